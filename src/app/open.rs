@@ -7,7 +7,7 @@ use anyhow::Context;
 
 use super::STORE_UNUSABLE;
 use crate::bucket::store::Coordination;
-use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexOf, IndexRule, IndexRules, Store, Unusable};
+use crate::bucket::{CopyRule, CopyRules, GroupRule, GroupRules, IndexRule, IndexRules, IndexTarget, Store, Unusable};
 use crate::clock::{ClockBounds, StampClock};
 use crate::config::{CopySettings, GroupSettings, Settings};
 use crate::http::Health;
@@ -103,12 +103,12 @@ pub(crate) fn group_rules(settings: &Settings) -> GroupRules {
 /// The indexes that the configuration declares.
 fn index_rules(settings: &Settings) -> IndexRules {
     let copies = settings.copies.iter().filter(|copy| copy.index).map(|copy| IndexRule {
-        of: IndexOf::Copy(copy.name.as_str().into()),
+        target: IndexTarget::Copy(copy.name.as_str().into()),
         database: copy.database.as_deref().map(Into::into),
     });
     let kinds = settings.kinds.all().filter(|kind| kind.index).map(|kind| {
         let measurement = kind.measurement.as_deref().map(Into::into);
-        IndexRule { of: IndexOf::Kind { name: kind.name.as_str().into(), measurement }, database: None }
+        IndexRule { target: IndexTarget::Kind { name: kind.name.as_str().into(), measurement }, database: None }
     });
     IndexRules::new(copies.chain(kinds))
 }

@@ -19,7 +19,7 @@ use super::deleter::patience::Patience;
 use super::dispatch::Dispatch;
 use super::flush::task::FlushContext;
 use super::shard::pending::{DroppedData, PendingDeletion};
-use crate::bucket::deletions::{RememberedDeletion, Understand};
+use crate::bucket::deletions::{RememberedDeletion, StatementCompiler};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{BucketId, PageWrite, Projection, SensorFilter};
 use crate::bucket::{Bucket, StorageError, Store, StoredPage};
@@ -45,7 +45,7 @@ pub struct Deleter {
     /// Resumes the database's flushes when a deletion is done.
     pub dispatch: Arc<Dispatch>,
     /// Turns a deletion's statement into a test of sensors.
-    pub understand: Understand,
+    pub understand: StatementCompiler,
     /// This opening of the WAL.
     pub opening: u64,
     /// Locks by database. Deletions, sweeps after earlier deletions and the jobs that rewrite exclude each other.
@@ -359,7 +359,7 @@ impl Deleter {
         let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         if !whole.is_empty() {
-            let places = Projection::places();
+            let places = Projection::without_fields();
             let scanned = store.raw().scan_sensors(gone.database, &keys, whole, &places, usize::MAX).await?;
             for (sensor, pages) in shared.iter().zip(scanned.unwrap_or_default()) {
                 let old = pages.into_iter().filter(|page| page.oldest < gone.before);

@@ -9,7 +9,7 @@ use super::progress::Progress;
 use crate::backup::read::digest_of_all;
 use crate::backup::{ReadBounds, StoreDigest};
 use crate::bucket::Store;
-use crate::bucket::deletions::{Deletions, Understand};
+use crate::bucket::deletions::{Deletions, StatementCompiler};
 use crate::config::Settings;
 use crate::ingest::{note_registry, note_sealed};
 use crate::query::influx::sensors_of;
@@ -97,7 +97,7 @@ pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<Merged
     note_sealed(&*raw).await.context("looking for sealed days")?;
     let deletions = registry.deletions;
     let store = Arc::new(MergedView::new(raw));
-    let understand: Understand = Arc::new(sensors_of);
+    let understand: StatementCompiler = Arc::new(sensors_of);
     store.masks().set(Deletions::new(&deletions, &understand));
     Ok(store)
 }

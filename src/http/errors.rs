@@ -353,7 +353,7 @@ fn v1_message(accepted: usize, rejected: &Rejected) -> String {
         return format!("partial write: points beyond retention policy dropped={}", rejected.count);
     }
     let explain = |rejection: &Rejection| {
-        if rejection.reason.keeps_the_rest() {
+        if rejection.reason.keeps_other_fields() {
             format!("{} (line {})", rejection.reason, rejection.line)
         } else {
             format!("unable to parse '{}': {}", rejection.text, rejection.message())

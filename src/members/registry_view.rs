@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, Understand, covers};
+use crate::bucket::deletions::{Covers, Deletions, Masks, RememberedDeletion, StatementCompiler, covers};
 use crate::bucket::registry::MemberRegistry;
 use crate::catalog::deletion::ALWAYS;
 use crate::members::marks::Marks;
@@ -28,7 +28,7 @@ pub struct MergeView {
 
 pub struct RegistryView {
     masks: Masks,
-    understand: Understand,
+    understand: StatementCompiler,
     marks: Arc<Marks>,
     /// Earlier openings of this WAL, each with its last record.
     openings: Vec<(u64, Stamp)>,
@@ -58,7 +58,7 @@ struct RegistryState {
 
 impl RegistryView {
     /// An empty view; `shared` says whether other instances may use the store.
-    pub fn new(masks: Masks, understand: Understand, recovery: &Recovery, shared: bool) -> Self {
+    pub fn new(masks: Masks, understand: StatementCompiler, recovery: &Recovery, shared: bool) -> Self {
         let view = MergeView { floor: SETTLED, restamps: shared };
         let (deletions, stored) = (Vec::new(), Vec::new());
         let state = RegistryState {
@@ -157,7 +157,11 @@ impl RegistryView {
     /// What is deleted of a sensor's hour: ranges of times, each with the stamp below which it is deleted.
     pub fn covers(&self, database: &str, sensor: &Sensor, hour: Hour) -> Covers {
         let deletions = self.masks.now();
-        if deletions.is_about(database) { deletions.of(database, sensor, &(hour..hour.next())) } else { Covers::new() }
+        if deletions.has_database(database) {
+            deletions.of(database, sensor, &(hour..hour.next()))
+        } else {
+            Covers::new()
+        }
     }
 
     /// The stamp below which everything of a sensor is deleted, its metadata too.

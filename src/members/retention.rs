@@ -287,12 +287,12 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
     let row = |row: &Value| {
         let settings = DatabaseSettings {
             rev: row["rev"].as_u64()?,
-            readings: row["readings"].as_i64().map(Keep::of_ns),
+            readings: row["readings"].as_i64().map(Keep::from_ns),
             default: row["default"].as_str().map(str::to_owned),
             replication: row["replication"].as_u64().and_then(|count| u32::try_from(count).ok()),
             shard_duration: row["shard_duration"].as_i64(),
             expired: row["expired"].as_i64(),
-            summaries: row["summaries"].as_i64().map(Keep::of_ns),
+            summaries: row["summaries"].as_i64().map(Keep::from_ns),
             expired_readings: expired_readings_of(&row["expired_readings"]),
             seal_form: row["seal_form"].as_str().and_then(SealForm::from_name),
             drift: row["drift"].as_str().and_then(Drift::from_name),

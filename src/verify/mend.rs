@@ -55,7 +55,7 @@ impl DatabaseCheck<'_> {
                 anew.make_first();
                 anew.next_writes()
             } else {
-                anew.mark_anew(bucket.pages.len() > 1);
+                anew.mark_for_rewrite(bucket.pages.len() > 1);
                 let places = (0..anew.pages().len()).filter(|p| numbers.contains(&anew.pages()[*p].number));
                 places.map(|place| vec![place]).collect()
             };

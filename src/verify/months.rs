@@ -80,7 +80,7 @@ impl DatabaseCheck<'_> {
         let hours = days.start.hours().start..days.end.hours().start;
         let (database, all) = (&self.report.name, Projection::SUMMARIES);
         let scanned = self.store.scan_days(database, &id.sensor, hours, Order::Ascending, &all, Extent::ALL).await?;
-        Ok(sorted(MonthTotals::of(&scanned.pages)))
+        Ok(sorted(MonthTotals::from_pages(&scanned.pages)))
     }
 }
 

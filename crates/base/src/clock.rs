@@ -1,5 +1,5 @@
-//! The wall clock, used for readings without a timestamp, `now()`, displayed times and expiry (timeouts use
-//! [`std::time::Instant`]); and the stamp clock, which orders the writes of all instances.
+//! The wall clock, for readings without a timestamp, `now()`, displayed times and expiry; and the stamp clock, which
+//! orders the writes of all instances. Timeouts use [`std::time::Instant`].
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -19,16 +19,16 @@ pub fn now_ns() -> i64 {
     i64::try_from(since_epoch().as_nanos()).unwrap_or(i64::MAX)
 }
 
-/// The latest time that what is stored proves to have come, in nanoseconds since the epoch.
+/// The latest time that has passed according to stored data, in nanoseconds since the epoch.
 static PROVEN: AtomicI64 = AtomicI64::new(i64::MIN);
 
-/// Notes that a time has come, in nanoseconds since the epoch: something stored is of it.
+/// Records that a time has passed, in nanoseconds since the epoch, because stored data is from that time.
 pub fn note_passed(time: i64) {
     PROVEN.fetch_max(time, Ordering::Relaxed);
 }
 
-/// As [`now_ns`], or the latest time that what is stored proves to have come: a machine may start years behind. For questions
-/// where a time that is too late only costs something.
+/// The later of [`now_ns`] and the latest time that has passed according to stored data. A machine's clock may be years
+/// behind after a start. Use it only where a time that is too late is harmless.
 #[must_use]
 pub fn latest_ns() -> i64 {
     now_ns().max(PROVEN.load(Ordering::Relaxed))
@@ -41,7 +41,8 @@ pub fn now_seconds() -> i64 {
 }
 
 fn since_epoch() -> Duration {
-    let (now, step) = (SystemTime::now() + faults::later(), faults::step_ms());
+    let now = SystemTime::now() + faults::later();
+    let step = faults::step_ms();
     let now = if step < 0 {
         now - Duration::from_millis(step.unsigned_abs())
     } else {
@@ -50,13 +51,13 @@ fn since_epoch() -> Duration {
     now.duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// The first rev of a part that is not stored: no other moment of this process chooses the same, and in the same millisecond one
-/// of 4096 others. Process ids would not do: in containers, all may be 1.
+/// A rev for a new part: milliseconds since the epoch, and 12 random bits of this process. Process ids would not differ
+/// between containers.
 #[must_use]
 pub fn first_rev() -> u64 {
-    static OF_PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
+    static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(()));
     let millis = u64::try_from(now_ns() / 1_000_000).unwrap_or_default();
-    millis << 20 | *OF_PROCESS << 8 & 0xf_ff00
+    millis << 20 | *PROCESS << 8 & 0xf_ff00
 }
 
 /// The wall clock in milliseconds since the epoch, plus the offset that tests inject.
@@ -69,8 +70,8 @@ fn wall_ns() -> i64 {
     now_ns().saturating_add(faults::clock_ms().saturating_mul(MILLI_NS))
 }
 
-/// The stamp clock: the wall clock at process start (the anchor), advanced by the time since boot, which later changes
-/// of the wall clock do not affect, plus the offset to the store's clock if the store has its own.
+/// The stamp clock: the wall clock at process start (the anchor), advanced by the time since boot, plus the offset to
+/// the store's clock if the store has its own. Later changes of the wall clock do not affect it.
 #[derive(Debug)]
 pub struct StampClock {
     bounds: ClockBounds,
@@ -90,34 +91,44 @@ pub struct ClockBounds {
 
 #[derive(Debug)]
 struct State {
-    /// The wall clock when it was read, in nanoseconds. Rounded to milliseconds, two instances on one machine could
-    /// differ by a millisecond for good.
+    /// The wall clock at the anchor, in nanoseconds. In milliseconds, two instances on one machine could permanently
+    /// differ by one.
     anchor_ns: i64,
-    /// The time since boot when the wall clock was read.
+    /// The time since boot at the anchor.
     anchor: Duration,
-    /// The believed offset: how many milliseconds the store's clock is ahead. `None` before the first sample.
+    /// The believed offset: the milliseconds by which the store's clock is ahead. `None` before the first sample.
     seen_ms: Option<i64>,
     /// The last such offset within `max_offset`.
     target_ms: Option<i64>,
-    /// The part of `target_ms` that stamps use so far, and since when (by the own clock).
+    /// The part of `target_ms` that stamps use so far.
     applied_ms: i64,
-    at_ms: i64,
-    /// By how many milliseconds the wall clock was set since it was read, as far as that is believed.
+    /// The time of the last change of `applied_ms`, by this machine's clock.
+    applied_at_ms: i64,
+    /// The believed milliseconds by which the wall clock was set since the anchor.
     set_ms: i64,
-    /// By how many it seems to have been set otherwise, and since when, by the time since boot.
-    doubted: Option<(i64, Duration)>,
-    /// Whether the doubt about the wall clock was told.
-    told: bool,
+    /// A later step of the wall clock that is not believed yet.
+    doubted: Option<DoubtedStep>,
+    /// True if the doubt about the wall clock was logged.
+    is_logged: bool,
 }
 
-/// Why nothing expires and no day is sealed now.
+/// A step of the wall clock that is not believed yet.
+#[derive(Debug, Clone, Copy)]
+struct DoubtedStep {
+    /// The milliseconds by which the wall clock differs from its time at the anchor.
+    by_ms: i64,
+    /// The time since boot when the step was detected.
+    since: Duration,
+}
+
+/// The reason that no data expires and no day is sealed now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClockDoubt {
     /// The store's clock was not sampled yet.
     Unknown,
-    /// The wall clock is so many milliseconds ahead of the store's.
+    /// The wall clock is this many milliseconds ahead of the store's clock.
     Off(i64),
-    /// The wall clock was set while the process ran, by so many milliseconds, and nothing else knows the time.
+    /// The wall clock was set by this many milliseconds while the process ran, and there is no other clock.
     Set(i64),
 }
 
@@ -142,15 +153,15 @@ impl std::fmt::Display for ClockDoubt {
     }
 }
 
-/// How long the wall clock must have gone on as it was set before it is believed where nothing else knows the time: a day for
-/// somebody to see that it is wrong, and no longer, since machines without a clock of their own start with a wrong time and
-/// are set later.
+/// The time after which a step of the wall clock is believed if there is no other clock. A day is enough to notice a
+/// wrong clock. It cannot be longer, because machines without a hardware clock start with a wrong time and are set
+/// later.
 const BELIEVED_AFTER: Duration = Duration::from_secs(24 * 3600);
 
 /// One comparison with the store's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClockSample {
-    /// How many milliseconds the store's clock is ahead.
+    /// The milliseconds by which the store's clock is ahead.
     pub offset_ms: i64,
     /// The maximum error of the offset: half the round trip, plus the store's clock resolution.
     pub uncertainty_ms: i64,
@@ -172,17 +183,17 @@ impl StampClock {
         self.state.lock().own_ms()
     }
 
-    /// Milliseconds since the epoch by the store's clock, as far as it is known.
+    /// Milliseconds since the epoch by the store's clock, or by this machine's clock before the first sample.
     #[must_use]
     pub fn now_ms(&self) -> u64 {
         let mut state = self.state.lock();
         let own = state.own_ms();
-        let room = (own - state.at_ms).max(0) / SLEW;
+        let room = (own - state.applied_at_ms).max(0) / SLEW;
         let rest = state.target_ms.unwrap_or_default() - state.applied_ms;
         let step = rest.clamp(-room, room);
         state.applied_ms += step;
         if step != 0 || rest == 0 {
-            state.at_ms = own;
+            state.applied_at_ms = own;
         }
         u64::try_from(own.saturating_add(state.applied_ms)).unwrap_or_default()
     }
@@ -200,8 +211,8 @@ impl StampClock {
     }
 
     /// Processes a sample of the store's clock. An offset that differs from the believed one by more than the tolerance
-    /// plus the sample's uncertainty becomes the believed offset. Stamps adopt the first offset within `max_offset` at
-    /// once, and later ones gradually.
+    /// plus the sample's uncertainty becomes the believed offset. Stamps adopt the first offset within `max_offset`
+    /// immediately, and later ones gradually.
     pub fn observe(&self, sample: ClockSample) {
         self.state.lock().observe(sample, self.bounds);
     }
@@ -218,13 +229,13 @@ impl StampClock {
         state.observe(sample, self.bounds);
     }
 
-    /// Whether the store's clock was ever sampled.
+    /// Returns true if the store's clock was sampled.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.state.lock().seen_ms.is_some()
     }
 
-    /// The believed offset: how many milliseconds the store's clock is ahead; 0 before the first sample.
+    /// The believed offset: the milliseconds by which the store's clock is ahead; 0 before the first sample.
     #[must_use]
     pub fn offset_ms(&self) -> i64 {
         self.state.lock().seen_ms.unwrap_or_default()
@@ -236,50 +247,52 @@ impl StampClock {
         self.bounds.max_offset
     }
 
-    /// Whether the believed offset is within `clock.max_offset`; true before the first sample.
+    /// Returns true if the believed offset is within `clock.max_offset`; true before the first sample.
     #[must_use]
     pub fn is_right(&self) -> bool {
         Duration::from_millis(self.offset_ms().unsigned_abs()) <= self.bounds.max_offset
     }
 
-    /// The time that expiry and sealing go by, in nanoseconds since the epoch: what is removed by a wrong time is gone for all.
-    /// `has_other`: whether the store has a clock of its own. Its time it is then, as long as the wall clock agrees within
-    /// `max_offset`; otherwise it is the wall clock's, as long as nobody has set it by more than that since the start.
+    /// The time for expiry and sealing, in nanoseconds since the epoch. It must be right, because removed data cannot
+    /// be restored. If the store has a clock of its own (`has_other`), it is the store's time, as long as the wall
+    /// clock agrees within `max_offset`. Otherwise it is the wall clock, as long as it was not set by more than
+    /// `max_offset` since the start.
     ///
     /// # Errors
-    /// Why there is none that can be trusted. The first time in a row, that is logged.
+    /// [`ClockDoubt`] if no clock can be trusted. The first error in a row is logged.
     pub fn trusted_ns(&self, has_other: bool) -> Result<i64, ClockDoubt> {
         let now_ms = self.now_ms();
         let mut state = self.state.lock();
         let wall_ns = wall_ns();
-        let trusted = match has_other {
-            true => state.agreed_ns(i64::try_from(now_ms).unwrap_or(i64::MAX), wall_ns, self.bounds.max_offset),
-            false => state.steady_ns(wall_ns, since_boot(), self.bounds.max_offset),
+        let max_offset = self.bounds.max_offset;
+        let trusted = if has_other {
+            state.agreed_ns(i64::try_from(now_ms).unwrap_or(i64::MAX), wall_ns, max_offset)
+        } else {
+            state.steady_ns(wall_ns, since_boot(), max_offset)
         };
         if let Err(doubt) = trusted
             && doubt != ClockDoubt::Unknown
-            && !state.told
+            && !state.is_logged
         {
             tracing::warn!("nothing expires and no day is sealed: {doubt}");
         }
-        state.told = trusted.is_err_and(|doubt| doubt != ClockDoubt::Unknown);
+        state.is_logged = trusted.is_err_and(|doubt| doubt != ClockDoubt::Unknown);
         trusted
     }
 }
 
 impl State {
     fn anchored_at(anchor_ns: i64) -> Self {
-        let at_ms = anchor_ns / MILLI_NS;
         Self {
             anchor_ns,
             anchor: since_boot(),
             seen_ms: None,
             target_ms: None,
             applied_ms: 0,
-            at_ms,
+            applied_at_ms: anchor_ns / MILLI_NS,
             set_ms: 0,
             doubted: None,
-            told: false,
+            is_logged: false,
         }
     }
 
@@ -305,14 +318,14 @@ impl State {
         Ok(now_ms.saturating_mul(MILLI_NS))
     }
 
-    /// The wall clock, if it has gone on as it was.
+    /// The wall clock, if it was not set, or was set long enough ago.
     fn steady_ns(&mut self, wall_ns: i64, boot: Duration, max_offset: Duration) -> Result<i64, ClockDoubt> {
         let by_ms = wall_ns / MILLI_NS - self.own_ms_at(boot);
-        let is_as = |other: i64| Duration::from_millis(by_ms.abs_diff(other)) <= max_offset;
-        if !is_as(self.set_ms) {
-            let (_, since) = self.doubted.filter(|(doubted, _)| is_as(*doubted)).unwrap_or((by_ms, boot));
+        let is_close = |other: i64| Duration::from_millis(by_ms.abs_diff(other)) <= max_offset;
+        if !is_close(self.set_ms) {
+            let since = self.doubted.filter(|step| is_close(step.by_ms)).map_or(boot, |step| step.since);
             if boot.saturating_sub(since) < BELIEVED_AFTER {
-                self.doubted = Some((by_ms, since));
+                self.doubted = Some(DoubtedStep { by_ms, since });
                 return Err(ClockDoubt::Set(by_ms - self.set_ms));
             }
             self.set_ms = by_ms;
@@ -355,28 +368,30 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_within_the_tolerance_is_not_taken_over_and_a_larger_one_is_slewed() {
+    fn small_offsets_are_ignored_and_larger_ones_are_slewed() {
         let clock = clock();
         clock.observe(ClockSample { offset_ms: 250, uncertainty_ms: 5 });
         assert_eq!(clock.offset_ms(), 0);
         clock.observe(ClockSample { offset_ms: -2_000, uncertainty_ms: 5 });
         assert_eq!(clock.offset_ms(), -2_000);
-        let (before, own) = (clock.now_ms(), clock.own_ms());
+        let before = clock.now_ms();
+        let own = clock.own_ms();
         assert!(before + 100 > u64::try_from(own).unwrap(), "not at once: {before} {own}");
     }
 
     #[test]
-    fn the_first_look_counts_at_once() {
+    fn the_first_sample_counts_immediately() {
         let clock = clock();
         clock.observe(ClockSample { offset_ms: -2_000, uncertainty_ms: 5 });
-        let (now, own) = (clock.now_ms(), clock.own_ms());
+        let now = clock.now_ms();
+        let own = clock.own_ms();
         assert!(now + 1_900 < u64::try_from(own).unwrap(), "{now} {own}");
     }
 
     /// Regression: a device booted with a wrong wall clock, which was corrected while the service ran. Writes were
     /// rejected until the service was restarted.
     #[test]
-    fn a_wall_clock_that_was_set_counts_at_once() {
+    fn a_corrected_wall_clock_counts_immediately() {
         let clock = clock();
         clock.observe(ClockSample { offset_ms: 1_000_000, uncertainty_ms: 5 });
         let right = clock.own_ms() + 1_000_000;
@@ -404,11 +419,12 @@ mod tests {
     const MAX: Duration = Duration::from_secs(60);
     const YEAR_MS: i64 = 365 * 86_400_000;
 
-    /// Regression: expiry went by the wall clock, and only the clock of stamps, which notices no step, was compared with the
-    /// store's. A virtual machine that was resumed with a clock a year ahead had all readings deleted.
+    /// Regression: expiry used the wall clock, and only the stamp clock, which ignores steps, was compared with the
+    /// store's. All readings were deleted when a virtual machine was resumed with a clock a year ahead.
     #[test]
-    fn a_wall_clock_that_was_set_is_not_trusted_beside_the_stores() {
-        let (clock, wall) = (clock(), wall_ns());
+    fn a_step_of_the_wall_clock_is_not_trusted_if_the_store_disagrees() {
+        let clock = clock();
+        let wall = wall_ns();
         let own = |state: &State| state.own_ms();
         let trusted = |by_ms: i64| {
             let state = clock.state.lock();
@@ -426,11 +442,12 @@ mod tests {
         assert_eq!(trusted(0), Err(ClockDoubt::Off(-120_000)));
     }
 
-    /// Regression: with the embedded store, a wall clock that jumped while the process ran had everything deleted at the next
-    /// look. Now it is trusted once it has gone on so for a day: a board that has no clock gets its time after the start.
+    /// Regression: with the embedded store, a wall clock that jumped while the process ran caused the deletion of all
+    /// data. A step is now trusted after a day: a board without a hardware clock gets its time after the start.
     #[test]
-    fn a_wall_clock_that_was_set_is_trusted_after_a_day_where_nothing_else_knows_the_time() {
-        let (start, boot) = (1_768_485_600_000_000_000, Duration::from_secs(1000));
+    fn without_another_clock_a_step_of_the_wall_clock_is_trusted_after_a_day() {
+        let start = 1_768_485_600_000_000_000;
+        let boot = Duration::from_secs(1000);
         let mut state = State { anchor: boot, ..State::anchored_at(start) };
         let mut trusted = |seconds: u64, by_ms: i64| {
             let wall = start + i64::try_from(seconds).unwrap() * 1_000_000_000 + by_ms * MILLI_NS;
@@ -439,7 +456,7 @@ mod tests {
         assert_eq!(trusted(10, 59_000), Ok(0));
         assert_eq!(trusted(20, YEAR_MS), Err(ClockDoubt::Set(YEAR_MS)));
         assert_eq!(trusted(86_419, YEAR_MS + 20_000), Err(ClockDoubt::Set(YEAR_MS + 20_000)));
-        // Another step begins anew, and the first time is right at once.
+        // Another step starts a new day of doubt, and the original time is trusted immediately.
         assert_eq!(trusted(86_420, -YEAR_MS), Err(ClockDoubt::Set(-YEAR_MS)));
         assert_eq!(trusted(86_430, 0), Ok(0));
         assert_eq!(trusted(90_000, YEAR_MS), Err(ClockDoubt::Set(YEAR_MS)));
@@ -449,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uncertain_look_changes_nothing() {
+    fn an_uncertain_sample_changes_nothing() {
         let clock = clock();
         clock.observe(ClockSample { offset_ms: 3_000, uncertainty_ms: 4_000 });
         assert_eq!(clock.offset_ms(), 0);

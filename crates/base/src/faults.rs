@@ -1,5 +1,5 @@
-//! Faults that tests ask for: a kill or a halt at a named point, and a wrong clock. Compiled in only with the feature
-//! `faults`, which no release has. Seeded bugs are source edits, listed in `tests/mutants.toml`.
+//! Fault injection for tests: a kill or a halt at a named point, and a wrong clock. It is compiled only with the
+//! feature `faults`, which no release has.
 
 #[cfg(feature = "faults")]
 mod active {
@@ -8,16 +8,16 @@ mod active {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::Duration;
 
-    /// `FAULT_KILL_AT=point:n`: the process kills itself the nth time it comes to that point.
+    /// `FAULT_KILL_AT=point:n`: the process kills itself when it reaches that point for the nth time.
     static KILL: LazyLock<Option<(String, u64)>> = LazyLock::new(|| {
         let (point, times) = point_of("FAULT_KILL_AT")?;
         Some((point, times.parse().ok()?))
     });
 
-    /// `FAULT_HALT_AT=point:file`: every thread that comes to that point waits there while the file is there.
+    /// `FAULT_HALT_AT=point:file`: every thread that reaches that point waits there while the file exists.
     static HALT: LazyLock<Option<(String, String)>> = LazyLock::new(|| point_of("FAULT_HALT_AT"));
 
-    /// The point in a variable, and what follows it.
+    /// The point in an environment variable, and the text after the colon.
     fn point_of(variable: &str) -> Option<(String, String)> {
         let text = std::env::var(variable).ok()?;
         text.split_once(':').map(|(point, rest)| (point.to_owned(), rest.to_owned()))
@@ -27,8 +27,7 @@ mod active {
         std::env::var(variable).ok()?.parse().ok()
     }
 
-    /// Whether a thread must wait here. Creates the file with the extension `met` if so, so that the test knows that one
-    /// waits.
+    /// Returns true if a thread must wait here. It then creates the file with the extension `met`, to notify the test.
     fn is_halted(file: &str) -> bool {
         let file = Path::new(file);
         let is_halted = file.exists();
@@ -38,7 +37,7 @@ mod active {
         is_halted
     }
 
-    /// Waits, or kills the process as SIGKILL does, when a test asked for it here.
+    /// Waits, or kills the process with SIGKILL, if the test requested it for this point.
     pub fn point(name: &str) {
         if let Some((_, file)) = HALT.as_ref().filter(|(at, _)| at == name) {
             while is_halted(file) {
@@ -48,7 +47,7 @@ mod active {
         static PASSED: AtomicU64 = AtomicU64::new(0);
         let Some((at, times)) = &*KILL else { return };
         if at == name && PASSED.fetch_add(1, Ordering::SeqCst) + 1 == *times {
-            // Nothing is flushed or dropped, which is what makes it a kill.
+            // Kill the process from outside, so that nothing is flushed or dropped.
             let _ = std::process::Command::new("kill").args(["-KILL", &std::process::id().to_string()]).status();
             loop {
                 std::thread::park();
@@ -56,7 +55,7 @@ mod active {
         }
     }
 
-    /// As [`point`] where it halts, for a task that must not keep its thread from others meanwhile.
+    /// The halt of [`point`], for tasks that must not block their thread.
     pub async fn halt_at(name: &str) {
         let Some((_, file)) = HALT.as_ref().filter(|(at, _)| at == name) else { return };
         while is_halted(file) {
@@ -64,12 +63,12 @@ mod active {
         }
     }
 
-    /// `FAULT_CLOCK_MS`: by how many milliseconds this machine's clock is ahead of what it should say.
+    /// `FAULT_CLOCK_MS`: the milliseconds by which this machine's clock is ahead.
     pub fn clock_ms() -> i64 {
         millis("FAULT_CLOCK_MS").unwrap_or_default()
     }
 
-    /// `FAULT_LATER_MS`: how many milliseconds later it is than all clocks say, so that a test has a time of day of its own.
+    /// `FAULT_LATER_MS`: the milliseconds that are added to the time of all clocks, so that a test can choose its time.
     pub fn later() -> Duration {
         static LATER: LazyLock<Duration> = LazyLock::new(|| {
             let later = millis("FAULT_LATER_MS").and_then(|ms| u64::try_from(ms).ok());
@@ -78,8 +77,8 @@ mod active {
         *LATER
     }
 
-    /// `FAULT_STEP=file`: by how many milliseconds the wall clock was set forward, or back, as the file says at any moment. What
-    /// counts from the start of the machine does not notice.
+    /// `FAULT_STEP=file`: the milliseconds by which the wall clock was set forward or back, read from the file at each
+    /// call. The time since boot is not affected.
     pub fn step_ms() -> i64 {
         static FILE: LazyLock<Option<String>> = LazyLock::new(|| std::env::var("FAULT_STEP").ok());
         let Some(file) = &*FILE else { return 0 };
@@ -93,7 +92,7 @@ pub use active::{clock_ms, halt_at, later, point, step_ms};
 #[cfg(not(feature = "faults"))]
 pub use inactive::{clock_ms, halt_at, later, point, step_ms};
 
-/// Without the feature `faults`: no point does anything, and the clocks are right.
+/// Without the feature `faults`, points do nothing and the clocks are right.
 #[cfg(not(feature = "faults"))]
 mod inactive {
     #[inline(always)]

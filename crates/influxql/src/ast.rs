@@ -1,6 +1,7 @@
-//! The syntax tree of a query. It needs no storage and no clock: `now()` is a [`Call`](Expr::Call) like any other.
-//! `Display` writes a statement that changes something as InfluxDB prints it; the text parses to the same tree. Of other
-//! statements it writes the first word.
+//! The syntax tree of a query. `now()` is a [`Call`](Expr::Call) like any other.
+//!
+//! `Display` prints statements that change data as InfluxDB does, and the text parses to the same tree. It prints only
+//! the first word of other statements.
 
 pub(super) mod display;
 mod expr;
@@ -20,7 +21,7 @@ pub enum Statement {
         /// The database; the request's if `None`.
         database: Option<String>,
     },
-    /// A list of measurements, series, tag keys, tag values or field keys, or their number.
+    /// `SHOW MEASUREMENTS`, `SERIES`, `TAG KEYS`, `TAG VALUES` or `FIELD KEYS`, or the `CARDINALITY` of one.
     Show(Listing),
     /// `CREATE DATABASE name [WITH …]`
     CreateDatabase {
@@ -52,16 +53,16 @@ pub enum Statement {
     },
     /// `DROP SERIES [FROM …] [WHERE …]`
     DropSeries {
-        /// The measurements; all when empty.
+        /// The measurements; all if empty.
         sources: Vec<Measurement>,
-        /// Which of their series; all if `None`.
+        /// The condition on their series; all if `None`.
         condition: Option<Expr>,
     },
     /// `DELETE [FROM …] [WHERE …]`
     Delete {
-        /// The measurements; all when empty.
+        /// The measurements; all if empty.
         sources: Vec<Measurement>,
-        /// Which of their readings; all if `None`.
+        /// The condition on their readings; all if `None`.
         condition: Option<Expr>,
     },
     /// A statement of InfluxDB that is recognized by its keywords only.
@@ -74,7 +75,7 @@ pub enum Statement {
 /// A SELECT, or a subquery of one.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Select {
-    /// What is selected; never empty.
+    /// The selected columns; never empty.
     pub columns: Vec<SelectColumn>,
     /// `INTO …`
     pub into: Option<Measurement>,
@@ -86,7 +87,7 @@ pub struct Select {
     pub group_by: Vec<Expr>,
     /// `fill(…)`
     pub fill: Fill,
-    /// `ORDER BY [time] [ASC|DESC]`: whether the earliest rows come first.
+    /// `ORDER BY [time] [ASC|DESC]`: true if the earliest rows come first.
     pub ascending: Option<bool>,
     /// `LIMIT n`: rows per series, 0 for all.
     pub limit: u64,
@@ -101,7 +102,7 @@ pub struct Select {
 }
 
 impl Select {
-    /// Whether the latest rows come first.
+    /// Returns true if the latest rows come first.
     #[must_use]
     pub fn is_descending(&self) -> bool {
         self.ascending == Some(false)
@@ -133,30 +134,30 @@ pub struct Measurement {
     pub database: Option<String>,
     /// The retention policy; the default one if `None`.
     pub policy: Option<String>,
-    /// Which measurement.
+    /// The name or pattern.
     pub name: MeasurementName,
 }
 
-/// Which measurement.
+/// The name or pattern of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum MeasurementName {
-    /// The measurement of this name.
+    /// The measurement with this name.
     Exact(String),
-    /// All measurements that match.
+    /// All measurements that match the regex.
     Regex(String),
-    /// The measurement that the rows come from: `INTO policy.:MEASUREMENT`.
+    /// The measurement of the source rows: `INTO policy.:MEASUREMENT`.
     OfSource,
 }
 
-/// What empty windows show.
+/// The content of empty windows.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Fill {
     /// Null.
     #[default]
     Null,
-    /// Empty windows are left out.
+    /// Empty windows are omitted.
     None,
-    /// The value of the window before.
+    /// The value of the previous window.
     Previous,
     /// Linear interpolation between the neighbouring windows.
     Linear,
@@ -166,23 +167,23 @@ pub enum Fill {
     Float(f64),
 }
 
-/// `SHOW MEASUREMENTS`, `SERIES`, `TAG KEYS`, `TAG VALUES`, `FIELD KEYS`, or the `CARDINALITY` of one. The parser decides which of
-/// the clauses a statement may have.
+/// `SHOW MEASUREMENTS`, `SERIES`, `TAG KEYS`, `TAG VALUES`, `FIELD KEYS`, or the `CARDINALITY` of one. The parser
+/// ensures that a statement has only clauses that its kind allows.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Listing {
-    /// What is listed or counted.
+    /// The listed or counted items.
     pub of: ListingOf,
-    /// `CARDINALITY`: only their number.
+    /// `CARDINALITY`: only the number of items.
     pub cardinality: Option<Cardinality>,
     /// `ON database`; the request's if `None`.
     pub database: Option<String>,
-    /// `ON database.policy`, only of `SHOW MEASUREMENTS`; all policies if `None`.
+    /// `ON database.policy`, only in `SHOW MEASUREMENTS`; all policies if `None`.
     pub policy: Option<String>,
-    /// `WITH MEASUREMENT = name` or `=~ /regex/`, only of `SHOW MEASUREMENTS`.
+    /// `WITH MEASUREMENT = name` or `=~ /regex/`, only in `SHOW MEASUREMENTS`.
     pub matching: Option<Measurement>,
     /// `FROM …`; all measurements if empty.
     pub sources: Vec<Measurement>,
-    /// `WITH KEY …`: always of tag values, and supported by InfluxDB of tag keys from 1.8 on.
+    /// `WITH KEY …`: required for tag values, optional for tag keys (as in InfluxDB from 1.8 on).
     pub keys: Option<KeyFilter>,
     /// `WHERE …`
     pub condition: Option<Expr>,
@@ -212,7 +213,7 @@ pub enum KeyFilter {
 }
 
 impl KeyFilter {
-    /// The keys that it names.
+    /// The keys that the filter names.
     #[must_use]
     pub fn named(&self) -> &[String] {
         match self {
@@ -223,7 +224,7 @@ impl KeyFilter {
     }
 }
 
-/// What a [`Listing`] lists.
+/// The items of a [`Listing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum ListingOf {
@@ -235,7 +236,7 @@ pub enum ListingOf {
     FieldKeys,
 }
 
-/// How the number of a [`Listing`] is found.
+/// The method of counting the items of a [`Listing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cardinality {
     /// `CARDINALITY`
@@ -264,6 +265,6 @@ pub struct PolicyStatement {
     pub database: String,
     /// The policy, which always has a name.
     pub policy: NewPolicy,
-    /// Whether it is to be the one that is meant where none is named.
+    /// True if the policy becomes the default policy of the database.
     pub default: bool,
 }

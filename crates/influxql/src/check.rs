@@ -1,5 +1,5 @@
-//! Checks a SELECT before its data are read: finds InfluxDB's errors in InfluxDB's order, and computes the time range,
-//! condition, windows and tags. Types of fields are unknown here, so a `sum` of strings passes.
+//! Checks a SELECT before data is read. It finds InfluxDB's errors in InfluxDB's order, and computes the time range,
+//! condition, windows and tags. The types of fields are unknown here, so a `sum` of strings passes.
 
 mod functions;
 
@@ -16,16 +16,17 @@ type Check<T> = Result<T, StatementError>;
 pub struct Checked {
     /// The first time, inclusive.
     pub min: i64,
-    /// The last time, inclusive. Without a stated end it is now if there are windows, else the latest possible time.
+    /// The last time, inclusive. Without a stated end, it is now if there are windows, or else the latest possible
+    /// time.
     pub max: i64,
     /// The condition without its time range.
     pub condition: Option<Expr>,
     /// The dimensions.
     pub grouping: Grouping,
-    /// What empty windows show. In a subquery with windows, `fill(null)` becomes `fill(none)`.
+    /// The content of empty windows. In a subquery with windows, `fill(null)` becomes `fill(none)`.
     pub fill: Fill,
-    /// The same for each subquery among the sources, in order. A subquery's range lies within this one's; a subquery
-    /// without windows of its own inherits these.
+    /// The checked subqueries among the sources, in order. A subquery's range is within this one's, and a subquery
+    /// without windows inherits these.
     pub subqueries: Vec<Checked>,
 }
 
@@ -34,18 +35,18 @@ pub struct Checked {
 pub struct Grouping {
     /// The width of a window in nanoseconds; 0 without windows.
     pub every: i64,
-    /// By how much windows start after multiples of their width; less than the width, and possibly negative.
+    /// The offset of windows from multiples of their width; less than the width, and possibly negative.
     pub offset: i64,
-    /// Whether the windows are inherited from the outer statement.
+    /// True if the windows are inherited from the outer statement.
     pub inherited: bool,
-    /// References, wildcards and regexes that name tags.
+    /// The references, wildcards and regexes that name tags.
     pub tags: Vec<Expr>,
 }
 
-/// Checks a SELECT and its subqueries. The clock's zone is ignored: each SELECT has its own.
+/// Checks a SELECT and its subqueries. The clock's zone is ignored, because each SELECT has its own.
 ///
 /// # Errors
-/// The first error that InfluxDB would report.
+/// The [`StatementError`] that InfluxDB would report first.
 pub fn check(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
     compile(select, prepare(select, clock)?, clock)
 }
@@ -54,7 +55,7 @@ pub fn check(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
 fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
     let clock = clock.in_zone(select.zone.as_deref());
     let (range, condition) = split(select.condition.as_ref(), &clock)?;
-    condition.as_ref().map_or(Ok(()), valid_condition)?;
+    condition.as_ref().map_or(Ok(()), check_condition)?;
     let grouping = grouping(select, &clock)?;
     let TimeRange { min, max } = range;
     let latest = if grouping.every == 0 { MAX_TIME } else { clock.now };
@@ -81,10 +82,10 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
     }
     let mut columns = ColumnKinds::new(select, &checked);
     for expr in &folded {
-        columns.wildcard = true;
+        columns.can_have_wildcard = true;
         columns.expression(expr)?;
     }
-    columns.together()?;
+    columns.check_combination()?;
     for source in &select.sources {
         let FromSource::Subquery(inner) = source else { continue };
         let mut within = prepare(inner, clock)?;
@@ -106,8 +107,8 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
     Ok(checked)
 }
 
-/// Checks a condition: it must not call a function.
-fn valid_condition(condition: &Expr) -> Check<()> {
+/// Checks that a condition calls no function.
+fn check_condition(condition: &Expr) -> Check<()> {
     match condition {
         // `a =~ /x/ + 1` parses; InfluxDB panics on it.
         Expr::Binary { operator: Operator::EqRegex | Operator::NotEqRegex, right, .. }
@@ -115,7 +116,7 @@ fn valid_condition(condition: &Expr) -> Check<()> {
         {
             fault(format!("invalid condition expression: {condition}"))
         }
-        Expr::Binary { left, right, .. } => valid_condition(left).and_then(|()| valid_condition(right)),
+        Expr::Binary { left, right, .. } => check_condition(left).and_then(|()| check_condition(right)),
         Expr::Call { .. } => fault(format!("invalid function call in condition: {condition}")),
         _ => Ok(()),
     }
@@ -169,8 +170,8 @@ fn window_offset(offset: &Expr, every: i64, clock: &Clock<'_>) -> Check<i64> {
     }
 }
 
-/// How far `time` lies after the last multiple of `every`, counted like Go's `time.Truncate`: from the first day of the
-/// year 1.
+/// The distance of `time` from the last multiple of `every`, counted from the first day of the year 1, as Go's
+/// `time.Truncate` does.
 fn since_window_start(time: i128, every: i64) -> i64 {
     const YEAR_ONE: i128 = -62_135_596_800 * 1_000_000_000;
     if every == 0 {
@@ -179,22 +180,22 @@ fn since_window_start(time: i128, every: i64) -> i64 {
     i64::try_from((time - YEAR_ONE).rem_euclid(every.into())).unwrap_or(0)
 }
 
-/// What was found in the columns of a SELECT, column by column.
+/// The findings about the columns of a SELECT so far.
 #[expect(clippy::struct_excessive_bools, reason = "independent findings")]
 struct ColumnKinds<'s> {
     select: &'s Select,
     checked: &'s Checked,
     calls: usize,
-    /// Whether all functions are selectors, which pick a reading.
-    only_selectors: bool,
-    /// Whether there is a `distinct` that is not an argument of another function.
-    distinct: bool,
-    /// `top` or `bottom`, if one was found.
+    /// True if all functions are selectors, which choose a reading.
+    has_only_selectors: bool,
+    /// True if there is a `distinct` that is not an argument of another function.
+    has_distinct: bool,
+    /// The name `top` or `bottom`, if there is such a call.
     top_bottom: Option<&'s str>,
-    /// Whether there is a field or a tag outside of all functions.
-    bare: bool,
-    /// Whether the current column may contain a wildcard; it may not inside arithmetic.
-    wildcard: bool,
+    /// True if there is a field or a tag outside functions.
+    has_bare_field: bool,
+    /// True if the current column can contain a wildcard, which is not allowed inside arithmetic.
+    can_have_wildcard: bool,
 }
 
 impl<'s> ColumnKinds<'s> {
@@ -203,35 +204,37 @@ impl<'s> ColumnKinds<'s> {
             select,
             checked,
             calls: 0,
-            only_selectors: true,
-            distinct: false,
+            has_only_selectors: true,
+            has_distinct: false,
             top_bottom: None,
-            bare: false,
-            wildcard: true,
+            has_bare_field: false,
+            can_have_wildcard: true,
         }
     }
 
-    /// Whether the SELECT needs functions because it has windows of its own.
+    /// Returns true if the SELECT needs functions because it has windows of its own.
     fn has_own_windows(&self) -> bool {
         self.checked.grouping.every != 0 && !self.checked.grouping.inherited
     }
 
     fn expression(&mut self, expr: &'s Expr) -> Check<()> {
         match expr {
-            Expr::Reference { .. } => self.bare = true,
-            Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.wildcard => self.bare = true,
+            Expr::Reference { .. } => self.has_bare_field = true,
+            Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.can_have_wildcard => {
+                self.has_bare_field = true
+            }
             Expr::Wildcard(_) => return fault("unable to use wildcard in a binary expression"),
             Expr::Literal(Literal::Regex(_)) => return fault("unable to use regex in a binary expression"),
             Expr::Literal(_) => return fault("field must contain at least one variable"),
             Expr::Call { name, args } => return self.call(name, args),
             Expr::Distinct(_) => {
                 self.calls += 1;
-                self.distinct = true;
-                self.only_selectors = false;
+                self.has_distinct = true;
+                self.has_only_selectors = false;
             }
             Expr::Paren(inner) => return self.expression(inner),
             Expr::Binary { left, right, .. } => {
-                self.wildcard = false;
+                self.can_have_wildcard = false;
                 return match (left.as_ref(), right.as_ref()) {
                     (Expr::Literal(_), Expr::Literal(_)) => fault("cannot perform a binary expression on two literals"),
                     (Expr::Literal(_), variable) | (variable, Expr::Literal(_)) => self.expression(variable),
@@ -243,7 +246,7 @@ impl<'s> ColumnKinds<'s> {
     }
 
     /// Checks the combination of columns.
-    fn together(&self) -> Check<()> {
+    fn check_combination(&self) -> Check<()> {
         if let Some(name) = self.top_bottom.filter(|_| self.calls > 1) {
             return fault(format!("selector function {name}() cannot be combined with other functions"));
         }
@@ -257,13 +260,13 @@ impl<'s> ColumnKinds<'s> {
                 return fault("GROUP BY requires at least one aggregate function");
             }
         }
-        if self.distinct && (self.calls != 1 || self.bare) {
+        if self.has_distinct && (self.calls != 1 || self.has_bare_field) {
             return fault("aggregate function distinct() cannot be combined with other functions or fields");
         }
-        if self.bare && !self.only_selectors {
+        if self.has_bare_field && !self.has_only_selectors {
             return fault("mixing aggregate and non-aggregate queries is not supported");
         }
-        if self.bare && self.calls > 1 {
+        if self.has_bare_field && self.calls > 1 {
             return fault("mixing multiple selector functions with tags or fields is not supported");
         }
         Ok(())

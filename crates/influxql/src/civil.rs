@@ -1,4 +1,4 @@
-//! Parses and prints times as InfluxQL writes them: a date with an optional time of day, or RFC 3339.
+//! Parses and prints times of InfluxQL: a date with an optional time of day, or RFC 3339.
 
 use jiff::SignedDuration;
 use jiff::civil::DateTime;
@@ -29,16 +29,16 @@ fn date_time(nanoseconds: i128) -> DateTime {
     EPOCH.saturating_add(SignedDuration::from_secs(seconds).saturating_add(SignedDuration::new(0, rest)))
 }
 
-/// A text parsed as a time.
+/// A parsed time.
 #[derive(Debug, PartialEq)]
 pub(super) enum TimeText {
-    /// With a zone: nanoseconds since 1970.
+    /// A time with a zone, in nanoseconds since 1970.
     Instant(i128),
-    /// Without a zone.
+    /// A time without a zone.
     Civil(CivilTime),
 }
 
-/// Whether `text` must be parsed as a time: it starts with a date.
+/// Returns true if `text` must be parsed as a time: it starts with a date.
 pub(super) fn looks_like_time(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.len() >= 10
@@ -52,7 +52,9 @@ pub(super) fn looks_like_time(text: &str) -> bool {
 /// Parses `2024-02-29`, `2024-02-29 12:30:00.5` and RFC 3339.
 pub(super) fn parse(text: &str) -> Option<TimeText> {
     let mut digits = Digits(text);
-    let (year, month, day) = (digits.fixed(4)?, digits.after('-')?, digits.after('-')?);
+    let year = digits.fixed(4)?;
+    let month = digits.after('-')?;
+    let day = digits.after('-')?;
     let date =
         jiff::civil::Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
     if digits.0.is_empty() {
@@ -62,7 +64,9 @@ pub(super) fn parse(text: &str) -> Option<TimeText> {
     if !zoned && !digits.take(' ') {
         return None;
     }
-    let (hour, minute, second) = (digits.one_or_two()?, digits.after(':')?, digits.after(':')?);
+    let hour = digits.one_or_two()?;
+    let minute = digits.after(':')?;
+    let second = digits.after(':')?;
     let part = |number: u32| i8::try_from(number).ok();
     let nanosecond = i32::try_from(digits.fraction()).ok()?;
     let time = jiff::civil::Time::new(part(hour)?, part(minute)?, part(second)?, nanosecond).ok()?;
@@ -74,7 +78,7 @@ pub(super) fn parse(text: &str) -> Option<TimeText> {
     Some(TimeText::Instant(utc(civil) - i128::from(offset_seconds) * NS)).filter(|_| digits.0.is_empty())
 }
 
-/// The rest of a text that numbers are parsed from.
+/// The unread rest of a text, from which numbers are parsed.
 struct Digits<'t>(&'t str);
 
 impl Digits<'_> {
@@ -90,7 +94,7 @@ impl Digits<'_> {
         taken.parse().ok()
     }
 
-    /// A separator and two digits.
+    /// Reads a separator and two digits.
     fn after(&mut self, separator: char) -> Option<u32> {
         if self.take(separator) { self.fixed(2) } else { None }
     }
@@ -99,7 +103,7 @@ impl Digits<'_> {
         self.fixed(2).or_else(|| self.fixed(1))
     }
 
-    /// A dot and up to nine digits, as nanoseconds; 0 if there are none.
+    /// Reads a dot and up to nine digits as nanoseconds; 0 if there are none.
     fn fraction(&mut self) -> u32 {
         let Some(rest) = self.0.strip_prefix('.') else { return 0 };
         let count = rest.bytes().take(9).take_while(u8::is_ascii_digit).count();
@@ -108,7 +112,7 @@ impl Digits<'_> {
         (count..9).fold(value, |value, _| value * 10)
     }
 
-    /// A zone offset, in seconds east of UTC.
+    /// Reads a zone offset, in seconds east of UTC.
     fn zone(&mut self) -> Option<i64> {
         if self.take('Z') {
             return Some(0);
@@ -120,17 +124,18 @@ impl Digits<'_> {
         } else {
             return None;
         };
-        let (hours, minutes) = (self.fixed(2)?, self.after(':')?);
+        let hours = self.fixed(2)?;
+        let minutes = self.after(':')?;
         Some(sign * (i64::from(hours) * 3600 + i64::from(minutes) * 60)).filter(|_| hours <= 24 && minutes < 60)
     }
 }
 
-/// RFC 3339 in UTC, with as many decimal places as needed.
+/// Formats a time as RFC 3339 in UTC, with as many decimal places as needed.
 pub(super) fn rfc3339(nanoseconds: i128) -> String {
     format!("{}Z", date_time(nanoseconds))
 }
 
-/// RFC 3339 in UTC, to the second.
+/// Formats a time as RFC 3339 in UTC, rounded down to seconds.
 pub(super) fn rfc3339_seconds(nanoseconds: i128) -> String {
     rfc3339(nanoseconds.div_euclid(NS).saturating_mul(NS))
 }
@@ -147,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_become_the_instants_they_name() {
+    fn texts_parse_to_instants() {
         for (text, seconds) in [
             ("1970-01-01", 0),
             ("1969-12-31 23:59:59", -1),
@@ -186,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn days_and_times_that_are_none_are_refused() {
+    fn invalid_days_and_times_are_rejected() {
         for text in [
             "2023-02-29",
             "1900-02-29",
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_eight_centuries_comes_back_from_its_text() {
+    fn every_day_of_eight_centuries_round_trips() {
         for day in (-135_140..157_055).step_by(1) {
             let nanoseconds = i128::from(day) * 86_400 * NS + 1;
             let text = rfc3339(nanoseconds);

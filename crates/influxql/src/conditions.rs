@@ -1,7 +1,7 @@
-//! Splits a condition into the time range that it allows and the rest.
+//! Splits a condition into its time range and the rest.
 //!
-//! InfluxDB has one time range per statement. Every condition on time narrows it, whether joined by AND or by OR, so
-//! that `time < 10 OR time > 20` allows nothing. This module does the same.
+//! As in InfluxDB, a statement has one time range. Every condition on time narrows it, joined by AND or by OR, so that
+//! `time < 10 OR time > 20` is an empty range.
 
 use super::ast::{Expr, Literal, Operator};
 use super::civil;
@@ -9,17 +9,17 @@ use super::civil::MAX_TIME;
 use super::error::{StatementError, fault};
 use super::fold::{self, Clock, fold, in_range};
 
-/// Times in nanoseconds, both ends inclusive; `None` means not stated.
+/// A range of times in nanoseconds, both ends inclusive. An end is `None` if the condition does not state it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TimeRange {
-    /// The first.
+    /// The first time.
     pub min: Option<i64>,
-    /// The last.
+    /// The last time.
     pub max: Option<i64>,
 }
 
 impl TimeRange {
-    /// The times that are in both ranges.
+    /// The intersection of two ranges.
     #[must_use]
     pub fn intersect(self, other: Self) -> Self {
         let min = self.min.max(other.min);
@@ -31,12 +31,12 @@ impl TimeRange {
     }
 }
 
-/// The time range of a condition, and the rest of it with constants folded; `None` if nothing is left or the rest is
+/// Returns the time range of a condition and the rest with constants folded. The rest is `None` if it is empty or
 /// always true.
 ///
 /// # Errors
-/// As in InfluxDB: for a part that is not a condition, and for `time` compared to something that is not a time or by
-/// `!=`.
+/// As in InfluxDB, for a part that is not a condition, for `time` compared with a value that is not a time, and for
+/// `time !=`.
 pub fn split(condition: Option<&Expr>, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>), StatementError> {
     let Some(condition) = condition else { return Ok((TimeRange::default(), None)) };
     let (range, rest) = part(condition, clock)?;
@@ -77,7 +77,7 @@ fn part(condition: &Expr, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>)
     }
 }
 
-/// The operator after exchanging its sides.
+/// The operator for exchanged operands.
 fn swapped(operator: Operator) -> Operator {
     match operator {
         Operator::Greater => Operator::Less,

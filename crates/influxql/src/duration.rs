@@ -1,8 +1,8 @@
-//! InfluxQL's durations: `1h30m`, `500ms`, `2w`.
+//! Durations of InfluxQL, such as `1h30m`, `500ms` or `2w`.
 
 use hourglass_model::reading::duration::{DurationFault, DurationUnit, parse_duration};
 
-/// The units from the largest, in nanoseconds. InfluxDB prints `u` for microseconds.
+/// The units in nanoseconds, largest first. InfluxDB prints `u` for microseconds.
 const UNITS: [DurationUnit; 9] = [
     ("w", 7 * 24 * 3600 * 1_000_000_000),
     ("d", 24 * 3600 * 1_000_000_000),
@@ -15,7 +15,7 @@ const UNITS: [DurationUnit; 9] = [
     ("ns", 1),
 ];
 
-/// The nanoseconds of a duration such as `1h30m`, or InfluxDB's error.
+/// Parses a duration such as `1h30m` to nanoseconds. Errors have InfluxDB's messages.
 pub(super) fn parse(text: &str) -> Result<i64, String> {
     let positive = text.strip_prefix('-').unwrap_or(text);
     match parse_duration(positive, &UNITS) {

@@ -1,5 +1,5 @@
-//! Folds constants in conditions and columns: `now() - 1h`, `2 * 3`, `'2024-01-01' + 1d`. The rules are InfluxDB's: an
-//! integer next to a duration or a time means nanoseconds, division by zero gives zero, integers wrap.
+//! Constant folding in conditions and columns: `now() - 1h`, `2 * 3`, `'2024-01-01' + 1d`. The rules are InfluxDB's: an
+//! integer next to a duration or a time is in nanoseconds, division by zero yields zero, and integers wrap.
 
 use super::ast::{Expr, Literal, Operator};
 use super::civil::{self, CivilTime, TimeText};
@@ -13,9 +13,8 @@ pub struct Clock<'a> {
     pub now: i64,
     /// The zone of the statement's `tz()`.
     pub zone: Option<&'a str>,
-    /// Converts a local time in a zone to nanoseconds since 1970. Called only for zones named by `tz()` that
-    /// [`ParseOptions::known_zone`](super::ParseOptions::known_zone) accepted. It decides about times that clocks skip
-    /// or show twice.
+    /// Converts a local time in a zone to nanoseconds since 1970, including times that do not exist or occur twice.
+    /// Called only for zones of `tz()` that [`ParseOptions::known_zone`](super::ParseOptions::known_zone) accepted.
     pub resolve: &'a dyn Fn(&str, CivilTime) -> i128,
 }
 
@@ -26,7 +25,8 @@ impl<'a> Clock<'a> {
         Self { zone, ..self }
     }
 
-    /// The instant that a text names, if the text looks like a time; `Err` if it looks like one but is not.
+    /// Parses a text that starts with a date to nanoseconds since 1970; `None` for any other text, `Err` for an invalid
+    /// time.
     pub(super) fn instant(&self, text: &str) -> Option<Result<i128, StatementError>> {
         if !civil::looks_like_time(text) {
             return None;
@@ -40,8 +40,7 @@ impl<'a> Clock<'a> {
     }
 }
 
-/// `expr` with constants folded and outer parentheses removed. Without a clock, `now()` stays and texts are read as
-/// UTC.
+/// Folds constants and removes outer parentheses. Without a clock, `now()` stays and times without a zone are UTC.
 #[must_use]
 pub fn fold(expr: &Expr, clock: Option<&Clock<'_>>) -> Expr {
     match inner(expr, clock) {
@@ -69,7 +68,7 @@ pub(super) fn inner(expr: &Expr, clock: Option<&Clock<'_>>) -> Expr {
     }
 }
 
-/// `left operator right`, computed if possible.
+/// Returns `left operator right`, computed if possible.
 pub(super) fn join(operator: Operator, left: Expr, right: Expr, clock: Option<&Clock<'_>>) -> Expr {
     if let Some(decided) = logical(operator, &left, &right) {
         return decided;
@@ -82,7 +81,7 @@ pub(super) fn join(operator: Operator, left: Expr, right: Expr, clock: Option<&C
     Expr::binary(operator, left, right)
 }
 
-/// AND and OR with a boolean constant on either side.
+/// Computes AND and OR with a boolean constant on either side.
 fn logical(operator: Operator, left: &Expr, right: &Expr) -> Option<Expr> {
     let deciding = match operator {
         Operator::And => false,
@@ -120,9 +119,9 @@ fn literals(operator: Operator, left: &Literal, right: &Literal, clock: Option<&
         (Duration(a), Integer(b)) => scaled(operator, *a, *b),
         #[expect(clippy::cast_possible_truncation, reason = "InfluxDB drops the fraction, too")]
         (Duration(a), Number(b)) => scaled(operator, *a, *b as i64),
-        (Integer(a), Duration(b)) => moved(operator, i128::from(*a), *b),
+        (Integer(a), Duration(b)) => shifted(operator, i128::from(*a), *b),
         (Integer(a) | Duration(a), Time(b)) if operator == Operator::Add => Some(Time(i128::from(*a) + b)),
-        (Time(a), Duration(b) | Integer(b)) => moved(operator, *a, *b),
+        (Time(a), Duration(b) | Integer(b)) => shifted(operator, *a, *b),
         (Time(a), Time(b)) => times(operator, *a, *b),
         (String(a), String(b)) => strings(operator, a, b, clock),
         (String(a), Duration(_) | Time(_) | Integer(_)) => literals(operator, &Time(instant(a, clock)?), right, clock),
@@ -175,8 +174,8 @@ fn integers(operator: Operator, a: i64, b: i64) -> Option<Literal> {
     }))
 }
 
-/// An integer and an unsigned one; `swapped` if the integer is on the right. A negative integer is below all unsigned
-/// ones.
+/// Computes an operation on an integer and an unsigned integer; `swapped` if the integer is on the right. A negative
+/// integer is less than all unsigned ones.
 fn mixed(operator: Operator, integer: i64, other: u64, swapped: bool) -> Option<Literal> {
     let below = matches!(operator, Operator::Less | Operator::LessEq);
     if integer < 0 && (below || matches!(operator, Operator::Greater | Operator::GreaterEq)) {
@@ -226,19 +225,19 @@ fn scaled(operator: Operator, duration: i64, factor: i64) -> Option<Literal> {
     }
 }
 
-fn moved(operator: Operator, time: i128, by: i64) -> Option<Literal> {
+fn shifted(operator: Operator, time: i128, offset: i64) -> Option<Literal> {
     match operator {
-        Operator::Add => Some(Literal::Time(time + i128::from(by))),
-        Operator::Sub => Some(Literal::Time(time - i128::from(by))),
+        Operator::Add => Some(Literal::Time(time + i128::from(offset))),
+        Operator::Sub => Some(Literal::Time(time - i128::from(offset))),
         _ => None,
     }
 }
 
 fn times(operator: Operator, a: i128, b: i128) -> Option<Literal> {
     if operator == Operator::Sub {
-        // A difference that does not fit into a duration becomes the longest one.
-        let between = (a - b).clamp(i64::MIN.into(), i64::MAX.into());
-        return i64::try_from(between).ok().map(Literal::Duration);
+        // Clamp a difference that does not fit a duration.
+        let difference = (a - b).clamp(i64::MIN.into(), i64::MAX.into());
+        return i64::try_from(difference).ok().map(Literal::Duration);
     }
     compare(operator, &a, &b)
 }
@@ -254,7 +253,7 @@ fn strings(operator: Operator, a: &str, b: &str, clock: Option<&Clock<'_>>) -> O
     }
 }
 
-/// Whether InfluxDB accepts a point in time; it reserves the lowest numbers.
+/// Returns true if InfluxDB accepts the time. It reserves the lowest numbers.
 pub(super) fn in_range(time: i128) -> bool {
     (i128::from(MIN_TIME) + 1..=i128::from(MAX_TIME)).contains(&time)
 }

@@ -1,24 +1,24 @@
-//! Splits text into tokens. The parser requests one token at a time and says where a regex may start, since only the
-//! parser can tell a regex from a division.
+//! Splits text into tokens. The parser requests one token at a time, and requests a regex where one may start, because
+//! the lexer cannot distinguish a regex from a division.
 //!
 //! Positions are those that InfluxDB reports, including its quirks:
 //!
-//! * A string is placed at the character before its opening quote: in `show measurements on 'db'` at character 21, though
-//!   the quote is character 22.
-//! * An invalid escape is placed at the character after its backslash: in `select value from cpu where host = 'a\qb'` at
-//!   character 39, the `q`.
-//! * The end of the text moves on by one once a word, white space or a lookahead has reached it: after `show` it is
-//!   character 6, after `select *` character 9.
+//! * A string is placed at the character before its opening quote: in `show measurements on 'db'` at character 21,
+//!   though the quote is character 22.
+//! * An invalid escape is placed at the character after its backslash: in `select value from cpu where host = 'a\qb'`
+//!   at character 39, the `q`.
+//! * The position of the end increases by one after a word, white space or a lookahead has reached it: after `show` it
+//!   is character 6, after `select *` character 9.
 
 use super::token::{Lexeme, Position, TokenKind};
 
-/// Reads the tokens of a query, and tracks positions. A CR, with or without LF, counts as one LF.
+/// A lexer that tracks positions. A CR, with or without LF, counts as one LF.
 #[derive(Debug)]
 pub(super) struct Lexer<'q> {
     rest: std::str::Chars<'q>,
     next: Position,
     last: Position,
-    /// Whether the end was read, not only peeked at. It counts as one character, once.
+    /// True if the end was read and not only peeked at. It counts as one character.
     ended: bool,
 }
 
@@ -72,7 +72,7 @@ impl<'q> Lexer<'q> {
         }
     }
 
-    /// The character after the last token. Peeking past the end of the text counts as reading it.
+    /// Peeks at the character after the last token. A peek at the end of the text counts as reading it.
     pub(super) fn peek_char(&mut self) -> Option<char> {
         let found = self.peek();
         if found.is_none() {
@@ -81,7 +81,7 @@ impl<'q> Lexer<'q> {
         found
     }
 
-    /// The next token, white space and comments included.
+    /// Reads the next token, including white space and comments.
     pub(super) fn lex(&mut self) -> Lexeme {
         let before = self.last;
         let at = self.next;
@@ -100,7 +100,7 @@ impl<'q> Lexer<'q> {
         }
     }
 
-    /// The regex that starts at the slash that comes next.
+    /// Reads a regex, which must start with the next character.
     pub(super) fn regex(&mut self) -> Lexeme {
         let at = self.last;
         if !self.take('/') {
@@ -148,8 +148,8 @@ impl<'q> Lexer<'q> {
         }
     }
 
-    /// Letters and digits, or a quoted text; and whether it was quoted. A quoted text directly after a bare word replaces
-    /// the word, as in InfluxDB.
+    /// Reads letters and digits, or a quoted text; returns true with the text if it was quoted. A quoted text directly
+    /// after a bare word replaces the word, as in InfluxDB.
     fn identifier(&mut self) -> Result<(String, bool), Lexeme> {
         let mut text = String::new();
         self.take_all(&mut text, is_word);
@@ -168,7 +168,7 @@ impl<'q> Lexer<'q> {
         }
     }
 
-    /// The text between the quotes that come next; `before` is the position before them.
+    /// Reads a quoted text. `before` is the position before the opening quote.
     fn quoted(&mut self, before: Position) -> Result<String, Lexeme> {
         let quote = self.read();
         let mut text = String::new();
@@ -189,7 +189,7 @@ impl<'q> Lexer<'q> {
         }
     }
 
-    /// A number, or a duration if letters follow the digits immediately.
+    /// Reads a number, or a duration if letters follow the digits immediately.
     fn number(&mut self, at: Position) -> Lexeme {
         let mut text = String::new();
         self.take_all(&mut text, |found| found.is_ascii_digit());
@@ -206,7 +206,7 @@ impl<'q> Lexer<'q> {
         Lexeme { token: TokenKind::DurationValue, at, text }
     }
 
-    /// The token that starts with `first`, which has been read.
+    /// Reads the rest of the token that starts with `first`.
     fn symbol(&mut self, first: char, at: Position) -> Lexeme {
         let token = match first {
             '.' => TokenKind::Dot,
@@ -272,7 +272,7 @@ fn is_unit(found: char) -> bool {
     found.is_ascii_alphabetic() || found == 'µ'
 }
 
-/// Whether an identifier must be quoted.
+/// Returns true if an identifier must be quoted.
 pub(super) fn needs_quotes(name: &str) -> bool {
     TokenKind::keyword(name).is_some()
         || name.starts_with(|first: char| !(first.is_ascii_alphabetic() || first == '_'))

@@ -1,17 +1,32 @@
-//! InfluxQL, the query language of InfluxDB 1.x: parses text into [`Statement`]s. Needs no storage, no HTTP and no
+//! A parser and checker of InfluxQL, the query language of InfluxDB 1.x. It does not depend on storage, HTTP or a
 //! clock.
+//!
+//! ```
+//! use hourglass_influxql::{Params, ParseOptions, Statement, parse};
+//!
+//! let options = ParseOptions { params: &Params::new(), known_zone: &|_| false, regex_error: &|_| None };
+//! let statements = parse("SELECT mean(temp) FROM climate WHERE time > now() - 1h GROUP BY time(5m)", &options)?;
+//! let [Statement::Select(select)] = statements.as_slice() else { panic!("one SELECT") };
+//! assert_eq!(select.columns[0].name(), "mean");
+//!
+//! let error = parse("SELECT FROM", &options).unwrap_err();
+//! assert!(error.to_string().starts_with("found FROM, expected"));
+//! # Ok::<(), hourglass_influxql::ParseError>(())
+//! ```
+//!
+//! # Steps
 //!
 //! ```text
 //! text ──parse──→ Statement ──check──→ Checked: time range, condition without time, windows and tags
 //! ```
 //!
-//! * [`parse`] returns statements or a [`ParseError`], whose text lacks the prefix `error parsing query: `.
-//! * [`check()`] finds the errors in a SELECT that InfluxDB reports without reading data, as a [`StatementError`].
+//! * [`parse`] returns statements or a [`ParseError`], whose message lacks the prefix `error parsing query: `.
+//! * [`check()`] finds the errors in a SELECT that InfluxDB reports before it reads data, as a [`StatementError`].
 //! * [`split`] separates the condition of any other statement into its time range and the rest.
-//! * [`column_names`] names the columns of a result.
+//! * [`column_names`] returns the names of the columns of a result.
 //!
-//! `now()` stays a call, and a text such as `'2024-01-01 12:00:00'` stays a text, until a [`Clock`] resolves them: it
-//! knows the time and converts local times of a `tz()` zone to UTC.
+//! `now()` stays a call, and a text such as `'2024-01-01 12:00:00'` stays a text, until a [`Clock`] resolves them. The
+//! clock has the current time, and converts local times of a `tz()` zone to UTC.
 
 #![warn(missing_docs)]
 

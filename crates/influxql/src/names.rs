@@ -1,12 +1,12 @@
-//! Names the columns of a result.
+//! The names of the columns of a result.
 
 use std::collections::HashMap;
 
 use super::ast::{Expr, Literal, SelectColumn};
 
 impl SelectColumn {
-    /// The alias, else the function, else the field; for arithmetic their names joined, as in `mean_max`. Empty if
-    /// there are none.
+    /// The column's name: the alias, or else the function, or else the field. Arithmetic joins the names, as in
+    /// `mean_max`. Empty for a constant.
     #[must_use]
     pub fn name(&self) -> String {
         self.alias.clone().unwrap_or_else(|| name_of(&self.expr))
@@ -40,25 +40,33 @@ fn collect<'e>(expr: &'e Expr, names: &mut Vec<&'e str>) {
     }
 }
 
-/// The names of all columns except time. Wildcards must have been expanded and `time` removed. `top(f, tag, n)` and
-/// `bottom` are followed by a column per tag. A duplicate name gets `_1`, `_2` and so on; aliases are assigned first.
+/// A column name before duplicates are resolved.
+struct WantedName {
+    name: String,
+    is_alias: bool,
+}
+
+/// The names of all columns except time. Wildcards must be expanded and `time` removed before. `top(f, tag, n)` and
+/// `bottom` have an additional column for each tag. Duplicate names get `_1`, `_2` and so on; aliases are assigned
+/// first.
 #[must_use]
 pub fn column_names(columns: &[SelectColumn]) -> Vec<String> {
-    let mut wanted: Vec<(bool, String)> = Vec::with_capacity(columns.len());
+    let mut wanted: Vec<WantedName> = Vec::with_capacity(columns.len());
     for column in columns {
-        wanted.push((column.alias.is_some(), column.name()));
+        wanted.push(WantedName { name: column.name(), is_alias: column.alias.is_some() });
         if let Expr::Call { name, args } = &column.expr
             && matches!(name.as_str(), "top" | "bottom")
             && let [_, tags @ .., Expr::Literal(Literal::Integer(_))] = args.as_slice()
         {
-            wanted.extend(tags.iter().map(|tag| (false, name_of(tag))));
+            wanted.extend(tags.iter().map(|tag| WantedName { name: name_of(tag), is_alias: false }));
         }
     }
     let mut seen: HashMap<String, usize> = HashMap::new();
-    for (_, alias) in wanted.iter().filter(|(is_alias, _)| *is_alias) {
-        seen.insert(alias.clone(), 1);
+    for alias in wanted.iter().filter(|wanted| wanted.is_alias) {
+        seen.insert(alias.name.clone(), 1);
     }
-    wanted.into_iter().map(|(is_alias, name)| if is_alias { name } else { resolve(name, &mut seen) }).collect()
+    let resolved = |wanted: WantedName| if wanted.is_alias { wanted.name } else { resolve(wanted.name, &mut seen) };
+    wanted.into_iter().map(resolved).collect()
 }
 
 /// `name`, or the first of `name_1`, `name_2`, … that is unused.

@@ -1,8 +1,8 @@
-//! A recursive-descent parser. This file has the token buffer and dispatches statements by their first word; the
-//! clauses are in the modules below.
+//! A recursive-descent parser. This module has the token buffer, and dispatches statements by their first word; the
+//! submodules parse clauses.
 //!
-//! Tokens are examined in InfluxDB's order, because its messages list what was expected at the first place where
-//! nothing matched. White space matters as in InfluxDB: `mean (x)` is not a call.
+//! Tokens are examined in InfluxDB's order, because its messages list the expected tokens at the first mismatch. White
+//! space is significant as in InfluxDB: `mean (x)` is not a call.
 
 mod expressions;
 mod manage;
@@ -20,31 +20,31 @@ use super::token::{Lexeme, Position, TokenKind};
 
 type Parsed<T> = Result<T, ParseError>;
 
-/// The longest query, in bytes.
+/// Maximum length of a query in bytes.
 pub const MAX_QUERY_BYTES: usize = 1 << 20;
-/// How deep parentheses, calls and subqueries may nest.
+/// Maximum nesting depth of parentheses, calls and subqueries.
 pub const MAX_NESTING: usize = 100;
-/// The height limit of an expression tree (each operator of a chain adds a level), so that code may walk the tree
-/// recursively.
+/// Maximum height of an expression tree, so that code can walk the tree recursively. Each operator of a chain adds a
+/// level.
 pub const MAX_HEIGHT: usize = 1_000;
 
-/// Values for `$name`, by name. A literal is a value, a reference an identifier.
+/// The values of bound parameters `$name`, by name. A literal stands for a value, a reference for an identifier.
 pub type Params = HashMap<String, Expr>;
 
-/// What parsing depends on besides the text.
+/// The inputs of [`parse`] besides the text.
 pub struct ParseOptions<'a> {
-    /// Values of bound parameters.
+    /// The values of bound parameters.
     pub params: &'a Params,
-    /// Whether a time zone exists.
+    /// A function that returns true if a time zone exists.
     pub known_zone: &'a dyn Fn(&str) -> bool,
-    /// What is wrong with a regex, if anything.
+    /// A function that returns the error of an invalid regex.
     pub regex_error: &'a dyn Fn(&str) -> Option<String>,
 }
 
-/// Parses a query. White space around it is ignored, also in positions.
+/// Parses a query. White space around it is ignored and does not count in positions.
 ///
 /// # Errors
-/// If any statement is invalid: as in InfluxDB, one bad statement rejects the whole query.
+/// [`ParseError`] if any statement is invalid. As in InfluxDB, one invalid statement rejects the whole query.
 pub fn parse(text: &str, options: &ParseOptions<'_>) -> Parsed<Vec<Statement>> {
     if text.len() > MAX_QUERY_BYTES {
         return Err(ParseError::limit("the length in bytes", MAX_QUERY_BYTES));
@@ -69,7 +69,7 @@ pub fn parse(text: &str, options: &ParseOptions<'_>) -> Parsed<Vec<Statement>> {
 
 struct Parser<'q, 'o> {
     lexer: Lexer<'q>,
-    /// Tokens that were put back; the next one is the last.
+    /// Tokens that were put back, the next one last.
     returned: Vec<Lexeme>,
     options: &'o ParseOptions<'o>,
     nesting: usize,
@@ -100,7 +100,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// The next token of any kind; a bound parameter is replaced by its value.
+    /// Returns the next token of any kind, with a bound parameter replaced by its value.
     fn raw(&mut self) -> Lexeme {
         let lexeme = match self.returned.pop() {
             Some(lexeme) => lexeme,
@@ -109,7 +109,7 @@ impl Parser<'_, '_> {
         self.bind(lexeme)
     }
 
-    /// The next token that is neither white space nor a comment.
+    /// Returns the next token that is neither white space nor a comment.
     fn next(&mut self) -> Lexeme {
         loop {
             let lexeme = self.raw();
@@ -148,7 +148,7 @@ impl Parser<'_, '_> {
         if lexeme.token == wanted { Ok(()) } else { Err(unexpected(&lexeme, &[wanted.as_str()])) }
     }
 
-    /// Replaces a parameter by the token that its value would be in the text.
+    /// Replaces a parameter with the token of its value.
     fn bind(&self, lexeme: Lexeme) -> Lexeme {
         if lexeme.token != TokenKind::BoundParam {
             return lexeme;
@@ -176,7 +176,7 @@ impl Parser<'_, '_> {
         if lexeme.token == TokenKind::Ident { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["identifier"])) }
     }
 
-    /// Items separated by commas.
+    /// Parses items separated by commas.
     fn list<T>(&mut self, item: impl Fn(&mut Self) -> Parsed<T>) -> Parsed<Vec<T>> {
         let mut items = vec![item(self)?];
         while self.accept(TokenKind::Comma) {
@@ -190,7 +190,7 @@ impl Parser<'_, '_> {
         if lexeme.token == TokenKind::String { Ok(lexeme.text) } else { Err(unexpected(&lexeme, &["string"])) }
     }
 
-    /// A duration; `INF` is 0.
+    /// Parses a duration. `INF` is 0.
     fn duration(&mut self) -> Parsed<i64> {
         let lexeme = self.next();
         match lexeme.token {
@@ -200,8 +200,8 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Names joined by dots without white space: `policy.measurement`, `database..measurement`. Stops after a dot if a
-    /// regex or `:MEASUREMENT` follows.
+    /// Parses names joined by dots without white space: `policy.measurement`, `database..measurement`. Stops after a
+    /// dot if a regex or `:MEASUREMENT` follows.
     fn segments(&mut self, first: Option<String>) -> Parsed<Vec<String>> {
         let mut names = vec![match first {
             Some(first) => first,
@@ -220,7 +220,7 @@ impl Parser<'_, '_> {
         Ok(names)
     }
 
-    /// A regex, if one comes next. White space may precede it, but no comment.
+    /// Parses a regex if there is one. White space may precede it, but no comment.
     fn regex(&mut self) -> Parsed<Option<String>> {
         if self.lexer.peek_char().is_some_and(is_space) {
             let lexeme = self.raw();
@@ -229,7 +229,7 @@ impl Parser<'_, '_> {
             }
         }
         let lexeme = match self.lexer.peek_char() {
-            // A parameter may hold a regex.
+            // The value of a parameter may be a regex.
             Some('$') => {
                 let lexeme = self.raw();
                 if lexeme.token != TokenKind::Regex {
@@ -270,7 +270,7 @@ impl Parser<'_, '_> {
     }
 }
 
-/// The position in errors that InfluxDB reports without the actual one.
+/// The position of errors for which InfluxDB does not report the actual position.
 const START: Position = Position { line: 1, char: 1 };
 
 /// The names joined by dots, all but the last in quotes, as InfluxDB prints them.

@@ -10,7 +10,7 @@ macro_rules! tokens {
         pub(super) enum TokenKind { $($plain,)* $($keyword,)* }
 
         impl TokenKind {
-            /// The token's name in messages, used if it carries no text.
+            /// The token's name in messages, used for tokens without text.
             pub(super) fn as_str(self) -> &'static str {
                 match self { $(TokenKind::$plain => $text,)* $(TokenKind::$keyword => $word,)* }
             }
@@ -56,13 +56,13 @@ tokens! {
 }
 
 impl TokenKind {
-    /// The keyword that `word` is, in upper or lower case.
+    /// The keyword that equals `word`, ignoring case.
     pub(super) fn keyword(word: &str) -> Option<TokenKind> {
         KEYWORDS.iter().find(|(keyword, _)| keyword.eq_ignore_ascii_case(word)).map(|&(_, token)| token)
     }
 }
 
-/// A position in the query. Both numbers start at 1; characters are counted, not bytes.
+/// A position in the query. Both numbers start at 1 and count characters, not bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Position {
     /// The line.
@@ -86,7 +86,7 @@ pub(super) struct Lexeme {
 }
 
 impl Lexeme {
-    /// The token as an error message names it.
+    /// The token's text for error messages.
     pub(super) fn found(&self) -> &str {
         if self.text.is_empty() { self.token.as_str() } else { &self.text }
     }

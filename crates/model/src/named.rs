@@ -1,11 +1,11 @@
-//! Names of variants.
+//! The `named!` macro.
 
-/// Gives a plain enum `name` and `from_name`: the names by which people and stores know its variants.
+/// Implements `name` and `from_name` for an enum without fields. The names appear in the API and in stored documents.
 #[macro_export]
 macro_rules! named {
     ($type:ident: $($variant:ident $name:literal),+) => {
         impl $type {
-            /// The name in the API, in texts for people, and in the store.
+            /// The name in the API, in messages and in the store.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
@@ -13,7 +13,7 @@ macro_rules! named {
                 }
             }
 
-            /// The variant with this name.
+            /// The variant with this name; `None` if there is no such variant.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 match name {

@@ -71,7 +71,7 @@ impl MergedView {
     ) -> Result<Vec<Vec<StoredPage>>> {
         let deletions = self.masks.now();
         let mut buckets = self.store.read_buckets(database, ids, pages_max).await?;
-        if deletions.is_about(database) {
+        if deletions.has_database(database) {
             for (id, pages) in ids.iter().zip(&mut buckets) {
                 let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
                 // Without its readings nobody could tell what is left of a page.
@@ -92,7 +92,7 @@ impl MergedView {
     pub async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32]) -> Result<Vec<StoredPage>> {
         let deletions = self.masks.now();
         let mut pages = self.store.read_pages(database, id, numbers).await?;
-        if deletions.is_about(database) {
+        if deletions.has_database(database) {
             let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
             pages.iter_mut().for_each(|page| page.cut |= cut(&mut page.readings, &covers));
         }
@@ -136,7 +136,7 @@ impl MergedView {
     pub async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>> {
         let deletions = self.masks.now();
         let mut days = self.store.read_days(database, ids).await?;
-        if deletions.is_about(database) {
+        if deletions.has_database(database) {
             for (id, day) in ids.iter().zip(&mut days) {
                 let covers = deletions.of(database, &id.sensor, &id.hours());
                 let Some(day) = day else { continue };
@@ -181,7 +181,7 @@ impl MergedView {
             return Ok(Vec::new());
         }
         let hours = months.start.days().start.hours().start..Month(months.end.0 - 1).days().end.hours().start;
-        let (deletions, places) = (self.masks.now(), Projection::places());
+        let (deletions, places) = (self.masks.now(), Projection::without_fields());
         // Before the months, as `bucket::totals` asks for.
         let pages = self.store.scan_sensors(database, sensors, hours.clone(), &places, PLACES_BYTES).await?;
         let Some(pages) = pages else { return Ok(Vec::new()) };
@@ -193,7 +193,7 @@ impl MergedView {
         let mut found = self.store.read_months(database, sensors, months, projection).await?;
         let others: HashMap<&str, Vec<ScannedPage>> =
             sensors.iter().copied().zip(pages).filter(|(_, pages)| !pages.is_empty()).collect();
-        let are_deletions = deletions.is_about_hours(database, &hours);
+        let are_deletions = deletions.has_hours(database, &hours);
         for (id, month) in &mut found {
             let Some(totals) = &mut month.totals else { continue };
             let (days, pages) = (id.month.days(), others.get(&*id.sensor));
@@ -248,9 +248,9 @@ impl MergedView {
         match self.store.read_sensors(database, &[key]).await {
             Ok(found) => {
                 let found = found.into_iter().next().map(|document| document.sensor);
-                Ok(found.or_else(|| Sensor::of_key(key).map(Arc::new)))
+                Ok(found.or_else(|| Sensor::from_key(key).map(Arc::new)))
             }
-            Err(error) if error.is_of_document() => Ok(Sensor::of_key(key).map(Arc::new)),
+            Err(error) if error.is_of_document() => Ok(Sensor::from_key(key).map(Arc::new)),
             Err(error) => Err(error),
         }
     }
@@ -258,7 +258,7 @@ impl MergedView {
     /// Removes the metadata that a deletion of whole sensors covers.
     fn without_deleted_meta(&self, database: &str, mut documents: Vec<SensorDocument>) -> Vec<SensorDocument> {
         let deletions = self.masks.now();
-        if deletions.is_about(database) {
+        if deletions.has_database(database) {
             for document in documents.iter_mut().filter(|document| !document.meta.is_empty()) {
                 document.meta.cut(deletions.of_sensor(database, &document.sensor, &ALWAYS));
             }
@@ -276,7 +276,7 @@ impl MergedView {
         (projection, source): (&Projection, Source),
         pages: Vec<ScannedPage>,
     ) -> Result<Vec<ScannedPage>> {
-        if pages.is_empty() || !deletions.is_about_hours(database, hours) {
+        if pages.is_empty() || !deletions.has_hours(database, hours) {
             return Ok(pages);
         }
         let Some(sensor) = self.sensor(database, key).await? else { return Ok(pages) };

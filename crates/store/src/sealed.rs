@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::bucket::Readings;
 use crate::bucket::columns::{ColumnsDamage, PackedBytes, unpack};
 use crate::bucket::day::HOUR_CELLS_MAX;
-use crate::bucket::readings::NoSet;
+use crate::bucket::readings::InvalidReadings;
 use crate::reading::Stamp;
 use crate::reading::varint::{put_texts, put_varint};
 
@@ -39,7 +39,7 @@ pub enum NoSealed {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
-    NoSet(#[from] NoSet),
+    NoSet(#[from] InvalidReadings),
     #[error("it has form {0}, this program knows {FORM}: use the version that wrote it")]
     Form(u8),
     #[error("it is {0} bytes long, more than any day")]

@@ -1,5 +1,5 @@
-//! The small file that records the position up to which the log is truncated. It is a hint: if it is lost, damaged or
-//! stale, more is replayed, never less.
+//! The small file with the position up to which the log is truncated. It is a hint: if it is lost, damaged or stale,
+//! more records are replayed, never fewer.
 //!
 //! `checkpoint`, 32 bytes, little endian: magic "hourmark", log id u64, sequence u64, version u32 (1), crc32c of the 28
 //! bytes before it u32.
@@ -13,7 +13,7 @@ use super::disk::{Disk, read_padded};
 use super::format::u64_at;
 
 const NAME: &str = "checkpoint";
-/// Name of the file while it is written, before it is renamed.
+/// The name of the file while it is written, before it is renamed.
 pub(super) const HALF: &str = "checkpoint.half";
 const MAGIC: &[u8; 8] = b"hourmark";
 const VERSION: u32 = 1;

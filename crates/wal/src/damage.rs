@@ -1,5 +1,5 @@
-//! Damage found since the log was opened: each place is counted and logged once, and its bytes are copied to
-//! quarantine. A write torn by a power cut looks similar but was never acked; it is counted apart.
+//! Damage found since the log was opened. Each place is counted and logged once, and its bytes are copied to
+//! quarantine. A write torn by a power cut looks similar but was never acked, so it is counted separately.
 
 use std::collections::HashSet;
 
@@ -9,33 +9,33 @@ use super::disk::{Disk, DiskFile};
 use super::quarantine;
 use super::scan::Hole;
 
-/// How many places are tracked one by one and copied to quarantine. More are only counted, so that a disk that decays
-/// everywhere does not produce a million files.
+/// Maximum number of places that are listed and copied to quarantine. Further places are only counted, so that a
+/// failing disk does not produce a million files.
 const PLACES_MAX: usize = 1000;
 
-/// What is known about bytes that hold no record.
+/// The assessment of bytes without a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verdict {
-    /// An interrupted write, as a power cut or a kill leaves it: as far as can be known it was not acked.
+    /// An interrupted write, left by a power cut or a kill. It was most likely not acked.
     Torn,
-    /// The last group that was written was whole and has changed since. It may have been synced and acked.
+    /// A change in the last written group, which was complete. The group may have been synced and acked.
     InDoubt,
-    /// The bytes were synced: what they held was acked.
+    /// A change in synced bytes, which were acked.
     Damaged,
 }
 
 impl Verdict {
-    /// Verdict on a hole of a segment that was synced for certain up to `sure`.
-    pub(super) fn of(hole: &Hole, sure: u64) -> Self {
+    /// The verdict on a hole. Everything before `synced_end` was synced.
+    pub(super) fn from_hole(hole: &Hole, synced_end: u64) -> Self {
         match hole {
-            hole if hole.start < sure => Self::Damaged,
+            hole if hole.start < synced_end => Self::Damaged,
             hole if hole.lacks_sector => Self::Torn,
             _ => Self::InDoubt,
         }
     }
 }
 
-/// Bytes that were written but hold no record, or a segment without a header.
+/// Written bytes without a record, or a segment without a header.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The segment's file name.
@@ -44,9 +44,9 @@ pub struct Damage {
     pub offset: u64,
     /// Number of bytes.
     pub bytes: u64,
-    /// What is known about them.
+    /// The assessment of the bytes.
     pub verdict: Verdict,
-    /// File name under `quarantine/` of the copy; `None` when the copy failed.
+    /// The copy's file name in `quarantine/`; `None` if the copy failed.
     pub kept_as: Option<String>,
 }
 
@@ -56,32 +56,51 @@ impl Damage {
         Self { segment, offset: 0, bytes, verdict: Verdict::Damaged, kept_as }
     }
 
-    /// Bytes that hold no record, without a copy. The segment was synced for certain up to `sure`.
-    pub(super) fn of_hole(segment: &str, sure: u64, hole: &Hole) -> Self {
-        let (offset, bytes) = (hole.start, hole.end - hole.start);
-        Self { segment: segment.to_owned(), offset, bytes, verdict: Verdict::of(hole, sure), kept_as: None }
+    /// The damage of a hole, without a copy in quarantine. Everything before `synced_end` was synced.
+    pub(super) fn of_hole(segment: &str, synced_end: u64, hole: &Hole) -> Self {
+        let offset = hole.start;
+        let bytes = hole.end - hole.start;
+        Self {
+            segment: segment.to_owned(),
+            offset,
+            bytes,
+            verdict: Verdict::from_hole(hole, synced_end),
+            kept_as: None,
+        }
     }
 
     fn warn(&self) {
         let Self { segment, offset, bytes, kept_as, .. } = self;
         let kept = kept_as.as_deref().unwrap_or("nowhere; the copy to quarantine failed");
-        let what = match self.verdict {
+        match self.verdict {
             Verdict::Torn => {
-                let what = "the WAL ends with an interrupted write; it was not acked";
-                return tracing::info!(segment, offset, bytes, kept, "{what}");
+                tracing::info!(
+                    segment,
+                    offset,
+                    bytes,
+                    kept,
+                    "the WAL ends with an interrupted write; it was not acked"
+                );
             }
-            Verdict::InDoubt => {
+            Verdict::InDoubt => tracing::error!(
+                segment,
+                offset,
+                bytes,
+                kept,
                 "unreadable bytes at the end of the WAL; they may be readings that were acked; a copy is in the WAL's folder quarantine"
-            }
-            Verdict::Damaged => {
+            ),
+            Verdict::Damaged => tracing::error!(
+                segment,
+                offset,
+                bytes,
+                kept,
                 "the WAL is damaged; readings that were acked may be missing; a copy of the bytes is in the WAL's folder quarantine"
-            }
-        };
-        tracing::error!(segment, offset, bytes, kept, "{what}");
+            ),
+        }
     }
 }
 
-/// How much was found, by verdict: places and bytes.
+/// The number of places and bytes, by verdict.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Places that were synced.
@@ -112,20 +131,28 @@ impl Counts {
 
 /// All damage found so far.
 #[derive(Default)]
-pub(super) struct DamageRegister(Mutex<DamagedPlace>);
+pub(super) struct DamageRegister(Mutex<FoundDamage>);
 
 #[derive(Default)]
-struct DamagedPlace {
+struct FoundDamage {
+    /// The segment and offset of each listed place.
     places: HashSet<(String, u64)>,
     list: Vec<Damage>,
     counts: Counts,
 }
 
 impl DamageRegister {
-    /// Logs, counts and lists the hole and copies its bytes to quarantine; returns whether that copy exists. The
-    /// segment was synced for certain up to `sure`.
-    pub(super) fn hole(&self, disk: &dyn Disk, file: &dyn DiskFile, segment: &str, sure: u64, hole: &Hole) -> bool {
-        let damage = Damage::of_hole(segment, sure, hole);
+    /// Logs, counts and lists the hole, and copies its bytes to quarantine. Returns true if the copy exists. Everything
+    /// before `synced_end` was synced.
+    pub(super) fn hole(
+        &self,
+        disk: &dyn Disk,
+        file: &dyn DiskFile,
+        segment: &str,
+        synced_end: u64,
+        hole: &Hole,
+    ) -> bool {
+        let damage = Damage::of_hole(segment, synced_end, hole);
         if !self.enter(&damage) {
             return false;
         }
@@ -154,7 +181,7 @@ impl DamageRegister {
         self.0.lock().counts
     }
 
-    /// Whether the place is new. Beyond [`PLACES_MAX`] a place is only counted, perhaps twice.
+    /// Returns true if the place is new. After [`PLACES_MAX`] places, others are only counted, possibly more than once.
     fn enter(&self, damage: &Damage) -> bool {
         let mut found = self.0.lock();
         if found.places.len() >= PLACES_MAX {

@@ -1,4 +1,4 @@
-//! Errors of the WAL, by operation.
+//! The errors of the WAL, by operation.
 
 use std::io;
 
@@ -6,18 +6,18 @@ use thiserror::Error;
 
 use super::Sequence;
 
-/// Why a record was not appended. No acked record is lost.
+/// The reason that a record was not appended. No acked record is lost.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum AppendError {
-    /// The record is larger than a segment and will never fit.
+    /// The record is larger than a segment.
     #[error("a record of {bytes} bytes is over the limit of {limit} (wal.segment_bytes): send less at once")]
     TooLarge {
-        /// Bytes of the payload.
+        /// The size of the payload in bytes.
         bytes: u64,
-        /// Maximum bytes of a payload.
+        /// The maximum size of a payload in bytes.
         limit: u64,
     },
-    /// Too many records wait for the disk. Passes by itself.
+    /// Too many records wait for the disk. Temporary.
     #[error("the WAL queue is full: at most {bytes_limit} bytes, {records_limit} records: retry")]
     QueueFull {
         /// Maximum bytes that may wait.
@@ -25,14 +25,14 @@ pub enum AppendError {
         /// Maximum number of records that may wait.
         records_limit: usize,
     },
-    /// The disk budget is used up. Passes once segments are truncated.
+    /// The disk budget is used up. Appends succeed again after segments are truncated.
     #[error("the WAL's disk budget of {0} bytes is used up; wait for the store or raise wal.budget_bytes")]
     Full(u64),
-    /// The disk is full or fails. Passes by itself once a fresh segment can be made again, which the log keeps trying.
+    /// The disk is full or fails. The log keeps trying to create a fresh segment, and then accepts appends again.
     #[error("the WAL cannot be written: {0}; it tries again by itself")]
     Unwritable(String),
-    /// The record was written, then written again to another segment, and both writes failed. After a crash it may be
-    /// in the log, whole; it is not acked.
+    /// Two attempts to write the record to different segments failed. The record is not acked, but the complete record
+    /// may be in the log after a crash.
     #[error("writing the record to the WAL failed twice: {0}; the write is not acknowledged: retry")]
     Failed(String),
     /// The log is closed.
@@ -40,44 +40,44 @@ pub enum AppendError {
     Closed,
 }
 
-/// Why a log was not opened. Its contents are unchanged, unless it is an I/O error.
+/// The reason that a log was not opened. The log is unchanged, except after some I/O errors.
 #[derive(Debug, Error)]
 pub enum WalOpenError {
     /// An option is out of range.
     #[error("{option} is {value}, but must be {bounds}")]
     Options {
-        /// Name of the option.
+        /// The name of the option.
         option: &'static str,
-        /// Its value.
+        /// The invalid value.
         value: u64,
-        /// Allowed values.
+        /// The allowed values.
         bounds: String,
     },
     /// Another process, or another [`Wal`](super::Wal) in this one, has the folder open.
     #[error("the WAL is in use by another process")]
     Locked,
-    /// The log holds records for another store that are not truncated yet.
+    /// The log has records for another store that are not truncated.
     #[error(
         "the WAL holds records up to sequence {last} for the store {found}, but the store is {wanted}: start with the \
          former store until they are flushed, or set another WAL folder (wal.dir) for the latter"
     )]
     OtherStore {
-        /// The store the records are for.
+        /// The store of the records.
         found: String,
         /// The store in the options.
         wanted: String,
         /// The last record for the other store.
         last: Sequence,
     },
-    /// A segment was written by a later program.
+    /// A segment was written by a newer version of the program.
     #[error("segment {segment} has format version {version}, this program reads up to {highest}: use the version that wrote it", highest = super::format::VERSION)]
     Newer {
-        /// The file's name.
+        /// The file name.
         segment: String,
-        /// Its version.
+        /// The format version of the file.
         version: u32,
     },
-    /// The folder holds segments of two logs.
+    /// The folder has segments of two logs.
     #[error(
         "two WALs are mixed here: segment {0} belongs to another one than the newest segment; keep both: put the files \
          of one into a folder of their own and run wal flush on each"
@@ -88,14 +88,14 @@ pub enum WalOpenError {
     Io(#[from] DiskError),
 }
 
-/// A disk operation that failed. A reader keeps its position, and what a truncation removed stays removed: both may be
-/// tried again.
+/// A failed disk operation. Reads and truncations can be repeated: a reader keeps its position, and removed segments
+/// stay removed.
 #[derive(Debug, Error)]
 #[error("{attempt}: {error}")]
 pub struct DiskError {
     /// The operation.
     pub attempt: String,
-    /// What the system reported.
+    /// The error of the operating system.
     pub error: io::Error,
 }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::disk::{Disk, DiskFile};
 
-/// For the owner only: records have sensor keys, and whoever can open the lock can hold it.
+/// Files are for the owner only: records contain sensor keys, and every user who can open the lock file could lock it.
 const FILE_MODE: u32 = 0o600;
 const FOLDER_MODE: u32 = 0o700;
 
@@ -19,17 +19,17 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder and its missing parents, so that they outlive a power cut.
+    /// Creates the folder and its missing parents durably.
     ///
     /// # Errors
-    /// A folder cannot be made or synced.
+    /// If a folder cannot be created or synced.
     pub fn new(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         make(&path)?;
         Ok(Self { path, read_only: false })
     }
 
-    /// A folder for [`inspect`](super::inspect): it is not made, and its files are opened for reading only.
+    /// A folder for [`inspect`](super::inspect). It is not created, and its files are opened for reading only.
     #[must_use]
     pub fn read_only(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), read_only: true }
@@ -40,7 +40,7 @@ impl Folder {
     }
 }
 
-/// Makes a folder and its parents, and syncs the parent of each one made.
+/// Creates a folder and its parents, and syncs the parent of each new folder.
 fn make(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() || path.is_dir() {
         return Ok(());

@@ -1,10 +1,10 @@
-//! The bytes of a segment file, format version 1. Pure: bytes in, bytes out.
+//! The byte format of a segment file, version 1.
 //!
-//! All integers are little endian. A segment file is a header block of 4096 bytes, then records one after the other,
-//! each on a multiple of 8, then zeros or stale bytes to the file's end. Its name is its first sequence, 16 hexadecimal
-//! digits, and `.segment`.
+//! All integers are little endian. A segment file has a header block of 4096 bytes, then records, each aligned to 8
+//! bytes, then zeros or stale bytes up to the end of the file. Its name is its first sequence in 16 hexadecimal digits
+//! and `.segment`.
 //!
-//! The header block holds the header twice, at 0 and at 2048, so that no single damage loses it:
+//! The header block has two copies of the header, at 0 and at 2048, so that no single damage loses it:
 //!
 //! ```text
 //!    0  magic "hourglog"          32  first sequence u64          72  length of the store's name u32
@@ -14,12 +14,12 @@
 //!   24  segment id u64            64  … its last sequence u64
 //! ```
 //!
-//! Magic, version and crc are at these offsets in every version. "Previous" describes the segment before this one at
-//! the moment this one replaced it: what that file holds past its end was never acked and is not part of the log.
-//! "Synced for certain to" is less than the end when a restart found a last group that may have been synced and acked,
-//! or may be lost at the next power cut. Id 0 means none; no segment has id 0.
+//! Magic, version and crc are at these offsets in every version. "Previous" describes the previous segment at the time
+//! when this one replaced it: bytes after its end were never acked and are not part of the log. "Synced for certain to"
+//! is less than the end if a restart found a last group that may have been synced and acked, or may be lost in the next
+//! power cut. Id 0 means none; no segment has id 0.
 //!
-//! A record is 32 bytes and its payload, padded with zeros to a multiple of 8:
+//! A record has a head of 32 bytes and a payload, which is padded with zeros to a multiple of 8:
 //!
 //! ```text
 //!    0  crc32c of segment id and 4..32 u32      16  crc32c of the stored payload u32
@@ -29,21 +29,21 @@
 //! ```
 //!
 //! Segment ids are random and secret, so neither stale bytes nor bytes chosen by a client can pass as a record. The crc
-//! of the record header covers the length: past a damaged payload, the next record is where the header says. Everything
-//! before a group was synced before the group was written: this distinguishes damage to synced records from a group
-//! torn by a power cut.
+//! of the record head covers the length, so the next record can be found after a damaged payload. Everything before a
+//! group was synced before the group was written. This distinguishes damage to synced records from a group torn by a
+//! power cut.
 
 use crc32c::{crc32c, crc32c_append};
 
 use super::Sequence;
 
-/// Format version that this program writes, and the highest it reads.
+/// The format version that this program writes, and the highest that it reads.
 pub(super) const VERSION: u32 = 1;
-/// Bytes of the header block; the first record follows it.
+/// The size of the header block, which is the offset of the first record.
 pub(super) const HEADER_BYTES: u64 = 4096;
-/// Bytes of a record before its payload.
+/// The size of a record head.
 pub(super) const RECORD_BYTES: u64 = 32;
-/// Maximum bytes of the store's name.
+/// Maximum length of the store's name in bytes.
 pub(super) const STORE_BYTES_MAX: usize = 1024;
 
 const MAGIC: [u8; 8] = *b"hourglog";
@@ -69,30 +69,30 @@ pub(super) struct SegmentHeader {
 pub(super) struct PreviousSegment {
     pub(super) segment: u64,
     pub(super) end: u64,
-    /// Everything before this offset was synced; whether the bytes from here to `end` were is unknown.
-    pub(super) sure: u64,
+    /// Everything before this offset was synced. The bytes from here to `end` may not have been.
+    pub(super) synced_end: u64,
     pub(super) last: Sequence,
 }
 
-/// Why a header block could not be decoded.
+/// The reason that a header block cannot be decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NoHeader {
     /// Both copies are damaged.
     Damaged,
-    /// A later program wrote it.
+    /// A newer version of the program wrote it.
     Newer { version: u32 },
 }
 
 impl SegmentHeader {
-    /// The header block. The store's name must not be longer than [`STORE_BYTES_MAX`].
+    /// Encodes the header block. The store's name must not be longer than [`STORE_BYTES_MAX`].
     pub(super) fn encode(&self) -> Vec<u8> {
-        let previous = self.previous.unwrap_or(PreviousSegment { segment: 0, end: 0, sure: 0, last: 0 });
+        let previous = self.previous.unwrap_or(PreviousSegment { segment: 0, end: 0, synced_end: 0, last: 0 });
         let mut copy = Vec::with_capacity(HEADER_BYTES as usize);
         copy.extend(MAGIC);
         copy.extend(VERSION.to_le_bytes());
         copy.extend((self.opening as u32).to_le_bytes());
-        let PreviousSegment { segment, end, sure, last } = previous;
-        for number in [self.log, self.segment, self.first, segment, end, sure, last] {
+        let PreviousSegment { segment, end, synced_end, last } = previous;
+        for number in [self.log, self.segment, self.first, segment, end, synced_end, last] {
             copy.extend(number.to_le_bytes());
         }
         copy.extend((self.store.len() as u32).to_le_bytes());
@@ -103,7 +103,7 @@ impl SegmentHeader {
         copy
     }
 
-    /// Decodes the first copy that is intact.
+    /// Decodes the first intact copy.
     pub(super) fn decode(block: &[u8]) -> Result<Self, NoHeader> {
         let mut outcome = Err(NoHeader::Damaged);
         for copy in block.chunks_exact(COPY_BYTES) {
@@ -126,8 +126,11 @@ impl SegmentHeader {
             _ => return Err(NoHeader::Damaged),
         }
         let store = body.get(76..76 + u32_at(body, 72) as usize).and_then(|name| std::str::from_utf8(name).ok());
-        let (segment, end, sure, last) = (u64_at(body, 40), u64_at(body, 48), u64_at(body, 56), u64_at(body, 64));
-        let previous = PreviousSegment { segment, end, sure, last };
+        let segment = u64_at(body, 40);
+        let end = u64_at(body, 48);
+        let synced_end = u64_at(body, 56);
+        let last = u64_at(body, 64);
+        let previous = PreviousSegment { segment, end, synced_end, last };
         Ok(Self {
             log: u64_at(body, 16),
             opening: opening_of(u64_at(body, 16), u32_at(body, 12)),
@@ -139,7 +142,8 @@ impl SegmentHeader {
     }
 }
 
-/// Id of an opening: the upper half of the log's id, so that no two logs share one, and a random lower half.
+/// The id of an opening: the upper half of the log's id, so that openings of different logs differ, and a random lower
+/// half.
 pub(super) fn opening_of(log: u64, random: u32) -> u64 {
     log & !u64::from(u32::MAX) | u64::from(random)
 }
@@ -169,11 +173,11 @@ impl EncodedPayload {
     /// Encodes the payload, compressed if `compress` is set and that saves space. The payload must be shorter than 4
     /// GiB.
     pub(super) fn new(kind: u8, payload: Vec<u8>, compress: bool) -> Self {
-        /// Below this, compression saves next to nothing, and setting up the compressor's table takes longer than all
-        /// the rest.
-        const WORTHWHILE: usize = 256;
+        /// The smallest payload that is worth compressing. For a smaller one, setting up the compressor's table takes
+        /// longer than all other work, and saves little.
+        const COMPRESSED_BYTES_MIN: usize = 256;
         let raw_bytes = payload.len() as u32;
-        let compress = compress && payload.len() >= WORTHWHILE;
+        let compress = compress && payload.len() >= COMPRESSED_BYTES_MIN;
         let (flags, bytes) = match compress.then(|| lz4_flex::block::compress(&payload)) {
             Some(packed) if padded(packed.len()) < padded(payload.len()) => (LZ4, packed),
             _ => (0, payload),
@@ -181,12 +185,12 @@ impl EncodedPayload {
         Self { kind, flags, raw_bytes, crc: crc32c(&bytes), bytes }
     }
 
-    /// Bytes of the whole record in a segment.
+    /// The size of the whole record in a segment, in bytes.
     pub(super) fn size(&self) -> u64 {
         RECORD_BYTES + padded(self.bytes.len())
     }
 
-    /// Appends the record to the buffer; `group` is the file offset where its group begins.
+    /// Appends the record to the buffer. `group` is the file offset of the start of its group.
     pub(super) fn encode(&self, segment: u64, sequence: Sequence, group: u64, buffer: &mut Vec<u8>) {
         let start = buffer.len();
         buffer.extend([0; 4]);
@@ -210,17 +214,17 @@ pub(super) struct RecordHead {
     pub(super) sequence: Sequence,
     pub(super) payload_crc: u32,
     pub(super) raw_bytes: u32,
-    /// File offset where the record's group begins.
+    /// The file offset of the start of the record's group.
     pub(super) group: u64,
     pub(super) kind: u8,
     flags: u8,
 }
 
 impl RecordHead {
-    /// Decodes a record head at the front of the bytes; `None` if they do not hold one of this segment.
+    /// Decodes a record head at the front of the bytes; `None` if there is none of this segment.
     pub(super) fn decode(segment: u64, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..RECORD_BYTES as usize)?;
-        // Behind the last record nearly all bytes are zeros: no record has sequence 0.
+        // No record has sequence 0. Nearly all bytes after the last record are zeros.
         let sequence = u64_at(bytes, 8);
         let is_ours = head_crc(segment, bytes) == u32_at(bytes, 0);
         if sequence == 0 || !is_ours {
@@ -237,17 +241,17 @@ impl RecordHead {
         })
     }
 
-    /// Bytes of the whole record in the segment.
+    /// The size of the whole record in the segment, in bytes.
     pub(super) fn size(&self) -> u64 {
         RECORD_BYTES + padded(self.stored_bytes as usize)
     }
 
-    /// Whether the stored bytes match the crc.
+    /// Returns true if the stored bytes match the crc.
     pub(super) fn fits(&self, stored: &[u8]) -> bool {
         crc32c(stored) == self.payload_crc
     }
 
-    /// The payload as it was appended; `None` when the stored bytes do not decompress to it.
+    /// The payload as it was appended; `None` if the stored bytes cannot be decompressed.
     pub(super) fn payload(&self, stored: &[u8]) -> Option<Vec<u8>> {
         match self.flags {
             0 => Some(stored.to_vec()),
@@ -264,16 +268,16 @@ fn head_crc(segment: u64, record: &[u8]) -> u32 {
     crc32c_append(crc32c(&segment.to_le_bytes()), &record[4..RECORD_BYTES as usize])
 }
 
-/// Computes the id of the segment that a record head was written to, provided the head is intact. The id is only in the
-/// crc; crcs are linear, so it can be solved for. The result may differ from the real id, but it verifies every head of
-/// the segment.
+/// Computes the id of the segment that an intact record head was written to. The id is only in the crc, and crcs are
+/// linear, so the id can be solved for. The result may differ from the real id, but it verifies every head of the
+/// segment.
 pub(super) fn segment_of(head: &[u8; RECORD_BYTES as usize]) -> u64 {
     let after_id = rewound(!u32_at(head, 0), &head[4..]);
     let after_zeros = !crc32c(&[0; 4]);
     u64::from(after_zeros ^ rewound(after_id, &[0; 4])) << 32
 }
 
-/// The crc32c state from which these bytes led to `state`.
+/// The crc32c state before these bytes, given the state after them.
 fn rewound(state: u32, bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     bytes.iter().rev().fold(state, |state, byte| {

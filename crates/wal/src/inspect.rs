@@ -1,5 +1,5 @@
-//! Inspects a log without changing anything: no lock, no write, no new segment. Works while another process has the log
-//! open; it then shows the log at some moment between the call and its return.
+//! Inspection of a log without any change: no lock, no write, no new segment. It works while another process has the
+//! log open, and then shows the log at some moment during the call.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use super::scan::{ScanItem, SegmentScanner};
 use super::shared::Segment;
 use super::{Sequence, checkpoint};
 
-/// How often the inspection starts over because a segment was truncated meanwhile, or the tail changed.
+/// Maximum number of attempts. The inspection starts over if a segment was truncated meanwhile, or the tail changed.
 const ATTEMPTS_MAX: usize = 20;
 
 /// The contents of a log.
@@ -19,54 +19,63 @@ const ATTEMPTS_MAX: usize = 20;
 pub struct Inspected {
     /// The store that the newest segment's records are flushed to; `None` for a log without segments.
     pub store: Option<String>,
-    /// Position up to which the log is truncated, according to the checkpoint.
+    /// The position up to which the log is truncated, according to the checkpoint.
     pub truncated: Sequence,
-    /// Sequence of the last whole record, or 0.
+    /// The sequence of the last complete record, or 0.
     pub last: Sequence,
-    /// Whole records behind the truncated ones.
+    /// The number of complete records that are not truncated.
     pub records: u64,
-    /// Bytes of these records in the segments.
+    /// The size of these records in the segments, in bytes.
     pub bytes: u64,
-    /// Places among and behind these records that were written but hold no record, and segments without a header.
+    /// Places among and after these records that were written but have no record, and segments without a header.
     /// Nothing is copied to quarantine.
     pub damage: Vec<Damage>,
 }
 
-/// Reads everything in the log that is not truncated.
+/// Reads all records of the log that are not truncated.
 ///
 /// # Errors
-/// As [`Wal::open`](super::Wal::open), except for what only a writer must refuse.
+/// As [`Wal::open`](super::Wal::open), except for errors that concern only a writer.
 pub fn inspect(disk: &impl Disk) -> Result<Inspected, WalOpenError> {
     let mut tail_before = Vec::new();
     for _ in 1..ATTEMPTS_MAX {
         match look(disk) {
             Err(WalOpenError::Io(failed)) if failed.error.kind() == io::ErrorKind::NotFound => {}
-            // A write in progress looks like a damaged tail, and is gone at the next attempt.
-            Ok((_, tail)) if tail != tail_before => tail_before = tail,
-            looked => return looked.map(with_tail),
+            // A write in progress looks like a damaged tail, and has changed at the next attempt.
+            Ok(look) if look.tail != tail_before => tail_before = look.tail,
+            result => return result.map(Look::with_tail),
         }
     }
-    look(disk).map(with_tail)
+    look(disk).map(Look::with_tail)
 }
 
-fn with_tail((mut inspected, tail): (Inspected, Vec<Damage>)) -> Inspected {
-    inspected.damage.extend(tail);
-    inspected
+/// One attempt of an inspection.
+struct Look {
+    inspected: Inspected,
+    /// The damage after the last record.
+    tail: Vec<Damage>,
 }
 
-/// The contents of the log, and the damage behind its last record.
-fn look(disk: &dyn Disk) -> Result<(Inspected, Vec<Damage>), WalOpenError> {
+impl Look {
+    fn with_tail(mut self) -> Inspected {
+        self.inspected.damage.extend(self.tail);
+        self.inspected
+    }
+}
+
+fn look(disk: &dyn Disk) -> Result<Look, WalOpenError> {
     let inventory = take_inventory(disk)?;
     let Some(log) = inventory.log()? else {
         let damage = headless(inventory.headless);
-        return Ok((Inspected { damage, ..Inspected::default() }, Vec::new()));
+        return Ok(Look { inspected: Inspected { damage, ..Inspected::default() }, tail: Vec::new() });
     };
     let truncated = checkpoint::read(disk, log).map_err(attempted("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
     let mut damage = headless(inventory.headless);
     damage.extend(lacks_segment.map(|segment| Damage::of_segment(segment, 0, None)));
     let classified = classify(inventory.headed)?;
-    let (mut inspected, mut tail) = (Inspected { truncated, ..Inspected::default() }, Vec::new());
+    let mut inspected = Inspected { truncated, ..Inspected::default() };
+    let mut tail = Vec::new();
     for classified in classified {
         tail.extend(classified.tail_damage());
         inspected.last = inspected.last.max(classified.segment.last);
@@ -77,7 +86,7 @@ fn look(disk: &dyn Disk) -> Result<(Inspected, Vec<Damage>), WalOpenError> {
         }
     }
     inspected.damage = damage;
-    Ok((inspected, tail))
+    Ok(Look { inspected, tail })
 }
 
 impl Inspected {
@@ -90,7 +99,7 @@ impl Inspected {
                     self.bytes += found.head.size();
                 }
                 ScanItem::Record(_) => {}
-                ScanItem::Hole(hole) => damage.push(Damage::of_hole(&segment.name, segment.sure, &hole)),
+                ScanItem::Hole(hole) => damage.push(Damage::of_hole(&segment.name, segment.synced_end, &hole)),
             }
         }
         Ok(())

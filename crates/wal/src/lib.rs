@@ -1,30 +1,55 @@
-//! hourglass's write-ahead log: records in segment files in one folder, each synced before it is acked.
-//! It sees a record as bytes with a kind, and knows nothing of readings, buckets, stores or HTTP.
+//! The write-ahead log of hourglass: records in segment files in one folder, each synced before it is acked. A record
+//! is a kind and bytes; the log does not depend on readings, buckets, stores or HTTP.
+//!
+//! Start with [`Wal`], which appends and truncates, and [`WalReader`], which reads records back. [`WalOptions`] has the
+//! limits, and [`Recovery`] the result of opening a log.
+//!
+//! ```
+//! use hourglass_wal::{Folder, Wal, WalOptions};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! let (wal, recovery) = Wal::open(Folder::new(folder.path())?, WalOptions::new("example"))?;
+//! assert_eq!(recovery.last, 0);
+//!
+//! // The callback runs once the record is durable.
+//! let (sender, receiver) = std::sync::mpsc::channel();
+//! wal.append(0, 1, b"payload".to_vec(), move |result| {
+//!     let _ = sender.send(result);
+//! })?;
+//! let sequence = receiver.recv()??;
+//!
+//! let record = wal.reader(sequence).next()?.ok_or("no durable record")?;
+//! assert_eq!(record.payload, b"payload");
+//! wal.close();
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! # Guarantees
 //! * A record whose append was reported durable is read back exactly once, unchanged, in log order, after any crash,
 //!   until it is truncated. The exception is a record whose own bytes are damaged: the damage is detected and counted,
-//!   and the bytes are copied to `quarantine/`. A record that was not reported durable may be there whole, or not at
-//!   all.
+//!   and the bytes are copied to `quarantine/`. A record that was not reported durable is either complete or missing.
 //! * Sequences are unique and increase over the life of the log. There are gaps: the sequences of failed writes, and
 //!   about a million (`open::GAP`) at every start.
-//! * No disk failure ends the log. While the disk fails, appends are refused at once; as soon as a fresh segment can be
-//!   made, they are accepted again, without a restart.
+//! * No disk failure ends the log. While the disk fails, appends are rejected immediately. Once a fresh segment can be
+//!   created, they are accepted again without a restart.
 //!
 //! # Design
-//! One thread writes (`writer`). All records that arrive during one fdatasync share the next one; after it, their
-//! callbacks run on that thread, in log order. Segments double in size from a sixteenth of `segment_bytes` up to it;
-//! the next one is filled with zeros while the current one is in use; a quiet log gives both back (`Wal::rest_if_quiet`).
-//! `format` describes the bytes. `open` begins a new
-//! segment every time, so that nothing is written behind a tail that a crash may have torn. Bytes that hold no record,
-//! before a later record or behind the last one, get a verdict (`damage::Verdict`: torn, in doubt, damaged), are copied
-//! to `quarantine/`, counted, and skipped; then the tail is cut off.
+//! One thread writes (`writer`). All records that arrive during one fdatasync share the next one. After it, their
+//! callbacks run on that thread, in log order. Segments double in size, from a sixteenth of `segment_bytes` up to it.
+//! The next segment is filled with zeros while the current one is in use. A quiet log gives up the preallocated space
+//! (`Wal::rest_if_quiet`). `format` describes the bytes.
 //!
-//! After a failed write or sync its file descriptor is never used again. The group, whose callbacks have not run, is
-//! written to a fresh segment with new sequences. The header of a segment records where the previous one ended when
-//! this one replaced it, so what a failed write left behind that end is never read as records. A fresh file is renamed
-//! to its segment name only once its header and first records are synced, and callbacks run only after the folder is
-//! synced, too.
+//! `open` always begins a new segment, so that nothing is written after a tail that a crash may have torn. Bytes
+//! without a record, before a later record or after the last one, get a verdict (`damage::Verdict`: torn, in doubt,
+//! damaged). They are copied to `quarantine/`, counted, and skipped; then the tail is cut off.
+//!
+//! After a failed write or sync, the file descriptor is never used again. The records of the group, whose callbacks
+//! have not run, are written to a fresh segment with new sequences. The header of a segment records the end of the
+//! previous segment at the time of the switch, so bytes that a failed write left after that end are never read as
+//! records. A fresh file gets its segment name only after its header and first records are synced, and callbacks run
+//! only after the folder is synced.
 
 #![warn(missing_docs)]
 

@@ -35,20 +35,20 @@ pub struct Wal {
     _lock: Box<dyn Send + Sync>,
 }
 
-/// Since when a log is quiet.
+/// The start of a quiet period.
 struct Quiet {
     since: Instant,
-    /// [`WalStats::appended_bytes`] then.
+    /// [`WalStats::appended_bytes`] at that time.
     appended: u64,
 }
 
 impl Wal {
-    /// Opens the log in the folder, or makes a new one: the tail is verified and cut, and records can be appended and
-    /// read. A full disk does not keep a log from opening.
+    /// Opens the log in the folder, or creates a new one. The tail is verified and cut. A log can be opened on a full
+    /// disk.
     ///
     /// # Errors
-    /// The folder is in use, holds files this program must not touch, or cannot be read and synced. No record was
-    /// changed.
+    /// [`WalOpenError`] if the folder is in use, has files that this program must not change, or cannot be read and
+    /// synced. No record was changed.
     pub fn open(disk: impl Disk, options: WalOptions) -> Result<(Self, Recovery), WalOpenError> {
         Self::open_with(Arc::new(disk), options, Box::new(random_id))
     }
@@ -69,13 +69,13 @@ impl Wal {
         recovery.damage = shared.damage.list();
         recovery.unwritable = shared.lock().unwritable.clone();
         let mut releases = Truncations::new(recovery.truncated);
-        // Removes segments that an earlier process truncated but did not remove; if that fails, the next truncation
+        // Remove segments that an earlier process truncated but did not remove. If that fails, the next truncation
         // tries again.
         let _ = releases.truncate(&shared, recovery.truncated);
-        let of_thread = Arc::clone(&shared);
+        let writer_shared = Arc::clone(&shared);
         let spawned = std::thread::Builder::new().name("log-writer".into()).spawn(move || {
             let _ = catch_unwind(AssertUnwindSafe(|| writer.run()));
-            refuse_the_rest(&of_thread);
+            reject_queued(&writer_shared);
         });
         let thread = spawned.map_err(attempted("starting the writer"))?;
         let quiet = Mutex::new(Quiet { since: Instant::now(), appended: 0 });
@@ -83,12 +83,12 @@ impl Wal {
         Ok((Self { shared, releases, quiet, thread: Some(thread), _lock: lock }, recovery))
     }
 
-    /// Queues a record for the disk, whose sequence will be greater than `above`. `done` is called once: with the record's sequence when it is durable and visible
-    /// to readers, or with the reason why it is not. The callbacks run on the writer thread in log order, and hold up
-    /// all appends while they run.
+    /// Queues a record, which gets a sequence greater than `above`. Never waits for the disk. `done` is called once:
+    /// with the record's sequence when it is durable and visible to readers, or with an error. Callbacks run on the
+    /// writer thread in log order, and block all appends while they run.
     ///
     /// # Errors
-    /// The record was not queued, and `done` is dropped without being called. Never waits for the disk.
+    /// [`AppendError`] if the record was not queued. `done` is then dropped without a call.
     pub fn append(
         &self,
         above: Sequence,
@@ -96,7 +96,8 @@ impl Wal {
         payload: Vec<u8>,
         done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
     ) -> Result<(), AppendError> {
-        let (bytes, limit) = (payload.len() as u64, self.record_limit());
+        let bytes = payload.len() as u64;
+        let limit = self.record_limit();
         if bytes > limit {
             return Err(AppendError::TooLarge { bytes, limit });
         }
@@ -104,16 +105,16 @@ impl Wal {
         self.shared.admit(QueuedRecord { stored, above, done: Box::new(done) })
     }
 
-    /// If no record is on its way to the disk, ensures that no sequence at or below `through` is assigned from now on.
-    /// Returns the sequence up to which that holds: the callbacks of all records up to there have run.
+    /// Ensures that no sequence at or below `through` is assigned from now on, if no record is queued or being written.
+    /// Returns the sequence up to which this holds; the callbacks of all records up to it have run.
     #[must_use]
     pub fn close_below(&self, through: Sequence) -> Sequence {
         let mut state = self.shared.lock();
-        if state.unresolved > 0 || state.told < state.durable {
-            return state.told;
+        if state.unresolved > 0 || state.resolved < state.durable {
+            return state.resolved;
         }
         state.above = state.above.max(through);
-        state.above.max(state.told)
+        state.above.max(state.resolved)
     }
 
     /// Maximum bytes of one payload, before compression.
@@ -122,35 +123,35 @@ impl Wal {
         self.shared.options.segment_bytes - HEADER_BYTES - RECORD_BYTES
     }
 
-    /// A reader of all durable records, present and future, from this sequence on. Start behind [`Wal::truncated`]:
-    /// some truncated records may still be in their segment.
+    /// A reader of all durable records, present and future, from this sequence on. Start after [`Wal::truncated`],
+    /// because some truncated records may still be in their segment.
     #[must_use]
     pub fn reader(&self, from: Sequence) -> WalReader {
         WalReader::new(Arc::clone(&self.shared), from)
     }
 
-    /// Truncates the log: records up to this one are no longer needed, replay after a restart begins behind it, and
-    /// segments wholly below it are removed. Two or three syncs; blocks. A position lower than an earlier one changes
-    /// nothing, but finishes what an earlier truncation could not.
+    /// Truncates the log up to and including `through`: a replay after a restart begins after it, and segments without
+    /// later records are removed. Blocks for two or three syncs. A position below an earlier one only completes earlier
+    /// truncations.
     ///
     /// # Errors
-    /// The checkpoint was not written, or a segment not removed. Nothing needed was lost; the next truncation tries
-    /// again.
+    /// [`DiskError`] if the checkpoint was not written, or a segment not removed. The next truncation tries again.
     pub fn truncate(&self, through: Sequence) -> Result<(), DiskError> {
         self.releases.lock().truncate(&self.shared, through)
     }
 
-    /// Whether a segment is left that the last truncation no longer needs: call [`Wal::truncate`] again.
+    /// Returns true if a truncated segment is left. Call [`Wal::truncate`] again to remove it.
     #[must_use]
     pub fn can_shrink(&self) -> bool {
         let state = self.shared.lock();
         state.segments.len() > 1 && state.segments.front().is_some_and(|oldest| oldest.last <= state.truncated)
     }
 
-    /// Call this regularly. If the log has been quiet for [`WalOptions::quiet`] (less than a sixteenth of its smallest
-    /// segment was appended in that time), and more than a quarter of a full segment is preallocated or no longer needed,
-    /// it goes on with a new segment of the smallest size, and without a prepared one. [`Wal::truncate`] then removes the
-    /// segment before. Appends are taken all the while. Returns whether it does so now.
+    /// Reduces the disk space of a quiet log; call this regularly. A log is quiet if less than a sixteenth of its
+    /// smallest segment was appended during [`WalOptions::quiet`]. If then more than a quarter of a full segment is
+    /// preallocated or no longer needed, the log switches to a new segment of the smallest size and drops the prepared
+    /// one. [`Wal::truncate`] then removes the previous segment. Appends are accepted throughout. Returns true if the
+    /// switch was requested.
     pub fn rest_if_quiet(&self, now: Instant) -> bool {
         let largest = self.shared.options.segment_bytes;
         let mut quiet = self.quiet.lock();
@@ -176,20 +177,20 @@ impl Wal {
         self.shared.lock().truncated
     }
 
-    /// Sequence of the last durable record, or 0.
+    /// The sequence of the last durable record, or 0.
     #[must_use]
     pub fn durable(&self) -> Sequence {
         self.shared.lock().durable
     }
 
-    /// Bytes of all segment files, including preallocated space.
+    /// The size of all segment files in bytes, including preallocated space.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.shared.lock().kept()
     }
 
-    /// Bytes of the segment files from the one with this sequence on: the disk space that a WAL pin at this sequence
-    /// holds.
+    /// The size of the segment files from the one with this sequence on, in bytes: the disk space that a pin at this
+    /// sequence keeps.
     #[must_use]
     pub fn bytes_from(&self, sequence: Sequence) -> u64 {
         let state = self.shared.lock();
@@ -197,7 +198,7 @@ impl Wal {
         younger.map(|segment| segment.bytes).sum()
     }
 
-    /// Number of segment files.
+    /// The number of segment files.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.shared.lock().segments.len()
@@ -227,7 +228,8 @@ impl Wal {
         }
     }
 
-    /// Writes what is queued, or fails it, takes nothing more, and unlocks the folder. Readers can go on reading.
+    /// Closes the log: writes or fails the queued records, accepts no more, and unlocks the folder. Readers can
+    /// continue.
     pub fn close(mut self) {
         self.end();
     }
@@ -254,20 +256,21 @@ impl Drop for Wal {
     }
 }
 
-/// Fails what is still queued when the writer thread ends, for whatever reason, so that no caller waits for ever.
-fn refuse_the_rest(shared: &WalShared) {
-    let rest = {
+/// Fails all queued records when the writer thread ends for any reason, so that no caller waits forever.
+fn reject_queued(shared: &WalShared) {
+    let queued = {
         let mut state = shared.lock();
         state.closed = true;
-        (state.unresolved, state.unresolved_bytes) = (0, 0);
+        state.unresolved = 0;
+        state.unresolved_bytes = 0;
         std::mem::take(&mut state.waiting)
     };
-    for entry in rest {
+    for entry in queued {
         let _ = catch_unwind(AssertUnwindSafe(|| (entry.done)(Err(AppendError::Closed))));
     }
 }
 
-/// The standard library seeds this from the system, and it differs at every call.
+/// A random id that is not 0. The standard library seeds `RandomState` from the system.
 fn random_id() -> u64 {
     RandomState::new().build_hasher().finish().max(1)
 }

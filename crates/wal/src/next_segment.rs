@@ -1,6 +1,6 @@
-//! The next segment file, prepared before it is needed: filled with zeros and synced, so that a full disk is noticed
-//! while there is still space for what was admitted. It is filled by writing: extending the length reserves nothing,
-//! and the standard library has no `fallocate`.
+//! The next segment file, prepared before it is needed. It is filled with zeros and synced, so that a full disk is
+//! detected while there is still space for the admitted records. The zeros are written: extending the length reserves
+//! no space, and the standard library has no `fallocate`.
 
 use std::io;
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use super::checkpoint::remove_if_there;
 use super::disk::DiskFile;
 use super::shared::WalShared;
 
-/// Name of the file until it becomes a segment.
+/// The name of the file until it becomes a segment.
 pub(super) const NAME: &str = "fresh";
-/// Bytes filled and synced per step: an append may have to wait for one step (some 4 ms on a virtual disk).
+/// The number of bytes filled and synced per step. An append may wait for one step, about 4 ms on a virtual disk.
 const STEP_BYTES: u64 = 1 << 20;
 
 /// The next segment file, as far as it is prepared.
@@ -19,13 +19,13 @@ pub(super) struct NextSegment {
     shared: Arc<WalShared>,
     file: Option<Box<dyn DiskFile>>,
     prepared: u64,
-    /// Files that a failed attempt may have left. Nothing new is made until they are removed, durably: what they hold
-    /// was never acked and is written elsewhere.
+    /// Files that a failed attempt may have left. They are removed durably before a new file is created. Their records
+    /// were never acked and are written elsewhere.
     debris: Vec<String>,
 }
 
 impl NextSegment {
-    /// A file that an earlier process left under [`NAME`] counts as debris.
+    /// No next segment. A file that an earlier process left under [`NAME`] counts as debris.
     pub(super) fn new(shared: Arc<WalShared>) -> Self {
         Self { shared, file: None, prepared: 0, debris: vec![NAME.to_owned()] }
     }
@@ -35,7 +35,7 @@ impl NextSegment {
         self.prepared
     }
 
-    /// Fills and syncs one more step, up to `bytes` in all.
+    /// Fills and syncs one more step, up to `bytes` in total.
     pub(super) fn prepare(&mut self, bytes: u64) -> io::Result<()> {
         if self.file.is_none() {
             self.clear_debris()?;
@@ -51,7 +51,8 @@ impl NextSegment {
         Ok(())
     }
 
-    /// Takes the file once at least `bytes` are prepared, and how many are. The file still has the name [`NAME`].
+    /// Prepares at least `bytes`, and returns the file with the number of prepared bytes. The file still has the name
+    /// [`NAME`].
     pub(super) fn take(&mut self, bytes: u64) -> io::Result<(Box<dyn DiskFile>, u64)> {
         while self.file.is_none() || self.prepared < bytes {
             self.prepare(bytes).inspect_err(|_| self.drop_prepared())?;
@@ -60,7 +61,7 @@ impl NextSegment {
         Ok((file, std::mem::take(&mut self.prepared)))
     }
 
-    /// Renames the file that was taken, durably.
+    /// Renames the taken file durably.
     pub(super) fn name(&mut self, name: &str) -> io::Result<()> {
         self.shared.disk.rename(NAME, name)?;
         self.shared.disk.sync_dir()?;
@@ -68,17 +69,17 @@ impl NextSegment {
         Ok(())
     }
 
-    /// Marks the file that was taken for removal; it may have either name.
+    /// Marks the taken file for removal. It may have either name.
     pub(super) fn discard(&mut self, name: &str) {
         self.debris.push(name.to_owned());
         self.drop_prepared();
     }
 
-    /// Drops what was prepared, and removes the file if the disk allows it.
+    /// Drops the prepared file, and tries to remove it.
     pub(super) fn drop_prepared(&mut self) {
         self.file = None;
         self.prepared = 0;
-        // If this fails, `prepare` tries it again before it makes a new file.
+        // If this fails, `prepare` tries again before it creates a new file.
         let _ = self.clear_debris();
     }
 

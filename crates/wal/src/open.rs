@@ -1,5 +1,5 @@
-//! Opening a log: first reads and checks what is on the disk, then repairs it. Only a segment whose end no later header
-//! records is read, which is normally the last one; older ones are verified when they are read.
+//! Opening a log: reads and checks the files, then repairs them. Only segments whose end is not recorded in a later
+//! header are scanned, normally the last one. Older segments are verified when they are read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,9 +17,8 @@ use super::shared::{Segment, WalShared, WalState};
 use super::writer::Ids;
 use super::{Recovery, Sequence, WalOptions, checkpoint, headless, next_segment, quarantine};
 
-/// Sequences skipped at every start. If the disk lost records it had reported as synced, none of their sequences is
-/// ever reused, so a component that remembers "flushed up to this sequence" never skips a record that is not in the
-/// store.
+/// The number of sequences skipped at every start. If the disk lost records that it reported as synced, their sequences
+/// are not reused. So a component that remembers "flushed up to this sequence" never skips a record that is not stored.
 pub(super) const GAP: Sequence = 1 << 20;
 
 /// A log that was opened, before its first write.
@@ -27,11 +26,11 @@ pub(super) struct Opened {
     pub(super) shared: Arc<WalShared>,
     pub(super) next: Sequence,
     pub(super) recovery: Recovery,
-    /// Names and sizes of segments whose header is damaged.
+    /// The names and sizes of segments with a damaged header.
     pub(super) headless: Vec<(String, u64)>,
 }
 
-/// A segment whose header could be read.
+/// A segment with a valid header.
 pub(super) struct Headed {
     name: String,
     header: SegmentHeader,
@@ -43,7 +42,7 @@ pub(super) struct Headed {
 pub(super) struct Inventory {
     /// Sorted by first sequence.
     pub(super) headed: Vec<Headed>,
-    /// Names and sizes of segments whose header is damaged.
+    /// The names and sizes of segments with a damaged header.
     pub(super) headless: Vec<(String, u64)>,
     /// At least the first sequence in every segment's file name.
     next: Sequence,
@@ -61,10 +60,9 @@ pub(super) struct InspectedSegment {
 pub(super) struct Tail {
     end: u64,
     last: Option<Sequence>,
-    /// Where the last group begins of which a record head was found, possibly behind `end`. Everything before it was
-    /// synced.
-    sure: u64,
-    /// Both before `end` and behind it.
+    /// The start of the last group with a record head, possibly after `end`. Everything before it was synced.
+    synced_end: u64,
+    /// The holes before and after `end`.
     pub(super) holes: Vec<Hole>,
     next: Sequence,
     file: Box<dyn DiskFile>,
@@ -78,14 +76,15 @@ impl Tail {
     }
 }
 
-/// Checks the folder, then repairs it. Nothing is changed before the last error that the check can return.
+/// Checks the folder, then repairs it. If the check fails, nothing was changed.
 pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> Result<Opened, WalOpenError> {
     check(&options)?;
     let inventory = take_inventory(&*disk)?;
     let log = inventory.log()?.unwrap_or_else(&mut *ids);
     let truncated = checkpoint::read(&*disk, log).map_err(attempted("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
-    let (lost, mut next) = (inventory.headless, inventory.next.max(truncated + 1));
+    let lost = inventory.headless;
+    let mut next = inventory.next.max(truncated + 1);
     for (name, _) in &lost {
         next = next.max(headless::above(&*disk, name, parse_segment_name(name).unwrap_or(0)));
     }
@@ -93,7 +92,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> R
     for classified in &classified {
         let last = classified.segment.last;
         if last > truncated && classified.store != options.store {
-            let (found, wanted) = (classified.store.clone(), options.store.clone());
+            let found = classified.store.clone();
+            let wanted = options.store.clone();
             return Err(WalOpenError::OtherStore { found, wanted, last });
         }
         next = next.max(last + 1).max(classified.read.as_ref().map_or(0, Tail::above));
@@ -120,8 +120,8 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> R
     let last = segments.back().map_or(0, |segment| segment.last);
     let opening = opening_of(log, (ids() as u32).max(1));
     let recovery = Recovery { log, opening, openings, last, truncated, damage: damage.list(), unwritable: None };
-    let state = WalState { segments, durable: last, told: last, truncated, ..WalState::default() };
-    let shared = Arc::new(WalShared::new(disk, options, (log, opening), state, damage));
+    let state = WalState { segments, durable: last, resolved: last, truncated, ..WalState::default() };
+    let shared = Arc::new(WalShared::new(disk, options, log, opening, state, damage));
     Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery, headless: lost })
 }
 
@@ -174,8 +174,8 @@ impl Inventory {
         }
     }
 
-    /// The segment whose predecessor is missing without a trace, if there is one. The oldest segments are expected to
-    /// be missing: truncation removes them.
+    /// The first segment whose predecessor is missing, if there is one. Segments before the oldest one do not count,
+    /// because truncation removes them.
     pub(super) fn lacks_segment(&self) -> Option<String> {
         let is_there = |id| self.headed.iter().any(|headed| headed.header.segment == id);
         let mut younger = self.headed.iter().skip(1);
@@ -186,19 +186,25 @@ impl Inventory {
 
 /// Determines where each segment ends.
 pub(super) fn classify(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, WalOpenError> {
-    let told: Vec<PreviousSegment> = headed.iter().filter_map(|headed| headed.header.previous).collect();
+    let recorded: Vec<PreviousSegment> = headed.iter().filter_map(|headed| headed.header.previous).collect();
     let mut classified: Vec<InspectedSegment> = Vec::with_capacity(headed.len());
     for Headed { name, header, file, bytes } in headed {
         let before = header.previous.map(|previous| previous.last);
         let before = before.max(classified.last().map(|older| older.segment.last)).unwrap_or(0);
-        let (id, first, store, opening) = (header.segment, header.first, header.store, header.opening);
-        let mut segment = Segment { id, name, first, last: before, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };
+        let id = header.segment;
+        let first = header.first;
+        let store = header.store;
+        let opening = header.opening;
+        let mut segment = Segment { id, name, first, last: before, end: HEADER_BYTES, synced_end: HEADER_BYTES, bytes };
         let mut read = None;
-        if let Some(known) = told.iter().find(|previous| previous.segment == id) {
-            (segment.end, segment.sure, segment.last) = (known.end, known.sure, known.last);
+        if let Some(known) = recorded.iter().find(|previous| previous.segment == id) {
+            segment.end = known.end;
+            segment.synced_end = known.synced_end;
+            segment.last = known.last;
         } else {
             let tail = read_tail(file, &segment).map_err(attempted(format!("reading segment {}", segment.name)))?;
-            (segment.end, segment.sure) = (tail.end, tail.sure.min(tail.end));
+            segment.end = tail.end;
+            segment.synced_end = tail.synced_end.min(tail.end);
             segment.last = tail.last.unwrap_or(before);
             read = Some(tail);
         }
@@ -207,10 +213,11 @@ pub(super) fn classify(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, Wal
     Ok(classified)
 }
 
-/// Reads a whole segment whose end is not known.
+/// Reads a whole segment to find its end.
 fn read_tail(file: Box<dyn DiskFile>, segment: &Segment) -> io::Result<Tail> {
     let mut scanner = SegmentScanner::new(file, segment.id, segment.first, segment.bytes);
-    let (mut end, mut last) = (HEADER_BYTES, None);
+    let mut end = HEADER_BYTES;
+    let mut last = None;
     let mut holes: Vec<Hole> = Vec::new();
     while let Some(item) = scanner.next()? {
         match item {
@@ -221,37 +228,43 @@ fn read_tail(file: Box<dyn DiskFile>, segment: &Segment) -> io::Result<Tail> {
             }
         }
     }
-    // Behind the last record, zeros are preallocated space.
+    // Zeros after the last record are preallocated space.
     holes.retain(|hole| hole.start < end || hole.written_end > hole.start);
     for hole in holes.iter_mut().filter(|hole| hole.start >= end) {
         hole.end = hole.written_end;
     }
-    Ok(Tail { end, last, sure: scanner.sure(), holes, next: scanner.next_sequence(), file: scanner.into_file() })
+    Ok(Tail {
+        end,
+        last,
+        synced_end: scanner.synced_end(),
+        holes,
+        next: scanner.next_sequence(),
+        file: scanner.into_file(),
+    })
 }
 
 impl InspectedSegment {
-    /// Registers damage, cuts the tail, and syncs what was read: after a process was killed, it may be in the page
+    /// Registers damage, cuts the tail, and syncs the file. After a kill, the bytes that were read may be in the page
     /// cache only.
     fn tidy(&mut self, disk: &dyn Disk, damage: &DamageRegister) -> Result<(), DiskError> {
         let Some(tail) = self.read.take() else { return Ok(()) };
         let mut is_kept = true;
         for hole in &tail.holes {
-            is_kept &= damage.hole(disk, &*tail.file, &self.segment.name, tail.sure, hole);
+            is_kept &= damage.hole(disk, &*tail.file, &self.segment.name, tail.synced_end, hole);
         }
-        // The cut only saves space: the next segment's header records where this one ends. Bytes that could not be
-        // copied to quarantine stay here as long as the segment does.
+        // The cut only saves space, because the next segment's header records the end of this one. Bytes that could not
+        // be copied to quarantine stay here until the segment is truncated.
         if is_kept && self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
             self.segment.bytes = tail.end;
         }
         tail.file.sync().map_err(attempted(format!("syncing segment {}", self.segment.name)))
     }
 
-    /// The damage behind the last record that [`InspectedSegment::tidy`] would register, for a log that is only
-    /// inspected.
+    /// The damage after the last record, which [`InspectedSegment::tidy`] would register. Used by the inspection.
     pub(super) fn tail_damage(&self) -> Vec<Damage> {
         let tail = self.read.iter().flat_map(|tail| tail.holes.iter().map(move |hole| (tail, hole)));
         let behind = tail.filter(|(tail, hole)| hole.start >= tail.end);
-        behind.map(|(tail, hole)| Damage::of_hole(&self.segment.name, tail.sure, hole)).collect()
+        behind.map(|(tail, hole)| Damage::of_hole(&self.segment.name, tail.synced_end, hole)).collect()
     }
 }
 

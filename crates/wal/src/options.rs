@@ -1,18 +1,17 @@
-//! Options of a log.
+//! The options of a log.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Position of a record in the log. The first one is 1; 0 means before all records.
+/// The position of a record in the log. The first one is 1; 0 is before all records.
 pub type Sequence = u64;
 
-/// A function that returns the least sequence a record may get now: it lets sequences tell when their records were
-/// written.
+/// A function that returns a lower bound for the next sequence. It lets sequences include the time of the write.
 #[derive(Clone)]
 pub struct LeastSequence(Arc<dyn Fn() -> Sequence + Send + Sync>);
 
 impl LeastSequence {
-    /// The function is called once per sync.
+    /// Wraps a function, which is called once per sync.
     #[must_use]
     pub fn new(least: impl Fn() -> Sequence + Send + Sync + 'static) -> Self {
         Self(Arc::new(least))
@@ -29,28 +28,28 @@ impl std::fmt::Debug for LeastSequence {
     }
 }
 
-/// Options of a log.
+/// The options of a log.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
     /// The store that the records are flushed to, without credentials; at most 1024 bytes. A log with records that are
     /// not truncated cannot be opened for another store.
     pub store: String,
-    /// Size of a full-grown segment file: a multiple of 4096, from 8 KiB to 1 GiB. It also bounds a record.
+    /// Maximum size of a segment file: a multiple of 4096, from 8 KiB to 1 GiB. It also limits the size of a record.
     pub segment_bytes: u64,
-    /// Maximum bytes of all segment files together, including preallocated space; at least two segments. Exact, except
-    /// for segments that a failing disk made useless. Quarantine does not count.
+    /// Maximum bytes of all segment files, including preallocated space; at least two segments. The limit is exact,
+    /// except for segments that a failing disk made unusable. Quarantine does not count.
     pub budget_bytes: u64,
-    /// Maximum bytes of records that wait for the disk. A single larger one may wait alone.
+    /// Maximum bytes of records that wait for the disk. A larger record is accepted if no other record waits.
     pub queue_bytes: u64,
     /// Maximum number of records that wait for the disk; at least 1.
     pub queue_records: usize,
-    /// Whether payloads are compressed (lz4) where that saves space. The appender's thread compresses.
+    /// True if payloads are compressed (lz4) where that saves space. The appender's thread compresses.
     pub compress: bool,
-    /// Time between attempts to make a segment after the disk refused one.
+    /// The time between attempts to create a segment after a disk failure.
     pub retry: Duration,
-    /// How long a log must be quiet before [`Wal::rest_if_quiet`](super::Wal::rest_if_quiet) gives space back.
+    /// The time after which [`Wal::rest_if_quiet`](super::Wal::rest_if_quiet) reduces the space of a quiet log.
     pub quiet: Duration,
-    /// Lower bound for new sequences.
+    /// The lower bound for new sequences.
     pub least: LeastSequence,
 }
 

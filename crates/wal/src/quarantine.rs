@@ -1,20 +1,20 @@
-//! The folder that keeps copies of bytes that should hold records but do not. hourglass never deletes from it.
+//! The folder with copies of bytes that should be records but are not. hourglass never deletes files from it.
 
 use std::io;
 
 use super::checkpoint::remove_if_there;
 use super::disk::{Disk, DiskFile, read_padded};
 
-/// Name of the folder within the log's folder.
+/// The name of the folder within the log's folder.
 pub(super) const FOLDER: &str = "quarantine";
 const CHUNK_BYTES: u64 = 256 << 10;
 
-/// Whether the folder has a file of this name.
+/// Returns true if the folder has a file of this name.
 pub(super) fn holds(disk: &dyn Disk, name: &str) -> bool {
     disk.open(&path(name)).is_ok()
 }
 
-/// Copies the bytes into the folder, durably. A half-made copy of an earlier attempt is replaced.
+/// Copies the bytes into the folder durably. An unfinished copy of an earlier attempt is replaced.
 pub(super) fn copy(disk: &dyn Disk, file: &dyn DiskFile, from: u64, to: u64, name: &str) -> io::Result<()> {
     let half = path("half");
     remove_if_there(disk, &half)?;
@@ -31,7 +31,7 @@ pub(super) fn copy(disk: &dyn Disk, file: &dyn DiskFile, from: u64, to: u64, nam
     disk.sync_dir()
 }
 
-/// Moves the whole file into the folder, under an unused name, which is returned.
+/// Moves the whole file into the folder under an unused name, and returns the name.
 pub(super) fn put_away(disk: &dyn Disk, name: &str) -> io::Result<String> {
     let mut free = name.to_owned();
     let mut number = 1;

@@ -1,5 +1,5 @@
-//! Reads records back in log order, across segments, a chunk at a time, also while the writer appends. Bytes it cannot
-//! read are registered as damage and skipped.
+//! Reading records in log order, across segments and in chunks, also while the writer appends. Unreadable bytes are
+//! registered as damage and skipped.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::shared::{Segment, WalShared};
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Unique, and higher than those of all earlier records. There may be gaps.
+    /// The sequence: unique, and higher than those of all earlier records. There may be gaps.
     pub sequence: Sequence,
     /// The kind that the appender gave it.
     pub kind: u8,
@@ -21,7 +21,7 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
-/// Reads a log from some sequence on. Holds one chunk, or the largest record found, in memory.
+/// A reader of a log from a given sequence on. It keeps one chunk, or the largest record so far, in memory.
 pub struct WalReader {
     shared: Arc<WalShared>,
     next: Sequence,
@@ -33,12 +33,12 @@ impl WalReader {
         Self { shared, next: from, at: None }
     }
 
-    /// The next durable record, or `None` when there is none at present; there may be one later. Every durable record
-    /// from the start on is returned exactly once, in log order, except those truncated meanwhile and damaged ones,
-    /// which are registered. Blocks on the disk.
+    /// Returns the next durable record, or `None` if there is none at present. A later call may return one. Every
+    /// durable record from the start position on is returned exactly once, in log order, except truncated and damaged
+    /// ones; damage is registered. Blocks on the disk.
     ///
     /// # Errors
-    /// The disk cannot be read. The reader keeps its position; the call may be repeated.
+    /// [`DiskError`] if the disk cannot be read. The reader keeps its position, so the call can be repeated.
     #[expect(clippy::should_implement_trait, reason = "after None there may be more records, and an error may pass")]
     pub fn next(&mut self) -> Result<Option<Record>, DiskError> {
         loop {
@@ -53,23 +53,24 @@ impl WalReader {
                     if let Some(record) = record(scanner, &found) {
                         return Ok(Some(record));
                     }
-                    let (start, end) = (found.offset, found.offset + found.head.size());
+                    let start = found.offset;
+                    let end = found.offset + found.head.size();
                     self.damaged(&Hole { start, end, written_end: end, lacks_sector: false });
                 }
                 Some(ScanItem::Hole(hole)) => self.damaged(&hole),
-                None if self.go_on() => {}
+                None if self.advance() => {}
                 None => return Ok(None),
             }
         }
     }
 
-    /// The next record has at least this sequence.
+    /// The lower bound of the next record's sequence.
     #[must_use]
     pub fn position(&self) -> Sequence {
         self.next
     }
 
-    /// Takes the segment and scanner to read from; `None` when nothing more is durable.
+    /// Takes the segment and the scanner to read from; `None` if there are no more durable records.
     fn take_place(&mut self) -> Result<Option<(Segment, SegmentScanner)>, DiskError> {
         while self.at.is_none() {
             let found = self.shared.lock().segments.iter().find(|segment| segment.last >= self.next).cloned();
@@ -79,29 +80,31 @@ impl WalReader {
                     let scanner = SegmentScanner::new(file, segment.id, segment.first, segment.end);
                     self.at = Some((segment, scanner));
                 }
-                Err(error) if error.kind() == io::ErrorKind::NotFound => self.is_gone(&segment),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => self.skip_missing(&segment),
                 Err(error) => return Err(failure(&segment.name, error)),
             }
         }
         Ok(self.at.take())
     }
 
-    /// Skips a segment whose file is missing: a truncated one silently, any other one as damage.
-    fn is_gone(&mut self, segment: &Segment) {
+    /// Skips a segment whose file is missing. It counts as damage unless it was truncated.
+    fn skip_missing(&mut self, segment: &Segment) {
         let (last, truncated) = {
             let state = self.shared.lock();
             let listed = state.segments.iter().find(|other| other.id == segment.id);
             (listed.map(|listed| listed.last), state.truncated)
         };
         if last.is_some_and(|last| last > truncated) {
-            let (name, bytes) = (segment.name.clone(), segment.bytes);
+            let name = segment.name.clone();
+            let bytes = segment.bytes;
             self.shared.damage.add(Damage::of_segment(name, bytes, None));
         }
         self.next = self.next.max(last.unwrap_or(segment.last) + 1);
     }
 
-    /// At the end of what was durable: whether there is more by now, in this segment or a later one.
-    fn go_on(&mut self) -> bool {
+    /// Moves on at the end of the known durable records. Returns false if there are no more, in this segment or a later
+    /// one.
+    fn advance(&mut self) -> bool {
         let Some((segment, scanner)) = &mut self.at else { return false };
         let state = self.shared.lock();
         let listed = state.segments.iter().find(|other| other.id == segment.id);
@@ -110,7 +113,7 @@ impl WalReader {
             *segment = listed.clone();
             return true;
         }
-        // A damaged last record must not keep the reader here.
+        // Continue even if the last record of the segment is damaged.
         self.next = self.next.max(segment.last + 1);
         if state.segments.back().is_some_and(|last| last.id == segment.id) {
             return false;
@@ -122,8 +125,8 @@ impl WalReader {
 
     fn damaged(&self, hole: &Hole) {
         if let Some((segment, scanner)) = &self.at {
-            let Segment { name, sure, .. } = segment;
-            self.shared.damage.hole(&*self.shared.disk, scanner.file(), name, *sure, hole);
+            let Segment { name, synced_end, .. } = segment;
+            self.shared.damage.hole(&*self.shared.disk, scanner.file(), name, *synced_end, hole);
         }
     }
 }

@@ -1,23 +1,23 @@
-//! What opening a log found on the disk.
+//! The result of opening a log.
 
 use super::damage::Damage;
 use super::options::Sequence;
 
-/// What opening a log found on the disk.
+/// The state of a log when it was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recovery {
-    /// The log's id: random, chosen when the log is made, and kept for its life.
+    /// The log's random id, chosen when the log was created.
     pub log: u64,
-    /// Id of this opening: random, new every time.
+    /// The random id of this opening.
     pub opening: u64,
-    /// Earlier openings whose records are still there, each with its last sequence.
+    /// The ids of earlier openings with remaining records, each with its last sequence.
     pub openings: Vec<(u64, Sequence)>,
-    /// Sequence of the last record found, or 0. Records appended from now on have higher sequences.
+    /// The sequence of the last record, or 0. New records get higher sequences.
     pub last: Sequence,
-    /// Position up to which the log is truncated: replay begins behind it.
+    /// The position up to which the log is truncated. A replay begins after it.
     pub truncated: Sequence,
-    /// Damage found so far. Older segments are verified when they are read.
+    /// The damage found so far. Older segments are verified when they are read.
     pub damage: Vec<Damage>,
-    /// Why nothing can be appended yet, if so. The log keeps trying.
+    /// The error because of which no record can be appended at present. The log keeps trying.
     pub unwritable: Option<String>,
 }

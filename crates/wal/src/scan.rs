@@ -1,6 +1,5 @@
-//! Reads the records of one segment file in order, a chunk at a time, and finds the next record behind damage. For
-//! bytes that hold no record, it tells whether an interrupted write can have left them. Knows nothing of other
-//! segments.
+//! Reads the records of one segment file in order, in chunks, and finds the next record after damage. For bytes without
+//! a record, it detects whether an interrupted write can have left them.
 
 use std::io;
 
@@ -8,12 +7,12 @@ use super::Sequence;
 use super::disk::{DiskFile, read_padded};
 use super::format::{HEADER_BYTES, RECORD_BYTES, RecordHead};
 
-/// Bytes per read. Larger chunks did not replay faster.
+/// The size of a read in bytes. Larger chunks did not replay faster.
 const CHUNK_BYTES: u64 = 256 << 10;
-/// What a disk writes wholly or not at all. Disks with sectors of 4096 bytes, and the kernel, which a kill can stop
-/// between two pages, write several of these at once.
+/// The unit that a disk writes entirely or not at all. Disks with sectors of 4096 bytes write several at once, as does
+/// the kernel, which a kill can stop between two pages.
 const SECTOR_BYTES: u64 = 512;
-/// This many zeros at a sector's edge are no coincidence: a value of 0.0 makes ten.
+/// The number of zeros at a sector's edge that indicates an unwritten sector. A value of 0.0 has ten zeros.
 const UNWRITTEN_BYTES: usize = 16;
 
 pub(super) struct SegmentScanner {
@@ -24,42 +23,43 @@ pub(super) struct SegmentScanner {
     offset: u64,
     end: u64,
     buffer: Vec<u8>,
-    /// File offset at which the buffer begins.
+    /// The file offset of the buffer's first byte.
     buffer_at: u64,
     hole: Option<Hole>,
-    sure: u64,
+    synced_end: u64,
 }
 
-/// What was found at an offset of the segment.
+/// The item at an offset of the segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ScanItem {
-    /// A whole record.
+    /// A complete record.
     Record(ScannedRecord),
     /// A record whose payload is damaged, or bytes without a record head up to the next head or the end.
     Hole(Hole),
 }
 
-/// A whole record; its bytes stay in the scanner's buffer until the scanner moves on.
+/// A complete record. Its bytes stay in the scanner's buffer until the scanner moves on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ScannedRecord {
     pub(super) offset: u64,
     pub(super) head: RecordHead,
 }
 
-/// Bytes that hold no record.
+/// Bytes without a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Hole {
     pub(super) start: u64,
     pub(super) end: u64,
-    /// From this offset on there are only zeros.
+    /// The end of the nonzero bytes.
     pub(super) written_end: u64,
-    /// Where a record should be, a sector was never written: an interrupted write leaves that, a changed byte does not.
+    /// True if a sector within the expected record was never written. An interrupted write leaves such a sector, but a
+    /// changed byte does not.
     pub(super) lacks_sector: bool,
 }
 
 impl SegmentScanner {
-    /// Reads from the first record to `end`, which need not be the file's end; bytes past the file's end count as
-    /// zeros.
+    /// A scanner from the first record to `end`, which may differ from the end of the file. Bytes after the end of the
+    /// file count as zeros.
     pub(super) fn new(file: Box<dyn DiskFile>, segment: u64, first: Sequence, end: u64) -> Self {
         let start = HEADER_BYTES;
         Self {
@@ -71,13 +71,13 @@ impl SegmentScanner {
             buffer: Vec::new(),
             buffer_at: start,
             hole: None,
-            sure: start,
+            synced_end: start,
         }
     }
 
     /// Moves the end forward after the writer has synced more.
     pub(super) fn extend(&mut self, end: u64) {
-        // The buffer was never filled past the old end, so it holds no bytes from before that sync.
+        // The buffer was never filled past the old end, so it has no stale bytes.
         self.end = self.end.max(end);
     }
 
@@ -86,13 +86,13 @@ impl SegmentScanner {
         self.next
     }
 
-    /// Everything before this offset was synced, as the heads seen so far prove, including those of damaged records: a
-    /// group is written only after everything before it was synced.
-    pub(super) fn sure(&self) -> u64 {
-        self.sure
+    /// The offset before which everything was synced, according to the heads so far, including those of damaged
+    /// records. A group is written only after everything before it was synced.
+    pub(super) fn synced_end(&self) -> u64 {
+        self.synced_end
     }
 
-    /// The next item, or `None` at the end. After an error, the next call tries the same offset again.
+    /// Returns the next item, or `None` at the end. After an error, the next call tries the same offset again.
     pub(super) fn next(&mut self) -> io::Result<Option<ScanItem>> {
         while self.offset + RECORD_BYTES <= self.end {
             self.fill(RECORD_BYTES)?;
@@ -113,9 +113,10 @@ impl SegmentScanner {
         Ok(self.hole.take().map(ScanItem::Hole))
     }
 
-    /// Returns the record at the current offset, or a hole if its payload is damaged, and moves behind it.
+    /// Returns the record at the current offset, or a hole if its payload is damaged, and moves after it.
     fn take(&mut self, head: RecordHead) -> ScanItem {
-        let (offset, end) = (self.offset, self.offset + head.size());
+        let offset = self.offset;
+        let end = offset + head.size();
         let item = if head.fits(self.stored(&head)) {
             ScanItem::Record(ScannedRecord { offset, head })
         } else {
@@ -123,12 +124,13 @@ impl SegmentScanner {
             let lacks_sector = lacks_sector(offset, record, UNWRITTEN_BYTES);
             ScanItem::Hole(Hole { start: offset, end, written_end: end, lacks_sector })
         };
-        (self.offset, self.next) = (end, head.sequence + 1);
-        self.sure = self.sure.max(head.group);
+        self.offset = end;
+        self.next = head.sequence + 1;
+        self.synced_end = self.synced_end.max(head.group);
         item
     }
 
-    /// Stored bytes of the record that was just found.
+    /// The stored bytes of the last found record.
     pub(super) fn stored_of(&self, found: &ScannedRecord) -> &[u8] {
         let start = (found.offset - self.buffer_at + RECORD_BYTES) as usize;
         &self.buffer[start..start + found.head.stored_bytes as usize]
@@ -153,18 +155,18 @@ impl SegmentScanner {
         &self.ahead(head.size())[RECORD_BYTES as usize..][..head.stored_bytes as usize]
     }
 
-    /// Bytes from the current offset on, which must have been filled.
+    /// The bytes from the current offset on, which must have been filled.
     fn ahead(&self, length: u64) -> &[u8] {
         let start = (self.offset - self.buffer_at) as usize;
         &self.buffer[start..start + length as usize]
     }
 
-    /// Moves the offset past bytes without a record head, and adds them to the current hole.
+    /// Skips bytes without a record head, and adds them to the current hole.
     fn skip(&mut self, length: u64) {
         let start = self.offset;
         let is_written = self.ahead(length).iter().any(|byte| *byte != 0);
         if self.hole.is_none() {
-            // A record head would be here if anything had been written. No sector's part of a head is all zeros.
+            // If anything had been written, it would begin with a record head. No sector's part of a head is all zeros.
             let place = self.ahead(RECORD_BYTES.min(self.end - start));
             let lacks_sector = lacks_sector(start, place, 1);
             self.hole = Some(Hole { start, end: start, written_end: start, lacks_sector });
@@ -192,16 +194,17 @@ impl SegmentScanner {
     }
 }
 
-/// Whether some sector's part of these bytes, which begin at file offset `at`, is all zeros and at least `least` bytes
-/// long.
-fn lacks_sector(at: u64, mut bytes: &[u8], least: usize) -> bool {
-    let mut length = (SECTOR_BYTES - at % SECTOR_BYTES) as usize;
+/// Returns true if the part of any sector in these bytes is all zeros and has at least `length_min` bytes. `offset` is
+/// the file offset of the bytes.
+fn lacks_sector(offset: u64, mut bytes: &[u8], length_min: usize) -> bool {
+    let mut length = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
     while !bytes.is_empty() {
         let (part, rest) = bytes.split_at(length.min(bytes.len()));
-        if part.len() >= least && part.iter().all(|byte| *byte == 0) {
+        if part.len() >= length_min && part.iter().all(|byte| *byte == 0) {
             return true;
         }
-        (bytes, length) = (rest, SECTOR_BYTES as usize);
+        bytes = rest;
+        length = SECTOR_BYTES as usize;
     }
     false
 }

@@ -1,5 +1,5 @@
-//! State that the writer thread, appenders, readers and truncation share, under one lock: the queue, the segments, and
-//! how much more may be admitted.
+//! The state that the writer thread, appenders, readers and truncation share under one lock: the queue, the segments,
+//! and the space left for new records.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use super::format::{EncodedPayload, HEADER_BYTES};
 use super::stats::WalStats;
 use super::{Sequence, WalOptions};
 
-/// Called once, when it is known whether the record is durable.
+/// A callback with the outcome of a record's append. It is called once.
 pub(super) type Done = Box<dyn FnOnce(Result<Sequence, AppendError>) + Send>;
 
 /// A record queued for the disk.
@@ -32,12 +32,12 @@ pub(super) struct Segment {
     pub(super) id: u64,
     pub(super) name: String,
     pub(super) first: Sequence,
-    /// Last sequence up to `end`; the last sequence of an older segment when this one is empty.
+    /// The last sequence before `end`; that of an older segment if this one is empty.
     pub(super) last: Sequence,
-    /// Where its last synced record ends.
+    /// The end of its last synced record.
     pub(super) end: u64,
-    /// Everything before this offset was synced; whether the bytes from here to `end` were is unknown.
-    pub(super) sure: u64,
+    /// Everything before this offset was synced. The bytes from here to `end` may not have been.
+    pub(super) synced_end: u64,
     /// Size of the file.
     pub(super) bytes: u64,
 }
@@ -57,59 +57,60 @@ pub(super) struct WalShared {
 /// State under the lock.
 #[derive(Default)]
 pub(super) struct WalState {
-    /// Oldest first. The last one is being written to, unless the log is unwritable.
+    /// The segments, oldest first. The last one is being written to, unless the log is unwritable.
     pub(super) segments: VecDeque<Segment>,
     pub(super) durable: Sequence,
     /// The callbacks of all records up to here have run.
-    pub(super) told: Sequence,
+    pub(super) resolved: Sequence,
     /// No sequence at or below this is assigned.
     pub(super) above: Sequence,
     pub(super) truncated: Sequence,
     pub(super) waiting: VecDeque<QueuedRecord>,
-    /// Bytes and number of admitted records whose outcome is not known yet.
+    /// The bytes of admitted records whose outcome is not known yet.
     pub(super) unresolved_bytes: u64,
+    /// The number of these records.
     pub(super) unresolved: usize,
     pub(super) closed: bool,
-    /// Whether the writer is asked to give preallocated space back.
+    /// True if the writer should give up preallocated space.
     pub(super) rest_asked: bool,
-    /// Bytes of the next segment that are prepared.
+    /// The prepared bytes of the next segment.
     pub(super) spare: u64,
-    /// Whether the writer thread sleeps until it is woken.
+    /// True if the writer thread sleeps until it is notified.
     pub(super) writer_sleeps: bool,
-    /// Why nothing can be written at present.
+    /// The error because of which no record can be written at present.
     pub(super) unwritable: Option<String>,
-    /// Why no new segment can be prepared at present.
+    /// The error because of which no new segment can be prepared at present.
     pub(super) cramped: Option<String>,
-    /// The size of the latest record, if it was refused for want of room.
+    /// The size of the latest record, if it was rejected for lack of space.
     pub(super) no_room_for: Option<u64>,
     pub(super) plan: SegmentPlan,
     pub(super) stats: WalStats,
 }
 
-/// Which segment each admitted record will go to. The writer fills segments in the same order by the same rule, so the
-/// admitted records keep exactly within the budget.
+/// A plan of the segments for all admitted records. The writer fills segments in the same order by the same rule, so
+/// the admitted records stay exactly within the budget.
 #[derive(Debug, Default, Clone)]
 pub(super) struct SegmentPlan {
-    /// Free bytes in the last planned segment.
+    /// The free bytes of the last planned segment.
     room: u64,
-    /// Size of that segment.
+    /// The size of that segment.
     bytes: u64,
-    /// Sizes of the segments that are planned but do not exist yet.
+    /// The sizes of the segments that are planned but do not exist yet.
     ahead: VecDeque<u64>,
 }
 
 impl SegmentPlan {
-    /// A plan for the current segment of this size, filled up to `end`, with nothing else admitted.
+    /// A plan for the current segment of this size, filled up to `end`, without other admitted records.
     pub(super) fn begin(bytes: u64, end: u64) -> Self {
         Self { room: bytes - end, bytes, ahead: VecDeque::new() }
     }
 
-    /// A plan for an empty segment of this size that does not exist yet, with nothing else admitted.
+    /// A plan for an empty segment of this size that does not exist yet, without admitted records.
     pub(super) fn rest(bytes: u64) -> Self {
         Self { room: bytes - HEADER_BYTES, bytes, ahead: VecDeque::from([bytes]) }
     }
 
-    /// Reserves space for a record of this size; false when that would exceed the budget.
+    /// Reserves space for a record of this size. Returns false if that would exceed the budget.
     fn place(&mut self, size: u64, largest: u64, kept: u64, budget: u64) -> bool {
         if size <= self.room {
             self.room -= size;
@@ -125,32 +126,32 @@ impl SegmentPlan {
         true
     }
 
-    /// Whether a record of this size needs a segment that does not exist yet.
+    /// Returns true if a record of this size needs a segment that does not exist yet.
     fn needs_more(&self, size: u64) -> bool {
         size > self.room
     }
 
-    /// Takes the next planned segment, which exists now, off the plan, and returns its size.
-    pub(super) fn arrived(&mut self) -> Option<u64> {
+    /// Removes the next planned segment, which exists now, from the plan, and returns its size.
+    pub(super) fn remove_created(&mut self) -> Option<u64> {
         self.ahead.pop_front()
     }
 
-    /// Size of the next segment the plan needs.
+    /// The size of the next segment that the plan needs.
     pub(super) fn next(&self) -> Option<u64> {
         self.ahead.front().copied()
     }
 }
 
-/// What the record of one reading takes, rounded up.
+/// The approximate size of a record with one reading, rounded up.
 const SMALL_RECORD_BYTES: u64 = 256;
 
-/// Size of the first segment after a start: a sixteenth of the full size, so that starting is quick and a log that is
-/// hardly used stays small.
+/// The size of the first segment after a start: a sixteenth of the full size, so that a start is quick and a rarely
+/// used log stays small.
 pub(super) fn first_bytes(largest: u64) -> u64 {
     (largest / 16).max(2 * HEADER_BYTES).min(largest)
 }
 
-/// Size of the segment that follows one of `previous` bytes and must hold a record of this size. Segments double until
+/// The size of the segment after one of `previous` bytes, with room for a record of this size. Segments double until
 /// they reach the configured size.
 pub(super) fn next_bytes(previous: u64, size: u64, largest: u64) -> u64 {
     let needed = (HEADER_BYTES + size).next_multiple_of(HEADER_BYTES);
@@ -161,7 +162,8 @@ impl WalShared {
     pub(super) fn new(
         disk: Arc<dyn Disk>,
         options: WalOptions,
-        (log, opening): (u64, u64),
+        log: u64,
+        opening: u64,
         state: WalState,
         damage: DamageRegister,
     ) -> Self {
@@ -192,15 +194,15 @@ impl WalShared {
         state
     }
 
-    /// Queues a record, or returns why it is refused. Never waits for the disk.
+    /// Queues a record, unless it is rejected. Never waits for the disk.
     pub(super) fn admit(&self, entry: QueuedRecord) -> Result<(), AppendError> {
         let mut state = self.lock();
         let size = entry.stored.size();
-        state.may_admit(&self.options, size)?;
+        state.reserve(&self.options, size)?;
         state.unresolved_bytes += size;
         state.unresolved += 1;
         state.waiting.push_back(entry);
-        // Waking costs a system call, and a busy writer looks at the queue next anyway.
+        // Waking costs a system call, and a busy writer checks the queue anyway.
         let sleeps = state.writer_sleeps;
         drop(state);
         if sleeps {
@@ -209,7 +211,7 @@ impl WalShared {
         Ok(())
     }
 
-    /// Counts a disk failure; returns its text.
+    /// Counts a disk failure and returns its message.
     pub(super) fn failed(&self, error: &io::Error) -> String {
         self.lock().stats.disk_failures += 1;
         error.to_string()
@@ -222,7 +224,7 @@ impl WalState {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
-    /// Bytes of files that hold no record that is needed: of the current segment, and of the next one.
+    /// The bytes of the current and the next segment that have no needed record.
     pub(super) fn idle_bytes(&self) -> u64 {
         let current = self.segments.back().map_or(0, |current| {
             if self.truncated >= self.durable { current.bytes } else { current.bytes - current.end }
@@ -230,17 +232,19 @@ impl WalState {
         current + self.spare
     }
 
-    fn may_admit(&mut self, options: &WalOptions, size: u64) -> Result<(), AppendError> {
+    /// Plans space for a record of this size, or returns the reason that it is rejected.
+    fn reserve(&mut self, options: &WalOptions, size: u64) -> Result<(), AppendError> {
         if self.closed {
             return Err(AppendError::Closed);
         }
         if let Some(why) = &self.unwritable {
             return Err(AppendError::Unwritable(why.clone()));
         }
-        // A record larger than the queue is admitted when nothing else waits.
+        // A record larger than the queue limit is admitted if no other record waits.
         let is_over = self.unresolved > 0 && self.unresolved_bytes + size > options.queue_bytes;
         if is_over || self.unresolved >= options.queue_records {
-            let (bytes_limit, records_limit) = (options.queue_bytes, options.queue_records);
+            let bytes_limit = options.queue_bytes;
+            let records_limit = options.queue_records;
             return Err(AppendError::QueueFull { bytes_limit, records_limit });
         }
         self.no_room_for = Some(size);
@@ -255,7 +259,8 @@ impl WalState {
         Ok(())
     }
 
-    /// Why a record like the latest one, or a small one if that was admitted, would be refused for want of room now.
+    /// The reason that a record would be rejected now; `None` if it would be admitted. The size is that of the latest
+    /// record if it was rejected for lack of space, or else that of a small record.
     pub(super) fn refusal(&self, options: &WalOptions) -> Option<String> {
         if self.unwritable.is_some() {
             return self.unwritable.clone();
@@ -268,8 +273,8 @@ impl WalState {
         (!has_room).then(|| AppendError::Full(options.budget_bytes).to_string())
     }
 
-    /// Plans again for the queued records, from what is left of the current segment. The budget does not apply here:
-    /// these records are admitted already.
+    /// Plans again for the queued records, starting with the rest of the current segment. The budget does not apply,
+    /// because these records are admitted already.
     pub(super) fn replan(&mut self, largest: u64, current: Option<(u64, u64)>) {
         let (bytes, end) = current.unwrap_or((first_bytes(largest), first_bytes(largest)));
         self.plan = SegmentPlan::begin(bytes, end);

@@ -1,36 +1,36 @@
-//! Counters of one log since it was opened, for the metrics to read.
+//! The counters of a log since it was opened, for metrics.
 
 use super::{Counts, Sequence};
 
 /// A snapshot of the counters at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WalStats {
-    /// Records made durable.
+    /// The number of records made durable.
     pub appended_records: u64,
-    /// Bytes of these records in the log, after compression, including record heads.
+    /// The size of these records in the log in bytes, after compression, including record heads.
     pub appended_bytes: u64,
-    /// Records that were admitted and whose append then failed.
+    /// The number of admitted records whose append failed.
     pub failed_records: u64,
-    /// Syncs that made records durable.
+    /// The number of syncs that made records durable.
     pub syncs: u64,
-    /// Disk operations of the writer that failed.
+    /// The number of failed disk operations of the writer.
     pub disk_failures: u64,
-    /// Number of segment files.
+    /// The number of segment files.
     pub segments: usize,
-    /// Bytes of the segment files and of the next one, as far as it is prepared.
+    /// The size of the segment files in bytes, including the prepared part of the next one.
     pub bytes: u64,
-    /// Records that wait for the disk.
+    /// The number of records that wait for the disk.
     pub waiting_records: usize,
-    /// Bytes of the records that wait for the disk.
+    /// The size of these records in bytes.
     pub waiting_bytes: u64,
-    /// Sequence of the last durable record, or 0.
+    /// The sequence of the last durable record, or 0.
     pub durable: Sequence,
-    /// Position up to which the log is truncated.
+    /// The position up to which the log is truncated.
     pub truncated: Sequence,
-    /// Damage found: bytes that were written but hold no record.
+    /// The damage found so far.
     pub found: Counts,
-    /// Why appends are refused at present: the disk fails, or a record like the latest one has no room on it or in the
-    /// budget.
+    /// The reason that appends are rejected at present: the disk fails, or a record like the latest one has no space on
+    /// it or in the budget.
     pub unwritable: Option<String>,
 }
 

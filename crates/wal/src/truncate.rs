@@ -1,15 +1,15 @@
-//! Truncation: removes segments that are no longer needed, strictly oldest first, so that after any crash the log
-//! begins at one place and has no gap behind it.
+//! Truncation: removes segments that are no longer needed, strictly oldest first, so that the log has no gap after any
+//! crash.
 
 use super::error::{DiskError, attempted};
 use super::shared::WalShared;
 use super::{Sequence, checkpoint};
 
-/// Truncates the log, one call at a time.
+/// The state of truncation. Its lock allows one truncation at a time.
 pub(super) struct Truncations {
-    /// Position in the checkpoint on the disk, as far as known.
+    /// The last position that was written to the checkpoint.
     written: Sequence,
-    /// Whether a removal may not be durable yet.
+    /// True if a removal may not be durable yet.
     unsynced: bool,
 }
 
@@ -26,7 +26,7 @@ impl Truncations {
             state.truncated
         };
         let marked = self.mark(shared, truncated);
-        // On a full disk the checkpoint may fail; removing segments must still be possible, since it frees space.
+        // Remove segments even if the checkpoint fails, because that frees space on a full disk.
         self.delete(shared, truncated)?;
         marked
     }
@@ -39,8 +39,8 @@ impl Truncations {
         Ok(())
     }
 
-    /// Every removal is made durable before the next one: otherwise a power cut might keep an older segment and lose a
-    /// newer one, and replay would bring back values that were overwritten since.
+    /// Removes segments, and makes every removal durable before the next one. Otherwise a power cut could keep an older
+    /// segment and lose a newer one, and a replay would restore values that were overwritten since.
     fn delete(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), DiskError> {
         loop {
             if self.unsynced {
@@ -49,12 +49,10 @@ impl Truncations {
             }
             let oldest = {
                 let state = shared.lock();
-                let is_done = state.segments.len() > 1;
-                state
-                    .segments
-                    .front()
-                    .filter(|oldest| is_done && oldest.last <= truncated)
-                    .map(|oldest| oldest.name.clone())
+                // The last segment is in use.
+                let has_successor = state.segments.len() > 1;
+                let oldest = state.segments.front().filter(|oldest| has_successor && oldest.last <= truncated);
+                oldest.map(|oldest| oldest.name.clone())
             };
             let Some(name) = oldest else { break };
             self.unsynced = true;

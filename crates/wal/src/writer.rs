@@ -1,6 +1,5 @@
-//! The writer thread: takes all queued records, writes them, syncs once, and runs their callbacks in log order. What a
-//! failing disk refused is written again to a fresh segment; a file descriptor that failed is never used again. Knows
-//! nothing of the appenders.
+//! The writer thread: takes all queued records, writes them, syncs once, and runs their callbacks in log order. If a
+//! write fails, the records are written again to a fresh segment; the failed file descriptor is never used again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,10 +14,10 @@ use super::format::{HEADER_BYTES, PreviousSegment, SegmentHeader, segment_name};
 use super::next_segment::NextSegment;
 use super::shared::{QueuedRecord, Segment, SegmentPlan, WalShared, WalState, first_bytes, next_bytes};
 
-/// Bytes per write call; a group may be many times larger.
+/// The size of a write call in bytes. A group may need many calls.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// Source of new segment ids.
+/// A source of new segment ids.
 pub(super) type Ids = Box<dyn FnMut() -> u64 + Send>;
 
 /// State owned by the writer thread.
@@ -26,12 +25,12 @@ pub(super) struct WalWriter {
     shared: Arc<WalShared>,
     ids: Ids,
     next: Sequence,
-    /// First sequence of the group written last.
+    /// The first sequence of the last written group.
     first: Sequence,
     /// `None` after a failure.
     current: Option<Current>,
     fresh: NextSegment,
-    /// When to try again after the disk refused a segment.
+    /// The time of the next attempt after the disk refused a segment.
     retry_at: Option<Instant>,
     buffer: Vec<u8>,
     sync_took: Duration,
@@ -41,8 +40,8 @@ pub(super) struct WalWriter {
 struct Current {
     file: Box<dyn DiskFile>,
     segment: Segment,
-    /// Whether the file has been renamed to its segment name, durably.
-    named: bool,
+    /// True if the file has its segment name durably.
+    is_named: bool,
 }
 
 enum Work {
@@ -59,7 +58,10 @@ enum Work {
 impl WalWriter {
     pub(super) fn new(shared: Arc<WalShared>, ids: Ids, next: Sequence) -> Self {
         let fresh = NextSegment::new(Arc::clone(&shared));
-        let (current, retry_at, buffer, sync_took) = (None, None, Vec::new(), Duration::ZERO);
+        let current = None;
+        let retry_at = None;
+        let buffer = Vec::new();
+        let sync_took = Duration::ZERO;
         Self { shared, ids, next, first: next, current, fresh, retry_at, buffer, sync_took }
     }
 
@@ -83,15 +85,15 @@ impl WalWriter {
         }
     }
 
-    /// After a sync shared by many records, sleeps as long as that sync took, at most 500 µs, so that many share the
-    /// next one, too: where syncs are quick, they would otherwise take a large part of the CPU for a few records each.
-    /// A lone appender never waits for this.
+    /// After a sync of many records, sleeps as long as that sync took, at most 500 µs, so that many records share the
+    /// next sync too. Otherwise quick syncs of a few records each would take a large part of the CPU. A single appender
+    /// never waits.
     fn gather(&self, records: usize) {
-        /// Group size from which waiting pays off; found with 64 connections of one reading per request.
-        const MANY: usize = 8;
-        const LONGEST: Duration = Duration::from_micros(500);
-        if records >= MANY {
-            std::thread::sleep(self.sync_took.min(LONGEST));
+        /// The smallest group that is worth waiting for, measured with 64 connections of one reading per request.
+        const GROUP_MIN: usize = 8;
+        const WAIT_MAX: Duration = Duration::from_micros(500);
+        if records >= GROUP_MIN {
+            std::thread::sleep(self.sync_took.min(WAIT_MAX));
         }
     }
 
@@ -110,7 +112,7 @@ impl WalWriter {
             if rest.is_none() && self.current.is_none() {
                 return Work::Probe;
             }
-            if self.may_rest(&mut state) {
+            if self.can_rest(&mut state) {
                 return Work::Rest;
             }
             let wants_spare = self.spare_wanted(&state).is_some();
@@ -148,7 +150,7 @@ impl WalWriter {
         }
     }
 
-    /// Makes the first records of the batch durable, at least one, and returns how many.
+    /// Makes the first records of the batch durable, at least one, and returns their number.
     fn write_some(&mut self, batch: &VecDeque<QueuedRecord>) -> io::Result<usize> {
         let Some(first) = batch.front() else { return Ok(0) };
         let needed = first.stored.size();
@@ -159,7 +161,9 @@ impl WalWriter {
         let group = current.segment.end;
         self.next = self.next.max(self.shared.options.least.now()).max(self.shared.lock().above + 1);
         self.first = self.next;
-        let (mut end, mut written, mut count) = (group, group, 0);
+        let mut end = group;
+        let mut written = group;
+        let mut count = 0;
         self.buffer.clear();
         for entry in batch {
             let size = entry.stored.size();
@@ -167,7 +171,7 @@ impl WalWriter {
                 break;
             }
             self.next = self.next.max(entry.above + 1);
-            // The sequence is used up even if the write fails.
+            // A failed write also uses up the sequence.
             entry.stored.encode(current.segment.id, self.next, group, &mut self.buffer);
             self.next += 1;
             count += 1;
@@ -186,7 +190,8 @@ impl WalWriter {
         self.sync_took = began.elapsed();
         self.name_current()?;
         let Some(current) = &mut self.current else { return Ok(0) };
-        (current.segment.end, current.segment.sure) = (end, end);
+        current.segment.end = end;
+        current.segment.synced_end = end;
         current.segment.last = self.next - 1;
         self.buffer.shrink_to(2 * WRITE_BYTES);
         let mut state = self.shared.lock();
@@ -198,7 +203,7 @@ impl WalWriter {
         Ok(count)
     }
 
-    /// Runs the callbacks of the first records of the batch, which are durable, in log order.
+    /// Runs the callbacks of the first `count` records of the batch, which are durable, in log order.
     fn resolve(&self, batch: &mut VecDeque<QueuedRecord>, count: usize) {
         let bytes: u64 = batch.iter().take(count).map(|entry| entry.stored.size()).sum();
         {
@@ -212,10 +217,10 @@ impl WalWriter {
             call(entry, Ok(sequence));
             sequence += 1;
         }
-        self.shared.lock().told = self.next - 1;
+        self.shared.lock().resolved = self.next - 1;
     }
 
-    /// Marks the log unwritable until a fresh segment can be made, and fails the batch and everything queued.
+    /// Marks the log unwritable until a fresh segment can be created, and fails the batch and all queued records.
     fn give_up(&mut self, mut batch: VecDeque<QueuedRecord>, why: &str) {
         {
             let mut state = self.shared.lock();
@@ -231,7 +236,7 @@ impl WalWriter {
         }
     }
 
-    /// Makes the next segment the current one, empty and not named yet. The old one is complete and synced.
+    /// Makes the next segment the current one, empty and without its name. The old one is complete and synced.
     fn rotate(&mut self, needed: u64) -> io::Result<()> {
         let largest = self.shared.options.segment_bytes;
         let (planned, previous) = {
@@ -242,15 +247,19 @@ impl WalWriter {
         self.take_fresh(bytes)
     }
 
-    /// Makes a fresh segment the current one. Its zeros are synced; its header and its name are not.
+    /// Makes a fresh segment the current one. Its zeros are synced, but its header and its name are not.
     fn take_fresh(&mut self, bytes: u64) -> io::Result<()> {
         self.current = None;
         let (file, bytes) = self.fresh.take(bytes).inspect_err(|_| self.shared.lock().spare = 0)?;
         self.shared.lock().spare = 0;
         let previous = {
             let state = self.shared.lock();
-            let describe =
-                |last: &Segment| PreviousSegment { segment: last.id, end: last.end, sure: last.sure, last: last.last };
+            let describe = |last: &Segment| PreviousSegment {
+                segment: last.id,
+                end: last.end,
+                synced_end: last.synced_end,
+                last: last.last,
+            };
             // The last segment may be empty, and two segments must not have the same name.
             self.next = self.next.max(state.segments.back().map_or(0, |last| last.first + 1));
             state.segments.back().map(describe)
@@ -261,52 +270,53 @@ impl WalWriter {
         let header =
             SegmentHeader { log: self.shared.log, opening: self.shared.opening, segment, first, previous, store };
         file.write_at(&header.encode(), 0)?;
-        let (name, last) = (segment_name(first), previous.map_or(0, |previous| previous.last));
-        let segment = Segment { id: segment, name, first, last, end: HEADER_BYTES, sure: HEADER_BYTES, bytes };
-        self.current = Some(Current { file, segment, named: false });
+        let name = segment_name(first);
+        let last = previous.map_or(0, |previous| previous.last);
+        let segment = Segment { id: segment, name, first, last, end: HEADER_BYTES, synced_end: HEADER_BYTES, bytes };
+        self.current = Some(Current { file, segment, is_named: false });
         Ok(())
     }
 
-    /// Gives the current segment, which is synced, its name, durably, and adds it to the list of segments.
+    /// Durably gives the current segment, which is synced, its name, and adds it to the list of segments.
     fn name_current(&mut self) -> io::Result<()> {
-        let Some(current) = self.current.as_mut().filter(|current| !current.named) else { return Ok(()) };
+        let Some(current) = self.current.as_mut().filter(|current| !current.is_named) else { return Ok(()) };
         self.fresh.name(&current.segment.name)?;
-        current.named = true;
+        current.is_named = true;
         let mut state = self.shared.lock();
         state.segments.push_back(current.segment.clone());
-        state.plan.arrived();
+        state.plan.remove_created();
         state.cramped = None;
         Ok(())
     }
 
-    /// Whether space is to be given back now. If so, everything admitted from now on is planned for a segment of the
+    /// Returns true if a rest was requested and is possible now. New records are then planned for a segment of the
     /// smallest size.
-    fn may_rest(&self, state: &mut WalState) -> bool {
+    fn can_rest(&self, state: &mut WalState) -> bool {
         if !std::mem::take(&mut state.rest_asked) || state.unresolved > 0 {
             return false;
         }
         let Some(current) = &self.current else { return false };
-        let least = first_bytes(self.shared.options.segment_bytes);
-        if current.segment.bytes > least {
-            if state.kept() + least > self.shared.options.budget_bytes {
+        let size_min = first_bytes(self.shared.options.segment_bytes);
+        if current.segment.bytes > size_min {
+            if state.kept() + size_min > self.shared.options.budget_bytes {
                 return false;
             }
-            state.plan = SegmentPlan::rest(least);
+            state.plan = SegmentPlan::rest(size_min);
         }
         true
     }
 
-    /// Drops the prepared segment and, if the current one is larger than the smallest, goes on with a fresh one.
+    /// Drops the prepared segment. If the current one is larger than the smallest size, switches to a fresh one.
     fn rest(&mut self) {
         self.drop_spare();
-        let least = first_bytes(self.shared.options.segment_bytes);
-        let Some(large) = self.current.take_if(|current| current.segment.bytes > least) else { return };
-        let begun = self.take_fresh(least).and_then(|()| match &self.current {
+        let size_min = first_bytes(self.shared.options.segment_bytes);
+        let Some(large) = self.current.take_if(|current| current.segment.bytes > size_min) else { return };
+        let begun = self.take_fresh(size_min).and_then(|()| match &self.current {
             Some(current) => current.file.sync(),
             None => Ok(()),
         });
         if let Err(error) = begun {
-            // The fresh segment has no name yet, so nothing on the disk says that the large one has ended: it serves on.
+            // The fresh segment has no name yet, so the disk has no record that the large one has ended. Keep using it.
             self.shared.failed(&error);
             self.abandon();
             self.current = Some(large);
@@ -314,16 +324,16 @@ impl WalWriter {
             return;
         }
         if let Err(error) = self.name_current() {
-            // The fresh segment may have its name, which ends the large one.
+            // The fresh segment may have its name, so the large one has ended.
             self.shared.failed(&error);
             self.abandon();
         }
     }
 
-    /// Leaves no preallocated space when the log closes. If this fails, the next opening does it.
+    /// Removes preallocated space when the log closes. If this fails, the next opening does it.
     fn leave(&mut self) {
         self.drop_spare();
-        let Some(Current { file, segment, named: true }) = &mut self.current else { return };
+        let Some(Current { file, segment, is_named: true }) = &mut self.current else { return };
         if segment.bytes > segment.end && file.set_len(segment.end).is_ok() {
             segment.bytes = segment.end;
             if let Some(last) = self.shared.lock().segments.back_mut() {
@@ -361,11 +371,10 @@ impl WalWriter {
         }
     }
 
-    /// Never touches the current segment again: after a failure its descriptor may report bytes that are not on the
-    /// disk.
+    /// Stops using the current segment: after a failure its descriptor may report bytes that are not on the disk.
     fn abandon(&mut self) {
         if let Some(current) = self.current.take()
-            && !current.named
+            && !current.is_named
         {
             self.fresh.discard(&current.segment.name);
         }
@@ -380,20 +389,19 @@ impl WalWriter {
         self.retry_at = Some(Instant::now() + self.shared.options.retry);
     }
 
-    /// The size of the next segment, if it is time to prepare it and it is not complete yet.
+    /// The size of the next segment, if it is due and not completely prepared.
     fn spare_wanted(&self, state: &WalState) -> Option<u64> {
         let current = &self.current.as_ref()?.segment;
         let largest = self.shared.options.segment_bytes;
         let bytes = state.plan.next().unwrap_or_else(|| next_bytes(current.bytes, 0, largest));
-        // Once preparing has failed it is retried until it succeeds: meanwhile a record that needs the segment is
-        // refused.
+        // After a failure, retry until it succeeds. Meanwhile records that need the segment are rejected.
         let is_needed = state.plan.next().is_some() || state.cramped.is_some();
         let is_due = is_needed || current.end * 4 >= current.bytes;
         let fits = state.kept() + bytes <= self.shared.options.budget_bytes;
         (is_due && fits && self.fresh.prepared() < bytes).then_some(bytes)
     }
 
-    /// Whether preparing the next segment falls behind writing: it must be complete when the current one is three
+    /// Returns true if preparing the next segment is behind schedule: it must be complete when the current one is three
     /// quarters full.
     fn spare_lags(&self) -> bool {
         let Some(current) = &self.current else { return false };
@@ -405,7 +413,7 @@ impl WalWriter {
         self.fresh.prepared() < (bytes as u128 * 2 * u128::from(used) / u128::from(current.segment.bytes)) as u64
     }
 
-    /// Prepares more of the next segment. If that fails, records that would need it are refused.
+    /// Prepares more of the next segment. If that fails, records that need it are rejected.
     fn prepare(&mut self) {
         let wanted = self.spare_wanted(&self.shared.lock());
         let Some(bytes) = wanted else { return };
@@ -428,7 +436,7 @@ impl WalWriter {
     }
 }
 
-/// A panic in a callback must not end the log.
+/// Calls a record's callback, and catches its panic, which must not end the log.
 fn call(entry: QueuedRecord, result: Result<Sequence, AppendError>) {
     let _ = catch_unwind(AssertUnwindSafe(|| (entry.done)(result)));
 }

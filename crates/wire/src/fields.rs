@@ -1,12 +1,12 @@
-//! The rule for a field that a reading has twice: the last value wins, in the first one's place.
+//! The rule for repeated fields of a reading: the last value wins, at the first one's place.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Up to this many fields, comparing all pairs is the fastest way to find equal keys.
+/// Maximum number of fields for which comparing all pairs is the fastest way to find equal keys.
 const PAIRWISE_MAX: usize = 16;
 
-/// Applies the rule. `by_key` is scratch space that avoids an allocation for lists without equal keys.
+/// Removes repeated fields. `by_key` is scratch space, so that lists without repeated fields need no allocation.
 pub(super) fn keep_last_of_equal_keys<'a, V>(list: &mut Vec<(Cow<'a, str>, V)>, by_key: &mut Vec<usize>) {
     if !has_equal_keys(list, by_key) {
         return;

@@ -1,13 +1,13 @@
-//! Rules for measurements, tag keys, tag values and field keys in every format. Offsets are relative to the name.
+//! The rules for measurements, tag keys, tag values and field keys in all formats. Offsets are relative to the name.
 
 use hourglass_model::reading::{Limits, Reason};
 
-/// The kind of a name, with its texts for errors.
+/// The kind of a name, with texts for error messages.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Name {
-    /// The expected thing when the name is empty.
+    /// The expected item, used if the name is empty.
     pub wanted: &'static str,
-    /// The counted thing when the name is too long.
+    /// The counted item, used if the name is too long.
     pub bytes_of: &'static str,
 }
 
@@ -34,8 +34,8 @@ impl Name {
         self.check_length(name, limits)
     }
 
-    /// Whether the name is a measurement that begins like a comment. A sensor's key is the start of a line, so such a
-    /// line would read as a comment.
+    /// Returns true if the name is a measurement that begins with `#`. A sensor's key is the start of a line, so the
+    /// line would be a comment.
     pub fn starts_a_comment(self, name: &str) -> bool {
         self.wanted == MEASUREMENT.wanted && name.starts_with('#')
     }
@@ -71,7 +71,7 @@ fn check_count(what: &'static str, found: usize, limit: usize, key: &'static str
     if found <= limit { Ok(()) } else { Err(Reason::Limit { what, found, limit, key }) }
 }
 
-/// Text for an error, cut to a bounded length: a reason must not quote a whole body.
+/// Truncates a text for an error message, so that it does not quote a whole body.
 pub(super) fn shown(text: &str) -> String {
     const SHOWN_CHARS_MAX: usize = 64;
     match text.char_indices().nth(SHOWN_CHARS_MAX) {

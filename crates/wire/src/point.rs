@@ -1,5 +1,5 @@
-//! The common output of all formats: a sequence of points, each with its place in the body. A new format needs a type
-//! that implements [`Points`] and an endpoint that uses it; validation and storage do not depend on the format.
+//! The common output of all formats: a sequence of points, each with its place in the body. A new format only needs a
+//! type that implements [`Points`], and an endpoint.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use super::line_protocol::{SeriesError, parse_series};
 use hourglass_model::reading::value::RawValue;
 use hourglass_model::reading::{Limits, Reason, Rejection, Sensor};
 
-/// One valid reading of a body; it borrows from the body.
+/// One valid reading, which borrows from the body.
 #[derive(Debug)]
 pub struct Point<'s, 'a> {
     /// The place in the body, from 1: the physical line where the reading starts, or the array element.
@@ -16,13 +16,13 @@ pub struct Point<'s, 'a> {
     pub text: &'a [u8],
     /// The sensor.
     pub series: PointSeries<'s, 'a>,
-    /// The fields in the order sent; at least one. Of two with the same key the last value wins, in the first's place.
+    /// The fields in the order sent; at least one. If a key is repeated, the last value wins, at the first one's place.
     pub fields: &'s [(Cow<'a, str>, RawValue<'a>)],
     /// The timestamp in nanoseconds since the epoch, if the reading has one.
     pub timestamp: Option<i64>,
 }
 
-/// The sensor of a point, parsed or not, depending on the format.
+/// The sensor of a point, parsed or as text, depending on the format.
 #[derive(Debug, Clone, Copy)]
 pub enum PointSeries<'s, 'a> {
     /// `measurement[,tag=value…]` in line protocol: valid UTF-8, otherwise unchecked. The caller usually knows the text
@@ -39,7 +39,7 @@ pub enum PointSeries<'s, 'a> {
 
 /// Yields the points of a body.
 pub trait Points<'a> {
-    /// The next point, or why it was rejected; `None` at the end of the body. The point borrows the parser's buffers,
+    /// Returns the next point or its rejection; `None` at the end of the body. The point borrows the parser's buffers,
     /// so this cannot be an [`Iterator`].
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>>;
 }
@@ -57,7 +57,7 @@ impl Point<'_, '_> {
     /// The parsed sensor.
     ///
     /// # Errors
-    /// When the series is invalid or exceeds a limit.
+    /// A [`Rejection`] if the series is invalid or exceeds a limit.
     pub fn sensor(&self, limits: &Limits) -> Result<Cow<'_, Sensor>, Rejection> {
         match self.series {
             PointSeries::Text { text, column } => {

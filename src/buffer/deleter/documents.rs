@@ -129,7 +129,7 @@ impl Deleter {
         sensors: impl Iterator<Item = &Sensor>,
     ) -> Result<Vec<bool>, StorageError> {
         let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
-        let (raw, places) = (&**self.context.store.raw(), Projection::places());
+        let (raw, places) = (&**self.context.store.raw(), Projection::without_fields());
         let pages = raw.scan_sensors(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         let days = raw.scan_days_of(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
@@ -149,7 +149,7 @@ impl Deleter {
             hours = latest.rest;
         }
         // Of hours whose readings have expired there are only summaries: their times are known to the hour.
-        let (one, places) = (Extent::pages(1), Projection::places());
+        let (one, places) = (Extent::pages(1), Projection::without_fields());
         let first_hour = store
             .scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &places, one)
             .await?

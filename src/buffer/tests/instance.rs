@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::oracle::{Given, Gone, Record};
 use super::store::Key;
 use super::{DATABASE, names};
-use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, Understand};
+use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, StatementCompiler};
 use crate::bucket::packed::Packed;
 use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
 use crate::bucket::{Bucket, Readings, UnflushedHour};
@@ -106,7 +106,7 @@ pub(crate) struct Instance {
     pub(crate) own: Vec<Rc<Record>>,
 }
 
-fn understand() -> Understand {
+fn understand() -> StatementCompiler {
     Arc::new(|statement: &str| {
         let keys: Vec<String> = statement.split(' ').map(str::to_owned).collect();
         let test: SensorTest = Arc::new(move |sensor: &Sensor| keys.iter().any(|key| **key == *sensor.key));

@@ -89,7 +89,7 @@ pub async fn stored(
     let mut documents = app.ingest.sensors(database, filter, (stored, since)).await?;
     let full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
-    documents.retain(|document| !document.only_remembers());
+    documents.retain(|document| !document.is_tombstone());
     Ok((documents, next))
 }
 

@@ -306,7 +306,7 @@ async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -
 pub(crate) fn terms(policy: &NewPolicy) -> PolicyTerms {
     let NewPolicy { duration, replication, shard_duration, .. } = policy;
     PolicyTerms {
-        kept: duration.map(Keep::of_ns),
+        kept: duration.map(Keep::from_ns),
         replication: *replication,
         shard_duration: shard_duration.filter(|ns| *ns > 0),
     }

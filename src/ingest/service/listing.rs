@@ -233,7 +233,7 @@ impl Ingest {
             existing.extend(keys.iter().filter(is_here).map(|key| Box::from(*key)));
         }
         let documents = self.store.read_sensors(database, keys).await?;
-        existing.extend(documents.into_iter().filter(|of| !of.only_remembers()).map(|of| of.sensor.key.clone()));
+        existing.extend(documents.into_iter().filter(|of| !of.is_tombstone()).map(|of| of.sensor.key.clone()));
         Ok(existing)
     }
 

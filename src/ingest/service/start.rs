@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::sync::{Semaphore, mpsc};
 
 use super::Ingest;
-use crate::bucket::deletions::Understand;
+use crate::bucket::deletions::StatementCompiler;
 use crate::bucket::{HourVersions, KnownSettings};
 use crate::buffer::deleter::Deleter;
 use crate::buffer::dispatch::backlog::Backlog;
@@ -52,7 +52,7 @@ impl Ingest {
     pub fn start(
         options: Arc<Settings>,
         store: Arc<MergedView>,
-        understand: Understand,
+        understand: StatementCompiler,
         (wal, recovery, clock): (Wal, &Recovery, Arc<StampClock>),
         metrics: Metrics,
     ) -> (Self, Closing) {

@@ -78,7 +78,7 @@ impl Engine {
     /// # Errors
     /// If the store does not answer, or acked readings that may add the sensor are still being read back.
     pub async fn named(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
-        let asked = self.renames(database).zip(Sensor::of_key(key).filter(|sensor| *sensor.key == *key));
+        let asked = self.renames(database).zip(Sensor::from_key(key).filter(|sensor| *sensor.key == *key));
         let Some((renames, asked)) = asked else { return self.one_stored(database, key).await };
         for stored in renames.stored(&asked) {
             if let Some(entry) = self.one_stored(database, &stored.key).await? {

@@ -117,7 +117,7 @@ pub(super) fn entry(
 
 /// The entry of a stored document; `None` if it is not one of a sensor.
 pub(super) fn stored_entry(document: SensorDocument) -> Option<DirectoryEntry> {
-    if document.only_remembers() {
+    if document.is_tombstone() {
         return None;
     }
     let SensorDocument { sensor, fields, meta, .. } = document;

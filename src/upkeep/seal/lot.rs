@@ -258,7 +258,7 @@ mod tests {
 
     #[test]
     fn days_left_to_the_next_lot_are_none_of_this_one() {
-        let sensor = Arc::new(Sensor::of_key("m").expect("a sensor"));
+        let sensor = Arc::new(Sensor::from_key("m").expect("a sensor"));
         let work = |place| {
             let id = DayId { sensor: sensor.clone(), day: Day(0), part: crate::bucket::DayPart::Whole };
             Work { place, ..Work::of(id) }

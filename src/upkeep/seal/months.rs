@@ -78,7 +78,7 @@ impl Sealer {
         let names: Vec<&str> = keys.iter().map(|key| &**key).collect();
         let mut wanted: BTreeSet<usize> = BTreeSet::new();
         let mut in_chunks: BTreeSet<usize> = BTreeSet::new();
-        let known = store.read_months(database, &names, month..month.next(), &Projection::places()).await?;
+        let known = store.read_months(database, &names, month..month.next(), &Projection::without_fields()).await?;
         let known: HashMap<Arc<str>, (u64, bool)> =
             known.into_iter().map(|(id, month)| (id.sensor, (month.rev, month.totals.is_some()))).collect();
         let missing: Vec<usize> =
@@ -143,7 +143,8 @@ impl Sealer {
             let keys: Vec<&str> = some.iter().map(|(id, _)| &*id.sensor).collect();
             match store.raw().scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
                 Some(found) => {
-                    totals.extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::of(&pages))));
+                    totals
+                        .extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::from_pages(&pages))));
                 }
                 // A month of one sensor that is larger is not worth adding up: it stays a claim.
                 None if some.len() == 1 => {}

@@ -37,7 +37,7 @@ impl Sealing<'_> {
         for (place, (day, key)) in days.iter().enumerate() {
             let document = documents.get(&**key).and_then(|document| document.as_ref().ok());
             let sensor = document.map(|document| document.sensor.clone());
-            let Some(sensor) = sensor.or_else(|| Sensor::of_key(key).map(Arc::new)) else {
+            let Some(sensor) = sensor.or_else(|| Sensor::from_key(key).map(Arc::new)) else {
                 self.round.skip(*day, key);
                 continue;
             };

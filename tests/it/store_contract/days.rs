@@ -97,7 +97,7 @@ pub async fn a_day_comes_back_as_it_was(place: &mut impl Place) {
     let pages = scan_all(store, &sensor, &one).await;
     let names = |page: &ScannedPage| page.summary.iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
     assert_eq!(pages.iter().map(names).collect::<Vec<_>>(), [vec!["$a.b"], vec!["$a.b"], vec![], vec![], vec!["$a.b"]]);
-    let pages = scan_all(store, &sensor, &Projection::places()).await;
+    let pages = scan_all(store, &sensor, &Projection::without_fields()).await;
     assert_eq!(hours(&pages), [0, 1, 4, 9, 23], "all hours, without any field");
 }
 

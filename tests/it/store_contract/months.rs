@@ -49,7 +49,7 @@ async fn stored(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMont
 async fn totals(store: &dyn Store, sensor: &Arc<Sensor>, month: Month) -> MonthTotals {
     let hours = month.days().start.hours().start..month.days().end.hours().start;
     let scanned = store.scan_days(DB, &sensor.key, hours, Order::Ascending, &Projection::SUMMARIES, Extent::ALL).await;
-    let mut totals = MonthTotals::of(&scanned.expect("a scan").pages);
+    let mut totals = MonthTotals::from_pages(&scanned.expect("a scan").pages);
     totals.days.iter_mut().for_each(|(_, fields)| fields.sort_by(|a, b| a.0.cmp(&b.0)));
     totals
 }

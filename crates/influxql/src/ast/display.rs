@@ -1,4 +1,4 @@
-//! Prints expressions, and the statements that change something.
+//! Formats expressions, and statements that change data.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -49,7 +49,7 @@ impl Display for Literal {
             Literal::Integer(value) => write!(f, "{value}"),
             Literal::Unsigned(value) => write!(f, "{value}"),
             Literal::Number(value) => {
-                // InfluxDB always prints three decimal places. All are printed if three would change the number.
+                // InfluxDB always prints three decimal places. Print all of them if three would change the number.
                 let short = format!("{value:.3}");
                 if short.parse() == Ok(*value) { f.write_str(&short) } else { write!(f, "{value}") }
             }
@@ -98,7 +98,7 @@ impl Display for Expr {
     }
 }
 
-/// The sign and the operand of a right operand that was written with a sign. The parser turns `-a` into `-1 * a`; after
+/// The sign and the operand of a right operand that was written with a sign. The parser turns `-a` into `-1 * a`. After
 /// an operator that binds at least as tightly, only the form with the sign parses to the same tree.
 fn sign(before: Operator, right: &Expr) -> Option<(char, &Expr)> {
     let Expr::Binary { operator, left, right } = right else { return None };

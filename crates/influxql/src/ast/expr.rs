@@ -5,7 +5,7 @@
 pub enum Expr {
     /// A field, a tag or `time`. Segments separated by dots are joined into one name.
     Reference {
-        /// Its name.
+        /// The name.
         name: String,
         /// `::kind`, if stated.
         kind: Option<ReferenceKind>,
@@ -21,13 +21,13 @@ pub enum Expr {
         /// The right side.
         right: Box<Expr>,
     },
-    /// `(…)`, kept so that the expression prints as it was written.
+    /// `(…)`, kept so that the expression prints as written.
     Paren(Box<Expr>),
     /// `name(args…)`, the name in lower case.
     Call {
         /// The function.
         name: String,
-        /// Its arguments.
+        /// The arguments.
         args: Vec<Expr>,
     },
     /// `*`, `*::field` or `*::tag`
@@ -53,8 +53,8 @@ pub enum Literal {
     Duration(i64),
     /// `/pattern/`
     Regex(String),
-    /// A point in time in nanoseconds. No text parses to it: folding makes it, for example of `now() - 1h`. `i128`
-    /// holds every year that can be written.
+    /// A point in time in nanoseconds, in the range of all years that can be written. Only folding produces it, for
+    /// example from `now() - 1h`.
     Time(i128),
 }
 
@@ -77,7 +77,7 @@ pub enum ReferenceKind {
     Tag,
 }
 
-/// What a wildcard expands to.
+/// The expansion of a wildcard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WildcardKind {
     /// Fields and tags.
@@ -88,7 +88,7 @@ pub enum WildcardKind {
     Tag,
 }
 
-/// Binary operators, from the loosest to the tightest.
+/// Binary operators, from the lowest to the highest precedence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names say it")]
 pub enum Operator {
@@ -113,7 +113,7 @@ pub enum Operator {
 }
 
 impl Operator {
-    /// How tightly it binds. All operators are left-associative.
+    /// The precedence; greater numbers bind tighter. All operators are left-associative.
     pub(in super::super) fn precedence(self) -> u8 {
         match self {
             Operator::Or => 1,
@@ -124,7 +124,7 @@ impl Operator {
         }
     }
 
-    /// Whether the result is a boolean.
+    /// Returns true if the result is a boolean.
     #[must_use]
     pub fn is_boolean(self) -> bool {
         self.precedence() < 4
@@ -185,7 +185,7 @@ impl Expr {
         Expr::Binary { operator, left: Box::new(left), right: Box::new(right) }
     }
 
-    /// Passes the expression and each of its parts to `visit`, from the outside in and from left to right.
+    /// Calls `visit` with the expression and then each of its parts, depth first and from left to right.
     pub fn each<'e>(&'e self, visit: &mut dyn FnMut(&'e Expr)) {
         visit(self);
         match self {
@@ -199,7 +199,7 @@ impl Expr {
         }
     }
 
-    /// Whether it is the reference `time`, in upper or lower case.
+    /// Returns true for the reference `time`, ignoring case.
     #[must_use]
     pub fn is_time(&self) -> bool {
         matches!(self, Expr::Reference { name, .. } if name.eq_ignore_ascii_case("time"))

@@ -1,9 +1,9 @@
-//! The regular expressions and databases that a statement names.
+//! The regular expressions and databases in a statement.
 
 use super::{Expr, FromSource, KeyFilter, Listing, Literal, Measurement, MeasurementName, Select, Statement};
 
 impl Statement {
-    /// The texts of its regular expressions, in any order; duplicates are possible.
+    /// The patterns of its regular expressions, in any order and with duplicates.
     #[must_use]
     pub fn patterns(&self) -> Vec<&str> {
         let mut found = Vec::new();
@@ -25,8 +25,8 @@ impl Statement {
         found
     }
 
-    /// Passes the databases that the statement reads to `take`: one per measurement of a SELECT, or that of a listing with the
-    /// policy of each source; `None` means the request's. So with their policies.
+    /// Calls `take` with each database and policy that the statement reads: those of each measurement of a SELECT, or
+    /// the database of a listing with the policy of each source. `None` stands for the request's database or policy.
     pub fn each_database(&self, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
         match self {
             Self::Select(select) => databases_of(select, take),
@@ -40,7 +40,7 @@ impl Statement {
 }
 
 impl Listing {
-    /// The policy of each source, in their order: that which it names, else the listing's. The listing's if there are no sources.
+    /// The policy of each source, in order: its own, or else the listing's. Without sources, only the listing's policy.
     #[must_use]
     pub fn policies(&self) -> Vec<Option<&str>> {
         let own = self.policy.as_deref();

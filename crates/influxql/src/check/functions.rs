@@ -1,4 +1,4 @@
-//! Checks function calls: how many arguments each function takes, and of what kind.
+//! Checks the number and the kind of the arguments of function calls.
 
 use super::super::ast::{Expr, Literal};
 use super::super::conditions::kind_name;
@@ -6,7 +6,7 @@ use super::super::duration;
 use super::super::error::fault;
 use super::{Check, ColumnKinds};
 
-/// Functions of InfluxDB that hourglass does not have.
+/// The functions of InfluxDB that hourglass does not support.
 const UNSUPPORTED: &str = "abs sin cos tan asin acos atan atan2 exp log ln log2 log10 sqrt pow floor ceil round sample \
     exponential_moving_average double_exponential_moving_average triple_exponential_moving_average \
     relative_strength_index triple_exponential_derivative chande_momentum_oscillator kaufmans_efficiency_ratio \
@@ -16,11 +16,11 @@ fn exactly(name: &str, expected: usize, args: &[Expr]) -> Check<()> {
     if args.len() == expected { Ok(()) } else { wrong_count(name, &expected.to_string(), args) }
 }
 
-fn between(name: &str, least: usize, most: usize, args: &[Expr]) -> Check<()> {
-    if (least..=most).contains(&args.len()) {
+fn between(name: &str, min: usize, max: usize, args: &[Expr]) -> Check<()> {
+    if (min..=max).contains(&args.len()) {
         return Ok(());
     }
-    wrong_count(name, &format!("at least {least} but no more than {most}"), args)
+    wrong_count(name, &format!("at least {min} but no more than {max}"), args)
 }
 
 fn wrong_count(name: &str, expected: &str, args: &[Expr]) -> Check<()> {
@@ -34,7 +34,7 @@ fn integer(arg: &Expr) -> Option<i64> {
     }
 }
 
-/// Checks a unit, which is a duration above zero. `not_one` makes the error for any other argument.
+/// Checks a unit, which must be a duration above zero. `not_one` returns the error for any other argument.
 fn unit(arg: Option<&Expr>, not_one: impl Fn(&str) -> String) -> Check<()> {
     match arg {
         Some(Expr::Literal(Literal::Duration(unit))) if *unit <= 0 => {
@@ -51,7 +51,7 @@ impl<'s> ColumnKinds<'s> {
         match name {
             "max" | "min" | "first" | "last" => self.aggregate(name, args),
             "count" | "sum" | "mean" | "median" | "mode" | "stddev" | "spread" => {
-                self.only_selectors = false;
+                self.has_only_selectors = false;
                 self.aggregate(name, args)
             }
             "percentile" => self.percentile(args),
@@ -72,7 +72,7 @@ impl<'s> ColumnKinds<'s> {
             "integral" => {
                 between(name, 1, 2, args)?;
                 unit(args.get(1), |_| "second argument must be a duration".to_owned())?;
-                self.only_selectors = false;
+                self.has_only_selectors = false;
                 self.symbol(name, &args[0])
             }
             _ if UNSUPPORTED.split_whitespace().any(|other| other == name) => {
@@ -97,7 +97,9 @@ impl<'s> ColumnKinds<'s> {
     fn symbol(&mut self, name: &str, arg: &Expr) -> Check<()> {
         match arg {
             Expr::Reference { .. } => {}
-            Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.wildcard => self.only_selectors = false,
+            Expr::Wildcard(_) | Expr::Literal(Literal::Regex(_)) if self.can_have_wildcard => {
+                self.has_only_selectors = false
+            }
             Expr::Wildcard(_) => return fault(format!("unsupported expression with wildcard: {name}()")),
             Expr::Literal(Literal::Regex(_)) => {
                 return fault(format!("unsupported expression with regex field: {name}()"));
@@ -115,12 +117,12 @@ impl<'s> ColumnKinds<'s> {
         self.symbol("percentile", &args[0])
     }
 
-    fn distinct_call(&mut self, args: &[Expr], nested: bool) -> Check<()> {
+    fn distinct_call(&mut self, args: &[Expr], is_nested: bool) -> Check<()> {
         match args {
             [] => fault("distinct function requires at least one argument"),
             [Expr::Reference { .. }] => {
-                self.distinct |= !nested;
-                self.only_selectors = false;
+                self.has_distinct |= !is_nested;
+                self.has_only_selectors = false;
                 Ok(())
             }
             [_] => fault("expected field argument in distinct()"),
@@ -154,7 +156,7 @@ impl<'s> ColumnKinds<'s> {
                 return fault(format!("only fields or tags are allowed in {name}(), found {tag}"));
             }
             // A tag becomes a column, except with INTO, where it stays a tag.
-            self.bare |= self.select.into.is_none();
+            self.has_bare_field |= self.select.into.is_none();
         }
         self.top_bottom = Some(name);
         Ok(())
@@ -162,7 +164,7 @@ impl<'s> ColumnKinds<'s> {
 
     /// Checks the first argument of a transformation: an aggregate if there are windows, else a field.
     fn over_windows(&mut self, name: &str, arg: &'s Expr) -> Check<()> {
-        self.only_selectors = false;
+        self.has_only_selectors = false;
         match arg {
             Expr::Call { .. } if self.checked.grouping.every == 0 => {
                 fault(format!("{name} aggregate requires a GROUP BY interval"))

@@ -101,7 +101,7 @@ impl Parser<'_, '_> {
         Ok(Expr::Literal(literal).into())
     }
 
-    /// Parses what starts with a name: a call if a parenthesis follows immediately, else a reference.
+    /// Parses an expression that starts with a name: a call if a parenthesis follows immediately, or else a reference.
     fn named(&mut self, name: String) -> Parsed<Tree> {
         if self.accept_raw(TokenKind::LeftParen) { self.call(&name) } else { self.reference(name).map(Tree::from) }
     }
@@ -129,7 +129,7 @@ impl Parser<'_, '_> {
                 let expected = ["float", "integer", "unsigned", "string", "boolean", "field", "tag"];
                 kind.ok_or_else(|| unexpected(&lexeme, &expected))
             }
-            // InfluxDB's message for a token that is not a name lacks `unsigned`.
+            // InfluxDB's message for a token that is not a name does not list `unsigned`.
             _ => Err(unexpected(&lexeme, &["float", "integer", "string", "boolean", "field", "tag"])),
         }
     }
@@ -156,7 +156,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Parses what follows a sign. The sign of a constant is applied; anything else is multiplied by 1 or -1.
+    /// Parses the operand of a sign. The sign of a constant is applied; any other operand is multiplied by 1 or -1.
     fn signed(&mut self, negative: bool) -> Parsed<Tree> {
         let lexeme = self.next();
         if !matches!(

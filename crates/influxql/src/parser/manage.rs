@@ -1,4 +1,4 @@
-//! Parses statements that change something, and those of which only the keywords are recognized.
+//! Parses statements that change data, and recognizes unsupported statements by their keywords.
 
 use super::super::ast::{Expr, Measurement, NewPolicy, PolicyStatement, Statement};
 use super::super::token::TokenKind;
@@ -41,7 +41,8 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Skips the rest of a statement that starts with `words`. Its text is not kept: it may contain a password.
+    /// Skips the rest of a statement that starts with `words`. The text is discarded, because it may contain a
+    /// password.
     pub(super) fn unsupported(&mut self, what: &'static str, words: &[TokenKind]) -> Parsed<Statement> {
         words.iter().try_for_each(|&token| self.expect(token))?;
         loop {
@@ -155,7 +156,7 @@ impl Parser<'_, '_> {
     }
 
     fn replication(&mut self) -> Parsed<u32> {
-        let most = i32::MAX;
+        let max = i32::MAX;
         let lexeme = self.next();
         if lexeme.token != TokenKind::Integer {
             return Err(unexpected(&lexeme, &["integer"]));
@@ -166,8 +167,8 @@ impl Parser<'_, '_> {
             .map_err(|_| invalid(&lexeme, format!("strconv.Atoi: parsing \"{}\": value out of range", lexeme.text)))?;
         u32::try_from(value)
             .ok()
-            .filter(|value| (1..=most.unsigned_abs()).contains(value))
-            .ok_or_else(|| invalid(&lexeme, format!("invalid value {value}: must be 1 <= n <= {most}")))
+            .filter(|value| (1..=max.unsigned_abs()).contains(value))
+            .ok_or_else(|| invalid(&lexeme, format!("invalid value {value}: must be 1 <= n <= {max}")))
     }
 
     /// Parses DELETE after its first word.
@@ -176,7 +177,7 @@ impl Parser<'_, '_> {
         Ok(Statement::Delete { sources, condition })
     }
 
-    /// `FROM … WHERE …`, of which one may be absent.
+    /// `FROM … WHERE …`, at least one of them.
     fn deleted(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
         let first = self.next();
         self.put_back(first.clone());
@@ -190,7 +191,7 @@ impl Parser<'_, '_> {
     }
 }
 
-/// Rejects databases and policies: deletions apply to the request's database and to series of all policies.
+/// Rejects databases and policies. Deletions apply to the request's database and to the series of all policies.
 fn not_qualified(sources: &[Measurement]) -> Parsed<()> {
     let mut problem = None;
     for measurement in sources {

@@ -88,12 +88,12 @@ impl Parser<'_, '_> {
         self.named_measurement().map(FromSource::Measurement)
     }
 
-    /// `FROM …` of a statement other than SELECT; empty if it does not come next.
+    /// `FROM …` of a statement other than SELECT; empty if it is absent.
     pub(super) fn optional_sources(&mut self) -> Parsed<Vec<Measurement>> {
         if self.accept(TokenKind::From) { self.list(Self::measurement) } else { Ok(Vec::new()) }
     }
 
-    /// A measurement by name or regex, optionally with database and policy.
+    /// Parses a measurement by name or regex, optionally with database and policy.
     pub(super) fn measurement(&mut self) -> Parsed<Measurement> {
         if let Some(pattern) = self.regex()? {
             return Ok(measurement(Vec::new(), MeasurementName::Regex(pattern)));
@@ -139,12 +139,12 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Parses a clause that is written like a call of `name`; `None` if it does not come next.
+    /// Parses a clause that is written like a call of `name`; `None` if it is absent.
     fn clause_call(&mut self, name: &str) -> Parsed<Option<Expr>> {
         let lexeme = self.next();
-        let comes = lexeme.token == TokenKind::Ident && lexeme.text.eq_ignore_ascii_case(name);
+        let is_present = lexeme.token == TokenKind::Ident && lexeme.text.eq_ignore_ascii_case(name);
         self.put_back(lexeme);
-        if !comes {
+        if !is_present {
             return Ok(None);
         }
         self.expression().map(Some)
@@ -154,7 +154,7 @@ impl Parser<'_, '_> {
         let Some(call) = self.clause_call("fill")? else { return Ok(Fill::Null) };
         let problem = match arguments(&call) {
             None => "fill must be a function call",
-            Some([arg]) => match fill_of(arg) {
+            Some([arg]) => match fill_from_argument(arg) {
                 Some(fill) => return Ok(fill),
                 None => "expected number argument in fill()",
             },
@@ -179,7 +179,7 @@ impl Parser<'_, '_> {
         Err(ParseError(problem.to_owned()))
     }
 
-    /// `ORDER BY …`: whether the earliest comes first. InfluxDB allows time only.
+    /// `ORDER BY …`: true if the earliest rows come first. InfluxDB allows time only.
     pub(super) fn order(&mut self) -> Parsed<Option<bool>> {
         if !self.accept(TokenKind::Order) {
             return Ok(None);
@@ -191,26 +191,26 @@ impl Parser<'_, '_> {
             TokenKind::Ident => {
                 let ascending = self.direction();
                 if first.text != "time" {
-                    return Err(only_time());
+                    return Err(unsupported_order());
                 }
                 ascending
             }
             _ => return Err(unexpected(&first, &["identifier", "ASC", "DESC"])),
         };
-        let mut others = false;
+        let mut has_others = false;
         while self.accept(TokenKind::Comma) {
             self.identifier()?;
             self.direction();
-            others = true;
+            has_others = true;
         }
-        if others { Err(only_time()) } else { Ok(Some(ascending)) }
+        if has_others { Err(unsupported_order()) } else { Ok(Some(ascending)) }
     }
 
     fn direction(&mut self) -> bool {
         self.accept(TokenKind::Asc) || !self.accept(TokenKind::Desc)
     }
 
-    /// `word n`; 0 if it does not come next.
+    /// `word n`; 0 if it is absent.
     pub(super) fn count(&mut self, word: TokenKind) -> Parsed<u64> {
         if !self.accept(word) {
             return Ok(0);
@@ -219,7 +219,7 @@ impl Parser<'_, '_> {
         if lexeme.token != TokenKind::Integer {
             return Err(unexpected(&lexeme, &["integer"]));
         }
-        // InfluxDB reads a number above 63 bits as the largest one. A sign can only come from a parameter.
+        // InfluxDB clamps numbers to 63 bits. Only a parameter can have a sign.
         if lexeme.text.starts_with('-') {
             return Err(super::invalid(&lexeme, format!("{} must be >= 0", word.as_str())));
         }
@@ -241,7 +241,7 @@ fn arguments(call: &Expr) -> Option<&[Expr]> {
     }
 }
 
-fn fill_of(arg: &Expr) -> Option<Fill> {
+fn fill_from_argument(arg: &Expr) -> Option<Fill> {
     match arg {
         Expr::Literal(Literal::Integer(value)) => Some(Fill::Integer(*value)),
         Expr::Literal(Literal::Number(value)) => Some(Fill::Float(*value)),
@@ -256,11 +256,11 @@ fn fill_of(arg: &Expr) -> Option<Fill> {
     }
 }
 
-fn only_time() -> ParseError {
+fn unsupported_order() -> ParseError {
     ParseError("only ORDER BY time supported at this time".to_owned())
 }
 
-/// The last operator with a boolean result, not counting those nested in another.
+/// The last operator with a boolean result that is not nested in another one.
 fn last_comparison(expr: &Expr) -> Option<Operator> {
     match expr {
         Expr::Binary { operator, .. } if operator.is_boolean() => Some(*operator),

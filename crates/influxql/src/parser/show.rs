@@ -72,7 +72,7 @@ impl Parser<'_, '_> {
         if self.accept(TokenKind::On) { self.identifier().map(Some) } else { Ok(None) }
     }
 
-    /// `ON … FROM …`, and of tag values `WITH KEY …`.
+    /// `ON … FROM …`, and `WITH KEY …` for tag values.
     fn scope(&mut self, of: ListingOf) -> Parsed<Listing> {
         let database = self.on_database()?;
         let sources = self.optional_sources()?;
@@ -90,7 +90,7 @@ impl Parser<'_, '_> {
         self.ordered(listing)
     }
 
-    /// `ORDER BY … LIMIT … OFFSET …`; a list has an order of its own.
+    /// `ORDER BY … LIMIT … OFFSET …`. The order has no effect, because lists are always sorted.
     fn ordered(&mut self, mut listing: Listing) -> Parsed<Listing> {
         self.order()?;
         listing.limit = self.count(TokenKind::Limit)?;
@@ -179,7 +179,7 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Parses what follows CARDINALITY. Its GROUP BY has no effect.
+    /// Parses the clauses after CARDINALITY. GROUP BY has no effect.
     fn counted(&mut self, of: ListingOf, is_exact: bool) -> Parsed<Statement> {
         let mut listing = self.scope(of)?;
         listing.cardinality = Some(if is_exact { Cardinality::Exact } else { Cardinality::Estimated });

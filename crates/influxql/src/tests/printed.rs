@@ -37,7 +37,7 @@ fn statements_print_as_influxdb_prints_them() {
 
 /// InfluxDB would print 1.235, which is another number.
 #[test]
-fn numbers_print_so_that_they_are_read_back() {
+fn printed_numbers_parse_to_the_same_value() {
     let condition = select("select v from m where v > 1.23456").condition;
     assert_eq!(condition.map(|condition| condition.to_string()), Some("v > 1.23456".to_owned()));
 }
@@ -45,7 +45,7 @@ fn numbers_print_so_that_they_are_read_back() {
 /// Found by fuzzing: `d % -a` was printed as `d % -1 * a`, which parses as `(d % -1) * a`; a statement stored as text
 /// would change its meaning. InfluxDB still prints it so.
 #[test]
-fn a_sign_behind_an_operator_is_read_back() {
+fn a_sign_after_an_operator_round_trips() {
     for condition in ["d % -a = 1", "d / +((a)) > 2", "d * -a * -mean(b) = 3"] {
         let statement = one(&format!("select v from m where {condition}"));
         let printed = Printed(&statement).to_string();
@@ -57,7 +57,7 @@ fn a_sign_behind_an_operator_is_read_back() {
 }
 
 #[test]
-fn operators_bind_as_tightly_as_they_should() {
+fn operators_have_the_precedence_of_influxdb() {
     for (text, grouped) in [
         ("a = 1 or b = 2 and c = 3", "[[a = 1] OR [[b = 2] AND [c = 3]]]"),
         ("a and b and c", "[[a AND b] AND c]"),
@@ -85,7 +85,7 @@ fn bracketed(expr: &Expr) -> String {
 }
 
 #[test]
-fn the_tree_of_a_select_holds_what_was_written() {
+fn a_select_has_all_its_clauses() {
     let select =
         select("select top(v::float, \"Host\", 3) as t from db..m group by time(10s) fill(-1) order by desc limit 5");
     assert_eq!(
@@ -109,7 +109,7 @@ fn the_tree_of_a_select_holds_what_was_written() {
 }
 
 #[test]
-fn key_filters_hold_what_was_written() {
+fn key_filters_are_parsed() {
     for (text, filter) in [
         ("= host", KeyFilter::Is("host".to_owned())),
         ("!= \"a b\"", KeyFilter::IsNot("a b".to_owned())),
@@ -125,7 +125,7 @@ fn key_filters_hold_what_was_written() {
 }
 
 #[test]
-fn bound_parameters_become_what_they_stand_for() {
+fn bound_parameters_are_replaced_by_their_values() {
     let params = Params::from([
         ("n".to_owned(), Expr::Literal(Literal::Integer(5))),
         ("host".to_owned(), Expr::Literal(Literal::String("it's".to_owned()))),
@@ -142,7 +142,7 @@ fn bound_parameters_become_what_they_stand_for() {
 }
 
 #[test]
-fn a_regex_is_checked_where_it_stands() {
+fn an_invalid_regex_is_reported_at_its_position() {
     let error = parsed("select v from m where a =~ /bad(/").expect_err("the regex is bad");
     assert_eq!(error.to_string(), "missing closing ) at line 1, char 27");
     assert_eq!(Operator::EqRegex.as_str(), "=~");

@@ -100,8 +100,8 @@ const WORDS: [&str; 72] = [
     "*/",
 ];
 
-/// Does everything that can be done to a text without data.
-fn answers(text: &str) {
+/// Checks the statements of a text, and asserts that their printed forms parse to the same trees.
+fn check_text(text: &str) {
     for statement in parsed(text).unwrap_or_default() {
         match &statement {
             Statement::Select(select) => drop(check(select, &utc())),
@@ -120,8 +120,8 @@ fn statements_of_random_words_are_answered() {
     for _ in 0..20_000 {
         let count = random.below(20) + 1;
         let words: Vec<&str> = (0..count).map(|_| random.pick(&WORDS)).collect();
-        answers(&words.join(random.pick(&[" ", " ", ""])));
-        answers(&format!("select {} from m where {}", words[..count / 2].join(" "), words[count / 2..].join(" ")));
+        check_text(&words.join(random.pick(&[" ", " ", ""])));
+        check_text(&format!("select {} from m where {}", words[..count / 2].join(" "), words[count / 2..].join(" ")));
     }
 }
 
@@ -145,6 +145,6 @@ fn broken_statements_are_answered() {
                 _ => text.insert(at, char::from_u32(u32::try_from(random.below(0x300)).unwrap_or(0)).unwrap_or('\0')),
             }
         }
-        answers(&text.into_iter().collect::<String>());
+        check_text(&text.into_iter().collect::<String>());
     }
 }

@@ -47,7 +47,7 @@ fn statements_broken_at_random_are_answered_as_by_influxdb() {
 }
 
 #[test]
-fn what_is_printed_parses_to_the_same_statement() {
+fn printed_statements_parse_to_the_same_statement() {
     let tables = [
         include_str!("clauses.txt"),
         include_str!("functions_and_times.txt"),
@@ -68,7 +68,7 @@ fn what_is_printed_parses_to_the_same_statement() {
     assert!(count > 400, "{count}");
 }
 
-/// Where hourglass differs from InfluxDB 1.6, and why.
+/// The statements for which hourglass differs from InfluxDB 1.6, with the reasons.
 #[test]
 fn the_known_differences_are_these() {
     for (statement, expected) in [
@@ -91,7 +91,7 @@ fn the_known_differences_are_these() {
         ("create user bob with password 'x'; show databases", "ok CREATE USER ;; ok SHOW DATABASES"),
         ("grant all to bob", "ok GRANT"),
         ("kill query 7", "ok KILL QUERY"),
-        // Functions that hourglass does not have, whatever their arguments.
+        // Functions that hourglass does not support are rejected for any arguments.
         ("select abs(mean(value)) from cpu", "200 not supported: the function abs()"),
         ("select sample(value) from cpu", "200 not supported: the function sample()"),
         (
@@ -99,7 +99,7 @@ fn the_known_differences_are_these() {
             "200 not supported: the function holt_winters()",
         ),
         ("select v from m where abs(v) > 1", "200 invalid function call in condition: abs(v)"),
-        // What a listing ignores is not kept.
+        // The tree lacks clauses that have no effect on a listing.
         ("show series order by time", "ok SHOW SERIES"),
         ("show series cardinality group by host", "ok SHOW SERIES CARDINALITY"),
         ("set password for bob = 'x", "400 found x, expected ; at line 1, char 23"),

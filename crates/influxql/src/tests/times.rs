@@ -8,7 +8,7 @@ const HOUR: i64 = 3_600_000_000_000;
 const MINUTE: i64 = 60_000_000_000;
 
 #[test]
-fn conditions_fall_apart_into_time_and_the_rest() {
+fn conditions_split_into_time_and_the_rest() {
     for (condition, min, max, rest) in [
         ("time > 5", Some(6), None, ""),
         ("time >= 5 and time < 9", Some(5), Some(8), ""),
@@ -22,7 +22,7 @@ fn conditions_fall_apart_into_time_and_the_rest() {
         ("time >= '1970-01-01' + 1h", Some(HOUR), None, ""),
         ("time >= 5.9", Some(5), None, ""),
         ("time > 9223372036854775807", Some(i64::MAX), None, ""),
-        // There is one range, whatever operator joins its ends.
+        // There is one range, regardless of the operator that joins its ends.
         ("time > 3 or time < 9", Some(4), Some(8), ""),
         ("host = 'a' or time > 3", Some(4), None, "host = 'a'"),
         ("host = 'a' and time > 3", Some(4), None, "host = 'a'"),
@@ -63,7 +63,7 @@ fn checked(text: &str) -> Checked {
 }
 
 #[test]
-fn windows_end_now_and_readings_never() {
+fn only_windows_end_now_by_default() {
     let windows = checked("select mean(v) from m group by time(1m)");
     assert_eq!((windows.min, windows.max), (MIN_TIME, NOW));
     let readings = checked("select v from m");

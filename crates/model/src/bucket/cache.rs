@@ -1,6 +1,6 @@
-//! The bucket cache: recently written buckets, packed in memory under a byte budget. It lets a flush detect duplicates
-//! and late readings without reading pages from the store. Every cached bucket equals its stored state, as far as
-//! known.
+//! The bucket cache: recently written buckets, packed in memory within a byte budget. It lets a flush detect duplicates
+//! and late readings without reading pages from the store. A cached bucket is the stored state of the bucket as of this
+//! process's last read or write.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -12,8 +12,8 @@ use crate::reading::Hour;
 /// The sensor's number within this process, and the hour.
 pub type CacheKey = (u32, Hour);
 
-/// Buckets by database, sensor and hour. Over the budget, the least recently put buckets are evicted; their headers
-/// stay.
+/// Buckets by database, sensor and hour. If the budget is exceeded, the least recently put buckets are evicted, and
+/// only their headers stay.
 #[derive(Debug, Default)]
 pub struct BucketCache {
     /// Keyed by the database's number within this process.
@@ -29,16 +29,16 @@ pub struct BucketCache {
 #[derive(Debug, Default)]
 pub struct CachedDatabase {
     buckets: HashMap<CacheKey, CachedBucket, rapidhash::fast::RandomState>,
-    /// Evicted buckets, with the put number of their entry. The store has these buckets, so a flush must read them
-    /// before it writes them, instead of assuming that they are new.
+    /// Evicted buckets, with the put number of their entry. They are stored, so a flush must read them before it writes
+    /// them; it must not assume that they are new.
     headers: HashMap<CacheKey, u64, rapidhash::fast::RandomState>,
     memory: usize,
 }
 
 /// Bytes of memory per header, with the map's overhead as in [`BucketCache::put`].
 const HEADER: usize = (size_of::<u64>() + size_of::<CacheKey>()) * 3 / 2;
-/// Headers take at most one part in this many of the initial budget.
-const HEADERS_PART: usize = 16;
+/// The initial budget divided by this is the maximum memory of headers.
+const HEADERS_DIVISOR: usize = 16;
 
 #[derive(Debug)]
 struct CachedBucket {
@@ -51,7 +51,7 @@ impl BucketCache {
     /// An empty cache; [`BucketCache::shrink`] reduces it to at most `budget` bytes.
     #[must_use]
     pub fn new(budget: usize) -> Self {
-        Self { budget, headers_max: budget / HEADERS_PART, ..Self::default() }
+        Self { budget, headers_max: budget / HEADERS_DIVISOR, ..Self::default() }
     }
 
     fn entry(&self, database: u64, key: CacheKey) -> Option<&CachedBucket> {
@@ -66,7 +66,7 @@ impl BucketCache {
         Some(entry.bucket.unpack())
     }
 
-    /// The latest `count` readings of a cached bucket, in time order; `None` if it is not cached, or not all of them.
+    /// The latest `count` readings of a cached bucket, in time order; `None` if some of them are not cached.
     #[must_use]
     pub fn tail(&self, database: u64, key: CacheKey, count: usize) -> Option<Vec<Reading>> {
         self.entry(database, key)?.bucket.tail(count)
@@ -78,7 +78,7 @@ impl BucketCache {
         self.entry(database, key).map_or(0, |entry| entry.bucket.unpacked_memory())
     }
 
-    /// Whether the bucket was evicted, so that the store is known to have it.
+    /// Returns true if the bucket was evicted and is therefore stored.
     #[must_use]
     pub fn is_stored(&self, database: u64, key: CacheKey) -> bool {
         self.databases.get(&database).is_some_and(|held| held.headers.contains_key(&key))
@@ -104,21 +104,21 @@ impl BucketCache {
     /// Removes the buckets of these sensors and hours with their headers, before the store deletes them.
     pub fn forget(&mut self, database: u64, sensors: &HashSet<u32>, hours: &Range<Hour>) {
         let Some(held) = self.databases.get_mut(&database) else { return };
-        let goes = |key: &CacheKey| sensors.contains(&key.0) && hours.contains(&key.1);
+        let is_forgotten = |key: &CacheKey| sensors.contains(&key.0) && hours.contains(&key.1);
         let mut freed = 0;
         held.buckets.retain(|key, entry| {
-            freed += if goes(key) { entry.memory } else { 0 };
-            !goes(key)
+            freed += if is_forgotten(key) { entry.memory } else { 0 };
+            !is_forgotten(key)
         });
         held.headers.retain(|key, _| {
-            freed += if goes(key) { HEADER } else { 0 };
-            !goes(key)
+            freed += if is_forgotten(key) { HEADER } else { 0 };
+            !is_forgotten(key)
         });
         held.memory -= freed;
     }
 
-    /// Removes all buckets of a database. Returns them, so that the caller can free the memory where no task waits for
-    /// it.
+    /// Removes and returns all buckets of a database. The caller can then free the memory on a thread that nothing
+    /// waits for.
     pub fn remove(&mut self, database: u64) -> Option<CachedDatabase> {
         self.databases.remove(&database)
     }
@@ -131,16 +131,16 @@ impl BucketCache {
     /// If the budget is exceeded, evicts the least recently put buckets until the rest takes at most nine tenths of it.
     /// The slack makes this search rare.
     pub fn shrink(&mut self) {
-        let (mut memory, headers) = (self.memory(), self.headers() * HEADER);
-        if memory <= self.budget {
+        let total = self.memory();
+        if total <= self.budget {
             return;
         }
-        memory -= headers;
-        let of_database = |(database, held): (&u64, &CachedDatabase)| {
+        let mut memory = total - self.headers() * HEADER;
+        let ages = |(database, held): (&u64, &CachedDatabase)| {
             let database = *database;
             held.buckets.iter().map(move |(key, entry)| (entry.put, database, *key)).collect::<Vec<_>>()
         };
-        let mut by_age: Vec<(u64, u64, CacheKey)> = self.databases.iter().flat_map(of_database).collect();
+        let mut by_age: Vec<(u64, u64, CacheKey)> = self.databases.iter().flat_map(ages).collect();
         by_age.sort_unstable();
         for (put, database, key) in by_age {
             if memory <= self.budget / 10 * 9 {
@@ -159,17 +159,17 @@ impl BucketCache {
 
     /// If there are too many headers, removes the oldest until half of the maximum is left.
     fn shrink_headers(&mut self) {
-        let most = self.headers_max / HEADER;
-        if self.headers() <= most {
+        let count_max = self.headers_max / HEADER;
+        if self.headers() <= count_max {
             return;
         }
-        let of_database = |(database, held): (&u64, &CachedDatabase)| {
+        let ages = |(database, held): (&u64, &CachedDatabase)| {
             let database = *database;
             held.headers.iter().map(move |(key, put)| (*put, database, *key)).collect::<Vec<_>>()
         };
-        let mut by_age: Vec<(u64, u64, CacheKey)> = self.databases.iter().flat_map(of_database).collect();
+        let mut by_age: Vec<(u64, u64, CacheKey)> = self.databases.iter().flat_map(ages).collect();
         by_age.sort_unstable();
-        for (_, database, key) in by_age.iter().take(by_age.len() - most / 2) {
+        for (_, database, key) in by_age.iter().take(by_age.len() - count_max / 2) {
             if let Some(held) = self.databases.get_mut(database) {
                 held.headers.remove(key);
                 held.memory -= HEADER;
@@ -187,7 +187,7 @@ impl BucketCache {
         self.databases.values().map(|held| held.buckets.len()).sum()
     }
 
-    /// Whether no bucket is cached.
+    /// Returns true if no bucket is cached.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.databases.values().all(|held| held.buckets.is_empty())
@@ -213,7 +213,8 @@ mod tests {
     /// A bucket of this many readings, to choose its size.
     fn bucket(readings: i64) -> Bucket {
         let caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-        let (names, cells) = ([Arc::from("v")], [(0, Value::Float(1.0))]);
+        let names = [Arc::from("v")];
+        let cells = [(0, Value::Float(1.0))];
         let rows = (0..readings).map(|time| Row { time, stamp: 1, names: &names, cells: &cells });
         let mut bucket = Bucket::default();
         bucket.apply(rows, &MergeOptions { caps: &caps, floor: 0, restamps: false });
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_untouched_go_first() {
+    fn the_least_recently_put_are_evicted_first() {
         let mut cache = BucketCache::new(0);
         for number in 0..10 {
             cache.put(DATABASE, key(number), bucket(10));
@@ -255,13 +256,13 @@ mod tests {
     }
 
     #[test]
-    fn of_a_bucket_that_is_let_go_the_header_is_kept_until_it_comes_back() {
+    fn the_header_of_an_evicted_bucket_stays_until_it_is_put_again() {
         let mut cache = BucketCache::new(16 * 1024);
         (0..40).for_each(|number| cache.put(DATABASE, key(number), bucket(30)));
         cache.shrink();
-        let gone: Vec<u32> = (0..40).filter(|number| !cache.holds(key(*number))).collect();
-        assert!(!gone.is_empty());
-        let last = *gone.last().expect("one");
+        let evicted: Vec<u32> = (0..40).filter(|number| !cache.holds(key(*number))).collect();
+        assert!(!evicted.is_empty());
+        let last = *evicted.last().expect("one");
         assert!(cache.is_stored(DATABASE, key(last)));
         assert!(!cache.is_stored(DATABASE, key(39)), "it is cached");
         assert!(!cache.is_stored(DATABASE, key(99)), "it was never cached");
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_database_goes_as_a_whole_and_alone() {
+    fn removing_a_database_leaves_the_others() {
         let mut cache = BucketCache::new(1 << 20);
         cache.put(1, key(1), bucket(10));
         let one = cache.memory();
@@ -282,13 +283,13 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_over_the_budget_by_itself_is_let_go() {
+    fn a_bucket_larger_than_the_budget_is_evicted() {
         let mut cache = BucketCache::new(1000);
         cache.put(DATABASE, key(1), bucket(1000));
         assert!(cache.memory() > 2 * 1000);
         cache.shrink();
         assert!(cache.is_empty());
-        assert_eq!(cache.memory(), HEADER, "but for its header");
+        assert_eq!(cache.memory(), HEADER, "only its header is left");
     }
 
     #[derive(Debug, Clone)]
@@ -322,7 +323,7 @@ mod tests {
                 }
                 let buckets: usize = cache.databases.values().flat_map(|held| held.buckets.values()).map(|entry| entry.bucket.memory()).sum();
                 let headers = cache.headers() * HEADER;
-                prop_assert!(headers <= budget / HEADERS_PART);
+                prop_assert!(headers <= budget / HEADERS_DIVISOR);
                 prop_assert!(cache.memory() >= buckets && cache.memory() <= buckets + headers + cache.len() * 1024);
             }
             for number in 0..8 {

@@ -1,6 +1,6 @@
-//! The columnar byte format of a sorted set of readings: the bucket cache holds it in memory, and the embedded store
-//! writes it to its file. Column names are stored elsewhere. Stored bytes may be damaged, so the decoder trusts nothing
-//! in them.
+//! The columnar byte format of a sorted set of readings. The bucket cache keeps it in memory, and the embedded store
+//! writes it to its file. Column names are stored elsewhere. Stored bytes may be damaged, so the decoder validates all
+//! of them.
 //!
 //! ```text
 //! set    := count:varint [times column…]           as many columns as the caller expects; none if count is 0
@@ -15,7 +15,7 @@
 //!         | 5 booleans: u8…  | 6 texts: (length:varint bytes)…
 //! ```
 //!
-//! The embedded store's files contain this format: changing it requires a new form of their pages.
+//! The embedded store's files contain this format. A change needs a new form of their pages.
 
 mod packed_bytes;
 
@@ -39,10 +39,10 @@ const POWERS: [f64; 10] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
 /// Integers below this are exact as floats.
 const EXACT: u64 = 1 << 53;
 
-/// The most cells of a stored page, empty ones included. Four times what a page of 1 MiB may have.
+/// Maximum number of cells of a stored page, empty ones included: four times the limit of a page of 1 MiB.
 pub const CELLS_MAX: usize = 1 << 20;
 
-const NOTHING: u64 = 0;
+const EMPTY: u64 = 0;
 const DECIMALS: u64 = 1;
 const FLOATS: u64 = 2;
 const INTEGERS: u64 = 3;
@@ -50,9 +50,9 @@ const UNSIGNED: u64 = 4;
 const BOOLEANS: u64 = 5;
 const TEXTS: u64 = 6;
 
-const NO_NUMBER: ColumnsDamage = ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 };
+const NOT_A_NUMBER: ColumnsDamage = ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 };
 
-/// Why bytes cannot be decoded as a set of readings.
+/// The reason that bytes cannot be decoded as a set of readings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsDamage {
     /// The bytes end early, or a number has more than 64 bits.
@@ -77,7 +77,7 @@ pub enum ColumnsDamage {
     /// A number has an invalid value.
     #[error("invalid value {found} for {what}")]
     Unknown {
-        /// What the number describes.
+        /// The meaning of the number.
         what: &'static str,
         /// The invalid value.
         found: u64,
@@ -90,7 +90,7 @@ pub enum ColumnsDamage {
     Text,
 }
 
-/// Encodes times and columns. Every column has a cell per time.
+/// Encodes times and columns. Every column must have one cell per time.
 pub fn pack<'a>(times: &[i64], columns: impl Iterator<Item = &'a [Cell]>) -> Vec<u8> {
     let mut out = Vec::with_capacity(16 + times.len() * 8);
     put_varint(&mut out, times.len() as u64);
@@ -103,11 +103,11 @@ pub fn pack<'a>(times: &[i64], columns: impl Iterator<Item = &'a [Cell]>) -> Vec
     out
 }
 
-/// Decodes times and `columns` columns of at most `cells_max` cells together, empty ones included: it bounds the memory that
-/// damaged bytes can demand. Bytes that never left this process need no such bound.
+/// Decodes times and `columns` columns. `cells_max` is the maximum number of all cells, empty ones included. It bounds
+/// the memory that damaged bytes can demand; bytes that never left this process need no bound.
 ///
 /// # Errors
-/// [`ColumnsDamage`] for invalid bytes, and for more cells.
+/// [`ColumnsDamage`] for invalid bytes, and for more than `cells_max` cells.
 pub fn unpack(bytes: &[u8], columns: usize, cells_max: usize) -> Result<UnpackedColumns, ColumnsDamage> {
     let mut bytes = PackedBytes::new(bytes);
     let readings = bytes.varint()?;
@@ -129,12 +129,14 @@ fn put_times(out: &mut Vec<u8>, times: &[i64]) {
     let is_unit = |unit: &i64| times.iter().all(|time| time % unit == 0);
     let unit = UNITS.iter().position(is_unit).unwrap_or(UNITS.len() - 1);
     out.push(u8::try_from(unit).unwrap_or_default());
-    let (mut before, mut interval) = (0, 0);
+    let mut previous = 0;
+    let mut interval = 0;
     for time in times {
         let time = time / UNITS[unit];
-        let next = time.wrapping_sub(before);
-        put_varint(out, zigzag(next.wrapping_sub(interval)));
-        (before, interval) = (time, next);
+        let next_interval = time.wrapping_sub(previous);
+        put_varint(out, zigzag(next_interval.wrapping_sub(interval)));
+        previous = time;
+        interval = next_interval;
     }
 }
 
@@ -144,7 +146,8 @@ fn take_times(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<i64>, Col
         .get(usize::from(unit))
         .ok_or(ColumnsDamage::Unknown { what: "a unit of time", found: u64::from(unit) })?;
     let mut times = Vec::with_capacity(count);
-    let (mut time, mut interval) = (0_i64, 0_i64);
+    let mut time = 0_i64;
+    let mut interval = 0_i64;
     for _ in 0..count {
         interval = interval.wrapping_add(unzigzag(bytes.varint()?));
         time = time.wrapping_add(interval);
@@ -155,7 +158,8 @@ fn take_times(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<i64>, Col
 
 /// Appends one column. `room` is scratch memory that the caller reuses between columns.
 pub fn put_cells(out: &mut Vec<u8>, cells: &[Cell], room: &mut Vec<i64>) {
-    let (mut rest, mut places) = (cells, 0);
+    let mut rest = cells;
+    let mut places = 0;
     while let Some(first) = rest.first() {
         let run = match first {
             Some(Value::Float(first)) => put_floats(out, *first, rest, &mut places, room),
@@ -165,9 +169,9 @@ pub fn put_cells(out: &mut Vec<u8>, cells: &[Cell], room: &mut Vec<i64>) {
     }
 }
 
-/// Appends the leading cells that have the first cell's kind, which is not float; returns how many.
+/// Appends the leading cells of the first cell's kind, which is not float; returns their number.
 fn put_run(out: &mut Vec<u8>, cells: &[Cell]) -> usize {
-    let kind = cells.first().map_or(NOTHING, kind);
+    let kind = cells.first().map_or(EMPTY, kind);
     let run = cells.iter().take_while(|cell| self::kind(cell) == kind).count();
     put_head(out, run, kind);
     let mut before = 0;
@@ -187,8 +191,8 @@ fn put_run(out: &mut Vec<u8>, cells: &[Cell]) -> usize {
     run
 }
 
-/// Appends leading floats and returns how many. If the first is a decimal with at least `places` places, the run takes
-/// floats while they are exact with that many places; otherwise it takes floats up to the next decimal.
+/// Appends a run of leading floats and returns their number. If the first is a decimal with at least `places` places,
+/// the run takes floats that are exact with that many places. Otherwise it takes floats up to the next decimal.
 fn put_floats(out: &mut Vec<u8>, first: f64, cells: &[Cell], places: &mut usize, room: &mut Vec<i64>) -> usize {
     let Some(found) = (*places..POWERS.len()).find(|places| scaled(first, *places).is_some()) else {
         let is_none = |cell: &&Cell| float(cell).is_some_and(|v| scaled(v, *places).is_none());
@@ -214,7 +218,7 @@ fn put_head(out: &mut Vec<u8>, run: usize, kind: u64) {
     put_varint(out, (run as u64).wrapping_sub(1) << 3 | kind);
 }
 
-/// Appends a number of bytes, and a float without its trailing zero bytes.
+/// Appends a float without its trailing zero bytes, with the number of bytes as a prefix.
 pub(super) fn put_float(out: &mut Vec<u8>, value: f64) {
     let bytes = value.to_bits().to_be_bytes();
     let count = 8 - value.to_bits().trailing_zeros() as usize / 8;
@@ -230,8 +234,8 @@ fn scaled(value: f64, places: usize) -> Option<i64> {
     is_same.then_some(number)
 }
 
-/// The inverse of [`scaled`]. The quotient of two exact floats is the float nearest to the decimal, as a parser yields
-/// it.
+/// The inverse of [`scaled`]. The quotient of two exact floats is the float nearest to the decimal, which is also the
+/// result of parsing it.
 #[expect(clippy::cast_precision_loss, reason = "numbers below 2^53 are exact")]
 fn divided(number: i64, power: f64) -> f64 {
     number as f64 / power
@@ -246,7 +250,7 @@ fn float(cell: &Cell) -> Option<f64> {
 
 fn kind(cell: &Cell) -> u64 {
     match cell {
-        None => NOTHING,
+        None => EMPTY,
         Some(Value::Float(_)) => FLOATS,
         Some(Value::Integer(_)) => INTEGERS,
         Some(Value::Unsigned(_)) => UNSIGNED,
@@ -255,7 +259,7 @@ fn kind(cell: &Cell) -> u64 {
     }
 }
 
-/// Decodes a column of `count` cells. The caller has checked that `count` is plausible: it is allocated up front.
+/// Decodes a column of `count` cells. They are allocated up front, so the caller must check that `count` is plausible.
 ///
 /// # Errors
 /// [`ColumnsDamage`] for invalid bytes.
@@ -265,12 +269,14 @@ pub fn take_cells(bytes: &mut PackedBytes<'_>, count: usize) -> Result<Vec<Cell>
     Ok(cells)
 }
 
-/// Decodes a column that has a number for each of `numbers`.
+/// Decodes a column of numbers into `numbers`.
 ///
 /// # Errors
 /// [`ColumnsDamage`] for invalid bytes, and for cells that are no numbers.
 pub fn take_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Result<(), ColumnsDamage> {
-    let (count, mut places, mut are_numbers) = (numbers.len(), numbers.iter_mut(), true);
+    let count = numbers.len();
+    let mut places = numbers.iter_mut();
+    let mut are_numbers = true;
     take_runs(bytes, count, |cell| {
         let number = match cell {
             Some(Value::Float(v)) => Number::Float(v),
@@ -283,14 +289,14 @@ pub fn take_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Resu
         };
         places.next().into_iter().for_each(|place| *place = number);
     })?;
-    are_numbers.then_some(()).ok_or(NO_NUMBER)
+    if are_numbers { Ok(()) } else { Err(NOT_A_NUMBER) }
 }
 
-/// Passes over a column that [`take_numbers`] would decode: of each number it tells only what kind it has. A float becomes NaN,
-/// an integer 0.
+/// Skips a column that [`take_numbers`] would decode, and keeps only the kind of each number: floats become NaN,
+/// integers 0.
 ///
 /// # Errors
-/// As [`take_numbers`], but for numbers of more than 64 bits.
+/// As [`take_numbers`], except that numbers of more than 64 bits are not detected.
 pub fn skip_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Result<(), ColumnsDamage> {
     let mut left = numbers;
     while !left.is_empty() {
@@ -299,7 +305,7 @@ pub fn skip_numbers(bytes: &mut PackedBytes<'_>, numbers: &mut [Number]) -> Resu
         skipped.fill(match kind {
             DECIMALS | FLOATS => Number::Float(f64::NAN),
             INTEGERS | UNSIGNED => Number::Integer(0),
-            _ => return Err(NO_NUMBER),
+            _ => return Err(NOT_A_NUMBER),
         });
         match kind {
             FLOATS => (0..run).try_for_each(|_| bytes.float().map(drop))?,
@@ -330,7 +336,7 @@ fn take_runs(bytes: &mut PackedBytes<'_>, count: usize, mut put: impl FnMut(Cell
     Ok(())
 }
 
-/// Each kind has a loop of its own: what a cell is does not change within it.
+/// Decodes a run of cells. Each kind has its own loop, so that the kind is not tested per cell.
 #[inline]
 fn take_run(
     bytes: &mut PackedBytes<'_>,
@@ -340,7 +346,7 @@ fn take_run(
 ) -> Result<(), ColumnsDamage> {
     let mut before = 0_i64;
     match kind {
-        NOTHING => (0..run).for_each(|_| put(None)),
+        EMPTY => (0..run).for_each(|_| put(None)),
         DECIMALS => {
             let places = usize::from(bytes.byte()?);
             let damage = ColumnsDamage::Unknown { what: "a number of places", found: places as u64 };

@@ -1,26 +1,26 @@
-//! Which of the sensors' metadata is copied into pages and days, so that one document answers what would else take a join
-//! (`MongoDB`'s Extended Reference pattern).
+//! Rules for copying sensors' metadata into pages and days. With a copy, one document answers a query that would need a
+//! join otherwise (MongoDB's Extended Reference pattern).
 
 use std::sync::Arc;
 
 use super::settings::owner;
 use crate::reading::Hour;
 
-/// The names of metadata that are copied, by database.
+/// All rules of copied metadata.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CopyRules(Arc<[CopyRule]>);
 
-/// One name that is copied.
+/// The rule for one metadata name that is copied.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyRule {
-    /// The name of metadata.
+    /// The metadata name.
     pub name: Box<str>,
     /// The database in which it is copied; `None` for all.
     pub database: Option<Box<str>>,
 }
 
 impl CopyRules {
-    /// Rules in the order of names, so that copies of equal metadata are equal.
+    /// The rules, ordered by name, so that copies of equal metadata are equal.
     #[must_use]
     pub fn new(rules: impl IntoIterator<Item = CopyRule>) -> Self {
         let mut rules: Vec<CopyRule> = rules.into_iter().collect();
@@ -28,7 +28,7 @@ impl CopyRules {
         Self(rules.into())
     }
 
-    /// Whether nothing is copied anywhere.
+    /// Returns true if nothing is copied anywhere.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -44,21 +44,21 @@ impl CopyRules {
     }
 }
 
-/// Which documents a refresh looks at.
+/// The documents that a refresh examines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CopyScope {
     /// Pages and parts of days that begin in this hour or later.
     Since(Hour),
-    /// All of them. Afterwards the sensor's document says that they are as its metadata.
+    /// All pages and parts. Afterwards the sensor's document is marked as having current copies.
     All,
 }
 
-/// What a refresh did.
+/// The result of a refresh.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CopiesRefreshed {
-    /// Pages and parts of days that were changed.
+    /// The number of changed pages and parts of days.
     pub documents: u64,
-    /// Whether nothing is left to do; else the same call goes on.
+    /// True if the refresh is complete. Otherwise repeat the call to continue.
     pub is_complete: bool,
 }
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_of_their_database_and_its_policies() {
+    fn rules_apply_to_their_database() {
         let rule =
             |name: &str, database: Option<&str>| CopyRule { name: name.into(), database: database.map(Into::into) };
         let rules = CopyRules::new([rule("site", None), rule("owner", Some("plant")), rule("site", Some("plant"))]);

@@ -1,30 +1,30 @@
-//! Indexes that the configuration declares, for those who read the store without hourglass.
+//! Indexes that the configuration declares, for clients that read the store without hourglass.
 
 use std::sync::Arc;
 
 use super::settings::owner;
 
-/// What there are to be indexes of.
+/// All declared indexes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IndexRules(Arc<[IndexRule]>);
 
-/// One declared index, which may be one in each of several collections.
+/// One declared index. It may apply to several collections, with one index in each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexRule {
-    /// What is indexed.
-    pub of: IndexOf,
+    /// The indexed data.
+    pub target: IndexTarget,
     /// The database in which it is declared; `None` for all.
     pub database: Option<Box<str>>,
 }
 
-/// What an index serves.
+/// The data that an index covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum IndexOf {
-    /// A name of metadata that is copied into pages and days.
+pub enum IndexTarget {
+    /// A metadata name that is copied into pages and days.
     Copy(Box<str>),
-    /// A kind of sensors.
+    /// The sensors of one kind.
     Kind {
-        /// The kind's name, which metadata may name.
+        /// The kind's name, as it appears in metadata.
         name: Box<str>,
         /// The measurement whose sensors are of this kind.
         measurement: Option<Box<str>>,
@@ -32,15 +32,15 @@ pub enum IndexOf {
 }
 
 impl IndexRules {
-    /// These rules.
+    /// A set of these rules.
     #[must_use]
     pub fn new(rules: impl IntoIterator<Item = IndexRule>) -> Self {
         Self(rules.into_iter().collect())
     }
 
     /// The rules that apply to a database.
-    pub fn of<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a IndexOf> {
+    pub fn of<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a IndexTarget> {
         let applies = |rule: &&IndexRule| rule.database.as_deref().is_none_or(|name| name == owner(database));
-        self.0.iter().filter(applies).map(|rule| &rule.of)
+        self.0.iter().filter(applies).map(|rule| &rule.target)
     }
 }

@@ -1,7 +1,7 @@
 //! Remembered deletions: cells that a deletion covers stay deleted, even if an instance stores them again later.
 //!
-//! A deletion covers every cell of its sensors and times whose stamp is below its own. It is remembered from before it
-//! is executed until neither a WAL nor the store can hold a covered cell.
+//! A deletion covers every cell of its sensors and times with a stamp below its own. It is remembered before it is
+//! executed, and forgotten once neither a WAL nor the store can have a covered cell.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,34 +22,37 @@ pub struct RememberedDeletion {
     pub statement: Option<String>,
     /// The range of times, in nanoseconds.
     pub range: Range<i64>,
-    /// Whether the deletion was executed once. Covered cells stored after that are hidden from queries, and removed
+    /// True if the deletion was executed once. Covered cells that are stored later are hidden from queries, and removed
     /// before the deletion is forgotten.
     pub done: bool,
 }
 
 impl RememberedDeletion {
-    /// Whether both are the same deletion, regardless of `done`.
+    /// Returns true if both are the same deletion, regardless of `done`.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        let key = |of: &Self| (of.stamp, of.range.start, of.range.end);
-        key(self) == key(other) && (&self.database, &self.statement) == (&other.database, &other.statement)
+        let key = |one: &Self| (one.stamp, one.range.start, one.range.end);
+        key(self) == key(other) && self.has_same_target(other)
     }
 
-    /// Whether this deletion covers every cell that the other one covers.
+    /// Returns true if this deletion covers every cell that the other one covers.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
         let is_wider = self.range.start <= other.range.start && other.range.end <= self.range.end;
-        let is_of_same = (&self.database, &self.statement) == (&other.database, &other.statement);
-        is_of_same && is_wider && other.stamp <= self.stamp
+        self.has_same_target(other) && is_wider && other.stamp <= self.stamp
+    }
+
+    fn has_same_target(&self, other: &Self) -> bool {
+        self.database == other.database && self.statement == other.statement
     }
 }
 
-/// Tests whether a deletion selects a sensor.
+/// A test that returns true for the sensors that a deletion selects.
 pub type SensorTest = Arc<dyn Fn(&Sensor) -> bool + Send + Sync>;
 
-/// Compiles a statement to a test. It returns `None`, and reports it, for a statement that it cannot parse; such a
-/// deletion selects no sensor.
-pub type Understand = Arc<dyn Fn(&str) -> Option<SensorTest> + Send + Sync>;
+/// A function that compiles a statement into a test. For an invalid statement it reports the error and returns `None`;
+/// such a deletion selects no sensor.
+pub type StatementCompiler = Arc<dyn Fn(&str) -> Option<SensorTest> + Send + Sync>;
 
 /// A snapshot of all remembered deletions.
 #[derive(Clone, Default)]
@@ -80,14 +83,15 @@ pub type Covers = Vec<(Range<i64>, Stamp)>;
 impl Deletions {
     /// A snapshot of these deletions.
     #[must_use]
-    pub fn new(all: &[RememberedDeletion], understand: &Understand) -> Self {
+    pub fn new(all: &[RememberedDeletion], compile: &StatementCompiler) -> Self {
         let mut by_database: HashMap<String, Vec<KnownDeletion>> = HashMap::new();
         for deletion in all {
-            let test = deletion.statement.as_deref().map(|statement| understand(statement));
-            let test = match test {
+            let test = match deletion.statement.as_deref() {
                 None => None,
-                Some(Some(test)) => Some(test),
-                Some(None) => continue,
+                Some(statement) => {
+                    let Some(test) = compile(statement) else { continue };
+                    Some(test)
+                }
             };
             let known = KnownDeletion { deletion: deletion.clone(), test };
             by_database.entry(deletion.database.clone()).or_default().push(known);
@@ -95,22 +99,23 @@ impl Deletions {
         Self { by_database }
     }
 
-    /// Whether there are deletions in a database.
+    /// Returns true if there are deletions in a database.
     #[must_use]
-    pub fn is_about(&self, database: &str) -> bool {
+    pub fn has_database(&self, database: &str) -> bool {
         self.by_database.contains_key(database)
     }
 
-    /// Whether there are deletions of some of these hours in a database.
+    /// Returns true if any deletion in a database overlaps these hours.
     #[must_use]
-    pub fn is_about_hours(&self, database: &str, hours: &Range<Hour>) -> bool {
+    pub fn has_hours(&self, database: &str, hours: &Range<Hour>) -> bool {
         let range = hours.start.start_ns()..hours.end.start_ns();
         let overlaps =
             |known: &KnownDeletion| known.deletion.range.start < range.end && range.start < known.deletion.range.end;
         self.by_database.get(database).is_some_and(|known| known.iter().any(overlaps))
     }
 
-    /// The stamp below which everything of a sensor is deleted, its metadata too.
+    /// The stamp below which all data of a sensor is deleted, including metadata: the greatest stamp of the deletions
+    /// that cover the whole range `always`. 0 if there are none.
     #[must_use]
     pub fn of_sensor(&self, database: &str, sensor: &Sensor, always: &Range<i64>) -> Stamp {
         let is_whole = |known: &&KnownDeletion| {
@@ -123,27 +128,27 @@ impl Deletions {
         whole.map(|known| known.deletion.stamp).max().unwrap_or_default()
     }
 
-    /// The deleted parts that overlap a sensor's hours.
+    /// The deletions that select a sensor and overlap these hours.
     #[must_use]
     pub fn of(&self, database: &str, sensor: &Sensor, hours: &Range<Hour>) -> Covers {
         let Some(known) = self.by_database.get(database) else { return Covers::new() };
         let range = hours.start.start_ns()..hours.end.start_ns();
-        let is_about = |known: &&KnownDeletion| {
+        let applies = |known: &&KnownDeletion| {
             let times = &known.deletion.range;
             times.start < range.end && range.start < times.end && known.test.as_ref().is_none_or(|test| test(sensor))
         };
-        let covers = known.iter().filter(is_about);
+        let covers = known.iter().filter(applies);
         covers.map(|known| (known.deletion.range.clone(), known.deletion.stamp)).collect()
     }
 }
 
-/// Whether a reading with this stamp is deleted.
+/// Returns true if a cell with this time and stamp is deleted.
 #[must_use]
 pub fn covers(covers: &Covers, time: i64, stamp: Stamp) -> bool {
     covers.iter().any(|(range, before)| stamp < *before && range.contains(&time))
 }
 
-/// Removes the deleted cells from a set; returns whether there were any.
+/// Removes the deleted cells from a set. Returns true if there were any.
 pub fn cut(readings: &mut Readings, covers: &Covers) -> bool {
     covers.iter().fold(false, |cut, (range, before)| readings.delete(range, *before) > 0 || cut)
 }

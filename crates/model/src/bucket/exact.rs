@@ -1,10 +1,9 @@
 //! Exact sums: integers and floats are added without rounding, and the sum is rounded once, when it is read.
-//! Independent of summaries and stored forms.
 //!
-//! Every finite double is an integer multiple of 2^-1074, so a sum of doubles and integers is one integer at some
-//! scale. Nearly always a window of 127 bits at a scale near the values is enough; an addition is then a shift and an
-//! integer addition. When a value does not fit, the window's content moves to a number wide enough for any sum, and the
-//! window starts over.
+//! Every finite double is an integer multiple of 2^-1074, so a sum of doubles and integers is an integer at some scale.
+//! Nearly always a window of 127 bits at a scale near the values is enough; an addition is then a shift and an integer
+//! addition. If a value does not fit, the window's content moves to a number that is wide enough for any sum, and the
+//! window starts again at zero.
 
 mod wide;
 
@@ -18,18 +17,18 @@ const BIAS: i32 = 1075;
 const LEAST: i32 = 1;
 const FRACTION: u64 = (1 << 52) - 1;
 const HIDDEN: u64 = 1 << 52;
-/// How far a significand of 53 bits can be shifted within the window, with a bit for the sign and one for a carry.
+/// Maximum shift of a 53-bit significand within the window, with one bit left for the sign and one for a carry.
 const SHIFT_MAX: i32 = 73;
-/// The greatest scale of a window, so that infinities and NaN (biased exponent 2047) never fit into it.
+/// The greatest scale of a window. With it, infinities and NaN (biased exponent 2047) never fit.
 const UNIT_MAX: i32 = 2046 - SHIFT_MAX;
 /// The scale of an empty window: no value fits.
 const NO_UNIT: i32 = 4096;
-/// Bits left free below the first value of a window, for later values with smaller units. Decimals of one sensor rarely
-/// differ by more in magnitude.
+/// Bits left free below the first value of a window, for later values with smaller units. The magnitudes of one
+/// sensor's decimals rarely differ by more.
 const SLACK: i32 = 24;
-/// The scales of sums that were stored are multiples of one more than this.
-const SCALES: i32 = 7;
-/// A number below this, and its rounding, fit into an `i128`.
+/// A mask for the low bits of scales: the scales of restored sums are multiples of 8.
+const SCALE_MASK: i32 = 7;
+/// Numbers below this, and their roundings, fit into an `i128`.
 const ROUNDABLE: u128 = 1 << 126;
 /// Parts of stored sums have no bits at or above this exponent; a sum of 2^50 greatest doubles stays below it.
 const EXPONENT_END: i32 = 1076;
@@ -50,9 +49,9 @@ pub struct SumPart {
     exponent: i32,
 }
 
-/// The rounding error of a sum, as parts: the error rounded to 53 bits, then the error of that rounding, and so on
-/// until the rest is zero. Nearly always one part of a few bits. For a sum beyond the range of doubles, which rounds to
-/// an infinity, the parts are the whole sum.
+/// The rounding error of a sum, in parts: the error rounded to 53 bits, then the error of that rounding, and so on
+/// until the rest is zero. Nearly always it is one part of a few bits. A sum beyond the range of doubles rounds to an
+/// infinity; its parts are the whole sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SumRest {
     first: Option<SumPart>,
@@ -66,7 +65,7 @@ impl Default for ExactSum {
 }
 
 impl ExactSum {
-    /// Restores the sum that was rounded to this double with this rest.
+    /// Restores a sum from its nearest double and the rounding error.
     #[must_use]
     pub fn of_rounded(sum: f64, rest: &SumRest) -> Self {
         if let Some(window) = Self::window_of(sum, rest) {
@@ -80,9 +79,10 @@ impl ExactSum {
         exact
     }
 
-    /// The sum that was rounded to this double, if there is at most one part of a rest and both fit a window: as nearly always.
+    /// As [`ExactSum::of_rounded`], if the rest has at most one part and both fit a window, which is nearly always so.
     fn window_of(sum: f64, rest: &SumRest) -> Option<Self> {
-        let (bits, biased) = (sum.to_bits(), (sum.to_bits() >> 52 & 0x7ff) as i32);
+        let bits = sum.to_bits();
+        let biased = (bits >> 52 & 0x7ff) as i32;
         if !sum.is_normal() || !rest.more.is_empty() {
             return None;
         }
@@ -91,8 +91,8 @@ impl ExactSum {
             Some(part) => (part.significand, part.exponent + BIAS),
             None => (0, biased + significand.trailing_zeros().cast_signed()),
         };
-        // Sums of values of about the same size get the same scale, so that adding them takes no shift.
-        let unit = ((finest - SLACK) & !SCALES).max(LEAST);
+        // Sums of values of similar magnitude get the same scale, so that adding them needs no shift.
+        let unit = ((finest - SLACK) & !SCALE_MASK).max(LEAST);
         let shift = biased - unit;
         if unit > UNIT_MAX || !(0..=SHIFT_MAX).contains(&shift) {
             return None;
@@ -151,7 +151,7 @@ impl ExactSum {
             let Some(first) = one() else { return (0.0, SumRest::default()) };
             let second = one();
             parts.extend(std::iter::from_fn(one));
-            return SumRest::behind(first, second, parts);
+            return SumRest::from_parts(first, second, parts);
         }
         let mut wide = self.wide.as_deref().cloned().unwrap_or_default();
         wide.add(self.window, self.unit);
@@ -162,7 +162,7 @@ impl ExactSum {
         let mut parts = parts.into_iter();
         let Some(first) = parts.next() else { return (0.0, SumRest::default()) };
         let second = parts.next();
-        SumRest::behind(first, second, parts.collect())
+        SumRest::from_parts(first, second, parts.collect())
     }
 
     /// Bytes of memory beyond `size_of::<Self>()`.
@@ -207,24 +207,23 @@ impl ExactSum {
         if self.add_at((common - SLACK).max(LEAST), number, unit) || self.add_at(common, number, unit) {
             return;
         }
-        let (window, own) = (std::mem::take(&mut self.window), self.unit);
-        self.wide().add(window, own);
+        let window = std::mem::take(&mut self.window);
+        let window_unit = self.unit;
+        self.wide().add(window, window_unit);
         let common = finest(number, unit).min(UNIT_MAX);
         if !self.add_at((common - SLACK).max(LEAST), number, unit) && !self.add_at(common, number, unit) {
             self.wide().add(number, unit);
         }
     }
 
-    /// Adds a number if it and the window fit at this scale, which becomes the window's scale.
+    /// Changes the window's scale and adds a number. Returns false, without any change, if either does not fit.
     fn add_at(&mut self, scale: i32, number: i128, unit: i32) -> bool {
-        let sum = match (shifted(self.window, self.unit - scale), shifted(number, unit - scale)) {
-            (Some(window), Some(number)) => window.checked_add(number),
-            _ => None,
-        };
-        if let Some(sum) = sum {
-            (self.window, self.unit) = (sum, scale);
-        }
-        sum.is_some()
+        let Some(window) = shifted(self.window, self.unit - scale) else { return false };
+        let Some(number) = shifted(number, unit - scale) else { return false };
+        let Some(sum) = window.checked_add(number) else { return false };
+        self.window = sum;
+        self.unit = scale;
+        true
     }
 
     fn wide(&mut self) -> &mut Wide {
@@ -242,18 +241,19 @@ impl fmt::Debug for ExactSum {
 
 impl PartialEq for ExactSum {
     fn eq(&self, other: &Self) -> bool {
-        let ((a, a_rest), (b, b_rest)) = (self.parts(), other.parts());
-        a.to_bits() == b.to_bits() && a_rest == b_rest
+        let (sum, rest) = self.parts();
+        let (other_sum, other_rest) = other.parts();
+        sum.to_bits() == other_sum.to_bits() && rest == other_rest
     }
 }
 
-/// `number * 2^by`, if that is an integer of at most 127 bits.
-fn shifted(number: i128, by: i32) -> Option<i128> {
+/// `number * 2^exponent`, if that is an integer of at most 127 bits.
+fn shifted(number: i128, exponent: i32) -> Option<i128> {
     if number == 0 {
         return Some(0);
     }
-    let places = by.unsigned_abs();
-    if by < 0 {
+    let places = exponent.unsigned_abs();
+    if exponent < 0 {
         return (number.trailing_zeros() >= places).then(|| number >> places);
     }
     (number.unsigned_abs().leading_zeros() > places).then(|| number << places)
@@ -312,7 +312,8 @@ impl SumPart {
 
     /// The part `double * 2^scale`; `None` for zero and for values that are not finite.
     fn of_double(double: f64, scale: i32) -> Option<Self> {
-        let (bits, biased) = (double.to_bits(), (double.to_bits() >> 52 & 0x7ff) as i32);
+        let bits = double.to_bits();
+        let biased = (bits >> 52 & 0x7ff) as i32;
         let significand = bits & FRACTION | if biased == 0 { 0 } else { HIDDEN };
         if significand == 0 || !double.is_finite() {
             return None;
@@ -329,11 +330,12 @@ impl SumPart {
     }
 }
 
-/// The first part of a sum beyond the range of doubles is divided by two to this power, so that it fits a double.
+/// The exponent of two by which the first part of a sum beyond the range of doubles is divided, so that it fits a
+/// double.
 const BEYOND: i32 = 64;
 
 impl SumRest {
-    /// Whether the sum was rounded without an error.
+    /// Returns true if the rounded sum is exact.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
@@ -344,7 +346,7 @@ impl SumRest {
         self.first.into_iter().chain(self.more.iter().copied())
     }
 
-    /// Appends a part, which must be smaller than the earlier ones.
+    /// Appends a part, which must be smaller than all earlier parts.
     pub fn push(&mut self, part: SumPart) {
         match self.first {
             None => self.first = Some(part),
@@ -352,8 +354,8 @@ impl SumRest {
         }
     }
 
-    /// The parts as doubles; `sum` is the rounded sum. If that is an infinity, the first part is divided by 2^64,
-    /// because it would be an infinity too.
+    /// The parts as doubles; `sum` is the rounded sum. If `sum` is an infinity, the first part is divided by 2^64,
+    /// because it would also be an infinity.
     pub fn doubles(&self, sum: f64) -> impl Iterator<Item = f64> {
         let scale = move |place| if place == 0 && sum.is_infinite() { -BEYOND } else { 0 };
         self.parts().enumerate().map(move |(place, part)| part.double(scale(place)))
@@ -369,7 +371,8 @@ impl SumRest {
         Some(rest)
     }
 
-    fn behind(first: SumPart, second: Option<SumPart>, more: Vec<SumPart>) -> (f64, Self) {
+    /// The rounded sum and its rest, from the parts of the sum.
+    fn from_parts(first: SumPart, second: Option<SumPart>, more: Vec<SumPart>) -> (f64, Self) {
         let sum = first.double(0);
         if sum.is_finite() {
             return (sum, Self { first: second, more });

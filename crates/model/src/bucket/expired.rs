@@ -1,5 +1,5 @@
-//! What is left of a part of a day whose readings have expired: exact summaries by hour. No reading can come to such a part any
-//! more, and none is read from it; whole hours can still be removed from it, and everything else follows from its hours.
+//! The remains of a part of a day whose readings have expired: exact summaries by hour. No readings can be added to
+//! such a part or read from it. Whole hours can still be removed, and all other figures are computed from the hours.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,11 +15,11 @@ use crate::reading::Hour;
 pub struct ExpiredHour {
     /// The hour.
     pub hour: Hour,
-    /// How many readings it had.
+    /// The number of its readings.
     pub count: u64,
-    /// The time of the first of them, in nanoseconds.
+    /// The time of its first reading, in nanoseconds.
     pub first: i64,
-    /// The time of the last of them.
+    /// The time of its last reading, in nanoseconds.
     pub last: i64,
     /// The summaries of the numeric fields, in the order of their names.
     pub summaries: Vec<(Arc<str>, Summary)>,
@@ -33,32 +33,33 @@ pub struct ExpiredDay {
 }
 
 impl ExpiredDay {
-    /// What is to be kept of a part's readings.
+    /// Summarizes a part's readings by hour.
     #[must_use]
     pub fn of(readings: &Readings) -> Self {
         let hour = |(hour, readings): (Hour, Readings)| {
             let mut summaries = readings.owned_summaries();
             summaries.sort_by(|(one, _), (other, _)| one.cmp(other));
-            let (first, last) = (*readings.times().first()?, *readings.times().last()?);
+            let first = *readings.times().first()?;
+            let last = *readings.times().last()?;
             Some(ExpiredHour { hour, count: readings.len() as u64, first, last, summaries })
         };
         Self { hours: by_hour(readings.clone()).into_iter().filter_map(hour).collect() }
     }
 
-    /// Removes the hours that lie wholly in a range of times, in nanoseconds; says whether there were any.
+    /// Removes the hours that are entirely within a range of times, in nanoseconds. Returns true if there were any.
     pub fn remove(&mut self, times: &Range<i64>) -> bool {
         let before = self.hours.len();
         self.hours.retain(|one| one.hour.start_ns() < times.start || times.end < one.hour.end_ns());
         before != self.hours.len()
     }
 
-    /// Whether nothing is left.
+    /// Returns true if there are no hours.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.hours.is_empty()
     }
 
-    /// How many readings the hours had.
+    /// The number of readings of all hours.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.hours.iter().map(|hour| hour.count).sum()
@@ -76,8 +77,8 @@ impl ExpiredDay {
     #[must_use]
     pub fn totals(&self) -> Vec<(Arc<str>, Summary)> {
         let total = |name: Arc<str>| {
-            let of_hours = self.hours.iter().filter_map(|hour| hour.summary(&name));
-            let total = of_hours.cloned().reduce(|all, later| all.union(&later))?;
+            let summaries = self.hours.iter().filter_map(|hour| hour.summary(&name));
+            let total = summaries.cloned().reduce(|all, later| all.union(&later))?;
             Some((name, total))
         };
         self.names().into_iter().filter_map(total).collect()
@@ -123,7 +124,7 @@ mod tests {
     }
 
     proptest! {
-        /// After any deletion of whole hours, before or after the readings expired, the same is left.
+        /// A deletion of whole hours leaves the same summaries before and after the readings expire.
         #[test]
         fn totals_are_those_of_the_readings_bit_by_bit(readings in readings(), gone in 0_i64..24, length in 0_i64..12) {
             let range = gone * HOUR..(gone + length) * HOUR;
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_that_is_cut_stays_whole() {
+    fn partly_deleted_hours_stay() {
         let reading = |time| Reading { time, fields: vec![(Arc::from("v"), Value::Integer(time))] };
         let mut expired = ExpiredDay::of(&[0, HOUR, 2 * HOUR].into_iter().map(reading).collect());
         assert!(!expired.remove(&(1..HOUR)));

@@ -1,4 +1,4 @@
-//! Groups of sensors, such as those of a site or a gateway: which there are, and which of them a sensor belongs to.
+//! Groups of sensors, such as those of one site or one gateway: the declared rules, and the group values of a sensor.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,32 +11,33 @@ use crate::reading::Sensor;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupRules(Arc<[GroupRule]>);
 
-/// One declared group, such as `site`. Sensors that have the same value belong together.
+/// One declared grouping, such as `site`. Sensors with the same value form a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupRule {
     /// The group's name: letters, digits, `_` and `-`.
     pub name: Box<str>,
-    /// What the value is taken from: a tag, or metadata with the prefix `meta.`. A tag of that name wins.
+    /// The source of the value: the name of a tag, or `meta.` and the name of metadata. A tag takes precedence.
     pub by: Box<str>,
     /// The database in which it is declared; `None` for all.
     pub database: Option<Box<str>>,
 }
 
-/// What bringing groups' documents up to date did.
+/// The result of an update of group documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Regrouped {
-    /// Sensors that were looked at.
+    /// The number of sensors that were examined.
     pub sensors: u64,
-    /// Documents of groups that were written or removed.
+    /// The number of group documents that were written or removed.
     pub documents: u64,
-    /// Sensors that are known to be left.
+    /// The number of known sensors that are still to be processed.
     pub left: u64,
-    /// Whether others are left that are not known: a walk finds them.
+    /// True if more sensors remain that only a walk over all sensors finds.
     pub is_incomplete: bool,
 }
 
 impl GroupRules {
-    /// Rules in the order of names. Where two of a name apply to a database, the one that names it counts.
+    /// The rules, ordered by name. If two rules with the same name apply to a database, the one that names the database
+    /// takes precedence.
     #[must_use]
     pub fn new(rules: impl IntoIterator<Item = GroupRule>) -> Self {
         let mut rules: Vec<GroupRule> = rules.into_iter().collect();
@@ -44,7 +45,7 @@ impl GroupRules {
         Self(rules.into())
     }
 
-    /// Whether no group is declared anywhere.
+    /// Returns true if no group is declared anywhere.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -61,11 +62,14 @@ impl GroupRules {
 }
 
 impl GroupRule {
-    /// The value that a sensor has, by which it belongs to others; `None` if it belongs to none.
+    /// The sensor's group; `None` if it belongs to no group.
     #[must_use]
     pub fn value<'a>(&self, sensor: &'a Sensor, meta: &'a Meta) -> Option<Cow<'a, str>> {
-        let of_meta = || meta.text(self.by.strip_prefix(META_PREFIX)?);
-        sensor.tag(&self.by).map(Cow::Borrowed).or_else(of_meta).filter(|value| !value.is_empty())
+        let value = match sensor.tag(&self.by) {
+            Some(tag) => Cow::Borrowed(tag),
+            None => meta.text(self.by.strip_prefix(META_PREFIX)?)?,
+        };
+        (!value.is_empty()).then_some(value)
     }
 }
 
@@ -92,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_wins_over_metadata_and_what_is_no_text_is_its_json() {
+    fn a_tag_takes_precedence_over_metadata() {
         let meta = |json: &str| Meta::change(1, false, [("site".into(), Some(Arc::from(json)))]);
         let tagged = Sensor::new("m", [("meta.site", "roof"), ("gw", "g1")]).unwrap();
         let plain = Sensor::new("m", [("s", "1")]).unwrap();

@@ -1,5 +1,5 @@
-//! Hour versions: when this process last changed which hour of which sensor in the store. A cached query result of an
-//! hour is valid only while the hour has not changed since.
+//! Hour versions: for each hour of a sensor, the last change that this process made in the store. A cached query result
+//! of an hour is valid only until the hour changes.
 
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,11 +8,11 @@ use rapidhash::fast::RandomState;
 
 use crate::reading::Hour;
 
-/// The number of slots that hours are hashed to. Hours that share a slot change together, which only costs a read: a
-/// thousand changed hours cause one in 260 of all other hours to be read again.
+/// The number of slots that hours are hashed to. Hours that share a slot change together, which only costs a read. A
+/// thousand changed hours invalidate one in 260 of all other hours.
 const SLOTS: usize = 1 << 18;
 
-/// Numbers all changes, and keeps the number of the latest change per hour.
+/// A counter of all changes, with the number of the latest change of each hour.
 ///
 /// The protocol: a flush notes a change of an hour before the hour's readings leave the memtable. A query takes
 /// [`HourVersions::now`] before it reads an hour that it caches, so any change that the read missed gets a greater
@@ -76,7 +76,7 @@ impl HourVersions {
         self.everything.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Whether an hour has not changed since [`HourVersions::now`] returned `since`.
+    /// Returns true if an hour has not changed since [`HourVersions::now`] returned `since`.
     #[must_use]
     pub fn is_unchanged(&self, place: Place, hour: Hour, since: u64) -> bool {
         self.everything.load(Ordering::SeqCst) <= since
@@ -95,9 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_is_unchanged_until_a_change_of_it_is_noted() {
+    fn an_hour_is_unchanged_until_a_change_is_noted() {
         let changes = HourVersions::default();
-        let (one, other) = (changes.place("d", "one"), changes.place("d", "other"));
+        let one = changes.place("d", "one");
+        let other = changes.place("d", "other");
         assert_ne!(one, changes.place("e", "one"));
         let before = changes.now();
         changes.note(one, Hour(5));

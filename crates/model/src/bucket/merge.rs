@@ -1,4 +1,4 @@
-//! Merges readings into a bucket.
+//! A bucket in memory, and the merge of new readings into it.
 
 mod partial;
 mod placement;
@@ -28,11 +28,11 @@ pub struct Caps {
 pub struct MergeOptions<'a> {
     /// Page size limits.
     pub caps: &'a Caps,
-    /// The registry's floor: no WAL has unflushed readings at or below this stamp. 0 for an hour that may be in a part of a
-    /// sealed day: its pages do not settle (`bucket::day` says why).
+    /// The registry's floor: no WAL has unflushed readings at or below this stamp. 0 for an hour that may be in a part
+    /// of a sealed day, because its pages must not settle (see [`day`](super::day)).
     pub floor: Stamp,
-    /// Whether to store the newer stamp of an unchanged value. Needed while other instances may hold unflushed older
-    /// values, which would otherwise win over it.
+    /// True if an unchanged value gets the newer stamp in the store. Needed while other instances may have unflushed
+    /// older values, which would otherwise win over it.
     pub restamps: bool,
 }
 
@@ -73,8 +73,9 @@ impl PackedBucket {
     /// Bytes of memory.
     #[must_use]
     pub fn memory(&self) -> usize {
-        let of = |(page, readings): &(Page, PackedReadings)| page.memory() + size_of_val(readings) + readings.memory();
-        self.pages.iter().map(of).sum::<usize>() + size_of::<Self>()
+        let memory =
+            |(page, readings): &(Page, PackedReadings)| page.memory() + size_of_val(readings) + readings.memory();
+        self.pages.iter().map(memory).sum::<usize>() + size_of::<Self>()
     }
 
     /// The approximate memory of the unpacked bucket, in bytes.
@@ -107,7 +108,7 @@ pub struct Applied {
     /// New readings that lie before the bucket's previous latest reading.
     pub late: u64,
     /// Readings at or below the floor that conflict with the bucket. It is unknown which value is later, so the bucket
-    /// keeps its own. [`Bucket::set_aside`] returns their places.
+    /// keeps its own. [`Bucket::set_aside`] returns the indexes of their rows.
     pub set_aside: u64,
 }
 
@@ -155,31 +156,31 @@ impl Bucket {
         &self.pages
     }
 
-    /// Whether the stored pages known here have exactly these numbers and revs.
+    /// Returns true if the bucket's stored pages have exactly these numbers and revs.
     #[must_use]
     pub fn has_revs(&self, revs: &[(u32, u64)]) -> bool {
         let stored = self.pages.iter().filter(|page| page.stored.is_some());
         stored.clone().count() == revs.len() && stored.into_iter().all(|page| revs.contains(&(page.number, page.rev())))
     }
 
-    /// Schedules a write of every stored page, which recomputes its summaries and stamp order, and corrects the
-    /// overflow mark: page 0 has it if there are several pages, no other page has it. Used to repair stored pages.
-    pub fn mark_anew(&mut self, several: bool) {
+    /// Schedules a write of every stored page, to repair it: the write recomputes the page's summaries and stamp order.
+    /// Corrects the overflow mark, which only page 0 of a bucket with several pages has.
+    pub fn mark_for_rewrite(&mut self, has_several: bool) {
         for page in &mut self.pages {
-            page.has_overflow = page.number == 0 && (page.has_overflow || several);
+            page.has_overflow = page.number == 0 && (page.has_overflow || has_several);
             page.touched |= page.stored.is_some();
         }
     }
 
-    /// Turns the last page into page 0 of a bucket whose page 0 is missing: without page 0, queries do not find the
-    /// other pages.
+    /// Repairs a bucket without page 0 by turning its last page into page 0. Queries do not find the other pages
+    /// without page 0.
     pub fn make_first(&mut self) {
-        let several = self.pages.len() > 1;
+        let has_overflow = self.pages.len() > 1;
         let Some(last) = self.pages.last_mut().filter(|last| last.number > 0) else { return };
         let readings = std::mem::take(&mut last.readings);
         let closed = last.closed;
         last.removed = true;
-        self.pages.insert(0, Page { readings, closed, has_overflow: several, ..Page::new(0) });
+        self.pages.insert(0, Page { readings, closed, has_overflow, ..Page::new(0) });
     }
 
     /// Bytes of memory.
@@ -188,7 +189,7 @@ impl Bucket {
         self.pages.iter().map(Page::memory).sum()
     }
 
-    /// Whether a page that is not left out has a reading of this time, in nanoseconds.
+    /// Returns true if a loaded page has a reading at this time, in nanoseconds.
     #[must_use]
     pub fn has(&self, time: i64) -> bool {
         self.locate(time).is_some()
@@ -200,7 +201,7 @@ impl Bucket {
         self.pages.iter().filter_map(Page::span).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// Packs the readings. The pages keep their state; the places of rows set aside are dropped.
+    /// Packs the readings. The pages keep their state; the list of rows set aside is dropped.
     #[must_use]
     pub fn pack(self) -> PackedBucket {
         let pack = |mut page: Page| {
@@ -213,17 +214,18 @@ impl Bucket {
     /// The latest `count` readings, in time order.
     #[must_use]
     pub fn tail(&self, count: usize) -> Vec<Reading> {
-        let mut at: Vec<(i64, usize, usize)> = Vec::new();
+        let mut places: Vec<(i64, usize, usize)> = Vec::new();
         for (p, page) in self.pages.iter().enumerate() {
             let times = page.readings.times();
-            at.extend((times.len().saturating_sub(count)..times.len()).map(|i| (times[i], p, i)));
+            places.extend((times.len().saturating_sub(count)..times.len()).map(|i| (times[i], p, i)));
         }
-        at.sort_unstable();
-        at[at.len().saturating_sub(count)..].iter().map(|(_, p, i)| self.pages[*p].readings.reading(*i)).collect()
+        places.sort_unstable();
+        let latest = &places[places.len().saturating_sub(count)..];
+        latest.iter().map(|(_, p, i)| self.pages[*p].readings.reading(*i)).collect()
     }
 
-    /// Merges rows, given in time order. Of a bucket whose pages are left out in part, [`Bucket::always_needed`] must be
-    /// loaded, and no row may be of a time that a page has that is left out.
+    /// Merges rows, given in time order. If pages are left out, those in [`Bucket::always_needed`] must be loaded
+    /// first, and those in [`Bucket::needed_for`] the times of the rows.
     ///
     /// A timestamp that some page holds, open or closed, is merged there by stamp. A new timestamp goes to the open
     /// page; if that page is full, it is closed and the next one is opened.
@@ -238,13 +240,14 @@ impl Bucket {
         let mut pass = MergePass {
             stored_last_ms: self.pages.iter().filter_map(Page::stored_last_ms).max(),
             last: self.pages.iter().filter_map(|page| Some(page.span()?.1)).max(),
-            touched: vec![(false, false); self.pages.len()],
+            pages: vec![PageChange::default(); self.pages.len()],
             expected,
         };
-        let (mut applied, mut group) = (Applied::default(), CountGroup::default());
+        let mut applied = Applied::default();
+        let mut group = RowGroup::default();
         let mut rows = rows.enumerate().peekable();
         while let Some((number, row)) = rows.next() {
-            let has_more = rows.peek().is_some_and(|(_, next)| counts_together(&row, next, options.floor));
+            let has_more = rows.peek().is_some_and(|(_, next)| is_one_group(&row, next, options.floor));
             if !has_more && group.places.is_empty() {
                 match self.take(&row, options, &mut pass) {
                     Some(one) => applied += one,
@@ -252,18 +255,18 @@ impl Bucket {
                 }
                 continue;
             }
-            group.add(number, row.cells, self.what_says(&row, &group.cells));
+            group.add(number, row.cells, self.counts_of_row(&row, &group.cells));
             if !has_more {
-                let CountGroup { cells, places, said } = std::mem::take(&mut group);
+                let RowGroup { cells, places, counts } = std::mem::take(&mut group);
                 match self.take(&Row { cells: &cells, ..row }, options, &mut pass) {
-                    Some(one) => applied += Applied { late: one.late, ..said },
+                    Some(one) => applied += Applied { late: one.late, ..counts },
                     None => self.set_aside.extend(places),
                 }
             }
         }
         applied.set_aside = self.set_aside.len() as u64;
-        for (page, (_, rewritten)) in self.pages.iter_mut().zip(&pass.touched).filter(|(_, (touched, _))| *touched) {
-            page.readings.settle(*rewritten);
+        for (page, change) in self.pages.iter_mut().zip(&pass.pages).filter(|(_, change)| change.is_changed) {
+            page.readings.settle(change.is_rewritten);
         }
         self.split_oversized(options.caps);
         applied
@@ -276,62 +279,67 @@ impl Bucket {
                 Merged::Landed => Some(Applied { new: 1, ..Applied::default() }),
                 Merged::Same | Merged::Restamped => Some(Applied { duplicate: 1, ..Applied::default() }),
                 Merged::Changed => {
-                    pass.touched[p] = (true, true);
+                    pass.pages[p] = PageChange { is_changed: true, is_rewritten: true };
                     Some(Applied { overwritten: 1, ..Applied::default() })
                 }
                 Merged::Outdated => None,
             };
         }
         let p = self.page_with_room(row, options, pass.expected);
-        pass.touched.resize(self.pages.len(), (false, false));
-        pass.touched[p].0 = true;
+        pass.pages.resize(self.pages.len(), PageChange::default());
+        pass.pages[p].is_changed = true;
         let page = &mut self.pages[p];
         page.readings.push(row.time, row.stamp, row.fields());
-        // A reading may be appended only if its stored millisecond lies after that of every stored reading.
+        // A reading can be appended only if its millisecond is after that of every stored reading.
         page.rewritten |=
             page.stored.is_some() && pass.stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
         let is_late = pass.last.is_some_and(|last| row.time < last);
         Some(Applied { new: 1, late: u64::from(is_late), ..Applied::default() })
     }
 
-    /// Deletes the cells in a time range whose stamp is below `before`; returns how many readings lost a cell. Emptied
-    /// pages are removed, and later pages take their numbers, so that the numbers have no gap.
+    /// Deletes the cells in a time range whose stamp is below `before`; returns the number of readings that lost a
+    /// cell. Emptied pages are removed, and later pages take their numbers, so that the numbers have no gap.
     pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
         self.cut(|readings| readings.delete(range, before))
     }
 
-    /// As [`Bucket::delete`], for any choice of cells: `cut` removes them from a page's set, and returns how many readings
-    /// lost a cell.
+    /// As [`Bucket::delete`], for any choice of cells: `cut` removes cells from a page's readings, and returns the
+    /// number of readings that lost a cell.
     pub fn cut(&mut self, cut: impl Fn(&mut Readings) -> usize) -> usize {
         let mut deleted = 0;
         for page in &mut self.pages {
-            let gone = cut(&mut page.readings);
-            deleted += gone;
-            page.rewritten |= gone > 0;
+            let count = cut(&mut page.readings);
+            deleted += count;
+            page.rewritten |= count > 0;
         }
         self.close_gaps();
         deleted
     }
 
-    /// Requires a bucket of which nothing is left out.
+    /// Moves the readings of the last pages to emptied pages, so that page numbers have no gap. Requires that all pages
+    /// are loaded.
     fn close_gaps(&mut self) {
-        let held = |page: &Page| !page.removed;
-        while let Some(at) = self.pages.iter().position(|page| held(page) && page.readings.is_empty()) {
-            let last = self.pages.iter().rposition(held).unwrap_or(at);
+        let is_kept = |page: &Page| !page.removed;
+        while let Some(empty) = self.pages.iter().position(|page| is_kept(page) && page.readings.is_empty()) {
+            let last = self.pages.iter().rposition(is_kept).unwrap_or(empty);
             let moved = &mut self.pages[last];
-            (moved.removed, moved.displaced) = (true, true);
-            if at < last {
-                let (readings, closed) = (std::mem::take(&mut moved.readings), moved.closed);
-                let emptied = &mut self.pages[at];
-                (emptied.readings, emptied.closed) = (readings, closed);
-                (emptied.rewritten, emptied.displaced) = (true, true);
+            moved.removed = true;
+            moved.displaced = true;
+            if empty < last {
+                let readings = std::mem::take(&mut moved.readings);
+                let closed = moved.closed;
+                let refilled = &mut self.pages[empty];
+                refilled.readings = readings;
+                refilled.closed = closed;
+                refilled.rewritten = true;
+                refilled.displaced = true;
             }
         }
     }
 
-    /// Whether this row is new, a duplicate or overwriting, if the earlier rows of its group count as stored.
-    fn what_says(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> Applied {
-        // A reading that this same record wrote in an earlier attempt counts as it did then.
+    /// Counts one row of a group as new, duplicate or overwritten. The earlier rows of the group count as stored.
+    fn counts_of_row(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> Applied {
+        // If an earlier attempt already merged this record, its readings count as they did then.
         let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_of(*index, row.stamp);
         let at = self.locate(row.time).filter(|at| !has_landed(at));
         if at.is_none() && earlier.is_empty() {
@@ -341,10 +349,11 @@ impl Bucket {
             let (p, index) = at?;
             self.pages[p].readings.cells(&row.names[usize::from(field)])?[index].as_ref()
         };
-        let held = |field: u16| earlier.iter().find(|(of, _)| *of == field).map(|(_, value)| value);
-        match row.cells.iter().all(|(field, value)| held(*field).or_else(|| stored(*field)) == Some(value)) {
-            true => Applied { duplicate: 1, ..Applied::default() },
-            false => Applied { overwritten: 1, ..Applied::default() },
+        let held = |field: u16| earlier.iter().find(|(known, _)| *known == field).map(|(_, value)| value);
+        if row.cells.iter().all(|(field, value)| held(*field).or_else(|| stored(*field)) == Some(value)) {
+            Applied { duplicate: 1, ..Applied::default() }
+        } else {
+            Applied { overwritten: 1, ..Applied::default() }
         }
     }
 
@@ -370,35 +379,43 @@ struct MergePass {
     stored_last_ms: Option<i64>,
     /// The time of the latest reading before the merge, in nanoseconds.
     last: Option<i64>,
-    /// Per page: whether readings were added or changed, and whether existing readings changed. Pages beyond its end
-    /// are unchanged.
-    touched: Vec<(bool, bool)>,
+    /// The changes of each page. Pages beyond its end are unchanged.
+    pages: Vec<PageChange>,
     /// The expected number of new readings on a page, for reserving memory.
     expected: usize,
 }
 
-/// Whether a row and the next one of the same time are folded into one, field by field, before they are merged. They are if
-/// one request wrote both, since then they share a stamp, or if both lie at or below the floor, where only their order in
-/// the WAL is known.
-fn counts_together(row: &Row<'_>, next: &Row<'_>, floor: Stamp) -> bool {
+/// The changes of one page in one [`Bucket::apply`] call.
+#[derive(Debug, Clone, Copy, Default)]
+struct PageChange {
+    /// Readings were added or changed.
+    is_changed: bool,
+    /// Existing readings changed.
+    is_rewritten: bool,
+}
+
+/// Returns true if a row and the next one are folded into one, field by field, before they are merged. They must have
+/// the same time. Either one request wrote both, so that they share a stamp, or both are at or below the floor, where
+/// only their order in the WAL is known.
+fn is_one_group(row: &Row<'_>, next: &Row<'_>, floor: Stamp) -> bool {
     row.time == next.time && (row.stamp == next.stamp || row.stamp.max(next.stamp) <= floor)
 }
 
 /// Rows of one time that are combined before they are merged.
 #[derive(Default)]
-struct CountGroup {
+struct RowGroup {
     cells: Vec<(u16, Value)>,
     /// The indexes of the rows.
     places: Vec<usize>,
-    /// What the rows count as, unless they are set aside.
-    said: Applied,
+    /// The counts of the rows, unless they are set aside.
+    counts: Applied,
 }
 
-impl CountGroup {
+impl RowGroup {
     /// Adds a row; its cells replace earlier cells of the same fields.
-    fn add(&mut self, place: usize, later: &[(u16, Value)], said: Applied) {
+    fn add(&mut self, place: usize, later: &[(u16, Value)], counts: Applied) {
         self.places.push(place);
-        self.said += said;
+        self.counts += counts;
         for (field, value) in later {
             match self.cells.iter_mut().find(|(held, _)| held == field) {
                 Some((_, held)) => *held = value.clone(),

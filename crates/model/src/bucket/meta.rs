@@ -1,5 +1,5 @@
-//! A sensor's metadata: what people say of it, such as its site or its unit. A map of names to JSON values in which, name by
-//! name, the value with the greatest stamp wins, so that merging is a union like that of readings.
+//! A sensor's metadata, such as its site or its unit: a map of names to JSON values. Name by name, the value with the
+//! greatest stamp wins, so that merging is a union like that of readings.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -8,18 +8,18 @@ use std::sync::Arc;
 use crate::reading::Stamp;
 use crate::reading::stamp::SETTLED;
 
-/// In tag filters and groupings, a name of metadata has this prefix.
+/// The prefix of metadata names in tag filters and groupings.
 pub const META_PREFIX: &str = "meta.";
 
-/// Metadata, or a change of it: both merge alike.
+/// The metadata of a sensor, or a change of it. Both merge in the same way.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Meta {
-    /// Everything older was replaced or deleted.
+    /// All values with a lower stamp were replaced or deleted.
     replaced: Stamp,
-    /// The greatest stamp of a removal or deletion that this no longer remembers. Copies of metadata in pages that are older than this
-    /// may still hold the removed value.
+    /// The greatest stamp of a removal or deletion that is no longer remembered. Copies in pages with a lower stamp may
+    /// still have the removed value.
     dropped: Stamp,
-    /// In the order of their names. Sensors have few names, so that a list is smaller than a tree and as fast.
+    /// Entries in the order of their names. Sensors have few names, so a list is smaller than a tree and as fast.
     entries: Vec<(Arc<str>, MetaEntry)>,
 }
 
@@ -28,12 +28,12 @@ pub struct Meta {
 pub struct MetaEntry {
     /// The stamp of the record that set it.
     pub stamp: Stamp,
-    /// JSON text, with the names of objects in order; `None` if the name was removed.
+    /// JSON text, with sorted object keys; `None` if the name was removed.
     pub value: Option<Arc<str>>,
 }
 
 impl MetaEntry {
-    /// Whether this entry wins over another one of its name. Entries of equal stamps are told apart by their values.
+    /// Returns true if this entry wins over another one with its name. The value decides between equal stamps.
     fn wins(&self, other: &Self) -> bool {
         (self.stamp, &self.value) > (other.stamp, &other.value)
     }
@@ -48,7 +48,7 @@ impl Meta {
         meta
     }
 
-    /// A change at a stamp, which replaces everything older or only the named values.
+    /// A change with this stamp. It replaces all older values if `replaces` is true, or else only the named ones.
     #[must_use]
     pub fn change(
         stamp: Stamp,
@@ -59,26 +59,27 @@ impl Meta {
         Self::new(if replaces { stamp } else { SETTLED }, SETTLED, entries)
     }
 
-    /// Adds what another instance, record or document says.
+    /// Merges the metadata of another record or document.
     pub fn merge(&mut self, other: &Self) {
         self.replaced = self.replaced.max(other.replaced);
         self.dropped = self.dropped.max(other.dropped);
         for (name, entry) in &other.entries {
-            match self.place(name) {
-                Ok(at) if entry.wins(&self.entries[at].1) => self.entries[at].1 = entry.clone(),
+            match self.position(name) {
+                Ok(index) if entry.wins(&self.entries[index].1) => self.entries[index].1 = entry.clone(),
                 Ok(_) => {}
-                Err(at) => self.entries.insert(at, (name.clone(), entry.clone())),
+                Err(index) => self.entries.insert(index, (name.clone(), entry.clone())),
             }
         }
         self.drop_replaced();
     }
 
-    /// The place of a name, or where it would be.
-    fn place(&self, name: &str) -> Result<usize, usize> {
+    /// The index of a name, or `Err` with the index at which it would be inserted.
+    fn position(&self, name: &str) -> Result<usize, usize> {
         self.entries.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 
-    /// Uses the texts of `shared` in place of equal ones, and adds others to it: many sensors have the same names and sites.
+    /// Replaces texts with equal ones from `shared`, and adds new texts to it. Many sensors have equal names and
+    /// values.
     pub fn share(&mut self, shared: &mut HashSet<Arc<str>>) {
         let mut share = |text: &mut Arc<str>| match shared.get(&**text) {
             Some(same) => *text = same.clone(),
@@ -90,17 +91,19 @@ impl Meta {
         }
     }
 
-    /// Removes what is older than a deletion. The deletion itself is remembered elsewhere for as long as older changes may come.
+    /// Removes entries with a stamp below that of a deletion. The registry remembers the deletion for as long as older
+    /// changes can arrive.
     pub fn cut(&mut self, before: Stamp) {
         self.drop_unless(|entry| entry.stamp >= before);
     }
 
-    /// Keeps the entries whose stamps pass a test.
-    pub fn retain(&mut self, passes: impl Fn(Stamp) -> bool) {
-        self.entries.retain(|(_, entry)| passes(entry.stamp));
+    /// Keeps the entries for whose stamps `is_kept` is true.
+    pub fn retain(&mut self, is_kept: impl Fn(Stamp) -> bool) {
+        self.entries.retain(|(_, entry)| is_kept(entry.stamp));
     }
 
-    /// Drops what is only remembered against older changes, once none at or below the floor can come any more.
+    /// Forgets removals at or below the floor. They are remembered only against older changes, and no change at or
+    /// below the floor can arrive any more.
     pub fn settle(&mut self, floor: Stamp) {
         if self.replaced <= floor {
             self.dropped = self.dropped.max(self.replaced);
@@ -109,10 +112,10 @@ impl Meta {
         self.drop_unless(|entry| entry.value.is_some() || entry.stamp > floor);
     }
 
-    fn drop_unless(&mut self, stays: impl Fn(&MetaEntry) -> bool) {
-        let gone = self.entries.iter().filter(|(_, entry)| !stays(entry)).map(|(_, entry)| entry.stamp).max();
-        self.dropped = self.dropped.max(gone.unwrap_or(SETTLED));
-        self.entries.retain(|(_, entry)| stays(entry));
+    fn drop_unless(&mut self, is_kept: impl Fn(&MetaEntry) -> bool) {
+        let dropped = self.entries.iter().filter(|(_, entry)| !is_kept(entry)).map(|(_, entry)| entry.stamp);
+        self.dropped = self.dropped.max(dropped.max().unwrap_or(SETTLED));
+        self.entries.retain(|(_, entry)| is_kept(entry));
     }
 
     fn drop_replaced(&mut self) {
@@ -126,7 +129,7 @@ impl Meta {
         self.replaced
     }
 
-    /// The greatest stamp of what was said once, or removed, and is remembered no longer.
+    /// The greatest stamp of values and removals that are no longer remembered.
     #[must_use]
     pub fn dropped(&self) -> Stamp {
         self.dropped
@@ -145,28 +148,28 @@ impl Meta {
     /// The JSON value of a name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&Arc<str>> {
-        self.entries[self.place(name).ok()?].1.value.as_ref()
+        self.entries[self.position(name).ok()?].1.value.as_ref()
     }
 
-    /// The value of a name as text: of a string, the string itself, else the JSON.
+    /// The value of a name as text: the content of a JSON string, or else the JSON.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         let json: &str = self.get(name)?;
         Some(match json.strip_prefix('"') {
-            // Most texts have nothing escaped.
+            // Most strings have no escapes.
             Some(text) if !text.contains('\\') => Cow::Borrowed(text.strip_suffix('"').unwrap_or(text)),
             Some(_) => Cow::Owned(serde_json::from_str(json).unwrap_or_default()),
             None => Cow::Borrowed(json),
         })
     }
 
-    /// Whether there is no value.
+    /// Returns true if there is no value.
     #[must_use]
     pub fn is_without_values(&self) -> bool {
         self.values().next().is_none()
     }
 
-    /// Whether there is nothing to keep: no value, and nothing that is remembered against older changes.
+    /// Returns true if there is nothing to store: no value and no remembered removal.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.replaced == SETTLED && self.entries.is_empty()
@@ -189,13 +192,13 @@ impl Meta {
         out
     }
 
-    /// The bytes of names and values.
+    /// The length of all names and values in bytes.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.entries().map(|(name, entry)| name.len() + entry.value.as_ref().map_or(0, |value| value.len())).sum()
     }
 
-    /// The memory of it, as if it shared no text.
+    /// Bytes of memory, without regard to shared texts.
     #[must_use]
     pub fn memory(&self) -> usize {
         self.bytes() + self.entries.capacity() * size_of::<(Arc<str>, MetaEntry)>()
@@ -210,7 +213,7 @@ mod tests {
 
     use super::*;
 
-    /// A change: its stamp, whether it replaces, and a value or a removal by name.
+    /// A change: its stamp, `replaces`, and a value or a removal by name.
     type Step = (Stamp, bool, BTreeMap<u8, Option<u8>>);
 
     fn meta((stamp, replaces, values): &Step) -> Meta {
@@ -252,7 +255,7 @@ mod tests {
     }
 
     proptest! {
-        /// In whatever order and how often changes arrive, and whatever was settled of older ones.
+        /// The order and the number of deliveries do not matter, and neither does settling in between.
         #[test]
         fn changes_merge_in_any_order_to_what_their_stamps_say(
             (steps, order) in steps().prop_flat_map(|steps| {
@@ -282,7 +285,7 @@ mod tests {
         }
     }
     #[test]
-    fn the_stamp_of_what_is_dropped_stays() {
+    fn the_greatest_dropped_stamp_stays() {
         let set =
             |stamp, name: &str, value: Option<&str>| Meta::change(stamp, false, [(name.into(), value.map(Arc::from))]);
         let mut meta = set(5, "site", Some("1"));

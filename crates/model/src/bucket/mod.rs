@@ -1,6 +1,5 @@
-//! The data model. A bucket is a set of readings keyed by timestamp. Merging is set union; where two readings share a
-//! timestamp, the later one wins, field by field. Every summary is a fold over that set. This module uses no clock, no
-//! runtime and no driver.
+//! Buckets and the other stored data. A bucket is a set of readings keyed by timestamp. Merging is set union: where two
+//! readings share a timestamp, the later value wins, field by field. Every summary is a fold over that set.
 
 pub mod cache;
 pub mod columns;
@@ -30,7 +29,7 @@ mod merge;
 
 pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
-pub use declared::{IndexOf, IndexRule, IndexRules};
+pub use declared::{IndexRule, IndexRules, IndexTarget};
 pub use expired::ExpiredDay;
 pub use groups::{GroupRule, GroupRules, Regrouped};
 pub use hour_versions::HourVersions;

@@ -12,6 +12,7 @@
 //! ```
 
 use std::iter;
+use std::ops::Range;
 
 use super::columns::put_float;
 use super::merge::Row;
@@ -25,12 +26,12 @@ pub struct Packed {
     bytes: Vec<u8>,
     rows: u32,
     /// The state that the next row is encoded against.
-    end: Before,
+    end: RowState,
 }
 
 /// The state that a row is encoded against: the previous row.
 #[derive(Debug, Clone, Copy, Default)]
-struct Before {
+struct RowState {
     stamp: Stamp,
     /// The low bits of the first row's stamp; later stamps from the same opening of the WAL differ little.
     low: u64,
@@ -40,18 +41,19 @@ struct Before {
     shape: u32,
 }
 
-/// Decoded readings. Its memory is reused from one use to the next.
+/// Decoded readings. The memory is reused between uses.
 #[derive(Debug, Default)]
 pub struct Unpacked {
     rows: Vec<UnpackedRow>,
     cells: Vec<(u16, Value)>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct UnpackedRow {
     time: i64,
     stamp: Stamp,
-    cells: (usize, usize),
+    /// The row's range in the cells of [`Unpacked`].
+    cells: Range<usize>,
 }
 
 impl Packed {
@@ -61,7 +63,7 @@ impl Packed {
         self.rows as usize
     }
 
-    /// Whether there are no readings.
+    /// Returns true if there are no readings.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows == 0
@@ -73,7 +75,7 @@ impl Packed {
         self.bytes.capacity()
     }
 
-    /// Appends a reading. Its record must not come before the last reading's record in the WAL.
+    /// Appends a reading. Its record must not be before the last reading's record in the WAL.
     pub fn push<'a>(
         &mut self,
         stamp: Stamp,
@@ -87,12 +89,14 @@ impl Packed {
         if is_new {
             self.end.shape = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
             put_varint(&mut self.bytes, cells.len() as u64);
-            cells.clone().for_each(|cell| put_varint(&mut self.bytes, head(cell)));
+            cells.clone().for_each(|(field, value)| put_varint(&mut self.bytes, cell_head(field, value)));
         }
         let interval = time.wrapping_sub(before.time);
         put_varint(&mut self.bytes, zigzag(interval.wrapping_sub(before.interval)));
         cells.for_each(|(_, value)| self.put_value(value));
-        (self.end.stamp, self.end.time, self.end.interval) = (stamp, time, interval);
+        self.end.stamp = stamp;
+        self.end.time = time;
+        self.end.interval = interval;
         self.rows += 1;
     }
 
@@ -110,20 +114,20 @@ impl Packed {
         }
     }
 
-    /// Grows by a quarter at a time: a memtable has very many of these, and doubling would leave a third of the memory
-    /// unused.
+    /// Grows the buffer by a quarter if it is nearly full. A memtable has very many of these buffers, and doubling
+    /// would leave a third of the memory unused.
     fn make_room(&mut self) {
         /// Bytes of a first reading with a few numbers, including its shape.
-        const FEW: usize = 40;
-        if self.bytes.capacity() - self.bytes.len() < FEW / 2 {
-            self.bytes.reserve_exact((self.bytes.len() / 4).max(FEW));
+        const FIRST_READING: usize = 40;
+        if self.bytes.capacity() - self.bytes.len() < FIRST_READING / 2 {
+            self.bytes.reserve_exact((self.bytes.len() / 4).max(FIRST_READING));
         }
     }
 
     fn is_shape_of<'a>(&self, shape: u32, mut cells: impl ExactSizeIterator<Item = (u16, &'a Value)>) -> bool {
         let mut at = shape as usize;
         varint(&self.bytes, &mut at) == cells.len() as u64
-            && cells.all(|cell| varint(&self.bytes, &mut at) == head(cell))
+            && cells.all(|(field, value)| varint(&self.bytes, &mut at) == cell_head(field, value))
     }
 
     fn put_value(&mut self, value: &Value) {
@@ -145,29 +149,29 @@ impl Packed {
         }
     }
 
-    /// Removes and returns the readings for which `goes(time, stamp)` holds.
-    pub fn take_out(&mut self, goes: impl Fn(i64, Stamp) -> bool) -> Self {
+    /// Removes and returns the readings for which `is_taken(time, stamp)` is true.
+    pub fn take_out(&mut self, is_taken: impl Fn(i64, Stamp) -> bool) -> Self {
         let mut unpacked = Unpacked::default();
         unpacked.unpack([&*self]);
-        let (mut kept, mut gone) = (Self::default(), Self::default());
+        let mut kept = Self::default();
+        let mut taken = Self::default();
         for row in &unpacked.rows {
-            let to = if goes(row.time, row.stamp) { &mut gone } else { &mut kept };
-            to.push(row.stamp, row.time, unpacked.cells_of(row));
+            let target = if is_taken(row.time, row.stamp) { &mut taken } else { &mut kept };
+            target.push(row.stamp, row.time, unpacked.cells_of(row));
         }
         *self = kept;
-        gone
+        taken
     }
 
-    /// Reads the memory that the next push will need (the end of the bytes and the last shape), to bring it into the
-    /// CPU's cache.
+    /// Prefetches the memory that the next push needs into the CPU cache: the end of the bytes and the last shape.
     #[must_use]
     pub fn touch(&self) -> u8 {
         let shape = self.bytes.get(self.end.shape as usize);
         self.bytes.last().zip(shape).map_or(0, |(last, shape)| last ^ shape)
     }
 
-    /// Decodes the readings in parts of at most `count`, in time order. All readings of one time are in one part, which
-    /// is larger if there are more of them.
+    /// Decodes the readings in parts of at most `count`, in time order. All readings of one time are in the same part,
+    /// even if they are more than `count`.
     #[must_use]
     pub fn parts(&self, count: usize) -> PackedParts<'_> {
         PackedParts::new(self, count)
@@ -177,108 +181,123 @@ impl Packed {
     pub fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let mut walk = Walk::new(self);
         iter::from_fn(move || {
-            let (stamp, _) = walk.row(|_, _, bytes, at, kind| skip(bytes, at, kind))?;
-            Some(stamp)
+            let row = walk.row(|_, _, bytes, at, kind| skip(bytes, at, kind))?;
+            Some(row.stamp)
         })
     }
 }
 
-/// Readings that [`PackedParts`] decodes or passes over together.
+/// The number of readings that [`PackedParts`] decodes or skips together.
 const BLOCK: usize = 1024;
-/// Spans of time whose readings [`PackedParts`] counts, to divide them into parts.
+/// The number of equal spans of time in which [`PackedParts`] counts readings, to divide them into parts.
 const SPANS: usize = 4096;
 
-/// Packed readings, decoded part by part.
+/// An iterator over packed readings that decodes them part by part.
 pub struct PackedParts<'a> {
     blocks: Vec<Block<'a>>,
-    /// First and last time of each part.
-    parts: std::vec::IntoIter<(i64, i64)>,
+    parts: std::vec::IntoIter<TimeSpan>,
 }
 
-/// Some readings that follow each other.
-struct Block<'a> {
-    start: Walk<'a>,
+/// A range of times in nanoseconds that includes both ends.
+#[derive(Debug, Clone, Copy)]
+struct TimeSpan {
     first: i64,
     last: i64,
 }
 
-impl Block<'_> {
-    fn has_some_of(&self, (first, last): (i64, i64)) -> bool {
-        self.first <= last && first <= self.last
+impl TimeSpan {
+    const ALL: Self = Self { first: i64::MIN, last: i64::MAX };
+
+    fn contains(self, time: i64) -> bool {
+        self.first <= time && time <= self.last
     }
+
+    fn overlaps(self, other: Self) -> bool {
+        self.first <= other.last && other.first <= self.last
+    }
+
+    fn union(self, other: Self) -> Self {
+        Self { first: self.first.min(other.first), last: self.last.max(other.last) }
+    }
+}
+
+/// Consecutive packed readings.
+struct Block<'a> {
+    start: Walk<'a>,
+    span: TimeSpan,
 }
 
 impl<'a> PackedParts<'a> {
     fn new(packed: &'a Packed, count: usize) -> Self {
-        let (mut walk, mut blocks) = (Walk::new(packed), Vec::with_capacity(packed.len().div_ceil(BLOCK)));
+        let mut walk = Walk::new(packed);
+        let mut blocks = Vec::with_capacity(packed.len().div_ceil(BLOCK));
         loop {
             let start = walk.clone();
             let times = iter::from_fn(|| walk.time()).take(BLOCK);
-            let Some((first, last)) = times.map(|time| (time, time)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1))) else {
-                break;
-            };
-            blocks.push(Block { start, first, last });
+            let spans = times.map(|time| TimeSpan { first: time, last: time });
+            let Some(span) = spans.reduce(TimeSpan::union) else { break };
+            blocks.push(Block { start, span });
         }
         let mut parts = Vec::new();
-        let all = blocks.iter().map(|block| (block.first, block.last)).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)));
-        if let Some(all) = all {
-            divide(&blocks, all, count, &mut parts);
+        if let Some(whole) = blocks.iter().map(|block| block.span).reduce(TimeSpan::union) {
+            divide(&blocks, whole, count, &mut parts);
         }
         Self { blocks, parts: parts.into_iter() }
     }
 
-    /// Decodes the next part, replacing what was there, in time order; those of one time stay in push order. Returns
-    /// whether there was one.
+    /// Decodes the next part into `part`, in time order; readings of one time stay in push order. Returns false at the
+    /// end.
     pub fn next_in_time_order(&mut self, part: &mut Unpacked) -> bool {
         part.rows.clear();
         part.cells.clear();
-        let Some(range) = self.parts.next() else { return false };
-        for block in self.blocks.iter().filter(|block| block.has_some_of(range)) {
-            part.add(&mut block.start.clone(), BLOCK, range);
+        let Some(span) = self.parts.next() else { return false };
+        for block in self.blocks.iter().filter(|block| block.span.overlaps(span)) {
+            part.add(&mut block.start.clone(), BLOCK, span);
         }
         part.sort();
         true
     }
 
-    /// Passes over this many parts.
+    /// Skips this many parts.
     pub fn skip(&mut self, parts: usize) {
         self.parts.by_ref().take(parts).for_each(drop);
     }
 }
 
-/// Divides the readings in a range of times, whose ends are included, into ranges of at most `count`.
-fn divide(blocks: &[Block<'_>], range: (i64, i64), count: usize, parts: &mut Vec<(i64, i64)>) {
-    let width = range.1.abs_diff(range.0) / SPANS as u64 + 1;
-    let span_of = |time: i64| usize::try_from(time.abs_diff(range.0) / width).unwrap_or(SPANS);
+/// Divides the readings in a span of time into spans of at most `count` readings, and appends these to `parts`.
+fn divide(blocks: &[Block<'_>], whole: TimeSpan, count: usize, parts: &mut Vec<TimeSpan>) {
+    let width = whole.last.abs_diff(whole.first) / SPANS as u64 + 1;
+    let index = |time: i64| usize::try_from(time.abs_diff(whole.first) / width).unwrap_or(SPANS);
     let mut counts = vec![0_usize; SPANS];
-    for block in blocks.iter().filter(|block| block.has_some_of(range)) {
+    for block in blocks.iter().filter(|block| block.span.overlaps(whole)) {
         let mut walk = block.start.clone();
         let times = iter::from_fn(|| walk.time()).take(BLOCK);
-        times.filter(|time| (range.0..=range.1).contains(time)).for_each(|time| counts[span_of(time)] += 1);
+        times.filter(|time| whole.contains(*time)).for_each(|time| counts[index(time)] += 1);
     }
-    let ends = |span: usize| {
-        let first = range.0.saturating_add_unsigned(width * span as u64);
-        (first, first.saturating_add_unsigned(width - 1).min(range.1))
+    let span_at = |index: usize| {
+        let first = whole.first.saturating_add_unsigned(width * index as u64);
+        TimeSpan { first, last: first.saturating_add_unsigned(width - 1).min(whole.last) }
     };
-    let (mut open, mut held): (Option<(i64, i64)>, usize) = (None, 0);
-    for (span, found) in counts.into_iter().enumerate().filter(|(_, found)| *found > 0) {
-        if held + found > count {
+    let mut open: Option<TimeSpan> = None;
+    let mut open_count = 0;
+    for (index, found) in counts.into_iter().enumerate().filter(|(_, found)| *found > 0) {
+        if open_count + found > count {
             parts.extend(open.take());
-            held = 0;
+            open_count = 0;
         }
-        let (first, last) = ends(span);
+        let span = span_at(index);
         if found > count && width > 1 {
-            divide(blocks, (first, last), count, parts);
+            divide(blocks, span, count, parts);
         } else {
-            open = Some((open.map_or(first, |open| open.0), last));
-            held += found;
+            open = Some(open.map_or(span, |open| open.union(span)));
+            open_count += found;
         }
     }
     parts.extend(open);
 }
 
-/// A cell of a shape: the field's index and the kind of the value.
-fn head((field, value): (u16, &Value)) -> u64 {
+/// The head of a cell in a shape: the field's index and the kind of the value.
+fn cell_head(field: u16, value: &Value) -> u64 {
     let kind = match value {
         Value::Float(_) => 0,
         Value::Integer(_) => 1,
@@ -294,26 +313,33 @@ fn head((field, value): (u16, &Value)) -> u64 {
 struct Walk<'a> {
     bytes: &'a [u8],
     at: usize,
-    before: Before,
+    before: RowState,
+}
+
+/// The stamp and the time of a decoded row.
+struct RowHead {
+    stamp: Stamp,
+    time: i64,
 }
 
 impl<'a> Walk<'a> {
     fn new(packed: &'a Packed) -> Self {
-        Self { bytes: &packed.bytes, at: 0, before: Before::default() }
+        Self { bytes: &packed.bytes, at: 0, before: RowState::default() }
     }
 
-    /// Passes over the next row; returns its time.
+    /// Skips the next row and returns its time.
     fn time(&mut self) -> Option<i64> {
-        self.row(|_, _, bytes, at, kind| skip(bytes, at, kind)).map(|(_, time)| time)
+        self.row(|_, _, bytes, at, kind| skip(bytes, at, kind)).map(|row| row.time)
     }
 
-    /// Decodes the next row's stamp and time. The callback, which gets the time and the field, must read or skip each
-    /// value.
-    fn row(&mut self, mut value: impl FnMut(i64, u16, &[u8], &mut usize, u64)) -> Option<(Stamp, i64)> {
+    /// Decodes the next row's stamp and time. Calls `value` with the time and the field of each value, and it must read
+    /// or skip the value.
+    fn row(&mut self, mut value: impl FnMut(i64, u16, &[u8], &mut usize, u64)) -> Option<RowHead> {
         if self.at == self.bytes.len() {
             return None;
         }
-        let (bytes, before) = (self.bytes, &mut self.before);
+        let bytes = self.bytes;
+        let before = &mut self.before;
         let head = varint(bytes, &mut self.at);
         if head & 2 == 2 {
             let low = before.low.wrapping_add_signed(unzigzag(varint(bytes, &mut self.at)));
@@ -335,7 +361,7 @@ impl<'a> Walk<'a> {
             let cell = varint(bytes, &mut shape);
             value(before.time, u16::try_from(cell >> 3).unwrap_or(u16::MAX), bytes, &mut self.at, cell & 7);
         }
-        Some((before.stamp, before.time))
+        Some(RowHead { stamp: before.stamp, time: before.time })
     }
 }
 
@@ -358,23 +384,25 @@ impl Unpacked {
         self.cells.clear();
         for packed in packed {
             self.rows.reserve(packed.len());
-            self.add(&mut Walk::new(packed), usize::MAX, (i64::MIN, i64::MAX));
+            self.add(&mut Walk::new(packed), usize::MAX, TimeSpan::ALL);
         }
     }
 
-    /// Adds those of the next `count` readings that are in a range of times, whose ends are included.
-    fn add(&mut self, walk: &mut Walk<'_>, count: usize, (first, last): (i64, i64)) {
+    /// Decodes the next `count` readings, and adds those within the span.
+    fn add(&mut self, walk: &mut Walk<'_>, count: usize, span: TimeSpan) {
         let Self { rows, cells } = self;
-        let is_wanted = |time: i64| first <= time && time <= last;
         for _ in 0..count {
             let start = cells.len();
-            let row = walk.row(|time, field, bytes, at, kind| match is_wanted(time) {
-                true => cells.push((field, take_value(bytes, at, kind))),
-                false => skip(bytes, at, kind),
+            let row = walk.row(|time, field, bytes, at, kind| {
+                if span.contains(time) {
+                    cells.push((field, take_value(bytes, at, kind)));
+                } else {
+                    skip(bytes, at, kind);
+                }
             });
-            let Some((stamp, time)) = row else { return };
-            if is_wanted(time) {
-                rows.push(UnpackedRow { time, stamp, cells: (start, cells.len()) });
+            let Some(RowHead { stamp, time }) = row else { return };
+            if span.contains(time) {
+                rows.push(UnpackedRow { time, stamp, cells: start..cells.len() });
             }
         }
     }
@@ -385,13 +413,13 @@ impl Unpacked {
             time: row.time,
             stamp: row.stamp,
             names,
-            cells: &self.cells[row.cells.0..row.cells.1],
+            cells: &self.cells[row.cells.clone()],
         };
         self.rows.iter().map(row)
     }
 
     fn cells_of(&self, row: &UnpackedRow) -> impl ExactSizeIterator<Item = (u16, &Value)> + Clone {
-        self.cells[row.cells.0..row.cells.1].iter().map(|(field, value)| (*field, value))
+        self.cells[row.cells.clone()].iter().map(|(field, value)| (*field, value))
     }
 }
 

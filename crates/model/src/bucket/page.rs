@@ -1,4 +1,4 @@
-//! One page of a bucket in memory: its readings, its marks, and what the store is known to hold of it.
+//! One page of a bucket in memory: its readings, its marks, and the state in which it is stored.
 
 use super::readings::Readings;
 use crate::reading::time::MILLI_NS;
@@ -10,43 +10,43 @@ pub struct StoredPage {
     pub number: u32,
     /// The revision. It grows by one with every write, and every write names the rev that it expects.
     pub rev: u64,
-    /// Whether the page is closed to new timestamps.
+    /// True if the page is closed to new timestamps.
     pub closed: bool,
     /// On page 0: whether the bucket has, or is about to have, further pages.
     pub has_overflow: bool,
     /// The readings with their stamps; their summaries are recomputed, not read.
     pub readings: Readings,
-    /// Whether a remembered deletion removed readings here that the store still holds.
+    /// True if a remembered deletion removed readings here that the store still holds.
     pub cut: bool,
-    /// What is known of readings that were not read; `readings` is then empty.
+    /// Metadata of readings that were not loaded. If set, `readings` is empty.
     pub left_out: Option<LeftOut>,
 }
 
-/// The readings of a stored page that is not in memory as a whole.
+/// Metadata of a stored page whose readings are not in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeftOut {
-    /// How many there are.
+    /// The number of readings.
     pub count: usize,
-    /// The bytes that they take in the store before any compression, and at least those of their texts.
+    /// Their stored size in bytes before compression, or the size of their texts if that is greater.
     pub bytes: usize,
-    /// The milliseconds since the epoch, rounded down, of the first and the last one.
+    /// The times of the first and the last reading, in milliseconds since the epoch, rounded down.
     pub span_ms: (i64, i64),
 }
 
 impl LeftOut {
-    /// Whether the page may have a reading of this time, in nanoseconds.
+    /// Returns true if the page may have a reading of this time, in nanoseconds.
     #[must_use]
     pub fn may_have(&self, time: i64) -> bool {
         (self.span_ms.0..=self.span_ms.1).contains(&time.div_euclid(MILLI_NS))
     }
 }
 
-/// A page in memory, and the state in which the store is known to hold it.
+/// A page in memory, with the state in which it is stored.
 #[derive(Debug, Clone)]
 pub struct Page {
     /// The page number: 0 in the collection `buckets`, 1 and up in `overflow`.
     pub number: u32,
-    /// Whether the page is closed to new timestamps.
+    /// True if the page is closed to new timestamps.
     pub closed: bool,
     /// On page 0: whether the bucket has, or is about to have, further pages.
     pub has_overflow: bool,
@@ -154,7 +154,8 @@ impl Page {
         self.pending().unwrap_or(WriteKind::Append { from })
     }
 
-    /// The times of the first and the last reading, in nanoseconds; of a page that is left out, whole milliseconds.
+    /// The times of the first and the last reading, in nanoseconds; rounded down to milliseconds if the readings are
+    /// left out.
     #[must_use]
     pub fn span(&self) -> Option<(i64, i64)> {
         match self.left_out {
@@ -163,13 +164,13 @@ impl Page {
         }
     }
 
-    /// Whether all its readings lie before this time, by whole milliseconds.
+    /// Returns true if all readings of the page are before this time, compared in whole milliseconds.
     pub(super) fn ends_before(&self, time: Option<i64>) -> bool {
         let ms = |time: i64| time.div_euclid(MILLI_NS);
         self.span().is_none_or(|(_, last)| time.is_some_and(|time| ms(last) < ms(time)))
     }
 
-    /// Drops the readings of a page that the store has and that takes no new ones.
+    /// Drops the readings of a stored, closed page.
     pub(super) fn leave_out(&mut self) {
         let Some((first, last)) = self.span() else { return };
         let span_ms = (first.div_euclid(MILLI_NS), last.div_euclid(MILLI_NS));
@@ -187,7 +188,7 @@ impl Page {
         self.stored.as_ref()?.last.map(|time| time.div_euclid(MILLI_NS))
     }
 
-    /// Whether the store had the reading at `index` at the last read or write of the page.
+    /// Returns true if the store had the reading at `index` when the page was last read or written.
     pub(super) fn has_stored(&self, index: usize) -> bool {
         self.stored.as_ref().is_some_and(|stored| index < stored.count)
     }

@@ -1,4 +1,5 @@
-//! A set of readings in columns: sorted times, and per field a column of values. This is a page's content in memory.
+//! A set of readings in columns: sorted times, and a column of values for each field. It is the content of a page in
+//! memory.
 
 mod merge;
 mod packed;
@@ -25,15 +26,16 @@ pub struct Reading {
     pub fields: Vec<(Arc<str>, Value)>,
 }
 
-/// A set of readings with distinct times. After [`Readings::push`] the new readings form a tail; [`Readings::settle`]
-/// sorts it in and updates the summaries. Otherwise all readings are in time order and every summary is current.
+/// A set of readings with distinct times. [`Readings::push`] appends readings to a tail, and [`Readings::settle`]
+/// merges the tail by time and updates the summaries. After that, all readings are in time order and every summary is
+/// current.
 #[derive(Debug, Clone, Default)]
 pub struct Readings {
     times: Vec<i64>,
     /// The stamps of the WAL records that wrote the cells.
     stamps: Stamps,
     columns: Vec<FieldColumn>,
-    /// Splits the readings into two parts that are each in time order: before this index, and from it on.
+    /// The index of the first reading of the tail. The readings before it and the tail are each in time order.
     settled: usize,
     /// Stored size of all readings in bytes, by [`reading_bytes`].
     bytes: usize,
@@ -53,9 +55,9 @@ struct FieldColumn {
     summary: Option<Summary>,
 }
 
-/// Why columns do not form a set of readings.
+/// The reason that columns do not form a set of readings.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NoSet {
+pub enum InvalidReadings {
     /// A reading's time is not after that of the reading before it.
     #[error("the reading at {0} ns is out of order or a duplicate")]
     Order(i64),
@@ -64,8 +66,8 @@ pub enum NoSet {
     Twice(Arc<str>),
 }
 
-/// Bytes that a reading takes in a stored page, by the BSON specification: an array element (type, index, document)
-/// with a date, its sub-millisecond part and its fields.
+/// The size of a reading in a stored page, in bytes, by the BSON specification: an array element (type, index,
+/// document) with a date, its sub-millisecond part and its fields.
 #[must_use]
 pub fn reading_bytes<'a>(time: i64, fields: impl Iterator<Item = (&'a str, &'a Value)>) -> usize {
     const ELEMENT: usize = 7 + 5;
@@ -99,7 +101,7 @@ impl Readings {
         self.times.len()
     }
 
-    /// Whether the set is empty.
+    /// Returns true if the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.times.is_empty()
@@ -131,7 +133,7 @@ impl Readings {
         &self.stamps
     }
 
-    /// Whether the record with this stamp wrote any cell of the reading at `index`.
+    /// Returns true if the record with this stamp wrote any cell of the reading at `index`.
     #[must_use]
     pub fn has_of(&self, index: usize, stamp: Stamp) -> bool {
         (0..self.columns.len()).any(|column| self.stamps.of(index, column) == stamp)
@@ -143,7 +145,7 @@ impl Readings {
         self.stamps.encode(|column| &self.columns[column].name)
     }
 
-    /// Replaces the stamps by decoded ones.
+    /// Replaces the stamps with decoded ones.
     ///
     /// # Errors
     /// [`ColumnsDamage`] for invalid bytes.
@@ -158,11 +160,12 @@ impl Readings {
         self.stamps.raise(floor);
     }
 
-    /// The number of cells, empty ones included, after adding a reading with these fields; an upper bound below 1024.
+    /// The number of cells, empty ones included, after adding a reading with these fields. Results below 1024 are upper
+    /// bounds.
     #[must_use]
     pub fn cells_with<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) -> usize {
         let readings = self.times.len() + 1;
-        // Most pages are far from any limit; the exact number of new columns does not matter there.
+        // Most pages are far from any limit, so that the exact number of new columns does not matter.
         let bound = readings * (self.columns.len() + names.len());
         if bound < 1024 {
             return bound;
@@ -176,12 +179,11 @@ impl Readings {
         self.columns.iter().filter_map(move |c| c.cells[index].as_ref().map(|value| (&c.name, value)))
     }
 
-    /// The fields of the reading at `index` whose stamps are below `before`. Settled cells count as being as old as the
-    /// floor.
+    /// The fields of the reading at `index` whose stamps are below `before`. Settled cells count as old as the floor.
     pub fn fields_before(&self, index: usize, before: Stamp) -> impl Iterator<Item = (&Arc<str>, &Value)> {
-        let is_old = move |at: usize| self.stamps.of(index, at).max(self.stamps.floor()) < before;
-        let there = self.columns.iter().enumerate().filter(move |(at, _)| is_old(*at));
-        there.filter_map(move |(_, c)| c.cells[index].as_ref().map(|value| (&c.name, value)))
+        let is_old = move |column: usize| self.stamps.of(index, column).max(self.stamps.floor()) < before;
+        let old = self.columns.iter().enumerate().filter(move |(number, _)| is_old(*number));
+        old.filter_map(move |(_, c)| c.cells[index].as_ref().map(|value| (&c.name, value)))
     }
 
     /// A copy of the reading at `index`.
@@ -194,20 +196,20 @@ impl Readings {
     /// A set from columns, each with a cell per time. Summaries are computed; all cells are [`SETTLED`].
     ///
     /// # Errors
-    /// [`NoSet`] for unsorted or duplicate times, and for duplicate columns.
+    /// [`InvalidReadings`] for unsorted or duplicate times, and for duplicate columns.
     pub fn from_columns(
         times: Vec<i64>,
         columns: impl IntoIterator<Item = (Arc<str>, Vec<Cell>)>,
-    ) -> Result<Self, NoSet> {
+    ) -> Result<Self, InvalidReadings> {
         if let Some(pair) = times.windows(2).find(|pair| pair[0] >= pair[1]) {
-            return Err(NoSet::Order(pair[1]));
+            return Err(InvalidReadings::Order(pair[1]));
         }
         let bytes = times.iter().map(|time| reading_bytes(*time, std::iter::empty())).sum();
         let stamps = Stamps::settled(times.len(), SETTLED);
         let mut set = Self { bytes, settled: times.len(), times, stamps, ..Self::default() };
         for (name, cells) in columns {
             if set.columns.iter().any(|column| column.name == name) {
-                return Err(NoSet::Twice(name));
+                return Err(InvalidReadings::Twice(name));
             }
             set.bytes += cells.iter().flatten().map(|value| cell_bytes(&name, value)).sum::<usize>();
             set.texts += cells.iter().flatten().map(text_bytes).sum::<usize>();
@@ -228,7 +230,7 @@ impl Readings {
         self.columns.iter().map(|column| (&column.name, &*column.cells))
     }
 
-    /// Removes all other columns. A reading without any remaining value stays in the set.
+    /// Keeps only the columns for which `is_wanted` is true. Readings without any remaining value stay in the set.
     pub fn keep(&mut self, is_wanted: impl Fn(&str) -> bool) {
         if self.columns.iter().all(|column| is_wanted(&column.name)) {
             return;
@@ -284,7 +286,7 @@ impl Readings {
         in_head.or_else(|| tail.binary_search(&time).ok().map(|i| i + self.settled))
     }
 
-    /// Appends a reading whose time the set does not have, and which is later than any pushed since the last
+    /// Appends a reading. The set must not have its time, and it must be later than all readings pushed since the last
     /// [`Readings::settle`].
     pub fn push<'a>(&mut self, time: i64, stamp: Stamp, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
         self.stamps.push(stamp);
@@ -295,8 +297,8 @@ impl Readings {
     fn push_from(&mut self, other: &Self, row: usize) {
         self.push_cells(other.times[row], other.fields(row));
         let columns = &self.columns;
-        let here = |of: usize| columns.iter().position(|column| column.name == other.columns[of].name);
-        self.stamps.push_from(&other.stamps, row, here);
+        let own_column = |number: usize| columns.iter().position(|column| column.name == other.columns[number].name);
+        self.stamps.push_from(&other.stamps, row, own_column);
     }
 
     fn push_cells<'a>(&mut self, time: i64, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
@@ -306,8 +308,8 @@ impl Readings {
         self.times.push(time);
         self.bytes += reading_bytes(time, std::iter::empty());
         for (hint, (name, value)) in fields.enumerate() {
-            let at = self.column(name, hint);
-            let column = &mut self.columns[at];
+            let number = self.column(name, hint);
+            let column = &mut self.columns[number];
             self.bytes += cell_bytes(&column.name, value);
             self.texts += text_bytes(value);
             if column.cells.len() < index {
@@ -322,21 +324,22 @@ impl Readings {
         }
     }
 
-    /// Settles every cell at this floor, whatever its stamp: for readings that come from another store.
+    /// Settles every cell at this floor, regardless of its stamp. Used for readings from another store.
     pub fn settle_at(&mut self, floor: Stamp) {
         self.stamps = Stamps::settled(self.times.len(), floor);
     }
 
-    /// Divides a sorted set at the times where `part` changes; each part has all columns of the whole.
+    /// Divides a sorted set at the times where `part` changes. Each part has all columns of the set.
     #[must_use]
     pub fn parts<K: PartialEq>(self, part: impl Fn(i64) -> K) -> Vec<(K, Self)> {
         let stamps = self.stamps;
         let mut columns: Vec<(Arc<str>, std::vec::IntoIter<Cell>)> =
             self.columns.into_iter().map(|column| (column.name, column.cells.into_iter())).collect();
-        let (mut parts, mut from) = (Vec::new(), 0);
+        let mut parts = Vec::new();
+        let mut from = 0;
         for times in self.times.chunk_by(|a, b| part(*a) == part(*b)) {
             let cells = columns.iter_mut().map(|(name, cells)| (name.clone(), cells.take(times.len()).collect()));
-            // In order and without duplicates, as the whole is.
+            // A part of a valid set is valid.
             let mut set = Self::from_columns(times.to_vec(), cells).unwrap_or_default();
             set.stamps = stamps.slice(from..from + times.len());
             from += times.len();
@@ -345,19 +348,19 @@ impl Readings {
         parts
     }
 
-    /// Sorts the readings and updates the summaries. `rewritten` means that existing readings changed, so that
-    /// summaries must be computed from scratch instead of being continued.
-    pub fn settle(&mut self, rewritten: bool) {
+    /// Sorts the readings and updates the summaries. Set `is_rewritten` if existing readings changed, so that summaries
+    /// are computed from scratch instead of being continued.
+    pub fn settle(&mut self, is_rewritten: bool) {
         let from = self.settled;
         self.settled = self.times.len();
         self.packed.take();
-        let late = from > 0 && from < self.times.len() && self.times[from] < self.times[from - 1];
-        if late {
+        let is_late = from > 0 && from < self.times.len() && self.times[from] < self.times[from - 1];
+        if is_late {
             self.sort();
         }
         for column in &mut self.columns {
             match &mut column.summary {
-                Some(summary) if !rewritten && !late => {
+                Some(summary) if !is_rewritten && !is_late => {
                     column.cells[from..].iter().flatten().for_each(|value| summary.push(value));
                 }
                 summary => *summary = Summary::fold(column.cells.iter().flatten()),
@@ -385,48 +388,49 @@ impl Readings {
         later
     }
 
-    /// Deletes the cells in a time range whose stamp is below `before`, then readings without cells and fields without
-    /// readings; returns how many readings lost a cell.
+    /// Deletes the cells in a time range whose stamp is below `before`, and then readings without cells and fields
+    /// without readings. Returns the number of readings that lost a cell.
     ///
-    /// Settled cells count as being as old as the floor. Therefore apply pending deletions before raising the floor.
+    /// Settled cells count as old as the floor. Therefore apply pending deletions before raising the floor.
     pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
         self.delete_at(|time| range.contains(&time), before)
     }
 
-    /// As [`Readings::delete`], at the times that pass a test.
-    pub fn delete_at(&mut self, is_meant: impl Fn(i64) -> bool, before: Stamp) -> usize {
+    /// As [`Readings::delete`], for the times for which `is_selected` is true.
+    pub fn delete_at(&mut self, is_selected: impl Fn(i64) -> bool, before: Stamp) -> usize {
         if self.stamps.oldest() >= before {
             return 0;
         }
         let is_old = |stamp: Stamp| if stamp == SETTLED { self.stamps.floor() < before } else { stamp < before };
-        let (mut rest, mut cut) = (Self::default(), 0);
-        rest.stamps = Stamps::settled(0, self.stamps.floor());
+        let mut rest = Self { stamps: Stamps::settled(0, self.stamps.floor()), ..Self::default() };
+        let mut cut_readings = 0;
         for i in 0..self.times.len() {
-            let is_here = is_meant(self.times[i]);
-            let goes = |at: usize| is_here && is_old(self.stamps.of(i, at));
-            let there = || self.columns.iter().enumerate().filter(|(_, column)| column.cells[i].is_some());
-            let (all, gone) = (there().count(), there().filter(|(at, _)| goes(*at)).count());
-            cut += usize::from(gone > 0);
-            if gone == all {
+            let is_time_selected = is_selected(self.times[i]);
+            let is_deleted = |column: usize| is_time_selected && is_old(self.stamps.of(i, column));
+            let cells = || self.columns.iter().enumerate().filter(|(_, column)| column.cells[i].is_some());
+            let deleted = cells().filter(|(number, _)| is_deleted(*number)).count();
+            cut_readings += usize::from(deleted > 0);
+            if deleted == cells().count() {
                 continue;
             }
-            let kept = there().filter(|(at, _)| !goes(*at));
+            let kept = cells().filter(|(number, _)| !is_deleted(*number));
             let row = rest.times.len();
             rest.stamps.push(SETTLED);
             rest.push_cells(self.times[i], kept.clone().filter_map(|(_, c)| Some((&c.name, c.cells[i].as_ref()?))));
-            for (at, column) in kept {
-                let to = rest.columns.iter().position(|other| other.name == column.name).unwrap_or(at);
-                rest.stamps.set(row, to, self.stamps.of(i, at));
+            for (number, column) in kept {
+                let target = rest.columns.iter().position(|other| other.name == column.name).unwrap_or(number);
+                rest.stamps.set(row, target, self.stamps.of(i, number));
             }
             rest.unite_stamps(row);
         }
-        if cut > 0 {
+        if cut_readings > 0 {
             rest.settle(true);
             *self = rest;
         }
-        cut
+        cut_readings
     }
 
+    /// The number of a field's column, which is added if it is missing. `hint` is the expected number.
     fn column(&mut self, name: &Arc<str>, hint: usize) -> usize {
         // A sensor sends its fields in a fixed order, so the hint is nearly always right.
         let same = |c: &FieldColumn| Arc::ptr_eq(&c.name, name) || c.name == *name;

@@ -1,11 +1,11 @@
 //! The member registry: one small document in the store that all instances change by compare-and-set. It lists the WALs
-//! with their watermarks, the floor that follows from them, and the remembered deletions. Pure: the time is an
-//! argument.
+//! with their watermarks, the floor that follows from them, and the remembered deletions. Callers pass the current
+//! time.
 //!
-//! A WAL's **watermark** is below every stamp that the WAL assigned and whose readings may not be in the store yet; the
-//! WAL assigns no stamp at or below its watermark. The **floor** is the least watermark and never falls. An instance
-//! that knows a floor also knows every deletion below it: both are read from one document, and the watermark of the WAL
-//! that holds a deletion stays below the deletion's stamp until the registry lists the deletion.
+//! A WAL's **watermark** is below every stamp of the WAL whose readings may not be stored yet. The WAL assigns no stamp
+//! at or below its watermark. The **floor** is the least watermark and never falls. An instance that knows a floor also
+//! knows every deletion below it: both are read from one document, and the watermark of the WAL with a deletion stays
+//! below the deletion's stamp until the registry lists the deletion.
 //!
 //! An **opening** is one use of a WAL by one process, from start to end.
 
@@ -21,7 +21,7 @@ const LOGS_MAX: usize = 1000;
 pub struct MemberRegistry {
     /// The revision; grows by one with every write, 0 if no document is stored.
     pub rev: u64,
-    /// No WAL has unflushed readings at or below this stamp.
+    /// The floor: no WAL has unflushed readings at or below this stamp.
     pub floor: Stamp,
     /// The recently seen WALs, one entry per opening.
     pub logs: Vec<Registered>,
@@ -46,16 +46,16 @@ pub struct Registered {
     pub seen_ms: u64,
     /// The opening that took over this one's records. An entry taken over no longer holds down the floor.
     pub taken: Option<TakenOver>,
-    /// The host and the process id, for people.
+    /// The host name and the process id, shown to administrators.
     pub host: String,
 }
 
-/// States that another opening took over the records of an opening that ended.
+/// The opening that took over the records of an earlier, ended opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TakenOver {
     /// The later opening; the ended opening itself if it left no unflushed records.
     pub by: u64,
-    /// The last stamp that the later opening took over: it has, or has already stored, the records up to here.
+    /// The last stamp that the later opening took over. It holds or has stored all records up to this stamp.
     pub through: Stamp,
 }
 
@@ -66,14 +66,14 @@ impl MemberRegistry {
         self.logs.iter().find(|log| log.opening == opening)
     }
 
-    /// Whether other openings hold down the floor too: other instances may then have unflushed older values.
+    /// Returns true if other openings hold down the floor too: other instances may then have unflushed older values.
     #[must_use]
     pub fn has_others(&self, opening: u64) -> bool {
         self.logs.iter().any(|log| log.opening != opening && log.taken.is_none())
     }
 
-    /// Registers an opening, or updates its entry. A watermark never falls. A new watermark may be below the floor:
-    /// such a WAL has readings that are too late, and the floor does not rise until they are stored.
+    /// Registers an opening, or updates its entry. A watermark never falls. The watermark of a new entry may be below
+    /// the floor: its WAL has readings that are too late, and the floor does not rise until they are stored.
     pub fn publish(&mut self, mut entry: Registered) {
         match self.logs.iter_mut().find(|log| log.opening == entry.opening) {
             Some(log) => {
@@ -112,8 +112,8 @@ impl MemberRegistry {
         }
     }
 
-    /// Removes WALs not seen for longer than the horizon, and raises the floor. If such a WAL returns, its records may
-    /// lie at or below the floor.
+    /// Removes WALs that were not seen for longer than the horizon, and raises the floor. If such a WAL returns, its
+    /// records may be at or below the floor.
     pub fn settle(&mut self, now_ms: u64, horizon_ms: u64) {
         self.logs.retain(|log| now_ms.saturating_sub(log.seen_ms) <= horizon_ms);
         if self.logs.len() > LOGS_MAX {
@@ -132,39 +132,41 @@ impl MemberRegistry {
     #[must_use]
     pub fn stored_through(&self, opening: u64) -> Option<Stamp> {
         let mut log = self.log(opening)?;
-        let (mut through, mut had) = (log.watermark, Stamp::MAX);
+        let mut through = log.watermark;
+        let mut taken_through = Stamp::MAX;
+        // Each opening may have been taken over by a later one, which stored only the records that it took over.
         for _ in 0..self.logs.len() {
             let Some(taken) = log.taken else { break };
             let Some(next) = self.log(taken.by) else { break };
-            had = had.min(taken.through);
-            through = through.max(next.watermark.min(had));
+            taken_through = taken_through.min(taken.through);
+            through = through.max(next.watermark.min(taken_through));
             log = next;
         }
         Some(through)
     }
 
-    /// Adds a deletion, or marks a listed one as done. Those that a deletion that is done covers are no longer needed.
+    /// Adds a deletion, or marks a listed one as done. A deletion that is done replaces all deletions that it covers.
     pub fn remember(&mut self, deletion: RememberedDeletion) {
         match self.deletions.iter_mut().find(|known| known.is_same(&deletion)) {
             Some(known) => known.done |= deletion.done,
             None => self.deletions.push(deletion.clone()),
         }
-        // Of deletions that repeat themselves, such as those of expired readings, the last one does the work of all.
+        // Periodic deletions, such as those of expired readings, cover their predecessors.
         if deletion.done {
             self.deletions.retain(|known| known.is_same(&deletion) || !deletion.covers(known));
         }
         self.deletions.sort_by_key(|deletion| deletion.stamp);
     }
 
-    /// Removes a deletion that the store permanently refused; what it has not deleted yet stays.
+    /// Removes a deletion that the store permanently refuses. Cells that it did not delete yet stay.
     pub fn give_up(&mut self, deletion: &RememberedDeletion) {
         self.deletions.retain(|known| !known.is_same(deletion));
     }
 
-    /// Removes those of these deletions whose stamp the floor has reached. The caller has completed them.
-    pub fn forget(&mut self, gone: &[RememberedDeletion]) {
-        let is_gone = |deletion: &RememberedDeletion| gone.iter().any(|gone| gone.is_same(deletion));
-        self.deletions.retain(|deletion| deletion.stamp > self.floor || !is_gone(deletion));
+    /// Removes the completed deletions whose stamp is at or below the floor.
+    pub fn forget(&mut self, completed: &[RememberedDeletion]) {
+        let is_completed = |deletion: &RememberedDeletion| completed.iter().any(|one| one.is_same(deletion));
+        self.deletions.retain(|deletion| deletion.stamp > self.floor || !is_completed(deletion));
     }
 
     /// The deletions at or below the floor.
@@ -215,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_log_holds_the_floor_until_the_horizon_and_one_that_leaves_does_not() {
+    fn a_silent_log_holds_the_floor_until_the_horizon() {
         let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
         registry.publish(entry(2, 500, 900));
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_over_is_stored_as_far_as_whoever_took_it_over_says() {
+    fn records_taken_over_are_stored_up_to_the_successors_watermark() {
         let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
         registry.publish(entry(2, 10, 0));
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deletion_that_is_done_takes_the_place_of_those_that_it_covers() {
+    fn a_completed_deletion_replaces_those_that_it_covers() {
         let deletion = |stamp, end, done| RememberedDeletion {
             stamp,
             database: "d".to_owned(),
@@ -262,10 +264,10 @@ mod tests {
         for remembered in [deletion(5, 10, true), other.clone(), deletion(9, 20, false)] {
             registry.remember(remembered);
         }
-        assert_eq!(registry.deletions.len(), 3, "one that is not done may still be given up");
+        assert_eq!(registry.deletions.len(), 3, "an incomplete deletion may still be given up");
         registry.remember(deletion(9, 20, true));
         assert_eq!(registry.deletions, [other.clone(), deletion(9, 20, true)]);
-        // Later, but of fewer times; or of more times, but earlier.
+        // Neither covers the other: later with a narrower range, and earlier with a wider range.
         registry.remember(deletion(11, 15, true));
         registry.remember(deletion(7, 30, true));
         assert_eq!(registry.deletions.len(), 4);
@@ -285,7 +287,7 @@ mod tests {
     /// Regression: the embedded file was opened with another WAL, while the first WAL was put aside with acked records.
     /// When the first WAL came back, its records counted as stored and were truncated.
     #[test]
-    fn a_log_that_was_put_aside_is_stored_as_far_as_it_said_itself() {
+    fn a_log_put_aside_is_stored_up_to_its_own_watermark() {
         let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
         registry.publish(Registered { log: 2, folder: 2, ..entry(2, 0, 0) });

@@ -1,8 +1,7 @@
-//! Renames: the names under which a database shows its stored sensors. A name is translated in two places only: where
-//! stored sensors are listed for a query, and where a written name enters the catalog. Everything between them uses
-//! stored names.
+//! Renames: the names under which a database shows its stored sensors. Names are translated in two places only: where a
+//! query lists stored sensors, and where a written name enters the catalog. All other code uses stored names.
 //!
-//! Pure: one level, for all time. An entry's `from` is always a stored name.
+//! Renames do not chain and do not depend on time. An entry's `from` is always a stored name.
 
 use std::sync::Arc;
 
@@ -28,7 +27,7 @@ pub enum RenameKind {
 
 named!(RenameKind: Sensor "sensor", Measurement "measurement", TagKey "tag_key", TagValue "tag_value");
 
-/// One entry. Its place in the order of entries does not depend on `to`, which is compared last.
+/// One entry. `to` is the last field, so that it does not affect the order of entries for different stored names.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Rename {
     /// The kind of the names.
@@ -43,34 +42,34 @@ pub struct Rename {
     pub to: Box<str>,
 }
 
-/// The reason for which an entry is refused.
+/// The reason that an entry is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRename {
-    /// There would be nothing to translate.
+    /// The stored and the shown name are the same.
     #[error("both names are the same: delete the entry to show the stored name")]
     Same,
     /// A name is empty.
     #[error("a name is empty")]
     Empty,
-    /// A key with such a part can be read in two ways.
+    /// A name ends with a backslash, so a key that contains it is ambiguous.
     #[error("a name ends with a backslash, and such names cannot be renamed")]
     Backslash,
     /// The text is not the canonical key of a sensor.
     #[error("{0:?} is not the key of a sensor, such as climate,room=lab")]
     NoKey(Box<str>),
-    /// A tag value needs its tag, and only a tag value has a tag and a measurement.
+    /// `tag` is missing for a tag value, or `tag` or `measurement` is given for another kind.
     #[error("tag goes with kind tag_value, and only with it; so does measurement")]
     Scope,
-    /// There are too many entries.
+    /// The database has [`RENAMES_MAX`] entries.
     #[error("there are {RENAMES_MAX} renames, which is the limit: delete some")]
     TooMany,
-    /// Looking up one written name would take too many keys.
+    /// One shown name would stand for too many stored names, all of which a write looks up.
     #[error("one name would stand for more than {SOURCES_MAX} stored names: rename single sensors instead")]
     TooWide,
 }
 
 impl Rename {
-    /// The entry as named texts; without those that are empty.
+    /// The entry's parts by field name, without empty ones.
     pub fn fields(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let Self { kind, tag, measurement, from, to } = self;
         let fields =
@@ -78,7 +77,7 @@ impl Rename {
         fields.into_iter().filter(|(_, text)| !text.is_empty())
     }
 
-    /// The entry of the texts that [`Rename::fields`] gives.
+    /// The inverse of [`Rename::fields`].
     #[must_use]
     pub fn from_fields<'t>(field: impl Fn(&str) -> Option<&'t str>) -> Option<Self> {
         let optional = |name: &str| field(name).unwrap_or_default().into();
@@ -91,11 +90,11 @@ impl Rename {
         })
     }
 
-    /// Checks the entry by itself.
+    /// Checks the entry independently of other entries.
     fn check(&self) -> Result<(), InvalidRename> {
         let Self { kind, tag, measurement, from, to } = self;
-        let is_value = *kind == RenameKind::TagValue;
-        if is_value == tag.is_empty() || !is_value && !measurement.is_empty() {
+        let is_tag_value = *kind == RenameKind::TagValue;
+        if is_tag_value == tag.is_empty() || !is_tag_value && !measurement.is_empty() {
             return Err(InvalidRename::Scope);
         }
         if from.is_empty() || to.is_empty() {
@@ -109,7 +108,7 @@ impl Rename {
                 return Err(InvalidRename::Backslash);
             }
             if *kind == RenameKind::Sensor && (name == from || name == to) {
-                let sensor = Sensor::of_key(name).filter(|sensor| sensor.key == *name);
+                let sensor = Sensor::from_key(name).filter(|sensor| sensor.key == *name);
                 let sensor = sensor.ok_or_else(|| InvalidRename::NoKey(name.clone()))?;
                 if !is_unambiguous(&sensor) {
                     return Err(InvalidRename::Backslash);
@@ -125,7 +124,7 @@ impl Rename {
 pub struct Renames(Arc<[Rename]>);
 
 impl Renames {
-    /// A table of these entries, of which each was checked when it was added.
+    /// A table of these entries. They are not checked: [`Renames::with`] did that when they were added.
     #[must_use]
     pub fn new(mut entries: Vec<Rename>) -> Self {
         entries.sort_unstable();
@@ -144,7 +143,7 @@ impl Renames {
         self.0.is_empty()
     }
 
-    /// The table with one entry added or edited: a name given as it is shown stands for the stored name.
+    /// Returns the table with one entry added or changed. The names of the new entry may be stored or shown names.
     ///
     /// # Errors
     /// See [`InvalidRename`].
@@ -153,12 +152,14 @@ impl Renames {
         rename.tag = self.stored_name(RenameKind::TagKey, &rename.tag);
         rename.measurement = self.stored_name(RenameKind::Measurement, &rename.measurement);
         let mut entries = self.0.to_vec();
-        // A value renamed in one measurement may be given as it is shown by an entry for all of them.
+        // A value that is renamed in one measurement may already be shown under the name that an entry for all
+        // measurements gives it.
         if !rename.measurement.is_empty() {
-            let everywhere =
+            let is_global =
                 |entry: &&Rename| entry.kind == rename.kind && entry.tag == rename.tag && entry.measurement.is_empty();
-            let shown = entries.iter().filter(everywhere).find(|entry| entry.to == rename.from);
-            rename.from = shown.map_or(rename.from.clone(), |entry| entry.from.clone());
+            if let Some(shown) = entries.iter().filter(is_global).find(|entry| entry.to == rename.from) {
+                rename.from = shown.from.clone();
+            }
         }
         let is_in_scope = |entry: &Rename| {
             (entry.kind, &entry.tag, &entry.measurement) == (rename.kind, &rename.tag, &rename.measurement)
@@ -180,45 +181,48 @@ impl Renames {
         if renames.sources_max() > SOURCES_MAX { Err(InvalidRename::TooWide) } else { Ok(renames) }
     }
 
-    /// The table without the entry of a stored name; `None` if there is no such entry.
+    /// Returns the table without the entry of a stored name; `None` if there is no such entry.
     #[must_use]
     pub fn without(&self, kind: RenameKind, tag: &str, measurement: &str, from: &str) -> Option<Self> {
-        let at = self.position(kind, tag, measurement, from)?;
+        let index = self.position(kind, tag, measurement, from)?;
         let mut entries = self.0.to_vec();
-        entries.remove(at);
+        entries.remove(index);
         Some(Self::new(entries))
     }
 
-    /// The name under which a stored sensor is shown; `None` for its own.
+    /// The name under which a stored sensor is shown; `None` if it is not renamed.
     #[must_use]
     pub fn shown(&self, stored: &Sensor) -> Option<Sensor> {
         if self.is_empty() || !is_unambiguous(stored) {
             return None;
         }
-        if let Some(at) = self.position(RenameKind::Sensor, "", "", &stored.key) {
-            return Sensor::of_key(&self.0[at].to);
+        if let Some(index) = self.position(RenameKind::Sensor, "", "", &stored.key) {
+            return Sensor::from_key(&self.0[index].to);
         }
-        let name = |kind, tag, measurement, from| self.position(kind, tag, measurement, from).map(|at| &*self.0[at].to);
+        let name = |kind, tag, measurement, from| {
+            let index = self.position(kind, tag, measurement, from)?;
+            Some(&*self.0[index].to)
+        };
         let measurement = &*stored.measurement;
         let tags = stored.tags.iter().map(|(key, value)| {
             let shown_key = name(RenameKind::TagKey, "", "", key).unwrap_or(key);
-            let here = name(RenameKind::TagValue, key, measurement, value);
-            let shown_value = here.or_else(|| name(RenameKind::TagValue, key, "", value)).unwrap_or(value);
+            let in_measurement = name(RenameKind::TagValue, key, measurement, value);
+            let shown_value = in_measurement.or_else(|| name(RenameKind::TagValue, key, "", value)).unwrap_or(value);
             (shown_key, shown_value)
         });
         let shown = Sensor::new(name(RenameKind::Measurement, "", "", measurement).unwrap_or(measurement), tags);
-        // A sensor that has a tag of the new key already keeps its name.
+        // If the sensor already has a tag with the new key, it keeps its name.
         shown.ok().filter(|shown| shown.key != stored.key)
     }
 
-    /// The stored names that are shown as this one; those of which most is renamed come first.
+    /// The stored names that are shown as `shown`, those with the most renamed parts first.
     #[must_use]
     pub fn stored(&self, shown: &Sensor) -> Vec<Sensor> {
         if !is_unambiguous(shown) {
             return vec![shown.clone()];
         }
         let whole = self.of_kind(RenameKind::Sensor).filter(|entry| entry.to == shown.key);
-        let mut found: Vec<Sensor> = whole.filter_map(|entry| Sensor::of_key(&entry.from)).collect();
+        let mut found: Vec<Sensor> = whole.filter_map(|entry| Sensor::from_key(&entry.from)).collect();
         let measurements = self.sources(RenameKind::Measurement, "", &shown.measurement);
         let mut drafts: Vec<(&str, Vec<(&str, &str)>)> =
             measurements.into_iter().map(|measurement| (measurement, Vec::new())).collect();
@@ -242,8 +246,9 @@ impl Renames {
         found
     }
 
-    /// The stored sensors that a written name may mean: first the one of that very name, last the one that a new sensor
-    /// becomes. A write under a shown name thus goes to the sensor that is shown so.
+    /// The stored sensors that a written name may refer to, in order of precedence. The first has exactly this name. If
+    /// none of them exists, the last is the name of the new sensor. So a write under a shown name reaches the sensor
+    /// that is shown under it.
     #[must_use]
     pub fn written(&self, name: &Sensor) -> Vec<Sensor> {
         let mut stored = self.stored(name);
@@ -266,7 +271,7 @@ impl Renames {
         self.0.binary_search_by(|entry| (entry.kind, &*entry.tag, &*entry.measurement, &*entry.from).cmp(&key)).ok()
     }
 
-    /// The stored names that entries of a kind show as this one, and the name itself.
+    /// The stored names that entries of this kind show as `name`, and `name` itself.
     fn sources<'n>(&'n self, kind: RenameKind, tag: &str, name: &'n str) -> Vec<&'n str> {
         let entries = self.of_kind(kind).filter(|entry| *entry.tag == *tag && *entry.to == *name);
         let mut sources: Vec<&str> = Vec::new();
@@ -278,7 +283,7 @@ impl Renames {
         sources
     }
 
-    /// The stored name of a tag's key or a measurement that may be given as it is shown.
+    /// The stored name of a tag key or measurement, given its stored or shown name.
     fn stored_name(&self, kind: RenameKind, name: &str) -> Box<str> {
         self.sources(kind, "", name)[0].into()
     }
@@ -299,7 +304,7 @@ impl Renames {
     }
 }
 
-/// Returns true if the sensor's key can be read in one way only.
+/// Returns true if the sensor's key has only one interpretation: no part ends in a backslash.
 fn is_unambiguous(sensor: &Sensor) -> bool {
     let tags = sensor.tags.iter().flat_map(|(key, value)| [key, value]);
     !std::iter::once(&sensor.measurement).chain(tags).any(|part| part.ends_with('\\'))

@@ -1,5 +1,5 @@
-//! The settings of databases: how long readings are kept, and the retention policies as names. A policy `week` of the
-//! database `w` is a database of its own, `w/week`; `autogen` is `w` itself. Pure: the time is an argument.
+//! The settings of databases, such as retention periods, and the names of retention policies. The policy `week` of the
+//! database `w` is stored as a database of its own, `w/week`; `autogen` is `w` itself. Callers pass the current time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -11,33 +11,34 @@ use crate::reading::time::TIMESTAMP_MIN;
 
 /// The name of the policy that is the database itself.
 pub const AUTOGEN: &str = "autogen";
-/// What parts a database's name from that of its policy.
+/// The separator between a database's name and a policy's name.
 pub const POLICY_MARK: char = '/';
-/// The shortest time that readings are kept, as in `InfluxDB`.
+/// The shortest retention period, as in `InfluxDB`.
 pub const KEPT_MIN: i64 = HOUR;
-/// From this on, readings expire by whole UTC days, below it by whole hours.
-const BY_DAYS: i64 = 7 * DAY;
+/// The shortest retention period with which readings expire by whole UTC days. With a shorter one, they expire by whole
+/// hours.
+const DAILY_EXPIRY_MIN: i64 = 7 * DAY;
 
 const HOUR: i64 = 3_600_000_000_000;
 const DAY: i64 = 24 * HOUR;
 
-/// How long something is kept.
+/// A retention period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// It never expires.
+    /// Data never expires.
     Forever,
-    /// For so many nanoseconds.
+    /// Data expires after this many nanoseconds.
     For(i64),
 }
 
 impl Keep {
-    /// From nanoseconds, of which 0 means for ever.
+    /// A retention period of `ns` nanoseconds, where 0 means forever.
     #[must_use]
-    pub fn of_ns(ns: i64) -> Self {
+    pub fn from_ns(ns: i64) -> Self {
         if ns <= 0 { Self::Forever } else { Self::For(ns) }
     }
 
-    /// In nanoseconds, 0 for ever.
+    /// The period in nanoseconds; 0 means forever.
     #[must_use]
     pub fn ns(self) -> i64 {
         match self {
@@ -46,7 +47,7 @@ impl Keep {
         }
     }
 
-    /// Nothing before this time is accepted at `now`.
+    /// The earliest time that is accepted at `now`; `None` if there is no limit.
     #[must_use]
     pub fn from(self, now: i64) -> Option<i64> {
         match self {
@@ -55,20 +56,20 @@ impl Keep {
         }
     }
 
-    /// What lies before this time has expired at `now`: the start of a UTC day, or of an hour if less than
-    /// seven days are kept. Never later than [`Keep::from`].
+    /// The time before which readings have expired at `now`: the start of a UTC day, or of an hour if the period is
+    /// less than seven days. Never later than [`Keep::from`].
     #[must_use]
     pub fn cutoff(self, now: i64) -> Option<i64> {
-        let step = if self.ns() >= BY_DAYS { DAY } else { HOUR };
+        let step = if self.ns() >= DAILY_EXPIRY_MIN { DAY } else { HOUR };
         self.from(now).map(|from| from.div_euclid(step).saturating_mul(step).max(TIMESTAMP_MIN))
     }
 
-    /// The start of the UTC day that [`Keep::from`] lies in.
+    /// The start of the UTC day that contains [`Keep::from`].
     fn day(self, now: i64) -> Option<i64> {
         self.from(now).map(|from| from.div_euclid(DAY).saturating_mul(DAY).max(TIMESTAMP_MIN))
     }
 
-    /// The longer of two.
+    /// The longer of two periods.
     #[must_use]
     pub fn longer(self, other: Self) -> Self {
         match (self, other) {
@@ -78,40 +79,41 @@ impl Keep {
     }
 }
 
-/// How the days of a database are sealed once they are over.
+/// The stored form of past days.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SealForm {
-    /// Packed readings beside readable summaries.
+    /// Packed readings and readable summaries.
     #[default]
     Packed,
-    /// Readings in columns that people read, in a store that people read.
+    /// Readings in readable columns, if the store is readable.
     Columns,
-    /// Not at all: they stay in hour pages.
+    /// Days are not sealed: they stay in hour pages.
     Off,
 }
 
 named!(SealForm: Packed "packed", Columns "columns", Off "off");
 
-/// What becomes of a value of another family than its field's.
+/// The treatment of a value whose family differs from its field's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Drift {
-    /// It is rejected.
+    /// The value is rejected.
     #[default]
     Reject,
-    /// It is kept beside the field.
+    /// The value is stored in a separate field ([`Family::beside`](crate::reading::Family::beside)).
     Keep,
 }
 
 named!(Drift: Reject "reject", Keep "keep");
 
-/// How far readings have gone of which the summaries stay. It never goes back: nothing can come to those days any more.
+/// The progress of the expiry of readings whose summaries stay. It never moves back: no reading can be added to expired
+/// days.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiredReadings {
-    /// Readings before this time, the start of a UTC day, are refused, and no longer shown.
+    /// Readings before this time, the start of a UTC day, are rejected and hidden from queries.
     pub before: i64,
-    /// Every reading before that time was logged below this stamp: they may go once the floor has passed it.
+    /// All readings before that time have lower stamps. They can be removed once the floor has passed this stamp.
     pub stamp: Stamp,
-    /// The time before which all of them have gone.
+    /// The time before which all readings have been removed.
     pub done: i64,
 }
 
@@ -120,34 +122,37 @@ pub struct ExpiredReadings {
 pub struct DatabaseSettings {
     /// The revision that the store holds.
     pub rev: u64,
-    /// How long readings are kept; `None` for the config's default.
+    /// The retention period of readings; `None` for the configured default.
     pub readings: Option<Keep>,
-    /// The policy that is meant where none is named; `None` for the database itself.
+    /// The default retention policy; `None` for the database itself.
     pub default: Option<String>,
-    /// `REPLICATION` and `SHARD DURATION`, which InfluxDB's clients set and read back. They have no effect.
+    /// The value of `REPLICATION`, which InfluxDB clients set and read back. It has no effect.
     pub replication: Option<u32>,
-    /// In nanoseconds.
+    /// The value of `SHARD DURATION` in nanoseconds, which InfluxDB clients set and read back. It has no effect.
     pub shard_duration: Option<i64>,
-    /// Up to which time everything was deleted because it had expired, since `readings` or `summaries` was last changed.
+    /// The time up to which expired data was deleted since the last change of `readings` or `summaries`.
     pub expired: Option<i64>,
-    /// How long summaries are kept, if longer than readings; `None` for the config's default.
+    /// The retention period of summaries, if longer than that of readings; `None` for the configured default.
     pub summaries: Option<Keep>,
-    /// Which readings have gone while their summaries stay.
+    /// The expiry of readings whose summaries stay.
     pub expired_readings: Option<ExpiredReadings>,
-    /// How days are sealed; `None` for the config's default.
+    /// The stored form of past days; `None` for the configured default.
     pub seal_form: Option<SealForm>,
-    /// What becomes of values of other families; `None` for what the database of a policy says, else the config's default.
+    /// The treatment of values of other families. `None` for the setting of the policy's database, or else the
+    /// configured default.
     pub drift: Option<Drift>,
-    /// When somebody last created the database, as a stamp: a drop with a lower one came before. 0 if only writes made it.
+    /// The stamp of the last explicit creation. Drops with a lower stamp came before it. 0 if writes created the
+    /// database.
     pub created: Stamp,
-    /// When somebody last set any of this, as a stamp.
+    /// The stamp of the last change of these settings by a client.
     pub set: Stamp,
-    /// The names under which its sensors are shown, in its policies too.
+    /// The names under which the sensors of the database and of its policies are shown.
     pub renames: Renames,
 }
 
 impl DatabaseSettings {
-    /// The settings that a drop with this stamp leaves: those set since, the database without settings, or nothing.
+    /// The settings after a drop with this stamp: unchanged if they were set later, without settings if only the
+    /// creation was later, or else `None`.
     #[must_use]
     pub fn left_by_drop(&self, stamp: Stamp) -> Option<Self> {
         if self.set > stamp {
@@ -156,71 +161,72 @@ impl DatabaseSettings {
         (self.created > stamp).then(|| Self { rev: self.rev, created: self.created, ..Self::default() })
     }
 
-    /// The stamp of the last change that a drop with a greater one takes along.
+    /// The stamp of the last creation or change. A drop with a greater stamp removes the settings.
     #[must_use]
     pub fn last_changed(&self) -> Stamp {
         self.created.max(self.set)
     }
 
-    /// The length of `InfluxDB`'s shard groups, in nanoseconds, which follows from the duration unless it was set.
+    /// The duration of `InfluxDB`'s shard groups in nanoseconds. If it was not set, it follows from the retention
+    /// period.
     #[must_use]
     pub fn shard_duration(&self, kept: Keep) -> i64 {
         shard_duration(self.shard_duration.unwrap_or_default(), kept)
     }
 }
 
-/// As `InfluxDB` normalises the length of shard groups.
+/// Normalizes the duration of a shard group as `InfluxDB` does. `requested` is in nanoseconds, 0 if not set.
 #[must_use]
-pub fn shard_duration(asked: i64, kept: Keep) -> i64 {
-    match (asked, kept.ns()) {
+pub fn shard_duration(requested: i64, kept: Keep) -> i64 {
+    match (requested, kept.ns()) {
         (0, 0) => 7 * DAY,
         (0, kept) if kept >= 180 * DAY => 7 * DAY,
         (0, kept) if kept >= 2 * DAY => DAY,
         (0, _) => HOUR,
-        (asked, _) => asked.max(HOUR),
+        (requested, _) => requested.max(HOUR),
     }
 }
 
-/// Why a name stands for no database.
+/// The reason that a name does not refer to a database.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoSuchPolicy {
-    /// The database has no policy of this name. The text is InfluxDB's.
+    /// The database has no policy with this name. The message is InfluxDB's.
     #[error("retention policy not found: {0}")]
     Unknown(String),
-    /// The database's name has a policy, and another one is named beside it.
+    /// The database's name includes a policy, and the request names another one.
     #[error("two retention policies are named: {0} and {1}")]
     Two(String, String),
 }
 
-/// The settings of all databases at a moment.
+/// A snapshot of the settings of all databases, with the defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// The rows of the store, by database.
+    /// The stored settings, by database.
     pub by_database: BTreeMap<String, DatabaseSettings>,
-    /// How long a database without a setting of its own keeps readings.
+    /// The default retention period of readings.
     pub readings: Option<Keep>,
-    /// How long it keeps summaries; `None` for as long as readings.
+    /// The default retention period of summaries; `None` for that of readings.
     pub summaries: Option<Keep>,
-    /// How its days are sealed; `None` until the store was asked.
+    /// The default form of sealed days; `None` until it was read from the store.
     pub seal_form: Option<SealForm>,
-    /// What becomes of its values of other families.
+    /// The default treatment of values of other families.
     pub drift: Drift,
 }
 
 impl Settings {
-    /// The settings of a database; the default ones if the store has none.
+    /// The settings of a database; default settings if none are stored.
     #[must_use]
     pub fn of(&self, database: &str) -> DatabaseSettings {
         self.by_database.get(database).cloned().unwrap_or_default()
     }
 
-    /// The renames of a database; `None` if there are none. A policy has those of its database.
+    /// The renames of a database; `None` if there are none. A policy has the renames of its database.
     #[must_use]
     pub fn renames(&self, database: &str) -> Option<&Renames> {
         self.by_database.get(owner(database)).map(|settings| &settings.renames).filter(|renames| !renames.is_empty())
     }
 
-    /// How long a database keeps readings. A policy without a setting of its own keeps them for ever.
+    /// The retention period of a database's readings. The default does not apply to policies.
     #[must_use]
     pub fn kept(&self, database: &str) -> Keep {
         let set = self.by_database.get(database).and_then(|settings| settings.readings);
@@ -228,7 +234,7 @@ impl Settings {
         set.or(default).unwrap_or(Keep::Forever)
     }
 
-    /// How long a database keeps summaries: never shorter than readings.
+    /// The retention period of a database's summaries, at least that of its readings.
     #[must_use]
     pub fn summaries_kept(&self, database: &str) -> Keep {
         let set = self.by_database.get(database).and_then(|settings| settings.summaries);
@@ -237,72 +243,75 @@ impl Settings {
         set.or(default).map_or(readings, |summaries| summaries.longer(readings))
     }
 
-    /// How the days of a database are sealed: not at all where nobody knows yet.
+    /// The form in which a database's days are sealed; [`SealForm::Off`] until it is known.
     #[must_use]
     pub fn sealed_as(&self, database: &str) -> SealForm {
         let set = self.by_database.get(database).and_then(|settings| settings.seal_form);
         set.or(self.seal_form).unwrap_or(SealForm::Off)
     }
 
-    /// What becomes of values of other families in a database.
+    /// The treatment of values of other families in a database.
     #[must_use]
     pub fn drift(&self, database: &str) -> Drift {
         let set = |name: &str| self.by_database.get(name).and_then(|settings| settings.drift);
         set(database).or_else(|| set(owner(database))).unwrap_or(self.drift)
     }
 
-    /// The time before which everything has expired at `now`, summaries too.
+    /// The time before which all data has expired at `now`, including summaries.
     #[must_use]
     pub fn gone_before(&self, database: &str, now: i64) -> Option<i64> {
-        let (readings, summaries) = (self.kept(database), self.summaries_kept(database));
+        let readings = self.kept(database);
+        let summaries = self.summaries_kept(database);
         if readings == summaries { readings.cutoff(now) } else { summaries.day(now) }
     }
 
-    /// The start of the UTC day before which readings expire at `now` while their summaries stay.
+    /// The start of the UTC day before which readings have expired at `now` while their summaries stay.
     #[must_use]
     pub fn summaries_only_before(&self, database: &str, now: i64) -> Option<i64> {
-        let (readings, summaries) = (self.kept(database), self.summaries_kept(database));
+        let readings = self.kept(database);
+        let summaries = self.summaries_kept(database);
         readings.day(now).filter(|_| readings != summaries)
     }
 
-    /// The time from which on a database has readings, where it has summaries of earlier ones.
+    /// The time before which a database has summaries only; `None` if it has none without readings.
     #[must_use]
     pub fn readings_from(&self, database: &str, now: i64) -> Option<i64> {
-        let gone = self.by_database.get(database).and_then(|of| of.expired_readings).map(|gone| gone.before);
-        self.summaries_only_before(database, now).max(gone)
+        let expired = self.by_database.get(database).and_then(|settings| settings.expired_readings);
+        self.summaries_only_before(database, now).max(expired.map(|expired| expired.before))
     }
 
-    /// The time before which a reading is refused at `now`.
+    /// The earliest time of a reading that is accepted at `now`.
     #[must_use]
     pub fn accepted_from(&self, database: &str, now: i64) -> Option<i64> {
         self.kept(database).from(now).max(self.readings_from(database, now))
     }
 
-    /// Whether a policy exists.
+    /// Returns true if a policy exists.
     #[must_use]
     pub fn has_policy(&self, database: &str, policy: &str) -> bool {
         policy == AUTOGEN || self.by_database.contains_key(&policy_database(database, policy))
     }
 
-    /// The policies of a database in the order of their names, `autogen` not among them.
+    /// The policies of a database in the order of their names, without `autogen`.
     pub fn policies<'s>(&'s self, database: &str) -> impl Iterator<Item = (&'s str, &'s DatabaseSettings)> {
         let first = policy_database(database, "");
         let length = first.len();
         let from = self.by_database.range((Bound::Excluded(first.clone()), Bound::Unbounded));
-        from.take_while(move |(name, _)| name.starts_with(&first)).map(move |(name, of)| (&name[length..], of))
+        let own = from.take_while(move |(name, _)| name.starts_with(&first));
+        own.map(move |(name, settings)| (&name[length..], settings))
     }
 
-    /// The policy that is meant where none is named.
+    /// The policy of requests that name none.
     #[must_use]
     pub fn default_policy(&self, database: &str) -> &str {
         let default = self.by_database.get(database).and_then(|settings| settings.default.as_deref());
         default.unwrap_or(AUTOGEN)
     }
 
-    /// The database that a name and a policy stand for. The name may have the policy behind a slash.
+    /// The stored database for a name and a policy. The name may include the policy, as in `w/week`.
     ///
     /// # Errors
-    /// If there is no such policy.
+    /// [`NoSuchPolicy`] if the policy does not exist, or two different policies are named.
     pub fn resolve(&self, name: &str, policy: Option<&str>) -> Result<String, NoSuchPolicy> {
         let (database, within) = name.split_once(POLICY_MARK).unwrap_or((name, ""));
         let policy = policy.filter(|policy| !policy.is_empty());
@@ -321,13 +330,14 @@ impl Settings {
     }
 }
 
-/// The name of the database that a policy is.
+/// The name of the stored database of a policy.
 #[must_use]
 pub fn policy_database(database: &str, policy: &str) -> String {
     format!("{database}{POLICY_MARK}{policy}")
 }
 
-/// The name by which a client means exactly this stored database: by itself a name stands for its default policy.
+/// The name by which a client refers to exactly this stored database. A name without a policy refers to its default
+/// policy.
 #[must_use]
 pub fn named_in_full(database: &str) -> String {
     if database.contains(POLICY_MARK) { database.to_owned() } else { policy_database(database, AUTOGEN) }
@@ -339,20 +349,20 @@ pub fn owner(database: &str) -> &str {
     database.split_once(POLICY_MARK).map_or(database, |(owner, _)| owner)
 }
 
-/// Whether `InfluxDB` takes this as a name of a database or of a policy.
+/// Returns true if `InfluxDB` accepts this as the name of a database or policy.
 #[must_use]
 pub fn is_policy_name(name: &str) -> bool {
     !matches!(name, "" | "." | ".." | AUTOGEN) && !name.chars().any(|c| c.is_control() || matches!(c, '/' | '\\'))
 }
 
-/// The settings as last read, shared by all who need them.
+/// The last known settings, shared by readers and writers.
 pub type KnownSettings = Snapshot<Settings>;
 
 impl KnownSettings {
-    /// Replaces the row of a database; `None` removes it.
-    pub fn put(&self, database: &str, row: Option<DatabaseSettings>) {
-        self.change(|known| match row {
-            Some(row) => drop(known.by_database.insert(database.to_owned(), row)),
+    /// Replaces the settings of a database; `None` removes them.
+    pub fn put(&self, database: &str, settings: Option<DatabaseSettings>) {
+        self.change(|known| match settings {
+            Some(settings) => drop(known.by_database.insert(database.to_owned(), settings)),
             None => drop(known.by_database.remove(database)),
         });
     }

@@ -1,6 +1,6 @@
-//! The stamps of a page's readings: the stamp of the WAL record that wrote each cell. Nearly always one record wrote
-//! all cells of a reading. Nearly all readings of a page are settled: their stamps are at or below the page's floor, at
-//! or below which no WAL has unflushed readings, and are therefore not stored.
+//! The stamps of a page's readings: for each cell, the stamp of the WAL record that wrote it. Nearly always one record
+//! wrote all cells of a reading. Most readings are settled: their stamps are at or below the page's floor and are not
+//! stored, because no WAL has unflushed readings at or below the floor.
 //!
 //! The byte format, in both stores and in memory:
 //!
@@ -21,7 +21,7 @@ use super::columns::{ColumnsDamage, PackedBytes};
 use crate::reading::stamp::{LOW_BITS, SETTLED, Stamp, first_of, low_of, millis_of};
 use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
 
-/// The stamps of a stored page.
+/// The stamps of a page in encoded form, as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StampOrder<'a> {
     /// The page's floor: every settled cell's stamp is at or below it.
@@ -97,21 +97,20 @@ impl Stamps {
         self.floor = 0;
     }
 
-    /// Those of some readings.
+    /// The stamps of a range of readings.
     #[must_use]
     pub fn slice(&self, readings: Range<usize>) -> Self {
         let mut part = Self { floor: self.floor, rows: self.rows[readings.clone()].to_vec(), cells: BTreeMap::new() };
         if !self.cells.is_empty() {
             let cells = self.cells.range(key(readings.start, 0)..key(readings.end, 0));
-            part.cells = cells
-                .map(|((row, of), stamp)| (key(*row as usize - readings.start, usize::from(*of)), *stamp))
-                .collect();
+            let shifted = |row: u32, column: u16| key(row as usize - readings.start, usize::from(column));
+            part.cells = cells.map(|((row, column), stamp)| (shifted(*row, *column), *stamp)).collect();
         }
         part
     }
 
-    /// The least stamp, or the floor if any cell is settled. A deletion with a stamp at or below this cannot cover any cell
-    /// of the page: pending deletions are applied before the floor is raised above them.
+    /// The least stamp, or the floor if any cell is settled. A deletion with a stamp at or below this cannot cover any
+    /// cell of the page: pending deletions are applied before the floor is raised above them.
     #[must_use]
     pub fn oldest(&self) -> Stamp {
         let least = self.rows.iter().chain(self.cells.values()).min().copied().unwrap_or(SETTLED);
@@ -124,7 +123,7 @@ impl Stamps {
         self.rows.iter().chain(self.cells.values()).max().map_or(self.floor, |greatest| self.floor.max(*greatest))
     }
 
-    /// Whether all cells are settled.
+    /// Returns true if all cells are settled.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.cells.is_empty() && self.rows.iter().all(|stamp| *stamp == SETTLED)
@@ -139,7 +138,7 @@ impl Stamps {
         self.cells.get(&key(row, column)).copied().unwrap_or(self.rows[row])
     }
 
-    /// Whether all cells of a reading have the reading's stamp.
+    /// Returns true if all cells of a reading have the reading's stamp.
     fn is_uniform(&self, row: usize) -> bool {
         self.cells.is_empty() || self.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX))).next().is_none()
     }
@@ -165,12 +164,12 @@ impl Stamps {
 
     /// Appends the reading at `row` of another set; `column` maps the other set's columns to this set's.
     pub fn push_from(&mut self, other: &Self, row: usize, column: impl Fn(usize) -> Option<usize>) {
-        let at = self.rows.len();
+        let new_row = self.rows.len();
         self.rows.push(other.rows[row]);
         if !other.is_uniform(row) {
             let cells = other.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX)));
-            let here = |of: &u16| column(usize::from(*of));
-            self.cells.extend(cells.filter_map(|((_, of), stamp)| Some((key(at, here(of)?), *stamp))));
+            let new_key = |other_column: u16| Some(key(new_row, column(usize::from(other_column))?));
+            self.cells.extend(cells.filter_map(|((_, column), stamp)| Some((new_key(*column)?, *stamp))));
         }
     }
 
@@ -187,7 +186,7 @@ impl Stamps {
     pub fn set_row(&mut self, row: usize, stamp: Stamp) {
         self.rows[row] = stamp;
         if !self.is_uniform(row) {
-            self.cells.retain(|(of, _), _| *of as usize != row);
+            self.cells.retain(|(cell_row, _), _| *cell_row as usize != row);
         }
     }
 
@@ -261,7 +260,8 @@ impl Stamps {
         }
         let columns: Vec<Option<usize>> = bytes.texts()?.into_iter().map(column).collect();
         for _ in 0..bytes.varint()? {
-            let (row, name) = (bytes.varint()?, bytes.varint()?);
+            let row = bytes.varint()?;
+            let name = bytes.varint()?;
             let stamp = stamp_of(bytes.varint()?, bytes.varint()?)?;
             let column = usize::try_from(name).ok().and_then(|name| *columns.get(name)?);
             let row = usize::try_from(row).ok().filter(|row| *row < readings);
@@ -303,9 +303,11 @@ impl StampRun {
             put_varint(out, (length as u64) << 1);
             return;
         }
-        let (millis, low) = (millis_of(stamp) as i64, low_of(stamp));
+        let millis = millis_of(stamp) as i64;
+        let low = low_of(stamp);
         let step = millis - self.millis;
-        let (is_same, is_single) = (low == self.low, length == 1);
+        let is_same = low == self.low;
+        let is_single = length == 1;
         put_varint(out, zigzag(step - self.step) << 3 | u64::from(is_same) << 2 | u64::from(is_single) << 1 | 1);
         if !is_single {
             put_varint(out, length as u64);
@@ -355,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_settled_takes_no_bytes_and_a_regular_sender_about_two_a_reading() {
+    fn settled_stamps_take_no_bytes_and_regular_ones_about_two() {
         assert_eq!(Stamps::settled(60, 7).encode(|_| "a"), Vec::<u8>::new());
         let mut stamps = Stamps::default();
         for minute in 0..60 {
@@ -380,12 +382,12 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_have_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..60), readings in 0..30_usize) {
+        fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..60), readings in 0..30_usize) {
             let _ = Stamps::decode(&bytes, 0, readings, |name| (name.len() < 2).then_some(name.len()));
         }
 
         #[test]
-        fn a_floor_settles_what_is_at_or_below_it(stamps in stamps(), floor in 0..1_u64 << 62) {
+        fn raising_the_floor_settles_older_cells(stamps in stamps(), floor in 0..1_u64 << 62) {
             let mut raised = stamps.clone();
             raised.raise(floor);
             for row in 0..stamps.rows.len() {

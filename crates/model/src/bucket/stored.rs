@@ -1,4 +1,4 @@
-//! What a store holds of a sensor, and how pages are read from it: plain data that stores and queries share.
+//! Sensor documents, and the pages and projections of scans: plain data that stores and queries share.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub struct BucketId {
     pub hour: Hour,
 }
 
-/// What the `_id` of every page of a bucket begins with: the hour and the sensor. Hours have four-digit years, so these
-/// sort by time.
+/// The prefix of the `_id` of every page of a bucket: the hour and the sensor's key. Hours have four-digit years, so
+/// ids sort by time.
 #[must_use]
 pub fn bucket_name(sensor: &str, hour: Hour) -> String {
     let mut name = String::with_capacity("2026-01-15T14:00:00".len() + sensor.len() + 4);
@@ -34,8 +34,8 @@ pub fn bucket_name(sensor: &str, hour: Hour) -> String {
     name
 }
 
-/// The summaries of a page, by field. Most questions are about one: it takes no memory of its own, which another thread would
-/// have to free.
+/// The summaries of a page, by field. Most queries read one field, which is stored inline, so that no heap memory is
+/// freed on another thread.
 pub type PageSummaries = SmallVec<[(Arc<str>, Summary); 1]>;
 
 /// A page as a scan returns it to a query.
@@ -47,38 +47,38 @@ pub struct ScannedPage {
     pub number: u32,
     /// The stored summary per numeric field.
     pub summary: PageSummaries,
-    /// A lower bound of the cells' stamps: only a deletion with a greater stamp can cover any cell.
+    /// A lower bound of the cells' stamps. Only a deletion with a greater stamp can cover a cell of the page.
     pub oldest: Stamp,
-    /// The readings; `None` if the projection asks for summaries only.
+    /// The readings; `None` if the projection has summaries only.
     pub readings: Option<Readings>,
-    /// Whether its readings have expired, so that nothing can be added to its summaries.
+    /// True if the readings have expired. Nothing can be added to the summaries then.
     pub is_expired: bool,
 }
 
 impl ScannedPage {
-    /// The bytes that an [`Extent`] counts for a page whose stored form takes `stored` bytes: `stored`, or the memory
-    /// of its readings divided by [`GROWTH`] where that is more (readings with few cells in many columns).
+    /// The size in bytes that an `Extent` counts for a page of `stored` stored bytes: the greater of `stored` and the
+    /// memory of its readings divided by [`GROWTH`]. The latter is greater for sparse readings with many columns.
     #[must_use]
     pub fn bytes(&self, stored: usize) -> usize {
         stored.max(self.readings.as_ref().map_or(0, Readings::memory) / GROWTH)
     }
 }
 
-/// Bytes of memory that one stored byte of readings typically takes once it is decoded.
+/// The typical ratio of decoded to stored bytes of readings.
 pub const GROWTH: usize = 4;
 
-/// Which parts of each page a scan returns.
+/// The parts of each page that a scan returns.
 #[derive(Debug, Clone)]
 pub struct Projection {
-    /// Whether the scan returns readings; without them it returns summaries only.
+    /// True if the scan returns readings; without them it returns summaries only.
     pub readings: bool,
     /// The fields whose columns and summaries are returned; `None` for all fields.
     pub fields: Option<Arc<[Arc<str>]>>,
-    /// A scan with readings may leave out pages that have none of these times, in nanoseconds. The pages that it
-    /// returns are whole.
+    /// The range of times in nanoseconds. A scan with readings may omit pages without any time in the range. The pages
+    /// that it returns are complete.
     pub times: Range<i64>,
-    /// Whether counts and sums are all that is asked of summaries. Their other figures may then be anything: a store that can pass
-    /// over them does not decode them.
+    /// True if the caller uses only counts and sums of summaries. The other figures are then unspecified, so that a
+    /// store can skip them without decoding.
     pub only_sums: bool,
 }
 
@@ -88,20 +88,20 @@ impl Projection {
     /// The summaries of all fields.
     pub const SUMMARIES: Self = Self { readings: false, ..Self::ALL };
 
-    /// No field at all: the scan only tells which pages exist.
+    /// A projection without fields, for scans that only need to know which pages exist.
     #[must_use]
-    pub fn places() -> Self {
+    pub fn without_fields() -> Self {
         Self { fields: Some(Arc::new([])), ..Self::SUMMARIES }
     }
 
-    /// The same with names of its own: threads that count references to one name wait for each other.
+    /// A copy with names of its own. Threads that share a name contend for its reference count.
     #[must_use]
     pub fn apart(&self) -> Self {
-        let apart = |fields: &Arc<[Arc<str>]>| fields.iter().map(|name| Arc::from(&**name)).collect();
-        Self { fields: self.fields.as_ref().map(apart), ..self.clone() }
+        let copied = |fields: &Arc<[Arc<str>]>| fields.iter().map(|name| Arc::from(&**name)).collect();
+        Self { fields: self.fields.as_ref().map(copied), ..self.clone() }
     }
 
-    /// The projected times in whole milliseconds since the epoch, both included; `None` if a scan leaves out no page.
+    /// The projected times in whole milliseconds since the epoch, both ends included; `None` if scans omit no page.
     #[must_use]
     pub fn span_ms(&self) -> Option<(i64, i64)> {
         let is_all = self.times.start == i64::MIN && self.times.end == i64::MAX;
@@ -118,18 +118,21 @@ impl Projection {
         readings
     }
 
-    /// The hours of a part's readings that lie in a range, each as a page, with its readings if these are projected.
+    /// Divides a part's readings into one page per hour, for the hours in a range. The pages have readings if these are
+    /// projected.
     #[must_use]
     pub fn pages_of(&self, readings: Readings, hours: &Range<Hour>) -> Vec<ScannedPage> {
         let page = |(hour, readings): (Hour, Readings)| {
-            let (oldest, readings) = (readings.stamps().oldest(), self.of(readings));
-            let (summary, readings) = (readings.owned_summaries().into(), self.readings.then_some(readings));
+            let oldest = readings.stamps().oldest();
+            let projected = self.of(readings);
+            let summary = projected.owned_summaries().into();
+            let readings = self.readings.then_some(projected);
             ScannedPage { hour, number: 0, summary, oldest, readings, is_expired: false }
         };
         by_hour(readings).into_iter().filter(|(hour, _)| hours.contains(hour)).map(page).collect()
     }
 
-    /// The name of a field that is projected, in the projection's own allocation if it has one.
+    /// The name of a projected field, shared with the projection if it lists fields; `None` for other fields.
     #[must_use]
     pub fn name_of(&self, name: &str) -> Option<Arc<str>> {
         match &self.fields {
@@ -138,7 +141,7 @@ impl Projection {
         }
     }
 
-    /// Whether the field is projected.
+    /// Returns true if the field is projected.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.fields.as_ref().is_none_or(|fields| fields.iter().any(|field| **field == *name))
@@ -159,24 +162,24 @@ pub struct SensorDocument {
     pub first_seen: Option<i64>,
     /// The latest reading's time, in nanoseconds.
     pub last_seen: Option<i64>,
-    /// The latest readings, in time order, at most `sensors.recent` of them (MongoDB's Subset
-    /// pattern). The last of them is the sensor's latest reading.
+    /// The latest readings, in time order, at most `sensors.recent` of them (MongoDB's Subset pattern). The last one is
+    /// the sensor's latest reading.
     pub recent: Vec<Reading>,
     /// Set while hours of the sensor need more than one page.
     pub outlier: Option<Outlier>,
-    /// What people say of the sensor.
+    /// The sensor's metadata.
     pub meta: Meta,
 }
 
 impl SensorDocument {
-    /// Whether it only remembers metadata that was removed, against older changes that another instance may still store: there
-    /// is no such sensor for anybody who asks.
+    /// Returns true if the document only remembers removed metadata, against older changes that another instance may
+    /// still store. Such a sensor does not exist for clients.
     #[must_use]
-    pub fn only_remembers(&self) -> bool {
+    pub fn is_tombstone(&self) -> bool {
         self.fields.is_empty() && !self.meta.is_empty() && self.meta.is_without_values()
     }
 
-    /// The document of a sensor of which nothing is known yet.
+    /// A new document without fields, readings and metadata.
     #[must_use]
     pub fn new(sensor: Arc<Sensor>) -> Self {
         Self {

@@ -6,9 +6,9 @@ use crate::reading::Value;
 
 /// Count, min, max, sum, first and last of the numbers that a field has on one page.
 ///
-/// If all values are integers, they are folded in `i128`. If at least one is a float, min, max, first and last treat
-/// each value as its nearest `f64`; rounding preserves order, so the minimum of the rounded values is the rounded
-/// minimum. The sum is the exact sum of the unrounded values, rounded once.
+/// Integers are folded in `i128`. If at least one value is a float, min, max, first and last use the nearest `f64` of
+/// each value. Rounding preserves order, so the minimum of the rounded values is the rounded minimum. The sum is the
+/// exact sum of the unrounded values, rounded once.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Summary {
     /// Every value was an integer.
@@ -35,7 +35,7 @@ pub struct Fold<T, S = T> {
 }
 
 impl Fold<i128> {
-    fn of(value: i128) -> Self {
+    fn new(value: i128) -> Self {
         Self { count: 1, min: value, max: value, sum: value, first: value, last: value }
     }
 
@@ -51,7 +51,7 @@ impl Fold<i128> {
         self.count = self.count.saturating_add(later.count);
         self.min = self.min.min(later.min);
         self.max = self.max.max(later.max);
-        // No real number of readings overflows an i128; a damaged document may.
+        // Readings cannot overflow an i128, but a damaged document can.
         self.sum = self.sum.saturating_add(later.sum);
         self.last = later.last;
     }
@@ -65,7 +65,7 @@ impl Fold<i128> {
 }
 
 impl Fold<f64, ExactSum> {
-    fn of(value: f64) -> Self {
+    fn new(value: f64) -> Self {
         let mut sum = ExactSum::default();
         sum.add(value);
         Self { count: 1, min: value, max: value, sum, first: value, last: value }
@@ -74,17 +74,17 @@ impl Fold<f64, ExactSum> {
     #[inline]
     fn push(&mut self, value: f64) {
         self.sum.add(value);
-        self.meet(value);
+        self.push_without_sum(value);
     }
 
     fn push_integer(&mut self, value: i128) {
         self.sum.add_integer(value);
-        self.meet(as_float(value));
+        self.push_without_sum(as_float(value));
     }
 
-    /// Folds a value into everything but the sum.
+    /// Folds a value into all figures except the sum.
     #[inline]
-    fn meet(&mut self, value: f64) {
+    fn push_without_sum(&mut self, value: f64) {
         self.count += 1;
         self.min = least(self.min, value);
         self.max = greatest(self.max, value);
@@ -153,14 +153,14 @@ fn as_float(integer: i128) -> f64 {
     integer as f64
 }
 
-/// A number of a [`Summary`] as it is stored.
+/// A stored number of a [`Summary`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Number {
     /// A double.
     Float(f64),
-    /// An integer of 64 bits.
+    /// A signed 64-bit integer.
     Integer(i64),
-    /// An integer above these.
+    /// An integer above `i64::MAX`.
     Unsigned(u64),
 }
 
@@ -171,7 +171,7 @@ impl Default for Number {
 }
 
 impl Number {
-    /// NaN for booleans and texts.
+    /// The number of a value; NaN for booleans and texts.
     #[must_use]
     pub fn of(value: &Value) -> Self {
         match value {
@@ -210,7 +210,7 @@ fn whole_value(integer: i128) -> Value {
     }
 }
 
-/// The integer that was rounded to this double with this rest.
+/// Restores an integer sum from its nearest double and the rounding error.
 #[expect(clippy::cast_possible_truncation, reason = "a sum of integers is a whole number within i128")]
 fn whole_sum(sum: f64, rest: &SumRest) -> i128 {
     let whole = |part: f64| part as i128;
@@ -224,16 +224,16 @@ impl Summary {
         for value in values {
             match &mut summary {
                 Some(summary) => summary.push(value),
-                None => summary = Self::of(value),
+                None => summary = Self::from_value(value),
             }
         }
         summary
     }
 
-    fn of(value: &Value) -> Option<Self> {
+    fn from_value(value: &Value) -> Option<Self> {
         match value {
-            Value::Float(v) => Some(Self::Floats(Fold::<f64, ExactSum>::of(*v))),
-            other => Some(Self::Integers(Fold::<i128>::of(Number::of(other).integer()?))),
+            Value::Float(v) => Some(Self::Floats(Fold::<f64, ExactSum>::new(*v))),
+            other => Some(Self::Integers(Fold::<i128>::new(Number::of(other).integer()?))),
         }
     }
 
@@ -244,11 +244,11 @@ impl Summary {
         Self::of_numbers(*count, [min, max, first, last].map(Number::of), Number::of(sum), rest)
     }
 
-    /// As [`Self::of_figures`]; `values` are minimum, maximum, first and last.
+    /// As [`Self::of_figures`]; `values` are the minimum, maximum, first and last value.
     #[must_use]
     #[inline]
     pub fn of_numbers(count: u64, values: [Number; 4], sum: Number, rest: &SumRest) -> Self {
-        // As nearly always.
+        // Nearly all stored summaries are of floats.
         if let (
             [Number::Float(min), Number::Float(max), Number::Float(first), Number::Float(last)],
             Number::Float(sum),
@@ -304,15 +304,12 @@ impl Summary {
         match self {
             Self::Integers(f) => {
                 let values = [f.min, f.max, f.first, f.last].map(whole_value);
-                // Most readers of documents know only signed 64-bit integers, so a larger sum is stored as a double.
-                let (sum, rest) = match i64::try_from(f.sum) {
-                    Ok(sum) => (Value::Integer(sum), SumRest::default()),
-                    Err(_) => {
-                        let (sum, rest) = f.floats().sum.parts();
-                        (Value::Float(sum), rest)
-                    }
-                };
-                Figures::with_mean(f.count, values, sum, rest)
+                // Many clients support only signed 64-bit integers, so a larger sum is stored as a double.
+                if let Ok(sum) = i64::try_from(f.sum) {
+                    return Figures::with_mean(f.count, values, Value::Integer(sum), SumRest::default());
+                }
+                let (sum, rest) = f.floats().sum.parts();
+                Figures::with_mean(f.count, values, Value::Float(sum), rest)
             }
             Self::Floats(f) => {
                 let (sum, rest) = f.sum.parts();
@@ -340,7 +337,7 @@ impl Summary {
         }
     }
 
-    /// Merges in the summary of a disjoint set whose values are taken to be later: `last` comes from it.
+    /// Merges the summary of a disjoint, later set into this one: `last` becomes that of `later`.
     pub fn unite(&mut self, later: &Self) {
         match (&mut *self, later) {
             (Self::Integers(fold), Self::Integers(later)) => fold.unite(later),

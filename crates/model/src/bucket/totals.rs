@@ -1,15 +1,17 @@
-//! Totals of days, a sensor's month together: what a question about a year reads instead of hundreds of days.
+//! Monthly documents with the totals of a sensor's days. A query over a year reads these instead of hundreds of days.
 //!
-//! Totals follow from the parts of days, and stores keep them only to save time. **They are never trusted when a part is
-//! newer**, because of three rules:
+//! Totals are derived from the parts of days, and stored only to save time. **They are never used if a part is newer**,
+//! because of three rules:
 //!
-//! * A month is claimed, by an empty one, before its parts are read, and filled by compare-and-set.
-//! * Who writes or removes a part removes its month afterwards, and before anything goes away that the part replaces or that
-//!   stands for it: hour pages, chunks, records of the WAL, remembered deletions.
-//! * Who reads totals has looked for those before, and takes no totals of a day that has some. A part that a deletion empties is
-//!   written empty, and only then removed: a deletion that is tried again after a kill finds it.
+//! * A writer claims a month with an empty document before it reads the parts, and fills it by compare-and-set.
+//! * After a part is written or removed, its month is removed, before any source of the part is removed: hour pages,
+//!   chunks, WAL records and remembered deletions.
+//! * A reader looks for such sources before it reads totals, and uses no totals of days with sources. A part that a
+//!   deletion empties is first written empty and then removed, so that a deletion that is repeated after a crash finds
+//!   it.
 //!
-//! So a reader that finds a month older than a part also finds what the part was made of, and reads the day's hours instead.
+//! So a reader that finds a month older than a part also finds the sources of the part, and reads the day's hours
+//! instead.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -31,53 +33,54 @@ pub struct MonthId {
 /// The summaries of a day, by field.
 pub type DaySummaries = Vec<(Arc<str>, Summary)>;
 
-/// Totals of the days of a sensor's month.
+/// The totals of the days of a sensor's month.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct MonthTotals {
-    /// In order of days: the summaries of the numeric fields over all readings of the day.
+    /// The summaries of the numeric fields over all readings of each day, in order of days.
     pub days: Vec<(Day, DaySummaries)>,
-    /// Days whose parts overlap: only their hours tell.
+    /// Days with overlapping parts. They have no totals; queries read their hours.
     pub overlapping: Vec<Day>,
 }
 
 impl MonthTotals {
-    /// The totals of the hours of parts, which are in order of hours and have their summaries.
+    /// Computes totals from the hours of parts, which are ordered by hour and have summaries.
     #[must_use]
-    pub fn of(pages: &[ScannedPage]) -> Self {
+    pub fn from_pages(pages: &[ScannedPage]) -> Self {
         let mut totals = Self::default();
-        for of_day in pages.chunk_by(|a, b| Day::of(a.hour) == Day::of(b.hour)) {
-            let day = Day::of(of_day[0].hour);
-            if of_day.windows(2).any(|pair| pair[0].hour >= pair[1].hour) {
+        for day_pages in pages.chunk_by(|a, b| Day::of(a.hour) == Day::of(b.hour)) {
+            let day = Day::of(day_pages[0].hour);
+            if day_pages.windows(2).any(|pair| pair[0].hour >= pair[1].hour) {
                 totals.overlapping.push(day);
                 continue;
             }
-            let mut of_fields = DaySummaries::new();
-            for (name, summary) in of_day.iter().flat_map(|page| &page.summary) {
-                match of_fields.iter_mut().find(|(held, _)| held == name) {
+            let mut summaries = DaySummaries::new();
+            for (name, summary) in day_pages.iter().flat_map(|page| &page.summary) {
+                match summaries.iter_mut().find(|(held, _)| held == name) {
                     Some((_, held)) => held.unite(summary),
-                    None => of_fields.push((name.clone(), summary.clone())),
+                    None => summaries.push((name.clone(), summary.clone())),
                 }
             }
-            totals.days.push((day, of_fields));
+            totals.days.push((day, summaries));
         }
         totals
     }
 
-    /// Leaves only these days. Those in `others`, which have something beside their parts, or without one, count as overlapping from
-    /// then on, whether the totals have them or not.
+    /// Keeps only these days. The days in `others` have data outside their parts, so they count as overlapping from now
+    /// on, even if they had no totals.
     pub fn narrow(&mut self, days: &Range<Day>, others: impl IntoIterator<Item = Day>) {
-        let others: BTreeSet<Day> = self.overlapping.drain(..).chain(others).filter(|day| days.contains(day)).collect();
-        self.days.retain(|(day, _)| days.contains(day) && !others.contains(day));
-        self.overlapping = others.into_iter().collect();
+        let all = self.overlapping.drain(..).chain(others);
+        let overlapping: BTreeSet<Day> = all.filter(|day| days.contains(day)).collect();
+        self.days.retain(|(day, _)| days.contains(day) && !overlapping.contains(day));
+        self.overlapping = overlapping.into_iter().collect();
     }
 }
 
 /// A month as read from a store.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StoredMonth {
-    /// The revision. No two writes of a month have the same.
+    /// The revision, different for every write of a month.
     pub rev: u64,
-    /// The totals; `None` of a claim.
+    /// The totals; `None` for a claim.
     pub totals: Option<MonthTotals>,
 }
 
@@ -97,19 +100,19 @@ pub struct MonthWrite<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bucket::readings::Readings;
     use crate::reading::{Hour, Value};
 
     fn page(hour: i64, value: f64) -> ScannedPage {
         let mut summary = Summary::fold(std::iter::once(&Value::Float(value))).expect("a number");
         summary.unite(&Summary::fold(std::iter::once(&Value::Float(value + 1.0))).expect("a number"));
-        let (summary, readings) = ([(Arc::from("t"), summary)].into(), None::<Readings>);
-        ScannedPage { hour: Hour(hour), number: 0, summary, oldest: 0, readings, is_expired: false }
+        let summary = [(Arc::from("t"), summary)].into();
+        ScannedPage { hour: Hour(hour), number: 0, summary, oldest: 0, readings: None, is_expired: false }
     }
 
     #[test]
-    fn hours_add_up_unless_one_is_there_twice() {
-        let totals = MonthTotals::of(&[page(1, 1.0), page(5, 5.0), page(24, 0.0), page(24, 0.0), page(49, 9.0)]);
+    fn hours_add_up_unless_parts_overlap() {
+        let totals =
+            MonthTotals::from_pages(&[page(1, 1.0), page(5, 5.0), page(24, 0.0), page(24, 0.0), page(49, 9.0)]);
         let days: Vec<Day> = totals.days.iter().map(|(day, _)| *day).collect();
         assert_eq!((days, &*totals.overlapping), (vec![Day(0), Day(2)], &[Day(1)][..]));
         let figures = totals.days[0].1[0].1.figures();
@@ -121,17 +124,18 @@ mod tests {
     }
 
     #[test]
-    fn a_day_that_has_something_else_is_read_by_hour() {
-        let mut totals = MonthTotals::of(&[page(1, 1.0), page(24, 0.0), page(24, 0.0), page(49, 9.0), page(73, 9.0)]);
+    fn a_day_with_other_data_counts_as_overlapping() {
+        let mut totals =
+            MonthTotals::from_pages(&[page(1, 1.0), page(24, 0.0), page(24, 0.0), page(49, 9.0), page(73, 9.0)]);
         totals.narrow(&(Day(0)..Day(3)), [Day(2), Day(3)]);
         assert_eq!(totals.days.iter().map(|(day, _)| *day).collect::<Vec<_>>(), [Day(0)]);
         assert_eq!(totals.overlapping, [Day(1), Day(2)]);
     }
 
-    /// A day that had only hour pages was in neither list, and taken for one without readings.
+    /// Regression: a day with hour pages only was in neither list, and counted as a day without readings.
     #[test]
-    fn a_day_of_which_the_totals_say_nothing_is_read_by_hour_if_it_has_something() {
-        let mut totals = MonthTotals::of(&[page(1, 1.0)]);
+    fn a_day_without_totals_counts_as_overlapping_if_it_has_data() {
+        let mut totals = MonthTotals::from_pages(&[page(1, 1.0)]);
         totals.narrow(&(Day(0)..Day(31)), [Day(10)]);
         assert_eq!((totals.days.len(), &*totals.overlapping), (1, &[Day(10)][..]));
     }

@@ -1,4 +1,4 @@
-//! The interface through which queries read the memtable: readings that are acked and not in the store yet.
+//! The interface through which queries read the memtable, which holds acked readings that are not stored yet.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::readings::Readings;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 
-/// The memtable is incomplete: acked readings that the question concerns are in the WAL and not in memory yet.
+/// The error of a read from an incomplete memtable: acked readings that the query needs are still in the WAL only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("acked readings that the answer needs are still being replayed from the WAL; retry later")]
 pub struct Behind;
@@ -28,7 +28,7 @@ pub struct UnflushedHour {
 }
 
 impl UnflushedHour {
-    /// From packed readings in WAL order whose cells index `names`; `None` if there are no readings.
+    /// An hour from packed readings in WAL order, whose cells index `names`; `None` if there are no readings.
     #[must_use]
     pub fn new(hour: Hour, packed: impl IntoIterator<Item = Arc<Packed>>, names: &Arc<[Arc<str>]>) -> Option<Self> {
         let packed: Vec<Arc<Packed>> = packed.into_iter().filter(|packed| !packed.is_empty()).collect();
@@ -74,12 +74,12 @@ pub struct CatalogSensor {
     pub sensor: Arc<Sensor>,
     /// Field names with their families, in the order of first appearance.
     pub fields: Vec<(Arc<str>, Family)>,
-    /// Whether the sensor's document is known to be stored. `fields` is then complete, unless other instances write to
+    /// True if the sensor's document is known to be stored. `fields` is then complete, unless other instances write to
     /// the store.
     pub is_stored: bool,
     /// Metadata that the store may not have yet.
     pub meta: Option<Arc<Meta>>,
-    /// Whether the sensor's document may have metadata beside `meta`.
+    /// True if the sensor's document may have metadata beside `meta`.
     pub has_more_meta: bool,
 }
 
@@ -100,7 +100,7 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// are all acked readings.
     ///
     /// # Errors
-    /// When the memtable may lack acked readings of these sensors and hours.
+    /// [`Behind`] if the memtable may lack acked readings of these sensors and hours.
     async fn unflushed(
         &self,
         database: &str,
@@ -108,8 +108,8 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
         hours: Range<Hour>,
     ) -> Result<Vec<Vec<UnflushedHour>>, Behind>;
 
-    /// The sensors of a database that may be missing in a list that was read from the store after `since`: sensors with
-    /// unflushed readings, and sensors whose documents were stored later.
+    /// The sensors of a database that a list read from the store after `since` may lack: those with unflushed readings,
+    /// and those whose documents were stored later.
     fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor>;
 
     /// A sensor that has unflushed readings, or whose document is known to be stored.
@@ -121,8 +121,8 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
     /// The catalog's current version.
     ///
     /// # Errors
-    /// When WAL records not replayed yet may contain unknown sensors of the database or, without a database, unknown
-    /// databases.
+    /// [`Behind`] if WAL records that are not replayed yet may contain unknown sensors of the database or, without a
+    /// database, unknown databases.
     fn catalog_version(&self, database: Option<&str>) -> Result<CatalogVersion, Behind>;
 
     /// The hours that this instance has changed in the store. A change is noted before its readings leave the memtable.

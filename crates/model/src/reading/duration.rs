@@ -1,12 +1,12 @@
-//! Parses durations such as `90s`, `1h30m` or `30d`: the one grammar of the config, the command line, the API and InfluxQL,
-//! which differ in the units they know. Formats them for messages.
+//! Parses and formats durations such as `90s`, `1h30m` or `30d`. The config, the command line, the API and InfluxQL
+//! share this grammar, with different lists of units.
 
 use std::time::Duration;
 
 /// A unit's name and its length in nanoseconds.
 pub type DurationUnit = (&'static str, i64);
 
-/// The units of hourglass's own durations, shortest first. InfluxQL has its own list.
+/// The units of durations outside InfluxQL, shortest first.
 pub const DURATION_UNITS: [DurationUnit; 10] = [
     ("ns", 1),
     ("u", 1_000),
@@ -20,10 +20,10 @@ pub const DURATION_UNITS: [DurationUnit; 10] = [
     ("w", 7 * 24 * 3600 * 1_000_000_000),
 ];
 
-/// The units that durations are displayed in, in milliseconds, longest first.
-const SHOWN_UNITS: [(&str, u64); 4] = [("h", 60 * 60 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
+/// The units of formatted durations, in milliseconds, longest first.
+const FORMAT_UNITS: [(&str, u64); 4] = [("h", 60 * 60 * 1000), ("m", 60 * 1000), ("s", 1000), ("ms", 1)];
 
-/// Why a text is not a duration.
+/// The reason that a text is not a duration.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DurationFault {
     /// The part before a unit is empty or not all digits, such as `1.5` or `-3`.
@@ -43,17 +43,17 @@ pub enum DurationFault {
     /// More than 63 bits of nanoseconds, some 292 years.
     #[error("too large")]
     TooLong {
-        /// The number with which it became too long.
+        /// The number at which the sum exceeded the limit.
         number: String,
         /// Its unit.
         unit: String,
     },
 }
 
-/// Parses whole numbers, each with one of `units`, to the nanoseconds of their sum.
+/// Parses whole numbers, each followed by one of `units`. Returns the sum in nanoseconds.
 ///
 /// # Errors
-/// If a number or unit is missing or unknown, or the sum is too long.
+/// [`DurationFault`] if a number or unit is missing or unknown, or the sum does not fit an `i64`.
 pub fn parse_duration(text: &str, units: &[DurationUnit]) -> Result<i64, DurationFault> {
     let mut sum: i64 = 0;
     let mut rest = text;
@@ -83,11 +83,11 @@ pub fn parse_duration(text: &str, units: &[DurationUnit]) -> Result<i64, Duratio
     }
 }
 
-/// Formats whole milliseconds for [`parse_duration`], in the longest unit up to hours that is exact.
+/// Formats a duration in whole milliseconds for [`parse_duration`], in the longest unit up to hours that is exact.
 #[must_use]
 pub fn show_duration(duration: Duration) -> String {
     let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    let exact = SHOWN_UNITS.iter().find(|(_, length)| millis != 0 && millis.is_multiple_of(*length));
+    let exact = FORMAT_UNITS.iter().find(|(_, length)| millis != 0 && millis.is_multiple_of(*length));
     exact.map_or_else(|| "0s".to_owned(), |(unit, length)| format!("{}{unit}", millis / length))
 }
 
@@ -110,7 +110,7 @@ mod tests {
     const SECOND: i64 = 1_000_000_000;
 
     #[test]
-    fn durations_are_sums_of_counts_and_units() {
+    fn durations_are_sums_of_numbers_with_units() {
         for (text, nanoseconds) in [
             ("0s", 0),
             ("1ns", 1),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_reads_back() {
+    fn formatted_durations_parse() {
         for (millis, text) in
             [(0, "0s"), (2, "2ms"), (1500, "1500ms"), (60_000, "1m"), (90_000, "90s"), (36_500 * 86_400_000, "876000h")]
         {
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_says_why() {
+    fn errors_name_the_reason() {
         let cases = [
             ("", "no number before the unit"),
             ("s", "no number before the unit"),

@@ -1,5 +1,5 @@
-//! The domain types that all other modules share. A reading is one sensor's field values at one timestamp. Independent
-//! of wire formats, stores and HTTP.
+//! The types of a reading, the field values of one sensor at one timestamp. They do not depend on wire formats, stores
+//! or HTTP.
 
 pub mod duration;
 pub mod limits;

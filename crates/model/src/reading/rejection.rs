@@ -1,11 +1,10 @@
-//! Rejected lines and the reasons, for the sender's error body, the metric label `reason` and the service's log
-//! messages.
+//! Rejected lines and their reasons, as used in error responses, the metric label `reason` and the log.
 
 use super::Family;
 
-/// Maximum number of characters of the rejected line that an answer repeats.
+/// Maximum number of characters of the rejected line that an error response repeats.
 const TEXT_CHARS_MAX: usize = 256;
-/// Longer lines are not kept whole.
+/// Maximum length of a line that is kept for a replay.
 const WHOLE_BYTES_MAX: usize = 64 << 10;
 
 /// A line (or JSON reading) of a request that was rejected, in whole or in part.
@@ -19,16 +18,16 @@ pub struct Rejection {
     pub text: String,
     /// The reason.
     pub reason: Reason,
-    /// The whole line as sent, if it is UTF-8 and at most 64 KiB: what may be fixed and sent again.
+    /// The whole line as sent, if it is UTF-8 and at most 64 KiB. The sender can correct it and send it again.
     pub whole: Option<Box<WholeLine>>,
 }
 
-/// A line as sent. Behind a pointer of its own, since each rejection is the error of a result.
+/// A line as sent. [`Rejection`] boxes it to stay small, because it is the error type of many results.
 #[derive(Debug, Clone, PartialEq)]
 pub struct WholeLine(pub Box<str>);
 
 impl Rejection {
-    /// A rejection that repeats at most [`TEXT_CHARS_MAX`] characters of `line_text`; invalid UTF-8 becomes the
+    /// A rejection that repeats at most 256 characters of `line_text`; invalid UTF-8 becomes the
     /// replacement character.
     #[must_use]
     pub fn new(line: usize, column: usize, line_text: &[u8], reason: Reason) -> Self {
@@ -37,8 +36,10 @@ impl Rejection {
         if text.len() < line_text.len() {
             text.push('…');
         }
-        let whole = if line_text.len() <= WHOLE_BYTES_MAX { std::str::from_utf8(line_text).ok() } else { None };
-        Self { line, column, text, reason, whole: whole.map(|whole| Box::new(WholeLine(whole.into()))) }
+        let is_kept = line_text.len() <= WHOLE_BYTES_MAX;
+        let whole_text = if is_kept { std::str::from_utf8(line_text).ok() } else { None };
+        let whole = whole_text.map(|whole| Box::new(WholeLine(whole.into())));
+        Self { line, column, text, reason, whole }
     }
 
     /// The reason with its position, for the sender: `line 2, column 7: …`.
@@ -51,13 +52,13 @@ impl Rejection {
     }
 }
 
-/// Why a line, or one field of it, was rejected.
+/// The reason that a line, or one field of it, was rejected.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Reason {
     /// A syntax error.
     #[error("expected {expected}, found {}", found_text(*found))]
     Syntax {
-        /// What the grammar allows here, e.g. `'=' after the tag key`.
+        /// The expected text, e.g. `'=' after the tag key`.
         expected: &'static str,
         /// The character found; `None` at the end of the line.
         found: Option<char>,
@@ -80,7 +81,7 @@ pub enum Reason {
     /// A timestamp that is neither an integer nor (in JSON) RFC 3339.
     #[error("bad timestamp {0:?}: use an integer in the request's precision; JSON also allows RFC 3339")]
     InvalidTimestamp(String),
-    /// A JSON timestamp without a zone: which instant it means is unknown.
+    /// A JSON timestamp without a time zone, which does not identify an instant.
     #[error("the time {text:?} has no zone: send {in_utc} if it is in UTC, else its offset, such as +01:00, for the Z")]
     NoZone {
         /// The text of the timestamp.
@@ -97,13 +98,13 @@ pub enum Reason {
     /// A control character where none is allowed.
     #[error("control character U+{0:04X} is not allowed here")]
     ControlCharacter(u32),
-    /// A name that ends in a backslash, which would escape the following separator.
+    /// A name that ends in a backslash, which would escape the separator that follows.
     #[error("a name may not end in a backslash")]
     TrailingBackslash,
     /// A limit is exceeded.
     #[error("{what}: {found} is over the limit of {limit} ({key})")]
     Limit {
-        /// What exceeds the limit, e.g. `tags`.
+        /// The item that exceeds the limit, e.g. `tags`.
         what: &'static str,
         /// The number found.
         found: usize,
@@ -121,7 +122,7 @@ pub enum Reason {
         measurement: String,
         /// The family of the value sent.
         sent: Family,
-        /// The family of the sensor's field.
+        /// The family of the stored field.
         stored: Family,
     },
     /// A new field beyond the limit per sensor; the reading's other fields were accepted.
@@ -145,12 +146,12 @@ pub enum Reason {
     TooManySensors {
         /// The measurement of the new sensor.
         measurement: String,
-        /// The tag of that measurement with the most values: most likely it should not be a tag.
+        /// The tag of that measurement with the most values, which probably should be a field.
         widest_tag: Option<String>,
         /// The bound in words: a limit with its config key, or a quota with its owner.
         bound: String,
     },
-    /// A sensor that the sender's token may not write.
+    /// A sensor that the token is not allowed to write.
     #[error("the token may only write sensors with the tag {tag}={required}")]
     OtherSensor {
         /// The key of the tag that the token requires.
@@ -163,37 +164,37 @@ pub enum Reason {
     OutsideWindow {
         /// The timestamp in nanoseconds.
         time: i64,
-        /// Whether the timestamp is in the future.
+        /// True if the timestamp is in the future.
         ahead: bool,
         /// The maximum distance from now, in whole seconds.
         seconds: u64,
     },
-    /// A timestamp before those that the database keeps.
+    /// A timestamp older than the retention period of the database.
     #[error("the timestamp {time} ns is beyond the retention policy, which keeps {seconds} s")]
     Expired {
         /// The timestamp in nanoseconds.
         time: i64,
-        /// How long the database keeps readings, in whole seconds.
+        /// The retention period in whole seconds.
         seconds: u64,
     },
-    /// A timestamp without a declared unit that lies near now only in another unit than the default one.
+    /// A timestamp without a declared unit that is close to the current time only in another unit than the default.
     #[error(
         "the timestamp {number} looks like {unit}, but no unit was declared: send precision={unit}, or precision=ns if it is right (limits.undeclared_unit)"
     )]
     UndeclaredUnit {
         /// The number as sent.
         number: i64,
-        /// The unit that it seems to be in.
+        /// The unit in which the number is close to the current time.
         unit: &'static str,
     },
-    /// A reading that is not as the kind of its sensor says.
+    /// A reading that violates the schema of its sensor's kind.
     #[error("field {field:?} {what} (kind {kind})")]
     Kind {
         /// The kind's name.
         kind: Box<str>,
         /// The field.
         field: Box<str>,
-        /// What the field is, and what it must be.
+        /// The violation: the actual and the required form of the field.
         what: Box<str>,
     },
     /// Invalid JSON, or JSON that is not a reading.
@@ -227,7 +228,7 @@ impl Reason {
         }
     }
 
-    /// The field that it concerns, if it does not concern the whole reading.
+    /// The rejected field; `None` if the whole reading was rejected.
     #[must_use]
     pub fn field(&self) -> Option<&str> {
         match self {
@@ -238,9 +239,9 @@ impl Reason {
         }
     }
 
-    /// Whether the reading's other fields were accepted.
+    /// Returns true if the reading's other fields were accepted.
     #[must_use]
-    pub fn keeps_the_rest(&self) -> bool {
+    pub fn keeps_other_fields(&self) -> bool {
         self.field().is_some()
     }
 }

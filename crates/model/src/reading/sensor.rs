@@ -19,7 +19,7 @@ impl Sensor {
     /// The sensor with this measurement and these tags, given in any order.
     ///
     /// # Errors
-    /// A tag key that appears twice.
+    /// The tag key, if one appears twice.
     pub fn new<S: AsRef<str>>(measurement: &str, tags: impl IntoIterator<Item = (S, S)>) -> Result<Self, String> {
         let mut tags: Vec<(Box<str>, Box<str>)> =
             tags.into_iter().map(|(k, v)| (k.as_ref().into(), v.as_ref().into())).collect();
@@ -36,18 +36,21 @@ impl Sensor {
         self.tags.iter().find(|(name, _)| **name == *key).map(|(_, value)| &**value)
     }
 
-    /// Parses a key whose part lengths are unknown. Wrong if a part ends in a backslash; see [`Sensor::part_lengths`].
+    /// Parses a key whose part lengths are unknown. The result is wrong if a part ends in a backslash; see
+    /// [`Sensor::part_lengths`].
     #[must_use]
-    pub fn of_key(key: &str) -> Option<Self> {
+    pub fn from_key(key: &str) -> Option<Self> {
         let mut lengths = Vec::new();
-        let (mut rest, mut separators) = (key, [','].as_slice());
+        let mut rest = key;
+        let mut separators = [','].as_slice();
         loop {
             let end = end_of_part(rest, separators);
             lengths.push(end as u64);
-            let Some(behind) = rest.get(end + 1..) else { break };
-            (rest, separators) = (behind, if rest.as_bytes()[end] == b',' { &['='] } else { &[','] });
+            let Some(next) = rest.get(end + 1..) else { break };
+            separators = if rest.as_bytes()[end] == b',' { &['='] } else { &[','] };
+            rest = next;
         }
-        let parts = Self::parts_of(key, &lengths)?;
+        let parts = Self::split_key(key, &lengths)?;
         let (measurement, tags) = parts.split_first()?;
         if tags.len() % 2 == 1 {
             return None;
@@ -66,19 +69,19 @@ impl Sensor {
 
     /// Splits a key into parts of these lengths and unescapes them; `None` if the lengths do not fit the key.
     #[must_use]
-    pub fn parts_of<'k>(key: &'k str, lengths: &[u64]) -> Option<Vec<Cow<'k, str>>> {
-        let (mut rest, mut parts) = (key, Vec::new());
+    pub fn split_key<'k>(key: &'k str, lengths: &[u64]) -> Option<Vec<Cow<'k, str>>> {
+        let mut rest = key;
+        let mut parts = Vec::new();
         for (number, length) in lengths.iter().enumerate() {
-            let separators = match number {
-                0 => MEASUREMENT,
-                _ => {
-                    rest = rest.strip_prefix(if number % 2 == 1 { ',' } else { '=' })?;
-                    TAG
-                }
+            let separators = if number == 0 {
+                MEASUREMENT
+            } else {
+                rest = rest.strip_prefix(if number % 2 == 1 { ',' } else { '=' })?;
+                TAG
             };
-            let (part, behind) = rest.split_at_checked(usize::try_from(*length).ok()?)?;
+            let (part, remainder) = rest.split_at_checked(usize::try_from(*length).ok()?)?;
             parts.push(unescaped(part, separators));
-            rest = behind;
+            rest = remainder;
         }
         rest.is_empty().then_some(parts)
     }
@@ -149,25 +152,25 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_key_is_cut_into_what_it_was_made_of(
+        fn a_split_key_yields_the_original_parts(
             measurement in r"[a\\,= é]{1,6}",
             tags in prop::collection::btree_map(r"[a\\,= é]{1,4}", r"[a\\,= é]{1,4}", 0..4),
         ) {
             let sensor = Sensor::new(&measurement, tags).expect("distinct names");
             let lengths: Vec<u64> = sensor.part_lengths().map(|length| length as u64).collect();
-            let parts = Sensor::parts_of(&sensor.key, &lengths).expect("its own parts");
+            let parts = Sensor::split_key(&sensor.key, &lengths).expect("its own parts");
             let expected = sensor.tags.iter().flat_map(|(name, value)| [&**name, &**value]);
             let expected: Vec<&str> = std::iter::once(&*sensor.measurement).chain(expected).collect();
             prop_assert_eq!(parts, expected);
         }
 
         #[test]
-        fn lengths_that_do_not_fit_are_no_panic(lengths in prop::collection::vec(0..12_u64, 0..6)) {
+        fn wrong_lengths_do_not_panic(lengths in prop::collection::vec(0..12_u64, 0..6)) {
             let key = r"m\,é,a=1\ 2,bc=ü";
-            if let Some(parts) = Sensor::parts_of(key, &lengths) {
+            if let Some(parts) = Sensor::split_key(key, &lengths) {
                 prop_assert_eq!(parts.len(), lengths.len());
             }
-            prop_assert_eq!(Sensor::parts_of(key, &[u64::MAX]), None);
+            prop_assert_eq!(Sensor::split_key(key, &[u64::MAX]), None);
         }
     }
 

@@ -1,6 +1,5 @@
-//! Stamps decide which of two writes is later. Every WAL record has a stamp, and a stored cell has the stamp of the
-//! record that wrote it. Of two values for one cell the one with the greater stamp wins, in whatever order they reach
-//! the store.
+//! Stamps order writes. Every WAL record has a stamp, and a stored cell has the stamp of the record that wrote it. The
+//! value with the greatest stamp wins, regardless of the order in which values reach the store.
 //!
 //! ```text
 //! stamp := milliseconds since the epoch (44 bits)  random bits of this opening of the WAL (8)  counter (12)

@@ -101,7 +101,7 @@ impl Day {
 pub struct Month(pub i64);
 
 impl Month {
-    /// The month that contains a day. Days that no calendar names lie in the first or last month that has a name.
+    /// The month that contains a day. Days outside the years -9999 to 9999 are in the first or last month of these.
     #[must_use]
     pub fn of(day: Day) -> Self {
         let days = Span::new().try_days(day.0).unwrap_or_default();
@@ -136,7 +136,7 @@ impl Month {
     }
 }
 
-/// As `2026-01`.
+/// Formats a month as `2026-01`.
 impl std::fmt::Display for Month {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{:04}-{:02}", 1970 + self.0.div_euclid(12), self.0.rem_euclid(12) + 1)
@@ -247,10 +247,9 @@ pub fn rfc3339(timestamp_ns: i64) -> String {
 pub fn write_seconds(out: &mut String, seconds: i64) {
     let instant = jiff::Timestamp::from_second(seconds).unwrap_or_default();
     let time = jiff::tz::Offset::UTC.to_datetime(instant);
-    let (year, month, day) = (time.year(), time.month(), time.day());
-    let (hour, minute, second) = (time.hour(), time.minute(), time.second());
     // Writing to a String cannot fail.
-    let _ = write!(out, "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}");
+    let _ = write!(out, "{:04}-{:02}-{:02}T", time.year(), time.month(), time.day());
+    let _ = write!(out, "{:02}:{:02}:{:02}", time.hour(), time.minute(), time.second());
 }
 
 /// Parses an RFC 3339 text to nanoseconds; `None` if it is invalid or out of range. Any offset is accepted; more than
@@ -262,11 +261,14 @@ pub fn parse_rfc3339(text: &str) -> Option<i64> {
     (TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(&ns).then_some(ns)
 }
 
-/// A date, or a date and a time of day, that has no zone, as the RFC 3339 text that it is in UTC; `None` for other text.
+/// Converts a date or date-time without a time zone to RFC 3339, taking it as UTC; `None` for any other text.
 #[must_use]
 pub fn as_if_in_utc(text: &str) -> Option<String> {
-    // A zone in brackets without an offset is a zone all the same.
-    let local: jiff::civil::DateTime = if text.contains('[') { return None } else { text.parse().ok()? };
+    // jiff ignores a zone in brackets without an offset, as in `2026-01-15T14:00:00[Europe/Berlin]`.
+    if text.contains('[') {
+        return None;
+    }
+    let local: jiff::civil::DateTime = text.parse().ok()?;
     let instant = jiff::tz::Offset::UTC.to_timestamp(local).ok()?;
     let ns = i64::try_from(instant.as_nanosecond()).ok()?;
     Some(rfc3339(ns))
@@ -328,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn rfc3339_goes_out_and_comes_back() {
+    fn rfc3339_round_trips() {
         for (ns, text) in [
             (0, "1970-01-01T00:00:00Z"),
             (-1, "1969-12-31T23:59:59.999999999Z"),
@@ -346,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_without_a_zone_is_told_from_what_is_no_time() {
+    fn times_without_a_zone_are_taken_as_utc() {
         for (text, in_utc) in [
             ("2026-01-15T14:00:00", Some("2026-01-15T14:00:00Z")),
             ("2026-01-15 14:00:00.25", Some("2026-01-15T14:00:00.250Z")),

@@ -129,13 +129,14 @@ pub enum Family {
 named!(Family: Number "number", Boolean "boolean", String "string");
 
 impl Family {
-    /// The name of the field that keeps values of this family beside a field of another one: `temp@string`.
+    /// The name of the field that stores values of this family for a field of another family: `temp@string`.
     #[must_use]
     pub fn beside(self, field: &str) -> String {
         format!("{field}@{}", self.name())
     }
 
-    /// The field that one keeps values beside, and their family: of `temp@string`, `temp` and text. `None` for any other name.
+    /// The inverse of [`Family::beside`]: splits `temp@string` into `temp` and [`Family::String`]. `None` for a name
+    /// without such a suffix.
     #[must_use]
     pub fn kept_beside(name: &str) -> Option<(&str, Self)> {
         let (field, family) = name.rsplit_once('@')?;

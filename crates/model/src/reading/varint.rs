@@ -1,8 +1,8 @@
-//! Variable-length integers: LEB128, seven bits per byte, low bits first; signed integers are zigzag-encoded. WAL
-//! records and packed readings use them.
+//! Variable-length integers in WAL records and packed readings: LEB128, seven bits per byte, low bits first. Signed
+//! integers are zigzag-encoded.
 
-/// The most bytes of a number of 64 bits.
-const VARINT_MOST: usize = 10;
+/// Maximum length of an encoded 64-bit number.
+const VARINT_BYTES_MAX: usize = 10;
 
 /// Appends a varint.
 #[expect(clippy::cast_possible_truncation, reason = "only the low seven bits are written")]
@@ -14,13 +14,13 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends bytes behind their length.
+/// Appends bytes with their length as a prefix.
 pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// Appends texts behind their number.
+/// Appends texts with their number as a prefix.
 pub fn put_texts<'t>(out: &mut Vec<u8>, texts: impl ExactSizeIterator<Item = &'t str>) {
     put_varint(out, texts.len() as u64);
     texts.for_each(|text| put_bytes(out, text.as_bytes()));
@@ -35,7 +35,8 @@ pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
         *at += 1;
         return Some(u64::from(first));
     }
-    // Eight bytes at once: up to the last byte of the number, their sevens of bits are moved together.
+    // Decode up to eight bytes at once: find the last byte of the number, then close the gaps between the groups of
+    // seven bits.
     if let Some(word) = bytes.get(*at..).and_then(|rest| rest.first_chunk()) {
         let word = u64::from_le_bytes(*word);
         let last = !word & 0x8080_8080_8080_8080;
@@ -50,16 +51,16 @@ pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
     take_longer(bytes, at)
 }
 
-/// A number near the end of the bytes, or of more than eight.
+/// Reads a number that is near the end of the bytes or longer than eight bytes.
 #[cold]
 fn take_longer(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let mut value = 0;
-    for (place, byte) in bytes.get(*at..)?.iter().take(VARINT_MOST).enumerate() {
+    for (place, byte) in bytes.get(*at..)?.iter().take(VARINT_BYTES_MAX).enumerate() {
         let bits = u64::from(byte & 0x7f);
         value |= bits << (7 * place);
         if *byte < 0x80 {
-            // Of the last byte, one bit is left of 64.
-            let fits = place + 1 < VARINT_MOST || bits <= 1;
+            // The tenth byte has room for one bit.
+            let fits = place + 1 < VARINT_BYTES_MAX || bits <= 1;
             *at += place + 1;
             return fits.then_some(value);
         }
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_of_64_bits_is_none() {
+    fn truncated_and_oversized_numbers_are_rejected() {
         for bytes in [&[0x80][..], &[0xff; 9], &[0xff; 11], &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]]
         {
             assert_eq!(take_varint(bytes, &mut 0), None, "{bytes:?}");

@@ -104,12 +104,12 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
     };
     let settings = DatabaseSettings {
         rev: number("rev")?.and_then(|rev| u64::try_from(rev).ok()).ok_or_else(unreadable)?,
-        readings: number("readings")?.map(Keep::of_ns),
+        readings: number("readings")?.map(Keep::from_ns),
         default: text("default")?.map(str::to_owned),
         replication: number("replication")?.and_then(|count| u32::try_from(count).ok()),
         shard_duration: number("shardDuration")?,
         expired: number("expired")?,
-        summaries: number("summaries")?.map(Keep::of_ns),
+        summaries: number("summaries")?.map(Keep::from_ns),
         expired_readings: gone,
         seal_form: text("sealForm")?.map(|form| SealForm::from_name(form).ok_or_else(unreadable)).transpose()?,
         drift: text("drift")?.map(|drift| Drift::from_name(drift).ok_or_else(unreadable)).transpose()?,

@@ -65,7 +65,7 @@ pub(super) enum NoPage {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
-    NoSet(#[from] crate::bucket::readings::NoSet),
+    NoSet(#[from] crate::bucket::readings::InvalidReadings),
     #[error(transparent)]
     Figures(#[from] NoFigures),
     #[error("field number {0} has no name")]
@@ -330,7 +330,7 @@ impl<'a> PackedHead<'a> {
 
 /// The sensor of a key whose parts have these lengths.
 pub(super) fn sensor(key: &str, lengths: &[u64]) -> Result<Sensor, NoPage> {
-    let parts = Sensor::parts_of(key, lengths).ok_or(NoPage::Parts)?;
+    let parts = Sensor::split_key(key, lengths).ok_or(NoPage::Parts)?;
     let (measurement, tags) = parts.split_first().ok_or(NoPage::Parts)?;
     let tags = tags.chunks_exact(2).map(|tag| (&*tag[0], &*tag[1]));
     Sensor::new(measurement, tags).map_err(NoPage::Tag)

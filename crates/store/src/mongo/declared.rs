@@ -12,7 +12,7 @@ use super::MongoStore;
 use super::indexes;
 use super::outcome::classify;
 use super::setup::Collections;
-use crate::bucket::declared::IndexOf;
+use crate::bucket::declared::IndexTarget;
 use crate::bucket::{Result, StorageError};
 use crate::names::key;
 
@@ -36,12 +36,12 @@ enum Holds {
     Sensors,
 }
 
-fn wanted<'a>(holds: Holds, rules: impl Iterator<Item = &'a IndexOf>) -> WantedHere {
+fn wanted<'a>(holds: Holds, rules: impl Iterator<Item = &'a IndexTarget>) -> WantedHere {
     let mut all = WantedHere::new();
     for rule in rules {
         match rule {
-            IndexOf::Copy(name) => drop(all.insert(format!("{OWNED}meta.{name}"), of_copy(holds, name))),
-            IndexOf::Kind { name, measurement } => {
+            IndexTarget::Copy(name) => drop(all.insert(format!("{OWNED}meta.{name}"), of_copy(holds, name))),
+            IndexTarget::Kind { name, measurement } => {
                 if let Some(measurement) = measurement {
                     all.insert(format!("{OWNED}kind.{name}"), of_field(holds, "measurement", measurement));
                 }
@@ -148,9 +148,9 @@ mod tests {
     #[test]
     fn each_collection_has_what_its_documents_can_be_found_by() {
         let rules = [
-            IndexOf::Copy("a.b".into()),
-            IndexOf::Kind { name: "press".into(), measurement: Some("machine".into()) },
-            IndexOf::Kind { name: "spare".into(), measurement: None },
+            IndexTarget::Copy("a.b".into()),
+            IndexTarget::Kind { name: "press".into(), measurement: Some("machine".into()) },
+            IndexTarget::Kind { name: "spare".into(), measurement: None },
         ];
         let names = |holds| wanted(holds, rules.iter()).into_keys().collect::<Vec<_>>();
         assert_eq!(names(Holds::Readings), ["hourglass.kind.press", "hourglass.meta.a.b"]);
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(index.keys, doc! { "meta.a%2Eb": 1, "start": 1 });
         assert_eq!(index.only, doc! { "meta.a%2Eb": { "$exists": true } });
         // Of another measurement, it is another index.
-        let other = [IndexOf::Kind { name: "press".into(), measurement: Some("mill".into()) }];
+        let other = [IndexTarget::Kind { name: "press".into(), measurement: Some("mill".into()) }];
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");
         assert!(all["hourglass.kind.press"].is(&found));
         assert!(!wanted(Holds::Readings, other.iter())["hourglass.kind.press"].is(&found));

@@ -1,4 +1,4 @@
-//! Bits flip and files are cut short: no record is invented, and only records that were hit are lost.
+//! Changed bytes and truncated files: no record is invented, and only damaged records are lost.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -59,7 +59,7 @@ fn places(disk: &Simulated, name: &str) -> Vec<(Range<usize>, u64)> {
 }
 
 impl Sample {
-    /// Opens the log after a change and checks its records: none that is not in the sample, and all that were not hit.
+    /// Opens the log after a change and checks its records: all records that were not hit, and none outside the sample.
     fn check(&self, disk: &Simulated, story: &str, was_hit: impl Fn(u64) -> bool) -> Wal {
         let (log, _) = open(disk, options()).unwrap_or_else(|error| panic!("{story}: {error}"));
         let found = read_all(&log, self.truncated + 1);
@@ -87,7 +87,7 @@ impl Sample {
 }
 
 #[test]
-fn any_byte_may_flip() {
+fn flipping_any_byte_loses_at_most_its_record() {
     for compress in [false, true] {
         let sample = sample(compress);
         for name in sample.files() {
@@ -103,7 +103,7 @@ fn any_byte_may_flip() {
 }
 
 #[test]
-fn many_bytes_may_flip_together() {
+fn flipping_many_bytes_loses_only_their_records() {
     let sample = sample(false);
     let mut state = 1_u64;
     let mut random = |below: usize| {
@@ -127,7 +127,7 @@ fn many_bytes_may_flip_together() {
 }
 
 #[test]
-fn any_file_may_be_cut_at_any_byte() {
+fn truncating_any_file_invents_no_record() {
     let sample = sample(false);
     for name in sample.files() {
         let length = sample.disk.bytes(&name).len();
@@ -168,7 +168,7 @@ fn damage_in_the_middle_is_counted_once_and_its_bytes_are_kept() {
 }
 
 #[test]
-fn a_segment_without_a_header_is_put_away_whole_and_the_others_are_kept() {
+fn a_segment_without_a_header_is_quarantined() {
     let sample = sample(false);
     for name in sample.disk.segments() {
         let disk = sample.disk.fork();
@@ -183,7 +183,7 @@ fn a_segment_without_a_header_is_put_away_whole_and_the_others_are_kept() {
 }
 
 #[test]
-fn whole_records_that_do_not_belong_behind_the_tail_are_not_taken() {
+fn foreign_records_after_the_tail_are_ignored() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     append(&log, b"the last one").unwrap();
@@ -192,7 +192,8 @@ fn whole_records_that_do_not_belong_behind_the_tail_are_not_taken() {
     let (log, _) = open(&disk, options()).unwrap();
     append(&log, b"from another time").unwrap();
     log.close();
-    let (own, other) = (disk.segments().remove(0), disk.segments().remove(1));
+    let own = disk.segments().remove(0);
+    let other = disk.segments().remove(1);
     let end = places(&earlier, &own)[0].0.end;
     // A record with a higher sequence, as a recycled block might hold, and a copy of one of the segment's own records.
     for from in [&other, &own] {
@@ -209,7 +210,7 @@ fn whole_records_that_do_not_belong_behind_the_tail_are_not_taken() {
 }
 
 #[test]
-fn a_missing_segment_is_noticed() {
+fn a_missing_segment_is_reported() {
     let sample = sample(false);
     let disk = sample.disk.fork();
     let name = disk.segments().remove(1);
@@ -220,7 +221,7 @@ fn a_missing_segment_is_noticed() {
 }
 
 #[test]
-fn a_damaged_checkpoint_means_more_replay_and_no_less() {
+fn a_damaged_checkpoint_only_causes_more_replay() {
     let sample = sample(false);
     let disk = sample.disk.fork();
     disk.rot("checkpoint", |bytes| bytes[16] ^= 0xff);
@@ -230,7 +231,7 @@ fn a_damaged_checkpoint_means_more_replay_and_no_less() {
 }
 
 #[test]
-fn a_later_format_is_left_alone() {
+fn a_newer_format_is_rejected_unchanged() {
     let sample = sample(false);
     let disk = sample.disk.fork();
     let name = disk.segments().pop().unwrap();
@@ -249,7 +250,7 @@ fn a_later_format_is_left_alone() {
 }
 
 #[test]
-fn a_foreign_segment_is_left_alone() {
+fn a_foreign_segment_is_rejected_unchanged() {
     let sample = sample(false);
     let other = Simulated::new(9);
     // Ids derive from the number of operations: one more makes them differ.

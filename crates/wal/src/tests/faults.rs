@@ -86,7 +86,7 @@ fn run(course: Course, seed: u64, fault: Fault) -> History {
 }
 
 #[test]
-fn any_operation_may_fail_and_the_log_goes_on_by_itself() {
+fn the_log_recovers_from_any_failed_operation() {
     for (name, course) in COURSES {
         for count in [1, 2, 3, 7] {
             for from in 1..=length(*course) {
@@ -109,7 +109,7 @@ fn any_operation_may_fail_and_the_log_goes_on_by_itself() {
 }
 
 #[test]
-fn the_power_may_be_cut_after_any_operation() {
+fn a_power_cut_after_any_operation_loses_no_acked_record() {
     for (name, course) in COURSES {
         for after in 0..=length(*course) {
             let torn = (1..=6).map(|seed| Cut::Torn(seed * 1000 + after));
@@ -126,7 +126,7 @@ fn the_power_may_be_cut_after_any_operation() {
 }
 
 #[test]
-fn the_power_may_be_cut_while_the_log_recovers_from_a_cut() {
+fn a_power_cut_during_recovery_loses_no_acked_record() {
     for (name, course) in COURSES {
         let length = length(*course);
         for first in (1..=length).step_by(3) {
@@ -146,7 +146,7 @@ fn the_power_may_be_cut_while_the_log_recovers_from_a_cut() {
 }
 
 #[test]
-fn what_is_read_after_a_kill_survives_a_power_cut() {
+fn records_read_after_a_kill_survive_a_power_cut() {
     for (name, course) in COURSES {
         for after in 0..=length(*course) {
             eprintln!("{name}: killed after {after}");

@@ -1,4 +1,4 @@
-//! Appends to a log through faults and power cuts, remembers what was acked, and checks what the log must still hold.
+//! Appends to a log through faults and power cuts, remembers the acked records, and checks that the log has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ pub(super) struct History {
     options: WalOptions,
     log: Option<Wal>,
     sent: u64,
-    /// Whether the last append exceeded the budget.
+    /// True if the last append exceeded the budget.
     is_full: bool,
     acked: BTreeMap<Sequence, u64>,
     /// The highest position passed to `truncate`.
@@ -24,7 +24,8 @@ pub(super) struct History {
 
 impl History {
     pub(super) fn new(disk: Simulated, options: WalOptions) -> Self {
-        let (acked, used) = (BTreeMap::new(), BTreeMap::new());
+        let acked = BTreeMap::new();
+        let used = BTreeMap::new();
         Self { disk, options, log: None, sent: 0, is_full: false, acked, truncated: 0, used }
     }
 
@@ -55,25 +56,27 @@ impl History {
     /// Appends records of these sizes so that all but the first share a sync, and waits for all outcomes.
     pub(super) fn append(&mut self, sizes: &[usize]) {
         let Some(log) = &self.log else { return };
-        let (tell, told) = mpsc::channel();
+        let (sender, outcomes) = mpsc::channel();
         let (open_gate, gate) = mpsc::channel::<()>();
         let mut gate = Some(gate);
         for size in sizes {
             self.sent += 1;
-            let (number, tell, gate) = (self.sent, tell.clone(), gate.take());
+            let number = self.sent;
+            let sender = sender.clone();
+            let gate = gate.take();
             let done = move |result| {
                 if let Some(gate) = gate {
                     let _ = gate.recv();
                 }
-                tell.send((number, result)).unwrap();
+                sender.send((number, result)).unwrap();
             };
             // The append may be refused; a refused record must never be read back.
             let taken = log.append(0, number as u8, payload(number, *size), done);
             self.is_full = matches!(taken, Err(AppendError::Full(_)));
         }
-        drop((open_gate, tell));
+        drop((open_gate, sender));
         let mut before = 0;
-        for (number, result) in told {
+        for (number, result) in outcomes {
             if let Ok(sequence) = result {
                 assert!(sequence > before, "the callback of {sequence} ran after that of {before}");
                 before = sequence;
@@ -83,7 +86,7 @@ impl History {
         }
     }
 
-    /// Truncates about this fraction of what was acked.
+    /// Truncates about this fraction of the acked records.
     pub(super) fn truncate(&mut self, numerator: usize, denominator: usize) {
         let Some(log) = &self.log else { return };
         let at = (self.acked.len() * numerator / denominator).max(1) - 1;
@@ -93,7 +96,7 @@ impl History {
         }
     }
 
-    /// Has the log give space back, as if it had been quiet.
+    /// Requests a rest, as if the log had been quiet.
     pub(super) fn rest(&mut self) {
         let Some(log) = &self.log else { return };
         log.rest_if_quiet(Instant::now() + self.options.quiet);
@@ -107,8 +110,8 @@ impl History {
         self.disk.cut(cut);
     }
 
-    /// Kills the process, opens the log again, and treats every record a reader returns as acked: it must survive from
-    /// then on.
+    /// Kills the process, opens the log again, and treats every record that a reader returns as acked: it must survive
+    /// from then on.
     pub(super) fn kill_and_read(&mut self) {
         self.disk.set_fault(Fault::Dead { after: 0 });
         self.log = None;
@@ -120,8 +123,8 @@ impl History {
         self.check();
     }
 
-    /// Checks that the open log holds all that was acked and not truncated, once, in order, and nothing that was not
-    /// sent.
+    /// Checks that the open log has all acked records that are not truncated, once and in order, and no record that was
+    /// not sent.
     pub(super) fn check(&mut self) {
         let records = read_all(self.log(), 0);
         let mut seen = BTreeSet::new();
@@ -144,8 +147,8 @@ impl History {
         self.check_damage();
     }
 
-    /// Checks that all damage found is torn writes, since nothing here damages synced bytes. Exception: the part of a
-    /// record in its last sector may be so short that zeros there prove nothing; it is then in doubt.
+    /// Checks that all damage is torn writes, because these tests do not damage synced bytes. Exception: a record's
+    /// part in its last sector may be too short for a verdict, and is then in doubt.
     fn check_damage(&self) {
         for damage in self.log().damage() {
             let in_last_sector = (damage.offset + damage.bytes) % 512;

@@ -1,4 +1,4 @@
-//! Inspecting a log without opening it: the count matches what a reader returns, and nothing changes.
+//! Inspection of a log: the counts match the records of a reader, and nothing changes.
 
 use std::thread;
 
@@ -21,12 +21,14 @@ fn everything(disk: &Simulated) -> Vec<(String, Vec<u8>)> {
 }
 
 #[test]
-fn what_a_reader_would_be_given_is_counted_and_nothing_is_changed() {
+fn an_inspection_counts_the_readable_records_and_changes_nothing() {
     let disk = Simulated::new(1);
     let log = filled(&disk, 60);
     log.truncate(33).unwrap();
     log.close();
-    let (before, syncs, openings) = (everything(&disk), disk.syncs(), disk.openings());
+    let before = everything(&disk);
+    let syncs = disk.syncs();
+    let openings = disk.openings();
     let found = inspect(&disk).unwrap();
     assert_eq!((found.store.as_deref(), found.truncated, found.last), (Some("embedded"), 33, 60));
     assert_eq!((found.records, found.damage.len()), (27, 0));
@@ -47,7 +49,7 @@ fn a_folder_without_a_log_is_an_empty_log() {
 }
 
 #[test]
-fn damage_is_told_and_left_where_it_is() {
+fn an_inspection_reports_damage_and_leaves_it_in_place() {
     let disk = Simulated::new(1);
     filled(&disk, 60).close();
     let first = disk.segments().remove(0);
@@ -65,7 +67,7 @@ fn damage_is_told_and_left_where_it_is() {
 }
 
 #[test]
-fn a_tail_that_a_kill_tore_is_no_damage() {
+fn a_tail_torn_by_a_kill_is_not_damage() {
     let disk = Simulated::new(1);
     filled(&disk, 5).close();
     let last = disk.segments().pop().unwrap();
@@ -78,13 +80,17 @@ fn a_tail_that_a_kill_tore_is_no_damage() {
     assert_eq!((all.records, found.records, found.last), (5, 4, 4));
     assert_eq!(found.damage.iter().map(|damage| damage.verdict).collect::<Vec<_>>(), [Verdict::Torn]);
     let (log, recovery) = open(&disk, small()).unwrap();
-    let (told, kept) = (&found.damage[0], &recovery.damage[0]);
-    assert_eq!((told.offset, told.bytes, told.verdict), (kept.offset, kept.bytes, kept.verdict));
+    let found_damage = &found.damage[0];
+    let kept = &recovery.damage[0];
+    assert_eq!(
+        (found_damage.offset, found_damage.bytes, found_damage.verdict),
+        (kept.offset, kept.bytes, kept.verdict)
+    );
     assert_eq!((log.stats().found.in_doubt, log.stats().found.torn), (0, 1));
 }
 
 #[test]
-fn a_log_that_is_open_and_written_to_can_be_looked_at() {
+fn an_open_log_can_be_inspected() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("log");
     let (log, _) = Wal::open(Folder::new(&path).unwrap(), WalOptions { segment_bytes: 16 << 10, ..small() }).unwrap();
@@ -99,7 +105,8 @@ fn a_log_that_is_open_and_written_to_can_be_looked_at() {
         });
         let mut before = 0;
         while !writer.is_finished() {
-            let (durable, found) = (log.durable(), inspect(&Folder::read_only(&path)).unwrap());
+            let durable = log.durable();
+            let found = inspect(&Folder::read_only(&path)).unwrap();
             assert!(found.last >= durable.max(before), "{} was durable, {found:?}", durable);
             assert!(found.records <= found.last - found.truncated, "{found:?}");
             assert_eq!(found.damage, []);

@@ -12,7 +12,7 @@ fn is_segment(name: &str) -> bool {
 }
 
 #[test]
-fn the_budget_is_kept_exactly_and_release_makes_room() {
+fn the_budget_is_exact_and_truncation_frees_space() {
     let options = WalOptions { budget_bytes: 64 << 10, ..small() };
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options.clone()).unwrap();
@@ -36,17 +36,18 @@ fn the_budget_is_kept_exactly_and_release_makes_room() {
 }
 
 #[test]
-fn a_whole_queue_keeps_within_the_budget() {
+fn a_full_queue_stays_within_the_budget() {
     let options = WalOptions { budget_bytes: 48 << 10, ..small() };
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options.clone()).unwrap();
     let (open_gate, gate) = mpsc::channel::<()>();
-    let (tell, told) = mpsc::channel();
+    let (sender, outcomes) = mpsc::channel();
     log.append(0, 1, vec![1; 10], move |_| _ = gate.recv()).unwrap();
     let mut admitted = 0;
     for number in 0.. {
-        let tell = tell.clone();
-        let taken = log.append(0, 1, payload(number, 3000 + number as usize), move |result| tell.send(result).unwrap());
+        let sender = sender.clone();
+        let taken =
+            log.append(0, 1, payload(number, 3000 + number as usize), move |result| sender.send(result).unwrap());
         match taken {
             Ok(()) => admitted += 1,
             Err(error) => {
@@ -55,15 +56,15 @@ fn a_whole_queue_keeps_within_the_budget() {
             }
         }
     }
-    drop((open_gate, tell));
-    assert_eq!(told.iter().filter(Result::is_ok).count(), admitted);
+    drop((open_gate, sender));
+    assert_eq!(outcomes.iter().filter(Result::is_ok).count(), admitted);
     assert!(admitted >= 8, "{admitted}");
     log.close();
     assert!(disk.used(is_segment) as u64 <= options.budget_bytes);
 }
 
 #[test]
-fn a_full_disk_is_noticed_before_anything_admitted_is_hurt_and_passes_by_itself() {
+fn a_full_disk_rejects_new_records_only_and_recovers() {
     let mut history = History::new(Simulated::new(1), small());
     history.disk.set_capacity(100 << 10);
     history.open();
@@ -73,7 +74,8 @@ fn a_full_disk_is_noticed_before_anything_admitted_is_hurt_and_passes_by_itself(
         let foretold = history.log().stats().unwritable.is_some();
         history.append(&[900]);
         let is_refused = history.acked() == before;
-        // The story: for a minute `/ready` was 503 while writes were acked, because the next segment could not be made.
+        // Regression: `/ready` was 503 for a minute although writes were acked, because the next segment could not be
+        // created.
         assert!(is_refused || !foretold, "a record was taken that was said to be refused");
         assert!(!is_refused || history.log().stats().unwritable.is_some(), "a record was refused, and nothing is said");
         refused += usize::from(is_refused);
@@ -90,7 +92,7 @@ fn a_full_disk_is_noticed_before_anything_admitted_is_hurt_and_passes_by_itself(
 }
 
 #[test]
-fn releasing_makes_room_on_a_full_disk_too() {
+fn truncation_frees_space_on_a_full_disk() {
     let mut history = History::new(Simulated::new(1), small());
     history.open();
     while history.disk.used(|_| true) < 100 << 10 {
@@ -125,7 +127,7 @@ fn a_log_opens_on_a_full_disk_and_resumes() {
 }
 
 #[test]
-fn a_record_over_the_limit_is_refused_and_one_at_the_limit_is_taken() {
+fn records_over_the_limit_are_rejected() {
     let (log, _) = open(&Simulated::new(1), small()).unwrap();
     let limit = log.record_limit();
     assert_eq!(limit, (16 << 10) - 4096 - 32);
@@ -137,7 +139,7 @@ fn a_record_over_the_limit_is_refused_and_one_at_the_limit_is_taken() {
 }
 
 #[test]
-fn a_full_queue_refuses_at_once() {
+fn a_full_queue_rejects_immediately() {
     let options = WalOptions { queue_bytes: 1000, queue_records: 5, ..small() };
     let (log, _) = open(&Simulated::new(1), options).unwrap();
     let (open_gate, gate) = mpsc::channel::<()>();
@@ -161,7 +163,7 @@ fn a_full_queue_refuses_at_once() {
 }
 
 #[test]
-fn a_log_for_another_store_is_refused_until_all_is_released() {
+fn a_log_for_another_store_is_rejected_until_it_is_truncated() {
     let disk = Simulated::new(1);
     let other = || WalOptions { store: "mongodb://elsewhere/db".into(), ..small() };
     let (log, _) = open(&disk, small()).unwrap();
@@ -186,7 +188,7 @@ fn a_log_for_another_store_is_refused_until_all_is_released() {
 }
 
 #[test]
-fn a_second_opener_is_refused() {
+fn a_second_opener_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let first = || Wal::open(Folder::new(folder.path()).unwrap(), small());
     let (log, _) = first().unwrap();
@@ -196,7 +198,7 @@ fn a_second_opener_is_refused() {
 }
 
 #[test]
-fn impossible_options_are_refused() {
+fn invalid_options_are_rejected() {
     let cases = [
         WalOptions { segment_bytes: 5000, ..small() },
         WalOptions { segment_bytes: 4096, ..small() },

@@ -1,7 +1,7 @@
-//! Tests of the log's guarantees, on a disk that fails, reports false success, and loses what was not synced.
+//! Tests of the log's guarantees, on a disk that fails, reports false success, and loses unsynced bytes.
 //!
 //! * `simulated`: a disk in memory with power cuts and failing operations;
-//! * `history`: appends, remembers what was acked, and checks what a log must still hold;
+//! * `history`: appends records, remembers the acked ones, and checks that the log has them;
 //! * the rest: one file per kind of failure.
 
 mod damage;
@@ -51,9 +51,9 @@ fn read_all(log: &Wal, from: Sequence) -> Vec<Record> {
 
 /// Appends and waits for the outcome.
 fn append(log: &Wal, payload: &[u8]) -> Result<Sequence, super::AppendError> {
-    let (tell, told) = std::sync::mpsc::channel();
-    log.append(0, 1, payload.to_vec(), move |result| tell.send(result).unwrap())?;
-    told.recv().unwrap()
+    let (sender, outcomes) = std::sync::mpsc::channel();
+    log.append(0, 1, payload.to_vec(), move |result| sender.send(result).unwrap())?;
+    outcomes.recv().unwrap()
 }
 
 /// Waits until the condition holds; fails the test after 20 s.

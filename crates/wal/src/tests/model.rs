@@ -71,7 +71,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_is_what_its_history_says(
+    fn a_log_has_what_its_history_acked(
         seed in any::<u64>(),
         steps in prop::collection::vec(step(), 1..40),
         compress in any::<bool>(),

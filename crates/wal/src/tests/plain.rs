@@ -8,11 +8,11 @@ use super::{append, open, read_all, small};
 use crate::{AppendError, WalOptions};
 
 #[test]
-fn everything_that_waited_during_a_sync_shares_the_next() {
+fn records_that_wait_during_a_sync_share_the_next_one() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, WalOptions { segment_bytes: 1 << 20, ..small() }).unwrap();
     let (open_gate, gate) = mpsc::channel::<()>();
-    let (tell, told) = mpsc::channel();
+    let (sender, outcomes) = mpsc::channel();
     let (entered, has_entered) = mpsc::channel();
     let before = (disk.syncs(), log.stats().syncs);
     log.append(0, 1, vec![0; 8], move |_| {
@@ -22,40 +22,41 @@ fn everything_that_waited_during_a_sync_shares_the_next() {
     .unwrap();
     has_entered.recv().unwrap();
     for _ in 0..40 {
-        let tell = tell.clone();
-        log.append(0, 1, vec![0; 8], move |result| tell.send(result.unwrap()).unwrap()).unwrap();
+        let sender = sender.clone();
+        log.append(0, 1, vec![0; 8], move |result| sender.send(result.unwrap()).unwrap()).unwrap();
     }
-    drop((open_gate, tell));
-    assert_eq!(told.iter().collect::<Vec<_>>(), (2..=41).collect::<Vec<_>>());
+    drop((open_gate, sender));
+    assert_eq!(outcomes.iter().collect::<Vec<_>>(), (2..=41).collect::<Vec<_>>());
     log.close();
     assert_eq!(disk.syncs() - before.0, 2);
     assert_eq!(before.1, 0);
 }
 
 #[test]
-fn nobody_is_told_before_the_bytes_survive_a_power_cut() {
+fn callbacks_run_after_the_bytes_are_durable() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, small()).unwrap();
-    let (tell, told) = mpsc::channel();
+    let (sender, outcomes) = mpsc::channel();
     for number in 0..30 {
-        let (tell, disk) = (tell.clone(), disk.clone());
+        let sender = sender.clone();
+        let disk = disk.clone();
         // In the callback, a power cut of a copy of the disk.
         let done = move |result: Result<u64, AppendError>| {
             let after = disk.fork();
             after.cut(Cut::Lost);
-            tell.send((result.unwrap(), after)).unwrap();
+            sender.send((result.unwrap(), after)).unwrap();
         };
         log.append(0, 1, payload(number, 900), done).unwrap();
     }
-    drop(tell);
-    for (sequence, after) in told.iter().take(30) {
+    drop(sender);
+    for (sequence, after) in outcomes.iter().take(30) {
         let (log, _) = open(&after, small()).unwrap();
         assert!(read_all(&log, 1).iter().any(|record| record.sequence == sequence), "{sequence} was acked too early");
     }
 }
 
 #[test]
-fn readers_see_what_is_durable_when_it_is_told() {
+fn readers_see_durable_records_in_the_callback() {
     let (log, _) = open(&Simulated::new(1), small()).unwrap();
     let mut reader = log.reader(1);
     assert_eq!(reader.next().unwrap(), None);
@@ -78,7 +79,7 @@ fn readers_see_what_is_durable_when_it_is_told() {
 }
 
 #[test]
-fn compressed_and_plain_records_come_back_alike_and_compression_saves() {
+fn compressed_records_round_trip_and_are_smaller() {
     for compress in [false, true] {
         let disk = Simulated::new(1);
         let options = WalOptions { compress, ..small() };
@@ -105,24 +106,24 @@ fn a_panic_in_a_callback_does_not_end_the_log() {
 }
 
 #[test]
-fn closing_writes_what_waits() {
+fn closing_writes_queued_records() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, small()).unwrap();
-    let (tell, told) = mpsc::channel();
+    let (sender, outcomes) = mpsc::channel();
     for number in 0..50 {
-        let tell = tell.clone();
-        log.append(0, 1, payload(number, 300), move |result| tell.send(result.is_ok()).unwrap()).unwrap();
+        let sender = sender.clone();
+        log.append(0, 1, payload(number, 300), move |result| sender.send(result.is_ok()).unwrap()).unwrap();
     }
     log.close();
-    drop(tell);
-    assert_eq!(told.iter().filter(|ok| *ok).count(), 50);
+    drop(sender);
+    assert_eq!(outcomes.iter().filter(|ok| *ok).count(), 50);
     disk.cut(Cut::Lost);
     let (log, _) = open(&disk, small()).unwrap();
     assert_eq!(read_all(&log, 1).len(), 50);
 }
 
 #[test]
-fn release_is_remembered_and_deletes_whole_segments_oldest_first() {
+fn truncation_is_durable_and_removes_the_oldest_segments_first() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, small()).unwrap();
     for number in 1..=60 {
@@ -143,7 +144,7 @@ fn release_is_remembered_and_deletes_whole_segments_oldest_first() {
 }
 
 #[test]
-fn a_log_that_is_only_opened_does_not_grow() {
+fn opening_alone_does_not_grow_a_log() {
     let disk = Simulated::new(1);
     let (log, first) = open(&disk, small()).unwrap();
     append(&log, b"one").unwrap();

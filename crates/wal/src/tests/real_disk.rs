@@ -8,7 +8,7 @@ use super::{read_all, small};
 use crate::{AppendError, Disk, Folder, Wal, WalOptions};
 
 #[test]
-fn a_reader_keeps_up_with_four_appenders_and_a_release() {
+fn a_reader_keeps_up_with_four_appenders_and_truncation() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("below/log");
     let options = WalOptions { segment_bytes: 64 << 10, compress: true, ..small() };
@@ -19,13 +19,13 @@ fn a_reader_keeps_up_with_four_appenders_and_a_release() {
         for appender in 0..4 {
             let log = &log;
             scope.spawn(move || {
-                let (tell, told) = mpsc::channel();
+                let (sender, outcomes) = mpsc::channel();
                 for number in 0..EACH {
-                    let tell = tell.clone();
+                    let sender = sender.clone();
                     let bytes = payload(appender * EACH + number, 500);
-                    log.append(0, 1, bytes, move |result: Result<u64, AppendError>| tell.send(result).unwrap())
+                    log.append(0, 1, bytes, move |result: Result<u64, AppendError>| sender.send(result).unwrap())
                         .unwrap();
-                    told.recv().unwrap().unwrap();
+                    outcomes.recv().unwrap().unwrap();
                 }
             });
         }
@@ -56,7 +56,7 @@ fn a_reader_keeps_up_with_four_appenders_and_a_release() {
 }
 
 #[test]
-fn a_folder_does_what_the_seam_says() {
+fn a_folder_implements_the_disk_trait() {
     let folder = tempfile::tempdir().unwrap();
     let disk = Folder::new(folder.path().join("a/b/c")).unwrap();
     let file = disk.create("one").unwrap();

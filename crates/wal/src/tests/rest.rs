@@ -1,4 +1,4 @@
-//! Space that a log gives back when it is quiet, and when it closes.
+//! The space that a log gives up when it is quiet, and when it closes.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ fn options() -> WalOptions {
     WalOptions { segment_bytes: 128 << 10, quiet: Duration::from_secs(60), ..small() }
 }
 
-/// Appends until segments are full-grown, and the next one is prepared.
+/// Appends until segments have the full size and the next one is prepared.
 fn grow(log: &Wal, disk: &Simulated) -> u64 {
     let mut last = 0;
     while !disk.names().iter().any(|name| name == "fresh") || log.segments() < 6 {
@@ -22,9 +22,9 @@ fn grow(log: &Wal, disk: &Simulated) -> u64 {
     last
 }
 
-/// The story: after everything was flushed, the log kept 128 MiB for ever: its full-grown segment and the next one.
+/// Regression: after everything was flushed, the log kept 128 MiB forever: a segment of the full size and the next one.
 #[test]
-fn a_quiet_log_gives_back_what_it_does_not_need() {
+fn a_quiet_log_gives_up_unneeded_space() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     let last = grow(&log, &disk);
@@ -49,7 +49,7 @@ fn a_quiet_log_gives_back_what_it_does_not_need() {
 }
 
 #[test]
-fn a_log_that_is_written_to_keeps_what_serves_it() {
+fn a_busy_log_keeps_its_segments() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     grow(&log, &disk);
@@ -61,25 +61,26 @@ fn a_log_that_is_written_to_keeps_what_serves_it() {
 }
 
 #[test]
-fn what_is_appended_while_the_log_rests_keeps_within_the_budget() {
+fn appends_during_a_rest_stay_within_the_budget() {
     let disk = Simulated::new(1);
     let options = WalOptions { budget_bytes: 512 << 10, quiet: Duration::ZERO, ..options() };
     let (log, _) = open(&disk, options.clone()).unwrap();
     for round in 0..30 {
-        let (tell, told) = mpsc::channel();
-        let (mut admitted, mut number) = (0, 0);
+        let (sender, outcomes) = mpsc::channel();
+        let mut admitted = 0;
+        let mut number = 0;
         loop {
             number += 1;
-            let tell = tell.clone();
-            let done = move |result: Result<u64, _>| tell.send(result.unwrap()).unwrap();
+            let sender = sender.clone();
+            let done = move |result: Result<u64, _>| sender.send(result.unwrap()).unwrap();
             if log.append(0, 1, payload(number, 100 + 331 * (number as usize % 37)), done).is_err() {
                 break;
             }
             admitted += 1;
             log.rest_if_quiet(Instant::now());
         }
-        drop(tell);
-        let acked: Vec<u64> = told.iter().collect();
+        drop(sender);
+        let acked: Vec<u64> = outcomes.iter().collect();
         assert_eq!(acked.len(), admitted, "round {round}");
         assert!(disk.used(|name| name.ends_with(".segment")) as u64 <= options.budget_bytes);
         log.truncate(acked.last().copied().unwrap_or(0)).unwrap();
@@ -88,7 +89,7 @@ fn what_is_appended_while_the_log_rests_keeps_within_the_budget() {
 }
 
 #[test]
-fn a_log_that_is_closed_leaves_no_preallocated_space() {
+fn a_closed_log_leaves_no_preallocated_space() {
     let disk = Simulated::new(1);
     let (log, _) = open(&disk, options()).unwrap();
     let last = grow(&log, &disk);

@@ -1,10 +1,10 @@
-//! A disk in memory that distinguishes what a process sees from what survives a power cut.
+//! A disk in memory that distinguishes the visible state from the durable state, which survives a power cut.
 //!
-//! * A write is durable after its file's sync, a name after the folder's sync. At a power cut everything else is lost,
-//!   kept, or torn: each block of 512 bytes of each write, and each change of a name, at random.
-//! * A failed write leaves some of its first blocks. After a failed sync the unsynced blocks are durable or not, at
-//!   random, and no later sync makes up for it, while reads still show them. A failed rename or removal happened or
-//!   not. A failed sync of the folder may be tried again.
+//! * A write is durable after a sync of its file, and a name after a sync of the folder. In a power cut all other
+//!   changes are lost or kept at random: each block of 512 bytes of each write, and each change of a name.
+//! * A failed write leaves some of its first blocks. After a failed sync, unsynced blocks are durable or not at random,
+//!   and a later sync does not change that, although reads still show them. A failed rename or removal may have
+//!   happened. A failed sync of the folder can be repeated.
 
 mod world;
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use self::world::{Bytes, Change, NameChange, World, toss};
 use crate::{Disk, DiskFile};
 
-/// What a power cut does to bytes and names that were not synced.
+/// The effect of a power cut on unsynced bytes and names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     Lost,
@@ -23,7 +23,7 @@ pub(super) enum Cut {
     Torn(u64),
 }
 
-/// Which operations fail, counted from 1.
+/// The operations that fail, counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
@@ -32,7 +32,7 @@ pub(super) enum Fault {
         from: u64,
         count: u64,
     },
-    /// The process is dead after this many operations: what it does later has no effect.
+    /// The process is dead after this many operations; its later operations have no effect.
     Dead {
         after: u64,
     },
@@ -88,7 +88,7 @@ impl Simulated {
         self.lock().syncs
     }
 
-    /// How many times a log took the lock.
+    /// The number of times that a log took the lock.
     pub(super) fn openings(&self) -> u64 {
         self.lock().openings
     }
@@ -168,7 +168,7 @@ impl Simulated {
         self.names().into_iter().filter(|name| name.ends_with(".segment") && !name.contains('/')).collect()
     }
 
-    /// Bytes of all files whose name passes.
+    /// The bytes of all files whose names pass the test.
     pub(super) fn used(&self, passes: impl Fn(&str) -> bool) -> usize {
         let world = self.lock();
         let named = world.names.iter().filter(|(name, _)| passes(name));
@@ -179,7 +179,7 @@ impl Simulated {
         self.world.lock().unwrap()
     }
 
-    /// Counts an operation of a process; `Err` when it fails, with whether it has an effect nevertheless.
+    /// Counts an operation of a process. `Err(has_effect)` if the operation fails.
     fn begin(&self, life: u64) -> (std::sync::MutexGuard<'_, World>, Result<(), bool>) {
         let mut world = self.lock();
         if life != world.life {
@@ -195,7 +195,7 @@ impl Simulated {
         (world, outcome)
     }
 
-    /// An operation that has no effect when it fails.
+    /// Counts an operation that has no effect if it fails.
     fn simple(&self, life: u64) -> io::Result<std::sync::MutexGuard<'_, World>> {
         let (world, outcome) = self.begin(life);
         outcome.map(|()| world).map_err(|_| broken())
@@ -324,7 +324,7 @@ impl DiskFile for Handle {
                 world.syncs += 1;
                 world.files[self.file].forget(&mut || true);
             }
-            // Whether a dead process's bytes survive is decided at the power cut.
+            // The power cut decides if the bytes of a dead process survive.
             Err(_) if world.life != self.life || matches!(world.fault, Fault::Dead { .. }) => {}
             Err(_) => world.files[self.file].forget(&mut || toss(&mut chance)),
         }

@@ -20,7 +20,8 @@ fn killed(sizes: &[usize]) -> (Simulated, String, Vec<Range<usize>>) {
     drop(log);
     disk.kill();
     let name = disk.segments().remove(0);
-    let (bytes, mut start) = (disk.bytes(&name), HEADER_BYTES as usize);
+    let bytes = disk.bytes(&name);
+    let mut start = HEADER_BYTES as usize;
     let header = SegmentHeader::decode(&bytes[..start]).unwrap();
     let places = sizes.iter().map(|_| {
         let head = RecordHead::decode(header.segment, &bytes[start..]).unwrap();
@@ -33,7 +34,8 @@ fn killed(sizes: &[usize]) -> (Simulated, String, Vec<Range<usize>>) {
 /// Opens the log, which holds the first `whole` records only. Checks that `inspect` reported the same before, and that
 /// quarantine has an exact copy of all damage.
 fn opened(disk: &Simulated, name: &str, whole: usize, story: &str) -> (Wal, Vec<Damage>) {
-    let (before, looked) = (disk.bytes(name), inspect(disk).unwrap());
+    let before = disk.bytes(name);
+    let looked = inspect(disk).unwrap();
     let (log, recovery) = open(disk, small()).unwrap();
     assert_eq!(read_all(&log, 1).len(), whole, "{story}");
     assert_eq!((looked.records, looked.last), (whole as u64, recovery.last), "{story}");
@@ -49,11 +51,12 @@ fn opened(disk: &Simulated, name: &str, whole: usize, story: &str) -> (Wal, Vec<
 /// Regression: four requests were acked, the process was killed, and one byte of the last record flipped. The reading
 /// was lost with no copy in quarantine, no metric and no health problem.
 #[test]
-fn a_last_record_that_changed_is_in_doubt_and_kept() {
+fn a_changed_last_record_is_in_doubt_and_quarantined() {
     let (disk, name, places) = killed(&[70, 300, 90, 700]);
     let last = places[3].clone();
     for at in last.start..last.start + 32 + 700 {
-        let (disk, story) = (disk.fork(), format!("byte {at} of {last:?}"));
+        let disk = disk.fork();
+        let story = format!("byte {at} of {last:?}");
         disk.rot(&name, |bytes| bytes[at] ^= 1 << (at % 8));
         let (log, damage) = opened(&disk, &name, 3, &story);
         let [damage] = &damage[..] else { panic!("{story}: {damage:?}") };
@@ -67,7 +70,7 @@ fn a_last_record_that_changed_is_in_doubt_and_kept() {
 /// The same with one byte in each of the last two records: the fourth record's head proves that the third had been
 /// synced, although the fourth itself is lost.
 #[test]
-fn a_later_head_proves_that_what_stands_before_it_was_synced() {
+fn a_later_head_proves_that_earlier_bytes_were_synced() {
     let (disk, name, places) = killed(&[70, 300, 90, 200]);
     disk.rot(&name, |bytes| places[2..].iter().for_each(|place| bytes[place.start + 40] ^= 1));
     let (log, damage) = opened(&disk, &name, 2, "the last two");
@@ -87,7 +90,7 @@ fn a_later_head_proves_that_what_stands_before_it_was_synced() {
 
 /// A power cut leaves each sector of a write written or not; the write was not acked.
 #[test]
-fn a_write_that_was_cut_short_is_torn_and_no_alarm() {
+fn an_interrupted_write_is_torn() {
     let (disk, name, places) = killed(&[70, 300, 3000]);
     let last = places[2].clone();
     let sectors: Vec<Range<usize>> = (last.start / 512..last.end.div_ceil(512))
@@ -95,7 +98,8 @@ fn a_write_that_was_cut_short_is_torn_and_no_alarm() {
         .collect();
     assert!(sectors.len() >= 6 && sectors.iter().all(|sector| sector.len() >= 24), "{sectors:?}");
     for lost in 1..(1_u32 << sectors.len()) - 1 {
-        let (disk, story) = (disk.fork(), format!("sectors {lost:b} of {last:?}"));
+        let disk = disk.fork();
+        let story = format!("sectors {lost:b} of {last:?}");
         disk.rot(&name, |bytes| {
             let lost = sectors.iter().enumerate().filter(|(number, _)| lost >> number & 1 == 1);
             lost.for_each(|(_, sector)| bytes[sector.clone()].fill(0));
@@ -107,7 +111,7 @@ fn a_write_that_was_cut_short_is_torn_and_no_alarm() {
 }
 
 #[test]
-fn zeros_behind_the_last_record_are_nothing() {
+fn zeros_after_the_last_record_are_not_damage() {
     let (disk, name, places) = killed(&[70, 300]);
     disk.rot(&name, |bytes| bytes[places[1].clone()].fill(0));
     let (log, damage) = opened(&disk, &name, 1, "zeros");
@@ -116,7 +120,7 @@ fn zeros_behind_the_last_record_are_nothing() {
 
 /// Bytes that may have been acked must not be cut off if they could not be copied to quarantine.
 #[test]
-fn what_quarantine_refuses_stays_where_it_is() {
+fn bytes_that_cannot_be_quarantined_stay() {
     let (disk, name, places) = killed(&[70, 300]);
     disk.rot(&name, |bytes| bytes[places[1].start + 50] ^= 1);
     let before = disk.bytes(&name)[places[1].clone()].to_vec();
@@ -129,7 +133,7 @@ fn what_quarantine_refuses_stays_where_it_is() {
 /// Regression: the newest segment lost both copies of its header and was moved to quarantine. If it was the only one,
 /// or spanned more than a million sequences, its sequences were reused.
 #[test]
-fn the_sequences_of_a_segment_without_a_header_are_not_used_again() {
+fn the_sequences_of_a_segment_without_a_header_are_not_reused() {
     for sequences in [vec![1, 2, 3], vec![1, 1 << 24], vec![1, 5, 1 << 44], vec![1 << 45]] {
         let disk = Simulated::new(1);
         write_segment(&disk, &sequences);
@@ -148,7 +152,7 @@ fn the_sequences_of_a_segment_without_a_header_are_not_used_again() {
 /// Regression: the segment without a header was moved to quarantine before its successor existed. If the start failed
 /// then, the next start knew nothing of its sequences.
 #[test]
-fn a_segment_without_a_header_stays_until_a_newer_one_is_there() {
+fn a_segment_without_a_header_stays_until_a_newer_one_exists() {
     let disk = Simulated::new(1);
     write_segment(&disk, &[1, 5, 1 << 44]);
     disk.rot(&segment_name(1), |bytes| bytes[..HEADER_BYTES as usize].fill(0));
@@ -165,7 +169,7 @@ fn a_segment_without_a_header_stays_until_a_newer_one_is_there() {
 
 /// One changed byte in a head that nothing confirms must not use up all sequences.
 #[test]
-fn a_changed_sequence_in_a_segment_without_a_header_is_not_believed() {
+fn a_changed_sequence_in_a_segment_without_a_header_is_ignored() {
     let disk = Simulated::new(1);
     write_segment(&disk, &[7, 8]);
     disk.rot(&segment_name(7), |bytes| {
@@ -178,7 +182,8 @@ fn a_changed_sequence_in_a_segment_without_a_header_is_not_believed() {
 
 /// Writes a segment with records of these sequences, each in a group of its own.
 fn write_segment(disk: &Simulated, sequences: &[Sequence]) {
-    let (segment, first) = (0x1234_5678_9abc_def0, sequences[0]);
+    let segment = 0x1234_5678_9abc_def0;
+    let first = sequences[0];
     let header = SegmentHeader { log: 77, opening: 1, segment, first, previous: None, store: "embedded".to_owned() };
     let mut bytes = header.encode();
     for sequence in sequences {

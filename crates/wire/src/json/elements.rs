@@ -1,14 +1,14 @@
-//! Splits a body into the texts of its readings by quotes and brackets alone, so that a reading with invalid JSON
-//! inside still ends at the right place. Does not interpret readings.
+//! Splits a body into the texts of its readings by quotes and brackets only, so that the end of a reading with invalid
+//! JSON is still found.
 
 use memchr::{memchr, memchr_iter, memchr2};
 
 use hourglass_model::reading::{Reason, Rejection};
 
-/// The text of what should be one reading.
+/// The text of one reading, which may be invalid.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Element<'a> {
-    /// The line, or the index in the array; from 1.
+    /// The number of the line, or the index in the array, from 1.
     pub number: usize,
     /// Includes surrounding white space if the element is a line.
     pub text: &'a [u8],
@@ -19,7 +19,7 @@ pub(super) struct Element<'a> {
 enum Layout {
     /// One per line.
     Lines,
-    /// One after the other; each may span several lines.
+    /// A sequence of readings that may span several lines.
     Spread,
     /// The elements of one array.
     Array,
@@ -27,7 +27,7 @@ enum Layout {
     Done,
 }
 
-/// The elements of a body. Each byte is read a bounded number of times, whatever the body.
+/// The elements of a body. Each byte is read a bounded number of times.
 #[derive(Debug)]
 pub(super) struct Elements<'a> {
     body: &'a [u8],
@@ -49,7 +49,8 @@ impl<'a> Elements<'a> {
 
     fn next_line(&mut self) -> Option<Result<Element<'a>, Rejection>> {
         while self.at < self.body.len() {
-            let (text, number) = (line_at(self.body, self.at), self.number);
+            let text = line_at(self.body, self.at);
+            let number = self.number;
             self.at += text.len() + 1;
             self.number += 1;
             let text = text.strip_suffix(b"\r").unwrap_or(text);
@@ -102,7 +103,7 @@ impl<'a> Elements<'a> {
         (rest < self.body.len()).then(|| self.give_up(rest, "expected nothing after the end of the array"))
     }
 
-    /// Ends the iteration with a rejection that says whether input remains unread.
+    /// Ends the iteration with a rejection. Its message states if the rest of the body was not read.
     fn give_up(&mut self, at: usize, why: &str) -> Rejection {
         self.layout = Layout::Done;
         let rest = &self.body[at..];
@@ -124,8 +125,8 @@ impl<'a> Iterator for Elements<'a> {
     }
 }
 
-/// The layout is `Lines`, unless the first reading spans several lines: it is valid JSON that way, or no later line
-/// is valid JSON by itself.
+/// Detects the layout: `Lines`, unless the first reading spans several lines. It does if it is valid JSON that way, or
+/// if no later line is valid JSON by itself.
 fn layout_from(body: &[u8], start: usize) -> Layout {
     let first_line = line_at(body, start);
     let end = value_end(body, start);
@@ -158,8 +159,8 @@ fn skip_white(body: &[u8], at: usize) -> usize {
     body[at..].iter().position(|byte| !white(byte)).map_or(body.len(), |offset| at + offset)
 }
 
-/// The end of the value at `start`: an object or array ends where as many brackets are closed as opened, anything
-/// else before the next comma, bracket or white space.
+/// The end of the value at `start`. An object or array ends at its last closing bracket; any other value ends before
+/// the next comma, bracket or white space.
 fn value_end(body: &[u8], start: usize) -> Option<usize> {
     let mut depth = 0_usize;
     let mut at = start;

@@ -1,5 +1,5 @@
-//! Parses JSON: one reading, an array of readings, or one reading per line. An invalid reading does not affect the
-//! others. Uses no known sensors and no clock: an absent timestamp stays absent.
+//! The parser of JSON bodies: one reading, an array of readings, or one reading per line. An invalid reading does not
+//! affect the others, and a missing timestamp stays missing.
 
 mod elements;
 mod reading;
@@ -10,12 +10,12 @@ use hourglass_model::reading::{Limits, Precision, Reason, Rejection};
 use elements::{Element, Elements};
 use reading::JsonReading;
 
-/// The readings of a JSON body, one at a time.
+/// A parser that yields the readings of a JSON body one at a time.
 ///
 /// A reading is `{"measurement":"climate","tags":{"sensor":"s1"},"ts":"2026-01-15T14:00:00Z","fields":{"temp":22.1}}`,
-/// where `measurement` is `readings` when absent, `ts` (also `time` or `timestamp`) is RFC 3339 or an integer, and
-/// `"sensor":"s1"` and `"value":22.1` are short for the tag and the field of that name. Without `fields`, any other number
-/// or boolean at the top level is a field, too: `{"sensor":"s1","temperature":22.1}`. Null fields are left out.
+/// where `measurement` defaults to `readings`, `ts` (also `time` or `timestamp`) is RFC 3339 or an integer, and
+/// `"sensor":"s1"` and `"value":22.1` are short for the tag and the field with that name. Without `fields`, all other
+/// numbers and booleans at the top level are fields: `{"sensor":"s1","temperature":22.1}`. Null fields are ignored.
 #[derive(Debug)]
 pub struct Items<'a> {
     elements: Elements<'a>,
@@ -26,7 +26,7 @@ pub struct Items<'a> {
 }
 
 impl<'a> Items<'a> {
-    /// The readings of `body`, whose integer timestamps are in `precision`.
+    /// A parser of `body`. Integer timestamps are in `precision`.
     #[must_use]
     pub fn new(body: &'a [u8], precision: Precision, limits: Limits) -> Self {
         Self { elements: Elements::new(body), precision, limits, reading: None }
@@ -35,7 +35,9 @@ impl<'a> Items<'a> {
     fn read(&self, element: &Element<'a>) -> Result<JsonReading<'a>, Rejection> {
         let reject = |column, reason| Rejection::new(element.number, column, element.text, reason);
         if element.text.len() > self.limits.line_bytes {
-            let (found, limit, key) = (element.text.len(), self.limits.line_bytes, "limits.line_bytes");
+            let found = element.text.len();
+            let limit = self.limits.line_bytes;
+            let key = "limits.line_bytes";
             return Err(reject(0, Reason::Limit { what: "bytes of one reading", found, limit, key }));
         }
         let text = std::str::from_utf8(element.text).map_err(|e| reject(e.valid_up_to() + 1, Reason::NotUtf8))?;

@@ -1,5 +1,5 @@
-//! Parses one reading from one JSON object. The JSON decoder returns only keys and raw values, so nesting is no deeper
-//! than that of a reading, and every error has its position.
+//! Parses one reading from one JSON object. The JSON decoder returns only keys and raw values, so the depth of nesting
+//! is bounded, and every error has its position.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,15 +12,16 @@ use crate::names::{self, Name};
 use hourglass_model::reading::value::RawValue;
 use hourglass_model::reading::{Limits, Precision, Reason, Sensor, time};
 
-/// The measurement of a reading that names none.
+/// The measurement of a reading without one.
 const MEASUREMENT_DEFAULT: &str = "readings";
-/// The tag and the field that may be given at the top level of a reading.
+/// The tag that can be given at the top level of a reading.
 const SENSOR: &str = "sensor";
+/// The field that can be given at the top level of a reading.
 const VALUE: &str = "value";
-/// All keys of a reading. A key like one of these is more likely a mistake than a field.
+/// All keys of a reading. A similar key is probably a mistake and not a field.
 const KEYS: [&str; 8] = ["measurement", "tags", SENSOR, "ts", "time", "timestamp", "fields", VALUE];
-/// Shorter keys are like too many other words.
-const LIKENESS_BYTES_MIN: usize = 4;
+/// The minimum length of a key for which similar keys are detected. Shorter keys are similar to too many words.
+const SIMILAR_BYTES_MIN: usize = 4;
 
 /// A valid reading.
 #[derive(Debug)]
@@ -30,7 +31,7 @@ pub(super) struct JsonReading<'a> {
     pub timestamp: Option<i64>,
 }
 
-/// An error, and its offset in the reading's text if it concerns one place.
+/// An error, with its offset in the reading's text if it has one.
 #[derive(Debug)]
 pub(super) struct JsonFault {
     pub at: Option<usize>,
@@ -49,7 +50,7 @@ impl JsonFault {
 
 /// Parses the reading in `text`.
 pub(super) fn parse<'a>(text: &'a str, precision: Precision, limits: &Limits) -> Result<JsonReading<'a>, JsonFault> {
-    let parts = Parts::of(text)?;
+    let parts = Parts::parse(text)?;
     let measurement = match &parts.measurement {
         Some(entry) => entry.value.name(names::MEASUREMENT, "measurement", limits)?,
         None => Cow::Borrowed(MEASUREMENT_DEFAULT),
@@ -63,7 +64,7 @@ pub(super) fn parse<'a>(text: &'a str, precision: Precision, limits: &Limits) ->
     Ok(JsonReading { sensor, fields, timestamp })
 }
 
-/// The top level of a reading: each known key at most once.
+/// The entries at the top level of a reading, by known key.
 #[derive(Default)]
 struct Parts<'a> {
     measurement: Option<JsonEntry<'a>>,
@@ -77,10 +78,11 @@ struct Parts<'a> {
 }
 
 impl<'a> Parts<'a> {
-    fn of(text: &'a str) -> Result<Self, JsonFault> {
+    fn parse(text: &'a str) -> Result<Self, JsonFault> {
         let at = text.len() - text.trim_start_matches([' ', '\t', '\n', '\r']).len();
         let mut parts = Self::default();
-        for entry in (JsonValue { at, text: &text[at..] }).entries("a reading")? {
+        let object = JsonValue { at, text: &text[at..] };
+        for entry in object.entries("a reading")? {
             let slot = match &*entry.key {
                 "measurement" => &mut parts.measurement,
                 "tags" => &mut parts.tags,
@@ -94,27 +96,30 @@ impl<'a> Parts<'a> {
                 }
             };
             if let Some(first) = slot {
-                let message = match first.key == entry.key {
-                    true => format!("the key {:?} is given twice", entry.key),
-                    false => format!("the keys {:?} and {:?} mean the same", first.key, entry.key),
+                let message = if first.key == entry.key {
+                    format!("the key {:?} is given twice", entry.key)
+                } else {
+                    format!("the keys {:?} and {:?} mean the same", first.key, entry.key)
                 };
                 return Err(JsonFault::json(entry.at, message));
             }
             *slot = Some(entry);
         }
-        match parts.others.iter().find_map(|other| other.no_field(parts.fields.is_some())) {
+        match parts.others.iter().find_map(|other| other.fault_as_field(parts.fields.is_some())) {
             Some(fault) => Err(fault),
             None => Ok(parts),
         }
     }
 }
 
-/// Whether one inserted, left out or replaced byte, or another case, makes one text of the other.
-fn is_like(text: &str, other: &str) -> bool {
-    let (a, b) = (text.as_bytes(), other.as_bytes());
+/// Returns true if the texts differ by at most one edit, ignoring ASCII case.
+fn is_similar(text: &str, other: &str) -> bool {
+    let a = text.as_bytes();
+    let b = other.as_bytes();
     let same = |(x, y): &(&u8, &u8)| x.eq_ignore_ascii_case(y);
     let before = a.iter().zip(b).take_while(same).count();
-    let (a, b) = (&a[before..], &b[before..]);
+    let a = &a[before..];
+    let b = &b[before..];
     let after = a.iter().rev().zip(b.iter().rev()).take_while(same).count();
     a.len() - after <= 1 && b.len() - after <= 1
 }
@@ -187,11 +192,14 @@ struct JsonValue<'a> {
 }
 
 impl JsonEntry<'_> {
-    /// Why this entry, whose key is none of a reading's, is no field of its own.
-    fn no_field(&self, has_fields: bool) -> Option<JsonFault> {
-        let near = KEYS.iter().find(|key| match key.len() >= LIKENESS_BYTES_MIN {
-            true => is_like(key, &self.key),
-            false => key.eq_ignore_ascii_case(&self.key),
+    /// The error of an entry with an unknown key; `None` if the entry is a field.
+    fn fault_as_field(&self, has_fields: bool) -> Option<JsonFault> {
+        let near = KEYS.iter().find(|key| {
+            if key.len() >= SIMILAR_BYTES_MIN {
+                is_similar(key, &self.key)
+            } else {
+                key.eq_ignore_ascii_case(&self.key)
+            }
         });
         let is_value = self.value.is_null() || matches!(self.value.kind(), "a number" | "a boolean");
         let why = match near {
@@ -262,7 +270,8 @@ impl<'a> JsonValue<'a> {
             Some(b'f') => RawValue::Boolean(false),
             Some(b'"') => RawValue::String(self.decode::<JsonText<'a>>()?.0),
             Some(b'{' | b'[') => {
-                let (key, kind) = (names::shown(key), self.kind());
+                let key = names::shown(key);
+                let kind = self.kind();
                 let message = format!("field {key:?}: expected a number, a string or a boolean, not {kind}");
                 return Err(JsonFault::json(self.at, message));
             }
@@ -270,13 +279,13 @@ impl<'a> JsonValue<'a> {
         }))
     }
 
-    /// A number is a float, as in line protocol; an integer that no float represents exactly stays an integer. The
-    /// standard library parses the digits, since the JSON decoder rounds some floats to a neighbour.
+    /// Parses a number. Numbers are floats, as in line protocol, except integers that a float cannot represent exactly.
+    /// The standard library parses the digits, because the JSON decoder rounds some floats incorrectly.
     fn number(self) -> Result<RawValue<'a>, JsonFault> {
         let out_of_range = || JsonFault::new(self.at, Reason::NumberOutOfRange(names::shown(self.text)));
         let float = self.text.parse().ok().filter(|float: &f64| float.is_finite()).ok_or_else(out_of_range)?;
         if let Ok(integer) = self.text.parse::<i64>() {
-            // Compared as i128, to which a float of this size converts exactly.
+            // A float of this size converts exactly to i128.
             if float as i128 != i128::from(integer) {
                 return Ok(RawValue::Integer(integer));
             }
@@ -296,7 +305,8 @@ impl<'a> JsonValue<'a> {
                 let JsonText(text) = self.decode()?;
                 time::parse_rfc3339(&text).map(Some).ok_or_else(|| match time::as_if_in_utc(&text) {
                     Some(in_utc) => {
-                        let (text, in_utc) = (names::shown(&text), format!("\"{key}\":\"{in_utc}\""));
+                        let text = names::shown(&text);
+                        let in_utc = format!("\"{key}\":\"{in_utc}\"");
                         JsonFault::new(self.at, Reason::NoZone { text, in_utc })
                     }
                     None => invalid(&text),
@@ -318,9 +328,10 @@ impl<'a> JsonValue<'a> {
     /// The decoder's error, with its position as an offset.
     fn fault_of(self, error: &serde_json::Error) -> JsonFault {
         let lines_before = self.text.split_inclusive('\n').take(error.line().saturating_sub(1));
-        let offset = match error.is_eof() {
-            true => self.text.len(),
-            false => lines_before.map(str::len).sum::<usize>() + error.column().saturating_sub(1),
+        let offset = if error.is_eof() {
+            self.text.len()
+        } else {
+            lines_before.map(str::len).sum::<usize>() + error.column().saturating_sub(1)
         };
         let offset = offset.min(self.text.len());
         if let Some((start, word)) = not_finite_word(self.text, offset) {
@@ -332,8 +343,8 @@ impl<'a> JsonValue<'a> {
     }
 }
 
-/// The word at `at` if it is a number that is not finite, such as `NaN` or `-Infinity`: JSON has no such numbers, but
-/// many writers produce them.
+/// The word at `at`, if it is a non-finite number such as `NaN` or `-Infinity`. JSON has no such numbers, but many
+/// writers produce them.
 fn not_finite_word(text: &str, at: usize) -> Option<(usize, &str)> {
     let in_word = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'+');
     let bytes = text.as_bytes();

@@ -1,5 +1,5 @@
-//! Backslashes in names. A backslash directly before a separator escapes it and is removed; any other backslash stays,
-//! also before another backslash: `a\\ b` is the name `a\ b`.
+//! Escapes in names. A backslash directly before a separator escapes it and is removed. Any other backslash stays, even
+//! before another backslash: `a\\ b` is the name `a\ b`.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ pub(super) fn separates_measurement(byte: u8) -> bool {
     matches!(byte, b',' | b' ')
 }
 
-/// The name that `sent` spells.
+/// Removes the escapes of a name.
 pub(super) fn unescape(sent: &str, separates: fn(u8) -> bool) -> Cow<'_, str> {
     let bytes = sent.as_bytes();
     let escapes = |at: usize| bytes[at] == b'\\' && bytes.get(at + 1).is_some_and(|&next| separates(next));
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_backslash_before_a_separator_goes() {
+    fn only_backslashes_before_separators_are_removed() {
         for (sent, name) in [
             ("plain", "plain"),
             (r"two\ words", "two words"),

@@ -1,4 +1,4 @@
-//! Parses the fields of one line. A string may contain newlines, so a line may span several physical lines; unclosed
+//! The parser of a line's fields. A string may contain newlines, so a line may span several physical lines. Unclosed
 //! quotes are detected here.
 
 use std::borrow::Cow;
@@ -24,7 +24,7 @@ pub(super) struct LineFields<'a> {
     open_string: Option<OpenString>,
 }
 
-/// The first string of a line that extends beyond its physical line or never ends.
+/// The first string of a line that extends beyond its physical line or has no end.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenString {
     /// The position of its opening quote.
@@ -54,8 +54,8 @@ impl<'a> LineFields<'a> {
         self.open_string = None;
     }
 
-    /// Reads `key=value[,key=value…]` from `at` on into the cleared list; returns the end position: at a space or at
-    /// the end of the line.
+    /// Reads `key=value[,key=value…]` from `at` on into the cleared list. Returns the end position, which is at a space
+    /// or at the end of the line.
     pub fn read(
         &mut self,
         scanner: &Scanner<'a>,
@@ -97,7 +97,9 @@ impl<'a> LineFields<'a> {
     ) -> Result<(RawValue<'a>, usize), LineFault> {
         let window_end = scanner.len().min(line_start.saturating_add(limits.line_bytes)).max(open + 1);
         let window = scanner.bytes(0, window_end);
-        let (mut at, mut escaped, mut newlines) = (open + 1, false, 0);
+        let mut at = open + 1;
+        let mut escaped = false;
+        let mut newlines = 0;
         let closed = loop {
             let Some(offset) = memchr3(b'"', b'\\', b'\n', &window[at.min(window_end)..]) else { break false };
             at += offset;
@@ -132,11 +134,12 @@ impl<'a> LineFields<'a> {
 }
 
 impl OpenString {
-    /// Whether the closing quote looks like one. If the string was never closed, the quote taken for its end belongs to
-    /// a later line that is valid by itself, and such a line has an even number of quotes. The last line of a string
-    /// with newlines has an odd number.
+    /// Returns true if the string probably has a closing quote. If it has none, the quote taken for its end belongs to
+    /// a later line that is valid by itself, which has an even number of quotes. The last line of a string with
+    /// newlines has an odd number.
     pub fn looks_closed(&self, scanner: &Scanner<'_>) -> bool {
-        let (mut quotes, mut escaped) = (0, false);
+        let mut quotes = 0;
+        let mut escaped = false;
         for &byte in scanner.physical_line(self.scanned_to) {
             quotes += usize::from(byte == b'"' && !escaped);
             escaped = byte == b'\\' && !escaped;
@@ -159,7 +162,7 @@ impl OpenString {
     }
 }
 
-/// In a string `\"` and `\\` are escapes; every other backslash is a plain character.
+/// Unescapes a string: `\"` and `\\` are escapes, and every other backslash is a plain character.
 fn unescape_string(sent: &str) -> String {
     let mut text = String::with_capacity(sent.len());
     let mut rest = sent;

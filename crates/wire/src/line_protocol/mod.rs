@@ -1,7 +1,6 @@
-//! Parses line protocol: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`.
-//! The points borrow from the body, and an invalid line does not affect the others. A line's series is parsed
-//! separately, because the caller usually knows its text already. Uses no known sensors and no clock: an absent
-//! timestamp stays absent.
+//! The parser of line protocol: `climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000`. The points
+//! borrow from the body, an invalid line does not affect the others, and a missing timestamp stays missing. A line's
+//! series is parsed separately, because the caller usually knows its text already.
 
 mod escape;
 mod fields;
@@ -19,17 +18,17 @@ pub use write::write_line;
 use fields::LineFields;
 use scanner::{LineEnd, LineFault, Scanner};
 
-/// The lines of a body, one at a time. Blank lines and comments are skipped.
+/// A parser that yields the lines of a body one at a time. It skips blank lines and comments.
 #[derive(Debug)]
 pub struct Lines<'a> {
     scanner: Scanner<'a>,
     precision: Precision,
     limits: Limits,
-    /// Where the next line starts.
+    /// The start of the next line.
     position: usize,
     /// The physical number of that line.
     number: usize,
-    /// The fields of the current line; reused so that a line needs no allocation.
+    /// The fields of the current line, reused to avoid an allocation per line.
     fields: LineFields<'a>,
     /// Bytes read a second time after an error, for a test.
     #[cfg(test)]
@@ -37,7 +36,7 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// The lines of `body`, whose integer timestamps are in `precision`.
+    /// A parser of `body`. Integer timestamps are in `precision`.
     #[must_use]
     pub fn new(body: &'a [u8], precision: Precision, limits: Limits) -> Self {
         Self {
@@ -52,7 +51,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Skips blank lines and comments; returns the position of the next line's first byte that is not a space.
+    /// Skips blank lines and comments. Returns the position of the first byte of the next line that is not a space.
     fn skip_to_text(&mut self) -> Option<usize> {
         loop {
             let first = self.scanner.skip_spaces(self.position);
@@ -87,13 +86,13 @@ impl<'a> Lines<'a> {
         Ok(Read { series, timestamp, end })
     }
 
-    /// Rejects the line at `start` and resumes after the first newline behind the error. If a string was opened before a
-    /// newline and seems never closed, the error is placed at its opening quote and reading resumes on the next physical
-    /// line: else that quote would hide all lines up to some later quote or the end.
+    /// Rejects the line at `start` and resumes after the first newline after the error. If a string was opened before a
+    /// newline and has probably no closing quote, the error is at its opening quote, and reading resumes on the next
+    /// physical line. Otherwise that quote would hide all lines up to a later quote or the end.
     ///
-    /// Going back costs linear time. A string's scan ends at the next quote that can open a string (such a quote
-    /// follows `=`, so no backslash escapes it), and the lines before that quote open none: they are read again, but
-    /// start no long scan. Besides, no scan goes further than `limits.line_bytes` from its line's start.
+    /// Reading again takes linear time. The scan of a string ends at the next quote that can open a string (such a
+    /// quote follows `=`, so it is not escaped). The lines before that quote are read again, but they open no string
+    /// and start no long scan. In addition, no scan exceeds `limits.line_bytes` from the start of its line.
     fn recover(&mut self, start: usize, fault: LineFault) -> Rejection {
         let fault = match self.fields.open_string() {
             Some(string) if fault.unclosed || !string.looks_closed(&self.scanner) => {
@@ -121,7 +120,8 @@ impl<'a> Lines<'a> {
 impl<'a> Points<'a> for Lines<'a> {
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
         let first = self.skip_to_text()?;
-        let (start, number) = (self.position, self.number);
+        let start = self.position;
+        let number = self.number;
         match self.read(start, first) {
             Ok(read) => {
                 self.position = read.end.next;
@@ -156,7 +156,8 @@ mod tests {
     /// Reads a body to its end; returns the numbers of valid lines, of rejected lines, and of bytes read again.
     fn drain(body: &[u8]) -> (usize, usize, usize) {
         let mut lines = Lines::new(body, Precision::Nanoseconds, Limits::default());
-        let (mut good, mut bad) = (0, 0);
+        let mut good = 0;
+        let mut bad = 0;
         while let Some(line) = lines.next() {
             match line {
                 Ok(_) => good += 1,

@@ -1,5 +1,5 @@
-//! Parses unquoted values and timestamps. The grammar is checked here; the standard library converts the digits,
-//! except for short decimals.
+//! The parser of unquoted values and timestamps. It checks the grammar; the standard library converts the digits,
+//! except those of short decimals.
 
 use super::scanner::{LineEnd, LineFault, Scanner};
 use crate::names;
@@ -35,10 +35,10 @@ pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue
     }
 }
 
-/// A decimal with a point and at most 15 digits, as nearly all readings are, and its length. Reads the digits once; the
-/// general way reads them for the grammar and again for the value. The digits and the power of ten are integers that a
-/// double represents exactly, so their quotient is the nearest double (Clinger, "How to Read Floating Point Numbers
-/// Accurately").
+/// Parses a decimal with a point and at most 15 digits, which nearly all values are; returns it with its length. This
+/// reads the digits once, not once for the grammar and again for the value. The digits and the power of ten are
+/// integers that a double represents exactly, so their quotient is the nearest double (Clinger, "How to Read Floating
+/// Point Numbers Accurately").
 #[inline]
 fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
     const TENS: [f64; 16] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15];
@@ -57,8 +57,8 @@ fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((if sign == 1 { -value } else { value }, end))
 }
 
-/// Appends the decimal digits at `at` to `value`; returns the number and the end of the digits. The number is
-/// meaningless for more than 19 digits.
+/// Appends the decimal digits at `at` to `value`; returns the number and the end of the digits. The number is invalid
+/// for more than 19 digits.
 #[inline]
 fn gather_digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
@@ -68,7 +68,7 @@ fn gather_digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
     (value, at)
 }
 
-/// The timestamp after the fields, in nanoseconds since the epoch, if there is one, and the end of the line.
+/// The optional timestamp after the fields, in nanoseconds since the epoch, and the end of the line.
 pub(super) fn timestamp(
     scanner: &Scanner<'_>,
     after_fields: usize,
@@ -110,8 +110,8 @@ enum NumberKind {
     Boolean(bool),
 }
 
-/// The kind of number at the start of `text`, and its length with the suffix. An unsigned number with a minus sign is
-/// out of range, not ill-formed.
+/// The kind of the number at the start of `text`, and its length with the suffix. An unsigned number may have a minus
+/// sign, because it is out of range and not malformed.
 #[inline]
 fn leading_number(text: &[u8]) -> Option<(NumberKind, usize)> {
     let mut at = usize::from(text.starts_with(b"-"));
@@ -179,7 +179,7 @@ fn no_timestamp(scanner: &Scanner<'_>, start: usize) -> LineFault {
 fn token_end(scanner: &Scanner<'_>, start: usize, ends: impl Fn(u8) -> bool) -> usize {
     let rest = scanner.bytes(start, scanner.len());
     let length = rest.iter().position(|&byte| ends(byte)).unwrap_or(rest.len());
-    // A CR belongs to the line's end if it is before LF or at the end of the body.
+    // A CR before LF or at the end of the body is part of the line's end.
     let has_return = length > 0 && rest[length - 1] == b'\r' && rest.get(length).is_none_or(|&byte| byte == b'\n');
     start + length - usize::from(has_return)
 }
@@ -206,7 +206,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 2000, ..ProptestConfig::default() })]
 
         #[test]
-        fn a_short_decimal_is_what_the_standard_library_reads(text in "-?[0-9]{0,10}\\.[0-9]{0,10}[, e]?") {
+        fn short_decimals_equal_those_of_the_standard_library(text in "-?[0-9]{0,10}\\.[0-9]{0,10}[, e]?") {
             if let Some((value, length)) = short_decimal(text.as_bytes()) {
                 let read: f64 = text[..length].parse().expect("a number");
                 prop_assert_eq!(value.to_bits(), read.to_bits());
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_what_the_grammar_says() {
+    fn tokens_have_the_kind_of_the_grammar() {
         use NumberKind::{Boolean, Float, Integer, Unsigned};
         for (token, kind) in [
             ("1", Some(Float)),

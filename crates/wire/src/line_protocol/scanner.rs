@@ -1,5 +1,4 @@
-//! The bytes of a body, with the scanning operations that the grammar needs. Finds the ends of names, lines and the
-//! series; does not interpret them.
+//! Scanning operations on the bytes of a body: finds the ends of names, lines and series.
 
 use std::borrow::Cow;
 
@@ -9,14 +8,14 @@ use super::escape::{separates, unescape};
 use crate::names;
 use hourglass_model::reading::Reason;
 
-/// An error, and its position in the body.
+/// An error with its position in the body.
 #[derive(Debug)]
 pub(super) struct LineFault {
     pub at: usize,
     pub reason: Reason,
-    /// The error concerns the whole line, not one column.
+    /// True if the error concerns the whole line and has no column.
     pub whole_line: bool,
-    /// A string of this line has no end, or its closing quote is where no string can end.
+    /// True if a string of this line has no closing quote, or one where no string can end.
     pub unclosed: bool,
 }
 
@@ -41,7 +40,7 @@ pub(super) struct LineEnd {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scanner<'a> {
     body: &'a [u8],
-    /// The body as text if all of it is UTF-8; then no part of it needs another check.
+    /// The body as text if all of it is UTF-8. Its parts then need no further check.
     text: Option<&'a str>,
 }
 
@@ -64,7 +63,7 @@ impl<'a> Scanner<'a> {
         self.body.len()
     }
 
-    /// The text between two positions, both next to ASCII bytes (which are never inside a character).
+    /// The text between two positions, both next to ASCII bytes and therefore not inside a character.
     #[inline]
     pub fn str(&self, from: usize, to: usize) -> Result<&'a str, LineFault> {
         match self.text {
@@ -74,7 +73,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    /// An error that names what was expected at `at` and what is there.
+    /// A syntax error at `at`, with the expected text and the character found.
     pub fn expected(&self, expected: &'static str, at: usize) -> LineFault {
         let found = match self.line_ends_at(at) {
             Some(_) => None,
@@ -97,7 +96,7 @@ impl<'a> Scanner<'a> {
         at
     }
 
-    /// The end of a line exactly at `at`: LF, CR LF, or the end of the body with or without CR.
+    /// The end of a line, if there is one exactly at `at`: LF, CR LF, or the end of the body with or without CR.
     #[inline]
     pub fn line_ends_at(&self, at: usize) -> Option<LineEnd> {
         match (self.byte(at), self.byte(at + 1)) {

@@ -1,5 +1,5 @@
-//! Parses the series of a line, `measurement[,tag=value…]`. This is the slow half of the parser, run only for sensors
-//! that are not known yet and for the `sensor` of a query.
+//! The parser of a line's series, `measurement[,tag=value…]`. It is slower than the rest, and used only for new sensors
+//! and for the `sensor` of a query.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use super::escape::{separates, separates_measurement, unescape};
 use crate::names::{self, Name};
 use hourglass_model::reading::{Limits, Reason, Sensor};
 
-/// Why a series is invalid.
+/// The reason that a series is invalid.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SeriesError {
     /// The byte column in the series text, from 1; 0 for the whole series.
@@ -20,7 +20,7 @@ pub struct SeriesError {
 /// Parses a series to a sensor with unescaped names and sorted tags.
 ///
 /// # Errors
-/// When the series is invalid or exceeds a limit, with the column.
+/// [`SeriesError`] if the series is invalid or exceeds a limit.
 pub fn parse_series(text: &str, limits: &Limits) -> Result<Sensor, SeriesError> {
     let (measurement, mut at) = name(text, 0, names::MEASUREMENT, separates_measurement, limits)?;
     let mut tags: Vec<(Cow<str>, Cow<str>)> = Vec::new();
@@ -76,7 +76,7 @@ fn name<'t>(
     if let Some((offset, code)) = names::control_character(sent) {
         return Err(SeriesError { column: start + offset + 1, reason: Reason::ControlCharacter(code) });
     }
-    // Before a separator the backslash would be an escape, so it is at the end of the text.
+    // A backslash before a separator would be an escape, so this one is at the end of the text.
     if sent.ends_with('\\') {
         return Err(SeriesError { column: end, reason: Reason::TrailingBackslash });
     }

@@ -1,16 +1,16 @@
-//! Writes line protocol that [`super::Lines`] parses back to the same reading.
+//! Formats readings as line protocol, which [`super::Lines`] parses to the same readings.
 
 use std::fmt::Write;
 
 use super::escape::separates;
 use hourglass_model::reading::Value;
 
-/// Appends a line: a sensor's canonical key, the fields, the time in nanoseconds since the epoch.
+/// Appends a line with a sensor's canonical key, the fields, and the time in nanoseconds since the epoch.
 pub fn write_line<'a>(out: &mut String, sensor: &str, fields: impl Iterator<Item = (&'a str, &'a Value)>, time: i64) {
     out.push_str(sensor);
-    let mut before = ' ';
+    let mut separator = ' ';
     for (name, value) in fields {
-        out.push(std::mem::replace(&mut before, ','));
+        out.push(std::mem::replace(&mut separator, ','));
         for c in name.chars() {
             if u8::try_from(c).is_ok_and(separates) {
                 out.push('\\');
@@ -53,7 +53,7 @@ mod tests {
     use hourglass_model::reading::{Limits, Precision};
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_lines_round_trip() {
         let fields = [
             ("a b,c=d", Value::Float(-1.5e-300)),
             ("whole", Value::Float(3.0)),

@@ -46,7 +46,7 @@ impl Rejected {
     /// Counts a rejection, and keeps its line if `keeps_lines`.
     pub fn note(&mut self, mut rejection: Rejection, keeps_lines: bool) {
         self.count += 1;
-        self.lines += usize::from(!rejection.reason.keeps_the_rest());
+        self.lines += usize::from(!rejection.reason.keeps_other_fields());
         *self.reasons.entry(rejection.reason.label()).or_default() += 1;
         if keeps_lines {
             self.keep(&mut rejection);

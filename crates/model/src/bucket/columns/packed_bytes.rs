@@ -1,4 +1,4 @@
-//! A reader over the bytes of packed columns, which trusts nothing in them.
+//! A reader over the bytes of packed columns, which may be damaged.
 
 use super::ColumnsDamage;
 use crate::reading::varint::take_varint;
@@ -43,13 +43,13 @@ impl<'a> PackedBytes<'a> {
     /// Reads the next varint.
     ///
     /// # Errors
-    /// [`ColumnsDamage::Cut`] if there is no whole one of at most 64 bits.
+    /// [`ColumnsDamage::Cut`] if the bytes end early or the number has more than 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, ColumnsDamage> {
         take_varint(self.bytes, &mut self.at).ok_or_else(|| self.cut())
     }
 
-    /// Passes over `count` varints, eight bytes at a time: the last byte of each has no highest bit.
+    /// Skips `count` varints, eight bytes at a time. The last byte of a varint has its highest bit clear.
     #[inline]
     pub(super) fn skip_varints(&mut self, mut count: usize) -> Result<(), ColumnsDamage> {
         while let Some(word) = self.rest().first_chunk().filter(|_| count > 0) {
@@ -60,7 +60,8 @@ impl<'a> PackedBytes<'a> {
                 self.at += ends.trailing_zeros() as usize / 8 + 1;
                 return Ok(());
             }
-            (count, self.at) = (count - found, self.at + 8);
+            count -= found;
+            self.at += 8;
         }
         while count > 0 {
             count -= usize::from(self.byte()? < 0x80);
@@ -107,13 +108,13 @@ impl<'a> PackedBytes<'a> {
         std::str::from_utf8(self.counted()?).map_err(|_| ColumnsDamage::Text)
     }
 
-    /// Reads a number, and as many texts.
+    /// Reads a list of texts: their number, then the texts.
     ///
     /// # Errors
     /// As [`Self::text`].
     pub fn texts(&mut self) -> Result<Vec<&'a str>, ColumnsDamage> {
         let count = self.varint()?;
-        // Each text takes a byte, so that a damaged number takes no memory.
+        // Each text takes at least one byte, so a damaged number cannot demand more memory than the bytes left.
         let mut texts = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX).min(self.left()));
         for _ in 0..count {
             texts.push(self.text()?);

@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_packed_comes_back(set in sets()) {
+    fn packed_readings_round_trip(set in sets()) {
         // Values are equal only if all their bits are.
         prop_assert_eq!(&unpack(&packed(&set), set.1.len(), CELLS_MAX), &Ok(set.clone()));
         let one_more = unpack(&packed(&set), set.1.len() + 1, CELLS_MAX);
@@ -60,7 +60,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_cut_short_or_goes_on_is_an_error(set in sets(), more in prop::collection::vec(any::<u8>(), 1..4)) {
+    fn truncated_and_extended_bytes_are_rejected(set in sets(), more in prop::collection::vec(any::<u8>(), 1..4)) {
         let whole = packed(&set);
         for length in 0..whole.len() {
             prop_assert!(unpack(&whole[..length], set.1.len(), CELLS_MAX).is_err(), "{length} of {} bytes", whole.len());
@@ -69,7 +69,7 @@ proptest! {
     }
 
     #[test]
-    fn a_changed_byte_is_another_set_or_an_error(set in sets(), other in any::<u8>()) {
+    fn a_changed_byte_yields_a_set_or_an_error(set in sets(), other in any::<u8>()) {
         let whole = packed(&set);
         for at in 0..whole.len() {
             let mut changed = whole.clone();
@@ -80,7 +80,7 @@ proptest! {
     }
 
     #[test]
-    fn numbers_are_those_of_the_cells(cells in column(40)) {
+    fn numbers_equal_those_of_the_cells(cells in column(40)) {
         let mut bytes = Vec::new();
         put_cells(&mut bytes, &cells, &mut Vec::new());
         let expected: Option<Vec<Number>> = (cells.iter().flatten())
@@ -99,12 +99,13 @@ proptest! {
     }
 
     #[test]
-    fn what_is_skipped_is_as_long_and_of_the_same_kinds(cells in column(40), behind in prop::collection::vec(any::<u8>(), 0..12)) {
+    fn skipping_numbers_consumes_the_same_bytes_as_decoding(cells in column(40), behind in prop::collection::vec(any::<u8>(), 0..12)) {
         let mut bytes = Vec::new();
         put_cells(&mut bytes, &cells, &mut Vec::new());
         let length = bytes.len();
         bytes.extend(&behind);
-        let (mut taken, mut skipped) = (vec![Number::default(); cells.len()], vec![Number::default(); cells.len()]);
+        let mut taken = vec![Number::default(); cells.len()];
+        let mut skipped = vec![Number::default(); cells.len()];
         let is_taken = take_numbers(&mut PackedBytes::new(&bytes), &mut taken).is_ok();
         let mut rest = PackedBytes::new(&bytes);
         prop_assert_eq!(skip_numbers(&mut rest, &mut skipped).is_ok(), is_taken);
@@ -119,14 +120,14 @@ proptest! {
     }
 
     #[test]
-    fn whatever_bytes_there_are_nothing_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), columns in 0..5_usize) {
+    fn arbitrary_bytes_do_not_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), columns in 0..5_usize) {
         let _ = unpack(&bytes, columns, CELLS_MAX);
         let _ = skip_numbers(&mut PackedBytes::new(&bytes), &mut vec![Number::default(); columns]);
     }
 }
 
 #[test]
-fn a_claim_of_more_than_there_is_takes_no_memory() {
+fn a_declared_size_beyond_the_bytes_allocates_nothing() {
     let mut many = Vec::new();
     put_varint(&mut many, u64::MAX);
     assert!(matches!(unpack(&many, 1, CELLS_MAX), Err(ColumnsDamage::Large { readings: u64::MAX, columns: 1 })));
@@ -144,7 +145,7 @@ fn a_claim_of_more_than_there_is_takes_no_memory() {
 }
 
 #[test]
-fn decimals_are_told_from_what_only_looks_like_one() {
+fn only_exact_decimals_are_stored_as_decimals() {
     for (value, expected) in [
         (0.1, Some((1, 1))),
         (-20.07, Some((-2007, 2))),

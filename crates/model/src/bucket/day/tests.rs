@@ -1,4 +1,4 @@
-//! Sealing against a plain model: a map from time and field to the value with the greatest stamp.
+//! Tests sealing against a plain model: a map from time and field to the value with the greatest stamp.
 
 use std::collections::BTreeMap;
 
@@ -15,23 +15,23 @@ const MINUTE: i64 = 60_000_000_000;
 /// A minute, a field and a value.
 type Cell = (i64, u16, i64);
 
-/// What happens to one sensor's day.
+/// An operation on one sensor's day.
 #[derive(Debug, Clone)]
 enum Step {
-    /// A record is logged: its readings, as minute, field and value.
+    /// Log a record with these readings.
     Log(Vec<Cell>),
-    /// The record logged this many records ago, of those not flushed, is flushed into its hour pages.
+    /// Flush a record into its hour pages, chosen by its distance from the last unflushed one.
     Flush(usize),
-    /// The floor rises to below the oldest record that is not flushed.
+    /// Raise the floor to below the oldest unflushed record.
     Raise,
-    /// The day is over: from now on pages do not settle, and what follows may happen.
+    /// End the day: from now on pages do not settle, and the steps below are possible.
     Over,
-    /// As a flush, as a chunk.
+    /// Flush a record as a chunk.
     Chunk(usize),
-    /// The pages and chunks are folded into one part, or one per hour; whether it is written, and after how many pages and chunks
-    /// their removal stops.
+    /// Fold the pages and chunks into one part, or one per hour. The fields state if the part is written, and after how
+    /// many sources the removal stops.
     Seal { hourly: bool, written: bool, removed: usize },
-    /// Cells of these minutes that are older than now are deleted.
+    /// Delete all current cells of these minutes.
     Delete(std::ops::Range<i64>),
 }
 
@@ -50,7 +50,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..40)
 }
 
-/// The store, and the plain model beside it.
+/// The store and the plain model.
 #[derive(Default)]
 struct World {
     is_over: bool,
@@ -99,7 +99,8 @@ impl World {
             Step::Over => self.is_over = true,
             Step::Raise => self.floor = self.unflushed.iter().map(|(stamp, _)| stamp - 1).min().unwrap_or(self.stamp),
             Step::Delete(minutes) => {
-                // A deletion is carried out in the store before the floor may pass it, and hides later flushes' older cells.
+                // A deletion is carried out in the store before the floor may pass it, and hides later flushes' older
+                // cells.
                 let range = minutes.start * MINUTE..minutes.end * MINUTE;
                 let before = self.stamp;
                 self.unflushed.iter_mut().for_each(|(_, cells)| cells.retain(|(minute, ..)| !minutes.contains(minute)));
@@ -117,7 +118,7 @@ impl World {
         }
     }
 
-    /// The record logged this many records ago, of those not flushed.
+    /// Takes an unflushed record, chosen by its distance from the last one.
     fn next(&mut self, back: usize) -> Option<(Stamp, Vec<Cell>)> {
         self.unflushed.len().checked_sub(back + 1).map(|place| self.unflushed.remove(place))
     }
@@ -125,7 +126,7 @@ impl World {
     fn note(&mut self, stamp: Stamp, cells: &[Cell]) {
         for (minute, field, value) in cells {
             let held = self.model.entry((*minute, *field)).or_insert((stamp, *value));
-            // Of two values in one record the later one counts.
+            // The last value of a cell in a record wins.
             if held.0 <= stamp {
                 *held = (stamp, *value);
             }
@@ -196,7 +197,7 @@ impl World {
             }
             self.parts.insert(part, folded);
         }
-        // Everything that was folded may go, in any order.
+        // The folded sources can be removed in any order.
         let gone = |part: &DayPart| part.is_chunk() || hourly == (*part == DayPart::Whole);
         let parts: Vec<DayPart> = self.parts.keys().copied().filter(gone).take(removed).collect();
         parts.iter().for_each(|part| drop(self.parts.remove(part)));
@@ -232,9 +233,9 @@ impl World {
     }
 }
 
-/// A reading that came beside them hid the summaries of an hour.
+/// Regression: a reading that was stored later hid the summaries of its hour.
 #[test]
-fn nothing_stays_beside_what_is_kept_of_expired_readings() {
+fn expired_hours_have_only_their_summaries() {
     let page = |hour: i64, is_expired: bool| ScannedPage {
         hour: Hour(hour),
         number: 0,
@@ -274,7 +275,7 @@ proptest! {
     }
 
     #[test]
-    fn the_parts_of_a_day_are_the_day(minutes in prop::collection::btree_map(0..1440_i64, (0..3_usize, 0..9_i64), 0..50)) {
+    fn the_parts_of_a_day_have_all_its_readings(minutes in prop::collection::btree_map(0..1440_i64, (0..3_usize, 0..9_i64), 0..50)) {
         let mut day = Readings::default();
         for (minute, (field, value)) in &minutes {
             day.push(minute * MINUTE, 5, std::iter::once((&Arc::from(NAMES[*field]), &Value::Integer(*value))));
@@ -291,10 +292,10 @@ proptest! {
     }
 }
 
-/// Regression: the slack for clocks that differ was taken off instead of added, so for an hour after midnight queries did not
-/// look for the day that had just been sealed on request.
+/// Regression: the tolerance for different clocks was subtracted instead of added, so for an hour after midnight
+/// queries did not find a day that had just been sealed on request.
 #[test]
-fn a_day_is_looked_for_in_parts_before_any_clock_can_have_sealed_it() {
+fn parts_are_read_before_any_clock_can_have_sealed_a_day() {
     let midnight = Day(20_468).hours().end;
     let last = Hour(midnight.0 - 1);
     for (minutes, expected) in [(-30, false), (-9, true), (0, true), (30, true), (90, true)] {

@@ -24,7 +24,8 @@ impl Digits {
             match addend {
                 Addend::Integer(v) => add(v.unsigned_abs(), 1074, v.signum() as i64),
                 Addend::Double(v) => {
-                    let (fraction, exponent) = (v.to_bits() & ((1 << 52) - 1), v.to_bits() >> 52 & 0x7ff);
+                    let fraction = v.to_bits() & ((1 << 52) - 1);
+                    let exponent = v.to_bits() >> 52 & 0x7ff;
                     let hidden = if exponent == 0 { 0 } else { 1 << 52 };
                     let sign = if *v < 0.0 { -1 } else { 1 };
                     add((fraction | hidden).into(), exponent.max(1) as usize - 1, sign);
@@ -34,7 +35,7 @@ impl Digits {
         Self(digits)
     }
 
-    /// Whether the number is negative, and the digits of its magnitude after carrying.
+    /// The sign (true if negative), and the digits of the magnitude after carrying.
     fn carried(&self) -> (bool, Vec<bool>) {
         let carry = |sign: i64| {
             let mut over = 0;
@@ -119,7 +120,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(2000) })]
 
     #[test]
-    fn a_sum_is_the_exact_one_rounded_once(addends in addends()) {
+    fn a_sum_is_exact_and_rounded_once(addends in addends()) {
         let sum = sum(&addends);
         prop_assert_eq!(sum.rounded().to_bits(), sum.parts().0.to_bits());
         prop_assert_eq!(parts(&sum), expected(&addends));
@@ -128,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn order_and_grouping_do_not_tell(addends in addends(), order in any::<u64>(), cuts in prop::collection::vec(0..40_usize, 0..5)) {
+    fn order_and_grouping_do_not_matter(addends in addends(), order in any::<u64>(), cuts in prop::collection::vec(0..40_usize, 0..5)) {
         let whole = sum(&addends);
         let mut shuffled = addends.clone();
         let mut seed = order;
@@ -139,7 +140,8 @@ proptest! {
         let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(addends.len())).collect();
         cuts.extend([0, addends.len()]);
         cuts.sort_unstable();
-        let (mut united, mut stored) = (ExactSum::default(), ExactSum::default());
+        let mut united = ExactSum::default();
+        let mut stored = ExactSum::default();
         for pair in cuts.windows(2) {
             let part = sum(&shuffled[pair[0]..pair[1]]);
             united.add_sum(&part);
@@ -184,7 +186,7 @@ fn beyond_the_range_of_doubles_the_exact_sum_is_kept() {
 }
 
 #[test]
-fn halfway_goes_to_the_even_one_and_a_bit_below_decides() {
+fn ties_round_to_even() {
     let odd = 9_007_199_254_740_992.0;
     let of =
         |more: &[f64]| sum(&[odd, 1.0].iter().chain(more).map(|v| Addend::Double(*v)).collect::<Vec<_>>()).rounded();
@@ -193,9 +195,10 @@ fn halfway_goes_to_the_even_one_and_a_bit_below_decides() {
 }
 
 #[test]
-fn what_is_not_finite_is_added_as_doubles_are() {
+fn non_finite_values_are_added_as_doubles() {
     let of = |values: &[f64]| sum(&values.iter().map(|v| Addend::Double(*v)).collect::<Vec<_>>());
-    let (infinite, undefined) = (of(&[1.0, f64::INFINITY, 2.0]), of(&[f64::INFINITY, f64::NEG_INFINITY]));
+    let infinite = of(&[1.0, f64::INFINITY, 2.0]);
+    let undefined = of(&[f64::INFINITY, f64::NEG_INFINITY]);
     assert_eq!(infinite.parts(), (f64::INFINITY, SumRest::default()));
     assert_ne!(infinite, of(&[f64::MAX, f64::MAX]), "whose rest is kept");
     assert!(undefined.rounded().is_nan());
@@ -203,7 +206,7 @@ fn what_is_not_finite_is_added_as_doubles_are() {
 }
 
 #[test]
-fn parts_that_no_sum_has_are_refused() {
+fn parts_that_no_sum_has_are_rejected() {
     for (significand, exponent) in
         [(0, 0), (2, 0), (1, -1075), (1, 1076), ((1 << 53) + 1, 0), (i64::MIN, 0), (1, i32::MIN), (3, i32::MAX)]
     {

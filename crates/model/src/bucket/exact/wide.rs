@@ -1,4 +1,4 @@
-//! A number wide enough for any sum of doubles and integers: slow, and rarely needed.
+//! A number that is wide enough for any sum of doubles and integers. It is slow and rarely needed.
 
 use super::{BIAS, LEAST, SumPart};
 
@@ -27,7 +27,8 @@ impl Wide {
         let below = (LEAST - unit).max(0);
         let number = if below < 128 { number >> below } else { 0 };
         let at = (unit - LEAST).max(0).unsigned_abs();
-        let (word, bits) = (at as usize / 64, at % 64);
+        let word = at as usize / 64;
+        let bits = at % 64;
         let fill = (number >> 127) as u64;
         let parts = [number as u64, (number >> 64) as u64, fill];
         let part = |place: usize| match (place, bits) {
@@ -47,7 +48,7 @@ impl Wide {
     /// Adds a non-finite value.
     pub(super) fn add_beyond(&mut self, value: f64) {
         let beyond = self.beyond + value;
-        // All NaNs count as one, so that equal sums have equal bits.
+        // Use one NaN for all, so that equal sums have equal bits.
         self.beyond = if beyond.is_nan() { f64::NAN } else { beyond };
     }
 
@@ -61,7 +62,8 @@ impl Wide {
         for (place, sum) in self.words.iter_mut().skip(from).enumerate() {
             let (added, first) = sum.overflowing_add(word(place));
             let (added, second) = added.overflowing_add(carry.into());
-            (*sum, carry) = (added, first || second);
+            *sum = added;
+            carry = first || second;
         }
     }
 
@@ -77,9 +79,11 @@ impl Wide {
         let size = if is_negative { self.negated() } else { self.clone() };
         let top = size.words.iter().rposition(|word| *word != 0)?;
         let bits = top * 64 + 63 - size.words[top].leading_zeros() as usize;
-        // The highest 63 bits. The lowest of them is set if any bit below is, so that they round like the whole number.
+        // Take the highest 63 bits. The lowest of them is set if any bit below is set, so that they round like the
+        // whole number.
         let from = bits.saturating_sub(62);
-        let (word, shift) = (from / 64, from % 64);
+        let word = from / 64;
+        let shift = from % 64;
         let high = size.words.get(word + 1).copied().unwrap_or(0);
         let highest = (u128::from(high) << 64 | u128::from(size.words[word])) >> shift;
         let below = size.words[..word].iter().any(|word| *word != 0)

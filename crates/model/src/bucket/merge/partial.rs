@@ -1,17 +1,18 @@
-//! Buckets of which only some pages are in memory: which pages to leave out, which ones to load, and for what.
+//! Buckets with only some pages in memory: the choice of pages to leave out, and of pages to load.
 
 use super::Bucket;
 use crate::bucket::page::{Page, StoredPage};
 use crate::reading::time::MILLI_NS;
 
-/// How many of the latest pages [`Bucket::leave_out`] keeps: readings mostly arrive in about the order of their times.
+/// The number of latest pages that [`Bucket::leave_out`] keeps. Most readings arrive in roughly the order of their
+/// times.
 const LATEST_KEPT: usize = 3;
 
 impl Bucket {
-    /// Drops the readings of pages that are not likely to be needed soon, if there are more than `most` pages: all but
-    /// those of page 0, of the page that takes new readings, and of the latest ones.
-    pub fn leave_out(&mut self, most: usize) {
-        if self.pages.len() <= most {
+    /// Drops the readings of pages that are unlikely to be needed soon, if there are more than `pages_max` pages. Keeps
+    /// page 0, the open page, and the latest pages.
+    pub fn leave_out(&mut self, pages_max: usize) {
+        if self.pages.len() <= pages_max {
             return;
         }
         let mut ends: Vec<i64> = self.pages.iter().filter_map(|page| Some(page.span()?.1)).collect();
@@ -24,20 +25,21 @@ impl Bucket {
         }
     }
 
-    /// Whether readings of some page are left out.
+    /// Returns true if the readings of any page are left out.
     #[must_use]
     pub fn is_partial(&self) -> bool {
         self.pages.iter().any(|page| page.left_out.is_some())
     }
 
-    /// The numbers of pages that must be loaded before anything is merged: page 0 and the one that takes new readings.
+    /// The numbers of left-out pages that must be loaded before any merge: page 0 and the open page.
     #[must_use]
     pub fn always_needed(&self) -> Vec<u32> {
         let is_needed = |page: &&Page| page.left_out.is_some() && (page.number == 0 || !page.closed);
         self.pages.iter().filter(is_needed).map(|page| page.number).collect()
     }
 
-    /// The numbers of pages that are left out and may have a reading of one of these times, in nanoseconds and in order.
+    /// The numbers of left-out pages that may have a reading at one of these times, which are in nanoseconds and
+    /// sorted.
     #[must_use]
     pub fn needed_for(&self, times: &[i64]) -> Vec<u32> {
         let is_needed = |page: &&Page| {
@@ -49,15 +51,18 @@ impl Bucket {
         self.pages.iter().filter(is_needed).map(|page| page.number).collect()
     }
 
-    /// The numbers of pages that are left out and may have some of the latest `count` readings.
+    /// The numbers of left-out pages that may have some of the latest `count` readings.
     #[must_use]
     pub fn needed_for_tail(&self, count: usize) -> Vec<u32> {
         let mut pages: Vec<(i64, i64, &Page)> =
             self.pages.iter().filter_map(|page| page.span().map(|(first, last)| (last, first, page))).collect();
         pages.sort_by_key(|(last, ..)| std::cmp::Reverse(*last));
-        // The last readings of the first `count` pages are `count` readings: a page that ends before them has none.
-        let ends = count.checked_sub(1).and_then(|at| pages.get(at)).map_or(i64::MIN, |(last, ..)| *last);
-        let (mut needed, mut found, mut earliest) = (Vec::new(), 0, i64::MAX);
+        // The first `count` pages have at least one reading each, so a page that ends before all of these is not
+        // needed.
+        let ends = count.checked_sub(1).and_then(|index| pages.get(index)).map_or(i64::MIN, |(last, ..)| *last);
+        let mut needed = Vec::new();
+        let mut found = 0;
+        let mut earliest = i64::MAX;
         for (_, first, page) in pages {
             if page.ends_before(Some(ends)) || (found >= count && page.ends_before(Some(earliest))) {
                 break;
@@ -69,8 +74,8 @@ impl Bucket {
         needed
     }
 
-    /// Loads pages that were left out. Returns false if the store has other pages than it had when they were left out:
-    /// then the bucket must be read again.
+    /// Loads pages that were left out. Returns false if the stored pages have changed since they were left out; the
+    /// bucket must then be read again.
     #[must_use]
     pub fn load(&mut self, wanted: &[u32], stored: Vec<StoredPage>) -> bool {
         let mut stored: Vec<Option<StoredPage>> = stored.into_iter().map(Some).collect();

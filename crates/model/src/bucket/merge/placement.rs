@@ -1,12 +1,13 @@
-//! Places new readings: finds or opens the page that takes them, splits pages that grew too large, and numbers new pages.
+//! Placement of new readings: finds or opens a page for them, splits pages that grew too large, and numbers new pages.
 
 use super::{Bucket, Caps, MergeOptions, Row};
 use crate::bucket::page::Page;
 use crate::bucket::readings::{Readings, reading_bytes};
 
-/// The smallest stored cell: a type byte, a one-letter name with its terminator, a boolean. `max_bytes` divided by this
-/// bounds the cells of a page, empty ones included. A page without empty cells reaches `max_bytes` first; where every
-/// reading has different fields, the empty cells would take far more memory than the page takes in the store.
+/// The size of the smallest stored cell: a type byte, a one-letter name with its terminator, and a boolean. `max_bytes`
+/// divided by this bounds the cells of a page, empty ones included. A page without empty cells reaches `max_bytes`
+/// first. If every reading has different fields, empty cells would take far more memory than the page takes in the
+/// store.
 const CELL_BYTES_MIN: usize = 4;
 
 impl Bucket {
@@ -27,7 +28,9 @@ impl Bucket {
         // Reuse a page that a deletion emptied and that is still stored, so that the numbers have no gap.
         if let Some(p) = self.pages.iter().position(|page| page.removed) {
             let page = &mut self.pages[p];
-            (page.removed, page.closed, page.rewritten) = (false, false, true);
+            page.removed = false;
+            page.closed = false;
+            page.rewritten = true;
             return p;
         }
         let mut readings = Readings::default();
@@ -68,12 +71,12 @@ impl Bucket {
         }
     }
 
-    /// Numbers the pages that were never stored in the order in which they are to be stored: pages split off stored
-    /// pages first, then other new pages, the open page last.
+    /// Numbers the pages that were never stored in the order in which they will be stored: first pages split off stored
+    /// pages, then other new pages, then the open page.
     ///
-    /// The stored numbers then have no gap, and the open page is the last. In a gap a writer with an outdated view could
-    /// insert an open page while another writer opens one after the later pages: two writers must never both see room for
-    /// one. A page after the open one could not be inserted until the open page is closed.
+    /// The stored numbers then have no gap, and the open page is the last. A writer with an outdated view could insert
+    /// an open page in a gap, while another writer opens one after the later pages; there must never be room for two
+    /// open pages. A page after the open one could not be inserted until the open page is closed.
     fn number_unstored(&mut self) {
         self.pages.sort_by_key(|page| match page.stored {
             Some(_) => 0,

@@ -142,7 +142,8 @@ proptest! {
         let mut store = SimulatedStore::new(caps);
         let (mut bucket, _) = merged(std::slice::from_ref(&rows), &caps);
         store_all(&mut store, &mut bucket);
-        let (written, once) = (store.writes, union(&bucket));
+        let written = store.writes;
+        let once = union(&bucket);
         for mut again in [bucket, store.load()] {
             let applied = apply(&mut again, &rows, &caps, at(2));
             prop_assert_eq!(applied, Applied { duplicate: rows.len() as u64, ..Applied::default() });
@@ -165,7 +166,8 @@ proptest! {
         for i in (1..shuffled.len()).rev() {
             shuffled.swap(i, choices.below(i + 1));
         }
-        let (mut merges, mut rest) = (Vec::new(), &shuffled[..]);
+        let mut merges = Vec::new();
+        let mut rest = &shuffled[..];
         for cut in cuts {
             let (now, later) = rest.split_at(cut.min(rest.len()));
             merges.push(now.to_vec());
@@ -181,7 +183,7 @@ proptest! {
     }
 
     #[test]
-    fn pages_keep_within_caps_when_nothing_is_overwritten(rows in rows(1..40), caps in caps()) {
+    fn pages_stay_within_caps_without_overwrites(rows in rows(1..40), caps in caps()) {
         let (bucket, _) = merged(&distinct(rows).chunks(5).map(<[Given]>::to_vec).collect::<Vec<_>>(), &caps);
         for page in bucket.pages() {
             prop_assert!(page.readings.len() <= caps.max_readings);
@@ -196,7 +198,7 @@ proptest! {
         let all = union(&bucket);
         let latest = all.keys().skip(all.len().saturating_sub(count)).copied().collect::<Vec<_>>();
         prop_assert_eq!(&tail, &latest);
-        // Of a bucket in part, the tail is the same, or said to be unknown; the pages it names make it known.
+        // The tail of a partial bucket is equal or unknown. Loading the pages in `needed_for_tail` makes it known.
         let mut partial = stored(&bucket);
         partial.leave_out(1);
         if let Some(tail) = partial.clone().pack().tail(count) {
@@ -237,7 +239,7 @@ proptest! {
 
     /// Like the previous test, with few times and values, so that most writes are corrections.
     #[test]
-    fn what_is_written_after_an_ack_wins(
+    fn writes_after_an_ack_win(
         caps in caps(),
         batches in prop::collection::vec(
             prop::collection::vec(prop::collection::vec(corrections(), 1..=2), 0..6),
@@ -302,7 +304,7 @@ fn a_page_takes_exactly_its_cap_of_bytes() {
 }
 
 #[test]
-fn a_resent_merge_never_runs_over_a_newer_correction() {
+fn a_retried_merge_does_not_overwrite_a_newer_correction() {
     let mut store = SimulatedStore::new(roomy());
     let rows = [float(1, 1.0), float(2, 1.0)];
     let mut bucket = Bucket::default();
@@ -326,7 +328,7 @@ fn a_resent_merge_never_runs_over_a_newer_correction() {
 /// without any fault. Also: a later write of an equal value did not store its stamp, so another instance's older
 /// unflushed value won over it.
 #[test]
-fn the_greater_stamp_wins_in_any_order_and_an_equal_value_counts_too() {
+fn the_greater_stamp_wins_in_any_order() {
     let mut bucket = Bucket::default();
     apply(&mut bucket, &[float(1, 2.0)], &roomy(), at(20));
     let older = apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(10));
@@ -342,7 +344,7 @@ fn the_greater_stamp_wins_in_any_order_and_an_equal_value_counts_too() {
 }
 
 #[test]
-fn of_lines_of_one_request_the_last_counts() {
+fn the_last_line_of_a_request_wins() {
     let mut bucket = Bucket::default();
     let rows = [float(1, 9.0), (1, vec![("w", Value::Integer(1))]), float(1, 2.0)];
     let applied = apply(&mut bucket, &rows, &roomy(), at(5));
@@ -355,7 +357,7 @@ fn of_lines_of_one_request_the_last_counts() {
 
 /// Rows at or below the floor come from a WAL that the floor no longer waited for.
 #[test]
-fn below_the_floor_only_what_is_absent_is_merged() {
+fn below_the_floor_only_missing_cells_are_merged() {
     let mut bucket = Bucket::default();
     apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(50));
     let names = [Arc::from("v")];
@@ -375,7 +377,7 @@ fn below_the_floor_only_what_is_absent_is_merged() {
 /// was stored, and of two fields sent one after the other only the first. Where the bucket had other values, only one
 /// of several lines of a request was reported as set aside, and the others were lost.
 #[test]
-fn below_the_floor_what_one_log_says_of_a_time_is_merged_or_set_aside_together() {
+fn below_the_floor_rows_of_one_time_are_merged_or_set_aside_together() {
     let mut bucket = Bucket::default();
     apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(50));
     let names = [Arc::from("v"), Arc::from("w")];
@@ -409,7 +411,7 @@ fn stored(bucket: &Bucket) -> Bucket {
 }
 
 #[test]
-fn a_field_changes_its_kind_amid_a_page() {
+fn a_field_can_change_its_type_within_a_page() {
     let max = Value::Integer(i64::MAX);
     let values =
         [max.clone(), max, Value::Unsigned(u64::MAX), Value::Float(0.5), Value::Integer(3), Value::Boolean(true)];

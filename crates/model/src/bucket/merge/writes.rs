@@ -1,4 +1,4 @@
-//! The page writes that a bucket needs now, grouped by what must succeed or fail as a whole.
+//! The page writes that a bucket needs, in groups that must succeed or fail as a whole.
 
 use super::Bucket;
 
@@ -7,47 +7,46 @@ use super::Bucket;
 const INSERT_BYTES: usize = 8 << 20;
 
 impl Bucket {
-    /// The writes that may go to the store now: groups of page indexes, each of which must succeed or fail as a whole.
-    /// Empty when the store has everything. The indexes are valid until the next [`Bucket::apply`].
+    /// The writes that can go to the store now: groups of page indexes, each of which must succeed or fail as a whole.
+    /// Empty if everything is stored. The indexes are valid until the next [`Bucket::apply`].
     ///
     /// A new page other than page 0 is inserted in one group with page 0, whose rev therefore grows with every new
-    /// page: of the writer that inserts the page and a writer with an outdated view of the bucket, or one that deletes
-    /// it, only one can succeed. The page that is closed in favor of the new one is in the same group, so that no other
-    /// writer can add a timestamp there that the new page holds too.
+    /// page. So the insert conflicts with any writer that has an outdated view of the bucket or deletes it. The page
+    /// that is closed in favor of the new one is in the same group, so that no other writer can add a timestamp there
+    /// that the new page also has.
     ///
-    /// All split pages and the pages split off them are in that group too: written separately, one of them could fail
-    /// and leave a gap in the numbers.
+    /// The group also has all split pages and the pages split off them. Otherwise one of these writes could fail and
+    /// leave a gap in the numbers.
     ///
-    /// When a deletion removed or refilled pages, all pending writes form one group, because readings moved between
+    /// If a deletion removed or refilled pages, all pending writes form one group, because readings moved between
     /// pages.
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
         let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());
         if self.pages.iter().any(|page| page.displaced) {
             let has_new = self.pages.iter().any(|page| page.stored.is_none());
-            let goes = |p: &usize| self.pages[*p].pending().is_some() || (has_new && self.pages[*p].number == 0);
-            return vec![(0..self.pages.len()).filter(goes).collect()];
+            let is_written = |p: &usize| self.pages[*p].pending().is_some() || (has_new && self.pages[*p].number == 0);
+            return vec![(0..self.pages.len()).filter(is_written).collect()];
         }
         let new = self.next_inserts();
         if new.is_empty() {
             return pending.map(|p| vec![p]).collect();
         }
-        let split = |number: u32| self.pages.iter().any(|page| page.moved_from == Some(number));
-        let is_stored = |p: &usize| self.pages[*p].stored.is_some();
-        let goes_along = |p: &usize| {
+        let is_split = |number: u32| self.pages.iter().any(|page| page.moved_from == Some(number));
+        let is_in_group = |p: &usize| {
             let page = &self.pages[*p];
-            page.number == 0 || split(page.number) || page.stored.as_ref().is_some_and(|s| s.closed != page.closed)
+            page.number == 0 || is_split(page.number) || page.stored.as_ref().is_some_and(|s| s.closed != page.closed)
         };
-        let (along, alone): (Vec<usize>, Vec<usize>) =
-            (0..self.pages.len()).filter(|p| is_stored(p)).partition(goes_along);
-        let alone = alone.into_iter().filter(|p| self.pages[*p].pending().is_some());
-        let mut groups: Vec<Vec<usize>> = alone.map(|p| vec![p]).collect();
-        groups.push(along.into_iter().chain(new).collect());
+        let stored = (0..self.pages.len()).filter(|p| self.pages[*p].stored.is_some());
+        let (grouped, single): (Vec<usize>, Vec<usize>) = stored.partition(is_in_group);
+        let single = single.into_iter().filter(|p| self.pages[*p].pending().is_some());
+        let mut groups: Vec<Vec<usize>> = single.map(|p| vec![p]).collect();
+        groups.push(grouped.into_iter().chain(new).collect());
         groups
     }
 
-    /// The pages to insert next, if any other than page 0 is new: all pages split off stored pages, and as many of the
-    /// others, in order, as [`INSERT_BYTES`] allows.
+    /// The pages to insert next, if any page other than page 0 is new: all pages split off stored pages, and as many of
+    /// the others, in order, as [`INSERT_BYTES`] allows.
     fn next_inserts(&self) -> Vec<usize> {
         let unstored = (0..self.pages.len()).filter(|p| self.pages[*p].stored.is_none());
         if !unstored.clone().any(|p| self.pages[p].number > 0) {

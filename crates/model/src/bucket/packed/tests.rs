@@ -28,7 +28,8 @@ fn readings() -> impl Strategy<Value = Vec<Given>> {
 }
 
 fn pack(given: &[Given]) -> Packed {
-    let (mut packed, mut sequence) = (Packed::default(), 1_000_000);
+    let mut packed = Packed::default();
+    let mut sequence = 1_000_000;
     for (behind, time, cells) in given {
         sequence += behind;
         packed.push(sequence, *time, cells.iter().map(|(field, value)| (*field, value)));
@@ -37,17 +38,17 @@ fn pack(given: &[Given]) -> Packed {
 }
 
 /// The readings with their stamps, times and cells as text.
-fn said(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
+fn describe(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
     let mut unpacked = Unpacked::default();
     if in_time_order {
         unpacked.unpack_in_time_order([packed])
     } else {
         unpacked.unpack([packed])
     }
-    said_of(&unpacked)
+    describe_unpacked(&unpacked)
 }
 
-fn said_of(unpacked: &Unpacked) -> Vec<(u64, i64, String)> {
+fn describe_unpacked(unpacked: &Unpacked) -> Vec<(u64, i64, String)> {
     let names: Vec<Arc<str>> = (0..4).map(|field| Arc::from(format!("f{field}"))).collect();
     let bits =
         |value: &Value| if let Value::Float(v) = value { format!("{:x}", v.to_bits()) } else { format!("{value:?}") };
@@ -55,53 +56,55 @@ fn said_of(unpacked: &Unpacked) -> Vec<(u64, i64, String)> {
     unpacked.rows(&names).map(|row| (row.stamp, row.time, cells(&row))).collect()
 }
 
-fn given_as_said(given: &[Given]) -> Vec<(u64, i64, String)> {
+fn describe_given(given: &[Given]) -> Vec<(u64, i64, String)> {
     let mut sequence = 1_000_000;
     let bits =
         |value: &Value| if let Value::Float(v) = value { format!("{:x}", v.to_bits()) } else { format!("{value:?}") };
-    let said = |(behind, time, cells): &Given| {
+    let row = |(behind, time, cells): &Given| {
         sequence += behind;
         (sequence, *time, cells.iter().map(|(field, value)| format!("{field}:{};", bits(value))).collect())
     };
-    given.iter().map(said).collect()
+    given.iter().map(row).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_packed_comes_back(given in readings()) {
+    fn packed_readings_round_trip(given in readings()) {
         let packed = pack(&given);
-        let mut expected = given_as_said(&given);
+        let mut expected = describe_given(&given);
         prop_assert_eq!(packed.len(), given.len());
-        prop_assert_eq!(&said(&packed, false), &expected);
+        prop_assert_eq!(&describe(&packed, false), &expected);
         prop_assert_eq!(packed.stamps().collect::<Vec<_>>(), expected.iter().map(|row| row.0).collect::<Vec<_>>());
         expected.sort_by_key(|row| row.1);
-        prop_assert_eq!(said(&packed, true), expected, "a stable sort keeps the log's order within one time");
+        prop_assert_eq!(describe(&packed, true), expected, "a stable sort keeps the log's order within one time");
     }
 
-    /// Readings of one time and one stamp that were in two parts did not fold as they do when they are next to each
-    /// other: of two values in one request the greater one was kept, not the last one.
+    /// Regression: readings with the same time and stamp in two parts were not folded in order. Of two values in one
+    /// request, the greater one was kept instead of the last one.
     #[test]
-    fn parts_are_the_whole_in_pieces(given in readings(), count in 1..5_usize, skipped in 0..3_usize) {
+    fn parts_together_are_the_whole(given in readings(), count in 1..5_usize, skipped in 0..3_usize) {
         let packed = pack(&given);
-        let (mut parts, mut part, mut found) = (packed.parts(count), Unpacked::default(), Vec::new());
+        let mut parts = packed.parts(count);
+        let mut part = Unpacked::default();
+        let mut found = Vec::new();
         while parts.next_in_time_order(&mut part) {
             let times: Vec<i64> = part.rows(&[]).map(|row| row.time).collect();
             prop_assert!(times.len() <= count || times.first() == times.last(), "{times:?}");
-            found.push(said_of(&part));
+            found.push(describe_unpacked(&part));
         }
-        let expected = said(&packed, true);
+        let expected = describe(&packed, true);
         prop_assert_eq!(found.concat(), expected);
         prop_assert!(found.is_sorted_by(|a, b| a[a.len() - 1].1 < b[0].1), "no time is in two parts");
         let mut later = packed.parts(count);
         later.skip(skipped);
         prop_assert_eq!(later.next_in_time_order(&mut part), skipped < found.len());
-        prop_assert_eq!(said_of(&part), found.get(skipped).cloned().unwrap_or_default());
+        prop_assert_eq!(describe_unpacked(&part), found.get(skipped).cloned().unwrap_or_default());
     }
 
     #[test]
-    fn two_packs_make_one(given in readings(), cut in any::<prop::sample::Index>()) {
+    fn appending_one_pack_to_another_keeps_all_rows(given in readings(), cut in any::<prop::sample::Index>()) {
         let cut = cut.index(given.len() + 1);
         let whole = pack(&given);
         let mut first = pack(&given[..cut]);
@@ -110,17 +113,17 @@ proptest! {
         let count = std::cell::Cell::new(0);
         drop(later.take_out(|_, _| count.replace(count.get() + 1) < last));
         first.append(&later);
-        prop_assert_eq!(said(&first, false), given_as_said(&given));
+        prop_assert_eq!(describe(&first, false), describe_given(&given));
     }
 
     #[test]
-    fn what_goes_and_what_stays_are_all(given in readings(), limit in 0..100_i64) {
+    fn taken_and_kept_rows_are_all_rows(given in readings(), limit in 0..100_i64) {
         let mut kept = pack(&given);
         let gone = kept.take_out(|time, _| time < limit * 1_000_000_000);
         let (gone_expected, kept_expected): (Vec<_>, Vec<_>) =
-            given_as_said(&given).into_iter().partition(|row| row.1 < limit * 1_000_000_000);
-        prop_assert_eq!(said(&gone, false), gone_expected);
-        prop_assert_eq!(said(&kept, false), kept_expected);
+            describe_given(&given).into_iter().partition(|row| row.1 < limit * 1_000_000_000);
+        prop_assert_eq!(describe(&gone, false), gone_expected);
+        prop_assert_eq!(describe(&kept, false), kept_expected);
     }
 }
 

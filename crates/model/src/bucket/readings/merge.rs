@@ -1,8 +1,8 @@
-//! Merges readings into a set: field by field the greater stamp wins.
+//! The merge of readings into a set: field by field, the greater stamp wins.
 
 use std::sync::Arc;
 
-use super::{Readings, cell_bytes, text_bytes};
+use super::{FieldColumn, Readings, cell_bytes, text_bytes};
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Stamp, Value};
 
@@ -23,8 +23,8 @@ pub enum Merged {
 }
 
 impl Readings {
-    /// Merges fields from a record with this stamp into the reading at `index`. Field by field, the greater stamp wins;
-    /// of equal stamps the greater value ([`Value::is_greater`]).
+    /// Merges the fields of a record with this stamp into the reading at `index`. Field by field, the greater stamp
+    /// wins. For equal stamps, the greater value wins ([`Value::is_greater`]).
     pub fn merge<'a>(
         &mut self,
         index: usize,
@@ -34,49 +34,61 @@ impl Readings {
         if stamp <= self.stamps.floor() {
             return self.compare(index, fields);
         }
-        let (mut changed, mut restamped, mut landed) = (false, false, true);
+        let mut is_changed = false;
+        let mut is_restamped = false;
+        let mut has_landed = true;
         for (hint, (name, value)) in fields.enumerate() {
-            let at = self.column(name, hint);
-            self.columns[at].cells.resize(self.times.len(), None);
-            let held = self.columns[at].cells[index].as_ref().map(|old| (self.stamps.of(index, at), old));
-            landed &= held.is_some_and(|(of, _)| of == stamp);
-            let (wins, differs) = match held {
-                None => (true, true),
-                Some((of, old)) => (stamp > of || (stamp == of && value.is_greater(old)), old != value),
+            let column = self.column(name, hint);
+            self.columns[column].cells.resize(self.times.len(), None);
+            let Some(held) = &self.columns[column].cells[index] else {
+                has_landed = false;
+                is_restamped = true;
+                is_changed = true;
+                self.stamps.set(index, column, stamp);
+                self.replace(column, index, value);
+                continue;
             };
+            let held_stamp = self.stamps.of(index, column);
+            has_landed &= held_stamp == stamp;
+            let wins = stamp > held_stamp || (stamp == held_stamp && value.is_greater(held));
             if !wins {
                 continue;
             }
-            restamped |= held.is_none_or(|(of, _)| of != stamp);
-            self.stamps.set(index, at, stamp);
+            let differs = held != value;
+            is_restamped |= held_stamp != stamp;
+            self.stamps.set(index, column, stamp);
             if differs {
-                changed = true;
-                self.replace(at, index, value);
+                is_changed = true;
+                self.replace(column, index, value);
             }
         }
-        if restamped {
+        if is_restamped {
             self.unite_stamps(index);
         }
-        match (changed, restamped, landed) {
-            (true, ..) => Merged::Changed,
-            (false, true, _) => Merged::Restamped,
-            (false, false, true) => Merged::Landed,
-            (false, false, false) => Merged::Same,
+        if is_changed {
+            Merged::Changed
+        } else if is_restamped {
+            Merged::Restamped
+        } else if has_landed {
+            Merged::Landed
+        } else {
+            Merged::Same
         }
     }
 
+    /// Merges fields whose stamp is at or below the floor, which cannot change the set.
     fn compare<'a>(&self, index: usize, mut fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) -> Merged {
-        let is_there = |(name, value): (&Arc<str>, &Value)| {
-            let column = self.columns.iter().position(|column| column.name == *name);
-            let cell = column.and_then(|at| Some((at, self.columns[at].cells.get(index)?.as_ref()?)));
+        let is_present = |(name, value): (&Arc<str>, &Value)| {
+            let Some(column) = self.columns.iter().position(|column| column.name == *name) else { return false };
+            let Some(Some(held)) = self.columns[column].cells.get(index) else { return false };
             // A cell above the floor is later, whatever its value.
-            cell.is_some_and(|(at, held)| held == value || self.stamps.of(index, at) != SETTLED)
+            held == value || self.stamps.of(index, column) != SETTLED
         };
-        if fields.all(is_there) { Merged::Same } else { Merged::Outdated }
+        if fields.all(is_present) { Merged::Same } else { Merged::Outdated }
     }
 
-    fn replace(&mut self, at: usize, index: usize, value: &Value) {
-        let column = &mut self.columns[at];
+    fn replace(&mut self, column: usize, index: usize, value: &Value) {
+        let column = &mut self.columns[column];
         let cell = &mut column.cells[index];
         self.bytes += cell_bytes(&column.name, value);
         self.bytes -= cell.as_ref().map_or(0, |old| cell_bytes(&column.name, old));
@@ -86,40 +98,41 @@ impl Readings {
         self.packed.take();
     }
 
-    /// Stores one stamp for the whole reading if all its cells have the same.
+    /// Stores one stamp for the whole reading if all its cells have the same stamp.
     pub(super) fn unite_stamps(&mut self, index: usize) {
-        let there = self.columns.iter().enumerate();
-        let there = there.filter(|(_, column)| column.cells.get(index).is_some_and(Option::is_some));
-        let mut stamps = there.map(|(at, _)| self.stamps.of(index, at));
+        let has_cell = |column: &FieldColumn| column.cells.get(index).is_some_and(Option::is_some);
+        let with_cell = self.columns.iter().enumerate().filter(|(_, column)| has_cell(column));
+        let mut stamps = with_cell.map(|(number, _)| self.stamps.of(index, number));
         let Some(first) = stamps.next() else { return };
         if stamps.all(|stamp| stamp == first) {
             self.stamps.set_row(index, first);
         }
     }
 
-    /// Merges another sorted set into this sorted one; returns whether any reading or value changed, beyond stamps.
+    /// Merges another sorted set into this sorted one. Returns true if any reading was added or any value changed.
     pub fn merge_set(&mut self, other: &Self) -> bool {
-        let (mut changed, mut added) = (false, false);
+        let mut has_changed = false;
+        let mut has_added = false;
         for (row, time) in other.times.iter().enumerate() {
             let Some(index) = self.find(*time) else {
                 self.push_from(other, row);
-                added = true;
+                has_added = true;
                 continue;
             };
-            for (at, column) in other.columns.iter().enumerate() {
+            for (number, column) in other.columns.iter().enumerate() {
                 if let Some(value) = &column.cells[row] {
                     let field = std::iter::once((&column.name, value));
-                    changed |= self.merge(index, other.stamps.of(row, at), field) == Merged::Changed;
+                    has_changed |= self.merge(index, other.stamps.of(row, number), field) == Merged::Changed;
                 }
             }
         }
-        if changed || added {
-            self.settle(changed);
+        if has_changed || has_added {
+            self.settle(has_changed);
         }
-        changed || added
+        has_changed || has_added
     }
 
-    /// A copy in which every cell has a stamp: a settled one counts as old as the floor. The floor is then 0.
+    /// A copy in which every cell has a stamp: settled cells get the floor as their stamp. The copy's floor is 0.
     #[must_use]
     pub fn explicit(&self) -> Self {
         let mut copy = self.clone();
@@ -127,8 +140,8 @@ impl Readings {
         copy
     }
 
-    /// Merges another sorted set into this one, in which every cell has a stamp ([`Readings::explicit`], or an empty set): per
-    /// time and field the greater stamp wins, where a settled cell counts as old as its set's floor.
+    /// Merges another sorted set into this one, in which every cell must have a stamp ([`Readings::explicit`], or an
+    /// empty set). By time and field, the greater stamp wins. A settled cell counts as old as its set's floor.
     pub fn unite(&mut self, other: &Self) {
         if other.stamps.floor() == 0 && other.stamps.oldest() > 0 {
             self.merge_set(other);

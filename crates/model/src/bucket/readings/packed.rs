@@ -1,4 +1,4 @@
-//! Sets of readings packed into bytes, as the bucket cache holds them and the embedded store writes them.
+//! Sets of readings packed into bytes, for the bucket cache and the embedded store.
 
 use std::sync::{Arc, OnceLock};
 
@@ -36,7 +36,8 @@ impl Readings {
     #[must_use]
     pub fn pack(mut self) -> PackedReadings {
         let packed = self.packed.take().unwrap_or_else(|| self.pack_columns());
-        let (floor, stamps) = (self.stamps.floor(), self.encode_stamps().into());
+        let floor = self.stamps.floor();
+        let stamps = self.encode_stamps().into();
         let columns = self.columns.into_iter().map(|column| (column.name, column.summary)).collect();
         PackedReadings { columns, len: self.times.len(), packed, floor, stamps, bytes: self.bytes, texts: self.texts }
     }
@@ -67,10 +68,16 @@ impl PackedReadings {
         let (times, columns) = self.unpacked();
         let column = |((name, summary), cells)| FieldColumn { name, cells, summary };
         let columns = self.columns.into_iter().zip(columns).map(column).collect();
-        let packed = OnceLock::from(self.packed);
-        let (settled, stamps) = (times.len(), Stamps::default());
-        let (bytes, texts) = (self.bytes, self.texts);
-        let mut set = Readings { settled, times, stamps, columns, bytes, texts, expected: 0, packed };
+        let mut set = Readings {
+            settled: times.len(),
+            times,
+            stamps: Stamps::default(),
+            columns,
+            bytes: self.bytes,
+            texts: self.texts,
+            expected: 0,
+            packed: OnceLock::from(self.packed),
+        };
         let decoded = set.decode_stamps(self.floor, &self.stamps);
         debug_assert!(decoded.is_ok(), "packed here: {decoded:?}");
         set

@@ -54,7 +54,7 @@ fn as_bson(time: i64, fields: &Fields) -> Vec<u8> {
 }
 
 #[test]
-fn bytes_are_those_of_the_stored_form() {
+fn bytes_equal_the_size_of_the_stored_form() {
     let fields = named(&[
         ("f", Value::Float(1.5)),
         ("integer", Value::Integer(-1)),
@@ -91,12 +91,13 @@ fn a_tail_is_found_before_and_after_it_is_settled() {
 }
 
 #[test]
-fn sets_are_equal_whatever_the_order_of_their_columns() {
+fn equality_ignores_the_order_of_columns() {
     let set = |fields: &[(&str, Value)]| {
         let reading = |time| Reading { time, fields: named(fields) };
         [1, 2].map(reading).into_iter().collect::<Readings>()
     };
-    let (a, b) = (("a", Value::Integer(5)), ("b", Value::Float(0.0)));
+    let a = ("a", Value::Integer(5));
+    let b = ("b", Value::Float(0.0));
     assert_eq!(set(&[a.clone(), b.clone()]), set(&[b.clone(), a.clone()]));
     assert_ne!(set(&[a.clone(), b.clone()]), set(std::slice::from_ref(&a)));
     assert_ne!(set(std::slice::from_ref(&a)), set(&[a.clone(), b]));
@@ -196,8 +197,9 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_set_is_what_a_plain_map_is(steps in steps()) {
-        let (mut set, mut model) = (Readings::default(), BTreeMap::new());
+    fn a_set_equals_a_plain_map(steps in steps()) {
+        let mut set = Readings::default();
+        let mut model = BTreeMap::new();
         for (stamp, step) in (1..).zip(steps) {
             match step {
                 Step::Merge(rows) => merge(&mut set, stamp, &mut model, &rows),

@@ -1,7 +1,7 @@
 use super::*;
 
 fn sensor(key: &str) -> Sensor {
-    Sensor::of_key(key).expect("a key")
+    Sensor::from_key(key).expect("a key")
 }
 
 fn rename(kind: RenameKind, scope: (&str, &str), from: &str, to: &str) -> Rename {
@@ -25,7 +25,7 @@ fn keys(sensors: &[Sensor]) -> Vec<&str> {
 }
 
 #[test]
-fn entries_of_all_kinds_are_applied_at_once_and_a_sensors_own_entry_instead_of_them() {
+fn a_sensors_own_entry_takes_precedence_over_other_kinds() {
     let renames = table([
         rename(RenameKind::Measurement, ("", ""), "climate", "air"),
         rename(RenameKind::TagKey, ("", ""), "room", "place"),
@@ -52,7 +52,7 @@ fn entries_of_all_kinds_are_applied_at_once_and_a_sensors_own_entry_instead_of_t
 }
 
 #[test]
-fn a_name_is_one_level_deep_and_an_entry_given_by_its_shown_name_is_edited() {
+fn renames_do_not_chain() {
     let swapped = table([value("a", "b"), value("b", "c")]);
     assert_eq!(swapped.entries(), [value("a", "c")], "b was the shown name of a");
     let apart = table([value("b", "c"), value("a", "b")]);
@@ -61,7 +61,7 @@ fn a_name_is_one_level_deep_and_an_entry_given_by_its_shown_name_is_edited() {
     assert_eq!(table([value("a", "b"), value("b", "a")]).entries(), [], "back to the stored name");
     let both = table([value("Lab", "lab"), value("LAB", "lab"), value("lab", "hall")]);
     assert_eq!(both.entries(), [value("LAB", "hall"), value("Lab", "hall")]);
-    // The scope may be given as it is shown, too.
+    // The scope may also be a shown name.
     let scoped = table([
         rename(RenameKind::TagKey, ("", ""), "room", "place"),
         rename(RenameKind::Measurement, ("", ""), "m", "air"),
@@ -75,7 +75,7 @@ fn a_name_is_one_level_deep_and_an_entry_given_by_its_shown_name_is_edited() {
 }
 
 #[test]
-fn a_written_name_is_that_of_a_stored_sensor_or_becomes_the_stored_name() {
+fn a_written_name_refers_to_a_stored_sensor_or_a_new_one() {
     let renames = table([value("lab", "hall")]);
     let written = |key: &str| keys(&renames.written(&sensor(key))).join(" ");
     assert_eq!(written("m,room=hall"), "m,room=hall m,room=lab", "a new one is stored as lab");
@@ -89,7 +89,7 @@ fn a_written_name_is_that_of_a_stored_sensor_or_becomes_the_stored_name() {
 }
 
 #[test]
-fn an_entry_is_refused_that_says_nothing_or_too_much() {
+fn invalid_entries_are_rejected() {
     use InvalidRename::{Backslash, Empty, NoKey, Same, Scope, TooMany, TooWide};
     let refusal = |entry: Rename| Renames::default().with(entry).expect_err("it is refused");
     let whole = |from: &str, to: &str| rename(RenameKind::Sensor, ("", ""), from, to);
@@ -112,7 +112,7 @@ fn an_entry_is_refused_that_says_nothing_or_too_much() {
 }
 
 #[test]
-fn an_entry_is_read_again_from_its_texts() {
+fn entries_round_trip_through_their_fields() {
     for entry in [value("a", "b c"), rename(RenameKind::TagValue, ("t", "m"), "a", "b")] {
         let fields: Vec<_> = entry.fields().collect();
         let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
@@ -122,9 +122,9 @@ fn an_entry_is_read_again_from_its_texts() {
 }
 
 proptest::proptest! {
-    /// Whatever the entries: a shown name leads back to the sensor, and a new sensor is shown as it was written.
+    /// For any entries, a shown name leads back to the sensor, and a new sensor is shown under its written name.
     #[test]
-    fn stored_names_are_those_shown_so(
+    fn stored_names_are_the_inverse_of_shown_names(
         entries in proptest::collection::vec((0..4_usize, 0..4_usize, 0..4_usize, proptest::bool::ANY), 0..8),
         at in (0..4_usize, 0..4_usize, 0..4_usize),
     ) {
@@ -133,7 +133,8 @@ proptest::proptest! {
             [RenameKind::Sensor, RenameKind::Measurement, RenameKind::TagKey, RenameKind::TagValue];
         let mut renames = Renames::default();
         for (kind, from, to, is_scoped) in entries {
-            let (from, to) = (NAMES[from], NAMES[to]);
+            let from = NAMES[from];
+            let to = NAMES[to];
             let entry = match KINDS[kind] {
                 RenameKind::Sensor => {
                     rename(RenameKind::Sensor, ("", ""), &format!("a,a={from}"), &format!("b,b={to}"))

@@ -11,7 +11,7 @@ fn settings() -> Settings {
 }
 
 #[test]
-fn readings_expire_by_days_or_by_hours_and_never_before_they_are_refused() {
+fn readings_expire_by_days_or_hours_and_only_once_rejected() {
     let midnight = NOW - 5 * HOUR - 7;
     for (kept, from, cutoff) in [
         (7 * DAY, NOW - 7 * DAY, midnight - 7 * DAY),
@@ -29,7 +29,7 @@ fn readings_expire_by_days_or_by_hours_and_never_before_they_are_refused() {
 }
 
 #[test]
-fn a_policy_is_a_database_of_its_own_and_autogen_the_database_itself() {
+fn a_policy_is_a_database_and_autogen_is_its_owner() {
     let settings = settings();
     let unknown = |name: &str| Err(NoSuchPolicy::Unknown(name.to_owned()));
     for (name, policy, stands_for) in [
@@ -59,7 +59,7 @@ fn a_policy_is_a_database_of_its_own_and_autogen_the_database_itself() {
 }
 
 #[test]
-fn the_default_of_the_config_is_for_databases_and_not_for_policies() {
+fn configured_defaults_do_not_apply_to_policies() {
     let mut settings = settings();
     assert_eq!(settings.kept("other"), Keep::For(30 * DAY));
     assert_eq!(settings.kept("plant"), Keep::For(30 * DAY));
@@ -70,7 +70,7 @@ fn the_default_of_the_config_is_for_databases_and_not_for_policies() {
 }
 
 #[test]
-fn a_drop_leaves_what_is_later_than_itself() {
+fn a_drop_keeps_later_settings() {
     let set = DatabaseSettings { rev: 4, readings: Some(Keep::Forever), created: 5, set: 7, ..Default::default() };
     assert_eq!(set.left_by_drop(4).as_ref(), Some(&set));
     assert_eq!(set.left_by_drop(6).as_ref(), Some(&set), "whoever set something expects the database");
@@ -82,7 +82,7 @@ fn a_drop_leaves_what_is_later_than_itself() {
 }
 
 #[test]
-fn summaries_are_kept_as_long_as_readings_or_longer_and_what_has_gone_does_not_come_back() {
+fn summaries_are_kept_at_least_as_long_as_readings() {
     let mut settings = settings();
     let midnight = NOW - 5 * HOUR - 7;
     let kept = |settings: &Settings| {
@@ -108,7 +108,7 @@ fn summaries_are_kept_as_long_as_readings_or_longer_and_what_has_gone_does_not_c
 }
 
 #[test]
-fn days_are_sealed_as_their_database_says_and_not_before_that_is_known() {
+fn days_are_not_sealed_until_their_form_is_known() {
     let mut settings = settings();
     settings.by_database.entry("plant".to_owned()).or_default().seal_form = Some(SealForm::Columns);
     let forms = |settings: &Settings| ["plant", "plant/week", "other"].map(|name| settings.sealed_as(name));
@@ -122,7 +122,7 @@ fn days_are_sealed_as_their_database_says_and_not_before_that_is_known() {
 }
 
 #[test]
-fn drift_is_as_the_policy_says_or_its_database_or_the_default() {
+fn drift_falls_back_to_the_database_and_the_default() {
     let mut settings = settings();
     let drifts = |settings: &Settings| ["plant", "plant/week", "other"].map(|name| settings.drift(name));
     assert_eq!(drifts(&settings), [Drift::Reject; 3]);
@@ -137,7 +137,7 @@ fn drift_is_as_the_policy_says_or_its_database_or_the_default() {
 }
 
 #[test]
-fn shard_groups_are_as_long_as_in_influxdb() {
+fn shard_groups_have_the_duration_of_influxdb() {
     for (asked, kept, long) in [
         (0, 0, 7 * DAY),
         (0, 200 * DAY, 7 * DAY),
@@ -146,6 +146,6 @@ fn shard_groups_are_as_long_as_in_influxdb() {
         (2 * HOUR, DAY, 2 * HOUR),
         (1, DAY, HOUR),
     ] {
-        assert_eq!(shard_duration(asked, Keep::of_ns(kept)), long, "{asked} {kept}");
+        assert_eq!(shard_duration(asked, Keep::from_ns(kept)), long, "{asked} {kept}");
     }
 }

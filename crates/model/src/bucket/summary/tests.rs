@@ -63,7 +63,7 @@ fn floats_are_summed_exactly_and_rounded_once() {
 }
 
 #[test]
-fn integers_beside_floats_are_added_as_they_are() {
+fn integers_beside_floats_are_added_exactly() {
     let odd = Value::Integer((1 << 53) + 1);
     let nearest = 9_007_199_254_740_992.0;
     for values in [[odd.clone(), Value::Float(0.0)], [Value::Float(0.0), odd.clone()]] {
@@ -77,7 +77,7 @@ fn integers_beside_floats_are_added_as_they_are() {
 }
 
 #[test]
-fn of_two_zeros_the_least_is_the_negative_one_whatever_the_order() {
+fn negative_zero_is_less_than_zero_in_any_order() {
     for values in [[0.0, -0.0], [-0.0, 0.0]] {
         let fold = floats(&values.map(Value::Float));
         assert!(fold.min.is_sign_negative() && fold.max.is_sign_positive());
@@ -98,7 +98,7 @@ fn a_sum_of_integers_beyond_64_bits_comes_back_from_its_figures() {
 }
 
 #[test]
-fn what_is_no_number_is_passed_over() {
+fn values_that_are_not_numbers_are_ignored() {
     assert_eq!(fold(&[]), None);
     assert_eq!(fold(&[Value::Boolean(true), Value::String("7".into())]), None);
     let mixed = integers(&[Value::Boolean(true), Value::Integer(4), Value::String("9".into())]);
@@ -117,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_fold_is_continued_by_push_and_by_union(values in values(), cut in 0..12_usize) {
+    fn push_and_union_continue_a_fold(values in values(), cut in 0..12_usize) {
         let (now, later) = values.split_at(cut.min(values.len()));
         let Some(mut continued) = fold(now) else { return Ok(()) };
         let mut united = continued.clone();
@@ -130,7 +130,7 @@ proptest! {
     }
 
     #[test]
-    fn a_summary_comes_back_from_its_figures(values in values()) {
+    fn summaries_round_trip_through_figures(values in values()) {
         let Some(summary) = fold(&values) else { return Ok(()) };
         let read = Summary::of_figures(&summary.figures());
         prop_assert_eq!(bits(Some(read.clone())), bits(Some(summary.clone())));
@@ -138,7 +138,7 @@ proptest! {
     }
 
     #[test]
-    fn all_but_first_and_last_are_the_same_in_any_order(values in values(), turn in 0..12_usize) {
+    fn the_order_matters_only_for_first_and_last(values in values(), turn in 0..12_usize) {
         let mut turned = values.clone();
         turned.rotate_left(turn.min(values.len()));
         turned.reverse();

@@ -64,7 +64,7 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Or
         names: &names,
         cells,
     });
-    // As the bucket cache does between two flush tasks.
+    // Pack and unpack, as the bucket cache does between two flush tasks.
     *bucket = std::mem::take(bucket).pack().unpack();
     bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: origin.shared })
 }
@@ -214,7 +214,8 @@ impl SimulatedStore {
                     continue;
                 }
             };
-            let (closed, has_overflow) = (page.closed, page.has_overflow);
+            let closed = page.closed;
+            let has_overflow = page.has_overflow;
             let record = Record { rev: page.next_rev(), closed, has_overflow, readings };
             self.pages.insert(page.number, record);
         }
@@ -254,7 +255,7 @@ impl SimulatedStore {
     }
 }
 
-/// What happens to one write on the network.
+/// The fate of one write on the network.
 #[derive(Clone, Copy)]
 enum Fate {
     Answered,
@@ -268,7 +269,7 @@ enum Fate {
 /// Merges under way: rows with their stamps.
 pub(super) struct Job {
     pub(super) merges: Vec<(Stamp, Vec<Given>)>,
-    /// What is not merged yet into a bucket of which pages are left out.
+    /// Rows that are not merged yet into a bucket with left-out pages.
     rest: Vec<(Stamp, Vec<Given>)>,
 }
 
@@ -400,11 +401,13 @@ impl Job {
         }
     }
 
-    /// Merges the rows that one more page has, or all that no page has; false if the store's pages are others by now.
+    /// Loads one more page and merges its rows, or merges all rows without a page. Returns false if the stored pages
+    /// have changed.
     fn go_on(&mut self, bucket: &mut Bucket, store: &SimulatedStore) -> bool {
         let mut times: Vec<i64> = self.rest.iter().flat_map(|(_, rows)| rows.iter().map(|(time, _)| *time)).collect();
         times.sort_unstable();
-        let (mut wanted, needed) = (bucket.always_needed(), bucket.needed_for(&times));
+        let mut wanted = bucket.always_needed();
+        let needed = bucket.needed_for(&times);
         wanted.extend(needed.first().filter(|number| !wanted.contains(number)));
         if !bucket.load(&wanted, store.stored().filter(|page| wanted.contains(&page.number)).collect()) {
             return false;

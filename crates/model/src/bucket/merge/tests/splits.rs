@@ -99,7 +99,7 @@ fn pages_split_together_are_written_together() {
 /// open page. The open page was stored, but no page may be inserted while one is open, so the part after it never was;
 /// without a pending write it counted as stored. Now the open page is the last.
 #[test]
-fn what_is_split_before_it_was_stored_gets_stored() {
+fn pages_split_before_they_were_stored_are_stored() {
     let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
     let mut rows: Vec<Given> = (0..5).map(|i| text(i * MILLI_NS, 1)).collect();
     let mut store = SimulatedStore::new(caps);
@@ -117,7 +117,7 @@ fn what_is_split_before_it_was_stored_gets_stored() {
 /// Regression: the last stored time was taken from the pages in memory. After a first merge had split page 0, which was
 /// not stored yet, a second merge appended a reading to page 1 although the stored page 0 had later readings.
 #[test]
-fn only_what_is_later_than_all_stored_is_appended() {
+fn only_readings_after_all_stored_ones_are_appended() {
     let caps = Caps { max_readings: 4, max_bytes: 400, hard_bytes: 600 };
     let mut store = SimulatedStore::new(caps);
     let rows = [0, 1, 20, 30, 2].map(|ms| text(ms * MILLI_NS, 1));
@@ -147,7 +147,7 @@ fn a_page_splits_where_only_new_readings_grew() {
 }
 
 #[test]
-fn stamps_go_with_what_is_split_off() {
+fn stamps_move_with_split_readings() {
     let (caps, mut store, mut first) = four_per_page(1);
     let rows: Vec<Given> = (0..4).map(|i| text(i * MILLI_NS, 200)).collect();
     apply(&mut first, &rows, &caps, at(2));

@@ -7,7 +7,7 @@ fn stored_page(closed: bool, readings: Readings) -> StoredPage {
 }
 
 #[test]
-fn appends_are_judged_in_whole_milliseconds() {
+fn appends_are_decided_in_whole_milliseconds() {
     for hour in [-1, 0, 3] {
         let start = hour * HOUR_NS;
         for (stored, next, append) in [
@@ -63,7 +63,8 @@ fn many_new_pages_are_inserted_in_groups_of_a_bounded_size() {
     let caps = Caps { max_readings: 1, ..roomy() };
     let (bucket, _) = merged(&[(0..40).map(|i| text(i, 1 << 20)).collect()], &caps);
     assert_eq!(bucket.next_writes(), [(0..7).collect::<Vec<_>>()]);
-    let (mut bucket, mut writes) = (bucket, 0);
+    let mut bucket = bucket;
+    let mut writes = 0;
     let mut store = SimulatedStore::new(caps);
     while let Some(group) = bucket.next_writes().pop() {
         assert!(store.write(&bucket, &group));
