@@ -15,7 +15,7 @@ use bson::raw::RawDocument;
 
 use super::BsonWriter;
 use super::day_read::{list, optional};
-use super::decode::{Trouble, get};
+use super::decode::{Detail, get};
 use crate::bucket::Readings;
 use crate::bucket::columns::Cell;
 use crate::names::{from_key, key};
@@ -48,7 +48,7 @@ pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
 }
 
 /// The readings of such a document; all cells are settled at this floor.
-pub(super) fn readings_of(columns: &RawDocument, floor: Stamp) -> Result<Readings, Trouble> {
+pub(super) fn readings_of(columns: &RawDocument, floor: Stamp) -> Result<Readings, Detail> {
     let millis = list(columns, "at", |at| at.as_datetime().map(|at| at.timestamp_millis()))?;
     let rests = match columns.get("ns").map_err(|e| e.to_string())? {
         None => vec![0; millis.len()],

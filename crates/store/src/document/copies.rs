@@ -9,7 +9,7 @@
 use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 use serde_json::Value;
 
-use super::decode::Trouble;
+use super::decode::Detail;
 use super::encode::signed;
 use super::meta;
 use super::writer::BsonWriter;
@@ -36,7 +36,7 @@ impl SensorCopies {
     ///
     /// # Errors
     /// If it has no `_id`.
-    pub fn of(document: &RawDocument) -> Result<Self, Trouble> {
+    pub fn of(document: &RawDocument) -> Result<Self, Detail> {
         let sensor = document.get_str("_id").map_err(|e| e.to_string())?.to_owned();
         let copied = document.get("copied").ok().flatten().and_then(RawBsonRef::as_document);
         let done = copied.and_then(|copied| {
@@ -89,7 +89,7 @@ impl SensorCopies {
     ///
     /// # Errors
     /// If a value cannot be written.
-    pub fn update(&self, names: &[&str]) -> Result<Document, Trouble> {
+    pub fn update(&self, names: &[&str]) -> Result<Document, Detail> {
         let (mut set, mut unset) = (Document::new(), Document::new());
         for name in names {
             let field = format!("meta.{}", key(name));
@@ -104,7 +104,7 @@ impl SensorCopies {
 }
 
 /// A value as [`meta::put_value`] writes it.
-fn bson_of(name: &str, value: &Value) -> Result<Bson, Trouble> {
+fn bson_of(name: &str, value: &Value) -> Result<Bson, Detail> {
     let mut w = BsonWriter::document(64);
     meta::put_value(&mut w, "value", value);
     let document = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| format!("meta.{name}: {e}"))?;

@@ -7,7 +7,7 @@ use bson::raw::RawDocument;
 use hourglass_model::named;
 
 use super::columns::columns_document;
-use super::decode::{Trouble, get};
+use super::decode::{Detail, get};
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
 use crate::bucket::columns::Cell;
@@ -107,7 +107,7 @@ impl Kind {
     }
 
     /// Reads the kind of a document of a known version.
-    pub(super) fn of_document(document: &RawDocument) -> Result<Self, Trouble> {
+    pub(super) fn of_document(document: &RawDocument) -> Result<Self, Detail> {
         let name = get(document, KIND)?.as_str().unwrap_or_default();
         Self::from_name(name).ok_or_else(|| format!("it has the unknown kind {name:?}"))
     }

@@ -7,11 +7,11 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::columns::readings_of;
 use super::day::{KIND, Kind, day_document};
-use super::decode::{self, Trouble, date, field_value, get, named, rest_of, whole};
+use super::decode::{self, Detail, date, field_value, get, named, rest_of, whole};
 use super::elements::items;
 use crate::bucket::day::within;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
-use crate::bucket::raw::{DayDocument, StoredOtherwise};
+use crate::bucket::raw::{DayDocument, Mismatch};
 use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
 use crate::bucket::summary::Number;
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, Result, SealForm, StoredDay, Summary};
@@ -55,7 +55,7 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
             let found = document.get(name).map_err(|e| e.to_string())?;
             if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
                 let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
-                differs.push(StoredOtherwise {
+                differs.push(Mismatch {
                     part: name.to_string(),
                     expected: shown(Some(expected)),
                     found: shown(found),
@@ -79,7 +79,7 @@ pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
     named(document, part)
 }
 
-fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
+fn part(document: &RawDocument) -> Result<DayPart, Detail> {
     Ok(match (Kind::of_document(document)?, document.get("hour").map_err(|e| e.to_string())?) {
         (Kind::Chunk, _) => DayPart::Chunk { stamp: whole(document, "chunk")?, hour: hour_of(document)? },
         (_, Some(_)) => DayPart::Hour(hour_of(document)?),
@@ -87,12 +87,12 @@ fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
     })
 }
 
-fn hour_of(document: &RawDocument) -> Result<u8, Trouble> {
+fn hour_of(document: &RawDocument) -> Result<u8, Detail> {
     let hour = whole(document, "hour")?;
     u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("it has hour {hour}"))
 }
 
-fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
+fn stored_day(document: &RawDocument) -> Result<StoredDay, Detail> {
     let kind = Kind::of_document(document)?;
     let rev = whole(document, "rev")?;
     if kind != Kind::Expired {
@@ -103,7 +103,7 @@ fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
     Ok(StoredDay { rev, readings, expired: Some(expired_day(document)?) })
 }
 
-fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
+fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
     let (day, all) = (Day::of(Hour::of_ms(date(document, "start")?)), Projection::SUMMARIES);
     let pages = summarized_hours(document, Kind::Expired, day, &all)?;
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
@@ -120,13 +120,13 @@ fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
         Ok(ExpiredHour { hour: page.hour, count, first, last, summaries })
     };
     let hours =
-        pages.into_iter().zip(counts).zip(first.into_iter().zip(last)).map(hour).collect::<Result<_, Trouble>>()?;
+        pages.into_iter().zip(counts).zip(first.into_iter().zip(last)).map(hour).collect::<Result<_, Detail>>()?;
     Ok(ExpiredDay { hours })
 }
 
-fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Trouble> {
+fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
     let floor = whole(document, "floor")?;
-    let binary = |name| -> Result<&[u8], Trouble> {
+    let binary = |name| -> Result<&[u8], Detail> {
         Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
     };
     let unpack = |packed| sealed::unpack_readings(packed, floor).map_err(|e| e.to_string());
@@ -175,7 +175,7 @@ fn summarized_hours(
     kind: Kind,
     day: Day,
     projection: &Projection,
-) -> Result<Vec<ScannedPage>, Trouble> {
+) -> Result<Vec<ScannedPage>, Detail> {
     let oldest = whole(document, "floor")?;
     let is_expired = kind == Kind::Expired;
     // Of many wanted fields, a sensor may have few.
@@ -203,7 +203,7 @@ fn summarized_hours(
     Ok(pages)
 }
 
-fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Trouble> {
+fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Detail> {
     let [values @ .., counts, rests] = arrays(figures)?;
     let (counts, rests) = (items(counts, "count", |value| value.as_i32())?, items(rests, "rest", Some)?);
     let mut numbers = Vec::with_capacity(values.len());
@@ -227,7 +227,7 @@ fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -
 }
 
 /// The arrays of a field, in the order of [`ARRAYS`].
-fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Trouble> {
+fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Detail> {
     let mut found = [None; ARRAYS.len()];
     for element in figures {
         let (name, array) = element.map_err(|e| e.to_string())?;
@@ -257,7 +257,7 @@ pub(super) fn list<'d, T>(
     document: &'d RawDocument,
     name: &str,
     item: impl Fn(RawBsonRef<'d>) -> Option<T>,
-) -> Result<Vec<T>, Trouble> {
+) -> Result<Vec<T>, Detail> {
     let array: &'d RawArray = get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))?;
     items(array, name, item)
 }

@@ -23,7 +23,7 @@ use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 type Summaries = Vec<(Arc<str>, Summary)>;
 
 /// Why a document could not be read, without its id.
-pub(super) type Trouble = String;
+pub(super) type Detail = String;
 
 /// A page with its readings; summaries are computed again from them.
 ///
@@ -136,14 +136,14 @@ pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument> {
 }
 
 /// Reads a document of this program's version.
-pub(super) fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Trouble>) -> Result<T> {
+pub(super) fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
     of_any_version(document, |document| check_version(document).and_then(|()| read(document)))
 }
 
 /// Reads a document; what cannot be read of a later version is newer, and else unreadable.
 pub(super) fn of_any_version<T>(
     document: &RawDocument,
-    read: impl Fn(&RawDocument) -> Result<T, Trouble>,
+    read: impl Fn(&RawDocument) -> Result<T, Detail>,
 ) -> Result<T> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
@@ -152,20 +152,20 @@ pub(super) fn of_any_version<T>(
     })
 }
 
-pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
+pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Detail> {
     document.get(name).map_err(|e| e.to_string())?.ok_or_else(|| format!("the field {name} is missing"))
 }
 
-pub(super) fn date(document: &RawDocument, name: &str) -> Result<i64, Trouble> {
+pub(super) fn date(document: &RawDocument, name: &str) -> Result<i64, Detail> {
     let date = get(document, name)?.as_datetime().ok_or_else(|| format!("{name} is not a date"))?;
     Ok(date.timestamp_millis())
 }
 
-pub(super) fn boolean(document: &RawDocument, name: &str) -> Result<bool, Trouble> {
+pub(super) fn boolean(document: &RawDocument, name: &str) -> Result<bool, Detail> {
     get(document, name)?.as_bool().ok_or_else(|| format!("{name} is not a boolean"))
 }
 
-pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> {
+pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Detail> {
     let value = match get(document, name)? {
         RawBsonRef::Int32(v) => i64::from(v),
         RawBsonRef::Int64(v) => v,
@@ -174,15 +174,15 @@ pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> 
     u64::try_from(value).map_err(|_| format!("{name} is negative"))
 }
 
-pub(super) fn text<'a>(document: &'a RawDocument, name: &str) -> Result<&'a str, Trouble> {
+pub(super) fn text<'a>(document: &'a RawDocument, name: &str) -> Result<&'a str, Detail> {
     get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"))
 }
 
-pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Trouble> {
+pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Detail> {
     get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))
 }
 
-fn check_version(document: &RawDocument) -> Result<(), Trouble> {
+fn check_version(document: &RawDocument) -> Result<(), Detail> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(()),
         other => Err(other_version(other)),
@@ -203,15 +203,15 @@ pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result
     }
 }
 
-fn other_version(version: u64) -> Trouble {
+fn other_version(version: u64) -> Detail {
     format!("it has schema version {version}, this program knows only {SCHEMA_VERSION}")
 }
 
-fn page_number(document: &RawDocument) -> Result<u32, Trouble> {
+fn page_number(document: &RawDocument) -> Result<u32, Detail> {
     u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())
 }
 
-fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Trouble> {
+fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Detail> {
     Ok(StoredPage {
         number: page_number(document)?,
         rev: whole(document, "rev")?,
@@ -224,7 +224,7 @@ fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>)
 }
 
 /// The stamps of a page.
-pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Trouble> {
+pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Detail> {
     let order = get(document, "order")?.as_document().ok_or("order is not a document")?;
     let stamps = match order.get("stamps").map_err(|e| e.to_string())? {
         None => &[],
@@ -236,7 +236,7 @@ pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Trouble> {
 }
 
 /// The readings with their stamps.
-fn stamped(document: &RawDocument) -> Result<Readings, Trouble> {
+fn stamped(document: &RawDocument) -> Result<Readings, Detail> {
     let mut set = readings(array(document, "readings")?)?;
     let order = order(document)?;
     set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
@@ -260,7 +260,7 @@ impl NameCache {
     }
 }
 
-fn readings(array: &RawArray) -> Result<Readings, Trouble> {
+fn readings(array: &RawArray) -> Result<Readings, Detail> {
     let mut names = NameCache::default();
     let mut set = Readings::default();
     let mut last = None;
@@ -279,7 +279,7 @@ fn readings(array: &RawArray) -> Result<Readings, Trouble> {
 }
 
 /// The readings of an array, in the order in which they are stored.
-pub(super) fn reading_list(array: &RawArray) -> Result<Vec<Reading>, Trouble> {
+pub(super) fn reading_list(array: &RawArray) -> Result<Vec<Reading>, Detail> {
     let mut names = NameCache::default();
     let mut readings = Vec::new();
     for element in array {
@@ -291,7 +291,7 @@ pub(super) fn reading_list(array: &RawArray) -> Result<Vec<Reading>, Trouble> {
     Ok(readings)
 }
 
-fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut NameCache) -> Result<(), Trouble> {
+fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut NameCache) -> Result<(), Detail> {
     reading.fields.clear();
     let (mut millis, mut rest) = (None, 0);
     for element in document {
@@ -330,12 +330,12 @@ fn whole_decimal(bytes: &[u8; 16]) -> Option<u64> {
 }
 
 /// The stored summaries.
-fn summaries(document: &RawDocument) -> Result<Summaries, Trouble> {
+fn summaries(document: &RawDocument) -> Result<Summaries, Detail> {
     let mut summaries = Vec::new();
     for element in document {
         let (field, summary) = element.map_err(|e| e.to_string())?;
         let summary = summary.as_document().ok_or("a summary is not a document")?;
-        let part = |name: &str| -> Result<Number, Trouble> {
+        let part = |name: &str| -> Result<Number, Detail> {
             let value = field_value(get(summary, name)?);
             value.as_ref().map(Number::of).ok_or_else(|| format!("{name} of a summary is not a number"))
         };
@@ -349,7 +349,7 @@ fn summaries(document: &RawDocument) -> Result<Summaries, Trouble> {
 }
 
 /// The remainder that rounding a sum left. A sum of integers has none.
-pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Trouble> {
+pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Detail> {
     let Number::Float(sum) = sum else { return Ok(SumRest::default()) };
     let rest = match stored {
         Some(RawBsonRef::Double(0.0)) => Some(SumRest::default()),
@@ -364,7 +364,7 @@ pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<Sum
 }
 
 /// The sensor with this measurement and these tags.
-pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
+pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Detail> {
     let mut tags = Vec::new();
     for element in get(document, "tags")?.as_document().ok_or("tags is not a document")? {
         let (name, value) = element.map_err(|e| e.to_string())?;
@@ -375,7 +375,7 @@ pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
     Ok(Arc::new(sensor))
 }
 
-fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Trouble> {
+fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Detail> {
     let Ok(Some(RawBsonRef::Document(outlier))) = document.get("outlier") else { return Ok(None) };
     let clock = |name: &str| date(outlier, name).map(|ms| ms.saturating_mul(MILLI_NS));
     Ok(Some(Outlier {

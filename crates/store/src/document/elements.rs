@@ -3,7 +3,7 @@
 
 use bson::raw::{RawArray, RawBsonRef};
 
-use super::decode::Trouble;
+use super::decode::Detail;
 
 /// Fewest bytes of an element: its type and its place as text. A number has eight more.
 const ELEMENT_BYTES: usize = 8;
@@ -13,7 +13,7 @@ pub(super) fn items<'d, T>(
     array: &'d RawArray,
     name: &str,
     item: impl Fn(RawBsonRef<'d>) -> Option<T>,
-) -> Result<Vec<T>, Trouble> {
+) -> Result<Vec<T>, Detail> {
     let refused = || format!("{name} has an element of another type");
     let mut items = Vec::with_capacity(array.as_bytes().len() / ELEMENT_BYTES);
     for element in Plain(array.as_bytes().get(4..).unwrap_or_default()) {
@@ -98,7 +98,7 @@ mod tests {
         array
     }
 
-    fn decoded(array: &RawArray) -> Result<Vec<Bson>, Trouble> {
+    fn decoded(array: &RawArray) -> Result<Vec<Bson>, Detail> {
         items(array, "temp", |element| Bson::try_from(element).ok())
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::decode::{
-    Trouble, array, boolean, date, decode_sensor, field_value, identity, named, order, reading_list, rest_of, text,
+    Detail, array, boolean, date, decode_sensor, field_value, identity, named, order, reading_list, rest_of, text,
     whole,
 };
 use super::page_id;
@@ -37,7 +37,7 @@ pub fn decode_raw_sensor(document: &RawDocument, key: String) -> RawSensor {
     RawSensor { key, document: decode_sensor(document) }
 }
 
-fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Trouble> {
+fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Detail> {
     let (sensor_key, start_ms) = (text(document, "sensor")?, date(document, "start")?);
     let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
     Ok(RawPage {

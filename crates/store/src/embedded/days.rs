@@ -31,7 +31,7 @@ use super::{EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
-use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
+use crate::bucket::raw::{Cursor, DayDocument, RawDay, Mismatch};
 use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
 use crate::bucket::{
     DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, Result, StorageError, StoredDay, StoredMonth, Summary,
@@ -40,7 +40,7 @@ use crate::document::day_id;
 use crate::figures::{HourColumns, PackedFigures, Room, Span};
 use crate::reading::varint::{put_bytes, put_texts, put_varint};
 use crate::reading::{Day, Hour, Month, Stamp};
-use crate::sealed::{self, NoSealed};
+use crate::sealed::{self, SealedError};
 
 /// The first byte of a part: the version of its form.
 const VERSION: u8 = 1;
@@ -203,7 +203,7 @@ fn kind(bytes: &mut PackedBytes<'_>) -> Result<u8, NoPage> {
 fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageError {
     let detail = why.to_string();
     let is_newer = matches!(why.downcast_ref(), Some(NoPage::Version(_)))
-        || why.downcast_ref::<NoSealed>().is_some_and(NoSealed::is_newer);
+        || why.downcast_ref::<SealedError>().is_some_and(SealedError::is_newer);
     if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
 }
 
@@ -303,7 +303,7 @@ fn document(
     let mut differs = Vec::new();
     let mut part = |part: &str, expected: String, found: String| {
         if expected != found {
-            differs.push(StoredOtherwise { part: part.to_owned(), expected, found });
+            differs.push(Mismatch { part: part.to_owned(), expected, found });
         }
     };
     part("sensor", key.to_owned(), id.sensor.key.to_string());
@@ -338,7 +338,7 @@ fn read(keys: &Keys, days: &DocumentRows, ids: &[DayId]) -> Result<Vec<Option<St
 
 #[async_trait]
 impl DayStore for EmbeddedStore {
-    async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
+    async fn list_day_parts(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
         let sensors: Vec<String> = sensors.iter().map(|key| (*key).to_owned()).collect();
         self.read_table((DAYS, database), move |keys, table| {
             let mut found = Vec::new();

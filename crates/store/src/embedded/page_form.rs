@@ -34,7 +34,7 @@ use crate::document::{
     decode_page, decode_page_marks, decode_raw_page, decode_scanned, document_last, document_rev, page_document,
     page_id,
 };
-use crate::figures::NoFigures;
+use crate::figures::FiguresError;
 use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_bytes, put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
@@ -67,7 +67,7 @@ pub(super) enum NoPage {
     #[error(transparent)]
     NoSet(#[from] crate::bucket::readings::NoSet),
     #[error(transparent)]
-    Figures(#[from] NoFigures),
+    Figures(#[from] FiguresError),
     #[error("field number {0} has no name")]
     Name(u64),
     #[error("the part lengths of its sensor do not fit its key")]

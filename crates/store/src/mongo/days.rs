@@ -92,7 +92,7 @@ impl MongoStore {
 
 #[async_trait]
 impl DayStore for MongoStore {
-    async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
+    async fn list_day_parts(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
         let days = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
         let mut found = Vec::new();
         for (lot, keys) in sensors.chunks(super::scan::SENSORS).enumerate() {

@@ -92,7 +92,7 @@ proptest! {
                 prop_assert_eq!(scanned(&columns, &projection), scanned(&packed, &projection));
             }
             let raw = decode_raw_day(&columns).expect("a day");
-            prop_assert_eq!((&raw.id, raw.differs.len(), &raw.day.readings), (&id, 0, readings));
+            prop_assert_eq!((&raw.id, raw.mismatches.len(), &raw.day.readings), (&id, 0, readings));
             // An update of either form leaves a document of this one.
             for (before, form) in [(&packed, SealForm::Columns), (&columns, SealForm::Packed)] {
                 let mut updated: Document = Document::try_from(&**before).expect("a document");
