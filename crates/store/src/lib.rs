@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use embedded::EmbeddedStore;
 pub use merged::MergedView;
-pub use mongo::{MongoOptions, MongoStore};
+pub use mongo::{CollectionSpace, MongoOptions, MongoStore};
 
 use hourglass_base::{clock, faults};
 use hourglass_model::reading;

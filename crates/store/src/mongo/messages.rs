@@ -1,13 +1,13 @@
-//! What is said of a driver's error: a code and a short message, without hosts and without the documents that the
-//! driver and the server put into theirs. All of it stands in the log at debug level.
+//! Public messages for driver errors: a code and a short text, without the hosts and documents that the driver and the
+//! server include. The log has the full errors at debug level.
 
 use mongodb::error::{Error, ErrorKind, WriteFailure};
 
-/// Maximum characters of a server's message.
-const MESSAGE_CHARS: usize = 200;
+/// Maximum length of a server's message, in characters.
+const MESSAGE_CHARS_MAX: usize = 200;
 
-/// What happened, by a driver error.
-pub fn by_driver(error: &Error) -> String {
+/// Returns the message for a driver error.
+pub fn driver_error(error: &Error) -> String {
     match error.kind.as_ref() {
         ErrorKind::Command(command) => by_server(command.code, &command.message),
         ErrorKind::Write(WriteFailure::WriteError(write)) => by_server(write.code, &write.message),
@@ -17,36 +17,37 @@ pub fn by_driver(error: &Error) -> String {
             None => "the insert failed".to_owned(),
         },
         ErrorKind::ServerSelection { .. } => "no primary was found in time".to_owned(),
-        ErrorKind::DnsResolve { .. } => "the name of its host could not be resolved".to_owned(),
-        ErrorKind::Authentication { .. } => "it did not accept the login".to_owned(),
+        ErrorKind::DnsResolve { .. } => "the host name could not be resolved".to_owned(),
+        ErrorKind::Authentication { .. } => "the login was rejected".to_owned(),
         ErrorKind::Io(io) => format!("the connection failed ({})", io.kind()),
-        ErrorKind::ConnectionPoolCleared { .. } => "the connection was given up".to_owned(),
+        ErrorKind::ConnectionPoolCleared { .. } => "the connection was closed".to_owned(),
         ErrorKind::InvalidArgument { message, .. } => public(message),
         ErrorKind::InvalidTlsConfig { message, .. } => public(message),
-        ErrorKind::InvalidResponse { .. } => "its answer was not understood".to_owned(),
-        _ => "the driver failed (the log has the error at debug level)".to_owned(),
+        ErrorKind::InvalidResponse { .. } => "the server's answer was not understood".to_owned(),
+        _ => "the driver failed (see the log at debug level)".to_owned(),
     }
 }
 
-/// What happened, by a code and message of the server.
-pub fn by_server(code: i32, message: &str) -> String {
+/// Returns the message for an error of the server.
+pub fn server_error(code: i32, message: &str) -> String {
     format!("{code} {}", public(message)).trim_end().to_owned()
 }
 
-pub fn write_concern(code: i32, message: &str) -> String {
+/// Returns the message for a write that a majority did not confirm.
+pub fn write_concern_error(code: i32, message: &str) -> String {
     format!("the write was not confirmed by a majority: {}", by_server(code, message))
 }
 
-/// The message without the command or document that it quotes and without hosts.
+/// Removes quoted commands and documents, the messages of shards, and hosts from a message.
 fn public(message: &str) -> String {
-    // `not authorized on d to execute command { insert: … }`, `E11000 … dup key: { … }`, and what a shard said.
+    // Examples: `not authorized on d to execute command { insert: … }`, `E11000 … dup key: { … }`.
     let end = [" to execute command", " :: caused by", "{"].iter().filter_map(|mark| message.find(mark)).min();
     let words = message[..end.unwrap_or(message.len())].split_whitespace();
     let shown: Vec<&str> = words.map(|word| if has_port(word) { "(host)" } else { word }).collect();
-    shown.join(" ").chars().take(MESSAGE_CHARS).collect()
+    shown.join(" ").chars().take(MESSAGE_CHARS_MAX).collect()
 }
 
-/// Whether a word has a colon and a port of three digits or more, as addresses have.
+/// Returns true if a word contains a colon and a port of three digits or more, as addresses do.
 fn has_port(word: &str) -> bool {
     word.split(':').skip(1).any(|rest| rest.bytes().take_while(u8::is_ascii_digit).count() >= 3)
 }
@@ -55,10 +56,10 @@ fn has_port(word: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The story: answers and log lines carried 3 kB of `Kind: …, labels: {}, server response: Some(RawDocumentBuf…`,
+    /// Regression: answers and log lines contained 3 kB of `Kind: …, labels: {}, server response: Some(RawDocumentBuf…`,
     /// with the command, its session and the hosts of the replica set.
     #[test]
-    fn neither_commands_nor_hosts_are_told() {
+    fn messages_contain_neither_commands_nor_hosts() {
         for (code, message, shown) in [
             (13, "not authorized on d to execute command { insert: \"x\", lsid: { id: 1 } }", "13 not authorized on d"),
             (
@@ -76,6 +77,6 @@ mod tests {
         ] {
             assert_eq!(by_server(code, message), shown);
         }
-        assert_eq!(by_server(1, &"long".repeat(1000)).chars().count(), MESSAGE_CHARS + 2);
+        assert_eq!(by_server(1, &"long".repeat(1000)).chars().count(), MESSAGE_CHARS_MAX + 2);
     }
 }
