@@ -138,12 +138,16 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
         hours.push(ExpiredHour { hour, count, first, last, summaries: Vec::new() });
     }
     let (figures, mut room, mut odd) = (PackedFigures::at_end(Span::Hours, bytes)?, Room::default(), false);
-    figures.each(names.len(), |_| true, false, &mut room, |field, number, summary| {
-        match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
+    figures.each(
+        names.len(),
+        |_| true,
+        false,
+        &mut room,
+        |field, number, summary| match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
             Some(hour) => hour.summaries.push((names[field].clone(), summary)),
             None => odd = true,
-        }
-    })?;
+        },
+    )?;
     if odd { Err(unknown("an hour with summaries", 0)) } else { Ok((day, part, ExpiredDay { hours })) }
 }
 

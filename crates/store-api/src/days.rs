@@ -16,7 +16,12 @@ use hourglass_model::reading::{Day, Hour, Month};
 pub trait DayStore: Send + Sync {
     /// Lists the stored parts of these sensors' days in a range, claims included. An entry is the sensor's index in
     /// `sensors`, the day and the part. The order is arbitrary.
-    async fn list_day_parts(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>>;
+    async fn list_day_parts(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>>;
 
     /// Reads parts of days, in the order of `ids`. A part that is not stored is `None`.
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>>;

@@ -32,7 +32,9 @@ pub enum StorageError {
     Busy(String),
     /// The store did not write this one document, for an unrecognized and possibly temporary reason; nothing was
     /// written.
-    #[error("the store failed to write the document: {0}; hourglass retries, and the WAL keeps the readings until then")]
+    #[error(
+        "the store failed to write the document: {0}; hourglass retries, and the WAL keeps the readings until then"
+    )]
     Failing(String),
     /// The store permanently refuses this document because of its content: the document is too large, or the
     /// collection's validator rejected it. No other failure may be reported as this variant: refused readings go to
@@ -52,7 +54,9 @@ pub enum StorageError {
     Address(String),
     /// The collections of this database differ from what hourglass needs, or are unusable at present. A write may have been
     /// applied in part.
-    #[error("the store failed on this database: {0}; repair its collections, and the WAL keeps the readings until then")]
+    #[error(
+        "the store failed on this database: {0}; repair its collections, and the WAL keeps the readings until then"
+    )]
     Database(String),
     /// An hour of the sensor is larger than [`Extent::hour_bytes`].
     #[error("one hour of a sensor has more than {limit} bytes of readings")]
@@ -122,7 +126,9 @@ impl Unusable {
                 "start mongod with --replSet (one node is enough) and set the same name in store.uri (replicaSet=)"
             }
             Self::TooOld => "use MongoDB 5.0 or newer",
-            Self::Older => "set another database in store.uri, because hourglass cannot read documents older than version 1",
+            Self::Older => {
+                "set another database in store.uri, because hourglass cannot read documents older than version 1"
+            }
         }
     }
 }

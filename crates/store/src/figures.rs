@@ -215,7 +215,8 @@ impl<'a> PackedFigures<'a> {
         // A huge count from a damaged document is harmless, because every iteration consumes bytes.
         for _ in 0..self.field_count {
             let number = bytes.varint()?;
-            let field = usize::try_from(number).ok().filter(|field| *field < fields).ok_or(FiguresError::Name(number))?;
+            let field =
+                usize::try_from(number).ok().filter(|field| *field < fields).ok_or(FiguresError::Name(number))?;
             let set = NumberSet::take(self.span, &mut bytes)?;
             let figures = bytes.counted()?;
             if is_wanted(field) {

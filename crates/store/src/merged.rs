@@ -310,7 +310,9 @@ impl MergedView {
         let hours = hour..hour.next();
         let scanned = match source {
             Source::Pages => self.store.scan(database, key, hours, Order::Ascending, projection, Extent::ALL).await?,
-            Source::Days => self.store.scan_days(database, key, hours, Order::Ascending, projection, Extent::ALL).await?,
+            Source::Days => {
+                self.store.scan_days(database, key, hours, Order::Ascending, projection, Extent::ALL).await?
+            }
         };
         Ok(scanned.pages)
     }

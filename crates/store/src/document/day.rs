@@ -255,10 +255,8 @@ fn hourly_summaries(w: &mut BsonWriter, day: Day, readings: &Readings) {
     if non_numeric_columns(readings).next().is_some() {
         w.begin("others");
         for (name, _) in non_numeric_columns(readings) {
-            let ends: Vec<Ends<'_>> = hours
-                .iter()
-                .map(|(_, readings)| Ends::from_cells(readings.cells(name).unwrap_or_default()))
-                .collect();
+            let ends: Vec<Ends<'_>> =
+                hours.iter().map(|(_, readings)| Ends::from_cells(readings.cells(name).unwrap_or_default())).collect();
             w.begin(&key(name));
             w.array("count", ends.iter().map(|ends| ends.count), BsonWriter::count);
             w.array("first", ends.iter().map(|ends| ends.first), short_value);

@@ -144,10 +144,7 @@ pub(super) fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Re
 
 /// Decodes a document of any schema version. If that fails, the error is [`StorageError::Newer`] for a later version and
 /// [`StorageError::Unreadable`] otherwise.
-pub(super) fn of_any_version<T>(
-    document: &RawDocument,
-    read: impl Fn(&RawDocument) -> Result<T, Detail>,
-) -> Result<T> {
+pub(super) fn of_any_version<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
         let is_newer = whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION);

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 
 use super::MongoStore;
 use super::abandoned::RunningWrite;
-use super::outcome::{classify, insert_outcomes, update_outcomes, proven_invalid, stopped_by_validator};
+use super::outcome::{classify, insert_outcomes, proven_invalid, stopped_by_validator, update_outcomes};
 use super::reads::{self, Query};
 use super::remove;
 use super::setup::prefix;

@@ -81,20 +81,25 @@ impl MongoStore {
         let query = Query::new(doc! { "_id": { "$in": ids } }).project(doc! { "_id": 1 });
         let left = self.find(&collections.days, query).await?;
         let left: HashSet<&str> = left.iter().filter_map(|part| part.get_str("_id").ok()).collect();
-        let outcome =
-            |part: &PartRemoval| if left.contains(&*part.id) { Written::Conflict } else { Written::Yes };
+        let outcome = |part: &PartRemoval| if left.contains(&*part.id) { Written::Conflict } else { Written::Yes };
         Ok(parts.iter().map(outcome).collect())
     }
 }
 
 #[async_trait]
 impl DayStore for MongoStore {
-    async fn list_day_parts(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
+    async fn list_day_parts(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>> {
         let days = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
         let mut found = Vec::new();
         for (batch, keys) in sensors.chunks(super::scan::SENSORS_MAX).enumerate() {
             let filter = doc! { "sensor": { "$in": keys }, "start": days.clone() };
-            let fields = doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
+            let fields =
+                doc! { "_id": 1, "schemaVersion": 1, "kind": 1, "sensor": 1, "start": 1, "hour": 1, "chunk": 1 };
             let indexes: HashMap<&str, usize> = keys.iter().enumerate().map(|(index, key)| (*key, index)).collect();
             for part in self.read_parts(database, Query::new(filter).project(fields)).await? {
                 let Some(index) = part.get_str("sensor").ok().and_then(|sensor| indexes.get(sensor)) else { continue };
@@ -148,7 +153,8 @@ impl DayStore for MongoStore {
             };
             let bytes = change.bytes();
             if bytes > PART_BYTES_MAX {
-                let detail = format!("part of a day exceeds the {PART_BYTES_MAX} bytes that MongoDB takes: {bytes} bytes");
+                let detail =
+                    format!("part of a day exceeds the {PART_BYTES_MAX} bytes that MongoDB takes: {bytes} bytes");
                 outcomes.lock()[index] = Written::Failed(StorageError::Refused(detail));
                 continue;
             }

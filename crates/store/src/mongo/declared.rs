@@ -98,7 +98,8 @@ impl MongoStore {
         let mut changed = 0;
         for (collection, declared) in self.declared_indexes(database) {
             let stored = self.owned_indexes(&collection).await?;
-            let is_declared = |name: &str, found: &IndexModel| declared.get(name).is_some_and(|index| index.matches(found));
+            let is_declared =
+                |name: &str, found: &IndexModel| declared.get(name).is_some_and(|index| index.matches(found));
             for (name, _) in stored.iter().filter(|(name, found)| !is_declared(name, found)) {
                 tracing::info!(collection = collection.name(), index = name, "dropping an undeclared index");
                 let name = name.clone();
@@ -108,7 +109,8 @@ impl MongoStore {
                 join(dropped).await?;
                 changed += 1;
             }
-            let is_stored = |name: &str, index: &DeclaredIndex| stored.get(name).is_some_and(|found| index.matches(found));
+            let is_stored =
+                |name: &str, index: &DeclaredIndex| stored.get(name).is_some_and(|found| index.matches(found));
             for (name, index) in declared.iter().filter(|(name, index)| !is_stored(name, index)) {
                 tracing::info!(collection = collection.name(), index = name, "creating a declared index");
                 let model = index.model(name);

@@ -4,15 +4,16 @@
 //! The driver's futures must not be dropped before they complete (its README, RUST-937), and it has no socket timeout. So
 //! every command runs as a task, and its caller waits until a deadline.
 
+mod abandoned;
 mod commands;
 mod connect;
 mod copies;
 mod days;
 mod declared;
 mod extras;
-mod abandoned;
 mod groups;
 mod indexes;
+mod messages;
 mod outcome;
 mod pages;
 mod probe;
@@ -24,7 +25,6 @@ mod setup;
 mod space;
 mod store;
 mod tokens;
-mod messages;
 mod versions;
 mod walk;
 mod writes;

@@ -5,8 +5,8 @@ use mongodb::error::Error;
 use mongodb::{Collection, Database};
 
 use super::indexes::{self, Index};
-use super::outcome::has_code;
 use super::messages;
+use super::outcome::has_code;
 use super::versions;
 use crate::bucket::Result;
 use crate::names::collection_prefix;

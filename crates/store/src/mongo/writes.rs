@@ -7,7 +7,7 @@ use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
 use super::copies::NewCopies;
-use super::outcome::{exact_updates_outcome, transaction_outcome, statement};
+use super::outcome::{exact_updates_outcome, statement, transaction_outcome};
 use super::setup::Collections;
 use crate::bucket::WriteKind;
 use crate::bucket::store::{PageWrite, Written};
@@ -104,11 +104,7 @@ pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> Mo
 }
 
 /// Encodes the pending writes of a group of pages, by collection.
-pub fn transaction_writes(
-    collections: &Collections,
-    write: &PageWrite<'_>,
-    copies: &NewCopies,
-) -> TransactionWrites {
+pub fn transaction_writes(collections: &Collections, write: &PageWrite<'_>, copies: &NewCopies) -> TransactionWrites {
     let (buckets, overflow): (Vec<usize>, Vec<usize>) =
         write.group.iter().copied().partition(|index| write.bucket.pages()[*index].number == 0);
     let changes = |indexes: Vec<usize>| indexes.into_iter().map(|index| page_change(write, index, copies)).collect();

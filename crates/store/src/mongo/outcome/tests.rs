@@ -51,5 +51,8 @@ fn only_a_plain_update_proves_that_content_is_invalid() {
 fn updates_of_a_transaction_succeed_only_together() {
     assert_eq!(exact_updates_outcome(&reply(3, &[]), 3), Written::Yes);
     assert_eq!(exact_updates_outcome(&reply(2, &[]), 3), Written::Conflict);
-    assert!(matches!(exact_updates_outcome(&reply(2, &[(2, VALIDATION)]), 3), Written::Failed(StorageError::Refused(_))));
+    assert!(matches!(
+        exact_updates_outcome(&reply(2, &[(2, VALIDATION)]), 3),
+        Written::Failed(StorageError::Refused(_))
+    ));
 }
