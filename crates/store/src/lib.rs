@@ -1,5 +1,23 @@
-//! The two stores that implement the storage traits, the documents both keep, and the view that queries read. Only this crate
-//! knows `bson`, `mongodb` and `redb`.
+//! The two stores of hourglass, their common document formats, and the view that queries read. No other crate depends on
+//! `bson`, `mongodb` or `redb`.
+//!
+//! Start with [`EmbeddedStore`], which keeps everything in one redb file, and [`MongoStore`]. Both implement the traits of
+//! `hourglass_store_api`. [`MergedView`] applies pending deletions to the reads of a store.
+//!
+//! ```
+//! use hourglass_store::EmbeddedStore;
+//! use hourglass_store_api::DatabaseStore;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! let store = EmbeddedStore::open(folder.path(), 1 << 20)?;
+//! tokio::runtime::Runtime::new()?.block_on(async {
+//!     store.create_database("plant").await?;
+//!     assert_eq!(store.databases().await?, ["plant"]);
+//!     Ok(())
+//! })
+//! # }
+//! ```
 
 pub mod document;
 pub mod embedded;
