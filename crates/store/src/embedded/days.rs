@@ -266,7 +266,7 @@ impl<'a> DayHead<'a> {
             |field, number, summary| {
                 let hour = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
                 if let Some((_, summaries)) = hour {
-                    summaries.push((Arc::from(self.names[field]), summary.clone()));
+                    summaries.push((Arc::from(self.names[field]), summary));
                 }
             },
         )?;

@@ -62,5 +62,5 @@ fn decode_document(
     for ((_, expected), (hour, found)) in expected.iter().zip(&found) {
         compare(&format!("hours of {}", hour.start_ms()), format!("{expected:?}"), format!("{found:?}"));
     }
-    Ok(DayDocument { day: stored_day, id, differs: mismatches })
+    Ok(DayDocument { day: stored_day, id, mismatches })
 }

@@ -226,8 +226,8 @@ impl PartScan<'_> {
         }
         let first = pages.len();
         self.read_summaries(&head, day, &wanted, pages).map_err(damaged)?;
-        let page_bytes = |page: &ScannedPage| size_of::<ScannedPage>() + page.summary.len() * size_of::<Summary>();
-        Ok(pages[first..].iter().map(page_bytes).sum())
+        let summary_bytes = |page: &ScannedPage| size_of::<ScannedPage>() + page.summary.len() * size_of::<Summary>();
+        Ok(pages[first..].iter().map(summary_bytes).sum())
     }
 
     /// Appends a page with summaries for each of the wanted hours.
