@@ -9,11 +9,13 @@ const MESSAGE_CHARS_MAX: usize = 200;
 /// Returns the message for a driver error.
 pub fn driver_error(error: &Error) -> String {
     match error.kind.as_ref() {
-        ErrorKind::Command(command) => by_server(command.code, &command.message),
-        ErrorKind::Write(WriteFailure::WriteError(write)) => by_server(write.code, &write.message),
-        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => write_concern(concern.code, &concern.message),
+        ErrorKind::Command(command) => server_error(command.code, &command.message),
+        ErrorKind::Write(WriteFailure::WriteError(write)) => server_error(write.code, &write.message),
+        ErrorKind::Write(WriteFailure::WriteConcernError(concern)) => {
+            write_concern_error(concern.code, &concern.message)
+        }
         ErrorKind::InsertMany(partial) => match partial.write_errors.iter().flatten().next() {
-            Some(write) => by_server(write.code, &write.message),
+            Some(write) => server_error(write.code, &write.message),
             None => "the insert failed".to_owned(),
         },
         ErrorKind::ServerSelection { .. } => "no primary was found in time".to_owned(),
@@ -35,7 +37,7 @@ pub fn server_error(code: i32, message: &str) -> String {
 
 /// Returns the message for a write that a majority did not confirm.
 pub fn write_concern_error(code: i32, message: &str) -> String {
-    format!("the write was not confirmed by a majority: {}", by_server(code, message))
+    format!("the write was not confirmed by a majority: {}", server_error(code, message))
 }
 
 /// Removes quoted commands and documents, the messages of shards, and hosts from a message.
@@ -75,8 +77,8 @@ mod tests {
             (121, "Document failed validation", "121 Document failed validation"),
             (0, "", "0"),
         ] {
-            assert_eq!(by_server(code, message), shown);
+            assert_eq!(server_error(code, message), shown);
         }
-        assert_eq!(by_server(1, &"long".repeat(1000)).chars().count(), MESSAGE_CHARS_MAX + 2);
+        assert_eq!(server_error(1, &"long".repeat(1000)).chars().count(), MESSAGE_CHARS_MAX + 2);
     }
 }
