@@ -21,7 +21,7 @@ use crate::bucket::{DayId, DayPart, ExpiredDay, SensorDocument, StorageError};
 use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Day, Hour};
 use crate::store::MergedView;
-use crate::store::figures::{HourColumns, NoFigures, PackedFigures, Room, Span};
+use crate::store::figures::{FiguresError, HourColumns, PackedFigures, Room, Span};
 
 /// Parts of days that are read together: while some still have their readings, and once none has.
 const TOGETHER: (usize, usize) = (4, 256);
@@ -66,7 +66,7 @@ async fn stored(
     sensors: &[Arc<SensorDocument>],
 ) -> Result<Vec<ExpiredPart>, StorageError> {
     let keys: Vec<&str> = sensors.iter().map(|document| &*document.sensor.key).collect();
-    let mut parts = store.raw().parts_of(database, &keys, Day::of_hours(hours)).await?;
+    let mut parts = store.raw().list_day_parts(database, &keys, Day::of_hours(hours)).await?;
     parts.retain(|(.., part)| !part.is_chunk());
     parts.sort_unstable();
     let (mut found, mut left, mut together) = (Vec::new(), &parts[..], TOGETHER.0);
@@ -116,7 +116,7 @@ pub fn pack(day: Day, part: DayPart, expired: &ExpiredDay) -> Vec<u8> {
 ///
 /// # Errors
 /// If it is damaged.
-pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
+pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> {
     let mut bytes = PackedBytes::new(bytes);
     let part = match bytes.byte()? {
         0 => DayPart::Whole,
@@ -138,17 +138,21 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
         hours.push(ExpiredHour { hour, count, first, last, summaries: Vec::new() });
     }
     let (figures, mut room, mut odd) = (PackedFigures::at_end(Span::Hours, bytes)?, Room::default(), false);
-    figures.each(names.len(), (|_| true, false), &mut room, |field, number, summary| {
-        match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
+    figures.each(
+        names.len(),
+        |_| true,
+        false,
+        &mut room,
+        |field, number, summary| match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
             Some(hour) => hour.summaries.push((names[field].clone(), summary)),
             None => odd = true,
-        }
-    })?;
+        },
+    )?;
     if odd { Err(unknown("an hour with summaries", 0)) } else { Ok((day, part, ExpiredDay { hours })) }
 }
 
-fn unknown(what: &'static str, found: u8) -> NoFigures {
-    NoFigures::Damage(ColumnsDamage::Unknown { what, found: found.into() })
+fn unknown(what: &'static str, found: u8) -> FiguresError {
+    FiguresError::Damage(ColumnsDamage::Unknown { what, found: found.into() })
 }
 
 #[cfg(test)]

@@ -350,7 +350,7 @@ pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Da
             return Ok(days);
         }
         let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
-        let parts = store.raw().parts_of(database, &keys, Day::of_hours(&hours)).await?;
+        let parts = store.raw().list_day_parts(database, &keys, Day::of_hours(&hours)).await?;
         days.extend(parts.into_iter().map(|(_, day, _)| day));
     }
 }

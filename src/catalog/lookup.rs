@@ -49,7 +49,7 @@ impl StorePresence {
     /// Notes that a lookup failed: the whole store is away, or this database is not looked up for a while, or neither,
     /// depending on the error.
     pub fn missed(&self, database: &str, error: &StorageError, now: Instant) {
-        if error.is_of_store() {
+        if error.is_store_unreachable() {
             return self.note(false);
         }
         let mut silent = self.0.silent.lock();

@@ -22,7 +22,7 @@ pub async fn read_buckets_each(
 ) -> Vec<Result<Vec<StoredPage>, StorageError>> {
     match store.read_buckets(database, ids, pages_max).await {
         Ok(buckets) => buckets.into_iter().map(Ok).collect(),
-        Err(error) if error.is_of_document() => {
+        Err(error) if error.is_document_error() => {
             let mut read = Vec::with_capacity(ids.len());
             for id in ids {
                 let bucket = store.read_buckets(database, std::slice::from_ref(id), pages_max).await;
@@ -71,14 +71,14 @@ pub async fn read_sensors_each(
     let of = |document: SensorDocument| (document.sensor.key.clone(), Ok(document));
     match store.read_sensors(database, keys).await {
         Ok(documents) => return Ok(documents.into_iter().map(of).collect()),
-        Err(error) if error.is_of_document() => {}
+        Err(error) if error.is_document_error() => {}
         Err(error) => return Err(error),
     }
     let mut read = HashMap::new();
     for key in keys {
         match store.read_sensors(database, &[key]).await {
             Ok(documents) => read.extend(documents.into_iter().map(of)),
-            Err(error) if error.is_of_document() => drop(read.insert((*key).into(), Err(error))),
+            Err(error) if error.is_document_error() => drop(read.insert((*key).into(), Err(error))),
             Err(error) => return Err(error),
         }
     }

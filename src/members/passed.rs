@@ -27,7 +27,7 @@ pub async fn note_sealed(store: &dyn Store) -> Result<(), StorageError> {
     for (database, last) in databases.iter().zip(found) {
         match last {
             Ok(last) => last.into_iter().for_each(|day| note_passed(day.hours().end.start_ns())),
-            Err(error) if error.is_of_store() => return Err(error),
+            Err(error) if error.is_store_unreachable() => return Err(error),
             // Queries of this database fail, too.
             Err(error) => {
                 tracing::warn!(%database, %error, "the latest sealed day of a database could not be looked up")

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::job::{Job, JobError, Run};
 use crate::store::embedded::FileSpace;
-use crate::store::{EmbeddedStore, MongoStore};
+use crate::store::{CollectionSpace, EmbeddedStore, MongoStore};
 
 /// How often the embedded file is measured, which reads all of it.
 const PAUSE: Duration = Duration::from_secs(3600);
@@ -38,10 +38,10 @@ impl Job for Compact {
 }
 
 async fn compact_collections(store: &MongoStore, run: &Run) -> Result<(), JobError> {
-    for (name, bytes, free) in measure(store, run).await? {
-        if free > 0 {
+    for CollectionSpace { name, bytes, reusable } in measure(store, run).await? {
+        if reusable > 0 {
             let freed = store.compact(&name).await?;
-            tracing::info!(collection = %name, bytes, free, freed, "compacted by MongoDB");
+            tracing::info!(collection = %name, bytes, free = reusable, freed, "compacted by MongoDB");
             note(freed, run);
         }
     }
@@ -68,11 +68,12 @@ async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<(), JobEr
     Ok(())
 }
 
-/// Returns each collection with its bytes and how many of them are free.
-async fn measure(store: &MongoStore, run: &Run) -> Result<Vec<(String, u64, u64)>, JobError> {
-    let spaces = store.reusable().await?;
-    let sum = |bytes: fn(&(String, u64, u64)) -> u64| spaces.iter().map(bytes).sum();
-    show(sum(|space| space.1), sum(|space| space.2), run);
+/// Measures all collections and reports the totals.
+async fn measure(store: &MongoStore, run: &Run) -> Result<Vec<CollectionSpace>, JobError> {
+    let spaces = store.collection_spaces().await?;
+    let bytes = spaces.iter().map(|space| space.bytes).sum();
+    let reusable = spaces.iter().map(|space| space.reusable).sum();
+    show(bytes, reusable, run);
     Ok(spaces)
 }
 

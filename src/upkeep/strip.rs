@@ -158,12 +158,9 @@ impl Strip {
         let keys: Vec<&str> = documents.iter().map(|document| &*document.sensor.key).collect();
         let hours = of.days.start.hours().start..of.days.end.hours().start;
         // Before the parts: what another instance folds in between is in a part, or was seen as a page.
-        let places = context
-            .store
-            .raw()
-            .scan_sensors(of.database, &keys, hours, &Projection::without_fields(), PLACES_BYTES)
-            .await?;
-        let parts = context.store.raw().parts_of(of.database, &keys, of.days.clone()).await?;
+        let places =
+            context.store.raw().scan_sensors(of.database, &keys, hours, &Projection::places(), PLACES_BYTES).await?;
+        let parts = context.store.raw().list_day_parts(of.database, &keys, of.days.clone()).await?;
         let Some(places) = places else {
             // So much is not sealed that it is not even listed.
             of.left = LeftDays(Some(of.days.clone()));

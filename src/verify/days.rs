@@ -15,7 +15,7 @@ pub fn check_day(stored: &RawDay) -> Findings {
             return findings;
         }
     };
-    for other in &document.differs {
+    for other in &document.mismatches {
         let what = match &*other.part {
             "count" | "first" | "last" => What::Count,
             "_id" | "sensor" | "measurement" | "tags" | "start" | "end" => What::Identity,

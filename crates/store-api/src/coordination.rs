@@ -6,40 +6,40 @@ use super::Result;
 use super::pages::Written;
 use hourglass_model::bucket::registry::MemberRegistry;
 
-/// Bytes of a store, as far as they are known.
+/// Disk space of a store. A figure that the store does not report is `None`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreSpace {
-    /// What it takes on its disk.
+    /// Bytes that the store occupies.
     pub taken: Option<u64>,
-    /// What is free on that disk.
+    /// Bytes that are free on its disk.
     pub free: Option<u64>,
 }
 
-/// What instances that share a store need to know of each other and of the store itself.
+/// Coordination of instances that share a store, and the state of the store as a whole.
 #[async_trait]
 pub trait Coordination: Send + Sync {
-    /// Reads the member registry; an empty one if none is stored yet.
+    /// Reads the member registry. Returns an empty one if none is stored yet.
     async fn read_registry(&self) -> Result<MemberRegistry>;
 
     /// Writes the member registry by compare-and-set on its rev, which grows by one.
     async fn write_registry(&self, registry: &MemberRegistry) -> Written;
 
-    /// Returns true if other processes may write to this store at the same time. If so, cached knowledge of a page is only
-    /// confirmed by a compare-and-set or a read.
+    /// Returns true if other processes can write to this store at the same time. If so, only a compare-and-set or a read
+    /// confirms a cached page.
     fn has_other_writers(&self) -> bool;
 
-    /// The store's clock in milliseconds since the epoch; `None` for a store without a clock of its own.
+    /// Returns the store's clock in milliseconds since the epoch, or `None` for a store without a clock of its own.
     async fn clock_ms(&self) -> Result<Option<u64>>;
 
-    /// Drops what this store cached about a database and checks it again, after another process deleted from it.
+    /// Drops cached state of a database and checks the database again, after another process deleted from it.
     async fn revisit(&self, database: &str) -> Result<()>;
 
-    /// Whether the store answers.
+    /// Checks that the store answers.
     async fn check(&self) -> Result<()>;
 
-    /// The space that the store takes and has. May be slow: ask seldom.
+    /// Measures the disk space of the store. Can be slow, so call it rarely.
     async fn space(&self) -> Result<StoreSpace>;
 
-    /// Closes the connection or the file. No method may be called afterwards.
+    /// Closes the connection or the file. Do not call any method afterwards.
     async fn close(&self);
 }

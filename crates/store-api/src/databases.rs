@@ -12,19 +12,19 @@ pub trait DatabaseStore: Send + Sync {
     /// Lists the databases in name order.
     async fn databases(&self) -> Result<Vec<String>>;
 
-    /// Creates the database. On return it is listed. Idempotent.
+    /// Creates a database and adds it to the list. Idempotent.
     async fn create_database(&self, database: &str) -> Result<()>;
 
-    /// Removes all content of a database, which stays on the list, even if other processes write to it meanwhile.
+    /// Removes all content of a database, even while other processes write to it. The database stays on the list.
     async fn drop_database(&self, database: &str) -> Result<()>;
 
-    /// Unlists a database without removing its content.
+    /// Removes a database from the list and keeps its content.
     async fn unlist_database(&self, database: &str) -> Result<()>;
 
     /// Reads the settings of all databases that have any, in any order.
     async fn read_settings(&self) -> Result<Vec<(String, DatabaseSettings)>>;
 
-    /// Replaces the settings of a database by compare-and-set: `held` is the rev that the store must hold, 0 for none;
-    /// `None` removes them. The database need not exist.
+    /// Replaces the settings of a database by compare-and-set. `held` is the rev that the store must hold, or 0 if it holds
+    /// none. `None` removes the settings. The database need not exist.
     async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written;
 }

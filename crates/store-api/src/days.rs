@@ -1,4 +1,4 @@
-//! Sealed days and totals of months.
+//! Sealed days and monthly totals.
 
 use std::ops::Range;
 
@@ -11,23 +11,31 @@ use hourglass_model::bucket::stored::{Projection, ScannedPage};
 use hourglass_model::bucket::totals::{MonthId, MonthWrite, StoredMonth};
 use hourglass_model::reading::{Day, Hour, Month};
 
-/// Sealed days and totals of months, by database.
+/// Sealed days and monthly totals, by database. A day is stored in parts ([`DayPart`]), each a document.
 #[async_trait]
 pub trait DayStore: Send + Sync {
-    /// The stored parts of these sensors' days in a range, claims included: the sensor's place in `sensors`, the day and the
-    /// part, in any order.
-    async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>>;
+    /// Lists the stored parts of these sensors' days in a range, claims included. An entry is the sensor's index in
+    /// `sensors`, the day and the part. The order is arbitrary.
+    async fn list_day_parts(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>>;
 
-    /// Reads parts of days, in the order of `ids`; `None` for those that are not stored.
+    /// Reads parts of days, in the order of `ids`. A part that is not stored is `None`.
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>>;
 
-    /// Writes parts of days, each by compare-and-set on its rev. Returns the outcomes in the order given. The months of
-    /// days that were written, or may have been, are removed before it returns; where that failed, so has the write.
+    /// Writes parts of days, each by compare-and-set on its rev. Returns the outcomes in the order given.
+    ///
+    /// Before it returns, it removes the monthly totals of every day that was written or whose outcome is unknown. If that
+    /// removal fails, the write counts as failed.
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written>;
 
-    /// Reads the parts of one sensor's days that have some of these hours, until the range or the extent is reached. The
-    /// result has a page per hour and part, in order of hours, whole hours only, all at one moment. Call it after a scan of the
-    /// same hours: sealing writes a part before it removes pages.
+    /// Reads one sensor's day parts that overlap `hours`, until the end of the range or the extent is reached. Returns one
+    /// page per hour and part, in hour order, from one snapshot. Hours are never split.
+    ///
+    /// Call it after the scan of the pages of the same hours: sealing writes a part before it removes pages.
     async fn scan_days(
         &self,
         database: &str,
@@ -38,8 +46,8 @@ pub trait DayStore: Send + Sync {
         extent: Extent,
     ) -> Result<Scanned>;
 
-    /// Reads the parts of several sensors' days: per sensor in the order given, a page per hour and part, in order of hours, all
-    /// of a sensor at one moment. Returns `None` if they exceed `bytes_max` bytes.
+    /// Reads the day parts of several sensors. Returns, per sensor in the order given, one page per hour and part, in hour
+    /// order. The pages of one sensor come from one snapshot. Returns `None` if the pages exceed `bytes_max` bytes.
     async fn scan_days_of(
         &self,
         database: &str,
@@ -49,8 +57,8 @@ pub trait DayStore: Send + Sync {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>>;
 
-    /// The days and sensors that have chunks, after one of them and before a day, in that order and once each: at most
-    /// `most`.
+    /// Lists the days and sensors that have chunks, in that order and without duplicates, after `from` and before the day
+    /// `until`: at most `most` of them.
     async fn next_chunks(
         &self,
         database: &str,
@@ -59,11 +67,11 @@ pub trait DayStore: Send + Sync {
         most: usize,
     ) -> Result<Vec<(Day, String)>>;
 
-    /// The latest day of which any sensor has a part: it was over, by the clock of who sealed it.
+    /// Returns the latest day that any sensor has a part of. The day was over by the clock of the instance that sealed it.
     async fn last_day(&self, database: &str) -> Result<Option<Day>>;
 
-    /// Reads sensors' months with the totals of the projected fields, in any order; those that are not stored are missing. Of a
-    /// month in a form that is not known, or damaged, there is a claim, which can be taken over.
+    /// Reads the monthly totals of the projected fields, in any order. Months that are not stored are missing from the
+    /// result. A damaged month, or one of an unknown form, is returned without totals, so that it can be overwritten.
     async fn read_months(
         &self,
         database: &str,
@@ -72,6 +80,6 @@ pub trait DayStore: Send + Sync {
         projection: &Projection,
     ) -> Result<Vec<(MonthId, StoredMonth)>>;
 
-    /// Writes months, each by compare-and-set on its rev. Returns the outcomes in the order given.
+    /// Writes monthly totals, each by compare-and-set on its rev. Returns the outcomes in the order given.
     async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written>;
 }

@@ -1,4 +1,4 @@
-//! Why a store operation failed.
+//! Errors of store operations.
 
 #[cfg(doc)]
 use super::pages::Extent;
@@ -7,22 +7,24 @@ use hourglass_model::reading::Hour;
 /// The result of a store operation.
 pub type Result<T, E = StorageError> = std::result::Result<T, E>;
 
-/// Why a store operation failed. The text goes to clients and into the log: what happened, then what to do. It names no
-/// host, user or database of the store, and nothing of what its driver said beyond a code and a short message.
+/// The error of a store operation.
+///
+/// Clients and the log see the text, which says what failed and then what to do. It names no host, user or database of the
+/// store, and contains no more of the driver's message than a code and a short text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StorageError {
     /// The store is unreachable or has no primary; nothing was written.
-    #[error("the store is unavailable: {0}; retry later, and look at the store if it lasts")]
+    #[error("the store is unavailable: {0}; retry later, and check the store if the error persists")]
     Unavailable(String),
     /// The connection broke, the deadline passed, or the primary changed during the command, which may have been
-    /// applied. Sending it again is safe, because merging is idempotent.
-    #[error("the store did not confirm the command: {0}; retry: sending it again is safe")]
+    /// applied. It can be sent again, because merging is idempotent.
+    #[error("the store did not confirm the command: {0}; retry, because it can safely be sent again")]
     Unknown(String),
     /// Every attempt lost the compare-and-set to another writer; nothing was written.
-    #[error("the document was not written, because other writers kept changing it: {0}; retry later")]
+    #[error("could not write the document, because other writers kept changing it: {0}; retry later")]
     Contended(String),
-    /// Readings expired while they were read piece by piece.
-    #[error("readings of {0} expired while they were read: read them again")]
+    /// Readings expired between two reads of one operation.
+    #[error("readings of {0} expired during the read; read them again")]
     ReadAgain(String),
     /// Another transaction has locked the document or committed first; nothing was written. The condition is
     /// temporary: MongoDB aborts transactions that nobody commits.
@@ -31,76 +33,78 @@ pub enum StorageError {
     /// The store did not write this one document, for an unrecognized and possibly temporary reason; nothing was
     /// written.
     #[error(
-        "the store failed to write the document: {0}; it is tried again, and until then the WAL keeps the readings"
+        "the store failed to write the document: {0}; hourglass retries, and the WAL keeps the readings until then"
     )]
     Failing(String),
     /// The store permanently refuses this document because of its content: the document is too large, or the
     /// collection's validator rejected it. No other failure may be reported as this variant: refused readings go to
     /// the dead letters.
-    #[error("the store refused the document: {0}; look at the dead letters (GET /api/v1/dead-letters)")]
+    #[error("the store refused the document: {0}; see the dead letters (GET /api/v1/dead-letters)")]
     Refused(String),
-    /// The store answers, and cannot be used as it is configured. Only an operator can mend this.
+    /// The store answers but is unusable as configured. Only an operator can fix this.
     #[error("store: {cause}; {}", cause.advice())]
     Unusable {
-        /// What is wrong.
+        /// The cause.
         cause: Unusable,
-        /// Who was refused, where, and what the store said: for the operator only.
+        /// The user, the place and the store's message. For the operator only.
         detail: String,
     },
-    /// The store's address is not one that can be used.
+    /// The store's address is invalid.
     #[error("store.uri: {0}; correct the address (see docs/reference/configuration.md)")]
     Address(String),
-    /// The store reported that this database's collections are not as expected, or are not usable at present. A write
-    /// may have been applied in part.
-    #[error("the store failed on this database: {0}; mend its collections, until then the WAL keeps the readings")]
+    /// The collections of this database differ from what hourglass needs, or are unusable at present. A write may have been
+    /// applied in part.
+    #[error(
+        "the store failed on this database: {0}; repair its collections, and the WAL keeps the readings until then"
+    )]
     Database(String),
     /// An hour of the sensor is larger than [`Extent::hour_bytes`].
     #[error("one hour of a sensor has more than {limit} bytes of readings")]
     HourTooLarge {
-        /// The bytes that the scan may need per hour.
+        /// Maximum number of bytes per hour.
         limit: usize,
         /// The hour.
         hour: Hour,
     },
     /// A document is damaged.
-    #[error("unreadable document {id}: {detail}; hourglass verify checks all of them")]
+    #[error("unreadable document {id}: {detail}; run hourglass verify to check all documents")]
     Unreadable {
         /// The document's id.
         id: String,
-        /// What is wrong with the document.
+        /// The defect.
         detail: String,
     },
-    /// A document has a form that only a later version of this program knows. It is neither changed nor removed, and what
-    /// needs it waits.
+    /// A later version of this program wrote the document in a form that this version does not know. The document is
+    /// neither changed nor removed, and operations that need it wait.
     #[error(
-        "document {id} was written by a newer version of hourglass: {detail}; start that version here too, and until then \
-         what needs the document waits"
+        "document {id} was written by a newer version of hourglass: {detail}; start that version here too, because \
+         operations on this document wait until then"
     )]
     Newer {
         /// The document's id.
         id: String,
-        /// Which form it has, and which this program knows.
+        /// The form of the document, and the forms that this program knows.
         detail: String,
     },
 }
 
-/// Why a store that answers cannot be used.
+/// The reason that a store which answers is unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unusable {
-    /// The user may not do what hourglass needs, or no user is named where one is needed.
+    /// The user lacks a privilege that hourglass needs, or the store requires a user and none is configured.
     NotAuthorised,
-    /// The store does not know the user, or the password is another one.
+    /// The user is unknown or the password is wrong.
     WrongCredentials,
-    /// A standalone server, or a replica set of another name.
+    /// The server is standalone, or its replica set has another name.
     NotReplicaSet,
-    /// A version without the transactions and snapshots that hourglass needs.
+    /// The server's version lacks the transactions and snapshots that hourglass needs.
     TooOld,
-    /// A store that was written before version 1 of the stored documents.
+    /// The stored documents are older than version 1.
     Older,
 }
 
 impl Unusable {
-    /// The class as people and `/health` know it.
+    /// Returns the name that logs and `/health` show.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -112,17 +116,19 @@ impl Unusable {
         }
     }
 
-    /// What the operator is to do.
+    /// Returns the advice for the operator.
     #[must_use]
     pub fn advice(self) -> &'static str {
         match self {
-            Self::NotAuthorised => "name a user in store.uri that has the role readWrite on its database",
+            Self::NotAuthorised => "set a user in store.uri that has the role readWrite on its database",
             Self::WrongCredentials => "correct user, password and authSource in store.uri",
             Self::NotReplicaSet => {
-                "start mongod with --replSet (one node is enough) and name the same set in store.uri (replicaSet=)"
+                "start mongod with --replSet (one node is enough) and set the same name in store.uri (replicaSet=)"
             }
             Self::TooOld => "use MongoDB 5.0 or newer",
-            Self::Older => "name another database in store.uri: no hourglass reads what was stored before version 1",
+            Self::Older => {
+                "set another database in store.uri, because hourglass cannot read documents older than version 1"
+            }
         }
     }
 }
@@ -134,33 +140,33 @@ impl std::fmt::Display for Unusable {
 }
 
 impl StorageError {
-    /// Whether the store or one of its databases fails, and not the document alone: the next command to this database
-    /// would most likely fail too.
+    /// Returns true if the store or one of its databases fails, so that the next command to this database would most likely
+    /// fail too.
     #[must_use]
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::Unknown(_) | Self::Unusable { .. } | Self::Database(_))
     }
 
-    /// Whether one document cannot be read, now or ever: its neighbours can.
+    /// Returns true if a single document is unreadable and other documents are not affected.
     #[must_use]
-    pub fn is_of_document(&self) -> bool {
+    pub fn is_document_error(&self) -> bool {
         matches!(self, Self::Unreadable { .. } | Self::Newer { .. })
     }
 
-    /// Whether the cause is only a concurrent writer: a retry succeeds in time.
+    /// Returns true if a concurrent change is the only cause, so that a retry succeeds eventually.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Contended(_) | Self::Busy(_) | Self::ReadAgain(_))
     }
 
-    /// Whether the whole store is unreachable, and not just one database. Every other error may concern one database
-    /// only: a deadline, for example, may pass because one collection is locked.
+    /// Returns true if the whole store is unreachable. Any other error can concern one database only. For example, a
+    /// deadline can pass because one collection is locked.
     #[must_use]
-    pub fn is_of_store(&self) -> bool {
+    pub fn is_store_unreachable(&self) -> bool {
         matches!(self, Self::Unavailable(_))
     }
 
-    /// The value of the metric label `class`.
+    /// Returns the value of the metric label `class`.
     #[must_use]
     pub fn class(&self) -> &'static str {
         match self {

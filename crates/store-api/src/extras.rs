@@ -1,4 +1,4 @@
-//! What only MongoDB has.
+//! Features of the MongoDB store only.
 
 use async_trait::async_trait;
 
@@ -6,18 +6,18 @@ use super::{DatabaseStore, Result};
 use hourglass_model::bucket::copies::{CopiesRefreshed, CopyScope};
 use hourglass_model::bucket::groups::Regrouped;
 
-/// What only MongoDB has: copies of metadata in pages and days, groups' documents, declared indexes.
+/// Features of the MongoDB store only: copies of metadata in pages and days, group documents and declared indexes.
 #[async_trait]
 pub trait MongoExtras: DatabaseStore {
-    /// Whether pages and days hold copies of metadata, by the rules that the store was opened with.
+    /// Returns true if the store was opened with rules that copy metadata into pages and days.
     fn keeps_copies(&self) -> bool;
 
-    /// Sets the copies in pages and days of these sensors as their documents say now. Changes nothing else of them, no rev
-    /// either: whoever writes readings never writes copies, except into new documents.
+    /// Updates the metadata copies in pages and days of these sensors from their documents. Changes nothing else, not even
+    /// the revs, because writers of readings set copies in new documents only.
     async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopiesRefreshed>;
 
-    /// Of the next `most` sensors after a key, those whose documents do not say that all copies are as the metadata; and the
-    /// last key that was looked at, if there may be more.
+    /// Examines the next `most` sensors after a key. Returns the sensors whose copies may be outdated, and the last key
+    /// examined if more sensors may follow.
     async fn next_stale_copies(
         &self,
         database: &str,
@@ -25,18 +25,18 @@ pub trait MongoExtras: DatabaseStore {
         most: usize,
     ) -> Result<(Vec<String>, Option<String>)>;
 
-    /// Whether sensors stand in groups' documents, by the rules that the store was opened with.
+    /// Returns true if the store was opened with rules that put sensors into group documents.
     fn keeps_groups(&self) -> bool;
 
-    /// Sets groups' documents as the documents of some sensors say now that were written or removed through this store and not
-    /// looked at since: at most `most` of one database.
+    /// Updates the group documents for up to `most` sensors of one database whose documents were written or removed through
+    /// this store since the last call.
     async fn regroup(&self, most: usize) -> Result<Regrouped>;
 
-    /// Does the same for the next `most` sensors after a key, whoever wrote them, and for those between them that only groups'
-    /// documents know. Also returns the last key that was looked at, if there may be more.
+    /// Updates the group documents for the next `most` sensors after a key, and for members in that range that no longer
+    /// have a document. Also returns the last key examined if more sensors may follow.
     async fn regroup_after(&self, database: &str, after: &str, most: usize) -> Result<(Regrouped, Option<String>)>;
 
-    /// Makes the indexes of a database that the configuration declares and drops those that it does not declare any more; returns
-    /// how many it made and dropped. Takes as long as the store needs, and holds up nobody else.
+    /// Creates the declared indexes of a database and drops those that are no longer declared. Returns the number of
+    /// indexes created and dropped. Can take long, and blocks no other operation.
     async fn settle_indexes(&self, database: &str) -> Result<u64>;
 }

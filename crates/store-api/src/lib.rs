@@ -1,5 +1,21 @@
-//! The storage traits that ingest and queries use, small ones by purpose. Two stores (MongoDB and embedded) implement them and
-//! pass one contract suite (`tests/it/store_contract.rs`).
+//! The storage traits that ingest and queries use. Two stores, MongoDB and embedded, implement them and pass one contract
+//! suite (`tests/it/store_contract.rs`).
+//!
+//! Start with [`Store`], the union of the traits: [`PageStore`] for the readings of recent hours, [`DayStore`] for sealed
+//! days, [`SensorStore`] and [`DatabaseStore`]. Most writes are a compare-and-set on a document's rev and return
+//! [`Written`].
+//!
+//! ```
+//! use hourglass_store_api::{StorageError, Written};
+//!
+//! // After a conflict, the caller reads the document, merges and writes again.
+//! assert_eq!(Written::Conflict.applied(), Ok(false));
+//!
+//! let failed = Written::Failed(StorageError::Unavailable("no primary".to_owned()));
+//! let error = failed.applied().unwrap_err();
+//! assert!(error.is_away());
+//! assert_eq!(error.class(), "unavailable");
+//! ```
 
 use std::sync::Arc;
 
@@ -23,10 +39,11 @@ pub use walks::WalkStore;
 
 pub use hourglass_model::bucket::stored::*;
 
-/// A store: all that both stores have. Reads through it see what is stored; queries see it through the merged view.
+/// The operations that both stores support. Reads return the stored documents; queries use the merged view instead, which
+/// applies pending deletions.
 pub trait Store:
     PageStore + DayStore + SensorStore + DatabaseStore + Coordination + WalkStore + std::fmt::Debug
 {
-    /// What only MongoDB has; `None` for another store.
+    /// Returns the features of the MongoDB store, or `None` for another store.
     fn mongo_extras(self: Arc<Self>) -> Option<Arc<dyn MongoExtras>>;
 }

@@ -1,4 +1,4 @@
-//! Pages of hours.
+//! Pages, which hold the readings of recent hours.
 
 use std::ops::Range;
 
@@ -10,14 +10,14 @@ use hourglass_model::bucket::page::StoredPage;
 use hourglass_model::bucket::stored::{BucketId, Projection, ScannedPage};
 use hourglass_model::reading::{Hour, Stamp};
 
-/// Pages of one bucket that the store writes all or none of: nearly always one page.
+/// Pages of one bucket that the store writes atomically. Nearly always a single page.
 #[derive(Debug, Clone)]
 pub struct PageWrite<'a> {
     /// The bucket's id.
     pub id: &'a BucketId,
-    /// The bucket that holds the pages.
+    /// The bucket that contains the pages.
     pub bucket: &'a Bucket,
-    /// Indexes into the bucket's pages, as [`Bucket::next_writes`] gave them.
+    /// Indexes of the pages within the bucket, from [`Bucket::next_writes`].
     pub group: Vec<usize>,
 }
 
@@ -49,13 +49,13 @@ impl Written {
 /// The result of a scan of one sensor's pages or days.
 #[derive(Debug, Clone)]
 pub struct Scanned {
-    /// The pages, in the scan's order; of days, a page per hour and part.
+    /// The pages, in the scan's order. A scan of days returns one page per hour and part.
     pub pages: Vec<ScannedPage>,
-    /// The hours not scanned yet; empty once the scan has covered its whole range.
+    /// The hours that the scan did not reach. Empty if it covered its whole range.
     pub rest: Range<Hour>,
 }
 
-/// In which order a scan goes through time.
+/// The time order of a scan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// From the earliest hour on.
@@ -64,7 +64,7 @@ pub enum Order {
     Descending,
 }
 
-/// How much a scan returns in one call.
+/// Limits of a scan's result.
 #[derive(Debug, Clone, Copy)]
 pub struct Extent {
     /// The scan stops after the hour that brings its result to this many pages.
@@ -76,34 +76,36 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// No bound.
+    /// No limits.
     pub const ALL: Self = Self::pages(usize::MAX);
 
-    /// At most `pages` pages (the last hour is returned whole), of any size.
+    /// Limits the number of pages. The last hour is returned whole, so a result can be larger.
     #[must_use]
     pub const fn pages(pages: usize) -> Self {
         Self { pages, bytes: usize::MAX, hour_bytes: usize::MAX }
     }
 }
 
-/// Pages of hours, by database. Every method applies its own deadline.
+/// Pages, by database. Every method applies its own deadline.
 #[async_trait]
 pub trait PageStore: Send + Sync {
-    /// Writes pages, each group by compare-and-set on the revs of its pages. Returns one outcome per group, in the
-    /// order given; groups succeed or fail independently.
+    /// Writes groups of pages, each by compare-and-set on the revs of its pages. Returns one outcome per group, in the
+    /// order given. Groups succeed or fail independently.
     async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written>;
 
-    /// Reads all pages of each bucket, in the order given; no pages for a bucket that is not stored. `ids` holds no
-    /// duplicates. The result contains every write confirmed before the call. Of a bucket with more than `pages_max`
-    /// pages, the readings of all pages are left out ([`StoredPage::left_out`]); with 0, of every bucket.
+    /// Reads all pages of each bucket, in the order given. A bucket that is not stored has no pages. `ids` must be free of
+    /// duplicates. The result contains every write that was confirmed before the call.
+    ///
+    /// If a bucket has more than `pages_max` pages, its pages come without readings ([`StoredPage::left_out`]). With 0, all
+    /// pages do.
     async fn read_buckets(&self, database: &str, ids: &[BucketId], pages_max: usize) -> Result<Vec<Vec<StoredPage>>>;
 
-    /// Reads these pages of a bucket with their readings, in any order; those that are not stored are missing in the
-    /// result. The pages may be from different moments: their revs tell.
+    /// Reads pages of a bucket with their readings, in any order. Pages that are not stored are missing from the result. The
+    /// pages may come from different snapshots, so compare their revs.
     async fn read_pages(&self, database: &str, id: &BucketId, numbers: &[u32]) -> Result<Vec<StoredPage>>;
 
-    /// Reads pages of one sensor in this order of hours, starting at one end of `hours`, until the other end or the extent is
-    /// reached. Returns whole hours only, all pages of an hour together and in ascending order.
+    /// Reads pages of one sensor in `order`, until the end of `hours` or the extent is reached. Hours are never split, and
+    /// the pages of an hour are in ascending order.
     async fn scan(
         &self,
         database: &str,
@@ -114,9 +116,8 @@ pub trait PageStore: Send + Sync {
         extent: Extent,
     ) -> Result<Scanned>;
 
-    /// Reads all pages of several sensors in a range of hours: per sensor in the order given, each in hour order like
-    /// [`PageStore::scan`]. Returns `None` if the stored pages exceed `bytes_max` bytes; the caller then asks for fewer
-    /// sensors.
+    /// Reads all pages of several sensors in a range of hours. Returns, per sensor in the order given, its pages in hour
+    /// order. Returns `None` if the stored pages exceed `bytes_max` bytes; call it again with fewer sensors.
     async fn scan_sensors(
         &self,
         database: &str,
@@ -126,10 +127,11 @@ pub trait PageStore: Send + Sync {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>>;
 
-    /// Removes page 0 of those buckets that the store still holds with this rev, and that have no other page.
+    /// Removes page 0 of each bucket if the store still holds it with this rev and the bucket has no other page.
     async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<()>;
 
-    /// The hours and sensors of stored buckets after one of them and before an hour, in that order: at most `most`.
+    /// Lists the hours and sensors of stored buckets, in that order, after `from` and before the hour `until`: at most
+    /// `most` of them.
     async fn next_buckets(
         &self,
         database: &str,
@@ -138,8 +140,8 @@ pub trait PageStore: Send + Sync {
         most: usize,
     ) -> Result<Vec<(Hour, String)>>;
 
-    /// Removes the buckets of these sensors and hours in which every cell's stamp is below `before`. An implementation
-    /// may leave out buckets of several pages; the caller cuts those page by page. A failed call may have removed some
-    /// buckets; calling again continues.
+    /// Removes the buckets of these sensors and hours in which every stamp is below `before`. An implementation can skip
+    /// buckets of several pages; the caller deletes from those page by page. A failed call may have removed some buckets,
+    /// and another call continues.
     async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()>;
 }

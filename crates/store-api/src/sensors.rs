@@ -1,4 +1,4 @@
-//! Documents of sensors.
+//! Sensor documents.
 
 use async_trait::async_trait;
 
@@ -17,10 +17,10 @@ pub struct SensorFilter {
     pub limit: usize,
 }
 
-/// Documents of sensors, by database.
+/// Sensor documents, by database.
 #[async_trait]
 pub trait SensorStore: Send + Sync {
-    /// Reads the documents of these sensors, in any order; sensors without a document are left out.
+    /// Reads the documents of these sensors, in any order. Sensors without a document are missing from the result.
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>>;
 
     /// Lists sensor documents in key order.
@@ -29,6 +29,6 @@ pub trait SensorStore: Send + Sync {
     /// Writes sensor documents, each by compare-and-set on its rev. Returns the outcomes in the order given.
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written>;
 
-    /// Removes the documents of these sensors that exist: those with a rev only if the store still holds it.
+    /// Removes the documents of these sensors. If a rev is given, the document is removed only if it still has that rev.
     async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<()>;
 }

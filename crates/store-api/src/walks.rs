@@ -1,5 +1,5 @@
-//! Pages and sensor documents exactly as stored, for the verifier: every stored statement about the readings is kept
-//! beside them, nothing is recomputed, and unreadable parts are values instead of errors.
+//! Walks through all documents exactly as stored, for the verifier. Nothing is recomputed: stored counts and summaries are
+//! returned beside the readings, and an unreadable document is a value in the result.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use hourglass_model::bucket::stored::SensorDocument;
 use hourglass_model::bucket::summary::Figures;
 use hourglass_model::reading::{Hour, Sensor};
 
-/// A position among a store's keys, meaningful only to the store that returned it.
+/// A position in a walk. Only the store that returned it can interpret it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(pub Vec<u8>);
 
@@ -22,7 +22,7 @@ pub struct Cursor(pub Vec<u8>);
 pub struct Walked<T> {
     /// The documents found, in the order of the store's keys.
     pub found: Vec<T>,
-    /// Where the next step starts; `None` at the end.
+    /// The start of the next step, or `None` at the end.
     pub next: Option<Cursor>,
 }
 
@@ -35,7 +35,7 @@ impl<T> Default for Walked<T> {
 /// All pages stored under one bucket's keys.
 #[derive(Debug, Clone)]
 pub struct RawBucket {
-    /// The bucket's position: a walk from here returns it again.
+    /// The position of the bucket. A walk from here starts with this bucket.
     pub from: Cursor,
     /// The pages in key order; an unreadable page is an error.
     pub pages: Vec<Result<RawPage>>,
@@ -44,17 +44,17 @@ pub struct RawBucket {
 /// One page's document.
 #[derive(Debug, Clone)]
 pub struct RawPage {
-    /// The page id according to the store's key.
+    /// The page id from the store's key.
     pub key: String,
-    /// Whether the page is in the collection `overflow`; `None` for a store without one.
+    /// True if the page is in the collection `overflow`; `None` for a store without that collection.
     pub in_overflow: Option<bool>,
     /// The stored `_id`.
     pub id: String,
-    /// The id that follows from the page's sensor, start and number.
+    /// The id computed from the page's sensor, start and number.
     pub own_id: String,
     /// The stored sensor key.
     pub sensor_key: Box<str>,
-    /// The sensor according to the stored measurement and tags.
+    /// The sensor built from the stored measurement and tags.
     pub sensor: Arc<Sensor>,
     /// The stored start of the hour, in milliseconds since the epoch.
     pub start_ms: i64,
@@ -62,11 +62,11 @@ pub struct RawPage {
     pub end_ms: i64,
     /// The page number within the bucket.
     pub number: u32,
-    /// The revision; grows by one with every write.
+    /// The revision, which every write increments.
     pub rev: u64,
-    /// Whether the page is closed to new timestamps.
+    /// True if the page accepts no new timestamps.
     pub closed: bool,
-    /// On page 0: whether the bucket has, or is about to have, further pages.
+    /// On page 0: true if the bucket has overflow pages, or is about to get one.
     pub has_overflow: bool,
     /// The stored number of readings; `None` if missing or not a number.
     pub count: Option<u64>,
@@ -78,12 +78,12 @@ pub struct RawPage {
     pub readings: Vec<Reading>,
     /// The stored summary per field; `None` if malformed.
     pub summary: Vec<(Arc<str>, Option<Figures>)>,
-    /// The stored stamps; an error text if they are unreadable.
+    /// The stored stamps, or the reason that they are unreadable.
     pub order: Result<StampOrder<'static>, String>,
 }
 
 impl RawPage {
-    /// The hour that contains the stored start.
+    /// Returns the hour that contains the stored start.
     #[must_use]
     pub fn hour(&self) -> Hour {
         Hour::of_ms(self.start_ms)
@@ -93,59 +93,59 @@ impl RawPage {
 /// One sealed day's document.
 #[derive(Debug, Clone)]
 pub struct RawDay {
-    /// The day's position: a walk from here returns it again.
+    /// The position of the day. A walk from here starts with this day.
     pub from: Cursor,
-    /// The day's id according to the store's key.
+    /// The day's id from the store's key.
     pub key: String,
-    /// The day, or why it cannot be read.
+    /// The day, or the reason that it is unreadable.
     pub document: Result<DayDocument>,
 }
 
-/// A sealed day, and what its document says of it.
+/// A sealed day, with the mismatches within its document.
 #[derive(Debug, Clone)]
 pub struct DayDocument {
-    /// The day's id, by the stored sensor and start.
+    /// The id computed from the stored sensor and start.
     pub id: DayId,
     /// The day.
     pub day: StoredDay,
-    /// What a write of these readings would store otherwise.
-    pub differs: Vec<StoredOtherwise>,
+    /// Fields whose stored value differs from what a write of these readings would store.
+    pub mismatches: Vec<Mismatch>,
 }
 
-/// A part of a document that contradicts the readings.
+/// A field of a document that contradicts the readings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoredOtherwise {
-    /// The name of the part.
+pub struct Mismatch {
+    /// The name of the field.
     pub part: String,
-    /// What a write would store.
+    /// The value that a write would store.
     pub expected: String,
-    /// What is stored.
+    /// The stored value.
     pub found: String,
 }
 
 /// One sensor's document.
 #[derive(Debug, Clone)]
 pub struct RawSensor {
-    /// The sensor key according to the store's key.
+    /// The sensor key from the store's key.
     pub key: String,
-    /// The document, or why it is unreadable.
+    /// The document, or the reason that it is unreadable.
     pub document: Result<SensorDocument>,
 }
 
-/// Everything that is stored, as it is stored, for checks.
+/// Walks through all stored documents, for checks.
 #[async_trait]
 pub trait WalkStore: Send + Sync {
-    /// Reads whole buckets exactly as stored, in key order, starting at the cursor: about `pages_max` pages or a few
-    /// megabytes, and at least one bucket unless none is left. The pages of a bucket come from one snapshot. An
-    /// unreadable document is an error of its own and does not hide others.
+    /// Reads whole buckets in key order from the cursor: about `pages_max` pages or a few megabytes, and at least one bucket
+    /// unless none is left. The pages of a bucket come from one snapshot. An unreadable document is an error in the result
+    /// and does not hide the others.
     async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>>;
 
-    /// Like [`WalkStore::walk_buckets`], for at most `max` sensor documents.
+    /// Reads at most `max` sensor documents in key order from the cursor.
     async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>>;
 
-    /// Like [`WalkStore::walk_sensors`], for at most `max` sealed days, or a few megabytes of them.
+    /// Reads at most `max` sealed days, or a few megabytes of them, in key order from the cursor.
     async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>>;
 
-    /// The approximate number of pages and sealed days in all databases; a walk reports its progress with it.
+    /// Estimates the number of pages and sealed days in all databases, for progress reports.
     async fn estimate_pages(&self) -> Result<u64>;
 }

@@ -1,12 +1,12 @@
-//! Summaries of numbered spans of time, by column: of the hours of a day, or of the days of a month. A scan decodes the wanted
-//! fields only, and skips the others; of a field it skips what is no sum where nothing else is asked for.
+//! The encoding of summaries by field: of the hours of a day, or of the days of a month. A scan decodes only the fields
+//! that it needs, and only counts and sums where that is enough.
 //!
 //! ```text
-//! figures := set  count:varint field…                      set: of the numbers that there is something of
-//! set     := little-endian, u24 of hours and u32 of days; bit n says that number n is in it
-//! field   := name:varint  set  length:varint (of what follows)  counts min max first last sum rest…
-//! counts  := count:varint (of every number)  |  0 count:varint…                 one per number of the field
-//! min, max, first, last, sum: cells, one per number of the field, see `bucket::columns`
+//! figures := set  count:varint field…                      set: the numbers that have a summary of any field
+//! set     := little-endian, u24 for hours and u32 for days; bit n is set if number n is in the set
+//! field   := name:varint  set  length:varint (of the rest)  counts min max first last sum rest…
+//! counts  := count:varint (of every number)  |  0 count:varint…                 one per number in the field's set
+//! min, max, first, last, sum: cells, one per number in the field's set, see `bucket::columns`
 //! rest    := see `store::rest`; one for each sum that is a float
 //! ```
 
@@ -18,19 +18,19 @@ use crate::bucket::summary::{Figures, Number};
 use crate::reading::varint::{put_bytes, put_varint};
 use crate::reading::{Day, Hour, Value};
 
-/// Most numbers.
-const MOST: usize = 32;
+/// Maximum number of hours or days in a set.
+const NUMBERS_MAX: usize = 32;
 
-/// Why bytes are not figures.
+/// The reason that bytes cannot be decoded as figures.
 #[derive(Debug, thiserror::Error)]
-pub enum NoFigures {
+pub enum FiguresError {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error("field number {0} has no name")]
     Name(u64),
 }
 
-/// What is numbered.
+/// The unit that the numbers of a set count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Span {
     /// The hours of a day, from 0.
@@ -40,7 +40,7 @@ pub enum Span {
 }
 
 impl Span {
-    /// Bytes of a set.
+    /// Encoded size of a set, in bytes.
     const fn width(self) -> usize {
         match self {
             Self::Hours => 3,
@@ -54,31 +54,31 @@ impl Span {
 pub struct NumberSet(u32);
 
 impl NumberSet {
-    /// Adds a number; those above 31 are left out.
+    /// Adds a number. Ignores numbers above 31.
     pub fn insert(&mut self, number: u8) {
         self.0 |= 1_u32.checked_shl(number.into()).unwrap_or_default();
     }
 
-    /// Appends it.
+    /// Appends the set to `out`.
     pub fn put(self, span: Span, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.0.to_le_bytes()[..span.width()]);
     }
 
-    /// Decodes what [`Self::put`] appended.
+    /// Decodes a set that [`Self::put`] wrote.
     ///
     /// # Errors
     /// If bytes are missing.
     pub fn take(span: Span, bytes: &mut PackedBytes<'_>) -> Result<Self, ColumnsDamage> {
-        let mut all = [0; 4];
-        all[..span.width()].copy_from_slice(bytes.take(span.width())?);
-        Ok(Self(u32::from_le_bytes(all)))
+        let mut word = [0; 4];
+        word[..span.width()].copy_from_slice(bytes.take(span.width())?);
+        Ok(Self(u32::from_le_bytes(word)))
     }
 
     fn len(self) -> usize {
         self.0.count_ones() as usize
     }
 
-    /// In order.
+    /// Returns the numbers in ascending order.
     pub fn numbers(self) -> impl Iterator<Item = u8> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -89,7 +89,7 @@ impl NumberSet {
     }
 }
 
-/// The figures of one field.
+/// The figures of one field, by hour or day.
 #[derive(Debug, Clone, Default)]
 pub struct FieldFigures {
     set: NumberSet,
@@ -97,71 +97,73 @@ pub struct FieldFigures {
 }
 
 impl FieldFigures {
-    /// Adds the figures of a number, which is greater than all before.
+    /// Appends the figures of a number, which must be greater than all numbers before.
     pub fn push(&mut self, number: u8, figures: Figures) {
         self.set.insert(number);
         self.figures.push(figures);
     }
 }
 
-/// Appends the figures of fields, by their numbers.
+/// Encodes the figures of fields. A field's name is its index in `fields`; fields without figures are left out.
 pub fn put_fields(out: &mut Vec<u8>, span: Span, set: NumberSet, fields: &[FieldFigures]) {
     set.put(span, out);
     let filled = || fields.iter().enumerate().filter(|(_, field)| !field.figures.is_empty());
     put_varint(out, filled().count() as u64);
-    let mut room = Vec::new();
+    let mut encoded = Vec::new();
     for (name, field) in filled() {
         put_varint(out, name as u64);
         field.set.put(span, out);
-        room.clear();
-        put_figures(&mut room, &field.figures);
-        put_bytes(out, &room);
+        encoded.clear();
+        put_figures(&mut encoded, &field.figures);
+        put_bytes(out, &encoded);
     }
 }
 
 /// Collects the summaries of a day's hours by field.
 #[derive(Debug)]
 pub struct HourColumns {
+    /// The first hour of the day, in hours since the epoch.
     start: i64,
     set: NumberSet,
     fields: Vec<FieldFigures>,
 }
 
 impl HourColumns {
-    /// No hours yet, of this many fields.
+    /// Creates an empty collection for a number of fields.
     #[must_use]
     pub fn new(day: Day, fields: usize) -> Self {
         Self { start: day.hours().start.0, set: NumberSet::default(), fields: vec![FieldFigures::default(); fields] }
     }
 
-    /// Adds an hour, which is later than all before: its summaries with the numbers of their fields.
+    /// Appends the summaries of an hour, each with the index of its field. The hour must be later than all hours before.
     pub fn push<'s>(&mut self, hour: Hour, summaries: impl Iterator<Item = (usize, &'s Summary)>) {
         let number = u8::try_from(hour.0 - self.start).unwrap_or(u8::MAX);
         self.set.insert(number);
         summaries.for_each(|(field, summary)| self.fields[field].push(number, summary.figures()));
     }
 
-    /// Appends all of them.
+    /// Encodes the collection.
     pub fn put(self, out: &mut Vec<u8>) {
         put_fields(out, Span::Hours, self.set, &self.fields);
     }
 }
 
 fn put_figures(out: &mut Vec<u8>, figures: &[Figures]) {
-    match figures.iter().all(|one| one.count == figures[0].count) {
-        true => put_varint(out, figures[0].count),
-        false => {
-            out.push(0);
-            figures.iter().for_each(|one| put_varint(out, one.count));
-        }
+    let have_same_count = figures.iter().all(|one| one.count == figures[0].count);
+    if have_same_count {
+        put_varint(out, figures[0].count);
+    } else {
+        out.push(0);
+        figures.iter().for_each(|one| put_varint(out, one.count));
     }
-    let (mut cells, mut room): (Vec<Cell>, _) = (Vec::with_capacity(figures.len()), Vec::new());
-    let of: [fn(&Figures) -> &Value; 5] =
+    let mut cells: Vec<Cell> = Vec::with_capacity(figures.len());
+    let mut scratch = Vec::new();
+    let getters: [fn(&Figures) -> &Value; 5] =
         [|one| &one.min, |one| &one.max, |one| &one.first, |one| &one.last, |one| &one.sum];
-    for figure in of {
+    for get in getters {
         cells.clear();
-        cells.extend(figures.iter().map(|one| Some(figure(one).clone())));
-        put_cells(out, &cells, &mut room);
+        cells.extend(figures.iter().map(|one| Some(get(one).clone())));
+        put_cells(out, &cells, &mut scratch);
     }
     for one in figures {
         if let Value::Float(sum) = &one.sum {
@@ -170,49 +172,55 @@ fn put_figures(out: &mut Vec<u8>, figures: &[Figures]) {
     }
 }
 
-/// Room for the columns of a field. The last one has the sums.
-pub type Room = [[Number; MOST]; 5];
+/// Buffers for the decoded columns of a field: min, max, first, last and sum.
+pub type Room = [[Number; NUMBERS_MAX]; 5];
 
 /// Figures that are not decoded yet.
 #[derive(Debug)]
 pub struct PackedFigures<'a> {
     span: Span,
-    /// The numbers that there is something of.
+    /// The numbers that have a summary of any field.
     pub set: NumberSet,
-    /// The number of fields, and what is stored of them.
-    fields: (u64, &'a [u8]),
+    field_count: u64,
+    /// The encoded fields.
+    fields: &'a [u8],
 }
 
 impl<'a> PackedFigures<'a> {
-    /// Those at the end of these bytes.
+    /// Reads the header of the figures, which take up the rest of `bytes`.
     ///
     /// # Errors
-    /// [`NoFigures`]
-    pub fn at_end(span: Span, mut bytes: PackedBytes<'a>) -> Result<Self, NoFigures> {
-        Ok(Self { span, set: NumberSet::take(span, &mut bytes)?, fields: (bytes.varint()?, bytes.rest()) })
+    /// [`FiguresError`]
+    pub fn at_end(span: Span, mut bytes: PackedBytes<'a>) -> Result<Self, FiguresError> {
+        let set = NumberSet::take(span, &mut bytes)?;
+        let field_count = bytes.varint()?;
+        Ok(Self { span, set, field_count, fields: bytes.rest() })
     }
 
-    /// Passes the summaries of the fields whose numbers are wanted, field by field and in order. There are `fields`. With `only_sums`,
-    /// all but counts and sums may be anything.
+    /// Passes the summaries of the wanted fields to `take`: the field's index, the number of the hour or day, and the
+    /// summary, field by field in stored order. `fields` is the number of known fields. With `only_sums`, only counts and
+    /// sums are decoded, and the other figures are arbitrary.
     ///
     /// # Errors
-    /// [`NoFigures`]
+    /// [`FiguresError`]
     pub fn each(
         &self,
         fields: usize,
-        (is_wanted, only_sums): (impl Fn(usize) -> bool, bool),
+        is_wanted: impl Fn(usize) -> bool,
+        only_sums: bool,
         room: &mut Room,
         mut take: impl FnMut(usize, u8, Summary),
-    ) -> Result<(), NoFigures> {
-        let (count, mut bytes) = (self.fields.0, PackedBytes::new(self.fields.1));
-        // A huge count does no harm: every iteration consumes bytes.
-        for _ in 0..count {
+    ) -> Result<(), FiguresError> {
+        let mut bytes = PackedBytes::new(self.fields);
+        // A huge count from a damaged document is harmless, because every iteration consumes bytes.
+        for _ in 0..self.field_count {
             let number = bytes.varint()?;
-            let field = usize::try_from(number).ok().filter(|field| *field < fields).ok_or(NoFigures::Name(number))?;
+            let field =
+                usize::try_from(number).ok().filter(|field| *field < fields).ok_or(FiguresError::Name(number))?;
             let set = NumberSet::take(self.span, &mut bytes)?;
             let figures = bytes.counted()?;
             if is_wanted(field) {
-                take_figures((figures, only_sums), set, room, |number, summary| take(field, number, summary))?;
+                take_figures(figures, set, only_sums, room, |number, summary| take(field, number, summary))?;
             }
         }
         Ok(bytes.end()?)
@@ -220,13 +228,15 @@ impl<'a> PackedFigures<'a> {
 }
 
 fn take_figures(
-    (bytes, only_sums): (&[u8], bool),
+    bytes: &[u8],
     set: NumberSet,
+    only_sums: bool,
     room: &mut Room,
     mut take: impl FnMut(u8, Summary),
-) -> Result<(), NoFigures> {
+) -> Result<(), FiguresError> {
     let mut bytes = PackedBytes::new(bytes);
-    let (len, mut counts) = (set.len(), [0; MOST]);
+    let len = set.len();
+    let mut counts = [0; NUMBERS_MAX];
     match bytes.varint()? {
         0 => {
             for count in &mut counts[..len] {
@@ -237,16 +247,18 @@ fn take_figures(
     }
     let [mins, maxs, firsts, lasts, sums] = room;
     for numbers in [&mut *mins, maxs, firsts, lasts] {
-        match only_sums {
-            true => skip_numbers(&mut bytes, &mut numbers[..len])?,
-            false => take_numbers(&mut bytes, &mut numbers[..len])?,
+        if only_sums {
+            skip_numbers(&mut bytes, &mut numbers[..len])?;
+        } else {
+            take_numbers(&mut bytes, &mut numbers[..len])?;
         }
     }
     take_numbers(&mut bytes, &mut sums[..len])?;
-    for (place, number) in set.numbers().enumerate() {
-        let (values, sum) = ([mins[place], maxs[place], firsts[place], lasts[place]], sums[place]);
+    for (index, number) in set.numbers().enumerate() {
+        let values = [mins[index], maxs[index], firsts[index], lasts[index]];
+        let sum = sums[index];
         let rest = if let Number::Float(sum) = sum { take_rest(&mut bytes, sum)? } else { SumRest::default() };
-        take(number, Summary::of_numbers(counts[place], values, sum, &rest));
+        take(number, Summary::of_numbers(counts[index], values, sum, &rest));
     }
     Ok(bytes.end()?)
 }

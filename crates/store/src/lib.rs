@@ -1,5 +1,23 @@
-//! The two stores that implement the storage traits, the documents both keep, and the view that queries read. Only this crate
-//! knows `bson`, `mongodb` and `redb`.
+//! The two stores of hourglass, their common document formats, and the view that queries read. No other crate depends on
+//! `bson`, `mongodb` or `redb`.
+//!
+//! Start with [`EmbeddedStore`], which keeps everything in one redb file, and [`MongoStore`]. Both implement the traits of
+//! `hourglass_store_api`. [`MergedView`] applies pending deletions to the reads of a store.
+//!
+//! ```
+//! use hourglass_store::EmbeddedStore;
+//! use hourglass_store_api::DatabaseStore;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let folder = tempfile::tempdir()?;
+//! let store = EmbeddedStore::open(folder.path(), 1 << 20)?;
+//! tokio::runtime::Runtime::new()?.block_on(async {
+//!     store.create_database("plant").await?;
+//!     assert_eq!(store.databases().await?, ["plant"]);
+//!     Ok(())
+//! })
+//! # }
+//! ```
 
 pub mod document;
 pub mod embedded;
@@ -18,12 +36,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 pub use embedded::EmbeddedStore;
 pub use merged::MergedView;
-pub use mongo::{MongoOptions, MongoStore};
+pub use mongo::{CollectionSpace, MongoOptions, MongoStore};
 
 use hourglass_base::{clock, faults};
 use hourglass_model::reading;
 
-/// Buckets, and the traits of the stores that hold them.
+/// The bucket types of the model and the storage traits, under one path.
 mod bucket {
     pub use hourglass_model::bucket::*;
     pub use hourglass_store_api as store;
@@ -31,16 +49,16 @@ mod bucket {
     pub use hourglass_store_api::{Result, StorageError, Store, StoreSpace, Unusable};
 }
 
-/// Bytes that this process may still write on the disk of a file or folder. May block.
+/// Returns the bytes that this process can still write to the disk of a file or folder. Can block.
 ///
 /// # Errors
-/// If it is not there, or cannot be looked at.
+/// If the path does not exist or cannot be examined.
 pub fn free_bytes(path: &Path) -> io::Result<u64> {
     let disk = rustix::fs::statvfs(path)?;
     Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
-/// Bytes that a scan may still read, shared by all its threads and commands.
+/// The bytes that a scan can still read, shared by its threads and commands.
 #[derive(Debug, Clone)]
 pub(crate) struct ScanBudget(Arc<AtomicUsize>);
 
@@ -49,14 +67,14 @@ impl ScanBudget {
         Self(Arc::new(AtomicUsize::new(bytes)))
     }
 
-    /// Bytes left.
+    /// Returns the bytes that remain.
     pub fn left(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Takes this many bytes; false, and nothing taken, if fewer are left.
+    /// Takes bytes from the budget. Returns false, and takes nothing, if too few remain.
     pub fn take(&self, bytes: usize) -> bool {
-        let less = |left: usize| left.checked_sub(bytes);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        let subtract = |left: usize| left.checked_sub(bytes);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, subtract).is_ok()
     }
 }

@@ -1,5 +1,5 @@
-//! The view through which queries and ingest read. It hides what remembered deletions cover, even where the store still has
-//! it, and its scans lay hour pages over what sealed days have of the same hours. Checks read the store itself.
+//! The view through which queries and ingest read. It hides deleted data that the store still contains, and merges the
+//! pages of recent hours with sealed days. Checks read the store directly.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -17,15 +17,15 @@ use crate::clock::{latest_ns, note_passed, now_ns};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Day, Hour, Month, Sensor};
 
-/// Most days with chunks that are listed beside months: with more, backfill is under way.
-const CHUNKS_MOST: usize = 512;
-/// Most bytes of the pages that are listed beside months.
-const PLACES_BYTES: usize = 4 << 20;
+/// Maximum number of days with chunks for which monthly totals are used. More mean that backfill is under way.
+const CHUNK_DAYS_MAX: usize = 512;
+/// Maximum size of the page list that is compared with monthly totals, in bytes.
+const PAGE_LIST_BYTES_MAX: usize = 4 << 20;
 
-/// All times that a reading can have, in nanoseconds.
-const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX;
+/// All valid timestamps, in nanoseconds.
+const ALL_TIMES: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX;
 
-/// A store seen through the remembered deletions, with hour pages and sealed days as one.
+/// A view of a store without deleted data and with pages and sealed days merged.
 #[derive(Debug)]
 pub struct MergedView {
     store: Arc<dyn Store>,
@@ -34,32 +34,32 @@ pub struct MergedView {
 }
 
 impl MergedView {
-    /// Wraps a store of which nothing is known to be deleted.
+    /// Creates a view without remembered deletions.
     #[must_use]
     pub fn new(store: Arc<dyn Store>) -> Self {
         let keeps_copies = store.clone().mongo_extras().is_some_and(|extras| extras.keeps_copies());
         Self { store, masks: Masks::default(), keeps_copies }
     }
 
-    /// The remembered deletions that apply to reads.
+    /// Returns the remembered deletions that apply to reads.
     #[must_use]
     pub fn masks(&self) -> &Masks {
         &self.masks
     }
 
-    /// Returns true if pages and days of the store hold copies of metadata.
+    /// Returns true if pages and days in the store contain copies of metadata.
     #[must_use]
     pub fn keeps_copies(&self) -> bool {
         self.keeps_copies
     }
 
-    /// The store as it is, for everything that is not read through this view.
+    /// Returns the underlying store, for writes and for reads that must include deleted data.
     #[must_use]
     pub fn raw(&self) -> &Arc<dyn Store> {
         &self.store
     }
 
-    /// As [`PageStore::read_buckets`], without what remembered deletions cover.
+    /// As [`PageStore::read_buckets`], without deleted readings.
     ///
     /// # Errors
     /// As the store's method.
@@ -74,7 +74,7 @@ impl MergedView {
         if deletions.has_database(database) {
             for (id, pages) in ids.iter().zip(&mut buckets) {
                 let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
-                // Without its readings nobody could tell what is left of a page.
+                // A page without its readings does not show which of them are deleted.
                 if !covers.is_empty() && pages.iter().any(|page| page.left_out.is_some()) {
                     let whole = self.store.read_buckets(database, std::slice::from_ref(id), usize::MAX).await?;
                     *pages = whole.into_iter().next().unwrap_or_default();
@@ -85,7 +85,7 @@ impl MergedView {
         Ok(buckets)
     }
 
-    /// As [`PageStore::read_pages`], without what remembered deletions cover.
+    /// As [`PageStore::read_pages`], without deleted readings.
     ///
     /// # Errors
     /// As the store's method.
@@ -99,7 +99,7 @@ impl MergedView {
         Ok(pages)
     }
 
-    /// As [`PageStore::scan_sensors`], with sealed days and without what remembered deletions cover.
+    /// As [`PageStore::scan_sensors`], with sealed days and without deleted readings.
     ///
     /// # Errors
     /// As the store's method.
@@ -114,22 +114,23 @@ impl MergedView {
         let deletions = self.masks.now();
         let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
         let Some(scanned) = scanned else { return Ok(None) };
-        let days = match some_may_be_sealed(&hours) {
-            true => self.store.scan_days_of(database, sensors, hours.clone(), projection, bytes_max).await?,
-            false => Some(vec![Vec::new(); sensors.len()]),
+        let days = if can_be_sealed(&hours) {
+            self.store.scan_days_of(database, sensors, hours.clone(), projection, bytes_max).await?
+        } else {
+            Some(vec![Vec::new(); sensors.len()])
         };
         let Some(days) = days else { return Ok(None) };
         let mut united = Vec::with_capacity(scanned.len());
-        for ((sensor, pages), days) in sensors.iter().zip(scanned).zip(days) {
-            let of = (database, *sensor);
-            let pages = self.mask(&deletions, of, &hours, (projection, Source::Pages), pages).await?;
-            let days = self.mask(&deletions, of, &hours, (projection, Source::Days), days).await?;
-            united.push(self.unite(&deletions, of, projection, pages, days).await?);
+        for ((key, pages), days) in sensors.iter().zip(scanned).zip(days) {
+            let sensor = SensorRef { database, key };
+            let pages = self.mask(&deletions, sensor, &hours, projection, Source::Pages, pages).await?;
+            let days = self.mask(&deletions, sensor, &hours, projection, Source::Days, days).await?;
+            united.push(self.unite(&deletions, sensor, projection, pages, days).await?);
         }
         Ok(Some(united))
     }
 
-    /// As [`DayStore::read_days`], without what remembered deletions cover.
+    /// As [`DayStore::read_days`], without deleted readings.
     ///
     /// # Errors
     /// As the store's method.
@@ -141,30 +142,25 @@ impl MergedView {
                 let covers = deletions.of(database, &id.sensor, &id.hours());
                 let Some(day) = day else { continue };
                 let floor = day.readings.stamps().floor();
-                match &mut day.expired {
-                    Some(expired) => {
-                        let newer = covers.iter().filter(|(_, before)| floor < *before);
-                        newer.for_each(|(range, _)| {
-                            expired.remove(range);
-                        });
+                if let Some(expired) = &mut day.expired {
+                    for (range, _) in covers.iter().filter(|(_, before)| floor < *before) {
+                        expired.remove(range);
                     }
-                    None => {
-                        cut(&mut day.readings, &covers);
-                    }
+                } else {
+                    cut(&mut day.readings, &covers);
                 }
             }
         }
         Ok(days)
     }
 
-    /// As [`DayStore::write_days`]; notes that these days are over.
+    /// As [`DayStore::write_days`]. Also notes that these days are over, in case the clock is set back later.
     pub async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
-        // The clock may be set back later.
         days.iter().for_each(|day| note_passed(day.id.day.hours().end.start_ns()));
         self.store.write_days(database, days).await
     }
 
-    /// As [`DayStore::read_months`], without the days that have something else beside the parts that were added up.
+    /// As [`DayStore::read_months`], without days that have pages, chunks or deletions which the totals do not include.
     ///
     /// # Errors
     /// As the store's method.
@@ -175,39 +171,42 @@ impl MergedView {
         months: Range<Month>,
         projection: &Projection,
     ) -> Result<Vec<(MonthId, StoredMonth)>> {
-        // No other month is over.
+        // Only past months have totals.
         let months = months.start..months.end.min(Month::of(Day::of(Hour::of(now_ns()))));
         if months.is_empty() {
             return Ok(Vec::new());
         }
         let hours = months.start.days().start.hours().start..Month(months.end.0 - 1).days().end.hours().start;
-        let (deletions, places) = (self.masks.now(), Projection::without_fields());
-        // Before the months, as `bucket::totals` asks for.
-        let pages = self.store.scan_sensors(database, sensors, hours.clone(), &places, PLACES_BYTES).await?;
+        let deletions = self.masks.now();
+        // Read pages and chunks before the totals, as `bucket::totals` requires.
+        let places = Projection::places();
+        let pages = self.store.scan_sensors(database, sensors, hours.clone(), &places, PAGE_LIST_BYTES_MAX).await?;
         let Some(pages) = pages else { return Ok(Vec::new()) };
-        let (first, until) = (months.start.days().start, Month(months.end.0 - 1).days().end);
-        let chunks = self.store.next_chunks(database, &(first, String::new()), until, CHUNKS_MOST).await?;
-        if chunks.len() == CHUNKS_MOST {
+        let first = months.start.days().start;
+        let until = Month(months.end.0 - 1).days().end;
+        let chunks = self.store.next_chunks(database, &(first, String::new()), until, CHUNK_DAYS_MAX).await?;
+        if chunks.len() == CHUNK_DAYS_MAX {
             return Ok(Vec::new());
         }
         let mut found = self.store.read_months(database, sensors, months, projection).await?;
-        let others: HashMap<&str, Vec<ScannedPage>> =
+        let pages_by_sensor: HashMap<&str, Vec<ScannedPage>> =
             sensors.iter().copied().zip(pages).filter(|(_, pages)| !pages.is_empty()).collect();
-        let are_deletions = deletions.has_hours(database, &hours);
+        let has_deletions = deletions.is_about_hours(database, &hours);
         for (id, month) in &mut found {
             let Some(totals) = &mut month.totals else { continue };
-            let (days, pages) = (id.month.days(), others.get(&*id.sensor));
-            let sensor = if are_deletions { self.sensor(database, &id.sensor).await? } else { None };
+            let days = id.month.days();
+            let sensor = if has_deletions { self.sensor(database, &id.sensor).await? } else { None };
             let covers = sensor.map(|sensor| deletions.of(database, &sensor, &hours)).unwrap_or_default();
+            let pages = pages_by_sensor.get(&*id.sensor);
             let with_pages = pages.into_iter().flatten().map(|page| Day::of(page.hour));
             let with_chunks = chunks.iter().filter(|(_, sensor)| **sensor == *id.sensor).map(|(day, _)| *day);
-            let covered = covers.iter().flat_map(|(range, _)| days_of(range, &days));
+            let covered = covers.iter().flat_map(|(range, _)| overlapped_days(range, &days));
             totals.narrow(&days, with_pages.chain(with_chunks).chain(covered));
         }
         Ok(found)
     }
 
-    /// As [`DayStore::scan_days`], without what remembered deletions cover.
+    /// As [`DayStore::scan_days`], without deleted readings.
     ///
     /// # Errors
     /// As the store's method.
@@ -222,12 +221,12 @@ impl MergedView {
     ) -> Result<Scanned> {
         let deletions = self.masks.now();
         let scanned = self.store.scan_days(database, sensor, hours.clone(), order, projection, extent).await?;
-        let pages =
-            self.mask(&deletions, (database, sensor), &hours, (projection, Source::Days), scanned.pages).await?;
+        let sensor = SensorRef { database, key: sensor };
+        let pages = self.mask(&deletions, sensor, &hours, projection, Source::Days, scanned.pages).await?;
         Ok(Scanned { pages, ..scanned })
     }
 
-    /// As [`SensorStore::read_sensors`], without metadata that a remembered deletion covers.
+    /// As [`SensorStore::read_sensors`], without deleted metadata.
     ///
     /// # Errors
     /// As the store's method.
@@ -235,7 +234,7 @@ impl MergedView {
         Ok(self.without_deleted_meta(database, self.store.read_sensors(database, keys).await?))
     }
 
-    /// As [`SensorStore::list_sensors`], without metadata that a remembered deletion covers.
+    /// As [`SensorStore::list_sensors`], without deleted metadata.
     ///
     /// # Errors
     /// As the store's method.
@@ -243,86 +242,86 @@ impl MergedView {
         Ok(self.without_deleted_meta(database, self.store.list_sensors(database, filter).await?))
     }
 
-    /// The sensor of a key, from its document if there is one: the document has its exact parts.
+    /// Returns the sensor with this key. Prefers its document, which has the exact measurement and tags, to parsing the key.
     async fn sensor(&self, database: &str, key: &str) -> Result<Option<Arc<Sensor>>> {
         match self.store.read_sensors(database, &[key]).await {
             Ok(found) => {
                 let found = found.into_iter().next().map(|document| document.sensor);
                 Ok(found.or_else(|| Sensor::from_key(key).map(Arc::new)))
             }
-            Err(error) if error.is_of_document() => Ok(Sensor::from_key(key).map(Arc::new)),
+            Err(error) if error.is_document_error() => Ok(Sensor::of_key(key).map(Arc::new)),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes the metadata that a deletion of whole sensors covers.
+    /// Removes metadata that a deletion of whole sensors covers.
     fn without_deleted_meta(&self, database: &str, mut documents: Vec<SensorDocument>) -> Vec<SensorDocument> {
         let deletions = self.masks.now();
         if deletions.has_database(database) {
             for document in documents.iter_mut().filter(|document| !document.meta.is_empty()) {
-                document.meta.cut(deletions.of_sensor(database, &document.sensor, &ALWAYS));
+                document.meta.cut(deletions.of_sensor(database, &document.sensor, &ALL_TIMES));
             }
         }
         documents
     }
 
-    /// Removes deleted readings from a sensor's scanned pages. If a deletion may touch a page that was read without its
-    /// readings, its hour is read again with them, since the stored summary no longer holds.
+    /// Removes deleted readings from a sensor's scanned pages. If a deletion overlaps a page without readings, its stored
+    /// summary is no longer valid, so the hour is read again with readings.
     async fn mask(
         &self,
         deletions: &Deletions,
-        (database, key): (&str, &str),
+        sensor: SensorRef<'_>,
         hours: &Range<Hour>,
-        (projection, source): (&Projection, Source),
+        projection: &Projection,
+        source: Source,
         pages: Vec<ScannedPage>,
     ) -> Result<Vec<ScannedPage>> {
-        if pages.is_empty() || !deletions.has_hours(database, hours) {
+        if pages.is_empty() || !deletions.is_about_hours(sensor.database, hours) {
             return Ok(pages);
         }
-        let Some(sensor) = self.sensor(database, key).await? else { return Ok(pages) };
-        let covers = deletions.of(database, &sensor, hours);
+        let Some(identity) = self.sensor(sensor.database, sensor.key).await? else { return Ok(pages) };
+        let covers = deletions.of(sensor.database, &identity, hours);
         if covers.is_empty() {
             return Ok(pages);
         }
         let mut masked = Vec::with_capacity(pages.len());
-        for of_hour in pages.chunk_by(|a, b| a.hour == b.hour) {
-            let hour = of_hour[0].hour;
-            let is_touched = of_hour.iter().any(|page| is_touched(page, &covers));
-            let with_readings = of_hour.iter().all(|page| page.readings.is_some());
-            if !is_touched || with_readings {
-                masked.extend(of_hour.iter().cloned().filter_map(|page| masked_page(page, &covers, true)));
+        for hour_pages in pages.chunk_by(|a, b| a.hour == b.hour) {
+            let is_touched = hour_pages.iter().any(|page| is_touched(page, &covers));
+            let has_readings = hour_pages.iter().all(|page| page.readings.is_some());
+            if !is_touched || has_readings {
+                masked.extend(hour_pages.iter().cloned().filter_map(|page| masked_page(page, &covers, true)));
                 continue;
             }
             let with_readings = Projection { fields: projection.fields.clone(), ..Projection::ALL };
-            let anew = self.read_hour((database, key), hour, &with_readings, source).await?;
-            masked.extend(anew.into_iter().filter_map(|page| masked_page(page, &covers, false)));
+            let reread = self.read_hour(sensor, hour_pages[0].hour, &with_readings, source).await?;
+            masked.extend(reread.into_iter().filter_map(|page| masked_page(page, &covers, false)));
         }
         Ok(masked)
     }
 
     async fn read_hour(
         &self,
-        (database, key): (&str, &str),
+        sensor: SensorRef<'_>,
         hour: Hour,
         projection: &Projection,
         source: Source,
     ) -> Result<Vec<ScannedPage>> {
+        let SensorRef { database, key } = sensor;
         let hours = hour..hour.next();
-        Ok(match source {
-            Source::Pages => {
-                self.store.scan(database, key, hours, Order::Ascending, projection, Extent::ALL).await?.pages
-            }
+        let scanned = match source {
+            Source::Pages => self.store.scan(database, key, hours, Order::Ascending, projection, Extent::ALL).await?,
             Source::Days => {
-                self.store.scan_days(database, key, hours, Order::Ascending, projection, Extent::ALL).await?.pages
+                self.store.scan_days(database, key, hours, Order::Ascending, projection, Extent::ALL).await?
             }
-        })
+        };
+        Ok(scanned.pages)
     }
 
-    /// Lays hour pages over what sealed days have of the same hours, in order of hours.
+    /// Merges a sensor's pages with its sealed days, in hour order. Both inputs are in ascending hour order.
     async fn unite(
         &self,
         deletions: &Deletions,
-        of: (&str, &str),
+        sensor: SensorRef<'_>,
         projection: &Projection,
         mut pages: Vec<ScannedPage>,
         mut days: Vec<ScannedPage>,
@@ -332,15 +331,15 @@ impl MergedView {
         }
         keep_expired(&mut pages, &mut days);
         let both = if projection.readings { Vec::new() } else { in_several(&pages, &days) };
-        // Their summaries cannot be added up: the same reading may be in both.
+        // The same reading can be in both, so their summaries cannot be added up. Read these hours again with readings.
         for hour in &both {
-            let (hours, whole) =
-                (*hour..hour.next(), Projection { fields: projection.fields.clone(), ..Projection::ALL });
+            let hours = *hour..hour.next();
+            let with_readings = Projection { fields: projection.fields.clone(), ..Projection::ALL };
             for (read, source) in [(&mut pages, Source::Pages), (&mut days, Source::Days)] {
-                let anew = self.read_hour(of, *hour, &whole, source).await?;
-                let anew = self.mask(deletions, of, &hours, (&whole, source), anew).await?;
+                let reread = self.read_hour(sensor, *hour, &with_readings, source).await?;
+                let reread = self.mask(deletions, sensor, &hours, &with_readings, source, reread).await?;
                 read.retain(|page| page.hour != *hour);
-                read.extend(anew);
+                read.extend(reread);
                 read.sort_by_key(|page| (page.hour, page.number));
             }
         }
@@ -351,7 +350,7 @@ impl MergedView {
         Ok(united)
     }
 
-    /// As [`PageStore::scan`], with sealed days and without what remembered deletions cover.
+    /// As [`PageStore::scan`], with sealed days and without deleted readings.
     ///
     /// # Errors
     /// As the store's method.
@@ -365,19 +364,19 @@ impl MergedView {
         extent: Extent,
     ) -> Result<Scanned> {
         let deletions = self.masks.now();
-        let of = (database, sensor);
-        // A part without pages means that nothing is left, so a part that a deletion emptied is skipped.
+        let sensor = SensorRef { database, key: sensor };
         let mut left = hours;
+        // A result without pages ends the caller's scan, so go on where a deletion has emptied a step.
         loop {
-            let scanned = self.store.scan(database, sensor, left.clone(), order, projection, extent).await?;
+            let scanned = self.store.scan(database, sensor.key, left.clone(), order, projection, extent).await?;
             let Scanned { mut pages, mut rest } = scanned;
             let covered = match order {
                 Order::Ascending => left.start..rest.start,
                 Order::Descending => rest.end..left.end,
             };
             let mut days = Vec::new();
-            if some_may_be_sealed(&covered) {
-                let found = self.store.scan_days(database, sensor, covered.clone(), order, projection, extent).await?;
+            if can_be_sealed(&covered) {
+                let found = self.store.scan_days(database, sensor.key, covered, order, projection, extent).await?;
                 days = found.pages;
                 if !found.rest.is_empty() {
                     rest = match order {
@@ -388,16 +387,16 @@ impl MergedView {
                     days.retain(|page| !rest.contains(&page.hour));
                 }
             }
-            let mut pages = self.mask(&deletions, of, &left, (projection, Source::Pages), pages).await?;
-            let mut days = self.mask(&deletions, of, &left, (projection, Source::Days), days).await?;
-            let turns = order == Order::Descending && !days.is_empty();
-            if turns {
-                // Stable: the pages of an hour stay in order.
+            let mut pages = self.mask(&deletions, sensor, &left, projection, Source::Pages, pages).await?;
+            let mut days = self.mask(&deletions, sensor, &left, projection, Source::Days, days).await?;
+            let is_reversed = order == Order::Descending && !days.is_empty();
+            if is_reversed {
+                // The sort is stable, so the pages of an hour stay in order.
                 pages.sort_by_key(|page| page.hour);
                 days.sort_by_key(|page| page.hour);
             }
-            let mut pages = self.unite(&deletions, of, projection, pages, days).await?;
-            if turns {
+            let mut pages = self.unite(&deletions, sensor, projection, pages, days).await?;
+            if is_reversed {
                 pages.sort_by_key(|page| Reverse(page.hour));
             }
             if !pages.is_empty() || rest.is_empty() {
@@ -408,22 +407,30 @@ impl MergedView {
     }
 }
 
-/// Where pages were read from.
+/// A sensor of a database.
+#[derive(Debug, Clone, Copy)]
+struct SensorRef<'a> {
+    database: &'a str,
+    key: &'a str,
+}
+
+/// The collection that pages were read from.
 #[derive(Debug, Clone, Copy)]
 enum Source {
     Pages,
     Days,
 }
 
-/// The days that a range of times touches, of these.
-fn days_of(range: &Range<i64>, days: &Range<Day>) -> impl Iterator<Item = Day> + use<> {
+/// Returns the days among `days` that overlap a time range in nanoseconds.
+fn overlapped_days(range: &Range<i64>, days: &Range<Day>) -> impl Iterator<Item = Day> + use<> {
     let day = |time: i64| Day::of(Hour::of(time));
-    let (first, behind) = (day(range.start).max(days.start), day(range.end.saturating_sub(1)).next().min(days.end));
-    (first.0..behind.0).map(Day)
+    let first = day(range.start).max(days.start);
+    let end = day(range.end.saturating_sub(1)).next().min(days.end);
+    (first.0..end.0).map(Day)
 }
 
-/// Whether some of these hours may be in parts of days.
-fn some_may_be_sealed(hours: &Range<Hour>) -> bool {
+/// Returns true if some of these hours can be in sealed days.
+fn can_be_sealed(hours: &Range<Hour>) -> bool {
     !hours.is_empty() && may_be_sealed(hours.start, latest_ns())
 }
 
@@ -432,8 +439,9 @@ fn is_touched(page: &ScannedPage, covers: &Covers) -> bool {
     covers.iter().any(|(range, before)| page.oldest < *before && range.start < hour.end && hour.start < range.end)
 }
 
-/// Removes deleted readings from a page; `None` when nothing is left.
-fn masked_page(mut page: ScannedPage, covers: &Covers, with_readings: bool) -> Option<ScannedPage> {
+/// Removes deleted readings from a page. Returns `None` if none are left. `keep_readings` is false if they were read only
+/// to recompute the summary.
+fn masked_page(mut page: ScannedPage, covers: &Covers, keep_readings: bool) -> Option<ScannedPage> {
     if !is_touched(&page, covers) {
         return Some(page);
     }
@@ -442,7 +450,7 @@ fn masked_page(mut page: ScannedPage, covers: &Covers, with_readings: bool) -> O
         page.summary = readings.summaries().map(|(name, summary)| (name.clone(), summary.clone())).collect();
     }
     let is_empty = readings.is_empty();
-    if !with_readings {
+    if !keep_readings {
         page.readings = None;
     }
     (!is_empty).then_some(page)

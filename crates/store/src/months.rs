@@ -1,16 +1,15 @@
-//! The bytes in which both stores keep the totals of a sensor's month.
+//! The encoding of a sensor's monthly totals, which both stores share. docs/reference/stored-forms.md describes it.
 //!
 //! ```text
 //! month := 1:u8  overlapping:set  names  figures
 //! names := count:varint (length:varint bytes)…
-//! overlapping: the days whose parts overlap, so that their hours must be read
-//! set, figures: see `figures`; days are numbered from 0. A day without numeric fields is in the set of the figures, too.
+//! set, figures: see `figures`; days are numbered from 0. The set of the figures includes days without numeric fields.
 //! ```
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::figures::{FieldFigures, NoFigures, NumberSet, PackedFigures, Room, Span, put_fields};
+use super::figures::{FieldFigures, FiguresError, NumberSet, PackedFigures, Room, Span, put_fields};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::store::Projection;
 use crate::bucket::{DaySummaries, MonthTotals};
@@ -20,33 +19,36 @@ use crate::reading::{Day, Month};
 /// The first byte.
 const FORM: u8 = 1;
 
-/// Why bytes are not the totals of a month.
+/// The reason that bytes cannot be decoded as monthly totals.
 #[derive(Debug, thiserror::Error)]
-pub enum NoMonth {
+pub enum MonthError {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
-    Figures(#[from] NoFigures),
-    #[error("it has form {0}, this program knows {FORM}")]
+    Figures(#[from] FiguresError),
+    #[error("unknown form {0}; this program knows form {FORM}")]
     Form(u8),
 }
 
-/// The number of a day of the month.
-fn number(month: &Range<Day>, day: Day) -> u8 {
+/// Returns the index of a day within the days of its month.
+fn day_number(month: &Range<Day>, day: Day) -> u8 {
     u8::try_from(day.0 - month.start.0).unwrap_or(u8::MAX)
 }
 
-/// Encodes totals.
+/// Encodes the totals of a month.
 #[must_use]
 pub fn encode(month: Month, totals: &MonthTotals) -> Vec<u8> {
-    let (days, mut out, mut overlapping, mut set) =
-        (month.days(), vec![FORM], NumberSet::default(), NumberSet::default());
-    totals.overlapping.iter().for_each(|day| overlapping.insert(number(&days, *day)));
-    let (mut names, mut fields): (Vec<&Arc<str>>, Vec<FieldFigures>) = (Vec::new(), Vec::new());
-    for (day, of_fields) in &totals.days {
-        let number = number(&days, *day);
+    let days = month.days();
+    let mut out = vec![FORM];
+    let mut overlapping = NumberSet::default();
+    totals.overlapping.iter().for_each(|day| overlapping.insert(day_number(&days, *day)));
+    let mut set = NumberSet::default();
+    let mut names: Vec<&Arc<str>> = Vec::new();
+    let mut fields: Vec<FieldFigures> = Vec::new();
+    for (day, summaries) in &totals.days {
+        let number = day_number(&days, *day);
         set.insert(number);
-        for (name, summary) in of_fields {
+        for (name, summary) in summaries {
             let field = names.iter().position(|held| *held == name).unwrap_or_else(|| {
                 names.push(name);
                 fields.push(FieldFigures::default());
@@ -64,12 +66,12 @@ pub fn encode(month: Month, totals: &MonthTotals) -> Vec<u8> {
 /// Decodes the totals of the projected fields.
 ///
 /// # Errors
-/// [`NoMonth`]
-pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Room) -> Result<MonthTotals, NoMonth> {
+/// [`MonthError`]
+pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Room) -> Result<MonthTotals, MonthError> {
     let mut bytes = PackedBytes::new(bytes);
     match bytes.byte()? {
         FORM => {}
-        other => return Err(NoMonth::Form(other)),
+        other => return Err(MonthError::Form(other)),
     }
     let first = month.days().start.0;
     let day = |number: u8| Day(first + i64::from(number));
@@ -79,16 +81,12 @@ pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Ro
     let wanted = names.iter().flatten().count();
     let mut days: Vec<(Day, DaySummaries)> =
         figures.set.numbers().map(|number| (day(number), Vec::with_capacity(wanted))).collect();
-    figures.each(
-        names.len(),
-        (|field| names[field].is_some(), projection.only_sums),
-        room,
-        |field, number, summary| {
-            let place = days.binary_search_by_key(&day(number), |(day, _)| *day);
-            let (Some(name), Ok(place)) = (&names[field], place) else { return };
-            days[place].1.push((name.clone(), summary));
-        },
-    )?;
+    let is_wanted = |field: usize| names[field].is_some();
+    figures.each(names.len(), is_wanted, projection.only_sums, room, |field, number, summary| {
+        let index = days.binary_search_by_key(&day(number), |(day, _)| *day);
+        let (Some(name), Ok(index)) = (&names[field], index) else { return };
+        days[index].1.push((name.clone(), summary));
+    })?;
     Ok(MonthTotals { days, overlapping })
 }
 
@@ -110,7 +108,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn totals_come_back(
+        fn totals_round_trip(
             month in -300_i64..300,
             days in proptest::collection::btree_map(0_i64..31, proptest::collection::btree_map("[a-c]", proptest::collection::vec(value(), 1..4), 0..3), 0..31),
             overlapping in proptest::collection::btree_set(0_i64..28, 0..4),

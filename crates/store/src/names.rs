@@ -1,15 +1,15 @@
-//! Escapes names that BSON keys and collection names cannot hold, reversibly, with `%XX`.
+//! Reversible `%XX` escapes for names that BSON keys and collection names cannot contain.
 
 use std::borrow::Cow;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Characters that have a meaning in BSON keys to paths, operators or drivers.
+/// Characters with a special meaning in BSON keys.
 const KEY: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b'.').add(b'$').add(0);
-/// Everything but letters, digits, `_` and `-`.
+/// All characters except letters, digits, `_` and `-`.
 const COLLECTION: &AsciiSet = &NON_ALPHANUMERIC.remove(b'_').remove(b'-');
 
-/// A field or tag name as a BSON key: escapes `%`, `.`, `$` and NUL, and the reserved names `ts` and `ns`.
+/// Escapes a field or tag name for use as a BSON key: `%`, `.`, `$` and NUL, and the reserved names `ts` and `ns`.
 #[must_use]
 pub fn key(name: &str) -> Cow<'_, str> {
     match name {
@@ -25,8 +25,8 @@ pub fn from_key(key: &str) -> Cow<'_, str> {
     percent_decode_str(key).decode_utf8_lossy()
 }
 
-/// A database name as the prefix of its collections' names: escapes everything that is not a letter, a digit, `_` or
-/// `-`, and the name `system`, which MongoDB reserves.
+/// Escapes a database name for use as the prefix of collection names: all characters except letters, digits, `_` and `-`,
+/// and the name `system`, which MongoDB reserves.
 #[must_use]
 pub fn collection_prefix(database: &str) -> Cow<'_, str> {
     match database {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_in_and_come_back() {
+    fn escaped_names_round_trip() {
         for name in ["temp", "a.b", "$where", "50%", "ts", "ns", "%74s", "tab\tnul\0", "température", "🌡", "ts2"] {
             let escaped = key(name);
             assert!(!escaped.contains(['.', '$', '\0']) && escaped != "ts" && escaped != "ns", "{escaped}");

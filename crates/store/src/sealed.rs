@@ -1,7 +1,8 @@
-//! The bytes in which both stores keep the readings of a part of a day. docs/reference/stored-forms.md describes them byte by byte.
+//! The encoding of the readings of a day's part, which both stores share. docs/reference/stored-forms.md describes it byte
+//! by byte.
 //!
 //! ```text
-//! sealed := 1:u8  length:varint (of what follows, uncompressed)  zstd(names set)
+//! sealed := 1:u8  length:varint (of the rest, uncompressed)  zstd(names set)
 //! names  := count:varint (length:varint bytes)…
 //! set    := see `bucket::columns`; as many columns as there are names
 //! ```
@@ -18,45 +19,49 @@ use crate::reading::varint::{put_texts, put_varint};
 
 /// The first byte.
 const FORM: u8 = 1;
-/// Of zstd: from here on up, a level saves a twentieth at several times the work.
+/// The zstd level. Higher levels save about 5 % at several times the work.
 const LEVEL: i32 = 3;
-/// Most bytes before compression: far more than a day may have, and what damaged bytes can make a reader take.
+/// Maximum uncompressed size in bytes. Far above the size of any day; it bounds the memory that damaged bytes can claim.
 const LENGTH_MAX: usize = 64 << 20;
 
+/// The contexts of zstd.
+struct Zstd {
+    compressor: zstd::bulk::Compressor<'static>,
+    decompressor: zstd::bulk::Decompressor<'static>,
+}
+
 thread_local! {
-    /// zstd's working memory, some hundred kilobytes, which would take longer to make anew than a day takes to compress.
-    static ROOM: RefCell<(zstd::bulk::Compressor<'static>, zstd::bulk::Decompressor<'static>)> =
-        RefCell::new((new_compressor(), zstd::bulk::Decompressor::default()));
+    /// The contexts take some hundred kilobytes. Creating them takes longer than compressing a day, so each thread keeps them.
+    static ZSTD: RefCell<Zstd> = RefCell::new(Zstd {
+        compressor: zstd::bulk::Compressor::new(LEVEL).unwrap_or_default(),
+        decompressor: zstd::bulk::Decompressor::default(),
+    });
 }
 
-fn new_compressor() -> zstd::bulk::Compressor<'static> {
-    zstd::bulk::Compressor::new(LEVEL).unwrap_or_default()
-}
-
-/// Why bytes are not the readings of a day.
+/// The reason that bytes cannot be decoded as sealed readings.
 #[derive(Debug, thiserror::Error)]
-pub enum NoSealed {
+pub enum SealedError {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
-    NoSet(#[from] InvalidReadings),
-    #[error("it has form {0}, this program knows {FORM}: use the version that wrote it")]
+    NoSet(#[from] NoSet),
+    #[error("unknown form {0}; this program knows form {FORM}; use the version that wrote it")]
     Form(u8),
-    #[error("it is {0} bytes long, more than any day")]
+    #[error("uncompressed length of {0} bytes exceeds {LENGTH_MAX}")]
     Length(u64),
-    #[error("its readings cannot be decompressed: {0}")]
+    #[error("cannot decompress the readings: {0}")]
     Zstd(std::io::Error),
 }
 
-impl NoSealed {
-    /// Whether a later version packed it.
+impl SealedError {
+    /// Returns true if a later version of this program encoded the readings.
     #[must_use]
     pub fn is_newer(&self) -> bool {
         matches!(self, Self::Form(form) if *form > FORM)
     }
 }
 
-/// Packs the readings of a day.
+/// Encodes the readings of a day.
 #[must_use]
 pub fn pack(readings: &Readings) -> Vec<u8> {
     let set = readings.packed();
@@ -65,28 +70,28 @@ pub fn pack(readings: &Readings) -> Vec<u8> {
     plain.extend_from_slice(set);
     let mut out = vec![FORM];
     put_varint(&mut out, plain.len() as u64);
-    let packed = ROOM.with_borrow_mut(|(compressor, _)| compressor.compress(&plain));
-    #[expect(clippy::expect_used, reason = "an empty day in place of its readings would lose them")]
+    let packed = ZSTD.with_borrow_mut(|zstd| zstd.compressor.compress(&plain));
+    #[expect(clippy::expect_used, reason = "returning an empty day would lose the readings")]
     out.extend_from_slice(&packed.expect("zstd compresses bytes in memory"));
     out
 }
 
-/// Unpacks the readings of a day; all cells are settled at this floor.
+/// Decodes the readings of a day. All cells are settled at `floor`.
 ///
 /// # Errors
-/// [`NoSealed`]
-pub fn unpack_readings(bytes: &[u8], floor: Stamp) -> Result<Readings, NoSealed> {
+/// [`SealedError`]
+pub fn unpack_readings(bytes: &[u8], floor: Stamp) -> Result<Readings, SealedError> {
     let mut bytes = PackedBytes::new(bytes);
     match bytes.byte()? {
         FORM => {}
-        other => return Err(NoSealed::Form(other)),
+        other => return Err(SealedError::Form(other)),
     }
     let length = bytes.varint()?;
     let capacity = usize::try_from(length).ok().filter(|length| *length <= LENGTH_MAX);
-    let capacity = capacity.ok_or(NoSealed::Length(length))?;
+    let capacity = capacity.ok_or(SealedError::Length(length))?;
     let packed = bytes.rest();
-    let plain = ROOM.with_borrow_mut(|(_, decompressor)| decompressor.decompress(packed, capacity));
-    let plain = plain.map_err(NoSealed::Zstd)?;
+    let plain = ZSTD.with_borrow_mut(|zstd| zstd.decompressor.decompress(packed, capacity));
+    let plain = plain.map_err(SealedError::Zstd)?;
     let mut plain = PackedBytes::new(&plain);
     let names = plain.texts()?;
     let (times, columns) = unpack(plain.rest(), names.len(), HOUR_CELLS_MAX)?;

@@ -327,7 +327,13 @@ impl Documents<'_> {
     }
 
     async fn has_days(self, sensor: &str) -> Result<bool, StorageError> {
-        Ok(!self.context.store.raw().parts_of(self.database, &[sensor], Day::of_hours(&ALL_HOURS)).await?.is_empty())
+        Ok(!self
+            .context
+            .store
+            .raw()
+            .list_day_parts(self.database, &[sensor], Day::of_hours(&ALL_HOURS))
+            .await?
+            .is_empty())
     }
 
     /// Reads documents again that this process has written since they were read.

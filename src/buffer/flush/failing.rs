@@ -103,13 +103,13 @@ impl FailingDatabases {
         }
         let databases = self.databases.lock();
         let (name, entry) = databases.get_key_value(database)?;
-        Some(entry.describe(name)).filter(|_| !entry.error.is_of_store())
+        Some(entry.describe(name)).filter(|_| !entry.error.is_store_unreachable())
     }
 
     /// All failing databases, without those that only wait for the whole store.
     pub fn list(&self) -> Vec<FailingDatabase> {
         let databases = self.databases.lock();
-        let own = databases.iter().filter(|(_, entry)| !entry.error.is_of_store());
+        let own = databases.iter().filter(|(_, entry)| !entry.error.is_store_unreachable());
         own.map(|(name, entry)| entry.describe(name)).collect()
     }
 }

@@ -325,7 +325,7 @@ impl Shard {
                 }
             }
         }
-        self.unflushed.completed(database, away.as_ref().map(StorageError::is_of_store), now);
+        self.unflushed.completed(database, away.as_ref().map(StorageError::is_store_unreachable), now);
         self.note_presence(&database.name, away.as_ref());
         self.note_unflushed();
         self.note_health(database, away.or(own));

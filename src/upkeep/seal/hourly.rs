@@ -34,7 +34,7 @@ impl Sealing<'_> {
         floor: Stamp,
     ) -> Result<(), StorageError> {
         let id = |part| DayId { sensor: sensor.clone(), day, part };
-        let parts = self.context.store.raw().parts_of(self.database, &[&sensor.key], day..day.next()).await?;
+        let parts = self.context.store.raw().list_day_parts(self.database, &[&sensor.key], day..day.next()).await?;
         let whole: Vec<DayId> =
             parts.iter().filter(|(.., part)| !matches!(part, DayPart::Hour(_))).map(|(.., part)| id(*part)).collect();
         let mut revs: Vec<(DayId, u64)> = Vec::new();

@@ -214,7 +214,7 @@ impl Seal {
                     }
                 }
                 // A failure in one database does not stop the others.
-                Err(error) if !error.is_of_store() => failed = Some(error),
+                Err(error) if !error.is_store_unreachable() => failed = Some(error),
                 Err(error) => return Err(error),
             }
             run.rest(began).await;

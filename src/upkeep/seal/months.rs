@@ -84,7 +84,7 @@ impl Sealer {
         let missing: Vec<usize> =
             (0..keys.len()).filter(|place| !known.get(&keys[*place]).is_some_and(|(_, is_made)| *is_made)).collect();
         let names: Vec<&str> = missing.iter().map(|place| &*keys[*place]).collect();
-        for (place, _, part) in store.raw().parts_of(database, &names, month.days()).await? {
+        for (place, _, part) in store.raw().list_day_parts(database, &names, month.days()).await? {
             // Chunks are about to be folded, which would remove the totals.
             if part.is_chunk() { &mut in_chunks } else { &mut wanted }.insert(missing[place]);
         }

@@ -30,7 +30,7 @@ impl Sealing<'_> {
             return Ok(Lot::default());
         };
         let mut parts: BTreeMap<(Day, &str), Vec<DayPart>> = BTreeMap::new();
-        for (place, day, part) in store.raw().parts_of(self.database, &keys, first..last.next()).await? {
+        for (place, day, part) in store.raw().list_day_parts(self.database, &keys, first..last.next()).await? {
             parts.entry((day, keys[place])).or_default().push(part);
         }
         let mut lot = Lot { days: days.len(), ..Lot::default() };

@@ -111,7 +111,7 @@ pub async fn a_day_needs_the_rev_it_knows(place: &mut impl Place) {
     let claim = stored(store, &day).await.expect("a claim");
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
     assert!(scan_all(store, &sensor, &Projection::ALL).await.is_empty(), "a claim is no hour");
-    let parts = store.parts_of(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
+    let parts = store.list_day_parts(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
     assert_eq!(parts, [(0, DAY, DayPart::Whole)]);
     assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);
     assert_eq!(write(store, &day, 100, 101, Some(&second)).await, Written::Conflict);
@@ -155,7 +155,7 @@ pub async fn of_expired_readings_the_summaries_stay(place: &mut impl Place) {
             assert_eq!(scan(place.store(), &Projection::ALL).await, [], "no reading");
             let walked = place.store().walk_days(DB, None, 100).await.expect("a walk").found;
             let found = walked.iter().filter_map(|day| day.document.as_ref().ok()).find(|day| day.id == id);
-            assert_eq!(found.expect("the part").differs, []);
+            assert_eq!(found.expect("the part").mismatches, []);
             // Then again, without its first hour.
             if expired.hours.len() > 1 {
                 let hour = expired.hours[0].hour;
@@ -247,7 +247,7 @@ pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut
     let tight = store.scan_days_of(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
     assert!(tight.is_none());
     store.drop_database(DB).await.expect("a drop");
-    assert!(store.parts_of(DB, &[&ours.key], Day::of_hours(&ALL)).await.expect("parts").is_empty());
+    assert!(store.list_day_parts(DB, &[&ours.key], Day::of_hours(&ALL)).await.expect("parts").is_empty());
 }
 
 /// One reading per record, in a chunk's name the last of them.
@@ -288,7 +288,7 @@ pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
         assert_eq!(stored.readings.stamps(), set.stamps(), "{:?}", id.part);
     }
     let days = Day(DAY.0 - 1)..Day(DAY.0 + 3);
-    let mut parts = store.parts_of(DB, &[&theirs.key, "none", &ours.key], days.clone()).await.expect("parts");
+    let mut parts = store.list_day_parts(DB, &[&theirs.key, "none", &ours.key], days.clone()).await.expect("parts");
     parts.sort();
     let mut expected = vec![
         (0, Day(DAY.0 + 2), third.part),

@@ -1,10 +1,11 @@
-//! The readings of a part of a day as columns that people read in `mongosh`: an element per reading in each array.
+//! The readings of a day's part as columns, for people who read them in `mongosh`. Each array has one element per reading.
 //!
 //! ```text
-//! { at: [Date, …], ns: [Int32, …] (only if a time is no whole millisecond), fields: { <field>: [<value> or null, …], … } }
+//! { at: [Date, …], ns: [Int32, …] (only if some time is not a whole millisecond),
+//!   fields: { <field>: [<value> or null, …], … } }
 //! ```
 //!
-//! Times and values are as in pages: `at` is floored to whole milliseconds and `ns` (0..=999999) is the rest.
+//! Times and values are stored as in pages: `at` is floored to whole milliseconds and `ns` (0..=999999) is the rest.
 
 #[cfg(test)]
 mod tests;
@@ -15,23 +16,23 @@ use bson::raw::RawDocument;
 
 use super::BsonWriter;
 use super::day_read::{list, optional};
-use super::decode::{Trouble, get};
+use super::decode::{Detail, get};
 use crate::bucket::Readings;
 use crate::bucket::columns::Cell;
 use crate::names::{from_key, key};
 use crate::reading::Stamp;
 use crate::reading::time::MILLI_NS;
 
-/// Most bytes of columns. Half of what a document may have: an update is one command, and several parts are in memory together.
+/// Maximum size of columns in bytes. Half of MongoDB's document limit, because an update must fit into one command.
 const BYTES_MAX: usize = 8 << 20;
 /// Estimated bytes of an element: its type, its index as text, and a number.
 const ELEMENT_BYTES: usize = 16;
 
-/// The readings as columns; `None` if they are too large for that.
+/// Encodes the readings as columns. Returns `None` if they exceed [`BYTES_MAX`].
 pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
     let times = readings.times();
-    let about = (times.len() + readings.cells_in_all()) * ELEMENT_BYTES;
-    let mut w = BsonWriter::document(about.min(BYTES_MAX));
+    let capacity = (times.len() + readings.cells_in_all()) * ELEMENT_BYTES;
+    let mut w = BsonWriter::document(capacity.min(BYTES_MAX));
     w.array("at", times.iter(), |w, key, time| w.date(key, time.div_euclid(MILLI_NS)));
     if times.iter().any(|time| time.rem_euclid(MILLI_NS) != 0) {
         w.array("ns", times.iter(), |w, key, time| w.count(key, time.rem_euclid(MILLI_NS).unsigned_abs()));
@@ -47,17 +48,17 @@ pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
     Some(w.finish())
 }
 
-/// The readings of such a document; all cells are settled at this floor.
-pub(super) fn readings_of(columns: &RawDocument, floor: Stamp) -> Result<Readings, Trouble> {
+/// Decodes the readings of a columns document. All cells are settled at `floor`.
+pub(super) fn readings_of(columns: &RawDocument, floor: Stamp) -> Result<Readings, Detail> {
     let millis = list(columns, "at", |at| at.as_datetime().map(|at| at.timestamp_millis()))?;
     let rests = match columns.get("ns").map_err(|e| e.to_string())? {
         None => vec![0; millis.len()],
         Some(_) => list(columns, "ns", |ns| ns.as_i32().map(i64::from).filter(|ns| (0..MILLI_NS).contains(ns)))?,
     };
     if rests.len() != millis.len() {
-        return Err("readings.ns has another length than readings.at".to_owned());
+        return Err("readings.ns and readings.at differ in length".to_owned());
     }
-    // In i128, because the first millisecond begins before the range of i64 nanoseconds.
+    // Compute in i128, because the first millisecond begins before the range of i64 nanoseconds.
     let time = |(ms, ns): (i64, i64)| i64::try_from(i128::from(ms) * i128::from(MILLI_NS) + i128::from(ns)).ok();
     let times: Option<Vec<i64>> = millis.into_iter().zip(rests).map(time).collect();
     let times = times.ok_or("a time in readings.at is out of range")?;
@@ -67,7 +68,7 @@ pub(super) fn readings_of(columns: &RawDocument, floor: Stamp) -> Result<Reading
         let (name, _) = element.map_err(|e| e.to_string())?;
         let cells = list(fields, name.as_str(), optional)?;
         if cells.len() != times.len() {
-            return Err(format!("readings.fields.{} has another length than readings.at", name.as_str()));
+            return Err(format!("readings.fields.{} and readings.at differ in length", name.as_str()));
         }
         found.push((Arc::from(from_key(name.as_str())), cells));
     }

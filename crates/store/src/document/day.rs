@@ -1,5 +1,5 @@
-//! A part of a day as a document: hourly and daily summaries that people and aggregations read, and the readings, packed or in
-//! columns. A chunk has no summaries, and is always packed.
+//! Encodes a day's part as a document: hourly and daily summaries for people and aggregations, and the readings, packed or
+//! in columns. A chunk has no summaries and is always packed.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use bson::raw::RawDocument;
 use hourglass_model::named;
 
 use super::columns::columns_document;
-use super::decode::{Trouble, get};
+use super::decode::{Detail, get};
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
 use super::{BsonWriter, chunks_of, day_id};
 use crate::bucket::columns::Cell;
@@ -20,16 +20,16 @@ use crate::reading::time::MILLI_NS;
 use crate::reading::{Day, Value};
 use crate::sealed;
 
-/// The field that says what a part holds, which only parts of days have.
+/// The field with the [`Kind`] of a part. Only parts of days have it.
 pub(super) const KIND: &str = "kind";
 /// Estimated bytes of a day without its readings.
 const HEAD_BYTES: usize = 8 * 1024;
-/// The longest text in the summaries of fields without numbers, in bytes.
-const TEXT_BYTES: usize = 256;
-/// A figure of a summary.
+/// Maximum length of a text in the summaries of fields without numbers, in bytes.
+const TEXT_BYTES_MAX: usize = 256;
+/// Selects a figure of a summary.
 type Figure = fn(&Figures) -> &Value;
 
-/// The figures of an hour's summary, in arrays.
+/// The figures of hourly summaries, each stored as an array.
 const FIGURES: [(&str, Figure); 5] = [
     ("min", |figures| &figures.min),
     ("max", |figures| &figures.max),
@@ -38,17 +38,18 @@ const FIGURES: [(&str, Figure); 5] = [
     ("last", |figures| &figures.last),
 ];
 
-/// A whole document, with the rev it has once written.
+/// Encodes a whole document with its next rev.
 #[must_use]
 pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
-    let (DayId { sensor, day, part }, hours) = (write.id, write.id.hours());
+    let DayId { sensor, day, part } = write.id;
+    let hours = write.id.hours();
     let columns = columns(write, form);
-    let mut w = BsonWriter::document(bytes_about(write, columns.as_deref()));
+    let mut w = BsonWriter::document(estimated_bytes(write, columns.as_deref()));
     w.text("_id", &day_id(&sensor.key, *day, *part));
     w.count("schemaVersion", SCHEMA_VERSION);
     w.text("sensor", &sensor.key);
     identity(&mut w, sensor);
-    // A query for a range looks at all parts that begin in its days.
+    // Queries for a range select all parts that start within its days.
     w.date("start", hours.start.start_ms());
     w.date("end", hours.end.start_ms());
     match part {
@@ -64,24 +65,26 @@ pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     w.finish()
 }
 
-/// The update that sets everything but the part's identity.
+/// Encodes the update that sets everything but the part's identity.
 #[must_use]
 pub fn day_update(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
     let columns = columns(write, form);
-    let mut w = BsonWriter::document(bytes_about(write, columns.as_deref()));
+    let mut w = BsonWriter::document(estimated_bytes(write, columns.as_deref()));
     w.begin("$set");
     content(&mut w, write, columns.as_deref());
     w.end();
     w.finish()
 }
 
-/// The readings as columns, if that is their form.
+/// Encodes the readings as columns. Returns `None` if the part is to be packed.
 fn columns(write: &DayWrite<'_>, form: SealForm) -> Option<Vec<u8>> {
-    let has_form = form == SealForm::Columns && write.expired.is_none() && !write.id.part.is_chunk();
-    write.readings.filter(|_| has_form).and_then(columns_document)
+    if form != SealForm::Columns || write.expired.is_some() || write.id.part.is_chunk() {
+        return None;
+    }
+    write.readings.and_then(columns_document)
 }
 
-/// What a part holds.
+/// The content of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Packed readings and their summaries.
@@ -107,13 +110,13 @@ impl Kind {
     }
 
     /// Reads the kind of a document of a known version.
-    pub(super) fn of_document(document: &RawDocument) -> Result<Self, Trouble> {
+    pub(super) fn of_document(document: &RawDocument) -> Result<Self, Detail> {
         let name = get(document, KIND)?.as_str().unwrap_or_default();
-        Self::from_name(name).ok_or_else(|| format!("it has the unknown kind {name:?}"))
+        Self::from_name(name).ok_or_else(|| format!("unknown kind {name:?}"))
     }
 }
 
-fn bytes_about(write: &DayWrite<'_>, columns: Option<&[u8]>) -> usize {
+fn estimated_bytes(write: &DayWrite<'_>, columns: Option<&[u8]>) -> usize {
     HEAD_BYTES + columns.map_or(write.readings.map_or(0, Readings::len) * 4, <[u8]>::len)
 }
 
@@ -122,10 +125,14 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     let none = Readings::default();
     let readings = write.readings.unwrap_or(&none);
     let times = readings.times();
-    let (count, first, last) = match write.expired {
-        Some(of) => (of.count(), of.hours.first().map(|hour| hour.first), of.hours.last().map(|hour| hour.last)),
-        None => (times.len() as u64, times.first().copied(), times.last().copied()),
-    };
+    let mut count = times.len() as u64;
+    let mut first = times.first().copied();
+    let mut last = times.last().copied();
+    if let Some(expired) = write.expired {
+        count = expired.count();
+        first = expired.hours.first().map(|hour| hour.first);
+        last = expired.hours.last().map(|hour| hour.last);
+    }
     let ms = |time: Option<i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS));
     w.count("rev", write.next_rev);
     w.count("count", count);
@@ -136,7 +143,7 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
         return expired_content(w, write.id.day, expired);
     }
     if write.id.part.is_chunk() {
-        // The validator wants the fields of every part.
+        // The validator requires these fields in every part.
         for empty in ["day", "hours"] {
             w.begin(empty);
             w.end();
@@ -149,23 +156,23 @@ fn content(w: &mut BsonWriter, write: &DayWrite<'_>, columns: Option<&[u8]>) {
     }
     w.begin("day");
     readings.summaries().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
-    for (name, cells) in others(readings) {
-        let (count, [first, last]) = ends(cells);
+    for (name, cells) in non_numeric_columns(readings) {
+        let ends = Ends::from_cells(cells);
         w.begin(&key(name));
-        w.count("count", count);
-        shown_or_null(w, "first", first);
-        shown_or_null(w, "last", last);
+        w.count("count", ends.count);
+        short_value(w, "first", ends.first);
+        short_value(w, "last", ends.last);
         w.end();
     }
     w.end();
-    by_hours(w, write.id.day, readings);
+    hourly_summaries(w, write.id.day, readings);
     match columns {
         Some(columns) => w.raw("readings", columns),
         None => w.binary("readings", &sealed::pack(readings)),
     }
 }
 
-/// What is left of readings that have expired.
+/// Writes the summaries that are left of expired readings.
 fn expired_content(w: &mut BsonWriter, day: Day, expired: &ExpiredDay) {
     w.begin("day");
     expired.totals().iter().for_each(|(name, summary)| write_figures(w, name, &summary.figures()));
@@ -179,37 +186,52 @@ fn expired_content(w: &mut BsonWriter, day: Day, expired: &ExpiredDay) {
     w.array("last", expired.hours.iter().map(|one| one.last), BsonWriter::long);
     w.begin("fields");
     for name in expired.names() {
-        let of_hours: Vec<Option<Figures>> =
+        let figures: Vec<Option<Figures>> =
             expired.hours.iter().map(|hour| hour.summary(&name).map(Summary::figures)).collect();
-        of_hours_of_field(w, &name, &of_hours);
+        field_figures(w, &name, &figures);
     }
     w.end();
     w.end();
     w.binary("readings", &[]);
 }
 
-/// The fields without a number, for people to read: queries take them from the readings.
-fn others(readings: &Readings) -> impl Iterator<Item = (&Arc<str>, &[Cell])> {
-    let is_other = |value: &Value| matches!(value, Value::Boolean(_) | Value::String(_));
-    let has_others =
-        move |cells: &[Cell]| cells.iter().flatten().next().is_some() && cells.iter().flatten().all(is_other);
-    readings.columns().filter(move |(_, cells)| has_others(cells))
+/// Returns the columns that have values but no number. Their summaries are for people; queries read the readings instead.
+fn non_numeric_columns(readings: &Readings) -> impl Iterator<Item = (&Arc<str>, &[Cell])> {
+    let is_number = |value: &Value| !matches!(value, Value::Boolean(_) | Value::String(_));
+    readings.columns().filter(move |(_, cells)| {
+        let mut values = cells.iter().flatten().peekable();
+        values.peek().is_some() && !values.any(is_number)
+    })
 }
 
-/// How many cells have a value, and the first and the last of these.
-fn ends(cells: &[Cell]) -> (u64, [Option<&Value>; 2]) {
-    let values = || cells.iter().flatten();
-    (values().count() as u64, [values().next(), values().next_back()])
+/// The summary of a column without numbers.
+struct Ends<'a> {
+    /// Number of cells with a value.
+    count: u64,
+    first: Option<&'a Value>,
+    last: Option<&'a Value>,
 }
 
-/// A value of a field without numbers; null for none, and for a text that would make the document large.
-fn shown_or_null(w: &mut BsonWriter, name: &str, value: Option<&Value>) {
-    w.optional(name, value.filter(|value| !matches!(value, Value::String(text) if text.len() > TEXT_BYTES)));
+impl<'a> Ends<'a> {
+    fn from_cells(cells: &'a [Cell]) -> Self {
+        let values = || cells.iter().flatten();
+        Self { count: values().count() as u64, first: values().next(), last: values().next_back() }
+    }
 }
 
-/// `hours: { hour: [0, 1, …], count: [60, …], fields: { <field>: { count: […], min: […], … }, … }, others: { <field>: { count: […],
-/// first: […], last: […] }, … } }`; `others` are fields without numbers, if there are any.
-fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
+/// Writes a value of a column without numbers. Writes null for none, and for a text above [`TEXT_BYTES_MAX`].
+fn short_value(w: &mut BsonWriter, name: &str, value: Option<&Value>) {
+    w.optional(name, value.filter(|value| !matches!(value, Value::String(text) if text.len() > TEXT_BYTES_MAX)));
+}
+
+/// Writes the hourly summaries. `others` has the fields without numbers, and is left out if there are none.
+///
+/// ```text
+/// hours: { hour: [0, 1, …], count: [60, …],
+///          fields: { <field>: { count: […], min: […], … }, … },
+///          others: { <field>: { count: […], first: […], last: […] }, … } }
+/// ```
+fn hourly_summaries(w: &mut BsonWriter, day: Day, readings: &Readings) {
     let start = day.hours().start.0;
     let hours = by_hour(readings.clone());
     w.begin("hours");
@@ -218,27 +240,27 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
     w.begin("fields");
     let figures: Vec<Vec<(usize, Figures)>> = hours
         .iter()
-        .map(|(_, readings)| readings.numbered_summaries().map(|(at, summary)| (at, summary.figures())).collect())
+        .map(|(_, readings)| readings.numbered_summaries().map(|(column, found)| (column, found.figures())).collect())
         .collect();
     for (number, (name, _)) in readings.columns().enumerate() {
-        let of_hour =
-            |hour: &Vec<(usize, Figures)>| hour.iter().find(|(at, _)| *at == number).map(|(_, found)| found.clone());
-        let found: Vec<Option<Figures>> = figures.iter().map(of_hour).collect();
-        if found.iter().all(Option::is_none) {
-            continue;
+        let in_hour = |hour: &Vec<(usize, Figures)>| {
+            hour.iter().find(|(column, _)| *column == number).map(|(_, figures)| figures.clone())
+        };
+        let found: Vec<Option<Figures>> = figures.iter().map(in_hour).collect();
+        if found.iter().any(Option::is_some) {
+            field_figures(w, name, &found);
         }
-        of_hours_of_field(w, name, &found);
     }
     w.end();
-    if others(readings).next().is_some() {
+    if non_numeric_columns(readings).next().is_some() {
         w.begin("others");
-        for (name, _) in others(readings) {
-            let ends: Vec<(u64, [Option<&Value>; 2])> =
-                hours.iter().map(|(_, readings)| ends(readings.cells(name).unwrap_or_default())).collect();
+        for (name, _) in non_numeric_columns(readings) {
+            let ends: Vec<Ends<'_>> =
+                hours.iter().map(|(_, readings)| Ends::from_cells(readings.cells(name).unwrap_or_default())).collect();
             w.begin(&key(name));
-            w.array("count", ends.iter().map(|(count, _)| *count), BsonWriter::count);
-            w.array("first", ends.iter().map(|(_, [first, _])| *first), shown_or_null);
-            w.array("last", ends.iter().map(|(_, [_, last])| *last), shown_or_null);
+            w.array("count", ends.iter().map(|ends| ends.count), BsonWriter::count);
+            w.array("first", ends.iter().map(|ends| ends.first), short_value);
+            w.array("last", ends.iter().map(|ends| ends.last), short_value);
             w.end();
         }
         w.end();
@@ -246,8 +268,8 @@ fn by_hours(w: &mut BsonWriter, day: Day, readings: &Readings) {
     w.end();
 }
 
-/// The figures of one field, an element per hour.
-fn of_hours_of_field(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) {
+/// Writes the figures of one field as arrays with an element per hour.
+fn field_figures(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) {
     w.begin(&key(name));
     w.array("count", found.iter().map(|one| one.as_ref().map_or(0, |one| one.count)), BsonWriter::count);
     for (name, figure) in FIGURES {
@@ -257,8 +279,8 @@ fn of_hours_of_field(w: &mut BsonWriter, name: &str, found: &[Option<Figures>]) 
         Some(Figures { sum: Value::Float(sum), rest, .. }) => Some((*sum, rest)),
         _ => None,
     });
-    w.array("rest", rests, |w, key, of| match of {
-        Some((sum, of)) => rest(w, key, sum, of),
+    w.array("rest", rests, |w, key, value| match value {
+        Some((sum, remainder)) => rest(w, key, sum, remainder),
         None => w.null(key),
     });
     w.end();

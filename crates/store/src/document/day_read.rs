@@ -1,4 +1,4 @@
-//! Reads parts of days: with their readings, hour by hour for a scan, and for checks.
+//! Decodes parts of days: with their readings, as pages for a scan, and for checks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -7,11 +7,11 @@ use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
 use super::columns::readings_of;
 use super::day::{KIND, Kind, day_document};
-use super::decode::{self, Trouble, date, field_value, get, named, rest_of, whole};
+use super::decode::{self, Detail, date, field_value, get, named, rest_of, whole};
 use super::elements::items;
 use crate::bucket::day::within;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
-use crate::bucket::raw::{DayDocument, StoredOtherwise};
+use crate::bucket::raw::{DayDocument, Mismatch};
 use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
 use crate::bucket::summary::Number;
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, Result, SealForm, StoredDay, Summary};
@@ -19,14 +19,14 @@ use crate::names::{from_key, key};
 use crate::reading::{Day, Hour, Value};
 use crate::sealed;
 
-/// Characters of a differing value that are shown.
-const SHOWN_MAX: usize = 400;
-/// Most fields for which an hour makes room at once.
-const FIELDS_FORESEEN: usize = 4;
-/// The arrays of a field.
+/// Maximum length of a value in a [`Mismatch`], in characters.
+const SHOWN_CHARS_MAX: usize = 400;
+/// Maximum capacity that is reserved for the fields of an hour.
+const RESERVED_FIELDS_MAX: usize = 4;
+/// The arrays of a field's hourly summaries.
 const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"];
 
-/// A day with its readings.
+/// Decodes a part with its readings.
 ///
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
@@ -34,7 +34,7 @@ pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
     named(document, stored_day)
 }
 
-/// A day with what its document says otherwise than a write of its readings would.
+/// Decodes a part for checks, with the fields that contradict its readings.
 ///
 /// # Errors
 /// As [`decode_day`].
@@ -48,30 +48,30 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
         let form = if Kind::of_document(document)? == Kind::Columns { SealForm::Columns } else { SealForm::Packed };
         let expected = RawDocumentBuf::from_bytes(day_document(&write, form)).map_err(|e| e.to_string())?;
-        let mut differs = Vec::new();
+        let mut mismatches = Vec::new();
         for element in &expected {
             let (name, expected) = element.map_err(|e| e.to_string())?;
-            // The readings were decoded; whichever bytes they came from are right.
+            // The readings were decoded from these fields, so any bytes in them are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
             if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
                 let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
-                differs.push(StoredOtherwise {
+                mismatches.push(Mismatch {
                     part: name.to_string(),
                     expected: shown(Some(expected)),
                     found: shown(found),
                 });
             }
         }
-        Ok(DayDocument { id, day, differs })
+        Ok(DayDocument { id, day, mismatches })
     })
 }
 
 fn shown(value: Option<String>) -> String {
     let value = value.unwrap_or_else(|| "nothing".to_owned());
-    value.chars().take(SHOWN_MAX).collect()
+    value.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
-/// Which part of its day a document is.
+/// Decodes the [`DayPart`] of a document.
 ///
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
@@ -79,20 +79,22 @@ pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
     named(document, part)
 }
 
-fn part(document: &RawDocument) -> Result<DayPart, Trouble> {
-    Ok(match (Kind::of_document(document)?, document.get("hour").map_err(|e| e.to_string())?) {
-        (Kind::Chunk, _) => DayPart::Chunk { stamp: whole(document, "chunk")?, hour: hour_of(document)? },
-        (_, Some(_)) => DayPart::Hour(hour_of(document)?),
-        (_, None) => DayPart::Whole,
-    })
+fn part(document: &RawDocument) -> Result<DayPart, Detail> {
+    if Kind::of_document(document)? == Kind::Chunk {
+        return Ok(DayPart::Chunk { stamp: whole(document, "chunk")?, hour: hour_field(document)? });
+    }
+    match document.get("hour").map_err(|e| e.to_string())? {
+        Some(_) => Ok(DayPart::Hour(hour_field(document)?)),
+        None => Ok(DayPart::Whole),
+    }
 }
 
-fn hour_of(document: &RawDocument) -> Result<u8, Trouble> {
+fn hour_field(document: &RawDocument) -> Result<u8, Detail> {
     let hour = whole(document, "hour")?;
-    u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("it has hour {hour}"))
+    u8::try_from(hour).ok().filter(|hour| *hour < 24).ok_or_else(|| format!("hour {hour} is above 23"))
 }
 
-fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
+fn stored_day(document: &RawDocument) -> Result<StoredDay, Detail> {
     let kind = Kind::of_document(document)?;
     let rev = whole(document, "rev")?;
     if kind != Kind::Expired {
@@ -103,30 +105,29 @@ fn stored_day(document: &RawDocument) -> Result<StoredDay, Trouble> {
     Ok(StoredDay { rev, readings, expired: Some(expired_day(document)?) })
 }
 
-fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Trouble> {
-    let (day, all) = (Day::of(Hour::of_ms(date(document, "start")?)), Projection::SUMMARIES);
-    let pages = summarized_hours(document, Kind::Expired, day, &all)?;
+fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
+    let day = Day::of(Hour::of_ms(date(document, "start")?));
+    let pages = summarized_hours(document, Kind::Expired, day, &Projection::SUMMARIES)?;
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let counts = list(by_hour, "count", |value| value.as_i32())?;
-    let (first, last) =
-        (list(by_hour, "first", |value| value.as_i64())?, list(by_hour, "last", |value| value.as_i64())?);
-    if [counts.len(), first.len(), last.len()].iter().any(|length| *length != pages.len()) {
-        return Err("its hours have other lengths than hours.hour".to_owned());
+    let firsts = list(by_hour, "first", |value| value.as_i64())?;
+    let lasts = list(by_hour, "last", |value| value.as_i64())?;
+    if [counts.len(), firsts.len(), lasts.len()].iter().any(|length| *length != pages.len()) {
+        return Err("hours.count, first and last differ in length from hours.hour".to_owned());
     }
-    let hour = |((page, count), (first, last)): ((ScannedPage, i32), (i64, i64))| {
+    let mut hours = Vec::with_capacity(pages.len());
+    for (index, page) in pages.into_iter().enumerate() {
         let mut summaries = page.summary.into_vec();
         summaries.sort_by(|(one, _), (other, _)| one.cmp(other));
-        let count = u64::try_from(count).map_err(|e| e.to_string())?;
-        Ok(ExpiredHour { hour: page.hour, count, first, last, summaries })
-    };
-    let hours =
-        pages.into_iter().zip(counts).zip(first.into_iter().zip(last)).map(hour).collect::<Result<_, Trouble>>()?;
+        let count = u64::try_from(counts[index]).map_err(|e| e.to_string())?;
+        hours.push(ExpiredHour { hour: page.hour, count, first: firsts[index], last: lasts[index], summaries });
+    }
     Ok(ExpiredDay { hours })
 }
 
-fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Trouble> {
+fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
     let floor = whole(document, "floor")?;
-    let binary = |name| -> Result<&[u8], Trouble> {
+    let binary = |name| -> Result<&[u8], Detail> {
         Ok(get(document, name)?.as_binary().ok_or_else(|| format!("{name} is not binary data"))?.bytes)
     };
     let unpack = |packed| sealed::unpack_readings(packed, floor).map_err(|e| e.to_string());
@@ -144,7 +145,7 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Trouble> {
     }
 }
 
-/// The hours of a day that lie in a range.
+/// Decodes the hours of a part that lie in a range.
 ///
 /// # Errors
 /// As [`decode_day`].
@@ -169,17 +170,17 @@ pub fn decode_day_scanned(
     })
 }
 
-/// The hours of a part with their summaries.
+/// Decodes the hours of a part with their summaries.
 fn summarized_hours(
     document: &RawDocument,
     kind: Kind,
     day: Day,
     projection: &Projection,
-) -> Result<Vec<ScannedPage>, Trouble> {
+) -> Result<Vec<ScannedPage>, Detail> {
     let oldest = whole(document, "floor")?;
     let is_expired = kind == Kind::Expired;
-    // Of many wanted fields, a sensor may have few.
-    let fields = projection.fields.as_ref().map_or(0, |fields| fields.len().min(FIELDS_FORESEEN));
+    // A sensor can have few of many wanted fields.
+    let capacity = projection.fields.as_ref().map_or(0, |fields| fields.len().min(RESERVED_FIELDS_MAX));
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let numbers = list(by_hour, "hour", |value| value.as_i32())?;
     let page = |number: &i32| {
@@ -187,7 +188,7 @@ fn summarized_hours(
         ScannedPage {
             hour,
             number: 0,
-            summary: PageSummaries::with_capacity(fields),
+            summary: PageSummaries::with_capacity(capacity),
             oldest,
             readings: None,
             is_expired,
@@ -197,42 +198,47 @@ fn summarized_hours(
     for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
         let (name, figures) = element.map_err(|e| e.to_string())?;
         if let Some(name) = projection.name_of(&from_key(name.as_str())) {
-            of_field(&name, figures.as_document().ok_or("a field's hours are not a document")?, &mut pages)?;
+            let figures = figures.as_document().ok_or_else(|| format!("hours.fields.{name} is not a document"))?;
+            add_field_summaries(&name, figures, &mut pages)?;
         }
     }
     Ok(pages)
 }
 
-fn of_field(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Trouble> {
+/// Adds the hourly summaries of one field to the pages.
+fn add_field_summaries(name: &Arc<str>, figures: &RawDocument, pages: &mut [ScannedPage]) -> Result<(), Detail> {
     let [values @ .., counts, rests] = arrays(figures)?;
-    let (counts, rests) = (items(counts, "count", |value| value.as_i32())?, items(rests, "rest", Some)?);
+    let counts = items(counts, "count", |value| value.as_i32())?;
+    let rests = items(rests, "rest", Some)?;
     let mut numbers = Vec::with_capacity(values.len());
     for (array, figure) in values.into_iter().zip(ARRAYS) {
         numbers.push(items(array, figure, number)?);
     }
     let lengths = numbers.iter().map(Vec::len).chain([counts.len(), rests.len()]);
     if lengths.into_iter().any(|length| length != pages.len()) {
-        return Err(format!("the hours of {name} have other lengths than hours.hour"));
+        return Err(format!("arrays in hours.fields.{name} differ in length from hours.hour"));
     }
-    for (place, ((page, count), rest)) in pages.iter_mut().zip(counts).zip(rests).enumerate() {
-        let [Some(min), Some(max), Some(first), Some(last), Some(sum)] = std::array::from_fn(|of| numbers[of][place])
+    for (index, page) in pages.iter_mut().enumerate() {
+        let [Some(min), Some(max), Some(first), Some(last), Some(sum)] =
+            std::array::from_fn(|figure| numbers[figure][index])
         else {
             continue;
         };
-        let count = u64::try_from(count).map_err(|e| e.to_string())?;
-        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest_of(Some(rest), sum)?);
+        let count = u64::try_from(counts[index]).map_err(|e| e.to_string())?;
+        let rest = rest_of(Some(rests[index]), sum)?;
+        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest);
         page.summary.push((name.clone(), summary));
     }
     Ok(())
 }
 
-/// The arrays of a field, in the order of [`ARRAYS`].
-fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Trouble> {
+/// Finds the arrays of a field, in the order of [`ARRAYS`].
+fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Detail> {
     let mut found = [None; ARRAYS.len()];
     for element in figures {
         let (name, array) = element.map_err(|e| e.to_string())?;
-        if let Some(place) = ARRAYS.iter().position(|figure| *figure == name.as_str()) {
-            found[place] = array.as_array();
+        if let Some(index) = ARRAYS.iter().position(|figure| *figure == name.as_str()) {
+            found[index] = array.as_array();
         }
     }
     let all: Option<Vec<&RawArray>> = found.into_iter().collect();
@@ -246,6 +252,7 @@ fn number(value: RawBsonRef<'_>) -> Option<Option<Number>> {
     optional(value).map(|value| value.as_ref().map(Number::of))
 }
 
+/// Converts a value, or null to no value. Returns `None` for a value of another type.
 pub(super) fn optional(value: RawBsonRef<'_>) -> Option<Option<Value>> {
     match value {
         RawBsonRef::Null => Some(None),
@@ -257,12 +264,12 @@ pub(super) fn list<'d, T>(
     document: &'d RawDocument,
     name: &str,
     item: impl Fn(RawBsonRef<'d>) -> Option<T>,
-) -> Result<Vec<T>, Trouble> {
+) -> Result<Vec<T>, Detail> {
     let array: &'d RawArray = get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))?;
     items(array, name, item)
 }
 
-/// The fields of a part's document that a scan without readings needs: its hours, or the readings of a chunk.
+/// Returns the fields of a part's document that a scan without readings needs: its hours, or the readings of a chunk.
 #[must_use]
 pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
     let mut wanted: Vec<Cow<'static, str>> =
@@ -271,7 +278,7 @@ pub fn day_fields(projection: &Projection) -> Vec<Cow<'static, str>> {
             .into();
     match &projection.fields {
         None => wanted.push("hours.fields".into()),
-        // Projects `hours.fields` to an empty document; without this it would be missing.
+        // Keep an empty `hours.fields`, which would be missing without a projected path below it.
         Some(fields) if fields.is_empty() => wanted.push("hours.fields.0.0".into()),
         Some(fields) => wanted.extend(fields.iter().map(|field| format!("hours.fields.{}", key(field)).into())),
     }

@@ -1,5 +1,5 @@
-//! Decodes pages and sensors from BSON. Documents are not trusted: a malformed one is a [`StorageError::Unreadable`]
-//! that names it.
+//! Decodes pages and sensors from BSON. Documents are not trusted: a malformed one is a [`StorageError::Unreadable`] with
+//! its id.
 
 use std::sync::Arc;
 
@@ -22,10 +22,10 @@ use crate::reading::{Family, Hour, Sensor, Stamp, Value};
 
 type Summaries = Vec<(Arc<str>, Summary)>;
 
-/// Why a document could not be read, without its id.
-pub(super) type Trouble = String;
+/// The reason that a document is unreadable, without its id.
+pub(super) type Detail = String;
 
-/// A page with its readings; summaries are computed again from them.
+/// Decodes a page with its readings. Summaries are recomputed from them.
 ///
 /// # Errors
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
@@ -37,10 +37,10 @@ pub fn decode_page(document: &RawDocument) -> Result<StoredPage> {
 pub const PAGE_MARKS: [&str; 9] =
     ["_id", "schemaVersion", "page", "rev", "closed", "hasOverflow", "count", "first", "last"];
 
-/// The size of the whole page, where it is asked for: a name that no page has.
+/// A computed field with the size of the whole page. No stored page has a field of this name.
 pub const PAGE_SIZE: &str = "size";
 
-/// A page without its readings, which the document need not have.
+/// Decodes a page without its readings. The document needs only the fields [`PAGE_MARKS`].
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -56,21 +56,22 @@ pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage> {
     })
 }
 
-/// Checks that a page belongs to the sensor and hour in the `_id` it was read by: hourglass only writes such pages.
+/// Checks that a page belongs to the sensor and hour of the `_id` that it was read by, as hourglass writes it.
 ///
 /// # Errors
 /// [`StorageError::Unreadable`] if its sensor or start was changed.
 pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<()> {
     named(document, |document| {
-        let (found, start) = (get(document, "sensor")?.as_str().unwrap_or_default(), date(document, "start")?);
+        let found = get(document, "sensor")?.as_str().unwrap_or_default();
+        let start = date(document, "start")?;
         if found != sensor || start != hour.start_ms() {
-            return Err(format!("its sensor {found:?} or its start {start} ms contradicts its _id"));
+            return Err(format!("sensor {found:?} or start {start} ms contradicts the _id"));
         }
         Ok(())
     })
 }
 
-/// The parts of a page that a query wants.
+/// Decodes the parts of a page that a query needs.
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -90,7 +91,8 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
     })
 }
 
-/// The rev of a page or sensor document. Fails for an unknown schema version, so that it is never overwritten.
+/// Decodes the rev of a page or sensor document. Fails for an unknown schema version, so that such a document is never
+/// overwritten.
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -98,7 +100,7 @@ pub fn document_rev(document: &RawDocument) -> Result<u64> {
     named(document, |document| whole(document, "rev"))
 }
 
-/// The greatest stamp of a page.
+/// Decodes the greatest stamp of a page.
 ///
 /// # Errors
 /// As [`decode_page`].
@@ -135,16 +137,14 @@ pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument> {
     })
 }
 
-/// Reads a document of this program's version.
-pub(super) fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Trouble>) -> Result<T> {
+/// Decodes a document of this program's schema version. The error contains the document's id.
+pub(super) fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
     of_any_version(document, |document| check_version(document).and_then(|()| read(document)))
 }
 
-/// Reads a document; what cannot be read of a later version is newer, and else unreadable.
-pub(super) fn of_any_version<T>(
-    document: &RawDocument,
-    read: impl Fn(&RawDocument) -> Result<T, Trouble>,
-) -> Result<T> {
+/// Decodes a document of any schema version. If that fails, the error is [`StorageError::Newer`] for a later version and
+/// [`StorageError::Unreadable`] otherwise.
+pub(super) fn of_any_version<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
         let is_newer = whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION);
@@ -152,20 +152,21 @@ pub(super) fn of_any_version<T>(
     })
 }
 
-pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Trouble> {
+pub(super) fn get<'a>(document: &'a RawDocument, name: &str) -> Result<RawBsonRef<'a>, Detail> {
     document.get(name).map_err(|e| e.to_string())?.ok_or_else(|| format!("the field {name} is missing"))
 }
 
-pub(super) fn date(document: &RawDocument, name: &str) -> Result<i64, Trouble> {
+pub(super) fn date(document: &RawDocument, name: &str) -> Result<i64, Detail> {
     let date = get(document, name)?.as_datetime().ok_or_else(|| format!("{name} is not a date"))?;
     Ok(date.timestamp_millis())
 }
 
-pub(super) fn boolean(document: &RawDocument, name: &str) -> Result<bool, Trouble> {
+pub(super) fn boolean(document: &RawDocument, name: &str) -> Result<bool, Detail> {
     get(document, name)?.as_bool().ok_or_else(|| format!("{name} is not a boolean"))
 }
 
-pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> {
+/// Returns a field with a non-negative integer.
+pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Detail> {
     let value = match get(document, name)? {
         RawBsonRef::Int32(v) => i64::from(v),
         RawBsonRef::Int64(v) => v,
@@ -174,22 +175,22 @@ pub(super) fn whole(document: &RawDocument, name: &str) -> Result<u64, Trouble> 
     u64::try_from(value).map_err(|_| format!("{name} is negative"))
 }
 
-pub(super) fn text<'a>(document: &'a RawDocument, name: &str) -> Result<&'a str, Trouble> {
+pub(super) fn text<'a>(document: &'a RawDocument, name: &str) -> Result<&'a str, Detail> {
     get(document, name)?.as_str().ok_or_else(|| format!("{name} is not a string"))
 }
 
-pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Trouble> {
+pub(super) fn array<'a>(document: &'a RawDocument, name: &str) -> Result<&'a RawArray, Detail> {
     get(document, name)?.as_array().ok_or_else(|| format!("{name} is not an array"))
 }
 
-fn check_version(document: &RawDocument) -> Result<(), Trouble> {
+fn check_version(document: &RawDocument) -> Result<(), Detail> {
     match whole(document, "schemaVersion")? {
         SCHEMA_VERSION => Ok(()),
         other => Err(other_version(other)),
     }
 }
 
-/// As [`named`], for the registry and settings, which the driver reads as whole documents.
+/// Checks the schema version of the registry or of settings, which the driver returns as a [`Document`].
 pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result<()> {
     let version = match document.get("schemaVersion") {
         Some(Bson::Int32(version)) => i64::from(*version),
@@ -203,15 +204,15 @@ pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result
     }
 }
 
-fn other_version(version: u64) -> Trouble {
-    format!("it has schema version {version}, this program knows only {SCHEMA_VERSION}")
+fn other_version(version: u64) -> Detail {
+    format!("schema version {version} is unknown; this program knows {SCHEMA_VERSION}")
 }
 
-fn page_number(document: &RawDocument) -> Result<u32, Trouble> {
+fn page_number(document: &RawDocument) -> Result<u32, Detail> {
     u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())
 }
 
-fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Trouble> {
+fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Detail> {
     Ok(StoredPage {
         number: page_number(document)?,
         rev: whole(document, "rev")?,
@@ -223,8 +224,8 @@ fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>)
     })
 }
 
-/// The stamps of a page.
-pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Trouble> {
+/// Decodes the stamps of a page.
+pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Detail> {
     let order = get(document, "order")?.as_document().ok_or("order is not a document")?;
     let stamps = match order.get("stamps").map_err(|e| e.to_string())? {
         None => &[],
@@ -235,20 +236,21 @@ pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Trouble> {
     Ok(StampOrder { floor, oldest, last: whole(order, "last")?, stamps: stamps.into() })
 }
 
-/// The readings with their stamps.
-fn stamped(document: &RawDocument) -> Result<Readings, Trouble> {
+/// Decodes the readings with their stamps.
+fn stamped(document: &RawDocument) -> Result<Readings, Detail> {
     let mut set = readings(array(document, "readings")?)?;
     let order = order(document)?;
     set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
     Ok(set)
 }
 
-/// The names seen so far, so that a page's readings share them. Fields have the same order in nearly every reading, so
-/// the position of the field is tried first.
+/// Interned field names of a page's readings, each with its BSON key. Nearly all readings have their fields in the same
+/// order, so a lookup first tries the field's position.
 #[derive(Default)]
 struct NameCache(Vec<(String, Arc<str>)>);
 
 impl NameCache {
+    /// Returns the name of a BSON key that is at position `hint` of its reading.
     fn get(&mut self, key: &str, hint: usize) -> Arc<str> {
         let found = self.0.get(hint).filter(|(k, _)| k == key).or_else(|| self.0.iter().find(|(k, _)| k == key));
         if let Some((_, name)) = found {
@@ -260,7 +262,7 @@ impl NameCache {
     }
 }
 
-fn readings(array: &RawArray) -> Result<Readings, Trouble> {
+fn readings(array: &RawArray) -> Result<Readings, Detail> {
     let mut names = NameCache::default();
     let mut set = Readings::default();
     let mut last = None;
@@ -269,7 +271,7 @@ fn readings(array: &RawArray) -> Result<Readings, Trouble> {
         let element = element.map_err(|e| e.to_string())?;
         reading_into(&mut one, element.as_document().ok_or("a reading is not a document")?, &mut names)?;
         if last.is_some_and(|last| last >= one.time) {
-            return Err(format!("the reading at {} ns is out of order or a duplicate", one.time));
+            return Err(format!("reading at {} ns is out of order or a duplicate", one.time));
         }
         last = Some(one.time);
         set.push(one.time, SETTLED, one.fields.iter().map(|(name, value)| (name, value)));
@@ -278,8 +280,8 @@ fn readings(array: &RawArray) -> Result<Readings, Trouble> {
     Ok(set)
 }
 
-/// The readings of an array, in the order in which they are stored.
-pub(super) fn reading_list(array: &RawArray) -> Result<Vec<Reading>, Trouble> {
+/// Decodes an array of readings in stored order, which need not be time order.
+pub(super) fn reading_list(array: &RawArray) -> Result<Vec<Reading>, Detail> {
     let mut names = NameCache::default();
     let mut readings = Vec::new();
     for element in array {
@@ -291,9 +293,10 @@ pub(super) fn reading_list(array: &RawArray) -> Result<Vec<Reading>, Trouble> {
     Ok(readings)
 }
 
-fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut NameCache) -> Result<(), Trouble> {
+fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut NameCache) -> Result<(), Detail> {
     reading.fields.clear();
-    let (mut millis, mut rest) = (None, 0);
+    let mut millis = None;
+    let mut rest = 0;
     for element in document {
         let (key, value) = element.map_err(|e| e.to_string())?;
         match (key.as_str(), value) {
@@ -306,7 +309,7 @@ fn reading_into(reading: &mut Reading, document: &RawDocument, names: &mut NameC
             }
         }
     }
-    // In i128, because the first millisecond begins before the range of i64 nanoseconds.
+    // Compute in i128, because the first millisecond begins before the range of i64 nanoseconds.
     let time = millis.and_then(|ms| i64::try_from(i128::from(ms) * i128::from(MILLI_NS) + i128::from(rest)).ok());
     reading.time = time.ok_or("a reading has no ts, or its ts is out of range")?;
     Ok(())
@@ -329,13 +332,13 @@ fn whole_decimal(bytes: &[u8; 16]) -> Option<u64> {
     (high == DECIMAL_HIGH.to_le_bytes()).then(|| u64::from_le_bytes(*low))
 }
 
-/// The stored summaries.
-fn summaries(document: &RawDocument) -> Result<Summaries, Trouble> {
+/// Decodes the summaries of a page.
+fn summaries(document: &RawDocument) -> Result<Summaries, Detail> {
     let mut summaries = Vec::new();
     for element in document {
         let (field, summary) = element.map_err(|e| e.to_string())?;
         let summary = summary.as_document().ok_or("a summary is not a document")?;
-        let part = |name: &str| -> Result<Number, Trouble> {
+        let part = |name: &str| -> Result<Number, Detail> {
             let value = field_value(get(summary, name)?);
             value.as_ref().map(Number::of).ok_or_else(|| format!("{name} of a summary is not a number"))
         };
@@ -348,8 +351,8 @@ fn summaries(document: &RawDocument) -> Result<Summaries, Trouble> {
     Ok(summaries)
 }
 
-/// The remainder that rounding a sum left. A sum of integers has none.
-pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Trouble> {
+/// Decodes the rounding remainder of a sum. A sum of integers has none.
+pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Detail> {
     let Number::Float(sum) = sum else { return Ok(SumRest::default()) };
     let rest = match stored {
         Some(RawBsonRef::Double(0.0)) => Some(SumRest::default()),
@@ -363,8 +366,8 @@ pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<Sum
     rest.ok_or_else(|| "the rest of a sum is malformed".to_owned())
 }
 
-/// The sensor with this measurement and these tags.
-pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
+/// Decodes the sensor from its measurement and tags.
+pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Detail> {
     let mut tags = Vec::new();
     for element in get(document, "tags")?.as_document().ok_or("tags is not a document")? {
         let (name, value) = element.map_err(|e| e.to_string())?;
@@ -375,7 +378,7 @@ pub(super) fn identity(document: &RawDocument) -> Result<Arc<Sensor>, Trouble> {
     Ok(Arc::new(sensor))
 }
 
-fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Trouble> {
+fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Detail> {
     let Ok(Some(RawBsonRef::Document(outlier))) = document.get("outlier") else { return Ok(None) };
     let clock = |name: &str| date(outlier, name).map(|ms| ms.saturating_mul(MILLI_NS));
     Ok(Some(Outlier {

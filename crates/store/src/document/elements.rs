@@ -1,20 +1,20 @@
-//! The elements of arrays, which hold one number, or nothing, per hour or reading. To walk those here takes a fraction of what it
-//! takes to decode each element with its name.
+//! A fast decoder for arrays of numbers, dates and nulls, with one element per hour or reading. It skips the elements'
+//! names, which makes it several times faster than the general decoder of `bson`.
 
 use bson::raw::{RawArray, RawBsonRef};
 
-use super::decode::Trouble;
+use super::decode::Detail;
 
-/// Fewest bytes of an element: its type and its place as text. A number has eight more.
+/// Estimated bytes of an element: its type, its index as text, and a value.
 const ELEMENT_BYTES: usize = 8;
 
-/// Passes each element of an array to `item`, which refuses those of a type that does not belong there.
+/// Converts each element of an array with `item`, which returns `None` for an unexpected type.
 pub(super) fn items<'d, T>(
     array: &'d RawArray,
     name: &str,
     item: impl Fn(RawBsonRef<'d>) -> Option<T>,
-) -> Result<Vec<T>, Trouble> {
-    let refused = || format!("{name} has an element of another type");
+) -> Result<Vec<T>, Detail> {
+    let refused = || format!("{name} has an element of an unexpected type");
     let mut items = Vec::with_capacity(array.as_bytes().len() / ELEMENT_BYTES);
     for element in Plain(array.as_bytes().get(4..).unwrap_or_default()) {
         match element {
@@ -27,8 +27,9 @@ pub(super) fn items<'d, T>(
     Ok(items)
 }
 
-/// The doubles, integers, dates and nulls of an array, whose bytes behind its length these are. An element that is something else,
-/// or damaged, is `None`: the array itself tells which.
+/// An iterator over the doubles, integers, dates and nulls of an array. It holds the remaining bytes of the array, without
+/// its length prefix. It returns `None` for an element of another type or a damaged one, and then ends; the caller falls
+/// back to the general decoder.
 struct Plain<'d>(&'d [u8]);
 
 impl<'d> Iterator for Plain<'d> {
@@ -98,7 +99,7 @@ mod tests {
         array
     }
 
-    fn decoded(array: &RawArray) -> Result<Vec<Bson>, Trouble> {
+    fn decoded(array: &RawArray) -> Result<Vec<Bson>, Detail> {
         items(array, "temp", |element| Bson::try_from(element).ok())
     }
 
@@ -106,23 +107,23 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
         #[test]
-        fn elements_come_back(mut elements in prop::collection::vec(element(), 0..120), others in prop::collection::vec(other(), 0..3)) {
+        fn elements_round_trip(mut elements in prop::collection::vec(element(), 0..120), others in prop::collection::vec(other(), 0..3)) {
             let plain = array(&elements);
-            prop_assert!(Plain(&plain.as_bytes()[4..]).all(|element| element.is_some()), "none is left to the array");
+            prop_assert!(Plain(&plain.as_bytes()[4..]).all(|element| element.is_some()), "no fallback is needed");
             prop_assert_eq!(decoded(&plain), Ok(elements.clone()));
             elements.extend(others);
             prop_assert_eq!(decoded(&array(&elements)), Ok(elements));
         }
 
         #[test]
-        fn whatever_bytes_there_are_it_ends(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
-            // Each element takes two bytes, but for the one that is said to be something else.
+        fn iteration_ends_for_arbitrary_bytes(bytes in prop::collection::vec(any::<u8>(), 0..60)) {
+            // Every element takes at least two bytes, except a last one of another type.
             prop_assert!(Plain(&bytes).take(bytes.len() + 2).count() <= bytes.len() + 1);
         }
     }
 
     #[test]
-    fn what_does_not_belong_there_is_refused() {
+    fn unexpected_types_are_refused() {
         let mixed = array(&[Bson::Int32(1), Bson::Double(0.5)]);
         assert!(items(&mixed, "count", |element| element.as_i32()).is_err());
         assert_eq!(items(&array(&[Bson::Int32(1)]), "count", |element| element.as_i32()), Ok(vec![1]));

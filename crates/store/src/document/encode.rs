@@ -1,4 +1,4 @@
-//! Encodes pages and sensors as BSON: whole documents, and the updates that bring stored ones up to date.
+//! Encodes pages and sensors as BSON: whole documents, and updates of stored ones.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,10 +16,10 @@ use crate::reading::{Sensor, Stamp, Value};
 /// Schema version of every document.
 pub const SCHEMA_VERSION: u64 = 1;
 
-/// Estimated bytes of a page document without its readings: about two keys, the marks and the summaries.
+/// Estimated bytes of a page document without its readings: two sensor keys, the marks and the summaries.
 const HEADER_BYTES: usize = 1024;
 
-/// A whole page document, with the rev it has once written.
+/// Encodes a whole page document with its next rev.
 #[must_use]
 pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES + page.readings.bytes());
@@ -39,10 +39,10 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     w.finish()
 }
 
-/// The update `{ $set: marks, summary, order; $push: readings from `from` on }`.
+/// Encodes the update `{ $set: marks, summary, order; $push: readings }` for the readings from index `from`.
 ///
-/// It sets nothing that identifies the page, so the validator refuses it as an upsert: a page deleted meanwhile does
-/// not come back as an incomplete document.
+/// The update does not set the page's identity, so the validator refuses it as an upsert. A page that was deleted
+/// meanwhile is not recreated as an incomplete document.
 #[must_use]
 pub fn append_update(page: &Page, from: usize) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
@@ -60,7 +60,7 @@ pub fn append_update(page: &Page, from: usize) -> Vec<u8> {
     w.finish()
 }
 
-/// The update that sets everything but the page's identity.
+/// Encodes the update that sets everything but the page's identity.
 #[must_use]
 pub fn replace_update(page: &Page) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES + page.readings.bytes());
@@ -72,7 +72,7 @@ pub fn replace_update(page: &Page) -> Vec<u8> {
     w.finish()
 }
 
-/// A whole sensor document, with the rev it has once written.
+/// Encodes a whole sensor document with its next rev.
 #[must_use]
 pub fn sensor_document(document: &SensorDocument) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
@@ -84,7 +84,7 @@ pub fn sensor_document(document: &SensorDocument) -> Vec<u8> {
     w.finish()
 }
 
-/// The update that sets everything but the sensor's identity.
+/// Encodes the update that sets everything but the sensor's identity.
 #[must_use]
 pub fn sensor_update(document: &SensorDocument) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
@@ -183,7 +183,7 @@ pub(super) fn write_figures(w: &mut BsonWriter, name: &str, figures: &Figures) {
     w.end();
 }
 
-/// Writes the stamps.
+/// Writes the stamps of a page.
 fn order(w: &mut BsonWriter, page: &Page) {
     let stamps = page.readings.stamps();
     w.begin("order");
@@ -199,7 +199,7 @@ fn order(w: &mut BsonWriter, page: &Page) {
     w.end();
 }
 
-/// Writes the remainder that rounding a Double sum left, even if it is 0.
+/// Writes the rounding remainder of a Double sum, even if it is 0.
 pub(super) fn rest(w: &mut BsonWriter, key: &str, sum: f64, rest: &SumRest) {
     let mut doubles = rest.doubles(sum).peekable();
     let first = doubles.next().unwrap_or(0.0);

@@ -1,14 +1,14 @@
-//! Groups' documents, on MongoDB only, and what a sensor's document says of them. They follow from the sensors' documents and
-//! the configuration, and may be dropped: a walk writes them again.
+//! Group documents (MongoDB only), which list the sensors of each value of a group. They are derived from the sensor
+//! documents and the configuration. If they are dropped, a walk recreates them.
 //!
 //! ```text
 //! group:  { _id: "site lab climate,sensor=s1", schemaVersion: 1, group: "site", value: "lab", from: "climate,sensor=s1",
 //!           count: 2, members: [ { sensor: "climate,sensor=s1", lastSeen: Date, latest: <reading> }, … ] }   in key order
-//! groups: { site: "lab" }                  in the sensor's document: where it is a member
+//! groups: { site: "lab" }                  in the sensor's document: its memberships
 //! ```
 //!
-//! A group has as many documents as its members need. Each has those whose keys are not less than its `from` and less than the
-//! next one's; the first one's is empty.
+//! A large group is split into several documents by key range. A document has the members from its `from` up to the `from`
+//! of the next document. The `from` of the first document is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,109 +22,132 @@ use super::writer::BsonWriter;
 use crate::bucket::{GroupRule, Result};
 use crate::names::{from_key, key};
 
-/// What is needed of a sensor's document.
+/// The fields of a sensor's document that [`GroupedSensor::from_document`] reads.
 pub const GROUPED_FIELDS: [&str; 9] =
     ["schemaVersion", "measurement", "tags", "fields", "meta", "metaStamps", "lastSeen", "latest", "groups"];
-/// Most members of a group's document, and about the most bytes that they take.
+/// Maximum number of members of a group document.
 pub const MEMBERS_MAX: usize = 200;
+/// Maximum size of the members of a group document, in bytes.
 const BYTES_MAX: usize = 128 * 1024;
-/// Of these parts are the pieces of a document that has become too large, so that each has room for more.
-const FILLED: (usize, usize) = (3, 4);
-/// Most bytes of a member's latest reading; a larger one is left out.
-const LATEST_BYTES: usize = 8 * 1024;
-/// What ends a value within an `_id`.
+/// Limits for the documents that a split creates: three quarters of the maxima, so that each can grow before the next split.
+const SPLIT_MEMBERS_MAX: usize = MEMBERS_MAX * 3 / 4;
+const SPLIT_BYTES_MAX: usize = BYTES_MAX * 3 / 4;
+/// Maximum size of a member's latest reading, in bytes. A larger one is left out.
+const LATEST_BYTES_MAX: usize = 8 * 1024;
+/// Characters that are escaped in the value within an `_id`. A space ends the value.
 const VALUE: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b' ').add(0);
 
-/// A group and one of its values.
-pub type Place = (Box<str>, Box<str>);
-
-/// What the `_id`s of all documents of a group's value begin with.
-#[must_use]
-pub fn place_prefix((group, value): &Place) -> String {
-    format!("{group} {} ", utf8_percent_encode(value, VALUE))
+/// A group and one of its values, which a sensor can be a member of.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The name of the group.
+    pub group: Box<str>,
+    pub value: Box<str>,
 }
 
-/// A sensor as groups have it.
+/// Returns the common prefix of the `_id`s of a place's documents.
+#[must_use]
+pub fn place_prefix(place: &Place) -> String {
+    format!("{} {} ", place.group, utf8_percent_encode(&place.value, VALUE))
+}
+
+/// A sensor with its memberships.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupedSensor {
     pub key: String,
-    /// Where it is a member.
+    /// The places that the sensor is a member of, by its tags and metadata.
     pub places: Vec<Place>,
-    /// Whether its document says so.
+    /// True if its document lists exactly these places.
     pub is_marked: bool,
+    /// The encoded member for group documents.
     member: Vec<u8>,
 }
 
 impl GroupedSensor {
-    /// What a sensor's document says. Without a field it has had no reading, and is no member of anything.
+    /// Reads a sensor's document. A sensor without fields has no readings and no memberships.
     ///
     /// # Errors
     /// If the document cannot be read.
-    pub fn of(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self> {
+    pub fn from_document(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self> {
         named(document, |document| {
-            let (sensor, meta) = (identity(document)?, meta::read(document));
+            let sensor = identity(document)?;
+            let meta = meta::read(document);
             let part = |name: &str| document.get(name).ok().flatten();
             let has_fields = part("fields").and_then(RawBsonRef::as_document).is_some_and(|fields| !fields.is_empty());
-            let place = |rule: &&GroupRule| Some((rule.name.clone(), Box::from(&*rule.value(&sensor, &meta)?)));
+            let place = |rule: &&GroupRule| {
+                Some(Place { group: rule.name.clone(), value: Box::from(&*rule.value(&sensor, &meta)?) })
+            };
             let places: Vec<Place> = rules.iter().filter(|_| has_fields).filter_map(place).collect();
-            let said = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
-            let said = said.map(|(name, value)| {
-                (from_key(name.as_str()).into_owned().into_boxed_str(), value.as_str().unwrap_or_default().into())
-            });
-            let is_marked = said.collect::<BTreeSet<Place>>() == places.iter().cloned().collect();
+            let stored = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
+            let stored: BTreeSet<Place> = stored
+                .map(|(name, value)| Place {
+                    group: from_key(name.as_str()).into_owned().into_boxed_str(),
+                    value: value.as_str().unwrap_or_default().into(),
+                })
+                .collect();
+            let is_marked = stored == places.iter().cloned().collect();
             let mut w = BsonWriter::document(256);
             w.text("sensor", &sensor.key);
             if let Some(seen) = part("lastSeen").and_then(RawBsonRef::as_datetime) {
                 w.date("lastSeen", seen.timestamp_millis());
             }
             let latest = part("latest").and_then(RawBsonRef::as_document);
-            if let Some(latest) = latest.filter(|latest| latest.as_bytes().len() <= LATEST_BYTES) {
+            if let Some(latest) = latest.filter(|latest| latest.as_bytes().len() <= LATEST_BYTES_MAX) {
                 w.raw("latest", latest.as_bytes());
             }
             Ok(Self { key: sensor.key.to_string(), places, is_marked, member: w.finish() })
         })
     }
 
-    /// The update of its document that says where it is a member.
+    /// Returns the update that lists the places in the sensor's document.
     #[must_use]
     pub fn mark(&self) -> Document {
         if self.places.is_empty() {
             return doc! { "$unset": { "groups": 1 } };
         }
         let groups: Document =
-            self.places.iter().map(|(name, value)| (key(name).into_owned(), (&**value).into())).collect();
+            self.places.iter().map(|place| (key(&place.group).into_owned(), (&*place.value).into())).collect();
         doc! { "$set": { "groups": groups } }
     }
 }
 
-/// A group's document.
+/// A group document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPage {
     pub place: Place,
+    /// The lowest key that belongs into this document.
     from: String,
-    /// Keys, each with the member as it is stored, in key order.
-    members: Vec<(String, Vec<u8>)>,
+    /// In key order.
+    members: Vec<Member>,
+}
+
+/// A member of a group document.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Member {
+    /// The sensor's key.
+    key: String,
+    encoded: Vec<u8>,
 }
 
 impl GroupPage {
-    /// A document without members: the first one of its place.
+    /// Creates the first document of a place, without members.
     #[must_use]
     pub fn first(place: Place) -> Self {
         Self { place, from: String::new(), members: Vec::new() }
     }
 
-    /// Reads a stored document.
+    /// Decodes a stored document.
     ///
     /// # Errors
     /// If it cannot be read, or a later version wrote it.
-    pub fn of(document: &RawDocument) -> Result<Self> {
+    pub fn from_document(document: &RawDocument) -> Result<Self> {
         named(document, |document| {
             let mut members = Vec::new();
             for member in array(document, "members")? {
                 let member = member.map_err(|e| e.to_string())?.as_document().ok_or("a member is not a document")?;
-                members.push((text(member, "sensor")?.to_owned(), member.as_bytes().to_vec()));
+                members.push(Member { key: text(member, "sensor")?.to_owned(), encoded: member.as_bytes().to_vec() });
             }
-            let place = (text(document, "group")?.into(), text(document, "value")?.into());
+            let place = Place { group: text(document, "group")?.into(), value: text(document, "value")?.into() };
             Ok(Self { place, from: text(document, "from")?.to_owned(), members })
         })
     }
@@ -136,66 +159,71 @@ impl GroupPage {
 
     #[must_use]
     pub fn has(&self, sensor: &str) -> bool {
-        self.members.binary_search_by(|(key, _)| key.as_str().cmp(sensor)).is_ok()
+        self.members.binary_search_by(|member| member.key.as_str().cmp(sensor)).is_ok()
     }
 
-    /// The keys of its members.
+    /// Returns the keys of the members, in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.members.iter().map(|(key, _)| key.as_str())
+        self.members.iter().map(|member| member.key.as_str())
     }
 
-    /// The document as it is stored.
+    /// Encodes the document.
     #[must_use]
     pub fn encoded(&self) -> Vec<u8> {
-        let mut w = BsonWriter::document(256 + self.members.iter().map(|(_, member)| member.len() + 8).sum::<usize>());
+        let bytes: usize = self.members.iter().map(|member| member.encoded.len() + 8).sum();
+        let mut w = BsonWriter::document(256 + bytes);
         w.text("_id", &self.id());
         w.count("schemaVersion", SCHEMA_VERSION);
-        w.text("group", &self.place.0);
-        w.text("value", &self.place.1);
+        w.text("group", &self.place.group);
+        w.text("value", &self.place.value);
         w.text("from", &self.from);
         w.count("count", self.members.len() as u64);
-        w.array("members", self.members.iter(), |w, key, (_, member)| w.raw(key, member));
+        w.array("members", self.members.iter(), |w, key, member| w.raw(key, &member.encoded));
         w.finish()
     }
 
-    /// This document, or several where it is too large for one. None if it has no members.
+    /// Splits the document if it is too large. Returns no document if it has no members.
     fn split(self) -> Vec<Self> {
-        let bytes = |members: &[(String, Vec<u8>)]| members.iter().map(|(_, member)| member.len()).sum::<usize>();
-        let (mut count_max, mut bytes_max) = (MEMBERS_MAX, BYTES_MAX);
-        if self.members.len() > MEMBERS_MAX || bytes(&self.members) > BYTES_MAX {
-            (count_max, bytes_max) = (count_max * FILLED.0 / FILLED.1, bytes_max * FILLED.0 / FILLED.1);
+        let mut count_max = MEMBERS_MAX;
+        let mut bytes_max = BYTES_MAX;
+        let bytes: usize = self.members.iter().map(|member| member.encoded.len()).sum();
+        if self.members.len() > MEMBERS_MAX || bytes > BYTES_MAX {
+            count_max = SPLIT_MEMBERS_MAX;
+            bytes_max = SPLIT_BYTES_MAX;
         }
-        let (mut pages, mut taken): (Vec<Self>, usize) = (Vec::new(), 0);
-        for (key, member) in self.members {
-            match pages.last_mut().filter(|page| page.members.len() < count_max && taken + member.len() <= bytes_max) {
-                Some(page) => {
-                    taken += member.len();
-                    page.members.push((key, member));
-                }
-                None => {
-                    let from = if pages.is_empty() { self.from.clone() } else { key.clone() };
-                    taken = member.len();
-                    pages.push(Self { place: self.place.clone(), from, members: vec![(key, member)] });
-                }
+        let mut pages: Vec<Self> = Vec::new();
+        let mut page_bytes = 0;
+        for member in self.members {
+            let bytes = member.encoded.len();
+            let has_room = |page: &&mut Self| page.members.len() < count_max && page_bytes + bytes <= bytes_max;
+            if let Some(page) = pages.last_mut().filter(has_room) {
+                page_bytes += bytes;
+                page.members.push(member);
+            } else {
+                let from = if pages.is_empty() { self.from.clone() } else { member.key.clone() };
+                page_bytes = bytes;
+                pages.push(Self { place: self.place.clone(), from, members: vec![member] });
             }
         }
         pages
     }
 }
 
-/// What is to be done so that groups' documents are as sensors are.
+/// The writes that bring group documents up to date.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct GroupChanges {
-    /// Documents that are new or another than before.
+    /// New and changed documents.
     pub written: Vec<GroupPage>,
-    /// The `_id`s of those that have no members any more.
+    /// The `_id`s of documents that have no members left.
     pub removed: Vec<String>,
 }
 
-/// Sets the documents `pages`, by their `_id`s, as sensors are. `keys` are the sensors that are looked at, `sensors` those of them that
-/// there are; `homes` says for each of their places in which document it is, which `pages` has.
+/// Computes the changes that bring the group documents `pages`, by `_id`, up to date with the sensors.
+///
+/// `keys` are the keys of all sensors examined, and `sensors` are those of them that exist. `homes` has, for each sensor and
+/// place, the `_id` of the document that the sensor belongs into; `pages` contains all of these.
 #[must_use]
-pub fn settled(
+pub fn group_changes(
     pages: BTreeMap<String, GroupPage>,
     keys: &BTreeSet<&str>,
     sensors: &[GroupedSensor],
@@ -210,16 +238,17 @@ pub fn settled(
     let mut changes = GroupChanges::default();
     for (id, before) in &pages {
         let mut page = before.clone();
-        page.members.retain(|(key, _)| !keys.contains(key.as_str()));
-        let members = wanted.get(id.as_str()).into_iter().flatten();
-        page.members.extend(members.map(|sensor| (sensor.key.clone(), sensor.member.clone())));
-        page.members.sort_by(|(one, _), (other, _)| one.cmp(other));
+        page.members.retain(|member| !keys.contains(member.key.as_str()));
+        let sensors = wanted.get(id.as_str()).into_iter().flatten();
+        page.members.extend(sensors.map(|sensor| Member { key: sensor.key.clone(), encoded: sensor.member.clone() }));
+        page.members.sort_by(|one, other| one.key.cmp(&other.key));
         if page == *before {
             continue;
         }
-        match page.split() {
-            none if none.is_empty() => changes.removed.push(id.clone()),
-            pages => changes.written.extend(pages),
+        if page.members.is_empty() {
+            changes.removed.push(id.clone());
+        } else {
+            changes.written.extend(page.split());
         }
     }
     changes
@@ -244,10 +273,11 @@ mod tests {
         if let Some(site) = site {
             document.insert("meta", doc! { "site": site });
         }
-        GroupedSensor::of(&RawDocumentBuf::try_from(&document).unwrap(), &[&rule("site", "meta.site")]).unwrap()
+        let document = RawDocumentBuf::try_from(&document).unwrap();
+        GroupedSensor::from_document(&document, &[&rule("site", "meta.site")]).unwrap()
     }
 
-    /// Groups' documents in memory, which find homes as the store does.
+    /// Group documents in memory, with the same search for homes as in the store.
     #[derive(Default)]
     struct Kept(BTreeMap<String, GroupPage>);
 
@@ -265,22 +295,22 @@ mod tests {
                     homes.insert((sensor.key.as_str(), place), home);
                 }
             }
-            let changes = settled(self.0.clone(), &keys.iter().map(String::as_str).collect(), sensors, &homes);
+            let changes = group_changes(self.0.clone(), &keys.iter().map(String::as_str).collect(), sensors, &homes);
             changes.removed.iter().for_each(|id| drop(self.0.remove(id)));
             for page in changes.written {
-                // As it is stored and read again.
+                // Encode and decode each document, as the store does.
                 let stored = RawDocumentBuf::from_bytes(page.encoded()).unwrap();
-                self.0.insert(page.id(), GroupPage::of(&stored).unwrap());
+                self.0.insert(page.id(), GroupPage::from_document(&stored).unwrap());
             }
         }
 
-        /// Who is where, once each.
+        /// Returns the value of each member, and checks that no sensor is a member twice.
         fn members(&self) -> BTreeMap<String, String> {
             let mut found = BTreeMap::new();
             for page in self.0.values() {
                 assert!(!page.members.is_empty() && page.members.len() <= MEMBERS_MAX, "{}", page.id());
                 for key in page.keys() {
-                    assert!(found.insert(key.to_owned(), page.place.1.to_string()).is_none(), "{key} twice");
+                    assert!(found.insert(key.to_owned(), page.place.value.to_string()).is_none(), "{key} twice");
                 }
             }
             found
@@ -288,53 +318,56 @@ mod tests {
     }
 
     #[test]
-    fn members_are_where_a_plain_model_has_them_whoever_comes_moves_and_leaves() {
+    fn members_match_a_plain_model_after_joins_moves_and_removals() {
         let sites = [Some("lab"), Some("roof"), Some("a b"), Some("lab "), None];
-        let (mut kept, mut model) = (Kept::default(), BTreeMap::new());
+        let mut kept = Kept::default();
+        let mut model = BTreeMap::new();
         let mut seed = 7_u64;
         let mut random = |below: usize| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             usize::try_from(seed >> 33).unwrap() % below
         };
         for step in 0..400 {
-            // Sometimes many of one site, so that documents are split, and sometimes many that leave.
-            let (most, site, gone) =
-                if step % 3 == 0 { (150, Some(random(5)), random(4) == 0) } else { (9, None, false) };
+            // Every third step changes many sensors of one site, so that documents are split, or removes them.
+            let is_large = step % 3 == 0;
+            let count = if is_large { 150 } else { 9 };
+            let site = is_large.then(|| random(5));
+            let is_removal = is_large && random(4) == 0;
             let mut now: BTreeMap<String, Option<GroupedSensor>> = BTreeMap::new();
-            for _ in 0..most {
+            for _ in 0..count {
                 let number = random(1500);
                 let changed = sensor(number, sites[site.unwrap_or_else(|| random(5))]);
-                now.insert(changed.key.clone(), (!gone && random(12) > 0).then_some(changed));
+                now.insert(changed.key.clone(), (!is_removal && random(12) > 0).then_some(changed));
             }
             let keys: Vec<String> = now.keys().cloned().collect();
             for (key, changed) in &now {
                 match changed.as_ref().and_then(|sensor| sensor.places.first()) {
-                    Some((_, site)) => drop(model.insert(key.clone(), site.to_string())),
+                    Some(place) => drop(model.insert(key.clone(), place.value.to_string())),
                     None => drop(model.remove(key)),
                 }
             }
-            let there: Vec<GroupedSensor> = now.into_values().flatten().collect();
-            kept.settle(&keys, &there);
+            let sensors: Vec<GroupedSensor> = now.into_values().flatten().collect();
+            kept.settle(&keys, &sensors);
             assert_eq!(kept.members(), model, "step {step}");
             let before = kept.0.clone();
-            kept.settle(&keys, &there);
-            assert_eq!(kept.0, before, "again changes nothing");
+            kept.settle(&keys, &sensors);
+            assert_eq!(kept.0, before, "a repetition changes nothing");
         }
         assert!(kept.0.len() > 8, "{} documents", kept.0.len());
     }
 
     #[test]
-    fn a_sensor_says_where_it_is_a_member() {
+    fn a_sensor_document_lists_its_groups() {
         let mut document = doc! {
             "_id": "m,s=1", "schemaVersion": 1, "measurement": "m", "tags": { "s": "1" }, "fields": { "v": "number" },
-            "meta": { "site": "lab" }, "groups": { "site": "roof" }, "latest": { "v": "x".repeat(LATEST_BYTES) },
+            "meta": { "site": "lab" }, "groups": { "site": "roof" }, "latest": { "v": "x".repeat(LATEST_BYTES_MAX) },
         };
         let read = |document: &Document| {
             let rules = [rule("site", "meta.site"), rule("s", "s")];
-            GroupedSensor::of(&RawDocumentBuf::try_from(document).unwrap(), &[&rules[0], &rules[1]]).unwrap()
+            GroupedSensor::from_document(&RawDocumentBuf::try_from(document).unwrap(), &[&rules[0], &rules[1]]).unwrap()
         };
         let sensor = read(&document);
-        assert!(!sensor.is_marked && sensor.member.len() < 100, "what is too large is left out");
+        assert!(!sensor.is_marked && sensor.member.len() < 100, "an oversized reading is left out");
         assert_eq!(sensor.mark(), doc! { "$set": { "groups": { "site": "lab", "s": "1" } } });
         document.insert("groups", doc! { "s": "1", "site": "lab" });
         assert!(read(&document).is_marked);

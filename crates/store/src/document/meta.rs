@@ -1,13 +1,13 @@
-//! Metadata in a sensor's document: readable values, and the stamps that decide between two changes.
+//! Metadata in a sensor's document: readable values, and the stamps that decide between conflicting changes.
 //!
 //! ```text
-//! meta: { site: "lab", position: { x: 1.5 } },          what people say of the sensor
-//! metaStamps: { site: Int64, position: Int64, … },      the record that set each; also of names that were removed
-//! metaReplaced: Int64 (if any)                          everything older was replaced or deleted
-//! metaDropped: Int64 (if any)                           the latest of what was removed and is remembered no longer
+//! meta: { site: "lab", position: { x: 1.5 } },          the values
+//! metaStamps: { site: Int64, position: Int64, … },      stamp of the last change by name, including removed names
+//! metaReplaced: Int64 (if any)                          all values with older stamps were replaced or deleted
+//! metaDropped: Int64 (if any)                           latest stamp of the removals that are no longer remembered
 //! ```
 //!
-//! They are left out where they are empty. A value without a stamp, which somebody set by hand, is older than any other.
+//! Empty fields are left out. A value without a stamp was set by hand, and is older than any other.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::names::{from_key, key};
 use crate::reading::Stamp;
 use crate::reading::stamp::SETTLED;
 
-/// The names of the fields, to be unset where they are left out.
+/// The names of the fields. An update unsets those that it leaves out.
 pub const META_FIELDS: [&str; 4] = ["meta", "metaStamps", "metaReplaced", "metaDropped"];
 
-/// Writes those fields that are not empty; returns the names of the others.
+/// Writes the fields that are not empty. Returns the names of the others.
 pub fn put(w: &mut BsonWriter, meta: &Meta) -> Vec<&'static str> {
     let mut left_out = Vec::new();
     let [values, stamps, replaced, dropped] = META_FIELDS;
@@ -35,7 +35,7 @@ pub fn put(w: &mut BsonWriter, meta: &Meta) -> Vec<&'static str> {
     } else {
         w.begin(values);
         for (name, json) in meta.values() {
-            // Whatever is in the WAL or in memory was JSON when it came in.
+            // Requests were parsed as JSON, so this does not fail.
             put_value(w, &key(name), &serde_json::from_str(json).unwrap_or(Value::Null));
         }
         w.end();
@@ -95,7 +95,7 @@ fn stamp_of(value: RawBsonRef<'_>) -> Stamp {
     value.as_i64().and_then(|stamp| Stamp::try_from(stamp).ok()).unwrap_or(SETTLED)
 }
 
-/// A value as JSON; what JSON cannot say, which only other programs write, as text.
+/// Converts a value to JSON. A type that JSON lacks, which only other programs write, becomes text.
 fn json_of(value: RawBsonRef<'_>) -> Value {
     match value {
         RawBsonRef::Null => Value::Null,
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metadata_goes_in_and_comes_back() {
+    fn metadata_round_trips() {
         let json = r#"{"a.b":"x","deep":{"$y":[1,2.5,-0.0,null,true,{"ts":"ü"}]},"n":9223372036854775807,"z":""}"#;
         let values: BTreeMap<String, Value> = serde_json::from_str(json).unwrap();
         let entry = |value: &Value| Some(Arc::from(value.to_string()));
@@ -147,9 +147,9 @@ mod tests {
         assert_eq!(read(&RawDocumentBuf::from_bytes(w.finish()).unwrap()), Meta::default());
     }
 
-    /// Somebody's own script wrote `meta` once, without stamps and with a date.
+    /// A user's script can write `meta` without stamps and with a date.
     #[test]
-    fn what_was_set_by_hand_is_read_and_older_than_any_change() {
+    fn values_set_by_hand_are_older_than_any_change() {
         let mut by_hand = bson::Document::new();
         by_hand.insert("meta", bson::doc! { "site": "lab", "since": bson::DateTime::from_millis(0), "floor": 3_i32 });
         let mut meta = read(&RawDocumentBuf::try_from(&by_hand).unwrap());

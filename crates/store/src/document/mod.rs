@@ -1,5 +1,5 @@
-//! The documents both stores keep, field by field. Schema version 1. Fields are added, never renamed, and a document of
-//! an unknown version is never overwritten.
+//! The documents of both stores, field by field. The schema version is 1. Fields are added but never renamed, and a
+//! document of an unknown version is never overwritten.
 //!
 //! ```text
 //! page:   { _id: "2026-01-15T14 climate,room=lab,sensor=s1 0", schemaVersion: 1,
@@ -10,25 +10,25 @@
 //!           summary: { <field>: { count, min, max, sum, rest, avg, first, last }, … },       numeric fields
 //!           order: { floor: Int64, first: Int64 (if above the floor), last: Int64, stamps: BinData (if any) },
 //!           meta: { site: "lab" } }                                                  copied, see `copies`
-//! day:    see docs/reference/stored-forms.md, and `columns` for readings that are not packed
+//! day:    see docs/reference/stored-forms.md, and `columns` for readings in columns
 //! sensor: { _id: "<sensor>", schemaVersion: 1, rev: 3, measurement, tags, fields: { <field>: "number" },
 //!           firstSeen: Date, lastSeen: Date, latest: <reading>, recent: [ <reading>, … ],
-//!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only while it is one),
-//!           meta: { site: "lab" }, metaStamps: { site: Int64 } (both only if somebody set any; see `meta`),
-//!           groups: { site: "lab" } }                                                and groups' documents, see `groups`
+//!           outlier: { since: Date, seen: Date, lastHour: Date, pages: 3 } (only for an outlier),
+//!           meta: { site: "lab" }, metaStamps: { site: Int64 } (both only if set; see `meta`),
+//!           groups: { site: "lab" } }                                                memberships, see `groups`
 //! ```
 //!
-//! `sum` is the exact sum of the values, rounded once; `rest` is the remainder that this rounding leaves. It is 0,
-//! nearly always one Double, or an array of Doubles, each the rounded remainder after the ones before it; `sum` and all
-//! parts add up to the exact sum. If `sum` is an infinity, the parts alone are the exact sum, and the first one is
-//! stored divided by 2^64. Every `sum` that is a Double has a `rest`; an Int64 is exact by itself.
+//! `sum` is the exact sum of the values, rounded once. `rest` is the remainder of this rounding: 0, nearly always one
+//! Double, or an array of Doubles, each the rounded remainder after those before it. `sum` and all parts of `rest` add up
+//! to the exact sum. If `sum` is infinite, the parts alone are the exact sum, and the first part is stored divided by 2^64.
+//! Every `sum` that is a Double has a `rest`; an Int64 is exact.
 //!
-//! A page's `rev` begins with its greatest stamp and grows by one with every write: see
-//! [`next_rev`](crate::bucket::Page::next_rev). Stamps in `order` are milliseconds since the epoch times 2^20 (see [`stamp`](crate::reading::stamp)); [`stamps`](crate::bucket::stamps)
-//! describes their bytes.
+//! A page's `rev` starts at its greatest stamp, and every write increments it; see
+//! [`next_rev`](crate::bucket::Page::next_rev). Stamps in `order` are milliseconds since the epoch times 2^20 (see
+//! [`stamp`](crate::reading::stamp)). [`stamps`](crate::bucket::stamps) describes their encoding.
 //!
-//! `_id` is the hour, the sensor's key and the page number. The hour comes first so that new pages land at one edge of
-//! the index and old hours are one range of it; a sensor's range is read through the index `{sensor: 1, start: 1}`.
+//! `_id` is the hour, the sensor's key and the page number. The hour comes first so that new pages are added at one end of
+//! the index and old hours are one range of it. A sensor's range is read through the index `{sensor: 1, start: 1}`.
 //! `ts` is floored to whole milliseconds and `ns` (0..=999999) is the rest. Integers are Int64 (bookkeeping counts
 //! Int32 while they fit), unsigned values above 2^63-1 Decimal128, floats Double.
 
@@ -55,7 +55,7 @@ pub use decode::{
     document_rev,
 };
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
-pub use groups::{GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled};
+pub use groups::{GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, group_changes, place_prefix};
 pub use month::{decode_month, month_document, month_id, month_update};
 pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};
@@ -68,7 +68,7 @@ use crate::bucket::{DayPart, bucket_name};
 use crate::reading::time::write_seconds;
 use crate::reading::{Day, Hour};
 
-/// A page's `_id`. Hours have four-digit years, so ids sort by time.
+/// Returns a page's `_id`. Hours have four-digit years, so ids sort by time.
 #[must_use]
 pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
     let mut id = bucket_name(sensor, hour);
@@ -77,8 +77,8 @@ pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
     id
 }
 
-/// The `_id` of a part of a day. None of the forms is one of another sensor's, since the date is followed by another
-/// character in each.
+/// Returns the `_id` of a day's part. The character after the date depends on the kind of part, so ids of different kinds
+/// never collide.
 #[must_use]
 pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
     let mut id = date_of(day, sensor.len());
@@ -91,15 +91,15 @@ pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
     id
 }
 
-/// What all chunks of a sensor's day have in common, which sorts by day and sensor.
+/// Returns the field `chunkOf`, which all chunks of a sensor's day share. It sorts by day and sensor.
 #[must_use]
 pub fn chunks_of(sensor: &str, day: Day) -> String {
     date_of(day, sensor.len()) + " " + sensor
 }
 
-/// A date, with room for a sensor's key behind it.
-fn date_of(day: Day, more: usize) -> String {
-    let mut date = String::with_capacity("2026-01-15T00:00:00".len() + more);
+/// Formats a day as a date, with spare capacity for a suffix.
+fn date_of(day: Day, suffix_bytes: usize) -> String {
+    let mut date = String::with_capacity("2026-01-15T00:00:00".len() + suffix_bytes);
     write_seconds(&mut date, day.hours().start.start_ms().div_euclid(1000));
     date.truncate("2026-01-15".len());
     date

@@ -1,4 +1,4 @@
-//! The totals of a sensor's month as a document. They are packed: the documents of its days have them readable.
+//! A sensor's monthly totals as a document. They are packed, because the documents of the days have readable ones.
 
 use bson::raw::RawDocument;
 
@@ -11,16 +11,17 @@ use crate::figures::Room;
 use crate::months;
 use crate::reading::{Day, Hour, Month};
 
-/// The `_id` of a sensor's month.
+/// Returns the `_id` of a sensor's month.
 #[must_use]
 pub fn month_id(sensor: &str, month: Month) -> String {
     format!("{month} {sensor}")
 }
 
-/// A whole document, with the rev it has once written.
+/// Encodes a whole document with its next rev.
 #[must_use]
 pub fn month_document(write: &MonthWrite<'_>) -> Vec<u8> {
-    let (MonthId { sensor, month }, days) = (write.id, write.id.month.days());
+    let MonthId { sensor, month } = write.id;
+    let days = month.days();
     let mut w = BsonWriter::document(4096);
     w.text("_id", &month_id(sensor, *month));
     w.count("schemaVersion", SCHEMA_VERSION);
@@ -31,7 +32,7 @@ pub fn month_document(write: &MonthWrite<'_>) -> Vec<u8> {
     w.finish()
 }
 
-/// The update that sets everything but the month's identity.
+/// Encodes the update that sets everything but the month's identity.
 #[must_use]
 pub fn month_update(write: &MonthWrite<'_>) -> Vec<u8> {
     let mut w = BsonWriter::document(4096);
@@ -46,7 +47,7 @@ fn content(w: &mut BsonWriter, write: &MonthWrite<'_>) {
     w.binary("totals", &write.totals.map(|totals| months::encode(write.id.month, totals)).unwrap_or_default());
 }
 
-/// A month with the totals of the projected fields; those of another form, or damaged ones, are as good as none.
+/// Decodes a month with the totals of the projected fields. Damaged totals, or totals of an unknown form, are `None`.
 ///
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for a document without sensor, start or rev.
@@ -55,10 +56,11 @@ pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(
         let month = Month::of(Day::of(Hour::of_ms(date(document, "start")?)));
         let sensor = text(document, "sensor")?;
         let rev = whole(document, "rev")?;
-        let known = whole(document, "schemaVersion")? == SCHEMA_VERSION;
-        let packed = get(document, "totals").ok().and_then(|totals| Some(totals.as_binary()?.bytes)).filter(|_| known);
-        let totals: Option<MonthTotals> =
-            packed.and_then(|bytes| months::decode(bytes, month, projection, &mut Room::default()).ok());
+        let is_known = whole(document, "schemaVersion")? == SCHEMA_VERSION;
+        let packed = get(document, "totals").ok().and_then(|totals| Some(totals.as_binary()?.bytes));
+        let totals: Option<MonthTotals> = packed
+            .filter(|_| is_known)
+            .and_then(|bytes| months::decode(bytes, month, projection, &mut Room::default()).ok());
         Ok((MonthId { sensor: sensor.into(), month }, StoredMonth { rev, totals }))
     })
 }

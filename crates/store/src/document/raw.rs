@@ -1,12 +1,12 @@
-//! Decodes documents for checks: every field as it is stored. Fields that can be computed from the readings may be
-//! missing or of any type.
+//! Decodes documents for checks, every field as stored. Fields that are derived from the readings may be missing or
+//! malformed.
 
 use std::sync::Arc;
 
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::decode::{
-    Trouble, array, boolean, date, decode_sensor, field_value, identity, named, order, reading_list, rest_of, text,
+    Detail, array, boolean, date, decode_sensor, field_value, identity, named, order, reading_list, rest_of, text,
     whole,
 };
 use super::page_id;
@@ -17,11 +17,11 @@ use crate::bucket::{Result, StorageError};
 use crate::names::from_key;
 use crate::reading::Hour;
 
-/// Decodes a page stored under this key.
+/// Decodes a page that is stored under `key`.
 ///
 /// # Errors
-/// [`StorageError::Newer`], by its key, for a later schema version, and [`StorageError::Unreadable`] for a document that lacks
-/// a field which cannot be computed.
+/// [`StorageError::Newer`] for a later schema version, and [`StorageError::Unreadable`] if a field is missing that cannot be
+/// computed from the readings. Both have `key` as the id.
 pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage> {
     let page = named(document, |document| page(document, key, in_overflow));
     page.map_err(|error| match error {
@@ -31,14 +31,15 @@ pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bo
     })
 }
 
-/// Decodes a sensor's document stored under this key.
+/// Decodes a sensor's document that is stored under `key`.
 #[must_use]
 pub fn decode_raw_sensor(document: &RawDocument, key: String) -> RawSensor {
     RawSensor { key, document: decode_sensor(document) }
 }
 
-fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Trouble> {
-    let (sensor_key, start_ms) = (text(document, "sensor")?, date(document, "start")?);
+fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage, Detail> {
+    let sensor_key = text(document, "sensor")?;
+    let start_ms = date(document, "start")?;
     let number = u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())?;
     Ok(RawPage {
         key: key.to_owned(),
@@ -62,7 +63,7 @@ fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<
     })
 }
 
-/// A malformed summary counts as one without fields.
+/// Decodes the summary of a page. A malformed summary counts as one without fields.
 fn summary(document: &RawDocument) -> Vec<(Arc<str>, Option<Figures>)> {
     let Ok(Some(RawBsonRef::Document(summary))) = document.get("summary") else { return Vec::new() };
     let fields = summary.into_iter().map_while(Result::ok);

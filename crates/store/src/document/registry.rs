@@ -18,7 +18,7 @@ use crate::bucket::{Result, StorageError};
 /// The document's `_id`.
 pub const REGISTRY: &str = "registry";
 
-/// Encodes the registry, with the rev it has once written.
+/// Encodes the registry with its next rev.
 #[must_use]
 pub fn registry_document(registry: &MemberRegistry) -> Document {
     let log = |log: &Registered| {
@@ -57,8 +57,8 @@ pub fn registry_document(registry: &MemberRegistry) -> Document {
 /// Decodes the registry.
 ///
 /// # Errors
-/// [`StorageError::Newer`] if a later version wrote it, which may say more than this program would write back;
-/// [`StorageError::Unreadable`] if a field is missing or has another type than this program writes.
+/// [`StorageError::Newer`] if a later version wrote it, because writing it back could lose fields.
+/// [`StorageError::Unreadable`] if a field is missing or has an unexpected type.
 pub fn decode_registry(document: &Document) -> Result<MemberRegistry> {
     of_version(document, || REGISTRY.to_owned())?;
     let detail = || "a field is missing or has an unexpected type".to_owned();

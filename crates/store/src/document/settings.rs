@@ -1,11 +1,13 @@
 //! The settings of a database as a document, in both stores.
 //!
 //! ```text
-//! { _id: "<database>", schemaVersion: 1, rev: Int64, readings: Int64 (ns; 0 for ever), default: "<policy>", replication: Int64,
-//!   shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0 for ever),
+//! { _id: "<database>", schemaVersion: 1, rev: Int64, readings: Int64 (ns; 0: forever), default: "<policy>",
+//!   replication: Int64, shardDuration: Int64 (ns), expired: Int64 (ns since the epoch), summaries: Int64 (ns; 0: forever),
 //!   readingsBefore, readingsStamp, readingsDone: Int64, sealForm: "<form>", drift: "<drift>", created, set: Int64 (stamps),
-//!   renames: [{ kind, tag, measurement, from, to: "<text>" }] } all but rev only where they are set
+//!   renames: [{ kind, tag, measurement, from, to: "<text>" }] }
 //! ```
+//!
+//! All fields after `rev` are optional.
 
 use bson::{Bson, Document, doc};
 
@@ -14,7 +16,7 @@ use super::encode::{SCHEMA_VERSION, signed};
 use crate::bucket::settings::{Drift, ExpiredReadings};
 use crate::bucket::{DatabaseSettings, Keep, Rename, Renames, Result, SealForm, StorageError};
 
-/// Fields that may be before the epoch.
+/// Fields that can be negative, because they are times before the epoch.
 const TIMES: [&str; 3] = ["expired", "readingsBefore", "readingsDone"];
 
 /// Encodes the settings of a database.
@@ -28,32 +30,32 @@ pub fn settings_document(database: &str, settings: &DatabaseSettings) -> Documen
         shard_duration,
         expired,
         summaries,
-        expired_readings: gone,
+        expired_readings,
         seal_form,
         drift,
         created,
-        set: set_at,
+        set: set_stamp,
         renames,
     } = settings;
     let stamp = |stamp: u64| Bson::from(signed(stamp));
     let mut document = doc! { "_id": database, "schemaVersion": signed(SCHEMA_VERSION), "rev": signed(*rev) };
-    let set = [
+    let fields = [
         ("readings", readings.map(|keep| Bson::from(keep.ns()))),
         ("default", default.as_ref().map(Bson::from)),
         ("replication", replication.map(|count| Bson::from(i64::from(count)))),
         ("shardDuration", shard_duration.map(Bson::from)),
         ("expired", expired.map(Bson::from)),
         ("summaries", summaries.map(|keep| Bson::from(keep.ns()))),
-        ("readingsBefore", gone.map(|gone| Bson::from(gone.before))),
-        ("readingsStamp", gone.map(|gone| stamp(gone.stamp))),
-        ("readingsDone", gone.map(|gone| Bson::from(gone.done))),
+        ("readingsBefore", expired_readings.map(|expired| Bson::from(expired.before))),
+        ("readingsStamp", expired_readings.map(|expired| stamp(expired.stamp))),
+        ("readingsDone", expired_readings.map(|expired| Bson::from(expired.done))),
         ("sealForm", seal_form.map(|form| Bson::from(form.name()))),
         ("drift", drift.map(|drift| Bson::from(drift.name()))),
         ("created", Some(*created).filter(|at| *at > 0).map(stamp)),
-        ("set", Some(*set_at).filter(|at| *at > 0).map(stamp)),
+        ("set", Some(*set_stamp).filter(|at| *at > 0).map(stamp)),
         ("renames", (!renames.is_empty()).then(|| renames.entries().iter().map(rename_document).collect())),
     ];
-    document.extend(set.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
+    document.extend(fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     document
 }
 
@@ -61,7 +63,7 @@ fn rename_document(rename: &Rename) -> Document {
     rename.fields().map(|(name, text)| (name.to_owned(), Bson::from(text))).collect()
 }
 
-/// Returns `None` if an entry is not as this program writes it: a name must not be mistaken.
+/// Decodes the renames. Returns `None` if any entry is malformed, because a partial list would change names.
 fn decode_renames(document: &Document) -> Option<Renames> {
     let Some(entries) = document.get("renames") else { return Some(Renames::default()) };
     let entry = |entry: &Bson| {
@@ -74,8 +76,8 @@ fn decode_renames(document: &Document) -> Option<Renames> {
 /// Decodes the settings of a database.
 ///
 /// # Errors
-/// [`StorageError::Newer`] if a later version wrote them, which may say more than this program would write back;
-/// [`StorageError::Unreadable`] if a field has another type than this program writes: a retention must not be mistaken.
+/// [`StorageError::Newer`] if a later version wrote them, because writing them back could lose fields.
+/// [`StorageError::Unreadable`] if a field has an unexpected type, because a wrong retention would delete readings.
 pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)> {
     let id = document.get_str("_id").unwrap_or("?").to_owned();
     of_version(document, || format!("settings of {id}"))?;
@@ -92,7 +94,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         None => Ok(None),
         Some(text) => text.as_str().map(Some).ok_or_else(unreadable),
     };
-    let gone = match (number("readingsBefore")?, number("readingsStamp")?, number("readingsDone")?) {
+    let expired_readings = match (number("readingsBefore")?, number("readingsStamp")?, number("readingsDone")?) {
         (None, None, None) => None,
         (Some(before), Some(stamp), Some(done)) => {
             Some(ExpiredReadings { before, stamp: u64::try_from(stamp).map_err(|_| unreadable())?, done })
@@ -109,8 +111,8 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         replication: number("replication")?.and_then(|count| u32::try_from(count).ok()),
         shard_duration: number("shardDuration")?,
         expired: number("expired")?,
-        summaries: number("summaries")?.map(Keep::from_ns),
-        expired_readings: gone,
+        summaries: number("summaries")?.map(Keep::of_ns),
+        expired_readings,
         seal_form: text("sealForm")?.map(|form| SealForm::from_name(form).ok_or_else(unreadable)).transpose()?,
         drift: text("drift")?.map(|drift| Drift::from_name(drift).ok_or_else(unreadable)).transpose()?,
         created: stamp("created")?,

@@ -1,13 +1,13 @@
-//! Writes BSON straight into bytes (bsonspec.org, version 1.1). Building documents out of `doc!` values costs about
-//! twelve times as much.
+//! Writes BSON (bsonspec.org, version 1.1) directly to bytes. This is about twelve times faster than building documents
+//! from `doc!` values.
 
 use crate::reading::Value;
 
-/// A BSON document being written. Keys must not hold NUL; [`crate::names::key`] escapes it.
+/// A BSON document under construction. Keys must not contain NUL; [`crate::names::key`] escapes it.
 #[derive(Debug, Default)]
 pub struct BsonWriter {
     bytes: Vec<u8>,
-    /// Offsets at which the documents and arrays still open begin.
+    /// Start offsets of the documents and arrays that are not ended yet.
     open: Vec<usize>,
 }
 
@@ -15,7 +15,7 @@ pub struct BsonWriter {
 pub(super) const DECIMAL_HIGH: u64 = 0x3040_0000_0000_0000;
 
 impl BsonWriter {
-    /// A writer with the top-level document begun.
+    /// Creates a writer and begins the top-level document.
     #[must_use]
     pub fn document(capacity: usize) -> Self {
         let mut writer = Self { bytes: Vec::with_capacity(capacity), open: Vec::new() };
@@ -31,7 +31,7 @@ impl BsonWriter {
         self.bytes
     }
 
-    /// Bytes so far; at least 4, the length of the top-level document.
+    /// Returns the number of bytes written so far, including the 4 bytes of the top-level document's length.
     #[must_use]
     pub fn written(&self) -> usize {
         self.bytes.len()
@@ -62,22 +62,24 @@ impl BsonWriter {
     pub fn begin_element(&mut self, index: usize) {
         /// Digits of the greatest index.
         const DIGITS: usize = 20;
-        let (mut key, mut at, mut rest) = ([b'0'; DIGITS + 1], DIGITS, index);
+        let mut key = [b'0'; DIGITS + 1];
         key[DIGITS] = 0;
+        let mut start = DIGITS;
+        let mut rest = index;
         loop {
-            at -= 1;
-            key[at] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
+            start -= 1;
+            key[start] = b'0' + u8::try_from(rest % 10).unwrap_or_default();
             rest /= 10;
             if rest == 0 {
                 break;
             }
         }
         self.bytes.push(0x03);
-        self.bytes.extend_from_slice(&key[at..]);
+        self.bytes.extend_from_slice(&key[start..]);
         self.open();
     }
 
-    /// Ends the document or array begun last.
+    /// Ends the innermost open document or array.
     pub fn end(&mut self) {
         self.bytes.push(0);
         if let Some(start) = self.open.pop() {
@@ -86,7 +88,7 @@ impl BsonWriter {
         }
     }
 
-    /// Adds a finished document as a field.
+    /// Adds an encoded document as a field.
     pub fn raw(&mut self, key: &str, document: &[u8]) {
         self.element(0x03, key);
         self.bytes.extend_from_slice(document);
@@ -114,7 +116,7 @@ impl BsonWriter {
         self.element(0x0A, key);
     }
 
-    /// A date, in milliseconds since the epoch.
+    /// Adds a date, in milliseconds since the epoch.
     pub fn date(&mut self, key: &str, millis: i64) {
         self.element(0x09, key);
         self.bytes.extend_from_slice(&millis.to_le_bytes());
@@ -134,7 +136,7 @@ impl BsonWriter {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Adds a bookkeeping number: Int32 while it fits, which is easier to read in `mongosh`.
+    /// Adds a bookkeeping number, as an Int32 if it fits, which is easier to read in `mongosh`.
     pub fn count(&mut self, key: &str, value: u64) {
         match i32::try_from(value) {
             Ok(small) => {
@@ -162,7 +164,7 @@ impl BsonWriter {
         }
     }
 
-    /// Writes a value, or null for none.
+    /// Adds a value, or null for none.
     pub fn optional(&mut self, key: &str, value: Option<&Value>) {
         match value {
             Some(value) => self.value(key, value),
@@ -170,7 +172,7 @@ impl BsonWriter {
         }
     }
 
-    /// Writes an array of what `put` writes for each item.
+    /// Adds an array. `put` writes each item under the key it receives.
     pub fn array<T>(&mut self, key: &str, items: impl Iterator<Item = T>, put: impl Fn(&mut Self, &str, T)) {
         self.begin_array(key);
         items.enumerate().for_each(|(index, item)| put(self, &index.to_string(), item));

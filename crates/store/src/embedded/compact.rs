@@ -1,9 +1,9 @@
-//! Compaction while the store is in use: everything that the file holds is copied into a new file, what is written meanwhile
-//! is done again there, and the new file takes the old one's name. Copies every table as it is, whatever it is for.
+//! Compaction while the store is in use. Copies all tables into a new file, repeats the writes of the meantime there, and
+//! renames the new file over the old one.
 //!
-//! redb's own compaction needs the file for itself. This one keeps reads going on the old file, and writes but for the
-//! moment of the exchange. A kill leaves the old file or the new one, both whole; what else it leaves is removed by
-//! the next start.
+//! redb's own compaction needs exclusive access. This one blocks writes only while it swaps the files, and never blocks
+//! reads. After a kill, either the old file or the new one is in place, and both are complete. The next start removes
+//! an unfinished copy.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -20,51 +20,51 @@ use super::tables::begin;
 use crate::bucket::StorageError;
 use crate::{faults, free_bytes};
 
-/// Bytes that one transaction copies.
+/// Bytes of rows that one transaction copies.
 const BATCH_BYTES: usize = 8 << 20;
-/// What must stay free on the disk.
+/// Bytes that must stay free on the disk.
 const SPARE_BYTES: u64 = 64 << 20;
-/// Rounds of doing again what was written meanwhile, before writes wait for the rest.
-const ROUNDS: usize = 8;
+/// Maximum rounds of repeating recorded writes before further writes are blocked.
+const CATCH_UP_ROUNDS_MAX: usize = 8;
 
-/// How large the file is, and how much of it is in use.
+/// Space on the disk, in bytes: the size of the file, and the part of it that is in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileSpace {
-    /// Bytes that the file takes on the disk.
+    /// Bytes that the file occupies on the disk.
     pub taken: u64,
-    /// Bytes in use; about, while the file is written to.
+    /// Bytes in use. Approximate while the file is written to.
     pub used: u64,
 }
 
-/// Why a compaction ended without effect.
+/// An error of a compaction. The old file stays in use.
 #[derive(Debug, thiserror::Error)]
 pub enum CompactError {
-    /// The old file or the new one failed.
+    /// Reading the old file or writing the new one failed.
     #[error("compacting the embedded file: {0}")]
     Storage(#[from] StorageError),
-    /// The system refused something.
+    /// An operation on the file system failed. Holds its name.
     #[error("compacting the embedded file: {0}: {1}")]
     Io(&'static str, #[source] io::Error),
-    /// The disk has no room for the copy.
+    /// The disk has no space for the copy.
     #[error(
-        "compacting the embedded file takes {needed} bytes for a while, and the disk has {free} bytes free: make room, or stop the service and run `hourglass compact`"
+        "compacting the embedded file needs {needed} free bytes for the copy, but the disk has {free}: free some space, or stop the service and run `hourglass compact`"
     )]
     NoRoom {
-        /// Bytes that must be free.
+        /// Free bytes that the compaction needs.
         needed: u64,
-        /// Bytes that are.
+        /// Free bytes on the disk.
         free: u64,
     },
-    /// It gave way to writes, or to the end of the service.
-    #[error("compacting the embedded file was given up, and is tried again later: {0}")]
+    /// The compaction gave way to writes or to the end of the service.
+    #[error("compacting the embedded file was cancelled and will be retried: {0}")]
     GivenUp(String),
-    /// A table of a kind that this version does not know.
+    /// The file has a table whose types this version does not know.
     #[error(
-        "the embedded file has a table {0:?} that this version cannot copy: stop the service and run `hourglass compact`"
+        "table {0:?} of the embedded file has types that this version cannot copy: stop the service and run `hourglass compact`"
     )]
     UnknownTable(String),
-    /// The copy is not what was copied, which is a bug.
-    #[error("the copy of table {0:?} of the embedded file has another number of rows; the old file stays in use")]
+    /// The copy differs from the original, which is a bug.
+    #[error("the compacted copy of table {0:?} has a different number of rows; the old file stays in use")]
     Unequal(String),
 }
 
@@ -74,28 +74,30 @@ impl From<FileFailure> for CompactError {
     }
 }
 
-/// Makes `E: Into<FileFailure>` one of [`CompactError`].
+/// Converts a redb error.
 fn failed<E: Into<FileFailure>>(error: E) -> CompactError {
     CompactError::Storage(error.into().into())
 }
 
-fn io_failed(attempt: &'static str) -> impl FnOnce(io::Error) -> CompactError {
-    move |error| CompactError::Io(attempt, error)
+/// Returns a conversion of I/O errors of `operation`.
+fn io_failed(operation: &'static str) -> impl FnOnce(io::Error) -> CompactError {
+    move |error| CompactError::Io(operation, error)
 }
 
-/// The name of the new file until it is complete.
-pub(super) fn unfinished(path: &Path) -> PathBuf {
+/// Returns the path of the new file until it replaces the old one.
+pub(super) fn temporary_path(path: &Path) -> PathBuf {
     path.with_extension("redb.compact")
 }
 
-/// Bytes that a file takes on the disk. redb doubles a file's length when it grows, but what was never written takes no space.
+/// Returns the bytes that a file occupies on the disk. May be less than its length: redb doubles the length when the file
+/// grows, and unwritten blocks occupy no space.
 pub(super) fn disk_bytes(path: &Path) -> io::Result<u64> {
     let file = std::fs::metadata(path)?;
     Ok(file.len().min(file.blocks().saturating_mul(512)))
 }
 
-/// Removes a file, such as one that a killed compaction left.
-pub(super) fn remove_if_there(file: &Path) -> io::Result<()> {
+/// Removes a file. Succeeds if there is none.
+pub(super) fn remove_if_exists(file: &Path) -> io::Result<()> {
     match std::fs::remove_file(file) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
@@ -116,75 +118,76 @@ pub(super) fn measure(file: &DatabaseFile, path: &Path) -> Result<FileSpace, Com
     Ok(FileSpace { taken: disk_bytes(path).map_err(io_failed("measuring the file"))?, used })
 }
 
-/// Compacts the file. `tell` is called with the rows copied so far. Blocks; returns the bytes of the new file.
+/// Compacts the file and returns its new size in bytes. Calls `on_progress` with the number of rows copied so far. Blocks.
 pub(super) fn compact(
     file: &DatabaseFile,
     path: &Path,
     builder: &redb::Builder,
-    tell: &dyn Fn(u64),
+    on_progress: &dyn Fn(u64),
 ) -> Result<u64, CompactError> {
     let needed = measure(file, path)?.used * 5 / 4 + SPARE_BYTES;
     let free = free_bytes(path).map_err(io_failed("measuring the disk"))?;
     if free < needed {
         return Err(CompactError::NoRoom { needed, free });
     }
-    let compacted = Copying { file, path, builder, tell }.run();
-    file.journal().end();
-    // If this fails, the next start tries it again.
-    let _ = remove_if_there(&unfinished(path));
+    let compacted = Compaction { file, path, builder, on_progress }.run();
+    file.journal().stop_recording();
+    // If this fails, the next start retries it.
+    let _ = remove_if_exists(&temporary_path(path));
     compacted
 }
 
-struct Copying<'a> {
+/// A running compaction.
+struct Compaction<'a> {
     file: &'a DatabaseFile,
     path: &'a Path,
     builder: &'a redb::Builder,
-    tell: &'a dyn Fn(u64),
+    on_progress: &'a dyn Fn(u64),
 }
 
-impl Copying<'_> {
+impl Compaction<'_> {
     fn run(&self) -> Result<u64, CompactError> {
-        remove_if_there(&unfinished(self.path)).map_err(io_failed("removing what an earlier compaction left"))?;
+        remove_if_exists(&temporary_path(self.path)).map_err(io_failed("removing an unfinished copy"))?;
         let journal = self.file.journal();
-        let snapshot = journal.begin(|| self.file.run(|database| Ok(database.begin_read()?)))?;
+        let snapshot = journal.start_recording(|| self.file.run(|database| Ok(database.begin_read()?)))?;
         let mut new = self.create()?;
         self.copy_all(&snapshot, &new)?;
         drop(snapshot);
         faults::point("compact_copied");
-        // Behind the last row the new file has room that it grew by.
+        // The new file has free space behind its last page, because redb grows files in large steps.
         while new.compact().map_err(|error| FileFailure::Before(error.into()))? {
             stop_if_given_up(self.file)?;
         }
         self.catch_up(&new)?;
-        self.exchange(new)
+        self.swap_files(new)
     }
 
     fn create(&self) -> Result<Database, CompactError> {
         let mut options = OpenOptions::new();
-        let made = options.read(true).write(true).create_new(true).mode(0o600).open(unfinished(self.path));
-        let made = made.map_err(io_failed("making the new file"))?;
-        Ok(self.builder.create_file(made).map_err(|error| FileFailure::Before(error.into()))?)
+        let created = options.read(true).write(true).create_new(true).mode(0o600).open(temporary_path(self.path));
+        let created = created.map_err(io_failed("creating the new file"))?;
+        Ok(self.builder.create_file(created).map_err(|error| FileFailure::Before(error.into()))?)
     }
 
     fn copy_all(&self, from: &ReadTransaction, to: &Database) -> Result<(), CompactError> {
         let mut rows = 0;
         for table in from.list_tables().map_err(failed)? {
             let name = table.name();
-            // The kinds of tables; a table of another kind answers that its types differ.
-            let copied = self.copy::<&[u8], &[u8]>(from, to, name, &mut rows)?
-                || self.copy::<&[u8], ()>(from, to, name, &mut rows)?
-                || self.copy::<&str, ()>(from, to, name, &mut rows)?
-                || self.copy::<&str, u64>(from, to, name, &mut rows)?
-                || self.copy::<&str, &[u8]>(from, to, name, &mut rows)?;
-            if !copied {
+            // Try the types of all known tables. `copy_table` returns false if the types differ.
+            let is_copied = self.copy_table::<&[u8], &[u8]>(from, to, name, &mut rows)?
+                || self.copy_table::<&[u8], ()>(from, to, name, &mut rows)?
+                || self.copy_table::<&str, ()>(from, to, name, &mut rows)?
+                || self.copy_table::<&str, u64>(from, to, name, &mut rows)?
+                || self.copy_table::<&str, &[u8]>(from, to, name, &mut rows)?;
+            if !is_copied {
                 return Err(CompactError::UnknownTable(name.to_owned()));
             }
         }
         Ok(())
     }
 
-    /// Copies a table; false if it is not of this kind. Counts the rows on.
-    fn copy<K: Key + 'static, V: Value + 'static>(
+    /// Copies a table and adds its rows to `copied`. Returns false if the table has other types.
+    fn copy_table<K: Key + 'static, V: Value + 'static>(
         &self,
         from: &ReadTransaction,
         to: &Database,
@@ -207,7 +210,8 @@ impl Copying<'_> {
                 is_done = loop {
                     let Some(row) = rows.next() else { break true };
                     let (key, value) = row.map_err(failed)?;
-                    let (key, value) = (key.value(), value.value());
+                    let key = key.value();
+                    let value = value.value();
                     bytes += K::as_bytes(&key).as_ref().len() + V::as_bytes(&value).as_ref().len();
                     table.insert(key, value).map_err(failed)?;
                     *copied += 1;
@@ -217,45 +221,45 @@ impl Copying<'_> {
                 };
             }
             transaction.commit().map_err(failed)?;
-            (self.tell)(*copied);
+            (self.on_progress)(*copied);
             faults::point("compact_batch");
             stop_if_given_up(self.file)?;
         }
         Ok(true)
     }
 
-    /// Does again what was written meanwhile.
+    /// Repeats the recorded writes on the new file.
     fn catch_up(&self, new: &Database) -> Result<(), CompactError> {
         let journal = self.file.journal();
-        for _ in 0..ROUNDS {
-            let mut did_some = false;
-            while let Some(redo) = journal.take() {
+        for _ in 0..CATCH_UP_ROUNDS_MAX {
+            let mut is_caught_up = true;
+            while let Some(redo) = journal.take_oldest() {
                 redo(new)?;
-                did_some = true;
+                is_caught_up = false;
             }
             stop_if_given_up(self.file)?;
-            if !did_some {
+            if is_caught_up {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Puts the new file into the place of the old one, while nothing is written.
-    fn exchange(&self, new: Database) -> Result<u64, CompactError> {
-        let mut turn = self.file.journal().turn(0);
+    /// Replaces the old file by the new one, while writes are blocked.
+    fn swap_files(&self, new: Database) -> Result<u64, CompactError> {
+        let mut turn = self.file.journal().wait_for_turn(0);
         for redo in turn.take_all().map_err(CompactError::GivenUp)? {
             redo(&new)?;
         }
-        self.file.run(|old| Ok(equal(old, &new)))??;
-        // With this commit, opening the file after a kill takes no reading of all of it.
+        self.file.run(|old| Ok(check_row_counts(old, &new)))??;
+        // A commit with quick repair, so that opening the file after a kill does not read all of it.
         begin(&new).map_err(failed)?.commit().map_err(failed)?;
         faults::point("compact_written");
-        let unfinished = unfinished(self.path);
-        File::open(&unfinished).and_then(|file| file.sync_all()).map_err(io_failed("syncing the new file"))?;
-        std::fs::rename(&unfinished, self.path).map_err(io_failed("renaming the new file"))?;
+        let temporary = temporary_path(self.path);
+        File::open(&temporary).and_then(|file| file.sync_all()).map_err(io_failed("syncing the new file"))?;
+        std::fs::rename(&temporary, self.path).map_err(io_failed("renaming the new file"))?;
         faults::point("compact_renamed");
-        // Until the folder is synced, a power cut brings the old file back: nothing may be written before that.
+        // Until the folder is synced, a power cut can bring the old file back, so nothing may be written before.
         match sync_folder(self.path) {
             Ok(()) => self.file.replace(new),
             Err(source) => {
@@ -269,7 +273,7 @@ impl Copying<'_> {
     }
 }
 
-/// Syncs the folder of a file.
+/// Syncs the folder that contains a file.
 pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     match path.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => File::open(folder)?.sync_all(),
@@ -277,15 +281,21 @@ pub(super) fn sync_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Also once the file has failed: it can be opened again only when nobody reads it any more.
+/// Fails if the compaction must end, including when the file has failed: it can be reopened only after the snapshot is
+/// dropped.
 fn stop_if_given_up(file: &DatabaseFile) -> Result<(), CompactError> {
-    let failed = || (!file.is_open()).then(|| "the file failed meanwhile".to_owned());
-    file.journal().given_up().or_else(failed).map_or(Ok(()), |why| Err(CompactError::GivenUp(why)))
+    if let Some(reason) = file.journal().given_up() {
+        return Err(CompactError::GivenUp(reason));
+    }
+    if !file.is_open() {
+        return Err(CompactError::GivenUp("the file failed during the copy".to_owned()));
+    }
+    Ok(())
 }
 
-/// An error if a table of one file has another number of rows in the other.
-fn equal(old: &Database, new: &Database) -> Result<(), CompactError> {
-    let rows = |database: &Database| -> Result<Vec<(String, u64)>, CompactError> {
+/// Fails if a table has a different number of rows in the new file.
+fn check_row_counts(old: &Database, new: &Database) -> Result<(), CompactError> {
+    let row_counts = |database: &Database| -> Result<Vec<(String, u64)>, CompactError> {
         let transaction = database.begin_read().map_err(failed)?;
         let tables = transaction.list_tables().map_err(failed)?;
         let count = |table: redb::UntypedTableHandle| {
@@ -295,7 +305,8 @@ fn equal(old: &Database, new: &Database) -> Result<(), CompactError> {
         };
         tables.map(count).collect()
     };
-    let (old, new) = (rows(old)?, rows(new)?);
+    let old = row_counts(old)?;
+    let new = row_counts(new)?;
     match old.iter().find(|table| !new.contains(table)) {
         Some((name, _)) => Err(CompactError::Unequal(name.clone())),
         None => Ok(()),

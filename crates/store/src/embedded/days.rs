@@ -1,17 +1,19 @@
-//! Parts of days in the file: their forms, reading, scanning and writing.
+//! Parts of days in the file: encoding, reads, scans and writes.
 //!
 //! ```text
 //! part  := version:u8 (1)  kind:u8 (0 readings | 1 chunk | 2 expired)  content
-//! content of readings := length:varint head  sum:u32 (CRC-32 of the key and all before it, little-endian)  sealed
+//! content of readings := length:varint head  sum:u32 (CRC-32 of the key and the bytes before it, little-endian)  sealed
 //!         of expired  := length:varint head  sum:u32  times
 //!         of a chunk  := rev:varint floor:varint oldest:varint  sensor  length:varint stamps  sealed
 //! head  := rev:varint floor:varint  sensor names  hours, see `store::figures`
-//! times := (count:varint first:i64 last:i64)…      of each hour its readings, and nanoseconds of its first and last one
-//! sensor, names: as in `form`            sealed: see `store::sealed`           stamps: see `bucket::stamps`
+//! times := (count:varint first:i64 last:i64)…      per hour: number of readings, times of the first and last one in ns
+//! sensor, names: as in `page_form`       sealed: see `store::sealed`           stamps: see `bucket::stamps`
 //! ```
 //!
-//! The summaries come before the readings, and are read, and checked, without them. A chunk has none.
+//! The summaries precede the readings and have a checksum of their own, so that they can be read alone. A chunk has no
+//! summaries.
 
+mod raw;
 mod scan;
 
 use std::ops::Range;
@@ -20,18 +22,19 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use redb::ReadableDatabase;
 
-use self::scan::{next, scan};
+pub(super) use self::raw::raw_day;
+
+use self::scan::{next_day, scan};
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::page_form::{NoPage, put_names, put_parts, sensor, take_parts};
+use super::page_form::{PageError, put_names, put_part_lengths, take_part_lengths};
 use super::remove::remove_all;
-use super::tables::{CHUNKS, DAYS, DocumentRows, MONTHS, Put, Tables, checksum, unseal, write_each};
-use super::{EmbeddedStore, SCAN_LEAST, SCAN_SENSORS, SMALL_BYTES, months};
+use super::tables::{CHUNKS, DAYS, DocumentRows, Listing, MONTHS, Put, Tables, checksum, unseal, write_each};
+use super::{EmbeddedStore, SMALL_WRITE_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
-use crate::bucket::raw::{Cursor, DayDocument, RawDay, StoredOtherwise};
 use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
 use crate::bucket::{
     DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, Result, StorageError, StoredDay, StoredMonth, Summary,
@@ -40,9 +43,9 @@ use crate::document::day_id;
 use crate::figures::{HourColumns, PackedFigures, Room, Span};
 use crate::reading::varint::{put_bytes, put_texts, put_varint};
 use crate::reading::{Day, Hour, Month, Stamp};
-use crate::sealed::{self, NoSealed};
+use crate::sealed::{self, SealedError};
 
-/// The first byte of a part: the version of its form.
+/// The first byte of a part: the version of the encoding.
 const VERSION: u8 = 1;
 /// The second byte of a part with readings and summaries.
 const READINGS: u8 = 0;
@@ -51,14 +54,14 @@ const CHUNK: u8 = 1;
 /// The second byte of a part whose readings have expired.
 const EXPIRED: u8 = 2;
 /// Bytes of the checksum behind a head.
-const SUM: usize = 4;
+const CHECKSUM_BYTES: usize = 4;
 
-/// A part to be written or removed.
+/// A write or removal of a part.
 struct DayPut {
     put: Put,
     /// The key of the day's month.
     month: Vec<u8>,
-    removed: bool,
+    is_removal: bool,
     is_chunk: bool,
 }
 
@@ -71,79 +74,84 @@ struct DayHead<'a> {
     rev: u64,
     floor: Stamp,
     oldest: Stamp,
-    /// The lengths of the parts of the sensor's key.
-    parts: Vec<u64>,
+    /// Lengths of the measurement, tag names and tag values in the sensor's key.
+    part_lengths: Vec<u64>,
     names: Vec<&'a str>,
-    /// Summaries by hour, except of a chunk.
+    /// Summaries by hour. `None` for a chunk.
     summaries: Option<PackedFigures<'a>>,
-    /// Stamps of a chunk; otherwise empty.
+    /// Stamps of a chunk. Empty for other parts.
     stamps: &'a [u8],
-    /// Packed readings; of expired ones, their times.
+    /// Packed readings, or the times of expired ones.
     readings: &'a [u8],
 }
 
+/// Encodes a write with its key.
 fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
     let DayId { sensor, day, part } = write.id;
     let key = keys.day(*day, &sensor.key, *part);
     let bytes = match (write.readings, write.expired) {
         (Some(readings), Some(expired)) => {
-            expired_bytes(&key, write.id, write.next_rev, readings.stamps().floor(), expired)
+            encode_expired(&key, write.id, write.next_rev, readings.stamps().floor(), expired)
         }
-        (Some(readings), None) => bytes(&key, write.id, write.next_rev, readings),
+        (Some(readings), None) => encode_readings(&key, write.id, write.next_rev, readings),
         (None, _) => Vec::new(),
     };
     let put = Put::new(key, write.rev, bytes);
     let month = keys.month(Month::of(*day), &sensor.key);
-    DayPut { put, month, removed: write.readings.is_none(), is_chunk: part.is_chunk() }
+    DayPut { put, month, is_removal: write.readings.is_none(), is_chunk: part.is_chunk() }
 }
 
-fn expired_bytes(key: &[u8], id: &DayId, rev: u64, floor: Stamp, expired: &ExpiredDay) -> Vec<u8> {
+/// Encodes a part whose readings have expired.
+fn encode_expired(key: &[u8], id: &DayId, rev: u64, floor: Stamp, expired: &ExpiredDay) -> Vec<u8> {
     let names = expired.names();
-    let mut head = head(id, rev, floor);
+    let mut head = encode_head(id, rev, floor);
     put_texts(&mut head, names.iter().map(|name| &**name));
     let mut hours = HourColumns::new(id.day, names.len());
     let mut times = Vec::new();
-    for one in &expired.hours {
-        let place = |name: &Arc<str>| names.binary_search(name).unwrap_or_default();
-        hours.push(one.hour, one.summaries.iter().map(|(name, summary)| (place(name), summary)));
-        put_varint(&mut times, one.count);
-        times.extend(one.first.to_le_bytes());
-        times.extend(one.last.to_le_bytes());
+    for hour in &expired.hours {
+        let number = |name: &Arc<str>| names.binary_search(name).unwrap_or_default();
+        hours.push(hour.hour, hour.summaries.iter().map(|(name, summary)| (number(name), summary)));
+        put_varint(&mut times, hour.count);
+        times.extend(hour.first.to_le_bytes());
+        times.extend(hour.last.to_le_bytes());
     }
     hours.put(&mut head);
-    with_sum(key, EXPIRED, &head, &times)
+    join_parts(key, EXPIRED, &head, &times)
 }
 
-fn bytes(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
+/// Encodes a part with readings.
+fn encode_readings(key: &[u8], id: &DayId, rev: u64, readings: &Readings) -> Vec<u8> {
     if id.part.is_chunk() {
         let mut out = vec![VERSION, CHUNK];
         put_varint(&mut out, rev);
         put_varint(&mut out, readings.stamps().floor());
         put_varint(&mut out, readings.stamps().oldest());
-        put_parts(&mut out, &id.sensor);
+        put_part_lengths(&mut out, &id.sensor);
         put_bytes(&mut out, &readings.encode_stamps());
         out.extend_from_slice(&sealed::pack(readings));
         return out;
     }
-    let mut head = head(id, rev, readings.stamps().floor());
+    let mut head = encode_head(id, rev, readings.stamps().floor());
     put_names(&mut head, readings);
     let mut hours = HourColumns::new(id.day, readings.columns().len());
-    by_hour(readings.clone()).iter().for_each(|(hour, readings)| hours.push(*hour, readings.numbered_summaries()));
+    for (hour, readings) in &by_hour(readings.clone()) {
+        hours.push(*hour, readings.numbered_summaries());
+    }
     hours.put(&mut head);
-    with_sum(key, READINGS, &head, &sealed::pack(readings))
+    join_parts(key, READINGS, &head, &sealed::pack(readings))
 }
 
-/// What the head of a part with summaries begins with.
-fn head(id: &DayId, rev: u64, floor: Stamp) -> Vec<u8> {
+/// Encodes the beginning of the head of a part with summaries.
+fn encode_head(id: &DayId, rev: u64, floor: Stamp) -> Vec<u8> {
     let mut head = Vec::new();
     put_varint(&mut head, rev);
     put_varint(&mut head, floor);
-    put_parts(&mut head, &id.sensor);
+    put_part_lengths(&mut head, &id.sensor);
     head
 }
 
-/// A part whose head has a checksum of its own.
-fn with_sum(key: &[u8], kind: u8, head: &[u8], rest: &[u8]) -> Vec<u8> {
+/// Joins a head, its checksum and the rest of a part.
+fn join_parts(key: &[u8], kind: u8, head: &[u8], rest: &[u8]) -> Vec<u8> {
     let mut out = vec![VERSION, kind];
     put_bytes(&mut out, head);
     let sum = checksum(key, &out);
@@ -152,94 +160,116 @@ fn with_sum(key: &[u8], kind: u8, head: &[u8], rest: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Writes a part, unless it has another rev than expected.
+/// Writes or removes a part, and removes the totals of its month. Returns false, without a change, if the stored rev is
+/// not the expected one.
 fn write(tables: &mut Tables<'_>, day: &DayPut) -> Result<bool, FileFailure> {
-    if !day.put.fits(&tables.days, rev)? {
+    if !day.put.matches(&tables.days, rev)? {
         return Ok(false);
     }
     remove_all(&mut tables.months, std::slice::from_ref(&day.month))?;
-    if day.removed {
+    if day.is_removal {
         tables.days.remove(&*day.put.key)?;
     } else {
         day.put.put(&mut tables.days)?;
     }
-    match (day.is_chunk, day.removed) {
-        (true, true) => _ = tables.chunks.remove(&*day.put.key)?,
-        (true, false) => _ = tables.chunks.insert(&*day.put.key, ())?,
-        (false, _) => {}
+    if day.is_chunk && day.is_removal {
+        tables.chunks.remove(&*day.put.key)?;
+    } else if day.is_chunk {
+        tables.chunks.insert(&*day.put.key, ())?;
     }
     Ok(true)
 }
 
-/// The id of the part under a key, for errors.
-fn shown(key: &[u8]) -> String {
-    let of = |(sensor, day, part): (String, Day, DayPart)| day_id(&sensor, day, part);
-    Keys::any_day_of(key).map_or_else(|| key.escape_ascii().to_string(), of)
+/// Returns the id of the part under a key, for errors.
+fn part_id(key: &[u8]) -> String {
+    match Keys::parse_any_day(key) {
+        Some((sensor, day, part)) => day_id(&sensor, day, part),
+        None => key.escape_ascii().to_string(),
+    }
 }
 
+/// Returns the rev of a stored part.
 pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
-    let bytes = unseal(key, value, || shown(key))?;
-    let mut bytes = PackedBytes::new(bytes);
-    let mut rev = || {
-        if kind(&mut bytes)? != CHUNK {
-            bytes.varint()?;
-        }
-        Ok(bytes.varint()?)
-    };
-    rev().map_err(|why: NoPage| unreadable(shown(key), &why))
+    let mut bytes = PackedBytes::new(unseal(key, value, || part_id(key))?);
+    take_rev(&mut bytes).map_err(|error| unreadable(part_id(key), &error))
 }
 
-fn kind(bytes: &mut PackedBytes<'_>) -> Result<u8, NoPage> {
+fn take_rev(bytes: &mut PackedBytes<'_>) -> Result<u64, PageError> {
+    if take_kind(bytes)? != CHUNK {
+        // The length of the head.
+        bytes.varint()?;
+    }
+    Ok(bytes.varint()?)
+}
+
+/// Reads the version and the kind of a part.
+fn take_kind(bytes: &mut PackedBytes<'_>) -> Result<u8, PageError> {
     match bytes.byte()? {
         VERSION => {}
-        other => return Err(NoPage::Version(other)),
+        other => return Err(PageError::Version(other)),
     }
     match bytes.byte()? {
         kind @ (READINGS | CHUNK | EXPIRED) => Ok(kind),
-        other => Err(NoPage::Kind(other)),
+        other => Err(PageError::Kind(other)),
     }
 }
 
-fn unreadable(id: String, why: &(dyn std::error::Error + 'static)) -> StorageError {
-    let detail = why.to_string();
-    let is_newer = matches!(why.downcast_ref(), Some(NoPage::Version(_)))
-        || why.downcast_ref::<NoSealed>().is_some_and(NoSealed::is_newer);
+fn unreadable(id: String, error: &(dyn std::error::Error + 'static)) -> StorageError {
+    let detail = error.to_string();
+    let is_newer = matches!(error.downcast_ref(), Some(PageError::Version(_)))
+        || error.downcast_ref::<SealedError>().is_some_and(SealedError::is_newer);
     if is_newer { StorageError::Newer { id, detail } } else { StorageError::Unreadable { id, detail } }
 }
 
 impl<'a> DayHead<'a> {
-    /// Reads all but the readings, which are what is left.
-    fn read(key: &[u8], bytes: &'a [u8]) -> Result<Self, NoPage> {
+    /// Reads everything but the readings, which stay packed.
+    fn read(key: &[u8], bytes: &'a [u8]) -> Result<Self, PageError> {
         let mut rest = PackedBytes::new(bytes);
-        let kind = kind(&mut rest)?;
+        let kind = take_kind(&mut rest)?;
         if kind == CHUNK {
-            let (rev, floor, oldest) = (rest.varint()?, rest.varint()?, rest.varint()?);
-            let parts = take_parts(&mut rest)?;
-            let stamps = rest.counted()?;
-            let readings = rest.rest();
-            return Ok(Self { kind, rev, floor, oldest, parts, names: Vec::new(), summaries: None, stamps, readings });
+            return Ok(Self {
+                kind,
+                rev: rest.varint()?,
+                floor: rest.varint()?,
+                oldest: rest.varint()?,
+                part_lengths: take_part_lengths(&mut rest)?,
+                names: Vec::new(),
+                summaries: None,
+                stamps: rest.counted()?,
+                readings: rest.rest(),
+            });
         }
         let mut head = PackedBytes::new(rest.counted()?);
         let before = &bytes[..bytes.len() - rest.left()];
-        if rest.take(SUM)? != checksum(key, before).to_le_bytes() {
-            return Err(NoPage::Sum);
+        if rest.take(CHECKSUM_BYTES)? != checksum(key, before).to_le_bytes() {
+            return Err(PageError::Checksum);
         }
-        let (rev, floor) = (head.varint()?, head.varint()?);
-        let (parts, names) = (take_parts(&mut head)?, head.texts()?);
+        let rev = head.varint()?;
+        let floor = head.varint()?;
+        let part_lengths = take_part_lengths(&mut head)?;
+        let names = head.texts()?;
         let summaries = Some(PackedFigures::at_end(Span::Hours, head)?);
-        Ok(Self { kind, rev, floor, oldest: floor, parts, names, summaries, stamps: &[], readings: rest.rest() })
+        Ok(Self { kind, rev, floor, oldest: floor, part_lengths, names, summaries, stamps: &[], readings: rest.rest() })
     }
 
-    /// The summaries of all fields by hour.
-    fn hours(&self, day: Day) -> Result<Vec<(Hour, HourSummaries)>, NoPage> {
+    /// Returns the summaries of all fields by hour.
+    fn hours(&self, day: Day) -> Result<Vec<(Hour, HourSummaries)>, PageError> {
         let Some(hours) = &self.summaries else { return Ok(Vec::new()) };
         let start = day.hours().start.0;
         let mut all: Vec<(Hour, HourSummaries)> =
             hours.set.numbers().map(|number| (Hour(start + i64::from(number)), Vec::new())).collect();
-        hours.each(self.names.len(), (|_| true, false), &mut Room::default(), |field, number, summary| {
-            let of = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
-            of.into_iter().for_each(|(_, of)| of.push((Arc::from(self.names[field]), summary.clone())));
-        })?;
+        hours.each(
+            self.names.len(),
+            |_| true,
+            false,
+            &mut Room::default(),
+            |field, number, summary| {
+                let hour = all.iter_mut().find(|(hour, _)| hour.0 - start == i64::from(number));
+                if let Some((_, summaries)) = hour {
+                    summaries.push((Arc::from(self.names[field]), summary));
+                }
+            },
+        )?;
         Ok(all)
     }
 
@@ -254,19 +284,20 @@ impl<'a> DayHead<'a> {
         for (hour, summaries) in self.hours(day)? {
             let count = times.varint()?;
             let mut time = || Ok::<_, ColumnsDamage>(i64::from_le_bytes(times.take(8)?.try_into().unwrap_or_default()));
-            let (first, last) = (time()?, time()?);
+            let first = time()?;
+            let last = time()?;
             hours.push(ExpiredHour { hour, count, first, last, summaries });
         }
         times.end()?;
         Ok(ExpiredDay { hours })
     }
 
-    /// The readings; none if they have expired.
+    /// Unpacks the readings. Returns no readings if they have expired.
     fn unpack(&self) -> Result<Readings, Box<dyn std::error::Error>> {
         if self.kind == EXPIRED {
-            let mut none = Readings::default();
-            none.raise_floor(self.floor);
-            return Ok(none);
+            let mut no_readings = Readings::default();
+            no_readings.raise_floor(self.floor);
+            return Ok(no_readings);
         }
         let mut readings = sealed::unpack_readings(self.readings, self.floor)?;
         if self.kind == CHUNK {
@@ -276,80 +307,37 @@ impl<'a> DayHead<'a> {
     }
 }
 
-/// A part for a walk, as it is stored.
-pub(super) fn raw(key: &[u8], value: &[u8]) -> RawDay {
-    let from = Cursor(key.to_vec());
-    let days = Day::of(Hour::of(i64::MIN))..=Day::of(Hour::of(i64::MAX));
-    let Some((sensor, day, part)) = Keys::any_day_of(key).filter(|(_, day, _)| days.contains(day)) else {
-        let (key, detail) = (key.escape_ascii().to_string(), "its key is not the key of a day".to_owned());
-        return RawDay { from, document: Err(StorageError::Unreadable { id: key.clone(), detail }), key };
-    };
-    let shown = day_id(&sensor, day, part);
-    let document = unseal(key, value, || shown.clone())
-        .and_then(|bytes| document(key, bytes, &sensor, day, part).map_err(|why| unreadable(shown.clone(), &*why)));
-    RawDay { from, key: shown, document }
-}
-
-fn document(
-    stored_key: &[u8],
-    stored: &[u8],
-    key: &str,
-    day: Day,
-    part: DayPart,
-) -> Result<DayDocument, Box<dyn std::error::Error>> {
-    let head = DayHead::read(stored_key, stored)?;
-    let stored_day = head.day(day)?;
-    let id = DayId { sensor: Arc::new(sensor(key, &head.parts)?), day, part };
-    let mut differs = Vec::new();
-    let mut part = |part: &str, expected: String, found: String| {
-        if expected != found {
-            differs.push(StoredOtherwise { part: part.to_owned(), expected, found });
-        }
-    };
-    part("sensor", key.to_owned(), id.sensor.key.to_string());
-    let expected = match &stored_day.expired {
-        Some(expired) => expired_bytes(stored_key, &id, head.rev, head.floor, expired),
-        None => bytes(stored_key, &id, head.rev, &stored_day.readings),
-    };
-    let written = DayHead::read(stored_key, &expected)?;
-    let (expected, found) = (written.hours(day)?, head.hours(day)?);
-    part("oldest", written.oldest.to_string(), head.oldest.to_string());
-    part("names", format!("{:?}", written.names), format!("{:?}", head.names));
-    let hours = |of: &[(Hour, HourSummaries)]| format!("{:?}", of.iter().map(|(hour, _)| hour.0).collect::<Vec<_>>());
-    part("hours", hours(&expected), hours(&found));
-    for ((_, expected), (hour, found)) in expected.iter().zip(&found) {
-        part(&format!("hours of {}", hour.start_ms()), format!("{expected:?}"), format!("{found:?}"));
-    }
-    Ok(DayDocument { day: stored_day, id, differs })
-}
-
-/// The parts that are stored, in the order of `ids`.
+/// Reads the parts with these ids, in their order. A part that is not stored is `None`.
 fn read(keys: &Keys, days: &DocumentRows, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>, FileFailure> {
     let read = |id: &DayId| {
         let key = keys.day(id.day, &id.sensor.key, id.part);
         let Some(value) = days.get(&*key)? else { return Ok(None) };
-        let shown = || day_id(&id.sensor.key, id.day, id.part);
-        let head = DayHead::read(&key, unseal(&key, value.value(), shown)?);
-        let head = head.map_err(|why| unreadable(shown(), &why))?;
-        Ok(Some(head.day(id.day).map_err(|why| unreadable(shown(), &*why))?))
+        let part_id = || day_id(&id.sensor.key, id.day, id.part);
+        let head = DayHead::read(&key, unseal(&key, value.value(), part_id)?);
+        let head = head.map_err(|error| unreadable(part_id(), &error))?;
+        Ok(Some(head.day(id.day).map_err(|error| unreadable(part_id(), &*error))?))
     };
     ids.iter().map(read).collect()
 }
 
 #[async_trait]
 impl DayStore for EmbeddedStore {
-    async fn parts_of(&self, database: &str, sensors: &[&str], days: Range<Day>) -> Result<Vec<(usize, Day, DayPart)>> {
+    async fn list_day_parts(
+        &self,
+        database: &str,
+        sensors: &[&str],
+        days: Range<Day>,
+    ) -> Result<Vec<(usize, Day, DayPart)>> {
         let sensors: Vec<String> = sensors.iter().map(|key| (*key).to_owned()).collect();
-        self.read_table((DAYS, database), move |keys, table| {
+        self.read_table(DAYS, database, move |keys, table| {
             let mut found = Vec::new();
-            for (place, sensor) in sensors.iter().enumerate() {
+            for (index, sensor) in sensors.iter().enumerate() {
                 let mut left = days.clone();
-                while let Some(day) = next(table, keys, sensor, Order::Ascending, &left)? {
-                    for row in
-                        table.range::<&[u8]>(&*keys.day(day, sensor, DayPart::Whole)..&*keys.day_end(day, sensor))?
-                    {
-                        let part = keys.part_of(row?.0.value(), day, sensor);
-                        found.extend(part.map(|part| (place, day, part)));
+                while let Some(day) = next_day(table, keys, sensor, Order::Ascending, &left)? {
+                    let start = keys.day(day, sensor, DayPart::Whole);
+                    for row in table.range::<&[u8]>(&*start..&*keys.day_end(day, sensor))? {
+                        let part = keys.parse_part(row?.0.value(), day, sensor);
+                        found.extend(part.map(|part| (index, day, part)));
                     }
                     left.start = day.next();
                 }
@@ -361,17 +349,17 @@ impl DayStore for EmbeddedStore {
 
     async fn read_days(&self, database: &str, ids: &[DayId]) -> Result<Vec<Option<StoredDay>>> {
         let ids = ids.to_vec();
-        self.read_table((DAYS, database), move |keys, days| read(keys, days, &ids)).await
+        self.read_table(DAYS, database, move |keys, days| read(keys, days, &ids)).await
     }
 
     async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
-        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let name = database.to_owned();
+        let keys = Keys::new(database);
         let puts: Vec<_> = days.iter().map(|day| encode(&keys, day)).collect();
-        let bytes = days.iter().map(|day| SMALL_BYTES + day.readings.map_or(0, Readings::bytes)).sum();
-        self.write((puts.len(), bytes), move |db| {
-            write_each(db, (&name, puts.iter().any(|put| !put.removed)), &puts, write)
-        })
-        .await
+        let bytes = days.iter().map(|day| SMALL_WRITE_BYTES + day.readings.map_or(0, Readings::bytes)).sum();
+        // Removals alone must not list the database.
+        let listing = if puts.iter().all(|put| put.is_removal) { Listing::Keep } else { Listing::Add };
+        self.write(puts.len(), bytes, move |db| write_each(db, &name, listing, &puts, write)).await
     }
 
     async fn scan_days(
@@ -383,10 +371,12 @@ impl DayStore for EmbeddedStore {
         projection: &Projection,
         extent: Extent,
     ) -> Result<Scanned> {
-        let (sensor, wanted) = (sensor.to_owned(), projection.clone());
-        let scanned = self
-            .read_table((DAYS, database), move |keys, days| scan(keys, days, &sensor, &hours, order, &wanted, extent));
-        Ok(scanned.await?.0)
+        let sensor = sensor.to_owned();
+        let projection = projection.clone();
+        let scanned = self.read_table(DAYS, database, move |keys, days| {
+            scan(keys, days, &sensor, &hours, order, &projection, extent)
+        });
+        Ok(scanned.await?.scanned)
     }
 
     async fn scan_days_of(
@@ -397,11 +387,10 @@ impl DayStore for EmbeddedStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
-        let wanted = projection.clone();
-        self.scan_each((DAYS, database), sensors, bytes_max, move |keys, days, sensor, left| {
+        let projection = projection.clone();
+        self.scan_each(DAYS, database, sensors, bytes_max, move |keys, days, sensor, left| {
             let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
-            let (scanned, bytes) = scan(keys, days, sensor, &hours, Order::Ascending, &wanted, extent)?;
-            Ok(Some((scanned.pages, bytes)))
+            scan(keys, days, sensor, &hours, Order::Ascending, &projection, extent).map(Some)
         })
         .await
     }
@@ -411,17 +400,19 @@ impl DayStore for EmbeddedStore {
         database: &str,
         from: &(Day, String),
         until: Day,
-        most: usize,
+        max: usize,
     ) -> Result<Vec<(Day, String)>> {
-        let (name, from) = (database.to_owned(), from.clone());
+        let name = database.to_owned();
+        let from = from.clone();
         self.read(move |db| {
-            let keys = Keys::of(&name);
+            let keys = Keys::new(&name);
             let chunks = db.begin_read()?.open_table(CHUNKS)?;
             let mut found: Vec<(Day, String)> = Vec::new();
-            let (mut start, end) = (keys.day_end(from.0, &from.1), keys.day_start(until));
-            while found.len() < most && start < end {
+            let mut start = keys.day_end(from.0, &from.1);
+            let end = keys.day_start(until);
+            while found.len() < max && start < end {
                 let Some(row) = chunks.range::<&[u8]>(&*start..&*end)?.next() else { break };
-                let Some((sensor, day, _)) = Keys::any_day_of(row?.0.value()) else { break };
+                let Some((sensor, day, _)) = Keys::parse_any_day(row?.0.value()) else { break };
                 start = keys.day_end(day, &sensor);
                 found.push((day, sensor));
             }
@@ -430,12 +421,12 @@ impl DayStore for EmbeddedStore {
         .await
     }
 
-    /// A key begins with its day.
     async fn last_day(&self, database: &str) -> Result<Option<Day>> {
-        self.read_table((DAYS, database), |keys, days| {
+        self.read_table(DAYS, database, |keys, days| {
+            // Keys sort by day.
             let all = keys.all();
             let last = days.range::<&[u8]>(&*all.start..&*all.end)?.next_back();
-            Ok(last.transpose()?.and_then(|(key, _)| keys.day_of(key.value())))
+            Ok(last.transpose()?.and_then(|(key, _)| keys.parse_day(key.value())))
         })
         .await
     }
@@ -447,20 +438,21 @@ impl DayStore for EmbeddedStore {
         months: Range<Month>,
         projection: &Projection,
     ) -> Result<Vec<(MonthId, StoredMonth)>> {
-        let lot = sensors.len().div_ceil(self.cores).clamp(SCAN_LEAST, SCAN_SENSORS);
-        let lots = sensors.chunks(lot).map(|lot| {
-            let (wanted, months) = (projection.clone(), months.clone());
-            let lot: Vec<Arc<str>> = lot.iter().map(|sensor| Arc::from(*sensor)).collect();
-            self.read_table((MONTHS, database), move |keys, rows| months::read(keys, rows, &lot, &months, &wanted))
+        let batches = sensors.chunks(self.sensors_per_thread(sensors.len())).map(|batch| {
+            let projection = projection.clone();
+            let range = months.clone();
+            let batch: Vec<Arc<str>> = batch.iter().map(|sensor| Arc::from(*sensor)).collect();
+            self.read_table(MONTHS, database, move |keys, rows| months::read(keys, rows, &batch, &range, &projection))
         });
-        Ok(futures_util::future::try_join_all(lots).await?.into_iter().flatten().collect())
+        Ok(futures_util::future::try_join_all(batches).await?.into_iter().flatten().collect())
     }
 
     async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
-        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let name = database.to_owned();
+        let keys = Keys::new(database);
         let puts: Vec<_> = months.iter().map(|month| months::encode(&keys, month)).collect();
         let bytes = puts.iter().map(|put| put.bytes()).sum();
-        self.write((puts.len(), bytes), move |db| months::write(db, &name, &puts)).await
+        self.write(puts.len(), bytes, move |db| months::write(db, &name, &puts)).await
     }
 }
 

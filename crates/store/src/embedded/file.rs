@@ -1,5 +1,4 @@
-//! The redb file: opens it, reopens it after a failure, closes it, and maps its failures to storage errors. Knows
-//! nothing of the tables' contents.
+//! The handle on the redb file. Reopens the file after a failure and maps redb's errors to storage errors.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,8 +17,8 @@ pub(super) type Opener = Box<dyn Fn() -> Result<Database, DatabaseError> + Send 
 
 /// The only handle on the file.
 ///
-/// After an I/O error, such as a full disk, redb refuses everything until the file is closed and reopened. The next use
-/// reopens it, so the store recovers by itself.
+/// After an I/O error, such as a full disk, redb refuses all work until the file is closed and reopened. The next use
+/// reopens it, so the store recovers without a restart.
 pub(super) struct DatabaseFile {
     slot: RwLock<Slot>,
     reopen: Opener,
@@ -30,26 +29,26 @@ pub(super) struct DatabaseFile {
 enum Slot {
     Open {
         database: Database,
-        /// How many times the file was reopened.
+        /// Number of times that the file was reopened.
         generation: u64,
     },
     Failed {
-        why: String,
+        reason: String,
         generation: u64,
     },
     Closed,
 }
 
-/// Why work on the file failed.
+/// An error of work on the file.
 #[derive(Debug)]
 pub(super) enum FileFailure {
-    /// redb failed before the commit: nothing was written.
+    /// redb failed before the commit. Nothing was written.
     Before(redb::Error),
-    /// The commit failed. According to redb it is applied wholly or not at all; redb cannot tell which.
+    /// The commit failed. redb guarantees that it is applied completely or not at all, but cannot tell which.
     Commit(redb::CommitError),
-    /// redb panicked, which can happen with a damaged file.
+    /// redb panicked, as it can with a damaged file.
     Panicked,
-    /// One document is damaged or of an unknown version; the file itself is fine.
+    /// One document is damaged or of an unknown version. The file itself is intact.
     Document(StorageError),
 }
 
@@ -58,43 +57,43 @@ impl DatabaseFile {
         Self { slot: RwLock::new(Slot::Open { database, generation: 0 }), reopen, journal: Journal::default() }
     }
 
-    /// Runs work on the open file, which stays open meanwhile. Blocks.
+    /// Runs work on the file and keeps the file open until it ends. Blocks.
     pub(super) fn run<T>(&self, work: impl FnOnce(&Database) -> Result<T, FileFailure>) -> Result<T> {
         let (result, generation) = {
-            let slot = self.opened()?;
+            let slot = self.open_slot()?;
             let Slot::Open { database, generation } = &*slot else { return Err(closed()) };
-            // Transactions of work that panics are dropped, which rolls them back.
+            // A panic drops the transaction, which rolls it back.
             let result = catch_unwind(AssertUnwindSafe(|| work(database))).unwrap_or(Err(FileFailure::Panicked));
             (result, *generation)
         };
         result.map_err(|failure| {
-            let fatal = failure.is_fatal();
+            let is_fatal = failure.is_fatal();
             let error = StorageError::from(failure);
-            if fatal {
-                self.give_up(generation, error.to_string());
+            if is_fatal {
+                self.mark_failed(generation, error.to_string());
             }
             error
         })
     }
 
-    /// As [`Self::run`], for work that may write `bytes`: one at a time, and noted for the copy that a compaction makes.
-    /// The work's outcome must follow from what is stored alone, because it is done again on that copy.
+    /// Runs work that writes about `bytes`, one call at a time. A running compaction repeats the work on its copy, so the
+    /// outcome must depend on the stored data alone.
     pub(super) fn change<T>(
         &self,
         bytes: usize,
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
     ) -> Result<T> {
-        let mut turn = self.journal.turn(bytes);
+        let mut turn = self.journal.wait_for_turn(bytes);
         let work = Arc::new(work);
         let result = self.run(|database| work(database));
         match &result {
-            Ok(_) => turn.done(bytes, move |database| work(database).map(drop)),
-            Err(error) => turn.doubtful(error),
+            Ok(_) => turn.record(bytes, move |database| work(database).map(drop)),
+            Err(error) => turn.record_failure(error),
         }
         result
     }
 
-    /// Whether the file is open: not after a failure, until its next use.
+    /// Returns true if the file is open. After a failure it is closed until its next use.
     pub(super) fn is_open(&self) -> bool {
         matches!(&*self.slot.read(), Slot::Open { .. })
     }
@@ -103,7 +102,7 @@ impl DatabaseFile {
         &self.journal
     }
 
-    /// Uses another file from now on, whose content is the same. Blocks until all work on the old one has ended.
+    /// Switches to another file with the same content. Blocks until all work on the old one has ended.
     pub(super) fn replace(&self, database: Database) {
         let mut slot = self.slot.write();
         if let Slot::Open { generation, .. } | Slot::Failed { generation, .. } = &*slot {
@@ -113,11 +112,11 @@ impl DatabaseFile {
     }
 
     /// Closes the file until its next use.
-    pub(super) fn reopen_later(&self, why: String) {
+    pub(super) fn reopen_later(&self, reason: String) {
         let mut slot = self.slot.write();
         if let Slot::Open { generation, .. } | Slot::Failed { generation, .. } = &*slot {
             let generation = *generation;
-            *slot = Slot::Failed { why, generation };
+            *slot = Slot::Failed { reason, generation };
         }
     }
 
@@ -127,8 +126,8 @@ impl DatabaseFile {
         *self.slot.write() = Slot::Closed;
     }
 
-    /// A read lock on the slot with the file open, reopened if necessary.
-    fn opened(&self) -> Result<RwLockReadGuard<'_, Slot>> {
+    /// Returns a read lock on the slot, after reopening the file if necessary.
+    fn open_slot(&self) -> Result<RwLockReadGuard<'_, Slot>> {
         loop {
             let slot = self.slot.read();
             match &*slot {
@@ -138,24 +137,24 @@ impl DatabaseFile {
             }
             drop(slot);
             let mut slot = self.slot.write();
-            if let Slot::Failed { why, generation } = &*slot {
-                let again = |e| unavailable(format!("{why}; reopening the file failed: {e}"));
-                *slot = Slot::Open { database: (self.reopen)().map_err(again)?, generation: generation + 1 };
+            if let Slot::Failed { reason, generation } = &*slot {
+                let failed = |error| unavailable(format!("{reason}; reopening the file failed: {error}"));
+                *slot = Slot::Open { database: (self.reopen)().map_err(failed)?, generation: generation + 1 };
             }
         }
     }
 
-    /// Closes the file until its next use, unless it was closed since generation `seen`.
-    fn give_up(&self, seen: u64, why: String) {
+    /// Closes the file until its next use, unless it was reopened since generation `failed`.
+    fn mark_failed(&self, failed: u64, reason: String) {
         let mut slot = self.slot.write();
-        if matches!(&*slot, Slot::Open { generation, .. } if *generation == seen) {
-            *slot = Slot::Failed { why, generation: seen };
+        if matches!(&*slot, Slot::Open { generation, .. } if *generation == failed) {
+            *slot = Slot::Failed { reason, generation: failed };
         }
     }
 }
 
 impl FileFailure {
-    /// Whether redb refuses all further work until the file is reopened.
+    /// Returns true if redb refuses all further work until the file is reopened.
     fn is_fatal(&self) -> bool {
         match self {
             Self::Commit(_) | Self::Panicked => true,

@@ -1,5 +1,5 @@
-//! Orders the work that writes to the file, and notes it while a compaction copies the file, so that it can be done again on
-//! the copy. Knows nothing of tables.
+//! Serializes the writes to the file. While a compaction copies the file, records them, so that they can be repeated on the
+//! copy.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,126 +11,134 @@ use redb::Database;
 use super::file::FileFailure;
 use crate::bucket::StorageError;
 
-/// Most bytes of noted work: more waits until the copy has caught up.
-const BYTES: usize = 16 << 20;
-/// The longest that work waits for that. Then the compaction gives up instead. Shorter than the store's deadline.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Maximum bytes of recorded work. Further writes wait until the copy has caught up.
+const RECORDED_BYTES_MAX: usize = 16 << 20;
+/// Maximum time that a write waits for the copy. After that the compaction gives up. Shorter than the store's deadline.
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// Work to be done again.
+/// A write to be repeated on the copy.
 pub(super) type Redo = Arc<dyn Fn(&Database) -> Result<(), FileFailure> + Send + Sync>;
 
+/// The order of writes, and the recording of a running compaction.
 #[derive(Default)]
 pub(super) struct Journal {
-    notes: Mutex<Option<Notes>>,
+    /// Set while a compaction copies the file.
+    recording: Mutex<Option<Recording>>,
     caught_up: Condvar,
 }
 
-/// What was done since the copy began.
+/// The writes since the copy began.
 #[derive(Default)]
-struct Notes {
-    work: VecDeque<(Redo, usize)>,
+struct Recording {
+    work: VecDeque<RecordedWork>,
     bytes: usize,
-    /// Why the copy is of no use any more.
+    /// Set once the copy is useless: the reason.
     given_up: Option<String>,
 }
 
-/// While this is held, nothing else writes.
-pub(super) struct Turn<'a>(MutexGuard<'a, Option<Notes>>);
+struct RecordedWork {
+    redo: Redo,
+    bytes: usize,
+}
+
+/// The exclusive right to write to the file, until it is dropped.
+pub(super) struct Turn<'a>(MutexGuard<'a, Option<Recording>>);
 
 impl Journal {
-    /// Waits for the turn to write this many bytes.
-    pub(super) fn turn(&self, bytes: usize) -> Turn<'_> {
-        let until = Instant::now() + PATIENCE;
-        let mut notes = self.notes.lock();
-        while let Some(some) = notes.as_mut().filter(|notes| notes.given_up.is_none() && notes.is_full(bytes)) {
-            let left = until.saturating_duration_since(Instant::now());
+    /// Waits for the right to write `bytes`.
+    pub(super) fn wait_for_turn(&self, bytes: usize) -> Turn<'_> {
+        let deadline = Instant::now() + WAIT_MAX;
+        let mut recording = self.recording.lock();
+        while let Some(full) = recording.as_mut().filter(|recording| recording.is_full(bytes)) {
+            let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                some.drop_all(format!("more was written meanwhile than {BYTES} bytes"));
+                full.give_up(format!(
+                    "the copy cannot keep up: more than {RECORDED_BYTES_MAX} bytes of writes are waiting"
+                ));
                 break;
             }
-            self.caught_up.wait_for(&mut notes, left);
+            self.caught_up.wait_for(&mut recording, left);
         }
-        Turn(notes)
+        Turn(recording)
     }
 
-    /// Notes all work from now on. `snapshot` runs before any.
-    pub(super) fn begin<T>(&self, snapshot: impl FnOnce() -> T) -> T {
-        let mut notes = self.notes.lock();
-        let taken = snapshot();
-        *notes = Some(Notes::default());
-        taken
+    /// Takes a snapshot and records all work after it.
+    pub(super) fn start_recording<T>(&self, snapshot: impl FnOnce() -> T) -> T {
+        let mut recording = self.recording.lock();
+        let result = snapshot();
+        *recording = Some(Recording::default());
+        result
     }
 
-    /// The work noted longest ago.
-    pub(super) fn take(&self) -> Option<Redo> {
-        let mut notes = self.notes.lock();
-        let (work, bytes) = notes.as_mut()?.work.pop_front()?;
-        if let Some(notes) = &mut *notes {
-            notes.bytes -= bytes;
-        }
+    /// Removes and returns the oldest recorded work.
+    pub(super) fn take_oldest(&self) -> Option<Redo> {
+        let mut recording = self.recording.lock();
+        let recording = recording.as_mut()?;
+        let RecordedWork { redo, bytes } = recording.work.pop_front()?;
+        recording.bytes -= bytes;
         self.caught_up.notify_all();
-        Some(work)
+        Some(redo)
     }
 
-    /// Why the copy is of no use any more.
+    /// Returns the reason if the copy is useless.
     pub(super) fn given_up(&self) -> Option<String> {
-        self.notes.lock().as_ref().and_then(|notes| notes.given_up.clone())
+        self.recording.lock().as_ref().and_then(|recording| recording.given_up.clone())
     }
 
-    pub(super) fn give_up(&self, why: &str) {
-        if let Some(notes) = &mut *self.notes.lock() {
-            notes.drop_all(why.to_owned());
+    /// Makes a running compaction give up.
+    pub(super) fn give_up(&self, reason: &str) {
+        if let Some(recording) = &mut *self.recording.lock() {
+            recording.give_up(reason.to_owned());
         }
         self.caught_up.notify_all();
     }
 
-    /// Notes nothing any more.
-    pub(super) fn end(&self) {
-        *self.notes.lock() = None;
+    pub(super) fn stop_recording(&self) {
+        *self.recording.lock() = None;
         self.caught_up.notify_all();
     }
 }
 
 impl Turn<'_> {
-    pub(super) fn done(
+    /// Records work that succeeded, if a compaction is running.
+    pub(super) fn record(
         &mut self,
         bytes: usize,
         redo: impl Fn(&Database) -> Result<(), FileFailure> + Send + Sync + 'static,
     ) {
-        if let Some(notes) = self.0.as_mut().filter(|notes| notes.given_up.is_none()) {
-            notes.work.push_back((Arc::new(redo), bytes));
-            notes.bytes += bytes;
+        if let Some(recording) = self.0.as_mut().filter(|recording| recording.given_up.is_none()) {
+            recording.work.push_back(RecordedWork { redo: Arc::new(redo), bytes });
+            recording.bytes += bytes;
         }
     }
 
-    /// It is not known whether work was done.
-    pub(super) fn doubtful(&mut self, error: &StorageError) {
-        if let Some(notes) = &mut *self.0 {
-            notes.drop_all(format!("a write failed meanwhile: {error}"));
+    /// Makes a running compaction give up, because failed work may or may not have been applied.
+    pub(super) fn record_failure(&mut self, error: &StorageError) {
+        if let Some(recording) = &mut *self.0 {
+            recording.give_up(format!("a write failed: {error}"));
         }
     }
 
-    /// All that is noted; an error if the copy is of no use.
+    /// Removes and returns all recorded work. If the copy is useless, the error is the reason.
     pub(super) fn take_all(&mut self) -> Result<Vec<Redo>, String> {
-        let Some(notes) = &mut *self.0 else { return Ok(Vec::new()) };
-        match &notes.given_up {
-            Some(why) => Err(why.clone()),
-            None => {
-                notes.bytes = 0;
-                Ok(notes.work.drain(..).map(|(work, _)| work).collect())
-            }
+        let Some(recording) = &mut *self.0 else { return Ok(Vec::new()) };
+        if let Some(reason) = &recording.given_up {
+            return Err(reason.clone());
         }
+        recording.bytes = 0;
+        Ok(recording.work.drain(..).map(|work| work.redo).collect())
     }
 }
 
-impl Notes {
+impl Recording {
+    /// Returns true if a write of `bytes` has to wait.
     fn is_full(&self, bytes: usize) -> bool {
-        !self.work.is_empty() && self.bytes + bytes > BYTES
+        self.given_up.is_none() && !self.work.is_empty() && self.bytes + bytes > RECORDED_BYTES_MAX
     }
 
-    fn drop_all(&mut self, why: String) {
+    fn give_up(&mut self, reason: String) {
         self.work.clear();
         self.bytes = 0;
-        self.given_up.get_or_insert(why);
+        self.given_up.get_or_insert(reason);
     }
 }

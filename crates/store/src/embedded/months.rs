@@ -1,4 +1,4 @@
-//! Months: the rev, then `store::months`; no totals of a claim.
+//! Monthly totals in the file: `rev:varint`, then the totals as `store::months` encodes them. A claim has no totals.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use redb::Database;
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::tables::{DocumentRows, Put, unseal, write_each};
+use super::tables::{DocumentRows, Listing, Put, unseal, write_each};
 use crate::bucket::columns::PackedBytes;
 use crate::bucket::store::{Projection, Written};
 use crate::bucket::{MonthId, MonthWrite, StorageError, StoredMonth};
@@ -23,22 +23,33 @@ pub(super) fn encode(keys: &Keys, write: &MonthWrite<'_>) -> Put {
     Put::new(keys.month(write.id.month, &write.id.sensor), write.rev, bytes)
 }
 
-/// The rev and the totals, packed; rev 0 if the row is damaged, so that it is written anew.
-fn parts<'v>(key: &[u8], value: &'v [u8]) -> (u64, &'v [u8]) {
-    let Ok(bytes) = unseal(key, value, String::new) else { return (0, &[]) };
-    let mut bytes = PackedBytes::new(bytes);
-    bytes.varint().map_or((0, &[][..]), |rev| (rev, bytes.rest()))
+/// A stored month before its totals are decoded.
+struct PackedMonth<'v> {
+    rev: u64,
+    totals: &'v [u8],
+}
+
+/// Reads a stored month. Returns `None` if the row is damaged; the sealer then replaces it.
+fn read_packed<'v>(key: &[u8], value: &'v [u8]) -> Option<PackedMonth<'v>> {
+    let mut bytes = PackedBytes::new(unseal(key, value, String::new).ok()?);
+    let rev = bytes.varint().ok()?;
+    Some(PackedMonth { rev, totals: bytes.rest() })
+}
+
+/// Returns the rev of a stored month; 0 if the row is damaged.
+fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
+    Ok(read_packed(key, value).map_or(0, |month| month.rev))
 }
 
 /// Implements `Store::write_months`.
 pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec<Written>, FileFailure> {
-    // The sealer found parts of days before it added them up. If the database was dropped since, this must not list it again.
-    write_each(database, (name, false), puts, |tables, put| {
-        let fits = put.fits(&tables.months, |key, value| Ok::<_, StorageError>(parts(key, value).0))?;
-        if fits {
+    // The database may have been dropped since the sealer read its days. Totals must not list it again.
+    write_each(database, name, Listing::Keep, puts, |tables, put| {
+        let is_expected = put.matches(&tables.months, rev)?;
+        if is_expected {
             put.put(&mut tables.months)?;
         }
-        Ok(fits)
+        Ok(is_expected)
     })
 }
 
@@ -50,18 +61,16 @@ pub(super) fn read(
     range: &Range<Month>,
     projection: &Projection,
 ) -> Result<Vec<(MonthId, StoredMonth)>, FileFailure> {
-    let (mut room, mut found) = (Room::default(), Vec::new());
+    let mut room = Room::default();
+    let mut found = Vec::new();
     for number in range.start.0..range.end.0 {
         let month = Month(number);
         for sensor in sensors {
             let key = keys.month(month, sensor);
             let Some(value) = table.get(&*key)? else { continue };
-            let (rev, bytes) = parts(&key, value.value());
-            if rev == 0 {
-                continue;
-            }
-            let totals = months::decode(bytes, month, projection, &mut room).ok();
-            found.push((MonthId { sensor: sensor.clone(), month }, StoredMonth { rev, totals }));
+            let Some(packed) = read_packed(&key, value.value()).filter(|packed| packed.rev > 0) else { continue };
+            let totals = months::decode(packed.totals, month, projection, &mut room).ok();
+            found.push((MonthId { sensor: sensor.clone(), month }, StoredMonth { rev: packed.rev, totals }));
         }
     }
     Ok(found)

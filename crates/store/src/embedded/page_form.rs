@@ -1,22 +1,22 @@
-//! Page encoding of the embedded store, in two forms: packed, and BSON documents for pages too large for that. The bytes
-//! are not trusted.
+//! Page encoding of the embedded store. Pages are packed; those with very many cells are BSON documents. Decoders do not
+//! trust the bytes.
 //!
 //! ```text
-//! value  := document 0  |  packed version:u8 (1)        (the 0 is the last byte that every BSON document has)
+//! value  := document 0  |  packed version:u8 (1)        (0 is the last byte of every BSON document)
 //! packed := rev:varint marks:u8 (1 closed | 2 has overflow)  count:varint
-//!           first:zigzag last:zigzag (ms after the hour's start)
+//!           first:zigzag last:zigzag (ms since the start of the hour)
 //!           sensor names summaries order readings
 //! order  := floor:varint first:varint last:varint (both relative to the floor)  length:varint stamps
-//! sensor    := tags:varint length:varint…            of measurement, names and values, as parts of the sensor's key
+//! sensor    := tags:varint length:varint…            lengths of the measurement, tag names and values in the key
 //! names     := count:varint text…                    summaries := count:varint (name:varint count:varint cells rest)…
 //! text      := length:varint bytes
 //! readings, cells: see `bucket::columns`; stamps: see `bucket::stamps`
 //! the cells of a summary are min, max, first, last and sum
-//! rest      := if the sum is a float, the remainder that rounding left, see `store::rest`; else nothing
+//! rest      := the rounding error of a float sum, see `store::rest`; empty for other sums
 //! ```
 //!
-//! The page's sensor, hour and number are in its key only, which the checksum covers. The mean is computed from sum and
-//! count.
+//! Only the key holds the page's sensor, hour and number; the checksum covers the key too. The mean is computed from sum
+//! and count.
 
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ use crate::document::{
     decode_page, decode_page_marks, decode_raw_page, decode_scanned, document_last, document_rev, page_document,
     page_id,
 };
-use crate::figures::NoFigures;
+use crate::figures::FiguresError;
 use crate::reading::time::MILLI_NS;
 use crate::reading::varint::{put_bytes, put_texts, put_varint, unzigzag, zigzag};
 use crate::reading::{Hour, Sensor, Stamp, Value};
 use crate::rest::{put_rest, take_rest};
 
-/// Last byte of a page in the form of a BSON document.
+/// Last byte of a page that is a BSON document.
 const DOCUMENT: u8 = 0;
-/// Last byte of a packed page: the version of the form.
+/// Last byte of a packed page: the version of the encoding.
 const PACKED: u8 = 1;
 
 const CLOSED: u8 = 1;
@@ -51,7 +51,7 @@ const HAS_OVERFLOW: u8 = 2;
 /// Estimated bytes of a packed page without its readings.
 const HEAD_BYTES: usize = 256;
 
-/// The page that a key names.
+/// The decoded key of a page.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct PageKey<'a> {
     pub(super) sensor: &'a str,
@@ -59,44 +59,45 @@ pub(super) struct PageKey<'a> {
     pub(super) number: u32,
 }
 
-/// Why packed bytes are not a valid page.
+/// An error of decoding a packed page or part of a day.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoPage {
+pub(super) enum PageError {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
-    NoSet(#[from] crate::bucket::readings::InvalidReadings),
+    Readings(#[from] crate::bucket::readings::NoSet),
     #[error(transparent)]
-    Figures(#[from] NoFigures),
+    Figures(#[from] FiguresError),
     #[error("field number {0} has no name")]
     Name(u64),
-    #[error("the part lengths of its sensor do not fit its key")]
+    #[error("the lengths of the sensor's tags do not match the key")]
     Parts,
-    #[error("the checksum of its summaries does not match; it was changed or damaged since it was written")]
-    Sum,
-    #[error("its sensor has the tag {0} twice")]
+    #[error("the checksum of the summaries does not match; the stored bytes are damaged")]
+    Checksum,
+    #[error("the sensor has the tag {0} twice")]
     Tag(String),
     #[error("it has version {0}, this program knows only {PACKED}")]
     Version(u8),
-    #[error("it has the unknown kind {0}")]
+    #[error("unknown kind {0}")]
     Kind(u8),
 }
 
-/// The part of a packed page before its readings.
+/// A packed page with its head decoded and its readings still packed.
 struct PackedHead<'a> {
     rev: u64,
     marks: u8,
     count: u64,
     first_ms: i64,
     last_ms: i64,
-    parts: Vec<u64>,
+    /// Lengths of the measurement, tag names and tag values in the sensor's key.
+    part_lengths: Vec<u64>,
     names: Vec<Arc<str>>,
     summaries: Vec<(Arc<str>, Figures)>,
     order: StampOrder<'a>,
     readings: &'a [u8],
 }
 
-/// Encodes a page, with the rev it has once written.
+/// Encodes a page with the rev that this write gives it.
 pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
     if page.readings.cells_in_all() > CELLS_MAX {
         return page_document(id, page);
@@ -107,10 +108,10 @@ pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
     out.push(if page.closed { CLOSED } else { 0 } | if page.has_overflow { HAS_OVERFLOW } else { 0 });
     let times = page.readings.times();
     put_varint(&mut out, times.len() as u64);
-    let behind = |time: Option<&i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS) - id.hour.start_ms());
-    put_varint(&mut out, zigzag(behind(times.first())));
-    put_varint(&mut out, zigzag(behind(times.last())));
-    put_parts(&mut out, &id.sensor);
+    let hour_offset_ms = |time: Option<&i64>| time.map_or(0, |time| time.div_euclid(MILLI_NS) - id.hour.start_ms());
+    put_varint(&mut out, zigzag(hour_offset_ms(times.first())));
+    put_varint(&mut out, zigzag(hour_offset_ms(times.last())));
+    put_part_lengths(&mut out, &id.sensor);
     put_names(&mut out, &page.readings);
     put_summaries(&mut out, &page.readings);
     put_order(&mut out, &page.readings);
@@ -120,14 +121,15 @@ pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
 }
 
 fn put_order(out: &mut Vec<u8>, readings: &Readings) {
-    let (stamps, kept) = (readings.stamps(), readings.encode_stamps());
+    let stamps = readings.stamps();
     put_varint(out, stamps.floor());
     put_varint(out, stamps.oldest().saturating_sub(stamps.floor()));
     put_varint(out, stamps.greatest() - stamps.floor());
-    put_bytes(out, &kept);
+    put_bytes(out, &readings.encode_stamps());
 }
 
-pub(super) fn put_parts(out: &mut Vec<u8>, sensor: &Sensor) {
+/// Writes the lengths of the measurement, tag names and tag values in the sensor's key.
+pub(super) fn put_part_lengths(out: &mut Vec<u8>, sensor: &Sensor) {
     put_varint(out, sensor.tags.len() as u64);
     sensor.part_lengths().for_each(|length| put_varint(out, length as u64));
 }
@@ -151,17 +153,17 @@ fn put_summaries(out: &mut Vec<u8>, readings: &Readings) {
     }
 }
 
-/// The rev of a stored page. Reads nothing else of a packed page.
+/// Returns the rev of a stored page. Decodes nothing else of a packed page.
 pub(super) fn rev(bytes: &[u8], id: impl Fn() -> String) -> Result<u64> {
     read(bytes, id, document_rev, |packed| Ok(PackedBytes::new(packed).varint()?))
 }
 
-/// The greatest stamp of a stored page.
-pub(super) fn last(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp> {
+/// Returns the greatest stamp of a stored page.
+pub(super) fn last_stamp(bytes: &[u8], id: impl Fn() -> String) -> Result<Stamp> {
     read(bytes, id, document_last, |packed| Ok(PackedHead::read(packed)?.order.last))
 }
 
-/// Decodes a page with its readings; summaries are computed again from them.
+/// Decodes a page with its readings. Summaries are recomputed from the readings.
 pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage> {
     read(
         bytes,
@@ -169,7 +171,7 @@ pub(super) fn decode(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage> {
         decode_page,
         |packed| {
             let head = PackedHead::read(packed)?;
-            Ok(head.page(key, head.set()?, None))
+            Ok(head.page(key, head.unpack_readings()?, None))
         },
     )
 }
@@ -189,13 +191,13 @@ pub(super) fn decode_marks(bytes: &[u8], key: PageKey<'_>) -> Result<StoredPage>
     )
 }
 
-/// Decodes the parts of a page that a query wants; `None` if it wants none of the page's times.
+/// Decodes the parts of a page that a query needs. Returns `None` if the page is outside its time range.
 pub(super) fn decode_for_scan(bytes: &[u8], key: PageKey<'_>, projection: &Projection) -> Result<Option<ScannedPage>> {
-    let of_document = |document: &RawDocument| decode_scanned(document, projection).map(Some);
+    let decode_document = |document: &RawDocument| decode_scanned(document, projection).map(Some);
     read(
         bytes,
         || key.id(),
-        of_document,
+        decode_document,
         |packed| {
             let head = PackedHead::read(packed)?;
             let (first, last) = head.span_ms(key.hour);
@@ -204,39 +206,39 @@ pub(super) fn decode_for_scan(bytes: &[u8], key: PageKey<'_>, projection: &Proje
             }
             let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
             let summary = wanted.map(|(name, figures)| (name.clone(), Summary::of_figures(figures))).collect();
-            let readings = if projection.readings { Some(projection.of(head.set()?)) } else { None };
+            let readings = if projection.readings { Some(projection.of(head.unpack_readings()?)) } else { None };
             let oldest = head.order.oldest;
             Ok(Some(ScannedPage { hour: key.hour, number: key.number, summary, oldest, readings, is_expired: false }))
         },
     )
 }
 
-/// Decodes a page for checks, every field as it is stored.
+/// Decodes a page for checks. Every field is returned as it is stored.
 pub(super) fn decode_for_walk(bytes: &[u8], key: PageKey<'_>) -> Result<RawPage> {
     let id = key.id();
-    read(bytes, || id.clone(), |document| decode_raw_page(document, &id, None), |packed| kept(packed, key, &id))
+    read(bytes, || id.clone(), |document| decode_raw_page(document, &id, None), |packed| raw_page(packed, key, &id))
 }
 
-/// Reads a page in either form; a packed one without the byte for its version.
+/// Reads a page in either form. `read_packed` gets the bytes without the version.
 fn read<T>(
     bytes: &[u8],
     id: impl Fn() -> String,
-    of_document: impl FnOnce(&RawDocument) -> Result<T>,
-    of_packed: impl FnOnce(&[u8]) -> Result<T, NoPage>,
+    read_document: impl FnOnce(&RawDocument) -> Result<T>,
+    read_packed: impl FnOnce(&[u8]) -> Result<T, PageError>,
 ) -> Result<T> {
     let read = match bytes.split_last() {
         Some((&DOCUMENT, _)) => {
-            let document = RawDocument::from_bytes(bytes);
-            return of_document(document.map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })?);
+            let unreadable = |e: bson::error::Error| StorageError::Unreadable { id: id(), detail: e.to_string() };
+            return read_document(RawDocument::from_bytes(bytes).map_err(unreadable)?);
         }
-        Some((&PACKED, packed)) => of_packed(packed),
-        Some((other, _)) => Err(NoPage::Version(*other)),
+        Some((&PACKED, packed)) => read_packed(packed),
+        Some((other, _)) => Err(PageError::Version(*other)),
         None => Err(ColumnsDamage::Cut { at: 0, len: 0 }.into()),
     };
-    read.map_err(|why| unreadable(id(), why))
+    read.map_err(|error| unreadable(id(), error))
 }
 
-fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
+fn raw_page(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<RawPage, PageError> {
     let head = PackedHead::read(bytes)?;
     let (times, columns) = unpack(head.readings, head.names.len(), CELLS_MAX)?;
     let fields = |index: usize| {
@@ -248,16 +250,16 @@ fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
     Ok(RawPage {
         key: id.to_owned(),
         in_overflow: None,
-        // A packed page has no id of its own; its key names it.
+        // A packed page stores no id. It follows from the key.
         id: id.to_owned(),
         own_id: id.to_owned(),
         sensor_key: key.sensor.into(),
-        sensor: Arc::new(sensor(key.sensor, &head.parts)?),
+        sensor: Arc::new(parse_sensor(key.sensor, &head.part_lengths)?),
         start_ms,
         end_ms: key.hour.next().start_ms(),
         number: key.number,
         rev: head.rev,
-        closed: head.closed(),
+        closed: head.is_closed(),
         has_overflow: head.has_overflow(),
         count: Some(head.count),
         first_ms: Some(start_ms.saturating_add(head.first_ms)),
@@ -268,51 +270,62 @@ fn kept(bytes: &[u8], key: PageKey<'_>, id: &str) -> Result<RawPage, NoPage> {
     })
 }
 
-fn unreadable(id: String, why: NoPage) -> StorageError {
-    let detail = why.to_string();
-    match why {
-        NoPage::Version(_) => StorageError::Newer { id, detail },
+fn unreadable(id: String, error: PageError) -> StorageError {
+    let detail = error.to_string();
+    match error {
+        PageError::Version(_) => StorageError::Newer { id, detail },
         _ => StorageError::Unreadable { id, detail },
     }
 }
 
 impl PageKey<'_> {
+    /// Returns the id of the page, as MongoDB would store it.
     pub(super) fn id(&self) -> String {
         page_id(self.sensor, self.hour, self.number)
     }
 }
 
 impl<'a> PackedHead<'a> {
-    /// The first and the last reading's milliseconds since the epoch.
+    /// Returns the times of the first and the last reading, in milliseconds since the epoch.
     fn span_ms(&self, hour: Hour) -> (i64, i64) {
-        let ms = |after: i64| hour.start_ms().saturating_add(after);
-        (ms(self.first_ms), ms(self.last_ms))
+        let epoch_ms = |offset_ms: i64| hour.start_ms().saturating_add(offset_ms);
+        (epoch_ms(self.first_ms), epoch_ms(self.last_ms))
     }
 
-    fn read(bytes: &'a [u8]) -> Result<Self, NoPage> {
+    fn read(bytes: &'a [u8]) -> Result<Self, PageError> {
         let mut bytes = PackedBytes::new(bytes);
-        let (rev, marks, count) = (bytes.varint()?, bytes.byte()?, bytes.varint()?);
+        let rev = bytes.varint()?;
+        let marks = bytes.byte()?;
+        let count = bytes.varint()?;
         if marks > CLOSED | HAS_OVERFLOW {
             return Err(ColumnsDamage::Unknown { what: "its marks", found: u64::from(marks) }.into());
         }
-        let (first_ms, last_ms) = (unzigzag(bytes.varint()?), unzigzag(bytes.varint()?));
-        let parts = take_parts(&mut bytes)?;
+        let first_ms = unzigzag(bytes.varint()?);
+        let last_ms = unzigzag(bytes.varint()?);
+        let part_lengths = take_part_lengths(&mut bytes)?;
         let names: Vec<Arc<str>> = bytes.texts()?.into_iter().map(Arc::from).collect();
         let mut summaries = Vec::new();
         for _ in 0..bytes.varint()? {
-            summaries.push(summary(&mut bytes, &names)?);
+            summaries.push(take_summary(&mut bytes, &names)?);
         }
-        let order = order(&mut bytes)?;
+        let order = take_order(&mut bytes)?;
         let readings = bytes.rest();
-        Ok(Self { rev, marks, count, first_ms, last_ms, parts, names, summaries, order, readings })
+        Ok(Self { rev, marks, count, first_ms, last_ms, part_lengths, names, summaries, order, readings })
     }
 
     fn page(&self, key: PageKey<'_>, readings: Readings, left_out: Option<LeftOut>) -> StoredPage {
-        let (closed, has_overflow) = (self.closed(), self.has_overflow());
-        StoredPage { number: key.number, rev: self.rev, closed, has_overflow, readings, cut: false, left_out }
+        StoredPage {
+            number: key.number,
+            rev: self.rev,
+            closed: self.is_closed(),
+            has_overflow: self.has_overflow(),
+            readings,
+            cut: false,
+            left_out,
+        }
     }
 
-    fn closed(&self) -> bool {
+    fn is_closed(&self) -> bool {
         self.marks & CLOSED != 0
     }
 
@@ -320,43 +333,44 @@ impl<'a> PackedHead<'a> {
         self.marks & HAS_OVERFLOW != 0
     }
 
-    fn set(&self) -> Result<Readings, NoPage> {
+    fn unpack_readings(&self) -> Result<Readings, PageError> {
         let (times, columns) = unpack(self.readings, self.names.len(), CELLS_MAX)?;
-        let mut set = Readings::from_columns(times, self.names.iter().cloned().zip(columns))?;
-        set.decode_stamps(self.order.floor, &self.order.stamps)?;
-        Ok(set)
+        let mut readings = Readings::from_columns(times, self.names.iter().cloned().zip(columns))?;
+        readings.decode_stamps(self.order.floor, &self.order.stamps)?;
+        Ok(readings)
     }
 }
 
-/// The sensor of a key whose parts have these lengths.
-pub(super) fn sensor(key: &str, lengths: &[u64]) -> Result<Sensor, NoPage> {
-    let parts = Sensor::split_key(key, lengths).ok_or(NoPage::Parts)?;
-    let (measurement, tags) = parts.split_first().ok_or(NoPage::Parts)?;
+/// Splits a sensor's key into measurement and tags, whose lengths are given.
+pub(super) fn parse_sensor(key: &str, lengths: &[u64]) -> Result<Sensor, PageError> {
+    let parts = Sensor::parts_of(key, lengths).ok_or(PageError::Parts)?;
+    let (measurement, tags) = parts.split_first().ok_or(PageError::Parts)?;
     let tags = tags.chunks_exact(2).map(|tag| (&*tag[0], &*tag[1]));
-    Sensor::new(measurement, tags).map_err(NoPage::Tag)
+    Sensor::new(measurement, tags).map_err(PageError::Tag)
 }
 
-fn order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, NoPage> {
+fn take_order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, PageError> {
     let floor = bytes.varint()?;
-    let (oldest, last) = (floor.saturating_add(bytes.varint()?), floor.saturating_add(bytes.varint()?));
+    let oldest = floor.saturating_add(bytes.varint()?);
+    let last = floor.saturating_add(bytes.varint()?);
     Ok(StampOrder { floor, oldest, last, stamps: bytes.counted()?.into() })
 }
 
-/// The lengths of the parts of a sensor's key.
-pub(super) fn take_parts(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, NoPage> {
+/// Reads the lengths of the measurement, tag names and tag values.
+pub(super) fn take_part_lengths(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, PageError> {
     let tags = bytes.varint()?;
-    // A huge number of tags does no harm: each takes two bytes.
-    let mut parts = Vec::with_capacity(usize::try_from(tags).unwrap_or(usize::MAX).min(bytes.left()) * 2 + 1);
-    parts.push(bytes.varint()?);
+    // Each tag takes at least two bytes, so the remaining bytes bound the allocation.
+    let mut lengths = Vec::with_capacity(usize::try_from(tags).unwrap_or(usize::MAX).min(bytes.left()) * 2 + 1);
+    lengths.push(bytes.varint()?);
     for _ in 0..tags {
-        parts.extend([bytes.varint()?, bytes.varint()?]);
+        lengths.extend([bytes.varint()?, bytes.varint()?]);
     }
-    Ok(parts)
+    Ok(lengths)
 }
 
-fn summary(bytes: &mut PackedBytes<'_>, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), NoPage> {
+fn take_summary(bytes: &mut PackedBytes<'_>, names: &[Arc<str>]) -> Result<(Arc<str>, Figures), PageError> {
     let number = bytes.varint()?;
-    let name = usize::try_from(number).ok().and_then(|number| names.get(number)).ok_or(NoPage::Name(number))?;
+    let name = usize::try_from(number).ok().and_then(|number| names.get(number)).ok_or(PageError::Name(number))?;
     let count = bytes.varint()?;
     let cells: Option<Vec<Value>> = take_cells(bytes, 5)?.into_iter().collect();
     let missing = ColumnsDamage::Unknown { what: "a figure of a summary", found: 0 };

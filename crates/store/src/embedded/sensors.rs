@@ -1,4 +1,4 @@
-//! Sensor documents in the file: written, read by key, listed in key order.
+//! Sensor documents in the file.
 
 use std::ops::Bound;
 
@@ -8,33 +8,33 @@ use redb::{ReadableDatabase, ReadableTable};
 
 use super::file::FileFailure;
 use super::keys::Keys;
-use super::tables::{OUTLIERS, Put, SENSORS, Tables, unseal_document, write_each};
-use super::{EmbeddedStore, SMALL_BYTES, remove};
+use super::tables::{Listing, OUTLIERS, Put, SENSORS, Tables, unseal_document, write_each};
+use super::{EmbeddedStore, SMALL_WRITE_BYTES, remove};
 use crate::bucket::store::{SensorFilter, SensorStore, Written};
 use crate::bucket::{Result, SensorDocument};
 use crate::document::{decode_sensor, document_rev, sensor_document};
 
-/// A sensor document to be written.
+/// A write of a sensor document.
 struct SensorPut {
     put: Put,
-    outlier: bool,
+    has_outlier: bool,
 }
 
-/// Encodes the document with its key.
+/// Encodes a document with its key.
 fn encode(keys: &Keys, document: &SensorDocument) -> SensorPut {
     let key = keys.sensor(&document.sensor.key);
-    SensorPut { put: Put::new(key, document.rev, sensor_document(document)), outlier: document.outlier.is_some() }
+    SensorPut { put: Put::new(key, document.rev, sensor_document(document)), has_outlier: document.outlier.is_some() }
 }
 
-/// Writes the document; false if the stored rev is not the expected one.
+/// Writes a document. Returns false if the stored rev is not the expected one.
 fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailure> {
-    if !sensor.put.fits(&tables.sensors, rev)? {
+    if !sensor.put.matches(&tables.sensors, rev)? {
         return Ok(false);
     }
     sensor.put.put(&mut tables.sensors)?;
-    // Looked up first: a redb removal changes the table even if the key is missing.
-    let listed = tables.outliers.get(&*sensor.put.key)?.is_some();
-    match (sensor.outlier, listed) {
+    // Look the mark up first, because redb's `remove` changes the table even if the key is missing.
+    let is_marked = tables.outliers.get(&*sensor.put.key)?.is_some();
+    match (sensor.has_outlier, is_marked) {
         (true, false) => _ = tables.outliers.insert(&*sensor.put.key, ())?,
         (false, true) => _ = tables.outliers.remove(&*sensor.put.key)?,
         (true, true) | (false, false) => {}
@@ -42,23 +42,23 @@ fn write(tables: &mut Tables<'_>, sensor: &SensorPut) -> Result<bool, FileFailur
     Ok(true)
 }
 
-fn unsealed<'v>(key: &[u8], value: &'v [u8]) -> Result<&'v RawDocument> {
-    unseal_document(key, value, || Keys::sensor_of(key).unwrap_or_default().to_owned())
+fn unseal_sensor<'v>(key: &[u8], value: &'v [u8]) -> Result<&'v RawDocument> {
+    unseal_document(key, value, || Keys::parse_sensor(key).unwrap_or_default().to_owned())
 }
 
 pub(super) fn rev(key: &[u8], value: &[u8]) -> Result<u64> {
-    document_rev(unsealed(key, value)?)
+    document_rev(unseal_sensor(key, value)?)
 }
 
 #[async_trait]
 impl SensorStore for EmbeddedStore {
     async fn read_sensors(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>> {
         let sensors: Vec<String> = keys.iter().map(|key| (*key).to_owned()).collect();
-        self.read_table((SENSORS, database), move |keys, rows| {
+        self.read_table(SENSORS, database, move |keys, rows| {
             let mut found = Vec::with_capacity(sensors.len());
             for key in sensors.iter().map(|sensor| keys.sensor(sensor)) {
                 if let Some(value) = rows.get(&*key)? {
-                    found.push(decode_sensor(unsealed(&key, value.value())?)?);
+                    found.push(decode_sensor(unseal_sensor(&key, value.value())?)?);
                 }
             }
             Ok(found)
@@ -67,9 +67,10 @@ impl SensorStore for EmbeddedStore {
     }
 
     async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>> {
-        let (name, filter) = (database.to_owned(), filter.clone());
+        let name = database.to_owned();
+        let filter = filter.clone();
         self.read(move |db| {
-            let keys = Keys::of(&name);
+            let keys = Keys::new(&name);
             let all = keys.all();
             let start = match &filter.after {
                 Some(after) => Bound::Excluded(keys.sensor(after)),
@@ -83,13 +84,13 @@ impl SensorStore for EmbeddedStore {
                 for row in transaction.open_table(OUTLIERS)?.range::<&[u8]>(range)?.take(filter.limit) {
                     let (key, _) = row?;
                     if let Some(value) = sensors.get(key.value())? {
-                        found.push(decode_sensor(unsealed(key.value(), value.value())?)?);
+                        found.push(decode_sensor(unseal_sensor(key.value(), value.value())?)?);
                     }
                 }
             } else {
                 for row in sensors.range::<&[u8]>(range)?.take(filter.limit) {
                     let (key, value) = row?;
-                    found.push(decode_sensor(unsealed(key.value(), value.value())?)?);
+                    found.push(decode_sensor(unseal_sensor(key.value(), value.value())?)?);
                 }
             }
             Ok(found)
@@ -98,15 +99,16 @@ impl SensorStore for EmbeddedStore {
     }
 
     async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
-        let (name, keys) = (database.to_owned(), Keys::of(database));
+        let name = database.to_owned();
+        let keys = Keys::new(database);
         let puts: Vec<_> = documents.iter().map(|document| encode(&keys, document)).collect();
-        let size = (puts.len(), puts.len() * SMALL_BYTES);
-        self.write(size, move |db| write_each(db, (&name, true), &puts, write)).await
+        let bytes = puts.len() * SMALL_WRITE_BYTES;
+        self.write(puts.len(), bytes, move |db| write_each(db, &name, Listing::Add, &puts, write)).await
     }
 
     async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<()> {
         let name = database.to_owned();
         let sensors: Vec<_> = sensors.iter().map(|(key, rev)| ((*key).to_owned(), *rev)).collect();
-        self.run_to_its_end(move |db| remove::sensor_documents(db, &name, &sensors)).await
+        self.run_to_end(move |db| remove::sensor_documents(db, &name, &sensors)).await
     }
 }

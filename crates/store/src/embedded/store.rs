@@ -1,13 +1,13 @@
-//! The databases of the embedded store, and what else is about the whole file. `pages`, `days` and `sensors` implement the other traits.
+//! The traits that concern the whole file: databases, settings, the registry and disk space.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use redb::ReadableDatabase;
+use redb::{Database, ReadableDatabase};
 use tokio::task::spawn_blocking;
 
 use super::tables::{self, DATABASES, begin};
-use super::{EmbeddedStore, SMALL_BYTES, compact, remove};
+use super::{EmbeddedStore, SMALL_WRITE_BYTES, compact, remove};
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::store::{Coordination, DatabaseStore, MongoExtras, Written};
 use crate::bucket::{DatabaseSettings, Result, Store, StoreSpace};
@@ -27,7 +27,7 @@ impl DatabaseStore for EmbeddedStore {
 
     async fn create_database(&self, database: &str) -> Result<()> {
         let name = database.to_owned();
-        self.run(SMALL_BYTES, move |db| {
+        self.run(SMALL_WRITE_BYTES, move |db| {
             if db.begin_read()?.open_table(DATABASES)?.get(&*name)?.is_none() {
                 let transaction = begin(db)?;
                 transaction.open_table(DATABASES)?.insert(&*name, ())?;
@@ -41,7 +41,7 @@ impl DatabaseStore for EmbeddedStore {
     async fn drop_database(&self, database: &str) -> Result<()> {
         loop {
             let name = database.to_owned();
-            if self.run_to_its_end(move |db| remove::part_of_database(db, &name)).await? {
+            if self.run_to_end(move |db| remove::database_rows(db, &name)).await? {
                 return Ok(());
             }
         }
@@ -49,7 +49,7 @@ impl DatabaseStore for EmbeddedStore {
 
     async fn unlist_database(&self, database: &str) -> Result<()> {
         let name = database.to_owned();
-        self.run(SMALL_BYTES, move |db| {
+        self.run(SMALL_WRITE_BYTES, move |db| {
             let transaction = begin(db)?;
             transaction.open_table(DATABASES)?.remove(&*name)?;
             Ok(transaction.commit()?)
@@ -62,8 +62,10 @@ impl DatabaseStore for EmbeddedStore {
     }
 
     async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
-        let (name, settings) = (database.to_owned(), settings.cloned());
-        let written = self.run(SMALL_BYTES, move |db| tables::write_settings(db, &name, held, settings.as_ref())).await;
+        let name = database.to_owned();
+        let settings = settings.cloned();
+        let work = move |db: &Database| tables::write_settings(db, &name, held, settings.as_ref());
+        let written = self.run(SMALL_WRITE_BYTES, work).await;
         written.unwrap_or_else(Written::Failed)
     }
 }
@@ -76,21 +78,21 @@ impl Coordination for EmbeddedStore {
 
     async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         let registry = registry.clone();
-        let written = self.run(SMALL_BYTES, move |db| tables::write_registry(db, &registry)).await;
+        let written = self.run(SMALL_WRITE_BYTES, move |db| tables::write_registry(db, &registry)).await;
         written.unwrap_or_else(Written::Failed)
     }
 
-    /// The file is locked for this process.
+    /// Always false, because the file is locked for this process.
     fn has_other_writers(&self) -> bool {
         false
     }
 
-    /// The clock of this machine is the only one.
+    /// Returns `None`: the clock of this machine is the only one.
     async fn clock_ms(&self) -> Result<Option<u64>> {
         Ok(None)
     }
 
-    /// Nobody else deletes from the file.
+    /// Does nothing, because no other process deletes from the file.
     async fn revisit(&self, _database: &str) -> Result<()> {
         Ok(())
     }
@@ -110,7 +112,7 @@ impl Coordination for EmbeddedStore {
 
     async fn close(&self) {
         let file = self.file.clone();
-        // Confirmed writes are on the disk already, so nothing is lost if the runtime is shutting down.
+        // Fails only while the runtime shuts down. Nothing is lost then, because acked writes are synced.
         let _ = spawn_blocking(move || file.close()).await;
     }
 }

@@ -1,5 +1,5 @@
-//! The tables of the file, the checksum of every value, and writing: all writes of a call in one transaction, each with
-//! its own compare-and-set.
+//! The tables of the file, the checksums of their values, and writes. All writes of a call share one transaction, and each
+//! has its own compare-and-set.
 
 use bson::RawDocument;
 use redb::{
@@ -13,18 +13,18 @@ use crate::bucket::store::Written;
 use crate::bucket::{DatabaseSettings, Result, StorageError};
 use crate::document::{REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
 
-/// A table of pages or sensor documents: the value is the bytes, then a checksum of key and bytes.
+/// A table of pages or documents. A value is the encoded bytes, then a CRC-32 of key and bytes.
 pub(super) type DocumentTable = TableDefinition<'static, &'static [u8], &'static [u8]>;
-/// Such a table at one moment.
+/// A snapshot of a [`DocumentTable`].
 pub(super) type DocumentRows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
-/// Page key to page, in the forms of [`super::form`].
+/// Page key to page, as [`super::page_form`] encodes it.
 pub(super) const PAGES: DocumentTable = TableDefinition::new("pages");
-/// Day key to sealed day, in the form of [`super::days`].
+/// Day key to part of a day, as [`super::days`] encodes it.
 pub(super) const DAYS: DocumentTable = TableDefinition::new("days");
 /// Keys of the chunks in [`DAYS`], so that sealing finds them.
 pub(super) const CHUNKS: TableDefinition<&[u8], ()> = TableDefinition::new("chunks");
-/// Month key to the totals of a month, in the form of [`super::months`].
+/// Month key to the totals of a month, as [`super::months`] encodes them.
 pub(super) const MONTHS: DocumentTable = TableDefinition::new("months");
 /// Sensor key to sensor document, in BSON.
 pub(super) const SENSORS: DocumentTable = TableDefinition::new("sensors");
@@ -36,10 +36,11 @@ pub(super) const DATABASES: TableDefinition<&str, ()> = TableDefinition::new("da
 const REGISTRIES: TableDefinition<&str, &[u8]> = TableDefinition::new("registry");
 /// The settings of databases, in BSON, by name.
 const SETTINGS: TableDefinition<&str, &[u8]> = TableDefinition::new("settings");
-/// Facts about the file itself.
+/// Properties of the file itself.
 const META: TableDefinition<&str, u64> = TableDefinition::new("meta");
 
-/// Version of the file, under `version` in [`META`]. It grows where one version would misread a file of another one.
+/// Version of the file format, stored under `version` in [`META`]. Incremented when a version could misread the files of
+/// another one.
 pub(super) const VERSION: u64 = 1;
 
 /// The tables of one write transaction.
@@ -53,7 +54,7 @@ pub(super) struct Tables<'t> {
     pub(super) databases: Table<'t, &'static str, ()>,
 }
 
-/// A page or document to be written under a key by compare-and-set.
+/// A compare-and-set write of a page or document.
 pub(super) struct Put {
     pub(super) key: Vec<u8>,
     /// The expected rev of the stored value; 0 for none stored.
@@ -66,18 +67,19 @@ impl Put {
         Self { rev, value: seal(&key, bytes), key }
     }
 
+    /// Returns the size of key and value.
     pub(super) fn bytes(&self) -> usize {
         self.key.len() + self.value.len()
     }
 
-    /// Whether the stored rev is the expected one. `held` reads the rev of a stored value.
-    pub(super) fn fits(
+    /// Returns true if the stored rev is the expected one. `read_rev` reads the rev of a stored value.
+    pub(super) fn matches(
         &self,
         table: &impl ReadableTable<&'static [u8], &'static [u8]>,
-        held: impl Fn(&[u8], &[u8]) -> Result<u64>,
+        read_rev: impl Fn(&[u8], &[u8]) -> Result<u64>,
     ) -> Result<bool, FileFailure> {
         let Some(found) = table.get(&*self.key)? else { return Ok(self.rev == 0) };
-        Ok(held(&self.key, found.value())? == self.rev)
+        Ok(read_rev(&self.key, found.value())? == self.rev)
     }
 
     pub(super) fn put(&self, table: &mut Table<'_, &'static [u8], &'static [u8]>) -> Result<(), FileFailure> {
@@ -86,8 +88,8 @@ impl Put {
     }
 }
 
-/// Makes the tables of a new file. Returns the version of a file of another one as the inner error; 0 for one from before
-/// version 1.
+/// Creates the tables of a new file. The inner error is the version of a file with another version than [`VERSION`]; 0 if
+/// the file is older than version 1.
 pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailure> {
     match database.begin_read()?.open_table(META) {
         Ok(meta) => {
@@ -99,102 +101,114 @@ pub(super) fn prepare(database: &Database) -> Result<Result<(), u64>, FileFailur
     }
     let transaction = begin(database)?;
     drop(Tables::open(&transaction)?);
-    drop((transaction.open_table(REGISTRIES)?, transaction.open_table(SETTINGS)?));
+    drop(transaction.open_table(REGISTRIES)?);
+    drop(transaction.open_table(SETTINGS)?);
     transaction.open_table(META)?.insert("version", VERSION)?;
     transaction.commit()?;
     Ok(Ok(()))
 }
 
-/// Runs all `writes` in one transaction, and lists the database if it is new and `lists` says so. `write` returns false if the rev differs
-/// and nothing was changed. If no write succeeded, nothing is committed.
+/// The effect of a write on the list of databases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Listing {
+    /// Adds the database unless it is listed.
+    Add,
+    /// Leaves the list as it is.
+    Keep,
+}
+
+/// Runs all `writes` in one transaction. `write` returns false, without a change, if the stored rev is not the expected
+/// one. If no write succeeds, nothing is committed and the database is not listed.
 pub(super) fn write_each<W>(
     database: &Database,
-    (name, lists): (&str, bool),
+    name: &str,
+    listing: Listing,
     writes: &[W],
     write: impl Fn(&mut Tables<'_>, &W) -> Result<bool, FileFailure>,
 ) -> Result<Vec<Written>, FileFailure> {
     let transaction = begin(database)?;
     let mut tables = Tables::open(&transaction)?;
     let mut outcomes = Vec::with_capacity(writes.len());
-    for one in writes {
-        outcomes.push(match write(&mut tables, one) {
+    for item in writes {
+        outcomes.push(match write(&mut tables, item) {
             Ok(true) => Written::Yes,
             Ok(false) => Written::Conflict,
             Err(FileFailure::Document(error)) => Written::Failed(error),
             Err(failure) => return Err(failure),
         });
     }
-    let done = outcomes.contains(&Written::Yes);
-    if done && lists && tables.databases.get(name)?.is_none() {
+    let has_changes = outcomes.contains(&Written::Yes);
+    if has_changes && listing == Listing::Add && tables.databases.get(name)?.is_none() {
         tables.databases.insert(name, ())?;
     }
     drop(tables);
-    if done {
-        transaction.commit()?
+    if has_changes {
+        transaction.commit()?;
     } else {
-        transaction.abort()?
+        transaction.abort()?;
     }
     Ok(outcomes)
 }
 
-/// Reads the registry; an empty one if there is none.
+/// Reads the registry. Returns an empty one if none is stored.
 pub(super) fn read_registry(database: &Database) -> Result<MemberRegistry, FileFailure> {
     let table = database.begin_read()?.open_table(REGISTRIES)?;
     let Some(value) = table.get(REGISTRY)? else { return Ok(MemberRegistry::default()) };
-    Ok(registry_of(value.value())?)
+    Ok(parse_registry(value.value())?)
 }
 
-fn registry_of(bytes: &[u8]) -> Result<MemberRegistry> {
-    decode_registry(&whole(REGISTRY, bytes)?)
+fn parse_registry(bytes: &[u8]) -> Result<MemberRegistry> {
+    decode_registry(&decode_bson(REGISTRY, bytes)?)
 }
 
-/// Decodes a document that has no checksum.
-fn whole(id: &str, bytes: &[u8]) -> Result<bson::Document> {
+/// Decodes a BSON document that has no checksum.
+fn decode_bson(id: &str, bytes: &[u8]) -> Result<bson::Document> {
     let unreadable = |e: bson::error::Error| StorageError::Unreadable { id: id.to_owned(), detail: e.to_string() };
     bson::Document::from_reader(bytes).map_err(unreadable)
 }
 
 /// Writes the registry by compare-and-set on its rev.
 pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> Result<Written, FileFailure> {
-    let rev = |bytes: &[u8]| Ok(registry_of(bytes)?.rev);
-    write_whole(database, REGISTRIES, REGISTRY, (registry.rev, rev), Some(registry_document(registry)))
+    let rev = |bytes: &[u8]| Ok(parse_registry(bytes)?.rev);
+    write_document(database, REGISTRIES, REGISTRY, registry.rev, rev, Some(registry_document(registry)))
 }
 
-/// Replaces or removes a whole document by compare-and-set on its rev; 0 for none stored.
-fn write_whole(
+/// Replaces or removes a document by compare-and-set on its rev. The expected rev is 0 if none is stored.
+fn write_document(
     database: &Database,
     table: TableDefinition<'static, &'static str, &'static [u8]>,
     id: &str,
-    (held, rev): (u64, impl Fn(&[u8]) -> Result<u64>),
+    expected_rev: u64,
+    read_rev: impl Fn(&[u8]) -> Result<u64>,
     document: Option<bson::Document>,
 ) -> Result<Written, FileFailure> {
     let transaction = begin(database)?;
-    let fits;
+    let is_expected;
     {
         let mut table = transaction.open_table(table)?;
-        let stored = table.get(id)?.map_or(Ok(0), |value| rev(value.value()))?;
-        fits = stored == held;
+        let stored = table.get(id)?.map_or(Ok(0), |value| read_rev(value.value()))?;
+        is_expected = stored == expected_rev;
         match document {
-            Some(document) if fits => {
+            Some(document) if is_expected => {
                 let unwritable = |e: bson::error::Error| StorageError::Refused(e.to_string());
                 table.insert(id, &*document.to_vec().map_err(unwritable)?)?;
             }
-            None if fits => drop(table.remove(id)?),
+            None if is_expected => drop(table.remove(id)?),
             _ => {}
         }
     }
     transaction.commit()?;
-    Ok(if fits { Written::Yes } else { Written::Conflict })
+    Ok(if is_expected { Written::Yes } else { Written::Conflict })
 }
 
 /// Reads the settings of all databases.
 pub(super) fn read_settings(database: &Database) -> Result<Vec<(String, DatabaseSettings)>, FileFailure> {
     let table = database.begin_read()?.open_table(SETTINGS)?;
-    table.iter()?.map(|row| Ok(settings_of(row?.1.value())?)).collect()
+    table.iter()?.map(|row| Ok(parse_settings(row?.1.value())?)).collect()
 }
 
-fn settings_of(bytes: &[u8]) -> Result<(String, DatabaseSettings)> {
-    decode_settings(&whole("settings", bytes)?)
+fn parse_settings(bytes: &[u8]) -> Result<(String, DatabaseSettings)> {
+    decode_settings(&decode_bson("settings", bytes)?)
 }
 
 /// Replaces or removes the settings of a database by compare-and-set.
@@ -204,9 +218,9 @@ pub(super) fn write_settings(
     held: u64,
     settings: Option<&DatabaseSettings>,
 ) -> Result<Written, FileFailure> {
-    let rev = |bytes: &[u8]| Ok(settings_of(bytes)?.1.rev);
+    let rev = |bytes: &[u8]| Ok(parse_settings(bytes)?.1.rev);
     let document = settings.map(|settings| settings_document(name, settings));
-    write_whole(database, SETTINGS, name, (held, rev), document)
+    write_document(database, SETTINGS, name, held, rev, document)
 }
 
 /// The names of all databases, in order.
@@ -216,24 +230,23 @@ pub(super) fn databases(database: &Database) -> Result<Vec<String>, FileFailure>
     table.iter()?.map(|row| Ok(row?.0.value().to_owned())).collect()
 }
 
-/// The bytes of a stored value, with its checksum verified.
+/// Verifies the checksum of a stored value and returns its bytes.
 pub(super) fn unseal<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v [u8]> {
     let unreadable = |detail: &str| StorageError::Unreadable { id: id(), detail: detail.to_owned() };
     let (bytes, sum) = value.split_last_chunk::<4>().ok_or_else(|| unreadable("it has no checksum"))?;
     if u32::from_le_bytes(*sum) != checksum(key, bytes) {
-        return Err(unreadable("its checksum does not match; it was changed or damaged since it was written"));
+        return Err(unreadable("its checksum does not match; the stored bytes are damaged"));
     }
     Ok(bytes)
 }
 
-/// A stored document, with its checksum verified.
+/// As [`unseal`], for a BSON document.
 pub(super) fn unseal_document<'v>(key: &[u8], value: &'v [u8], id: impl Fn() -> String) -> Result<&'v RawDocument> {
     let bytes = unseal(key, value, &id)?;
     RawDocument::from_bytes(bytes).map_err(|e| StorageError::Unreadable { id: id(), detail: e.to_string() })
 }
 
-/// Appends the checksum; at the end it moves no bytes. It covers the key too, so a value under the wrong key is as
-/// invalid as one with a changed byte.
+/// Appends the checksum. It also covers the key, so that a value under the wrong key is invalid.
 fn seal(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     let sum = checksum(key, &bytes);
     bytes.extend_from_slice(&sum.to_le_bytes());
@@ -249,10 +262,9 @@ pub(super) fn checksum(key: &[u8], bytes: &[u8]) -> u32 {
 
 pub(super) fn begin(database: &Database) -> Result<WriteTransaction, TransactionError> {
     let mut transaction = database.begin_write()?;
-    // Without quick repair redb reads the whole file when it is opened after a kill.
+    // Without quick repair, redb reads the whole file when it opens it after a kill.
     transaction.set_quick_repair(true);
-    // The default, set explicitly because acks depend on it. It fails only for a transaction with savepoints, of which
-    // there are none.
+    // Acks depend on this default. Setting it fails only in a transaction with savepoints, and this one has none.
     let _ = transaction.set_durability(Durability::Immediate);
     Ok(transaction)
 }

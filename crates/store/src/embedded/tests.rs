@@ -1,16 +1,17 @@
-//! The store on a disk that fails: full, or with an error in any one of its writes and syncs.
+//! The store on a failing disk: a full one, and one with an error in any of its writes and syncs.
 
 mod power;
 
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use redb::StorageBackend;
 
 use super::*;
 use crate::bucket::store::{BucketId, Coordination, DatabaseStore, PageStore, PageWrite};
-use crate::bucket::{Bucket, Caps, MergeOptions, Row};
+use crate::bucket::{Bucket, Caps, MergeOptions, Row, StoredPage};
 use crate::reading::{Hour, Sensor, Stamp, Value};
 
 const BLOCK: u64 = 4096;
@@ -23,11 +24,11 @@ struct Disk(Arc<Mutex<Blocks>>);
 #[derive(Debug, Default)]
 struct Blocks {
     bytes: Vec<u8>,
-    /// Blocks that were written. A file may be longer than that; unwritten blocks take no space.
+    /// Numbers of the written blocks. Unwritten blocks of a file take no space.
     taken: HashSet<u64>,
-    /// Whether writing further blocks fails.
-    full: bool,
-    /// This many more changes succeed, then one fails.
+    /// True if writing further blocks fails.
+    is_full: bool,
+    /// The number of changes that succeed before one fails.
     fails_after: Option<u64>,
 }
 
@@ -46,7 +47,7 @@ impl Disk {
         let database = builder().create_with_backend(self.clone()).expect("a new database");
         let disk = self.clone();
         let reopen = Box::new(move || builder().create_with_backend(disk.clone()));
-        EmbeddedStore::over(database, reopen, Path::new("disk")).expect("a new store")
+        EmbeddedStore::from_database(database, reopen, Path::new("disk")).expect("a new store")
     }
 }
 
@@ -55,7 +56,7 @@ impl Blocks {
         match &mut self.fails_after {
             Some(0) => {
                 self.fails_after = None;
-                Err(io::Error::other("the disk had a bad moment"))
+                Err(io::Error::other("this test fails the operation"))
             }
             Some(left) => {
                 *left -= 1;
@@ -93,7 +94,7 @@ impl StorageBackend for Disk {
         let mut blocks = self.blocks();
         blocks.change()?;
         for block in offset / BLOCK..(offset + data.len() as u64).div_ceil(BLOCK) {
-            if blocks.full && !blocks.taken.contains(&block) {
+            if blocks.is_full && !blocks.taken.contains(&block) {
                 return Err(io::ErrorKind::StorageFull.into());
             }
             blocks.taken.insert(block);
@@ -108,7 +109,7 @@ fn id(sensor: &str) -> BucketId {
     BucketId { sensor: Arc::new(Sensor::new(sensor, [] as [(&str, &str); 0]).expect("no tags")), hour: HOUR }
 }
 
-/// A bucket of one reading with a text of this many bytes.
+/// Returns a bucket of one reading with a text of this many bytes.
 fn bucket(text_bytes: usize) -> Bucket {
     let mut bucket = Bucket::default();
     add(&mut bucket, 0, text_bytes);
@@ -129,24 +130,37 @@ async fn write(store: &EmbeddedStore, writes: &[(&BucketId, &Bucket)]) -> Vec<Wr
     store.write_pages("db", &writes).await
 }
 
-/// What [`stored`] returns for this bucket after its first write: one reading, and the rev that this write makes.
-fn first(bucket: &Bucket) -> (usize, u64) {
-    (1, bucket.pages()[0].next_rev())
+/// The first page of a stored bucket. All zero if there is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct FirstPage {
+    readings: usize,
+    rev: u64,
 }
 
-/// Per bucket: the number of readings and the rev of its first page in the store; zeros without a page.
-async fn stored(store: &EmbeddedStore, ids: &[BucketId]) -> Vec<(usize, u64)> {
+const NO_PAGE: FirstPage = FirstPage { readings: 0, rev: 0 };
+
+/// Returns the page that the first write of this bucket stores.
+fn first(bucket: &Bucket) -> FirstPage {
+    FirstPage { readings: 1, rev: bucket.pages()[0].next_rev() }
+}
+
+/// Reads the first page of each bucket.
+async fn stored(store: &EmbeddedStore, ids: &[BucketId]) -> Vec<FirstPage> {
     let buckets = store.read_buckets("db", ids, usize::MAX).await.expect("the store reads");
-    buckets.iter().map(|pages| pages.first().map_or((0, 0), |page| (page.readings.len(), page.rev))).collect()
+    let first_page = |pages: &Vec<StoredPage>| match pages.first() {
+        Some(page) => FirstPage { readings: page.readings.len(), rev: page.rev },
+        None => NO_PAGE,
+    };
+    buckets.iter().map(first_page).collect()
 }
 
 #[tokio::test]
-async fn a_full_disk_refuses_writes_serves_reads_and_works_again_when_there_is_room() {
+async fn a_full_disk_refuses_writes_and_serves_reads_until_there_is_room() {
     let disk = Disk::default();
     let store = disk.store();
     let ids = [id("small"), id("large")];
     assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [Written::Yes]);
-    disk.blocks().full = true;
+    disk.blocks().is_full = true;
     let large = bucket(1 << 20);
     for _ in 0..3 {
         let outcomes = write(&store, &[(&ids[1], &large)]).await;
@@ -154,18 +168,18 @@ async fn a_full_disk_refuses_writes_serves_reads_and_works_again_when_there_is_r
             matches!(&outcomes[..], [Written::Failed(StorageError::Unavailable(_) | StorageError::Unknown(_))]),
             "{outcomes:?}"
         );
-        assert_eq!(stored(&store, &ids).await, [first(&bucket(10)), (0, 0)]);
+        assert_eq!(stored(&store, &ids).await, [first(&bucket(10)), NO_PAGE]);
         assert_eq!(store.check().await, Ok(()));
     }
-    disk.blocks().full = false;
+    disk.blocks().is_full = false;
     assert_eq!(write(&store, &[(&ids[1], &large)]).await, [Written::Yes]);
     assert_eq!(stored(&store, &ids).await, [first(&bucket(10)), first(&large)]);
 }
 
-/// An I/O error makes redb refuse everything until the file is reopened. Whichever disk operation fails: the reported
-/// outcome is true, no write is partial, and the next write succeeds.
+/// An I/O error makes redb refuse all work until the file is reopened. Whichever disk operation fails, the reported
+/// outcome is correct, no write is partial, and the next write succeeds.
 #[tokio::test]
-async fn an_error_at_any_moment_tears_nothing_and_passes() {
+async fn after_an_error_in_any_operation_no_write_is_partial_and_the_next_one_succeeds() {
     let mut outcomes_seen = HashSet::new();
     for moment in 0.. {
         let disk = Disk::default();
@@ -179,10 +193,11 @@ async fn an_error_at_any_moment_tears_nothing_and_passes() {
 
         disk.blocks().fails_after = Some(moment);
         let outcomes = write(&store, &[(&ids[0], &old), (&ids[1], &new)]).await;
-        let spared = disk.blocks().fails_after.take().is_some();
+        let has_succeeded = disk.blocks().fails_after.take().is_some();
         let held = stored(&store, &ids).await;
-        let (one, rev) = first(&bucket(10));
-        let (before, after) = ([(one, rev), (0, 0)], [(2, rev + 1), first(&new)]);
+        let first_old = first(&bucket(10));
+        let before = [first_old, NO_PAGE];
+        let after = [FirstPage { readings: 2, rev: first_old.rev + 1 }, first(&new)];
         match &outcomes[..] {
             [Written::Yes, Written::Yes] => assert_eq!(held, after, "moment {moment}"),
             [Written::Failed(StorageError::Unavailable(_)), _] => assert_eq!(held, before, "moment {moment}"),
@@ -194,15 +209,15 @@ async fn an_error_at_any_moment_tears_nothing_and_passes() {
         outcomes_seen.insert(outcomes[0] == Written::Yes);
         let third = [(&id("third"), &bucket(30))];
         assert_eq!(write(&store, &third).await, [Written::Yes], "moment {moment}");
-        if spared {
+        if has_succeeded {
             break;
         }
     }
-    assert_eq!(outcomes_seen.len(), 2, "some moments fail the write, and the last does not");
+    assert_eq!(outcomes_seen.len(), 2, "some writes fail, and the last one does not");
 }
 
 #[tokio::test]
-async fn a_panic_is_an_unknown_outcome_and_passes() {
+async fn a_panic_has_an_unknown_outcome_and_later_writes_succeed() {
     let store = Disk::default().store();
     let result: Result<()> = store.run(1, |_| panic!("this test panics on purpose")).await;
     assert!(matches!(result, Err(StorageError::Unknown(_))));
@@ -211,19 +226,19 @@ async fn a_panic_is_an_unknown_outcome_and_passes() {
     assert_eq!(stored(&store, &ids).await, [first(&bucket(10))]);
 }
 
-/// Regression: a power cut while the file was made left a file that every later start refused.
+/// Regression: a power cut while the file was created left a file that every later start refused.
 #[tokio::test]
-async fn what_is_left_of_a_file_that_was_being_made_hinders_nobody() {
+async fn an_unfinished_file_does_not_prevent_the_next_start() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::write(folder.path().join("hourglass.redb.new"), b"half of it").expect("writable");
-    let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("it is made anew");
+    let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
     assert_eq!(store.databases().await, Ok(Vec::new()));
     let names: Vec<_> =
         std::fs::read_dir(folder.path()).expect("a folder").map(|entry| entry.expect("one").file_name()).collect();
     assert_eq!(names, ["hourglass.redb"]);
 }
 
-/// Compaction of a store in use gives up without harm, and then gives the space back.
+/// A compaction that gives up changes nothing. The next one frees the space and keeps all data.
 #[tokio::test]
 async fn a_compaction_gives_up_without_harm_and_keeps_everything() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -232,45 +247,47 @@ async fn a_compaction_gives_up_without_harm_and_keeps_everything() {
     for id in &ids {
         assert_eq!(write(&store, &[(id, &bucket(50_000))]).await, [Written::Yes]);
     }
-    let gone: Vec<&str> = ids.iter().skip(10).map(|id| &*id.sensor.key).collect();
-    store.remove_buckets("db", &gone, HOUR..HOUR.next(), Stamp::MAX).await.expect("removed");
+    let removed: Vec<&str> = ids.iter().skip(10).map(|id| &*id.sensor.key).collect();
+    store.remove_buckets("db", &removed, HOUR..HOUR.next(), Stamp::MAX).await.expect("removed");
     let before = stored(&store, &ids).await;
-    let is_there = || compact::unfinished(&folder.path().join(FILE_NAME)).exists();
+    let has_temporary_file = || compact::temporary_path(&folder.path().join(FILE_NAME)).exists();
 
     let file = store.file.clone();
-    let given_up = store.compact_in_use(move |_| file.journal().give_up("a test says so")).await;
+    let given_up = store.compact_in_use(move |_| file.journal().give_up("requested by a test")).await;
     assert!(matches!(given_up, Err(CompactError::GivenUp(_))), "{given_up:?}");
-    assert!(!is_there() && stored(&store, &ids).await == before);
+    assert!(!has_temporary_file() && stored(&store, &ids).await == before);
 
-    // What is written while the copy is made is in it.
-    let (writes, late) = (store.clone(), id("late"));
+    // The new file has the writes of the meantime.
+    let writes = store.clone();
+    let late = id("late");
     let taken = store.measure().await.expect("measured").taken;
     let compacted = store.compact_in_use({
-        let (runtime, late) = (tokio::runtime::Handle::current(), late.clone());
-        let written = std::sync::atomic::AtomicBool::new(false);
+        let runtime = tokio::runtime::Handle::current();
+        let late = late.clone();
+        let is_written = AtomicBool::new(false);
         move |_| {
-            if !written.swap(true, std::sync::atomic::Ordering::SeqCst) {
+            if !is_written.swap(true, Ordering::SeqCst) {
                 assert_eq!(runtime.block_on(write(&writes, &[(&late, &bucket(100))])), [Written::Yes]);
             }
         }
     });
     let after = compacted.await.expect("compacted");
     assert!(after * 2 < taken, "{taken} bytes before, {after} after");
-    assert!(!is_there() && stored(&store, &ids).await == before);
+    assert!(!has_temporary_file() && stored(&store, &ids).await == before);
     assert_eq!(stored(&store, &[late]).await, [first(&bucket(100))]);
     assert_eq!(write(&store, &[(&id("next"), &bucket(10))]).await, [Written::Yes]);
     drop(store);
-    let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("the file is whole");
+    let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("an intact file");
     assert_eq!(stored(&store, &ids).await, before);
     assert_eq!(stored(&store, &[id("next")]).await, [first(&bucket(10))]);
 
     let unknown = redb::TableDefinition::<u32, u32>::new("of another version");
-    let made = store.file.run(move |database| {
+    let created = store.file.run(move |database| {
         let transaction = database.begin_write()?;
         drop(transaction.open_table(unknown)?);
         Ok(transaction.commit()?)
     });
-    made.expect("a table");
+    created.expect("a table");
     let refused = store.compact_in_use(|_| ()).await;
     assert!(matches!(refused, Err(CompactError::UnknownTable(_))), "{refused:?}");
     assert_eq!(stored(&store, &ids).await, before);

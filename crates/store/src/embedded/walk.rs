@@ -1,4 +1,4 @@
-//! Walks everything the file holds of a database, as it is stored, in parts.
+//! Walks over all stored rows of a database, in batches. Damaged rows are returned as errors of their own.
 
 use async_trait::async_trait;
 use redb::{ReadableDatabase, ReadableTableMetadata};
@@ -13,29 +13,33 @@ use crate::bucket::{Result, StorageError};
 use crate::document::decode_raw_sensor;
 use crate::reading::Hour;
 
-/// A part ends after this many bytes of values.
-const PART_BYTES: usize = 16 << 20;
+/// Bytes of values after which a batch ends.
+const BATCH_BYTES_MAX: usize = 16 << 20;
 
 impl EmbeddedStore {
-    /// Walks a part of a table: about `rows_max` rows or [`PART_BYTES`], and at least one row unless none is left. `add` adds
-    /// a row to what was found. The part does not end before a row that `continues` what was found last.
+    /// Reads a batch of a table: at most about `rows_max` rows or [`BATCH_BYTES_MAX`], but at least one row if any is left.
+    /// `add` appends a row to the found items. A batch never ends before a row that `continues` the last item.
     async fn walk<T: Send + 'static>(
         &self,
-        table: (DocumentTable, &str),
+        table: DocumentTable,
+        database: &str,
         from: Option<&Cursor>,
         rows_max: usize,
         continues: fn(&T, &[u8]) -> bool,
         add: fn(&mut Vec<T>, &[u8], &[u8]),
     ) -> Result<Walked<T>> {
         let from = from.cloned();
-        self.read_table(table, move |keys, rows_of_table| {
+        self.read_table(table, database, move |keys, table| {
             let all = keys.all();
             let start = from.as_ref().map_or(&*all.start, |from| &*from.0);
-            let (mut walked, mut rows, mut bytes) = (Walked::default(), 0, 0);
-            for row in rows_of_table.range::<&[u8]>(start..&*all.end)? {
+            let mut walked = Walked::default();
+            let mut rows = 0;
+            let mut bytes = 0;
+            for row in table.range::<&[u8]>(start..&*all.end)? {
                 let (key, value) = row?;
-                let (key, value) = (key.value(), value.value());
-                let is_full = rows >= rows_max.max(1) || bytes >= PART_BYTES;
+                let key = key.value();
+                let value = value.value();
+                let is_full = rows >= rows_max.max(1) || bytes >= BATCH_BYTES_MAX;
                 if is_full && !walked.found.last().is_some_and(|last| continues(last, key)) {
                     walked.next = Some(Cursor(key.to_vec()));
                     break;
@@ -53,28 +57,30 @@ impl EmbeddedStore {
 #[async_trait]
 impl WalkStore for EmbeddedStore {
     async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
-        let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_of(key);
-        self.walk((PAGES, database), from, pages_max, continues, |found, key, value| {
-            let bucket = Keys::bucket_of(key);
+        let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_prefix(key);
+        self.walk(PAGES, database, from, pages_max, continues, |found, key, value| {
+            let bucket = Keys::bucket_prefix(key);
             if found.last().is_none_or(|last| last.from.0 != bucket) {
                 found.push(RawBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
             }
-            found.last_mut().into_iter().for_each(|last| last.pages.push(page(key, value)));
+            if let Some(last) = found.last_mut() {
+                last.pages.push(raw_page(key, value));
+            }
         })
         .await
     }
 
     async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
-        self.walk((SENSORS, database), from, max, |_, _| false, |found, key, value| found.push(sensor(key, value)))
+        self.walk(SENSORS, database, from, max, |_, _| false, |found, key, value| found.push(raw_sensor(key, value)))
             .await
     }
 
     async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
-        self.walk((DAYS, database), from, max, |_, _| false, |found, key, value| found.push(days::raw(key, value)))
+        self.walk(DAYS, database, from, max, |_, _| false, |found, key, value| found.push(days::raw_day(key, value)))
             .await
     }
 
-    /// Exact in this store.
+    /// Returns the exact number of pages and parts of days, of all databases.
     async fn estimate_pages(&self) -> Result<u64> {
         self.read(|db| {
             let transaction = db.begin_read()?;
@@ -84,19 +90,19 @@ impl WalkStore for EmbeddedStore {
     }
 }
 
-fn sensor(key: &[u8], value: &[u8]) -> RawSensor {
-    let sensor = Keys::sensor_of(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
+fn raw_sensor(key: &[u8], value: &[u8]) -> RawSensor {
+    let sensor = Keys::parse_sensor(key).map_or_else(|| key.escape_ascii().to_string(), str::to_owned);
     match unseal_document(key, value, || sensor.clone()) {
         Ok(document) => decode_raw_sensor(document, sensor),
         Err(error) => RawSensor { key: sensor, document: Err(error) },
     }
 }
 
-fn page(key: &[u8], value: &[u8]) -> Result<RawPage> {
-    // An hour beyond the range of timestamps cannot be formatted.
+fn raw_page(key: &[u8], value: &[u8]) -> Result<RawPage> {
+    // Hours outside the range of timestamps cannot be formatted.
     let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
-    let Some((hour, sensor, number)) = Keys::any_page_of(key).filter(|(hour, ..)| hours.contains(hour)) else {
-        let detail = "its key is not a page key".to_owned();
+    let Some((hour, sensor, number)) = Keys::parse_any_page(key).filter(|(hour, ..)| hours.contains(hour)) else {
+        let detail = "the key is not a valid page key".to_owned();
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });
     };
     let page = PageKey { sensor: &sensor, hour, number };

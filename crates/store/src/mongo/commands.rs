@@ -1,4 +1,4 @@
-//! Runs commands: each as a task that cannot be cancelled, a limited number at a time, with a deadline for the caller.
+//! Runs commands, a limited number at a time. Each is a task that cannot be cancelled, and its caller waits until a deadline.
 
 use std::sync::Arc;
 
@@ -10,19 +10,19 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 use super::MongoStore;
-use super::given_up::AtWork;
-use super::outcome::{classify, of_insert, of_updates, proven_invalid, stopped_by_validator};
+use super::abandoned::RunningWrite;
+use super::outcome::{classify, insert_outcomes, proven_invalid, stopped_by_validator, update_outcomes};
 use super::reads::{self, Query};
 use super::remove;
 use super::setup::prefix;
-use super::writes::{self, MongoWrite, Together, Updates, chunks};
+use super::writes::{self, MongoWrite, TransactionWrites, UpdateMode, chunks};
 use crate::bucket::store::{Extent, Written};
 use crate::bucket::{Result, StorageError};
 use crate::document::document_rev;
 
 impl MongoStore {
-    /// Runs a command as a task that cannot be cancelled, when `gate` has a permit, and waits for it until the
-    /// deadline. A task that passed its deadline keeps its permit until the driver is done with it.
+    /// Runs a command as a task once `gate` has a permit, and waits for it until the deadline. A task that passes the
+    /// deadline keeps its permit until the driver has finished.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         gate: &Arc<Semaphore>,
@@ -33,19 +33,19 @@ impl MongoStore {
         ended.map_err(|_| self.unanswered())?.map_err(|failed| StorageError::Unknown(failed.to_string()))
     }
 
-    /// Runs a command that changes something in a database; `of` is the prefix of its collections' names. A command
-    /// whose caller stopped waiting is registered in `given_up`.
+    /// Runs a command that changes a database; `prefix` is the prefix of its collections' names. If the caller stops
+    /// waiting, the command is registered in `abandoned`.
     pub(super) async fn run_write<T: Send + 'static>(
         &self,
-        of: &str,
+        prefix: &str,
         command: impl Future<Output = T> + Send + 'static,
     ) -> Result<T> {
-        let mut at_work = AtWork::new(self.spawn(&self.writes, command).await?, of, &self.given_up);
-        let ended = tokio::time::timeout(self.options.command_timeout, at_work.end()).await;
+        let mut running = RunningWrite::new(self.spawn(&self.writes, command).await?, prefix, &self.abandoned);
+        let ended = tokio::time::timeout(self.options.command_timeout, running.end()).await;
         ended.map_err(|_| self.unanswered())?.map_err(StorageError::Unknown)
     }
 
-    /// Waits for a permit, until the deadline, and starts a command as a task that keeps it.
+    /// Waits for a permit until the deadline, and starts a command as a task that holds the permit.
     async fn spawn<T: Send + 'static>(
         &self,
         gate: &Arc<Semaphore>,
@@ -65,7 +65,7 @@ impl MongoStore {
         StorageError::Unknown(format!("no answer within {timeout:?} (store.command_timeout)"))
     }
 
-    /// Runs a read, under a limit separate from the writes.
+    /// Runs a read, under a separate limit from writes.
     pub(super) async fn read<T: Send + 'static>(
         &self,
         command: impl Future<Output = Result<T>> + Send + 'static,
@@ -83,7 +83,7 @@ impl MongoStore {
         self.read(async move { reads::find(&collection, query).await }).await
     }
 
-    /// Writes changes to one collection, in concurrent commands, and stores each outcome at its place.
+    /// Writes changes to one collection in concurrent commands. Each change comes with the index of its outcome.
     pub(super) async fn write(
         &self,
         collection: &Collection<RawDocumentBuf>,
@@ -96,8 +96,8 @@ impl MongoStore {
         futures_util::future::join_all(commands).await;
     }
 
-    /// Writes a chunk. If the server refuses the whole command and one change may be the reason, halves the chunk until
-    /// that change is found.
+    /// Writes a chunk. If the server refuses the whole command and a single change may be the cause, halves the chunk until
+    /// that change is isolated.
     async fn write_chunk(
         &self,
         collection: &Collection<RawDocumentBuf>,
@@ -105,80 +105,86 @@ impl MongoStore {
         outcomes: &Mutex<Vec<Written>>,
     ) {
         let mut batches = vec![chunk];
-        while let Some(lot) = batches.pop() {
-            let (mut places, changes): (Vec<usize>, Vec<MongoWrite>) = lot.into_iter().unzip();
+        while let Some(batch) = batches.pop() {
+            let (mut indexes, changes): (Vec<usize>, Vec<MongoWrite>) = batch.into_iter().unzip();
             let Sent { results, mut returned } = self.send(collection, changes).await;
             if returned.len() > 1 {
                 let half = returned.len().div_ceil(2);
-                let later = places.split_off(half).into_iter().zip(returned.split_off(half)).collect();
-                batches.extend([later, places.into_iter().zip(returned).collect()]);
+                let second = indexes.split_off(half).into_iter().zip(returned.split_off(half)).collect();
+                let first = indexes.into_iter().zip(returned).collect();
+                batches.extend([second, first]);
                 continue;
             }
             let mut outcomes = outcomes.lock();
-            for (place, result) in places.into_iter().zip(results) {
-                outcomes[place] = result;
+            for (index, result) in indexes.into_iter().zip(results) {
+                outcomes[index] = result;
             }
         }
     }
 
     async fn send(&self, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-        let (count, into, mongo) = (changes.len(), collection.clone(), self.mongo.clone());
+        let count = changes.len();
+        let target = collection.clone();
+        let mongo = self.mongo.clone();
         let command = async move {
             let is_insert = matches!(changes.first(), Some(MongoWrite::Insert(_)));
-            if is_insert { insert(&into, changes).await } else { update(&mongo, &into, changes).await }
+            if is_insert { insert(&target, changes).await } else { update(&mongo, &target, changes).await }
         };
         let lost = |error| Sent { results: vec![Written::Failed(error); count], returned: Vec::new() };
         self.run_write(prefix(collection), command).await.unwrap_or_else(lost)
     }
 
-    /// Removes all documents that match a filter. Each command has a time limit on the server that is shorter than the
-    /// deadline here, so that none outlives this call and removes what is written after it; what it has removed by then
-    /// stays removed.
+    /// Removes all documents that match a filter.
+    ///
+    /// The time limit of each command on the server is shorter than the deadline here. So no command outlives this call and
+    /// removes documents that are written after it. A command that reaches the limit is repeated for the rest.
     pub(super) async fn remove(&self, collection: &Collection<RawDocumentBuf>, filter: Document) -> Result<()> {
-        let most = self.options.command_timeout / 2;
-        self.quiet(prefix(collection)).await?;
+        let time_max = self.options.command_timeout / 2;
+        self.wait_for_abandoned(prefix(collection)).await?;
         loop {
-            let command = remove::command(collection.name(), filter.clone(), most);
+            let command = remove::command(collection.name(), filter.clone(), time_max);
             let mongo = self.mongo.clone();
             let ran = self.run_write(prefix(collection), async move { mongo.run_command(command).await }).await;
             match ran.and_then(remove::outcome) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
-                Err(error) => return Err(self.at_rest(error).await),
+                Err(error) => return Err(self.after_time_limit(error).await),
             }
         }
     }
 
-    /// Fails if one of the documents that match a filter was written by a later version: a removal has left it out.
+    /// Fails if a later version wrote any document that matches a filter, because a removal has skipped that document.
     pub(super) async fn refuse_newer(
         &self,
         collection: &Collection<RawDocumentBuf>,
         mut filter: Document,
     ) -> Result<()> {
         filter.extend(remove::is_newer());
-        let query = Query::of(filter).sending(doc! { "_id": 1, "schemaVersion": 1 }).within(Extent::pages(1));
+        let query = Query::new(filter).project(doc! { "_id": 1, "schemaVersion": 1 }).limit(Extent::pages(1));
         let newer = self.find(collection, query).await?;
         newer.first().map_or(Ok(()), |newer| document_rev(newer).map(drop))
     }
 
-    /// Waits until no abandoned write of a database is still running: it must not bring data back after a removal.
-    pub(super) async fn quiet(&self, of: &str) -> Result<()> {
-        tokio::time::timeout(self.options.command_timeout, self.given_up.quiet(of)).await.map_err(|_| busy())
+    /// Waits until no abandoned write of a database is running, because it could restore data after a removal.
+    pub(super) async fn wait_for_abandoned(&self, prefix: &str) -> Result<()> {
+        let idle = self.abandoned.wait_until_idle(prefix);
+        tokio::time::timeout(self.options.command_timeout, idle).await.map_err(|_| busy())
     }
 
-    /// Returns the error of a removal; if its outcome is unknown, only after the server's time limit for it has passed.
-    pub(super) async fn at_rest(&self, error: StorageError) -> StorageError {
+    /// Returns the error of a removal. If its outcome is unknown, first waits until the server's time limit has passed.
+    pub(super) async fn after_time_limit(&self, error: StorageError) -> StorageError {
         if matches!(error, StorageError::Unknown(_)) {
             tokio::time::sleep(self.options.command_timeout / 2).await;
         }
         error
     }
 
-    /// Makes all changes in one transaction, or none.
-    pub(super) async fn transact(&self, of: &str, changes: Together) -> Written {
-        let (client, mongo) = (self.client.clone(), self.mongo.clone());
+    /// Writes all changes in one transaction.
+    pub(super) async fn transact(&self, prefix: &str, changes: TransactionWrites) -> Written {
+        let client = self.client.clone();
+        let mongo = self.mongo.clone();
         let transaction = async move { writes::transact(&client, &mongo, changes).await };
-        match self.run_write(of, transaction).await {
+        match self.run_write(prefix, transaction).await {
             Ok(Ok(written)) => written,
             Ok(Err(error)) => Written::Failed(classify(&error)),
             Err(error) => Written::Failed(error),
@@ -190,10 +196,10 @@ fn busy() -> StorageError {
     StorageError::Unavailable("earlier commands are still unanswered after store.command_timeout".to_owned())
 }
 
-/// Outcome of the changes of one command.
+/// The outcome of one command.
 struct Sent {
     results: Vec<Written>,
-    /// All changes, if the server refused the whole command and one of them may be the reason.
+    /// All changes, if the server refused the whole command and one of them may be the cause.
     returned: Vec<MongoWrite>,
 }
 
@@ -201,8 +207,8 @@ impl Sent {
     fn whole(error: &Error, changes: Vec<MongoWrite>) -> Self {
         let class = classify(error);
         let results = vec![Written::Failed(class.clone()); changes.len()];
-        let may_be_one = matches!(class, StorageError::Refused(_) | StorageError::Failing(_));
-        Self { results, returned: if may_be_one { changes } else { Vec::new() } }
+        let is_divisible = matches!(class, StorageError::Refused(_) | StorageError::Failing(_));
+        Self { results, returned: if is_divisible { changes } else { Vec::new() } }
     }
 }
 
@@ -212,25 +218,25 @@ async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite
         Err(error) if !matches!(error.kind.as_ref(), ErrorKind::InsertMany(_)) => {
             Sent::whole(&error, documents.into_iter().map(MongoWrite::Insert).collect())
         }
-        result => Sent { results: of_insert(result, documents.len()), returned: Vec::new() },
+        result => Sent { results: insert_outcomes(result, documents.len()), returned: Vec::new() },
     }
 }
 
-/// Upserts by compare-and-set. Changes that the validator stopped are sent once more as plain updates: one that it
-/// stops again is invalid by its content; any other result means that the stored document has changed.
+/// Sends upserts by compare-and-set. Changes that the validator stopped are sent once more as plain updates. If it stops
+/// one again, the content of the document is invalid. Any other result means that the stored document has changed.
 async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-    let reply = match writes::update(mongo, collection.name(), &changes, Updates::Upserts).await {
+    let reply = match writes::update(mongo, collection.name(), &changes, UpdateMode::Upsert).await {
         Ok(reply) => reply,
         Err(error) => return Sent::whole(&error, changes),
     };
     writes::remove_torsos(collection, &changes, &reply).await;
     let stopped = stopped_by_validator(&reply);
-    let mut results = of_updates(Ok(reply), changes.len());
+    let mut results = update_outcomes(Ok(reply), changes.len());
     if !stopped.is_empty() {
-        let again: Vec<MongoWrite> = stopped.iter().filter_map(|place| changes.get(*place).cloned()).collect();
-        let proof = writes::update(mongo, collection.name(), &again, Updates::Plain).await;
-        for (place, refusal) in proof.iter().flat_map(proven_invalid) {
-            if let Some(result) = stopped.get(place).and_then(|place| results.get_mut(*place)) {
+        let retried: Vec<MongoWrite> = stopped.iter().filter_map(|index| changes.get(*index).cloned()).collect();
+        let proof = writes::update(mongo, collection.name(), &retried, UpdateMode::Plain).await;
+        for (index, refusal) in proof.iter().flat_map(proven_invalid) {
+            if let Some(result) = stopped.get(index).and_then(|index| results.get_mut(*index)) {
                 *result = Written::Failed(refusal);
             }
         }

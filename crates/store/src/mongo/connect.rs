@@ -1,5 +1,5 @@
-//! Makes the client and sets driver options beyond the URI. The driver has no socket timeout and long default waits, so
-//! heartbeats and deadlines are set here.
+//! Creates the client and sets driver options that the URI leaves out. The driver has no socket timeout and long default
+//! waits, so heartbeats and deadlines are set here.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use tokio::sync::Semaphore;
 use super::groups::NotedSensors;
 use super::settings::SealForms;
 use super::writes::durable;
-use super::{MongoStore, told};
+use super::{MongoStore, messages};
 use crate::bucket::{CopyRules, GroupRules, IndexRules, Result, SealForm, StorageError};
 
-/// Maximum concurrent write commands; the same number of reads may run beside them.
-pub const COMMANDS_IN_FLIGHT: u32 = 4;
+/// Maximum number of concurrent write commands, and of concurrent read commands.
+pub const CONCURRENT_COMMANDS_MAX: u32 = 4;
 
 /// Options of the MongoDB store. Config section `[store]`.
 #[derive(Debug, Clone)]
 pub struct MongoOptions {
     /// Maximum wait for one command.
     pub command_timeout: Duration,
-    /// How days are written of databases that do not say it themselves.
+    /// The form of sealed days in databases without a setting of their own.
     pub seal_form: SealForm,
-    /// Which metadata new pages and days get copies of.
+    /// The metadata that is copied into new pages and days.
     pub copies: CopyRules,
-    /// By what sensors stand together in groups' documents.
+    /// The groups of sensors that have group documents.
     pub groups: GroupRules,
-    /// The indexes that the configuration declares.
+    /// The declared indexes.
     pub indexes: IndexRules,
 }
 
@@ -48,52 +48,51 @@ impl Default for MongoOptions {
 
 /// The database on the URI's server if the URI names none.
 const DEFAULT_DATABASE: &str = "hourglass";
-/// How often the driver checks the servers. With the connect timeout it bounds how long a command hangs on a frozen
-/// server: 3 s, where the driver's defaults give 20 s.
+/// The interval of the driver's server checks. Together with the connect timeout it limits the time that a command hangs
+/// on a frozen server to 3 s, instead of 20 s with the driver's defaults.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a command waits for a primary. An election shorter than this causes no error.
+/// Maximum wait of a command for a primary. Shorter elections cause no error.
 const SELECTION_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl MongoStore {
-    /// Parses the URI and starts looking for the servers, without waiting for them.
+    /// Parses the URI and starts to discover the servers, without waiting for them.
     ///
     /// # Errors
     /// [`StorageError::Address`] if the driver rejects the URI.
     pub async fn open(uri: &str, options: MongoOptions) -> Result<Self> {
         let refused = |e: Error| {
             tracing::debug!(error = %e, "the MongoDB driver refused the address");
-            StorageError::Address(told::by_driver(&e))
+            StorageError::Address(messages::driver_error(&e))
         };
         let mut client_options = ClientOptions::parse(uri).await.map_err(refused)?;
         client_options.app_name.get_or_insert_with(|| "hourglass".to_owned());
         client_options.heartbeat_freq.get_or_insert(HEARTBEAT);
         client_options.connect_timeout.get_or_insert(CONNECT_TIMEOUT);
         client_options.server_selection_timeout.get_or_insert(SELECTION_TIMEOUT);
-        // Majority read concern: reads see confirmed writes, and nothing that a failover could take back. Always from the
-        // primary.
+        // With majority read concern, reads see confirmed writes and nothing that a failover could roll back.
         client_options.read_concern = Some(ReadConcern::majority());
         client_options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
         client_options.write_concern = Some(durable());
-        client_options.max_pool_size = Some(2 * COMMANDS_IN_FLIGHT + 4);
+        client_options.max_pool_size = Some(2 * CONCURRENT_COMMANDS_MAX + 4);
         client_options.max_connecting.get_or_insert(4);
         let name = client_options.default_database.clone().unwrap_or_else(|| DEFAULT_DATABASE.to_owned());
         let user = client_options.credential.as_ref().and_then(|credential| credential.username.as_deref());
         let hosts: Vec<String> = client_options.hosts.iter().map(ToString::to_string).collect();
         let user = user.map_or("no user".to_owned(), |user| format!("user {user:?}"));
-        let whom = format!("{user}, database {name:?}, hosts {}", hosts.join(","));
+        let login = format!("{user}, database {name:?}, hosts {}", hosts.join(","));
         let client = Client::with_options(client_options.clone()).map_err(refused)?;
         let mongo = client.database(&name);
-        let permits = COMMANDS_IN_FLIGHT as usize;
+        let permits = CONCURRENT_COMMANDS_MAX as usize;
         Ok(Self {
             mongo,
             client,
             address: client_options,
-            whom,
+            login,
             options,
             writes: Arc::new(Semaphore::new(permits)),
             reads: Arc::new(Semaphore::new(permits)),
-            given_up: Arc::default(),
+            abandoned: Arc::default(),
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
             grouped: Mutex::default(),

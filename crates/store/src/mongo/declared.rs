@@ -1,5 +1,5 @@
-//! Indexes that the configuration declares: made in the background, and dropped once they are not declared any more. Their names
-//! begin with a prefix of their own, and no other index is ever touched.
+//! Indexes that the configuration declares. They are created in the background, and dropped once they are no longer
+//! declared. Their names share a prefix, and no other index is touched.
 
 use std::collections::BTreeMap;
 
@@ -16,37 +16,39 @@ use crate::bucket::declared::IndexTarget;
 use crate::bucket::{Result, StorageError};
 use crate::names::key;
 
-/// What the name of each index begins with that is declared, and of no other one.
-const OWNED: &str = "hourglass.";
-/// An index as it is to be.
+/// The name prefix of declared indexes.
+const OWNED_PREFIX: &str = "hourglass.";
+
+/// The definition of a declared index.
 #[derive(Debug, Clone, PartialEq)]
-struct Wanted {
+struct DeclaredIndex {
     keys: Document,
-    /// Which documents it has.
-    only: Document,
+    /// The partial filter: the documents that are indexed.
+    filter: Document,
 }
 
-/// The indexes of one collection by their names.
-type WantedHere = BTreeMap<String, Wanted>;
+/// The declared indexes of one collection, by name.
+type DeclaredIndexes = BTreeMap<String, DeclaredIndex>;
 
-/// Which indexes a collection is to have.
+/// The content of a collection, which decides on its indexes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Holds {
+enum Content {
     Readings,
     Sensors,
 }
 
-fn wanted<'a>(holds: Holds, rules: impl Iterator<Item = &'a IndexTarget>) -> WantedHere {
-    let mut all = WantedHere::new();
+fn declared<'a>(content: Content, rules: impl Iterator<Item = &'a IndexOf>) -> DeclaredIndexes {
+    let mut all = DeclaredIndexes::new();
     for rule in rules {
         match rule {
-            IndexTarget::Copy(name) => drop(all.insert(format!("{OWNED}meta.{name}"), of_copy(holds, name))),
-            IndexTarget::Kind { name, measurement } => {
+            IndexOf::Copy(name) => drop(all.insert(format!("{OWNED_PREFIX}meta.{name}"), meta_index(content, name))),
+            IndexOf::Kind { name, measurement } => {
                 if let Some(measurement) = measurement {
-                    all.insert(format!("{OWNED}kind.{name}"), of_field(holds, "measurement", measurement));
+                    let index = field_index(content, "measurement", measurement);
+                    all.insert(format!("{OWNED_PREFIX}kind.{name}"), index);
                 }
-                if holds == Holds::Sensors {
-                    all.insert(format!("{OWNED}named.{name}"), of_field(holds, "meta.kind", name));
+                if content == Content::Sensors {
+                    all.insert(format!("{OWNED_PREFIX}named.{name}"), field_index(content, "meta.kind", name));
                 }
             }
         }
@@ -54,88 +56,87 @@ fn wanted<'a>(holds: Holds, rules: impl Iterator<Item = &'a IndexTarget>) -> Wan
     all
 }
 
-/// Of what has a name of metadata: by its value, and by time.
-fn of_copy(holds: Holds, name: &str) -> Wanted {
+/// Returns the index of documents with a metadata name, by its value and then by time.
+fn meta_index(content: Content, name: &str) -> DeclaredIndex {
     let field = format!("meta.{}", key(name));
-    let only = doc! { &field: { "$exists": true } };
-    match holds {
-        Holds::Readings => Wanted { keys: doc! { field: 1, "start": 1 }, only },
-        Holds::Sensors => Wanted { keys: doc! { field: 1 }, only },
+    let filter = doc! { &field: { "$exists": true } };
+    match content {
+        Content::Readings => DeclaredIndex { keys: doc! { field: 1, "start": 1 }, filter },
+        Content::Sensors => DeclaredIndex { keys: doc! { field: 1 }, filter },
     }
 }
 
-/// Of what has this value: by time.
-fn of_field(holds: Holds, field: &str, value: &str) -> Wanted {
-    let by = if holds == Holds::Readings { "start" } else { "lastSeen" };
-    Wanted { keys: doc! { by: 1 }, only: doc! { field: value } }
+/// Returns the index of documents with this value of a field, by time.
+fn field_index(content: Content, field: &str, value: &str) -> DeclaredIndex {
+    let time = if content == Content::Readings { "start" } else { "lastSeen" };
+    DeclaredIndex { keys: doc! { time: 1 }, filter: doc! { field: value } }
 }
 
-impl Wanted {
-    fn is(&self, found: &IndexModel) -> bool {
-        let only = found.options.as_ref().and_then(|options| options.partial_filter_expression.clone());
-        found.keys.keys().eq(self.keys.keys()) && only.as_ref() == Some(&self.only)
+impl DeclaredIndex {
+    fn matches(&self, found: &IndexModel) -> bool {
+        let filter = found.options.as_ref().and_then(|options| options.partial_filter_expression.as_ref());
+        found.keys.keys().eq(self.keys.keys()) && filter == Some(&self.filter)
     }
 
     fn model(&self, name: &str) -> IndexModel {
         let options =
-            IndexOptions::builder().name(name.to_owned()).partial_filter_expression(self.only.clone()).build();
+            IndexOptions::builder().name(name.to_owned()).partial_filter_expression(self.filter.clone()).build();
         IndexModel::builder().keys(self.keys.clone()).options(options).build()
     }
 }
 
 impl MongoStore {
-    fn wanted_of(&self, database: &str) -> [(Collection<RawDocumentBuf>, WantedHere); 4] {
-        let Collections { buckets, overflow, days, sensors, .. } = Collections::of(&self.mongo, database);
-        let of = |holds| wanted(holds, self.options.indexes.of(database));
-        let readings = of(Holds::Readings);
-        [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, of(Holds::Sensors))]
+    fn declared_indexes(&self, database: &str) -> [(Collection<RawDocumentBuf>, DeclaredIndexes); 4] {
+        let Collections { buckets, overflow, days, sensors, .. } = Collections::new(&self.mongo, database);
+        let readings = declared(Content::Readings, self.options.indexes.of(database));
+        let sensor_indexes = declared(Content::Sensors, self.options.indexes.of(database));
+        [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, sensor_indexes)]
     }
 
-    /// Makes what is missing and drops what is not declared; returns how many indexes it made and dropped.
-    pub(super) async fn settled_indexes(&self, database: &str) -> Result<u64> {
+    /// Creates missing indexes and drops undeclared ones. Returns the number of indexes created and dropped.
+    pub(super) async fn update_declared_indexes(&self, database: &str) -> Result<u64> {
         let mut changed = 0;
-        for (collection, wanted) in self.wanted_of(database) {
-            let found = self.owned(&collection).await?;
-            let stale = found.iter().filter(|(name, found)| wanted.get(*name).is_none_or(|wanted| !wanted.is(found)));
-            for (name, _) in stale {
-                let (from, name) = (collection.clone(), name.clone());
-                tracing::info!(
-                    collection = from.name(),
-                    index = name,
-                    "dropping an index that is not declared any more"
-                );
-                // It takes as long as it takes: no other command waits for it.
-                let dropped = tokio::spawn(async move { from.drop_index(name).await });
-                ended(dropped).await?;
+        for (collection, declared) in self.declared_indexes(database) {
+            let stored = self.owned_indexes(&collection).await?;
+            let is_declared =
+                |name: &str, found: &IndexModel| declared.get(name).is_some_and(|index| index.matches(found));
+            for (name, _) in stored.iter().filter(|(name, found)| !is_declared(name, found)) {
+                tracing::info!(collection = collection.name(), index = name, "dropping an undeclared index");
+                let name = name.clone();
+                let target = collection.clone();
+                // Not under the limit of concurrent commands, because this can take long.
+                let dropped = tokio::spawn(async move { target.drop_index(name).await });
+                join(dropped).await?;
                 changed += 1;
             }
-            for (name, index) in
-                wanted.iter().filter(|(name, wanted)| !found.get(*name).is_some_and(|found| wanted.is(found)))
-            {
-                let (of, model) = (collection.clone(), index.model(name));
-                tracing::info!(collection = of.name(), index = name, "making an index that is declared");
-                let made = tokio::spawn(async move { of.create_index(model).await.map(drop) });
-                ended(made).await?;
+            let is_stored =
+                |name: &str, index: &DeclaredIndex| stored.get(name).is_some_and(|found| index.matches(found));
+            for (name, index) in declared.iter().filter(|(name, index)| !is_stored(name, index)) {
+                tracing::info!(collection = collection.name(), index = name, "creating a declared index");
+                let model = index.model(name);
+                let target = collection.clone();
+                let created = tokio::spawn(async move { target.create_index(model).await.map(drop) });
+                join(created).await?;
                 changed += 1;
             }
         }
         Ok(changed)
     }
 
-    /// The declared indexes that a collection has.
-    async fn owned(&self, collection: &Collection<RawDocumentBuf>) -> Result<BTreeMap<String, IndexModel>> {
+    /// Lists the stored indexes with the name prefix of declared ones.
+    async fn owned_indexes(&self, collection: &Collection<RawDocumentBuf>) -> Result<BTreeMap<String, IndexModel>> {
         let collection = collection.clone();
         let listed = async move { indexes::list(&collection).await.map_err(|e| classify(&e)) };
         let owned = |found: IndexModel| {
-            let name = found.options.as_ref()?.name.clone().filter(|name| name.starts_with(OWNED))?;
+            let name = found.options.as_ref()?.name.clone().filter(|name| name.starts_with(OWNED_PREFIX))?;
             Some((name, found))
         };
         Ok(self.read(listed).await?.into_iter().filter_map(owned).collect())
     }
 }
 
-/// Waits for a command that runs as a task: the driver must not be interrupted.
-async fn ended(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<()> {
+/// Waits for a command that runs as a task, because dropping a driver's future would break its connection.
+async fn join(task: tokio::task::JoinHandle<Result<(), Error>>) -> Result<()> {
     let ended = task.await.map_err(|failed| StorageError::Unknown(failed.to_string()))?;
     ended.map_err(|error| classify(&error))
 }
@@ -146,25 +147,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_collection_has_what_its_documents_can_be_found_by() {
+    fn indexes_follow_from_rules_and_content() {
         let rules = [
             IndexTarget::Copy("a.b".into()),
             IndexTarget::Kind { name: "press".into(), measurement: Some("machine".into()) },
             IndexTarget::Kind { name: "spare".into(), measurement: None },
         ];
-        let names = |holds| wanted(holds, rules.iter()).into_keys().collect::<Vec<_>>();
-        assert_eq!(names(Holds::Readings), ["hourglass.kind.press", "hourglass.meta.a.b"]);
+        let names = |content| declared(content, rules.iter()).into_keys().collect::<Vec<_>>();
+        assert_eq!(names(Content::Readings), ["hourglass.kind.press", "hourglass.meta.a.b"]);
         let of_sensors =
             ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.named.press", "hourglass.named.spare"];
-        assert_eq!(names(Holds::Sensors), of_sensors);
-        let all = wanted(Holds::Readings, rules.iter());
+        assert_eq!(names(Content::Sensors), of_sensors);
+        let all = declared(Content::Readings, rules.iter());
         let index = &all["hourglass.meta.a.b"];
         assert_eq!(index.keys, doc! { "meta.a%2Eb": 1, "start": 1 });
-        assert_eq!(index.only, doc! { "meta.a%2Eb": { "$exists": true } });
-        // Of another measurement, it is another index.
-        let other = [IndexTarget::Kind { name: "press".into(), measurement: Some("mill".into()) }];
+        assert_eq!(index.filter, doc! { "meta.a%2Eb": { "$exists": true } });
+        // An index with the same name but another measurement does not match.
+        let other = [IndexOf::Kind { name: "press".into(), measurement: Some("mill".into()) }];
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");
-        assert!(all["hourglass.kind.press"].is(&found));
-        assert!(!wanted(Holds::Readings, other.iter())["hourglass.kind.press"].is(&found));
+        assert!(all["hourglass.kind.press"].matches(&found));
+        assert!(!declared(Content::Readings, other.iter())["hourglass.kind.press"].matches(&found));
     }
 }

@@ -1,4 +1,4 @@
-//! What only MongoDB has: copies of metadata, groups' documents and declared indexes.
+//! The features of the MongoDB store only: copies of metadata, group documents and declared indexes.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use bson::{Bson, RawDocumentBuf, doc};
 use futures_util::future::join_all;
 
 use super::MongoStore;
-use super::copies::{needed, of_document, refreshing};
+use super::copies::{copied_fields, decode_copies, refresh_statement};
 use super::reads::Query;
 use super::setup::Collections;
 use crate::bucket::store::{Extent, MongoExtras};
@@ -22,29 +22,29 @@ impl MongoExtras for MongoStore {
 
     async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopiesRefreshed> {
         let names = self.options.copies.names(database);
-        let collections = Collections::of(&self.mongo, database);
-        let of = if names.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
+        let collections = Collections::new(&self.mongo, database);
+        let copies = if names.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
         let mut done = CopiesRefreshed { documents: 0, is_complete: true };
-        if of.is_empty() {
+        if copies.is_empty() {
             return Ok(done);
         }
         let unreadable = |detail| StorageError::Unreadable { id: database.to_owned(), detail };
-        let updates = of.iter().map(|of| refreshing(of, &names, scope)).collect::<Result<Vec<Bson>, _>>();
-        let updates = updates.map_err(unreadable)?;
-        // Together, so that they wait for the journal once.
-        let everywhere = [&collections.buckets, &collections.overflow, &collections.days];
-        let mended = everywhere.map(|collection| self.mend(collection, updates.clone()));
-        for mended in join_all(mended).await {
-            let (changed, is_complete) = mended?;
-            done.documents += changed;
-            done.is_complete &= is_complete;
+        let updates = copies.iter().map(|copies| refresh_statement(copies, &names, scope));
+        let updates = updates.collect::<Result<Vec<Bson>, _>>().map_err(unreadable)?;
+        // Run the commands concurrently, so that they share one wait for the journal.
+        let targets = [&collections.buckets, &collections.overflow, &collections.days];
+        let commands = targets.map(|collection| self.run_updates(collection, updates.clone()));
+        for updated in join_all(commands).await {
+            let updated = updated?;
+            done.documents += updated.documents;
+            done.is_complete &= updated.is_complete;
         }
         if done.is_complete && scope == CopyScope::All {
-            let marks = of.iter().filter(|of| of.is_stale(&names)).map(|of| {
-                let update = doc! { "$set": { "copied": of.done(&names) } };
-                Bson::Document(doc! { "q": { "_id": &of.sensor }, "u": update })
+            let marks = copies.iter().filter(|copies| copies.is_stale(&names)).map(|copies| {
+                let update = doc! { "$set": { "copied": copies.done(&names) } };
+                Bson::Document(doc! { "q": { "_id": &copies.sensor }, "u": update })
             });
-            self.mend(&collections.sensors, marks.collect()).await?;
+            self.run_updates(&collections.sensors, marks.collect()).await?;
         }
         Ok(done)
     }
@@ -59,13 +59,14 @@ impl MongoExtras for MongoStore {
         if names.is_empty() {
             return Ok((Vec::new(), None));
         }
-        let sensors = Collections::of(&self.mongo, database).sensors;
-        // Those without metadata, too: a step takes a bounded time, however many of them follow each other.
-        let query = Query::of(doc! { "_id": { "$gt": after } }).sorted(doc! { "_id": 1 }).sending(needed());
-        let found = self.find(&sensors, query.within(Extent::pages(most))).await?;
-        let found = found.iter().map(of_document).collect::<Result<Vec<_>, _>>()?;
-        let last = found.last().filter(|_| found.len() >= most).map(|of| of.sensor.clone());
-        Ok((found.into_iter().filter(|of| of.is_stale(&names)).map(|of| of.sensor).collect(), last))
+        let sensors = Collections::new(&self.mongo, database).sensors;
+        // Read sensors without metadata too, so that the time of a step does not depend on their number.
+        let query = Query::new(doc! { "_id": { "$gt": after } }).sort(doc! { "_id": 1 }).project(copied_fields());
+        let found = self.find(&sensors, query.limit(Extent::pages(most))).await?;
+        let found = found.iter().map(decode_copies).collect::<Result<Vec<_>, _>>()?;
+        let last = found.last().filter(|_| found.len() >= most).map(|copies| copies.sensor.clone());
+        let stale = found.into_iter().filter(|copies| copies.is_stale(&names));
+        Ok((stale.map(|copies| copies.sensor).collect(), last))
     }
 
     fn keeps_groups(&self) -> bool {
@@ -84,7 +85,8 @@ impl MongoExtras for MongoStore {
                 }
             }
         }
-        (done.left, done.is_incomplete) = (self.noted.left(), self.noted.take_incomplete());
+        done.left = self.noted.left();
+        done.is_incomplete = self.noted.take_incomplete();
         Ok(done)
     }
 
@@ -93,30 +95,32 @@ impl MongoExtras for MongoStore {
         if rules.is_empty() {
             return Ok((Regrouped::default(), None));
         }
-        let Collections { sensors, groups, .. } = Collections::of(&self.mongo, database);
+        let Collections { sensors, groups, .. } = Collections::new(&self.mongo, database);
         if after.is_empty() {
             let names: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
             self.remove(&groups, doc! { "group": { "$nin": names } }).await?;
         }
-        let next = Query::of(doc! { "_id": { "$gt": after } }).sorted(doc! { "_id": 1 }).sending(doc! { "_id": 1 });
-        let next = self.find(&sensors, next.within(Extent::pages(most))).await?;
+        let next = Query::new(doc! { "_id": { "$gt": after } }).sort(doc! { "_id": 1 }).project(doc! { "_id": 1 });
+        let next = self.find(&sensors, next.limit(Extent::pages(most))).await?;
         let id = |document: &RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
         let mut keys: BTreeSet<String> = next.iter().map(id).collect();
         let last = keys.last().filter(|_| keys.len() >= most).cloned();
-        let mut between = doc! { "$gt": after };
-        last.iter().for_each(|last| drop(between.insert("$lte", last)));
-        let filter = doc! { "members": { "$elemMatch": { "sensor": between } } };
-        for page in self.find(&groups, Query::of(filter)).await? {
-            let page = GroupPage::of(&page)?;
-            let is_between = |key: &&str| *key > after && last.as_deref().is_none_or(|last| *key <= last);
-            keys.extend(page.keys().filter(is_between).map(str::to_owned));
+        let mut range = doc! { "$gt": after };
+        if let Some(last) = &last {
+            range.insert("$lte", last);
         }
-        let looked_at = keys.len() as u64;
+        let filter = doc! { "members": { "$elemMatch": { "sensor": range } } };
+        for page in self.find(&groups, Query::new(filter)).await? {
+            let page = GroupPage::from_document(&page)?;
+            let is_in_range = |key: &&str| *key > after && last.as_deref().is_none_or(|last| *key <= last);
+            keys.extend(page.keys().filter(is_in_range).map(str::to_owned));
+        }
+        let sensors = keys.len() as u64;
         let documents = self.regroup_keys(database, keys.into_iter().collect()).await?;
-        Ok((Regrouped { sensors: looked_at, documents, left: self.noted.left(), is_incomplete: false }, last))
+        Ok((Regrouped { sensors, documents, left: self.noted.left(), is_incomplete: false }, last))
     }
 
     async fn settle_indexes(&self, database: &str) -> Result<u64> {
-        self.settled_indexes(database).await
+        self.update_declared_indexes(database).await
     }
 }

@@ -1,11 +1,12 @@
-//! Groups' documents, which follow the sensors' documents: this store notes whose documents it writes or removes, and sets those of
-//! their groups as they say, some sensors at a time, each time in one transaction. So a sensor is in one document of each of its
-//! groups at every moment, and what a process that dies leaves undone is only late.
+//! Keeps group documents up to date with sensor documents. The store notes the sensors whose documents it writes or
+//! removes, and updates their group documents later, some sensors at a time. Each update is one transaction, so a sensor is
+//! always in exactly one document of each of its groups. If the process dies, the remaining updates are only delayed.
 //!
-//! Two transactions about one sensor never both commit what one of them read before it changed: they write the same group's
-//! document, or, where it moves, the sensor's own (`groups`).
+//! Two concurrent transactions for the same sensor conflict: both write the same group document or, if the sensor moves to
+//! another group, the field `groups` of the sensor's document.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
@@ -14,25 +15,25 @@ use mongodb::{Client, ClientSession, Collection, Database};
 use parking_lot::Mutex;
 
 use super::MongoStore;
-use super::outcome::{checked, classify, of_transaction};
+use super::outcome::{check_statements, classify, transaction_outcome};
 use super::reads::Query;
 use super::setup::{self, Collections, prefix};
-use super::writes::{COMMAND_BYTES, durable};
+use super::writes::{COMMAND_BYTES_MAX, durable};
 use crate::bucket::store::{Extent, Written};
 use crate::bucket::{GroupRules, Result, StorageError};
 use crate::document::{
-    BsonWriter, GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, place_prefix, settled,
+    BsonWriter, GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, group_changes, place_prefix,
 };
 use crate::faults;
 
-/// Most sensors that are noted. Beyond them, a walk through the sensors' documents finds what is left.
-const NOTED: usize = 1_000_000;
-/// What an error says.
-const WHAT: &str = "groups' documents were not set";
-/// Most ranges of `_id`s that one query looks into.
-const RANGES: usize = 100;
+/// Maximum number of noted sensors. A walk through the sensor documents covers any beyond that.
+const NOTED_MAX: usize = 1_000_000;
+/// The text of errors.
+const GROUPS_FAILED: &str = "cannot update group documents";
+/// Maximum number of `_id` ranges per query.
+const RANGES_MAX: usize = 100;
 
-/// Sensors whose documents were written or removed since their groups' documents were set.
+/// Sensors whose documents were written or removed since the last update of their group documents.
 #[derive(Debug, Default)]
 pub struct NotedSensors(Mutex<Noted>);
 
@@ -40,9 +41,9 @@ pub struct NotedSensors(Mutex<Noted>);
 struct Noted {
     by_database: BTreeMap<String, BTreeSet<String>>,
     count: usize,
-    /// Where the next ones are taken from, so that everyone's turn comes.
+    /// The database and key that the next batch starts from, so that every sensor has its turn.
     next: (String, String),
-    /// Whether some are missing here.
+    /// True if sensors were left out because of [`NOTED_MAX`].
     is_incomplete: bool,
 }
 
@@ -50,33 +51,33 @@ impl NotedSensors {
     pub(super) fn add<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
         let mut noted = self.0.lock();
         let Noted { by_database, count, is_incomplete, .. } = &mut *noted;
-        let of = by_database.entry(database.to_owned()).or_default();
+        let noted_keys = by_database.entry(database.to_owned()).or_default();
         for key in keys {
-            if *count >= NOTED {
+            if *count >= NOTED_MAX {
                 *is_incomplete = true;
                 break;
             }
-            *count += usize::from(of.insert(key.to_owned()));
+            *count += usize::from(noted_keys.insert(key.to_owned()));
         }
     }
 
-    /// Takes neighbours of one database.
+    /// Takes up to `most` neighbouring keys of one database, and returns them with the database's name.
     pub(super) fn take(&self, most: usize) -> Option<(String, Vec<String>)> {
         let mut noted = self.0.lock();
         let (database, key) = noted.next.clone();
-        let after = |of: &BTreeSet<String>| of.range(key.clone()..).take(most).cloned().collect::<Vec<_>>();
-        let here = noted.by_database.get(&database).map(after).filter(|keys| !keys.is_empty());
-        let (database, keys) = here.map(|keys| (database.clone(), keys)).or_else(|| {
-            let later =
-                noted.by_database.range::<str, _>((std::ops::Bound::Excluded(&*database), std::ops::Bound::Unbounded));
-            let mut others = later.chain(noted.by_database.iter()).filter(|(_, of)| !of.is_empty());
-            others.next().map(|(name, of)| (name.clone(), of.iter().take(most).cloned().collect()))
+        let following = |keys: &BTreeSet<String>| keys.range(key.clone()..).take(most).cloned().collect::<Vec<_>>();
+        let in_database = noted.by_database.get(&database).map(following).filter(|keys| !keys.is_empty());
+        let (database, keys) = in_database.map(|keys| (database.clone(), keys)).or_else(|| {
+            let after_database = (Bound::Excluded(&*database), Bound::Unbounded);
+            let later = noted.by_database.range::<str, _>(after_database);
+            let mut others = later.chain(noted.by_database.iter()).filter(|(_, keys)| !keys.is_empty());
+            others.next().map(|(name, keys)| (name.clone(), keys.iter().take(most).cloned().collect()))
         })?;
-        if let Some(of) = noted.by_database.get_mut(&database) {
+        if let Some(noted_keys) = noted.by_database.get_mut(&database) {
             for key in &keys {
-                of.remove(key);
+                noted_keys.remove(key);
             }
-            if of.is_empty() {
+            if noted_keys.is_empty() {
                 noted.by_database.remove(&database);
             }
         }
@@ -89,68 +90,70 @@ impl NotedSensors {
         self.0.lock().count as u64
     }
 
-    /// Whether some may be missing here. Asked for once, it is taken for answered.
+    /// Returns true if sensors were left out since the last call.
     pub(super) fn take_incomplete(&self) -> bool {
         std::mem::take(&mut self.0.lock().is_incomplete)
     }
 }
 
-/// Why groups' documents were not set.
+/// Classifies an error of a transaction on group documents.
 fn failed(error: &Error) -> StorageError {
-    match of_transaction(error) {
+    match transaction_outcome(error) {
         Written::Failed(error) => error,
-        Written::Yes | Written::Conflict => StorageError::Busy("groups' documents".to_owned()),
+        Written::Yes | Written::Conflict => StorageError::Busy("group documents".to_owned()),
     }
 }
 
 impl MongoStore {
-    /// Notes that sensors' documents were written or removed, or may have been.
+    /// Notes sensors whose documents were, or may have been, written or removed.
     pub(super) fn note_grouped<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
         if !self.options.groups.of(database).is_empty() {
             self.noted.add(database, keys);
         }
     }
 
-    /// Sets the groups' documents of these sensors as their documents say; returns how many it changed.
+    /// Updates the group documents of these sensors. Returns the number of documents that it changed.
     pub(super) async fn regroup_keys(&self, database: &str, keys: Vec<String>) -> Result<u64> {
         if keys.is_empty() {
             return Ok(0);
         }
-        self.make_groups(database, &keys).await?;
-        let collections = Collections::of(&self.mongo, database);
-        let of = prefix(&collections.groups).to_owned();
-        let (client, mongo) = (self.client.clone(), self.mongo.clone());
-        let (rules, database) = (self.options.groups.clone(), database.to_owned());
-        let transaction = async move {
-            let turn = Turn { mongo, collections, rules, database, keys };
-            turn.run(&client).await
+        self.ensure_groups_created(database, &keys).await?;
+        let collections = Collections::new(&self.mongo, database);
+        let prefix = prefix(&collections.groups).to_owned();
+        let client = self.client.clone();
+        let transaction = GroupTransaction {
+            mongo: self.mongo.clone(),
+            collections,
+            rules: self.options.groups.clone(),
+            database: database.to_owned(),
+            keys,
         };
-        self.run_write(&of, transaction).await?
+        self.run_write(&prefix, async move { transaction.run(&client).await }).await?
     }
 
-    /// Makes the collection of groups' documents if there is none and one of these sensors has a document: nothing is made for a
-    /// database that was dropped.
-    async fn make_groups(&self, database: &str, keys: &[String]) -> Result<()> {
+    /// Creates the collection of group documents if it is missing. Does nothing if none of these sensors has a document,
+    /// because it must not recreate a dropped database.
+    async fn ensure_groups_created(&self, database: &str, keys: &[String]) -> Result<()> {
         if self.grouped.lock().contains(database) {
             return Ok(());
         }
-        let sensors = Collections::of(&self.mongo, database).sensors;
-        let any = Query::of(doc! { "_id": { "$in": keys } }).sending(doc! { "_id": 1 }).within(Extent::pages(1));
+        let sensors = Collections::new(&self.mongo, database).sensors;
+        let any = Query::new(doc! { "_id": { "$in": keys } }).project(doc! { "_id": 1 }).limit(Extent::pages(1));
         let mongo = self.mongo.clone();
-        let collections = Collections::of(&mongo, database);
+        let collections = Collections::new(&mongo, database);
         if self.find(&sensors, any).await?.is_empty() {
             return Ok(());
         }
-        let of = prefix(&collections.groups).to_owned();
+        let prefix = prefix(&collections.groups).to_owned();
         let create = async move { setup::create_groups(&mongo, &collections).await };
-        self.run_write(&of, create).await?.map_err(|e| classify(&e))?;
+        self.run_write(&prefix, create).await?.map_err(|e| classify(&e))?;
         self.grouped.lock().insert(database.to_owned());
         Ok(())
     }
 }
 
-/// One transaction.
-struct Turn {
+/// The transaction that updates the group documents of some sensors.
+struct GroupTransaction {
     mongo: Database,
     collections: Collections,
     rules: GroupRules,
@@ -158,21 +161,21 @@ struct Turn {
     keys: Vec<String>,
 }
 
-impl Turn {
+impl GroupTransaction {
     async fn run(&self, client: &Client) -> Result<u64> {
         let mut session = client.start_session().await.map_err(|e| classify(&e))?;
         let started = session.start_transaction().read_concern(ReadConcern::snapshot()).write_concern(durable()).await;
         started.map_err(|e| classify(&e))?;
-        let settled = self.settle(&mut session).await;
-        if let Ok(documents) = settled
+        let changed = self.write_changes(&mut session).await;
+        if let Ok(documents) = changed
             && documents > 0
         {
             self.commit(&mut session).await?;
         } else {
-            // The server aborts a transaction when its session ends; this only does so sooner.
+            // The server would abort the transaction at the end of the session; this is only sooner.
             let _ = session.abort_transaction().await;
         }
-        settled
+        changed
     }
 
     async fn commit(&self, session: &mut ClientSession) -> Result<()> {
@@ -182,47 +185,48 @@ impl Turn {
         Ok(())
     }
 
-    /// Returns how many documents it changed.
-    async fn settle(&self, session: &mut ClientSession) -> Result<u64> {
+    /// Writes the changes and returns the number of documents that it changed.
+    async fn write_changes(&self, session: &mut ClientSession) -> Result<u64> {
         let rules = self.rules.of(&self.database);
         let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
         let mut sensors = Vec::new();
-        let needed: Document = GROUPED_FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
-        let documents = Query::of(doc! { "_id": { "$in": &self.keys } }).sending(needed);
-        for document in all(session, &self.collections.sensors, documents).await? {
-            match GroupedSensor::of(&document, &rules) {
+        let fields: Document = GROUPED_FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
+        let documents = Query::new(doc! { "_id": { "$in": &self.keys } }).project(fields);
+        for document in find_all(session, &self.collections.sensors, documents).await? {
+            match GroupedSensor::from_document(&document, &rules) {
                 Ok(sensor) => sensors.push(sensor),
-                // One that cannot be read stays where it is.
+                // An unreadable sensor keeps its memberships.
                 Err(error) => {
-                    tracing::debug!(%error, "a sensor's groups are left as they are");
+                    tracing::debug!(%error, "keeping the groups of an unreadable sensor");
                     keys.remove(document.get_str("_id").unwrap_or_default());
                 }
             }
         }
         let mut pages = BTreeMap::new();
         let groups = &self.collections.groups;
-        let with_members = Query::of(doc! { "members.sensor": { "$in": &self.keys } });
-        for document in all(session, groups, with_members).await? {
-            let page = GroupPage::of(&document)?;
+        let with_members = Query::new(doc! { "members.sensor": { "$in": &self.keys } });
+        for document in find_all(session, groups, with_members).await? {
+            let page = GroupPage::from_document(&document)?;
             pages.insert(page.id(), page);
         }
         let homes = self.homes(session, &sensors, &mut pages).await?;
-        let changes = settled(pages, &keys, &sensors, &homes);
+        let changes = group_changes(pages, &keys, &sensors, &homes);
         let marks: Vec<&GroupedSensor> = sensors.iter().filter(|sensor| !sensor.is_marked).collect();
         let changed = changes.written.len() + changes.removed.len() + marks.len();
         write(session, &self.mongo, groups, &changes).await?;
-        // Last, since readings of these sensors that are stored meanwhile wait for this transaction.
+        // Mark the sensors last, because writes to their documents wait for this transaction from here on.
         if !marks.is_empty() {
             let update = |sensor: &&GroupedSensor| doc! { "q": { "_id": &sensor.key }, "u": sensor.mark() };
             let updates: Vec<Document> = marks.iter().map(update).collect();
             let command = doc! { "update": self.collections.sensors.name(), "updates": updates };
             let reply = self.mongo.run_command(command).session(&mut *session).await;
-            checked(&reply.map_err(|e| failed(&e))?, WHAT)?;
+            check_statements(&reply.map_err(|e| failed(&e))?, GROUPS_FAILED)?;
         }
         Ok(changed as u64)
     }
 
-    /// In which document each sensor is, or is to be, of each of its places; adds these to `pages`.
+    /// Finds, for each sensor and place, the `_id` of the group document that the sensor belongs into. Adds these documents
+    /// to `pages`.
     async fn homes<'a>(
         &self,
         session: &mut ClientSession,
@@ -233,7 +237,7 @@ impl Turn {
         let mut open: BTreeMap<&Place, BTreeSet<&str>> = BTreeMap::new();
         for sensor in sensors {
             for place in &sensor.places {
-                // Where it is already is where it belongs.
+                // A document that already has the sensor is its home.
                 let range = place_prefix(place)..=place_prefix(place) + &sensor.key;
                 match pages.range(range).next_back().filter(|(_, page)| page.has(&sensor.key)) {
                     Some((id, _)) => drop(homes.insert((sensor.key.as_str(), place), id.clone())),
@@ -241,7 +245,7 @@ impl Turn {
                 }
             }
         }
-        let ids = self.ids_of(session, &open).await?;
+        let ids = self.candidate_ids(session, &open).await?;
         let mut missing = BTreeSet::new();
         for (place, keys) in &open {
             let start = place_prefix(place);
@@ -259,40 +263,42 @@ impl Turn {
         }
         if !missing.is_empty() {
             let filter = doc! { "_id": { "$in": missing.into_iter().collect::<Vec<_>>() } };
-            for document in all(session, &self.collections.groups, Query::of(filter)).await? {
-                let page = GroupPage::of(&document)?;
+            for document in find_all(session, &self.collections.groups, Query::new(filter)).await? {
+                let page = GroupPage::from_document(&document)?;
                 pages.insert(page.id(), page);
             }
         }
         Ok(homes)
     }
 
-    /// The `_id`s of the documents that these members may belong to.
-    async fn ids_of(
+    /// Reads the `_id`s of all group documents that these members could belong into.
+    async fn candidate_ids(
         &self,
         session: &mut ClientSession,
         open: &BTreeMap<&Place, BTreeSet<&str>>,
     ) -> Result<BTreeSet<String>> {
-        let (mut ids, groups, sent) = (BTreeSet::new(), &self.collections.groups, doc! { "_id": 1 });
+        let groups = &self.collections.groups;
+        let id_only = doc! { "_id": 1 };
+        let mut ids = BTreeSet::new();
         let id = |document: RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
         let mut ranges = Vec::new();
         for (place, keys) in open {
             let start = place_prefix(place);
             let (Some(first), Some(last)) = (keys.first(), keys.last()) else { continue };
             let range = doc! { "$gte": &start, "$lte": start.clone() + first };
-            let nearest = Query::of(doc! { "_id": range }).sorted(doc! { "_id": -1 }).within(Extent::pages(1));
-            ids.extend(all(session, groups, nearest.sending(sent.clone())).await?.into_iter().map(id));
+            let nearest = Query::new(doc! { "_id": range }).sort(doc! { "_id": -1 }).limit(Extent::pages(1));
+            ids.extend(find_all(session, groups, nearest.project(id_only.clone())).await?.into_iter().map(id));
             ranges.push(doc! { "_id": { "$gt": start.clone() + first, "$lte": start + last } });
         }
-        for ranges in ranges.chunks(RANGES) {
-            let within = Query::of(doc! { "$or": ranges }).sending(sent.clone());
-            ids.extend(all(session, groups, within).await?.into_iter().map(id));
+        for ranges in ranges.chunks(RANGES_MAX) {
+            let in_ranges = Query::new(doc! { "$or": ranges }).project(id_only.clone());
+            ids.extend(find_all(session, groups, in_ranges).await?.into_iter().map(id));
         }
         Ok(ids)
     }
 }
 
-async fn all(
+async fn find_all(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
     query: Query,
@@ -318,10 +324,11 @@ async fn write(
     }
     let mut pages = changes.written.iter().peekable();
     while pages.peek().is_some() {
-        let (mut w, mut number) = (BsonWriter::document(COMMAND_BYTES / 4), 0);
+        let mut w = BsonWriter::document(COMMAND_BYTES_MAX / 4);
         w.text("update", groups.name());
         w.begin_array("updates");
-        while w.written() < COMMAND_BYTES
+        let mut number = 0;
+        while w.written() < COMMAND_BYTES_MAX
             && let Some(page) = pages.next()
         {
             w.begin_element(number);
@@ -336,7 +343,7 @@ async fn write(
         w.end();
         let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| failed(&Error::from(e)))?;
         let reply = mongo.run_raw_command(command).session(&mut *session).await;
-        checked(&reply.map_err(|e| failed(&e))?, WHAT)?;
+        check_statements(&reply.map_err(|e| failed(&e))?, GROUPS_FAILED)?;
     }
     Ok(())
 }
@@ -347,19 +354,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn neighbours_are_taken_together_and_everyone_in_turn() {
+    fn batches_have_neighbours_and_every_sensor_has_its_turn() {
         let noted = NotedSensors::default();
         noted.add("a", ["3", "1", "2", "1"]);
         noted.add("b", ["9"]);
         assert_eq!((noted.left(), noted.take(2)), (4, Some(("a".to_owned(), vec!["1".to_owned(), "2".to_owned()]))));
-        // What comes again waits until the others had their turn.
+        // A sensor that is noted again waits for the others.
         noted.add("a", ["1"]);
         assert_eq!(noted.take(2), Some(("a".to_owned(), vec!["3".to_owned()])));
         assert_eq!(noted.take(2), Some(("b".to_owned(), vec!["9".to_owned()])));
         assert_eq!(noted.take(2), Some(("a".to_owned(), vec!["1".to_owned()])));
         assert_eq!((noted.take(2), noted.left(), noted.take_incomplete()), (None, 0, false));
-        let keys: Vec<String> = (0..=NOTED).map(|number| number.to_string()).collect();
+        let keys: Vec<String> = (0..=NOTED_MAX).map(|number| number.to_string()).collect();
         noted.add("a", keys.iter().map(String::as_str));
-        assert!(noted.left() == NOTED as u64 && noted.take_incomplete() && !noted.take_incomplete());
+        assert!(noted.left() == NOTED_MAX as u64 && noted.take_incomplete() && !noted.take_incomplete());
     }
 }

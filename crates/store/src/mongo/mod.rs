@@ -1,18 +1,19 @@
-//! The MongoDB store: pages of a database in `<db>.buckets` and `<db>.overflow`, sensors in `<db>.sensors`, the list of
-//! databases in `databases`.
+//! The MongoDB store. A database has its pages in `<db>.buckets` and `<db>.overflow`, sealed days in `<db>.days` and sensors
+//! in `<db>.sensors`. The collection `databases` lists the databases.
 //!
-//! The driver's futures must not be dropped before they complete (its README, RUST-937), and it has no socket timeout,
-//! so every command runs as a task of its own and its caller waits under a deadline.
+//! The driver's futures must not be dropped before they complete (its README, RUST-937), and it has no socket timeout. So
+//! every command runs as a task, and its caller waits until a deadline.
 
+mod abandoned;
 mod commands;
 mod connect;
 mod copies;
 mod days;
 mod declared;
 mod extras;
-mod given_up;
 mod groups;
 mod indexes;
+mod messages;
 mod outcome;
 mod pages;
 mod probe;
@@ -24,7 +25,6 @@ mod setup;
 mod space;
 mod store;
 mod tokens;
-mod told;
 mod versions;
 mod walk;
 mod writes;
@@ -38,8 +38,9 @@ use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub use self::connect::MongoOptions;
+pub use self::space::CollectionSpace;
 
-use self::given_up::GivenUp;
+use self::abandoned::AbandonedWrites;
 use self::groups::NotedSensors;
 use self::outcome::classify;
 use self::settings::SealForms;
@@ -48,47 +49,48 @@ use crate::bucket::Result;
 use crate::names::collection_prefix;
 use crate::reading::Hour;
 
-/// Sensors that are removed together, each by its rev: mongod plans larger alternatives slowly.
-const REMOVE_SENSORS: usize = 50;
-/// Maximum sensors per read command.
-const READ_SENSORS: usize = 1000;
-/// Maximum buckets per read command: their pages may be large.
-const READ_BUCKETS: usize = 64;
+/// Maximum number of sensor documents per remove command. mongod plans larger `$or` filters slowly.
+const REMOVE_SENSORS_MAX: usize = 50;
+/// Maximum number of sensors per read command.
+const READ_SENSORS_MAX: usize = 1000;
+/// Maximum number of buckets per read command. Low, because pages can be large.
+const READ_BUCKETS_MAX: usize = 64;
 
-/// Pages and sensors in MongoDB.
+/// A store in a MongoDB replica set or sharded cluster.
 #[derive(Debug)]
 pub struct MongoStore {
     client: Client,
     mongo: Database,
-    /// The address as the driver understood it, to ask its servers one by one.
+    /// The parsed address, for diagnosis of single servers.
     address: ClientOptions,
-    /// User, database and hosts: for the operator only.
-    whom: String,
+    /// User, database and hosts. For the operator only.
+    login: String,
     options: MongoOptions,
     writes: Arc<Semaphore>,
-    given_up: Arc<GivenUp>,
+    abandoned: Arc<AbandonedWrites>,
     reads: Arc<Semaphore>,
-    /// Permit for health checks, the registry and the server's clock, which must not wait behind other commands.
+    /// The permit for health checks, the registry and the server's clock, which must not wait for other commands.
     checks: Arc<Semaphore>,
     /// Databases whose collections this process has created or found.
     created: Mutex<HashSet<String>>,
-    /// Those whose collection of groups' documents it has created or found.
+    /// Databases whose collection of group documents this process has created or found.
     grouped: Mutex<HashSet<String>>,
     noted: NotedSensors,
     seal_forms: SealForms,
 }
 
 impl MongoStore {
-    /// Ensures that the database's collections exist, once per process.
-    async fn created(&self, database: &str) -> Result<Collections> {
-        let known = self.created.lock().contains(database);
-        if !known {
-            let (mongo, name) = (self.mongo.clone(), database.to_owned());
+    /// Creates the database's collections unless this process knows that they exist.
+    async fn ensure_created(&self, database: &str) -> Result<Collections> {
+        let is_known = self.created.lock().contains(database);
+        if !is_known {
+            let mongo = self.mongo.clone();
+            let name = database.to_owned();
             let create = async move { setup::create(&mongo, &name).await };
             self.run_write(&collection_prefix(database), create).await?.map_err(|e| classify(&e))?;
             self.created.lock().insert(database.to_owned());
         }
-        Ok(Collections::of(&self.mongo, database))
+        Ok(Collections::new(&self.mongo, database))
     }
 
     /// Forgets that the database's collections exist.

@@ -1,39 +1,38 @@
-//! Classifies MongoDB errors: was the write applied, may it be sent again? By code and kind, never by message (server
-//! `error_codes.yml`; driver `error.rs`).
+//! Classifies MongoDB errors: whether the write was applied, and whether it can be sent again. The class depends on the
+//! code and kind of an error, never on its message (see the server's `error_codes.yml` and the driver's `error.rs`).
 
 use bson::Document;
 use mongodb::error::{Error, ErrorKind, InsertManyError, WriteFailure};
 
-use super::told;
+use super::messages;
 use crate::bucket::store::Written;
 use crate::bucket::{Result, StorageError, Unusable};
 
-/// Duplicate key: the document exists already, or an upsert's `rev` did not match.
+/// Duplicate key: the document already exists, or the rev of an upsert did not match.
 const DUPLICATE_KEY: i32 = 11_000;
 /// The collection's validator rejected the document.
 const VALIDATION: i32 = 121;
-/// Two transactions wrote one document.
+/// Two transactions wrote the same document.
 const WRITE_CONFLICT: i32 = 112;
-/// Lock timeout, snapshot unavailable or too old, no such transaction: what happens to a transaction that runs beside
-/// others.
+/// Lock timeout, snapshot unavailable or too old, no such transaction: normal for concurrent transactions.
 const TRANSACTION_LOST: [i32; 4] = [24, 239, 246, 251];
-/// A document, or the result of an update, over 16 MiB.
+/// A document or the result of an update exceeds 16 MiB.
 const TOO_LARGE: [i32; 3] = [10_334, 17_419, 17_420];
-/// The primary changes, or the server stops the command: every part of the command fails alike.
+/// The primary changes, or the server stops the command. Every statement of the command fails alike.
 const PRIMARY_CHANGES: [i32; 9] = [50, 64, 91, 189, 10_107, 11_600, 11_602, 13_435, 13_436];
 
 /// Classifies a driver error.
 pub fn classify(error: &Error) -> StorageError {
     tracing::debug!(%error, "the MongoDB driver reported an error");
-    let detail = told::by_driver(error);
+    let detail = messages::driver_error(error);
     if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
         return StorageError::Unknown(detail);
     }
-    // Elections, lost connections, transactions in conflict: with these labels the error is temporary, whatever its
-    // code.
-    let passes = [mongodb::error::RETRYABLE_WRITE_ERROR, mongodb::error::TRANSIENT_TRANSACTION_ERROR];
+    // An error with one of these labels is temporary, whatever its code: an election, a lost connection or a transaction
+    // conflict.
+    let temporary = [mongodb::error::RETRYABLE_WRITE_ERROR, mongodb::error::TRANSIENT_TRANSACTION_ERROR];
     match error.kind.as_ref() {
-        ErrorKind::Command(command) if passes.into_iter().any(|label| error.contains_label(label)) => {
+        ErrorKind::Command(command) if temporary.into_iter().any(|label| error.contains_label(label)) => {
             match classify_code(command.code, detail) {
                 StorageError::Database(detail) => StorageError::Unknown(detail),
                 class => class,
@@ -43,12 +42,12 @@ pub fn classify(error: &Error) -> StorageError {
         ErrorKind::Authentication { .. } => unusable(Unusable::WrongCredentials, detail),
         ErrorKind::Command(command) => classify_code(command.code, detail),
         ErrorKind::Write(WriteFailure::WriteError(write)) => classify_code(write.code, detail),
-        // The request itself is malformed, which says nothing about a document.
+        // The request is malformed, so no document is at fault.
         ErrorKind::InvalidArgument { .. } | ErrorKind::Bson(_) | ErrorKind::BsonSerialization(_) => {
             StorageError::Failing(detail)
         }
-        // Lost connections, cleared pools, unconfirmed write concerns and unknown kinds: the write may have been
-        // applied, and sending it again is safe.
+        // Lost connections, cleared pools, unconfirmed write concerns and unknown kinds: the write may have been applied,
+        // and can be sent again.
         _ => StorageError::Unknown(detail),
     }
 }
@@ -57,8 +56,8 @@ fn unusable(cause: Unusable, detail: String) -> StorageError {
     StorageError::Unusable { cause, detail }
 }
 
-/// Codes for a server that changes state, loses a connection or is too slow. They are not specific to one database.
-const PASSING: [i32; 29] = [
+/// Codes of a server that changes state, loses a connection or is too slow. They do not depend on the database.
+const TEMPORARY: [i32; 29] = [
     // Host unreachable or not found, network timeout, lock timeout, time limit exceeded, shutting down.
     6, 7, 24, 50, 63, 64, 89, 91, 100, 112, 133, 149, 150, 189, 202, 234, 246, 251, 262, 290, 317, 358, 384,
     // Interrupted by a change of the primary, no primary, socket errors.
@@ -68,7 +67,7 @@ const PASSING: [i32; 29] = [
 /// Classifies a server error code.
 pub fn classify_code(code: i32, detail: String) -> StorageError {
     match code {
-        // Unauthorized, and Atlas' own refusal.
+        // Unauthorized, and the equivalent of Atlas.
         13 | 8000 => unusable(Unusable::NotAuthorised, detail),
         // Authentication failed.
         18 => unusable(Unusable::WrongCredentials, detail),
@@ -78,75 +77,86 @@ pub fn classify_code(code: i32, detail: String) -> StorageError {
         code if TRANSACTION_LOST.contains(&code) => StorageError::Busy(detail),
         VALIDATION => StorageError::Refused(detail),
         code if TOO_LARGE.contains(&code) => StorageError::Refused(detail),
-        // Bad value or type mismatch: in an option, a command, or a stored document that was changed from outside.
+        // Bad value or type mismatch, in an option, a command, or a stored document that was changed by others.
         2 | 14 => StorageError::Failing(detail),
-        // Part of the command may have run, here and in the last case.
-        code if PASSING.contains(&code) => StorageError::Unknown(detail),
-        // The server processed the command: for example a view where a collection should be (166), an index that
-        // conflicts with another (85), a collection being dropped (215).
+        // Here and in the last case, the command may have been applied in part.
+        code if TEMPORARY.contains(&code) => StorageError::Unknown(detail),
+        // The server processed the command and failed. For example, a view has the name of a collection (166), an index
+        // conflicts with another (85), or the collection is being dropped (215).
         _ => StorageError::Database(detail),
     }
 }
 
-/// Whether the server refused a whole command with one of these codes.
+/// Returns true if the server refused the whole command with one of these codes.
 pub fn has_code(error: &Error, codes: &[i32]) -> bool {
     matches!(error.kind.as_ref(), ErrorKind::Command(command) if codes.contains(&command.code))
 }
 
-/// The errors of single statements in a reply.
+/// Returns the errors of single statements in a reply.
 pub fn write_errors(reply: &Document) -> impl Iterator<Item = &Document> {
     reply.get_array("writeErrors").into_iter().flatten().filter_map(|error| error.as_document())
 }
 
-/// Fails, and says what was not done, if a statement of a command failed.
-pub fn checked(reply: &Document, what: &str) -> Result<()> {
+/// Fails if a statement of a command failed. The error starts with `context`.
+pub fn check_statements(reply: &Document, context: &str) -> Result<()> {
     let Some(error) = write_errors(reply).next() else { return Ok(()) };
-    Err(StorageError::Failing(format!("{what}: {error}").chars().take(200).collect()))
+    Err(StorageError::Failing(format!("{context}: {error}").chars().take(200).collect()))
 }
 
-/// Per-document outcomes of an unordered insert of `count` documents.
-pub fn of_insert(result: Result<(), Error>, count: usize) -> Vec<Written> {
+/// Returns the outcome of each document of an unordered insert of `count` documents.
+pub fn insert_outcomes(result: Result<(), Error>, count: usize) -> Vec<Written> {
     match result {
         Ok(()) => vec![Written::Yes; count],
         Err(error) => match error.kind.as_ref() {
-            ErrorKind::InsertMany(partial) => of_partial_insert(partial, count),
+            ErrorKind::InsertMany(partial) => partial_insert_outcomes(partial, count),
             _ => vec![Written::Failed(classify(&error)); count],
         },
     }
 }
 
-fn of_partial_insert(partial: &InsertManyError, count: usize) -> Vec<Written> {
-    let unconfirmed = partial.write_concern_error.as_ref();
-    let rest = unconfirmed
-        .map_or(Written::Yes, |e| Written::Failed(StorageError::Unknown(told::write_concern(e.code, &e.message))));
-    let mut outcomes = vec![rest; count];
+fn partial_insert_outcomes(partial: &InsertManyError, count: usize) -> Vec<Written> {
+    let others = match &partial.write_concern_error {
+        Some(error) => unconfirmed(error.code, &error.message),
+        None => Written::Yes,
+    };
+    let mut outcomes = vec![others; count];
     for error in partial.write_errors.iter().flatten() {
         if let Some(outcome) = outcomes.get_mut(error.index) {
             *outcome = match error.code {
                 DUPLICATE_KEY => Written::Conflict,
-                other => Written::Failed(of_one(other, &error.message)),
+                other => Written::Failed(classify_document_error(other, &error.message)),
             };
         }
     }
     outcomes
 }
 
-/// Per-statement outcomes of an unordered raw `update` command with `count` upserts by compare-and-set. The driver
-/// returns `Ok` even if statements failed.
-pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written> {
+/// The outcome of a write that the majority did not confirm.
+fn unconfirmed(code: i32, message: &str) -> Written {
+    Written::Failed(StorageError::Unknown(messages::write_concern_error(code, message)))
+}
+
+/// Returns the code and message of an error within a reply.
+fn code_and_message(error: &Document) -> (i32, &str) {
+    (error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or(""))
+}
+
+/// Returns the outcome of each statement of an unordered raw `update` command with `count` upserts by compare-and-set. The
+/// driver returns `Ok` even if statements failed.
+pub fn update_outcomes(result: Result<Document, Error>, count: usize) -> Vec<Written> {
     let reply = match result {
         Ok(reply) => reply,
         Err(error) => return vec![Written::Failed(classify(&error)); count],
     };
-    let rest = match reply.get_document("writeConcernError") {
+    let others = match reply.get_document("writeConcernError") {
         Ok(error) => {
-            let (code, message) = (error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or(""));
-            Written::Failed(StorageError::Unknown(told::write_concern(code, message)))
+            let (code, message) = code_and_message(error);
+            unconfirmed(code, message)
         }
         Err(_) => Written::Yes,
     };
-    let mut outcomes = vec![rest; count];
-    // The upsert inserted a document, which only happens if the validator is missing: see `remove_torsos`.
+    let mut outcomes = vec![others; count];
+    // An upsert inserts a document only if the validator is missing: see `remove_torsos`.
     for upserted in reply.get_array("upserted").into_iter().flatten().filter_map(|u| u.as_document()) {
         if let Some(outcome) = statement(upserted).and_then(|i| outcomes.get_mut(i)) {
             *outcome = Written::Conflict;
@@ -154,16 +164,17 @@ pub fn of_updates(result: Result<Document, Error>, count: usize) -> Vec<Written>
     }
     for error in write_errors(&reply) {
         if let Some(outcome) = statement(error).and_then(|i| outcomes.get_mut(i)) {
-            *outcome = of_statement(error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or(""));
+            let (code, message) = code_and_message(error);
+            *outcome = statement_outcome(code, message);
         }
     }
     outcomes
 }
 
-/// Classifies an error of one document among many. A change of the primary hits all of them; any other unknown code
-/// concerns this document alone.
-fn of_one(code: i32, message: &str) -> StorageError {
-    let detail = told::by_server(code, message);
+/// Classifies an error of one document among many. A change of the primary affects all of them; any other unknown code
+/// affects this document alone.
+fn classify_document_error(code: i32, message: &str) -> StorageError {
+    let detail = messages::server_error(code, message);
     match classify_code(code, detail) {
         StorageError::Unknown(detail) | StorageError::Database(detail) if !PRIMARY_CHANGES.contains(&code) => {
             StorageError::Failing(detail)
@@ -172,72 +183,76 @@ fn of_one(code: i32, message: &str) -> StorageError {
     }
 }
 
-/// The index of the statement that a part of a reply refers to.
+/// Returns the index of the statement that a part of a reply refers to.
 pub fn statement(part: &Document) -> Option<usize> {
     part.get_i32("index").ok().and_then(|i| usize::try_from(i).ok())
 }
 
-/// Outcome of one failed upsert by compare-and-set. If the rev differs, the upsert tries to insert, which fails with a
-/// duplicate key, or with the validator if the page was deleted: read, merge and write again.
-fn of_statement(code: i32, message: &str) -> Written {
+/// Returns the outcome of one failed upsert by compare-and-set.
+///
+/// If the rev differs, the upsert tries to insert. The insert fails with a duplicate key or, if the page was deleted, in
+/// the validator. Both are conflicts: the caller reads, merges and writes again.
+fn statement_outcome(code: i32, message: &str) -> Written {
     match code {
         DUPLICATE_KEY | VALIDATION => Written::Conflict,
-        other => Written::Failed(of_one(other, message)),
+        other => Written::Failed(classify_document_error(other, message)),
     }
 }
 
-/// Indexes of the statements that the validator stopped. For an upsert it is unknown which document was invalid: the
-/// new one it would have inserted, or the updated one.
+/// Returns the indexes of the statements that the validator stopped. The invalid document of an upsert can be the stored
+/// one after the update, or the new one that it would have inserted.
 pub fn stopped_by_validator(reply: &Document) -> Vec<usize> {
     proven_invalid(reply).into_iter().map(|(statement, _)| statement).collect()
 }
 
-/// Plain updates that the validator stopped, and its message. A plain update inserts nothing, so the validator checked
-/// the very document that has the expected rev.
+/// Returns the indexes of the plain updates that the validator stopped, with the errors. A plain update never inserts, so
+/// the validator checked the document with the expected rev.
 pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
     let errors = write_errors(reply).filter(|error| error.get_i32("code").is_ok_and(|code| code == VALIDATION));
-    let told = |error: &Document| {
-        let detail = told::by_server(VALIDATION, error.get_str("errmsg").unwrap_or(""));
+    let refusal = |error: &Document| {
+        let detail = messages::server_error(VALIDATION, error.get_str("errmsg").unwrap_or(""));
         Some((statement(error)?, StorageError::Refused(detail)))
     };
-    errors.filter_map(told).collect()
+    errors.filter_map(refusal).collect()
 }
 
-/// Outcome of `count` plain updates by compare-and-set in a transaction: success only if all of them matched.
-pub fn of_exact_updates(reply: &Document, count: usize) -> Written {
+/// Returns the outcome of `count` plain updates by compare-and-set in a transaction. They succeed only if all of them
+/// matched.
+pub fn exact_updates_outcome(reply: &Document, count: usize) -> Written {
     if let Some(error) = write_errors(reply).next() {
-        return Written::Failed(of_one(error.get_i32("code").unwrap_or(0), error.get_str("errmsg").unwrap_or("")));
+        let (code, message) = code_and_message(error);
+        return Written::Failed(classify_document_error(code, message));
     }
-    let hits = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
-    if hits == Some(count) { Written::Yes } else { Written::Conflict }
+    let matched = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
+    if matched == Some(count) { Written::Yes } else { Written::Conflict }
 }
 
-/// Whether a single insert failed because its `_id` exists.
+/// Returns true if a single insert failed because its `_id` already exists.
 pub fn is_duplicate_key(error: &Error) -> bool {
     matches!(&*error.kind, ErrorKind::Write(WriteFailure::WriteError(fault)) if fault.code == DUPLICATE_KEY)
 }
 
-/// Outcome of a transaction that failed. Nothing of it remains, unless it is unknown whether it was committed.
-pub fn of_transaction(error: &Error) -> Written {
+/// Returns the outcome of a failed transaction. Nothing of it was applied, unless the outcome of its commit is unknown.
+pub fn transaction_outcome(error: &Error) -> Written {
     if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
         return Written::Failed(classify(error));
     }
-    let said = match error.kind.as_ref() {
+    let cause = match error.kind.as_ref() {
         ErrorKind::Command(command) => Some((command.code, &command.message)),
         ErrorKind::Write(WriteFailure::WriteError(write)) => Some((write.code, &write.message)),
         ErrorKind::InsertMany(partial) => partial.write_errors.iter().flatten().map(|e| (e.code, &e.message)).next(),
         _ => None,
     };
-    match said {
+    match cause {
         Some((DUPLICATE_KEY, _)) => return Written::Conflict,
         Some((code, _)) if PRIMARY_CHANGES.contains(&code) => {}
         Some((code, message)) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
-            return Written::Failed(StorageError::Busy(told::by_server(code, message)));
+            return Written::Failed(StorageError::Busy(messages::server_error(code, message)));
         }
-        Some((code, message)) => return Written::Failed(of_one(code, message)),
+        Some((code, message)) => return Written::Failed(classify_document_error(code, message)),
         None => {}
     }
-    // The connection or the primary was lost before the commit was sent.
+    // If the class is unknown, the connection or the primary was lost before the commit was sent.
     Written::Failed(match classify(error) {
         StorageError::Unknown(detail) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
             StorageError::Unavailable(detail)

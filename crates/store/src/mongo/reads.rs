@@ -1,4 +1,4 @@
-//! Reads documents into memory; filters and extents bound how many.
+//! Reads documents into memory, limited by an extent.
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::action::Find;
@@ -10,10 +10,11 @@ use super::setup::Collections;
 use crate::bucket::Result;
 use crate::bucket::store::Extent;
 
-/// Pages are large: the server's own choice, up to 16 MiB per reply, would be held beside what is decoded of it.
-const PAGES_PER_REPLY: u32 = 32;
+/// Maximum number of pages per reply. Replies of the server's default size, up to 16 MiB, would take too much memory beside
+/// the decoded pages.
+const PAGES_PER_REPLY_MAX: u32 = 32;
 
-/// Which documents are read, what of them, and how many.
+/// A query for documents of a collection.
 #[derive(Debug, Clone)]
 pub struct Query {
     filter: Document,
@@ -25,26 +26,26 @@ pub struct Query {
 }
 
 impl Query {
-    /// All documents that match a filter, whole and in no order.
-    pub fn of(filter: Document) -> Self {
+    /// Creates a query for all documents that match a filter, with all fields and in any order.
+    pub fn new(filter: Document) -> Self {
         Self { filter, sort: Document::new(), projection: None, extent: Extent::ALL, per_reply: None }
     }
 
-    pub fn sorted(self, sort: Document) -> Self {
+    pub fn sort(self, sort: Document) -> Self {
         Self { sort, ..self }
     }
 
-    /// Only these parts of the documents; whole ones for `None`.
-    pub fn sending(self, projection: impl Into<Option<Document>>) -> Self {
+    /// Limits the fields of the documents. `None` returns all fields.
+    pub fn project(self, projection: impl Into<Option<Document>>) -> Self {
         Self { projection: projection.into(), ..self }
     }
 
-    /// At most as many as this extent has pages and bytes; the last one may exceed its bytes.
-    pub fn within(self, extent: Extent) -> Self {
+    /// Limits the number and the total size of the documents. The last document can exceed the size.
+    pub fn limit(self, extent: Extent) -> Self {
         Self { extent, ..self }
     }
 
-    /// The search, and its extent, whose bytes the driver does not know.
+    /// Builds the driver's query. Also returns the extent, because the caller has to apply its limit on bytes.
     pub fn find<'a>(self, collection: &'a Collection<RawDocumentBuf>) -> (Find<'a, RawDocumentBuf>, Extent) {
         let Self { filter, sort, projection, extent, per_reply } = self;
         let options = FindOptions::builder()
@@ -61,7 +62,8 @@ impl Query {
 pub async fn find(collection: &Collection<RawDocumentBuf>, query: Query) -> Result<Vec<RawDocumentBuf>> {
     let (find, extent) = query.find(collection);
     let mut cursor = find.await.map_err(|e| classify(&e))?;
-    let (mut documents, mut bytes) = (Vec::new(), 0);
+    let mut documents = Vec::new();
+    let mut bytes = 0;
     while bytes < extent.bytes && cursor.advance().await.map_err(|e| classify(&e))? {
         bytes += cursor.current().as_bytes().len();
         documents.push(cursor.current().to_owned());
@@ -69,22 +71,23 @@ pub async fn find(collection: &Collection<RawDocumentBuf>, query: Query) -> Resu
     Ok(documents)
 }
 
-/// A session in which every find sees the same moment.
+/// Starts a session in which all queries read from one snapshot.
 pub async fn snapshot_session(client: &Client) -> Result<ClientSession> {
     client.start_session().snapshot(true).await.map_err(|e| classify(&e))
 }
 
-/// As [`find`], at the moment of the session.
+/// As [`find`], from the snapshot of the session.
 pub async fn find_in_session(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
     query: Query,
 ) -> Result<Vec<RawDocumentBuf>> {
     let (find, extent) = query.find(collection);
-    // Repeated here, because the client's read concern would otherwise override the session's.
+    // Set the read concern again, because the client's would override the session's.
     let find = find.read_concern(ReadConcern::snapshot());
     let mut cursor = find.session(&mut *session).await.map_err(|e| classify(&e))?;
-    let (mut documents, mut bytes) = (Vec::new(), 0);
+    let mut documents = Vec::new();
+    let mut bytes = 0;
     while bytes < extent.bytes && cursor.advance(&mut *session).await.map_err(|e| classify(&e))? {
         bytes += cursor.current().as_bytes().len();
         documents.push(cursor.current().to_owned());
@@ -92,8 +95,8 @@ pub async fn find_in_session(
     Ok(documents)
 }
 
-/// One bucket's pages from both collections at one moment (snapshot read), in order of their numbers. `None` if they
-/// have more bytes than `bytes_max`.
+/// Reads one bucket's pages of both collections from one snapshot, in page order. Returns `None` if they exceed
+/// `bytes_max` bytes.
 pub async fn snapshot(
     client: &Client,
     collections: &Collections,
@@ -101,15 +104,16 @@ pub async fn snapshot(
     bytes_max: usize,
 ) -> Result<Option<Vec<RawDocumentBuf>>> {
     let mut session = snapshot_session(client).await?;
-    let (mut pages, mut left) = (Vec::new(), bytes_max);
+    let mut pages = Vec::new();
+    let mut left = bytes_max;
     for collection in [&collections.buckets, &collections.overflow] {
         let extent = Extent { bytes: left.saturating_add(1), ..Extent::ALL };
-        let query = query.clone().sorted(doc! { "page": 1 }).within(extent);
-        let query = Query { per_reply: Some(PAGES_PER_REPLY), ..query };
+        let query = query.clone().sort(doc! { "page": 1 }).limit(extent);
+        let query = Query { per_reply: Some(PAGES_PER_REPLY_MAX), ..query };
         let found = find_in_session(&mut session, collection, query).await?;
         let bytes = found.iter().map(|page| page.as_bytes().len()).sum();
-        let Some(less) = left.checked_sub(bytes) else { return Ok(None) };
-        left = less;
+        let Some(remaining) = left.checked_sub(bytes) else { return Ok(None) };
+        left = remaining;
         pages.extend(found);
     }
     Ok(Some(pages))

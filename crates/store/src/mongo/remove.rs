@@ -7,27 +7,27 @@ use mongodb::Database;
 use mongodb::error::Error;
 
 use super::indexes::is_no_collection;
-use super::outcome::{has_code, of_updates, write_errors};
+use super::outcome::{has_code, update_outcomes, write_errors};
 use super::setup::Collections;
 use super::versions;
 use crate::bucket::store::Written;
 use crate::bucket::{Result, StorageError};
 use crate::reading::Stamp;
 
-/// Maximum sensors per command that removes pages.
-pub const SENSORS: usize = 20;
+/// Maximum number of sensors per command that removes pages.
+pub const SENSORS_MAX: usize = 20;
 
-/// A `delete` command for all documents that match a filter; the server stops it after `most`.
-pub fn command(collection: &str, filter: Document, most: Duration) -> Document {
+/// Builds a `delete` command for all documents that match a filter. The server stops it after `time_max`.
+pub fn command(collection: &str, filter: Document, time_max: Duration) -> Document {
     doc! {
         "delete": collection,
         "deletes": [ { "q": filter, "limit": 0 } ],
-        "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),
+        "maxTimeMS": i64::try_from(time_max.as_millis()).unwrap_or(i64::MAX),
         "writeConcern": { "w": "majority", "j": true },
     }
 }
 
-/// Whether the server stopped a command at its time limit.
+/// Returns true if the server stopped a command at its time limit.
 pub fn is_expired(reply: &Result<Document, Error>) -> bool {
     const MAX_TIME_EXPIRED: i32 = 50;
     match reply {
@@ -36,36 +36,36 @@ pub fn is_expired(reply: &Result<Document, Error>) -> bool {
     }
 }
 
-/// Returns true if no matching document is left according to the server's reply, false if the time limit passed before.
+/// Returns true if the command has removed all matching documents, and false if it reached its time limit before.
 pub fn outcome(reply: Result<Document, Error>) -> Result<bool> {
     if is_expired(&reply) {
         return Ok(false);
     }
-    match of_updates(reply, 1).pop() {
+    match update_outcomes(reply, 1).pop() {
         Some(Written::Yes) => Ok(true),
         Some(Written::Failed(error)) => Err(error),
-        Some(Written::Conflict) | None => Err(StorageError::Failing("some documents could not be removed".to_owned())),
+        Some(Written::Conflict) | None => Err(StorageError::Failing("cannot remove some documents".to_owned())),
     }
 }
 
-/// Filter for pages with a cell that is not older than a stamp.
-pub fn has_later(before: Stamp) -> Document {
-    let before = i64::try_from(before).unwrap_or(i64::MAX);
-    doc! { "order.last": { "$gte": before } }
+/// Returns the filter for pages with a cell whose stamp is at least `stamp`.
+pub fn has_stamp_from(stamp: Stamp) -> Document {
+    let stamp = i64::try_from(stamp).unwrap_or(i64::MAX);
+    doc! { "order.last": { "$gte": stamp } }
 }
 
-/// Filter for documents that a later version wrote.
+/// Returns the filter for documents that a later version wrote.
 pub fn is_newer() -> Document {
     doc! { "schemaVersion": { "$gt": versions::own() } }
 }
 
 /// Drops a database's collections.
-pub async fn drop_database(mongo: &Database, database: &str, most: Duration) -> Result<(), Error> {
-    let Collections { buckets, overflow, days, months, sensors, groups } = Collections::of(mongo, database);
+pub async fn drop_database(mongo: &Database, database: &str, time_max: Duration) -> Result<(), Error> {
+    let Collections { buckets, overflow, days, months, sensors, groups } = Collections::new(mongo, database);
     for collection in [&buckets, &overflow, &days, &months, &sensors, &groups] {
         let command = doc! {
             "drop": collection.name(),
-            "maxTimeMS": i64::try_from(most.as_millis()).unwrap_or(i64::MAX),
+            "maxTimeMS": i64::try_from(time_max.as_millis()).unwrap_or(i64::MAX),
             "writeConcern": { "w": "majority", "j": true },
         };
         match mongo.run_command(command).await {

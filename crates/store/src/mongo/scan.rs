@@ -1,5 +1,5 @@
-//! Scans: pages of one sensor in order of hours, and of many sensors at once, with a few concurrent commands whose
-//! replies are decoded as they arrive.
+//! Scans of pages: of one sensor in hour order, and of many sensors with a few concurrent commands, whose replies are
+//! decoded as they arrive.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -18,23 +18,22 @@ use crate::names::key;
 use crate::reading::Hour;
 use crate::{ScanBudget, document};
 
-/// Sensors per command: enough that the cost per command is small, few enough that a thousand sensors are read by
-/// several commands at once.
-pub const SENSORS: usize = 250;
+/// Maximum number of sensors per command. High enough to amortise the cost of a command, and low enough to read a thousand
+/// sensors with several concurrent commands.
+pub const SENSORS_MAX: usize = 250;
 
-/// A page 0, its sensor, and whether its bucket has more pages.
+/// Page 0 of a bucket.
 pub struct FoundPage {
     /// Index of the sensor in the request.
-    pub place: usize,
-    /// The decoded page.
+    pub sensor: usize,
     pub page: ScannedPage,
-    /// Whether the bucket has pages in `overflow`.
+    /// True if the bucket has pages in `overflow`.
     pub has_overflow: bool,
 }
 
-/// The MongoDB projection of a scan. With readings, the whole page (`None`), because the stamps of all cells are stored
-/// together; without, the summaries of the wanted fields.
-pub fn sent(projection: &Projection) -> Option<Document> {
+/// Returns the fields that a scan needs. For readings, these are all fields (`None`), because the stamps of all cells are
+/// stored together. Otherwise, these are the summaries of the wanted fields.
+pub fn scan_fields(projection: &Projection) -> Option<Document> {
     if projection.readings {
         return None;
     }
@@ -44,7 +43,7 @@ pub fn sent(projection: &Projection) -> Option<Document> {
         "order.floor": 1, "order.first": 1, "order.last": 1,
     };
     if fields.is_empty() {
-        // Projects `summary` to an empty document; without this it would be missing.
+        // Keep an empty `summary`, which would be missing without a projected path below it.
         wanted.insert("summary.0.0", 1);
     }
     for field in fields.iter() {
@@ -57,34 +56,34 @@ fn without_readings() -> Document {
     doc! { "readings": 0, "tags": 0, "order.stamps": 0 }
 }
 
-/// The first pages of these sensors' buckets, in no order; `None` if they exceed the budget.
+/// Reads page 0 of the buckets of a batch of sensors, in any order. `sensors` has the index of each sensor in the request,
+/// and `batch` is a range of these indexes. Returns `None` if the pages exceed the budget.
 pub async fn first_pages(
     collection: Collection<RawDocumentBuf>,
     sensors: Arc<HashMap<String, usize>>,
-    asked: Range<usize>,
+    batch: Range<usize>,
     hours: Range<Hour>,
     projection: Projection,
-    room: ScanBudget,
+    budget: ScanBudget,
 ) -> Result<Option<Vec<FoundPage>>> {
-    let keys: Vec<&String> = sensors.iter().filter(|(_, place)| asked.contains(place)).map(|(key, _)| key).collect();
+    let keys: Vec<&String> = sensors.iter().filter(|(_, index)| batch.contains(index)).map(|(key, _)| key).collect();
     let filter = doc! { "sensor": { "$in": keys }, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
-    let (find, _) = Query::of(filter).sending(sent(&projection)).find(&collection);
+    let (find, _) = Query::new(filter).project(scan_fields(&projection)).find(&collection);
     let mut cursor = find.batch_size(10_000).await.map_err(|e| classify(&e))?;
     let mut found = Vec::new();
     while cursor.advance().await.map_err(|e| classify(&e))? {
         let page = cursor.current();
-        let stored = page.as_bytes().len();
-        let Some(place) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
+        let Some(sensor) = page.get_str("sensor").ok().and_then(|sensor| sensors.get(sensor)) else { continue };
         let scanned = document::decode_scanned(page, &projection)?;
-        if !room.take(scanned.bytes(stored)) {
+        if !budget.take(scanned.bytes(page.as_bytes().len())) {
             return Ok(None);
         }
-        found.push(FoundPage { place: *place, page: scanned, has_overflow: has_overflow(page) });
+        found.push(FoundPage { sensor: *sensor, page: scanned, has_overflow: has_overflow(page) });
     }
     Ok(Some(found))
 }
 
-/// The projection of a page's marks and size.
+/// Returns the projection of a page's marks and size.
 pub(super) fn marks() -> Document {
     let mut marks: Document =
         document::PAGE_MARKS.map(|field| (field.to_owned(), Bson::Int32(1))).into_iter().collect();
@@ -97,41 +96,42 @@ fn has_overflow(page: &RawDocument) -> bool {
 }
 
 impl MongoStore {
-    /// All pages of one bucket that has several, in order of their numbers, at one moment: if a page were split between
-    /// two reads, its later half would appear twice.
-    pub(super) async fn spilled(
+    /// Reads all pages of a bucket with overflow, in page order and from one snapshot. Without a snapshot, a page split
+    /// between two reads would make the second half appear twice.
+    pub(super) async fn read_all_pages(
         &self,
         collections: &Collections,
         sensor: &str,
         hour: Hour,
         projection: Option<Document>,
     ) -> Result<Vec<RawDocumentBuf>> {
-        let query = Query::of(doc! { "sensor": sensor, "start": date(hour) }).sending(projection);
-        let (client, collections) = (self.client.clone(), collections.clone());
+        let query = Query::new(doc! { "sensor": sensor, "start": date(hour) }).project(projection);
+        let client = self.client.clone();
+        let collections = collections.clone();
         let pages = self.read(async move { reads::snapshot(&client, &collections, query, usize::MAX).await }).await?;
         Ok(pages.unwrap_or_default())
     }
 
-    /// The pages of a bucket that has several; without their readings if there are more than `pages_max`.
-    pub(super) async fn spilled_pages(
+    /// Reads all pages of a bucket with overflow, without readings if there are more than `pages_max` pages.
+    pub(super) async fn decode_all_pages(
         &self,
         collections: &Collections,
         id: &BucketId,
         pages_max: usize,
     ) -> Result<Vec<StoredPage>> {
-        let (sensor, hour) = (&*id.sensor.key, id.hour);
+        let sensor = &*id.sensor.key;
         if pages_max < usize::MAX {
-            let pages = self.spilled(collections, sensor, hour, Some(marks())).await?;
+            let pages = self.read_all_pages(collections, sensor, id.hour, Some(marks())).await?;
             if pages.len() > pages_max {
                 return pages.iter().map(|page| document::decode_page_marks(page)).collect();
             }
         }
-        let pages = self.spilled(collections, sensor, hour, None).await?;
+        let pages = self.read_all_pages(collections, sensor, id.hour, None).await?;
         pages.iter().map(|page| document::decode_page(page)).collect()
     }
 
-    /// As [`MongoStore::spilled`], for a scan.
-    pub(super) async fn spilled_scanned(
+    /// Reads the pages of a bucket with overflow for a scan, in page order and from one snapshot.
+    pub(super) async fn scan_all_pages(
         &self,
         collections: &Collections,
         sensor: &str,
@@ -144,14 +144,15 @@ impl MongoStore {
             filter.insert("last", doc! { "$gte": DateTime::from_millis(from) });
             filter.insert("first", doc! { "$lte": DateTime::from_millis(to) });
         }
-        let query = Query::of(filter).sending(sent(projection));
-        let (client, collections) = (self.client.clone(), collections.clone());
+        let query = Query::new(filter).project(scan_fields(projection));
+        let client = self.client.clone();
+        let collections = collections.clone();
         let pages = self.read(async move { reads::snapshot(&client, &collections, query, hour_bytes).await }).await?;
         let pages = pages.ok_or(StorageError::HourTooLarge { limit: hour_bytes, hour })?;
         pages.iter().map(|page| document::decode_scanned(page, projection)).collect()
     }
 
-    /// The first of these hours' pages; none if all of them were deleted meanwhile.
+    /// Runs one step of a scan. Returns no pages if all pages of the step were deleted meanwhile.
     pub(super) async fn scan_some(
         &self,
         collections: &Collections,
@@ -163,9 +164,10 @@ impl MongoStore {
     ) -> Result<Scanned> {
         let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
         let sort = doc! { "start": if order == Order::Ascending { 1 } else { -1 } };
-        let query = Query::of(filter).sorted(sort).sending(sent(projection)).within(extent);
+        let query = Query::new(filter).sort(sort).project(scan_fields(projection)).limit(extent);
         let first_pages = self.find(&collections.buckets, query).await?;
-        let (mut found, mut bytes) = (Vec::with_capacity(first_pages.len()), 0);
+        let mut found = Vec::with_capacity(first_pages.len());
+        let mut bytes = 0;
         for first in &first_pages {
             let page = document::decode_scanned(first, projection)?;
             bytes += page.bytes(first.as_bytes().len());
@@ -174,22 +176,24 @@ impl MongoStore {
                 break;
             }
         }
-        let (mut pages, mut last, mut is_filled) = (Vec::new(), None, bytes >= extent.bytes);
+        let mut pages = Vec::new();
+        let mut last = None;
+        let mut is_full = bytes >= extent.bytes;
         for (page, has_overflow) in found {
             let hour = page.hour;
             last = Some(hour);
             if has_overflow {
                 let hour_bytes = extent.hour_bytes;
-                pages.extend(self.spilled_scanned(collections, sensor, hour, projection, hour_bytes).await?);
+                pages.extend(self.scan_all_pages(collections, sensor, hour, projection, hour_bytes).await?);
             } else {
                 pages.push(page);
             }
             if pages.len() >= extent.pages {
-                is_filled = true;
+                is_full = true;
                 break;
             }
         }
-        let last = last.filter(|_| is_filled || first_pages.len() >= extent.pages);
+        let last = last.filter(|_| is_full || first_pages.len() >= extent.pages);
         let rest = match order {
             Order::Ascending => last.map_or(hours.end, Hour::next)..hours.end,
             Order::Descending => hours.start..last.unwrap_or(hours.start),

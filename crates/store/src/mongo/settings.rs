@@ -1,4 +1,4 @@
-//! The settings of databases: the collection `settings`, a document per database that has any.
+//! The settings of databases, in the collection `settings` with a document per database.
 
 use std::collections::HashMap;
 
@@ -17,37 +17,38 @@ pub fn collection(mongo: &Database) -> Collection<Document> {
     mongo.collection("settings")
 }
 
-/// How days are sealed of databases that say so, as when the settings were last read; `None` before that.
+/// A cache of the seal forms of databases that have set one. `None` before the settings are read.
 #[derive(Debug, Default)]
 pub struct SealForms(Mutex<Option<HashMap<String, SealForm>>>);
 
 impl SealForms {
-    /// Keeps what was read.
+    /// Replaces the cache after a read of the settings.
     pub fn note(&self, rows: &[(String, DatabaseSettings)]) {
-        let of = |(name, settings): &(String, DatabaseSettings)| Some((name.clone(), settings.seal_form?));
-        *self.0.lock() = Some(rows.iter().filter_map(of).collect());
+        let form = |(name, settings): &(String, DatabaseSettings)| Some((name.clone(), settings.seal_form?));
+        *self.0.lock() = Some(rows.iter().filter_map(form).collect());
     }
 
-    /// Forgets everything: it is read again before the next day is written.
+    /// Empties the cache, so that the settings are read again before the next day is written.
     pub fn forget(&self) {
         *self.0.lock() = None;
     }
 
-    fn of(&self, database: &str) -> Option<Option<SealForm>> {
+    /// Returns the setting of a database. The outer `Option` is `None` if the cache is empty.
+    fn get(&self, database: &str) -> Option<Option<SealForm>> {
         let forms = self.0.lock();
         forms.as_ref().map(|forms| forms.get(database).copied())
     }
 }
 
 impl MongoStore {
-    /// The form in which days of a database are written. Whatever it is, every form is read: so the config's default does
-    /// where the settings cannot be read.
+    /// Returns the form for new days of a database. Uses the configured default if the settings cannot be read, because
+    /// every form is readable.
     pub(super) async fn seal_form(&self, database: &str) -> SealForm {
-        let known = match self.seal_forms.of(database) {
-            Some(known) => known,
-            None => self.read_settings().await.ok().and_then(|_| self.seal_forms.of(database)).flatten(),
-        };
-        known.unwrap_or(self.options.seal_form)
+        let mut cached = self.seal_forms.get(database);
+        if cached.is_none() && self.read_settings().await.is_ok() {
+            cached = self.seal_forms.get(database);
+        }
+        cached.flatten().unwrap_or(self.options.seal_form)
     }
 }
 
@@ -62,7 +63,8 @@ pub async fn read(collection: &Collection<Document>) -> Result<Vec<(String, Data
     Ok(found)
 }
 
-/// Replaces or removes a whole document by compare-and-set on its rev; 0 for none stored.
+/// Replaces a whole document by compare-and-set, or removes it if `document` is `None`. `held` is the expected rev, or 0 if
+/// none is stored.
 pub async fn write_whole(
     collection: &Collection<Document>,
     id: &str,

@@ -1,12 +1,12 @@
-//! Creates a database's collections, with validator, compression and indexes.
+//! Creates the collections of a database with their validators, compression and indexes.
 
 use bson::{Document, doc};
 use mongodb::error::Error;
 use mongodb::{Collection, Database};
 
 use super::indexes::{self, Index};
+use super::messages;
 use super::outcome::has_code;
-use super::told;
 use super::versions;
 use crate::bucket::Result;
 use crate::names::collection_prefix;
@@ -22,17 +22,17 @@ pub struct Collections {
     pub overflow: Collection<bson::RawDocumentBuf>,
     /// Sealed days.
     pub days: Collection<bson::RawDocumentBuf>,
-    /// Totals of months.
+    /// Monthly totals.
     pub months: Collection<bson::RawDocumentBuf>,
     /// Sensor documents.
     pub sensors: Collection<bson::RawDocumentBuf>,
-    /// Groups' documents.
+    /// Group documents.
     pub groups: Collection<bson::RawDocumentBuf>,
 }
 
 impl Collections {
-    /// Names the collections without creating them.
-    pub fn of(mongo: &Database, database: &str) -> Self {
+    /// Returns handles to the collections without creating them.
+    pub fn new(mongo: &Database, database: &str) -> Self {
         let prefix = collection_prefix(database);
         Self {
             buckets: mongo.collection(&format!("{prefix}.buckets")),
@@ -45,20 +45,20 @@ impl Collections {
     }
 }
 
-/// The prefix that a collection shares with all collections of its database.
+/// Returns the name prefix that a collection shares with all collections of its database.
 pub fn prefix<T: Send + Sync>(collection: &Collection<T>) -> &str {
     collection.name().rsplit_once('.').map_or("", |(prefix, _)| prefix)
 }
 
-/// The collection that lists the databases.
+/// Returns the collection that lists the databases.
 pub fn databases(mongo: &Database) -> Collection<Document> {
     mongo.collection("databases")
 }
 
-/// Creates missing collections and indexes, and lists the database.
+/// Creates missing collections and indexes, and adds the database to the list.
 pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
-    let collections = Collections::of(mongo, database);
-    // The validators of a later version stay as they are.
+    let collections = Collections::new(mongo, database);
+    // Keep the validators of a later version.
     let is_newer = doc! { "_id": database, "schemaVersion": { "$gt": versions::own() } };
     if databases(mongo).find_one(is_newer).await?.is_none() {
         create_collection(mongo, collections.buckets.name(), page_schema()).await?;
@@ -67,19 +67,19 @@ pub async fn create(mongo: &Database, database: &str) -> Result<(), Error> {
         create_collection(mongo, collections.months.name(), schema("sensor start end rev totals")).await?;
         create_collection(mongo, collections.sensors.name(), schema("rev measurement tags fields recent")).await?;
     }
-    for (collection, index) in indexes_of(&collections) {
+    for (collection, index) in required_indexes(&collections) {
         indexes::create(collection, &index).await?;
     }
     list(mongo, database).await
 }
 
-/// Creates the collection of groups' documents if it is missing. Only databases with groups have one.
+/// Creates the collection of group documents if it is missing. Only databases with groups have one.
 pub async fn create_groups(mongo: &Database, collections: &Collections) -> Result<(), Error> {
     let groups = &collections.groups;
     create_collection(mongo, groups.name(), schema("group value from count members")).await?;
-    // Serves people: the documents of a group, of a value, in the order of their members.
+    // For users who read the documents of a group and value in member order.
     let by_value = Index { keys: doc! { "group": 1, "value": 1, "from": 1 }, sparse: false };
-    // Serves who looks for the groups of a sensor.
+    // For queries for the groups of a sensor.
     let by_member = Index { keys: doc! { "members.sensor": 1 }, sparse: false };
     for index in [by_value, by_member] {
         indexes::create(groups, &index).await?;
@@ -87,31 +87,31 @@ pub async fn create_groups(mongo: &Database, collections: &Collections) -> Resul
     Ok(())
 }
 
-/// Lists a database.
+/// Adds a database to the list.
 pub async fn list(mongo: &Database, database: &str) -> Result<(), Error> {
     let listed = doc! { "$max": { "schemaVersion": versions::own() }, "$unset": { "dropped": 1 } };
     databases(mongo).update_one(doc! { "_id": database }, listed).upsert(true).await.map(drop)
 }
 
-/// The indexes that the collections lack, in words. Collections that do not exist lack all of theirs.
+/// Returns a message for each missing index. Collections that do not exist lack all of their indexes.
 pub async fn missing_indexes(collections: &Collections) -> Result<Vec<String>> {
     let mut missing = Vec::new();
-    for (collection, index) in indexes_of(collections) {
+    for (collection, index) in required_indexes(collections) {
         if !indexes::exists(collection, &index).await? {
             let name = collection.name();
-            missing.push(format!("collection {name} lacks the index {}: a restart makes it", index.keys));
+            missing.push(format!("collection {name} lacks the index {}; restart hourglass to create it", index.keys));
         }
     }
     Ok(missing)
 }
 
-fn indexes_of(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 5] {
-    // Serves range reads of a sensor, queries of people in `mongosh`, and a cluster's shard key. Reading one hour of
-    // all sensors and deleting old hours use `_id`, which begins with the hour.
+fn required_indexes(collections: &Collections) -> [(&Collection<bson::RawDocumentBuf>, Index); 5] {
+    // For range reads of a sensor, users' queries in `mongosh`, and the shard key of a cluster. Reads of one hour of all
+    // sensors and deletion of old hours use `_id`, which begins with the hour.
     let by_sensor = Index { keys: doc! { "sensor": 1, "start": 1 }, sparse: false };
-    // Holds only chunks, which sealing looks for.
+    // Contains only chunks, so that sealing finds them.
     let chunks = Index { keys: doc! { "chunkOf": 1 }, sparse: true };
-    // Holds only outliers, so listing them does not scan all sensors.
+    // Contains only outliers, so that listing them does not scan all sensors.
     let outliers = Index { keys: doc! { "outlier.since": 1 }, sparse: true };
     [
         (&collections.buckets, by_sensor.clone()),
@@ -141,14 +141,14 @@ async fn create_collection(mongo: &Database, name: &str, schema: Document) -> Re
         result => result,
     };
     match result {
-        // The collection may have been restored without its validator.
+        // A restored collection can lack its validator.
         Err(error) if has_code(&error, &[NAMESPACE_EXISTS]) => restore_validator(mongo, name, schema).await,
         result => result.map(drop),
     }
 }
 
-/// Sets the validator if it differs and the user may set it: the role `readWrite` alone may not. Without it,
-/// `remove_torsos` removes what an update of a deleted page leaves behind.
+/// Sets the validator if it differs. This needs a privilege that the role `readWrite` lacks. Without a validator,
+/// `remove_torsos` removes the incomplete documents that updates of deleted pages create.
 async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Result<(), Error> {
     let validator = doc! { "$jsonSchema": schema };
     let mut found = mongo.list_collections().filter(doc! { "name": name }).await?;
@@ -164,17 +164,18 @@ async fn restore_validator(mongo: &Database, name: &str, schema: Document) -> Re
         "writeConcern": { "w": "majority" },
     };
     if let Err(error) = mongo.run_command(command).await {
-        let said = told::by_driver(&error);
+        let detail = messages::driver_error(&error);
         tracing::warn!(
             collection = name,
-            error = said,
+            error = detail,
             "setting the validator failed; grant collMod or set it by hand"
         );
     }
     Ok(())
 }
 
-/// Shared Atlas tiers and strict API versions reject storage options; the server's defaults then apply.
+/// Returns true if the server rejects storage options, as shared Atlas tiers and strict API versions do. The collection is
+/// then created with the server's defaults.
 fn refuses_engine_options(error: &Error) -> bool {
     const INVALID_OPTIONS: i32 = 72;
     const API_STRICT: i32 = 323;
@@ -182,14 +183,14 @@ fn refuses_engine_options(error: &Error) -> bool {
     has_code(error, &[INVALID_OPTIONS, API_STRICT, ATLAS])
 }
 
-/// A validator that requires `_id`, `schemaVersion` and these fields, each of its type.
+/// Returns a validator that requires `_id`, `schemaVersion` and the given fields, each with its type.
 fn schema(fields: &str) -> Document {
     let required: Vec<&str> = ["_id", "schemaVersion"].into_iter().chain(fields.split(' ')).collect();
     let properties: Document = required.iter().map(|name| ((*name).to_owned(), property(name).into())).collect();
     doc! { "bsonType": "object", "required": required, "properties": properties }
 }
 
-/// The type of a field, which is the same in all collections but `days`.
+/// Returns the type of a field, which is the same in all collections except `days`.
 fn property(name: &str) -> Document {
     let whole = |minimum: i32| doc! { "bsonType": ["int", "long"], "minimum": minimum };
     let kind = match name {
@@ -207,9 +208,9 @@ fn property(name: &str) -> Document {
     doc! { "bsonType": kind }
 }
 
-/// Every field of a page is required, and an update sets only some of them: so an update cannot bring a deleted page
-/// back as an incomplete document. Readings are not validated one by one, which would cost about a third of every
-/// write.
+/// Returns the validator of pages. It requires every field, and updates set only some of them, so an update cannot recreate
+/// a deleted page as an incomplete document. Readings are not validated one by one, which would make writes about a third
+/// more expensive.
 fn page_schema() -> Document {
     schema("sensor measurement tags start end page rev closed count first last hasOverflow readings summary order")
 }

@@ -1,4 +1,4 @@
-//! What MongoDB's files could give back to the disk, and `compact`, which gives it.
+//! Reusable space in MongoDB's files, and its return to the disk with `compact`.
 
 use bson::{Document, doc};
 
@@ -6,14 +6,24 @@ use super::MongoStore;
 use super::outcome::classify;
 use crate::bucket::Result;
 
+/// The disk space of a collection, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CollectionSpace {
+    pub name: String,
+    /// Size on the disk, including indexes.
+    pub bytes: u64,
+    /// Bytes that `compact` could return to the disk.
+    pub reusable: u64,
+}
+
 impl MongoStore {
-    /// Per collection: its name, its bytes on the disk with indexes, and how many of them its node could give back.
+    /// Measures the disk space of all collections.
     ///
     /// # Errors
     /// If MongoDB fails.
-    pub async fn reusable(&self) -> Result<Vec<(String, u64, u64)>> {
+    pub async fn collection_spaces(&self) -> Result<Vec<CollectionSpace>> {
         let mongo = self.mongo.clone();
-        let ask = async move {
+        let measure = async move {
             let mut found = Vec::new();
             let mut names = mongo.list_collection_names().await.map_err(|error| classify(&error))?;
             names.sort_unstable();
@@ -21,22 +31,23 @@ impl MongoStore {
                 let stages = [doc! { "$collStats": { "storageStats": {} } }];
                 let collection = mongo.collection::<Document>(&name);
                 let mut cursor = collection.aggregate(stages).await.map_err(|error| classify(&error))?;
-                let (mut bytes, mut free) = (0, 0);
-                // A sharded collection has an answer per shard.
+                let mut bytes = 0;
+                let mut reusable = 0;
+                // A sharded collection has a row per shard.
                 while cursor.advance().await.map_err(|error| classify(&error))? {
                     let row: Document = cursor.deserialize_current().map_err(|error| classify(&error))?;
                     let Ok(stats) = row.get_document("storageStats") else { continue };
                     bytes += number(stats, "totalSize").unwrap_or(0);
-                    free += number(stats, "freeStorageSize").unwrap_or(0) + indexes_free(stats);
+                    reusable += number(stats, "freeStorageSize").unwrap_or(0) + reusable_index_bytes(stats);
                 }
-                found.push((name, bytes, free));
+                found.push(CollectionSpace { name, bytes, reusable });
             }
             Ok(found)
         };
-        self.read(ask).await
+        self.read(measure).await
     }
 
-    /// Has the node that takes writes compact a collection, and returns the bytes that it freed. Takes as long as it takes.
+    /// Compacts a collection on the primary. Returns the number of bytes freed. Has no deadline.
     ///
     /// # Errors
     /// If MongoDB fails.
@@ -46,20 +57,20 @@ impl MongoStore {
     }
 }
 
-/// A size, which MongoDB writes as whatever type of number it fits in.
-pub(super) fn number(of: &Document, name: &str) -> Option<u64> {
-    let value = of.get(name)?;
+/// Returns a field with a size. MongoDB writes sizes with different number types.
+pub(super) fn number(document: &Document, name: &str) -> Option<u64> {
+    let value = document.get(name)?;
     let as_float = || value.as_f64().map(|value| value as i64);
     let number = value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(as_float)?;
     u64::try_from(number).ok()
 }
 
-/// Bytes available for reuse in the files of a collection's indexes.
-fn indexes_free(stats: &Document) -> u64 {
+/// Returns the bytes that are available for reuse in the files of a collection's indexes.
+fn reusable_index_bytes(stats: &Document) -> u64 {
     let Ok(details) = stats.get_document("indexDetails") else { return 0 };
-    let of_index = |details: &bson::Bson| {
+    let reusable = |details: &bson::Bson| {
         let blocks = details.as_document()?.get_document("block-manager").ok()?;
         number(blocks, "file bytes available for reuse")
     };
-    details.values().filter_map(of_index).sum()
+    details.values().filter_map(reusable).sum()
 }

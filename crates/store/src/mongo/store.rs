@@ -1,4 +1,4 @@
-//! The storage traits of MongoDB.
+//! The storage traits for databases and coordination.
 
 use std::sync::Arc;
 
@@ -24,41 +24,46 @@ impl Store for MongoStore {
 #[async_trait]
 impl DatabaseStore for MongoStore {
     async fn databases(&self) -> Result<Vec<String>> {
-        let query = Query::of(doc! { "dropped": { "$ne": true } }).sorted(doc! { "_id": 1 });
+        let query = Query::new(doc! { "dropped": { "$ne": true } }).sort(doc! { "_id": 1 });
         let found = self.find(&setup::databases(&self.mongo).clone_with_type(), query).await?;
         Ok(found.iter().filter_map(|listed| listed.get_str("_id").ok().map(str::to_owned)).collect())
     }
 
     async fn create_database(&self, database: &str) -> Result<()> {
-        self.created(database).await?;
-        // Another process may have taken it off the list since this one found its collections.
-        let (mongo, name) = (self.mongo.clone(), database.to_owned());
+        self.ensure_created(database).await?;
+        // Another process may have unlisted the database since this one found its collections.
+        let mongo = self.mongo.clone();
+        let name = database.to_owned();
         let list = async move { setup::list(&mongo, &name).await };
         self.run_write(&collection_prefix(database), list).await?.map_err(|e| classify(&e))
     }
 
     async fn drop_database(&self, database: &str) -> Result<()> {
-        let (mongo, name, most) = (self.mongo.clone(), database.to_owned(), self.options.command_timeout / 2);
         self.forget(database);
         self.refuse_newer_database(database).await?;
-        let of = collection_prefix(database);
-        self.quiet(&of).await?;
-        let dropped = async move { remove::drop_database(&mongo, &name, most).await };
-        let dropped = self.run_write(&of, dropped).await.and_then(|dropped| dropped.map_err(|e| classify(&e)));
-        // Somebody may have created them meanwhile.
+        let prefix = collection_prefix(database);
+        self.wait_for_abandoned(&prefix).await?;
+        let mongo = self.mongo.clone();
+        let name = database.to_owned();
+        let time_max = self.options.command_timeout / 2;
+        let drop_collections = async move { remove::drop_database(&mongo, &name, time_max).await };
+        let dropped = self.run_write(&prefix, drop_collections).await;
+        let dropped = dropped.and_then(|dropped| dropped.map_err(|e| classify(&e)));
+        // A concurrent write may have noted the collections as existing.
         self.forget(database);
         match dropped {
             Ok(()) => Ok(()),
-            Err(error) => Err(self.at_rest(error).await),
+            Err(error) => Err(self.after_time_limit(error).await),
         }
     }
 
     async fn unlist_database(&self, database: &str) -> Result<()> {
-        let (databases, name) = (setup::databases(&self.mongo), doc! { "_id": database });
+        let databases = setup::databases(&self.mongo);
+        let filter = doc! { "_id": database };
         let update = doc! { "$set": { "dropped": true } };
-        let unlisted = async move { databases.update_one(name, update).await.map(drop) };
-        let unlisted = self.run_write(&collection_prefix(database), unlisted).await?.map_err(|e| classify(&e));
-        // The next write lists it again.
+        let unlist = async move { databases.update_one(filter, update).await.map(drop) };
+        let unlisted = self.run_write(&collection_prefix(database), unlist).await?.map_err(|e| classify(&e));
+        // Forget the collections, so that the next write lists the database again.
         self.forget(database);
         unlisted
     }
@@ -85,13 +90,17 @@ impl DatabaseStore for MongoStore {
 impl Coordination for MongoStore {
     async fn read_registry(&self) -> Result<MemberRegistry> {
         let collection = self.mongo.collection::<Document>(REGISTRY);
-        let found = async move { collection.find_one(doc! { "_id": REGISTRY }).await.map_err(|e| classify(&e)) };
-        self.read(found).await?.map_or_else(|| Ok(MemberRegistry::default()), |found| document::decode_registry(&found))
+        let find = async move { collection.find_one(doc! { "_id": REGISTRY }).await.map_err(|e| classify(&e)) };
+        match self.read(find).await? {
+            Some(found) => document::decode_registry(&found),
+            None => Ok(MemberRegistry::default()),
+        }
     }
 
     async fn write_registry(&self, registry: &MemberRegistry) -> Written {
         let collection = self.mongo.collection::<Document>(REGISTRY);
-        let (held, document) = (registry.rev, document::registry_document(registry));
+        let held = registry.rev;
+        let document = document::registry_document(registry);
         let write = async move { settings::write_whole(&collection, REGISTRY, held, Some(document)).await };
         self.run(&self.checks, write).await.unwrap_or_else(Written::Failed)
     }
@@ -108,11 +117,11 @@ impl Coordination for MongoStore {
 
     async fn revisit(&self, database: &str) -> Result<()> {
         self.forget(database);
-        let buckets = Collections::of(&self.mongo, database).buckets;
-        let any = Query::of(doc! {}).sending(doc! { "_id": 1 }).within(Extent::pages(1));
-        // If there is a page, another instance wrote to the database before it learned of the drop: list it again.
+        let buckets = Collections::new(&self.mongo, database).buckets;
+        let any = Query::new(doc! {}).project(doc! { "_id": 1 }).limit(Extent::pages(1));
+        // If there is a page, another instance wrote to the database before it learned of the drop. List it again.
         if !self.find(&buckets, any).await?.is_empty() {
-            self.created(database).await?;
+            self.ensure_created(database).await?;
         }
         Ok(())
     }
@@ -125,10 +134,10 @@ impl Coordination for MongoStore {
         let mongo = self.mongo.clone();
         let stats = async move { mongo.run_command(doc! { "dbStats": 1 }).await.map_err(|e| classify(&e)) };
         let stats = self.read(stats).await?;
-        let of = |name: &str| space::number(&stats, name);
-        // A sharded cluster tells them by shard only.
-        let free = of("fsTotalSize").zip(of("fsUsedSize")).map(|(total, used)| total.saturating_sub(used));
-        Ok(StoreSpace { taken: of("totalSize"), free })
+        let number = |name: &str| space::number(&stats, name);
+        // A sharded cluster reports these sizes per shard only, so they are missing here.
+        let free = number("fsTotalSize").zip(number("fsUsedSize")).map(|(total, used)| total.saturating_sub(used));
+        Ok(StoreSpace { taken: number("totalSize"), free })
     }
 
     async fn close(&self) {

@@ -1,5 +1,5 @@
-//! Tokens in the collection `tokens`, visible to all instances and in `mongosh`; `_id` is a token's name. What a token is, only
-//! its reader knows.
+//! Tokens in the collection `tokens`, which all instances share. `_id` is the token's name, and the caller defines the other
+//! fields.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use super::reads::Query;
 use crate::bucket::{Result, StorageError};
 
 const TOKENS: &str = "tokens";
-/// The field of a token's last use, in seconds since the epoch, which is no part of the token.
+/// The field with the time of a token's last use, in seconds since the epoch. It is not a field of the token itself.
 const USED: &str = "used";
 
 impl MongoStore {
@@ -22,7 +22,7 @@ impl MongoStore {
         self.mongo.collection(TOKENS)
     }
 
-    /// Reads all readable tokens; an unreadable one is skipped, so it neither grants access nor hides the others.
+    /// Reads all tokens. Skips unreadable ones, which then grant no access and do not hide the others.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -43,7 +43,8 @@ impl MongoStore {
         self.read(read).await
     }
 
-    /// Writes a token by compare-and-set; false if another writer was faster.
+    /// Writes a token by compare-and-set. `replaces` is the expected rev, or `None` for a new token. Returns false after a
+    /// conflict.
     ///
     /// # Errors
     /// If the store does not answer, or refuses.
@@ -61,7 +62,7 @@ impl MongoStore {
                 };
             };
             let filter = doc! { "_id": stored.get_str("_id").unwrap_or_default(), "rev": rev };
-            // Everything but the last use, which is no part of the token, is replaced.
+            // Replace the token but keep the last use.
             let kept = doc! { (USED): format!("${USED}") };
             let replaced = doc! { "$replaceWith": { "$mergeObjects": [{ "$literal": stored }, kept] } };
             let written = collection.update_one(filter, vec![replaced]).await.map_err(|e| classify(&e))?;
@@ -70,18 +71,18 @@ impl MongoStore {
         self.run(&self.writes, write).await?
     }
 
-    /// Reads when each token was last used, by name.
+    /// Reads the time of each token's last use, by name.
     ///
     /// # Errors
     /// If the store does not answer.
     pub async fn token_uses(&self) -> Result<HashMap<String, i64>> {
-        let query = Query::of(doc! { (USED): { "$exists": true } }).sending(doc! { (USED): 1 });
+        let query = Query::new(doc! { (USED): { "$exists": true } }).project(doc! { (USED): 1 });
         let found = self.find(&self.tokens_collection().clone_with_type(), query).await?;
         let used = |stored: &RawDocumentBuf| Some((stored.get_str("_id").ok()?.to_owned(), stored.get_i64(USED).ok()?));
         Ok(found.iter().filter_map(used).collect())
     }
 
-    /// Notes uses with one command. A token that was removed meanwhile stays so.
+    /// Notes uses of tokens in one command. Does not recreate removed tokens.
     ///
     /// # Errors
     /// If the store does not answer.

@@ -1,4 +1,4 @@
-//! Versions of what is stored. In `databases`, `schemaVersion` is the newest that a program may have written to a database.
+//! Schema versions. The field `schemaVersion` in `databases` is the latest version that can occur in a database.
 
 use bson::doc;
 
@@ -9,7 +9,7 @@ use crate::bucket::store::Written;
 use crate::bucket::{Result, StorageError};
 use crate::document::SCHEMA_VERSION;
 
-/// This program's version, as a number of BSON.
+/// Returns this program's schema version as a BSON integer.
 pub fn own() -> i64 {
     i64::try_from(SCHEMA_VERSION).unwrap_or(i64::MAX)
 }
@@ -17,16 +17,17 @@ pub fn own() -> i64 {
 impl MongoStore {
     /// Fails if a later version uses the database.
     pub(super) async fn refuse_newer_database(&self, database: &str) -> Result<()> {
-        let (databases, filter) =
-            (setup::databases(&self.mongo), doc! { "_id": database, "schemaVersion": { "$gt": own() } });
-        let found = async move { databases.find_one(filter).await.map_err(|error| classify(&error)) };
-        let Some(found) = self.read(found).await? else { return Ok(()) };
+        let databases = setup::databases(&self.mongo);
+        let filter = doc! { "_id": database, "schemaVersion": { "$gt": own() } };
+        let find = async move { databases.find_one(filter).await.map_err(|error| classify(&error)) };
+        let Some(found) = self.read(find).await? else { return Ok(()) };
         let version = found.get_i64("schemaVersion").unwrap_or_default();
-        let detail = format!("the database has version {version}, this program knows only {SCHEMA_VERSION}");
+        let detail = format!("the database has schema version {version}; this program knows {SCHEMA_VERSION}");
         Err(StorageError::Newer { id: format!("{database} of databases"), detail })
     }
 
-    /// What a collection's validator refuses may only lack what a later version requires: it waits for that version.
+    /// Replaces refusals with [`StorageError::Newer`] if a later version uses the database. Its validators may require
+    /// fields that this version does not write, so the refused writes wait for that version.
     pub(super) async fn wait_for_newer(&self, database: &str, mut outcomes: Vec<Written>) -> Vec<Written> {
         let is_refused = |written: &Written| matches!(written, Written::Failed(StorageError::Refused(_)));
         if outcomes.iter().any(is_refused)

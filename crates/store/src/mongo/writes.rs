@@ -1,5 +1,5 @@
-//! Writes pages and sensor documents in few large commands: typed inserts for new documents, raw `update` commands of
-//! many compare-and-set statements for existing ones, transactions for pages that must change together.
+//! Writes documents in few large commands: typed inserts for new documents, raw `update` commands with many
+//! compare-and-set statements for existing ones, and transactions for pages that must change together.
 
 use bson::{Document, RawDocumentBuf, doc};
 use mongodb::error::Error;
@@ -7,19 +7,28 @@ use mongodb::options::{Acknowledgment, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
 use super::copies::NewCopies;
-use super::outcome::{of_exact_updates, of_transaction, statement};
+use super::outcome::{exact_updates_outcome, statement, transaction_outcome};
 use super::setup::Collections;
 use crate::bucket::WriteKind;
 use crate::bucket::store::{PageWrite, Written};
 use crate::document::{self, BsonWriter};
 
-/// Maximum bytes of a command's statements: the server caps a raw command at 16 MiB, and smaller ones share the
+/// Maximum size of a command's statements in bytes. The server limits commands to 16 MiB; smaller ones share the
 /// connections better.
-pub const COMMAND_BYTES: usize = 4 * 1024 * 1024;
-/// Maximum statements of a command, so that a failed command leaves few outcomes unknown.
-const COMMAND_STATEMENTS: usize = 1000;
+pub const COMMAND_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Maximum number of statements in a command. It limits the number of unknown outcomes if a command fails.
+const COMMAND_STATEMENTS_MAX: usize = 1000;
 
-/// One document's write, encoded.
+/// The shard key of a page, which an upsert on a sharded cluster must contain.
+#[derive(Debug, Clone)]
+pub struct ShardKey {
+    /// The sensor's key.
+    pub sensor: String,
+    /// The start of the hour, in milliseconds since the epoch.
+    pub start_ms: i64,
+}
+
+/// The encoded write of one document.
 #[derive(Debug, Clone)]
 pub enum MongoWrite {
     /// A document that must not exist yet.
@@ -28,8 +37,8 @@ pub enum MongoWrite {
     Update {
         /// The document's `_id`.
         id: String,
-        /// A page's sensor and start: the shard key, which an upsert on a sharded cluster must name.
-        shard: Option<(String, i64)>,
+        /// The shard key, if the document is a page.
+        shard: Option<ShardKey>,
         /// The expected rev.
         rev: u64,
         /// The update, in BSON.
@@ -39,15 +48,14 @@ pub enum MongoWrite {
     Remove {
         /// The page's `_id`.
         id: String,
-        /// The page's sensor and start: the shard key.
-        shard: (String, i64),
+        shard: ShardKey,
         /// The expected rev.
         rev: u64,
     },
 }
 
 impl MongoWrite {
-    /// About how many bytes it takes in a command.
+    /// Estimates the size of the write in a command, in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Insert(document) => document.as_bytes().len(),
@@ -57,7 +65,7 @@ impl MongoWrite {
     }
 }
 
-/// The document of an insert.
+/// Returns the document of an insert, or `None` for another write.
 pub fn inserted(change: MongoWrite) -> Option<RawDocumentBuf> {
     match change {
         MongoWrite::Insert(document) => Some(document),
@@ -65,11 +73,11 @@ pub fn inserted(change: MongoWrite) -> Option<RawDocumentBuf> {
     }
 }
 
-/// The write that a page needs; a new one gets these copies of metadata.
+/// Encodes the pending write of a page. A new page gets the copies of its sensor's metadata.
 pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> MongoWrite {
     let page = &write.bucket.pages()[index];
     let id = || document::page_id(&write.id.sensor.key, write.id.hour, page.number);
-    let shard = || (write.id.sensor.key.to_string(), write.id.hour.start_ms());
+    let shard = || ShardKey { sensor: write.id.sensor.key.to_string(), start_ms: write.id.hour.start_ms() };
     let update = match page.write_in_group() {
         WriteKind::Insert => {
             return insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key);
@@ -81,13 +89,13 @@ pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> M
     MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
 }
 
-/// The insert of a document encoded by this program.
+/// Creates the insert of a document that this program encoded.
 pub fn insertion(document: Vec<u8>) -> MongoWrite {
-    // Fails only if the length prefix is wrong, which [`BsonWriter`] sets.
+    // This fails only for a wrong length prefix, and [`BsonWriter`] sets it.
     MongoWrite::Insert(RawDocumentBuf::from_bytes(document).unwrap_or_default())
 }
 
-/// As [`insertion`], with the copies of metadata of a sensor.
+/// As [`insertion`], with the copies of a sensor's metadata.
 pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> MongoWrite {
     insertion(match copies.get(sensor) {
         Some(copies) => document::with_copies(document, copies),
@@ -95,87 +103,90 @@ pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> Mo
     })
 }
 
-/// The writes that a group of pages needs, per collection.
-pub fn together(collections: &Collections, write: &PageWrite<'_>, copies: &NewCopies) -> Together {
+/// Encodes the pending writes of a group of pages, by collection.
+pub fn transaction_writes(collections: &Collections, write: &PageWrite<'_>, copies: &NewCopies) -> TransactionWrites {
     let (buckets, overflow): (Vec<usize>, Vec<usize>) =
         write.group.iter().copied().partition(|index| write.bucket.pages()[*index].number == 0);
     let changes = |indexes: Vec<usize>| indexes.into_iter().map(|index| page_change(write, index, copies)).collect();
     [(collections.buckets.clone(), changes(buckets)), (collections.overflow.clone(), changes(overflow))]
 }
 
-/// Splits changes (with the place of each among the outcomes) into commands within the limits.
+/// Splits changes into commands within the limits. Each change comes with the index of its outcome.
 pub fn chunks(changes: Vec<(usize, MongoWrite)>) -> Vec<Vec<(usize, MongoWrite)>> {
     let mut chunks: Vec<Vec<(usize, MongoWrite)>> = Vec::new();
     let mut bytes = usize::MAX;
-    for (place, change) in changes {
-        let full = bytes.saturating_add(change.bytes()) > COMMAND_BYTES
-            || chunks.last().is_none_or(|chunk| chunk.len() >= COMMAND_STATEMENTS);
-        if full {
+    for (index, change) in changes {
+        let is_full = bytes.saturating_add(change.bytes()) > COMMAND_BYTES_MAX
+            || chunks.last().is_none_or(|chunk| chunk.len() >= COMMAND_STATEMENTS_MAX);
+        if is_full {
             chunks.push(Vec::new());
             bytes = 0;
         }
         bytes += change.bytes();
         if let Some(chunk) = chunks.last_mut() {
-            chunk.push((place, change));
+            chunk.push((index, change));
         }
     }
     chunks
 }
 
-/// Write concern of every write: journaled by a majority.
+/// Returns the write concern of every write: journaled by a majority.
 pub fn durable() -> WriteConcern {
     WriteConcern::builder().w(Acknowledgment::Majority).journal(true).build()
 }
 
-/// Inserts documents, unordered.
+/// Sends one unordered insert.
 pub async fn insert(collection: &Collection<RawDocumentBuf>, documents: &[RawDocumentBuf]) -> Result<(), Error> {
     collection.insert_many(documents).ordered(false).write_concern(durable()).await.map(drop)
 }
 
-/// Sends one `update` command, unordered.
-pub async fn update(mongo: &Database, into: &str, changes: &[MongoWrite], how: Updates) -> Result<Document, Error> {
-    mongo.run_raw_command(update_command(into, changes, how)?).await
+/// Sends one unordered `update` command.
+pub async fn update(
+    mongo: &Database,
+    collection: &str,
+    changes: &[MongoWrite],
+    mode: UpdateMode,
+) -> Result<Document, Error> {
+    mongo.run_raw_command(update_command(collection, changes, mode)?).await
 }
 
-/// How the reply reports a compare-and-set that did not match.
+/// The mode of a compare-and-set, which decides on the report of a mismatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Updates {
-    /// As an error of the statement, since it tries to insert.
-    Upserts,
-    /// Only by the total count.
+pub enum UpdateMode {
+    /// A mismatch is an error of the statement, because it tries to insert.
+    Upsert,
+    /// A mismatch only lowers the total count.
     Plain,
-    /// Only by the total count; the transaction has the write concern.
+    /// As `Plain`. The transaction has the write concern.
     InTransaction,
 }
 
-/// One raw `update` command of compare-and-set statements, unordered.
-fn update_command(collection: &str, changes: &[MongoWrite], updates: Updates) -> Result<RawDocumentBuf, Error> {
-    let (upsert, in_transaction) = (updates == Updates::Upserts, updates == Updates::InTransaction);
+/// Builds one unordered raw `update` command with compare-and-set statements.
+fn update_command(collection: &str, changes: &[MongoWrite], mode: UpdateMode) -> Result<RawDocumentBuf, Error> {
     let capacity = changes.iter().map(MongoWrite::bytes).sum::<usize>() + 256;
     let mut w = BsonWriter::document(capacity);
     w.text("update", collection);
     w.begin_array("updates");
-    let updates = changes.iter().filter_map(|change| match change {
-        MongoWrite::Update { id, shard, rev, update } => Some((id, shard, rev, update)),
-        MongoWrite::Insert(_) | MongoWrite::Remove { .. } => None,
-    });
-    for (index, (id, shard, rev, update)) in updates.enumerate() {
+    let mut index = 0;
+    for change in changes {
+        let MongoWrite::Update { id, shard, rev, update } = change else { continue };
         w.begin_element(index);
+        index += 1;
         w.begin("q");
         w.text("_id", id);
-        if let Some((sensor, start)) = shard {
-            w.text("sensor", sensor);
-            w.date("start", *start);
+        if let Some(shard) = shard {
+            w.text("sensor", &shard.sensor);
+            w.date("start", shard.start_ms);
         }
         w.count("rev", *rev);
         w.end();
         w.raw("u", update);
-        w.boolean("upsert", upsert);
+        w.boolean("upsert", mode == UpdateMode::Upsert);
         w.end();
     }
     w.end();
     w.boolean("ordered", false);
-    if !in_transaction {
+    if mode != UpdateMode::InTransaction {
         w.begin("writeConcern");
         w.text("w", "majority");
         w.boolean("j", true);
@@ -184,8 +195,8 @@ fn update_command(collection: &str, changes: &[MongoWrite], updates: Updates) ->
     Ok(RawDocumentBuf::from_bytes(w.finish())?)
 }
 
-/// Removes incomplete documents (without `measurement`), which an update of a missing page inserts if the collection
-/// has lost its validator.
+/// Removes incomplete documents, which have no `measurement`. An update of a missing page inserts them if the collection has
+/// lost its validator.
 pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[MongoWrite], reply: &Document) {
     let upserted = reply.get_array("upserted").into_iter().flatten().filter_map(|part| part.as_document());
     let ids: Vec<&String> = upserted
@@ -203,33 +214,37 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[M
         collection = collection.name(),
         pages = ids.len(),
         removed = removed.is_ok(),
-        "the collection has lost its validator; a restart restores it if the user may run collMod"
+        "the collection has lost its validator; grant collMod and restart to restore it"
     );
 }
 
-/// Changes of one transaction: those of `buckets`, among them page 0's, and those of `overflow`.
-pub type Together = [(Collection<RawDocumentBuf>, Vec<MongoWrite>); 2];
+/// The changes of one transaction: first those in `buckets`, which include page 0, then those in `overflow`.
+pub type TransactionWrites = [(Collection<RawDocumentBuf>, Vec<MongoWrite>); 2];
 
-/// Writes all changes in one transaction, or none.
-pub async fn transact(client: &Client, mongo: &Database, changes: Together) -> Result<Written, Error> {
+/// Writes all changes in one transaction.
+pub async fn transact(client: &Client, mongo: &Database, changes: TransactionWrites) -> Result<Written, Error> {
     let mut session = client.start_session().await?;
     session.start_transaction().write_concern(durable()).await?;
     let written = all_changes(&mut session, mongo, changes).await;
     match written {
         Ok(Written::Yes) => match session.commit_transaction().await {
             Ok(()) => Ok(Written::Yes),
-            Err(error) => Ok(of_transaction(&error)),
+            Err(error) => Ok(transaction_outcome(&error)),
         },
         other => {
-            // The server aborts a transaction when its session ends; this only does so sooner.
+            // The server would abort the transaction at the end of the session; this is only sooner.
             let _ = session.abort_transaction().await;
-            Ok(other.unwrap_or_else(|error| of_transaction(&error)))
+            Ok(other.unwrap_or_else(|error| transaction_outcome(&error)))
         }
     }
 }
 
-/// Page 0's compare-and-set comes first: if it does not match, nothing else is sent.
-async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Together) -> Result<Written, Error> {
+/// Sends all changes. The compare-and-set of page 0 comes first: if it does not match, nothing else is sent.
+async fn all_changes(
+    session: &mut ClientSession,
+    mongo: &Database,
+    changes: TransactionWrites,
+) -> Result<Written, Error> {
     for (collection, changes) in changes {
         let (inserts, rest): (Vec<_>, Vec<_>) =
             changes.into_iter().enumerate().partition(|(_, change)| matches!(change, MongoWrite::Insert(_)));
@@ -237,9 +252,9 @@ async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Tog
             rest.into_iter().partition(|(_, change)| matches!(change, MongoWrite::Update { .. }));
         for chunk in chunks(updates) {
             let changes: Vec<MongoWrite> = chunk.into_iter().map(|(_, change)| change).collect();
-            let command = update_command(collection.name(), &changes, Updates::InTransaction)?;
+            let command = update_command(collection.name(), &changes, UpdateMode::InTransaction)?;
             let reply = mongo.run_raw_command(command).session(&mut *session).await?;
-            match of_exact_updates(&reply, changes.len()) {
+            match exact_updates_outcome(&reply, changes.len()) {
                 Written::Yes => {}
                 other => return Ok(other),
             }
@@ -257,15 +272,15 @@ async fn all_changes(session: &mut ClientSession, mongo: &Database, changes: Tog
     Ok(Written::Yes)
 }
 
-/// Removes a page by compare-and-set; false if it did not match.
+/// Removes a page by compare-and-set. Returns false if it did not match.
 async fn remove(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
     change: MongoWrite,
 ) -> Result<bool, Error> {
-    let MongoWrite::Remove { id, shard: (sensor, start), rev } = change else { return Ok(true) };
-    let start = bson::DateTime::from_millis(start);
+    let MongoWrite::Remove { id, shard, rev } = change else { return Ok(true) };
+    let start = bson::DateTime::from_millis(shard.start_ms);
     let rev = i64::try_from(rev).unwrap_or(i64::MAX);
-    let filter = doc! { "_id": id, "sensor": sensor, "start": start, "rev": rev };
+    let filter = doc! { "_id": id, "sensor": shard.sensor, "start": start, "rev": rev };
     Ok(collection.delete_one(filter).session(&mut *session).await?.deleted_count > 0)
 }

@@ -1,4 +1,4 @@
-//! A part in columns says what a packed one says, and nothing that is damaged is taken for readings.
+//! Columns decode to the same readings as the packed form, and damaged columns are rejected.
 
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use proptest::prelude::*;
@@ -30,7 +30,7 @@ fn cell() -> impl Strategy<Value = Cell> {
     ]
 }
 
-/// Some are of whole milliseconds.
+/// Rows, half of them with times in whole milliseconds only.
 fn rows() -> impl Strategy<Value = Rows> {
     let cells = [cell(), cell(), cell(), cell()];
     let rows = prop::collection::btree_map(0..DAY_NS, cells, 0..60);
@@ -40,8 +40,8 @@ fn rows() -> impl Strategy<Value = Rows> {
 
 fn readings(rows: &Rows) -> Readings {
     let times = rows.keys().map(|at| DAY.hours().start.start_ns() + at).collect();
-    let column = |at: usize| rows.values().map(|cells| cells[at].clone()).collect();
-    let columns = NAMES.iter().enumerate().map(|(at, name)| (Arc::from(*name), column(at)));
+    let column = |index: usize| rows.values().map(|cells| cells[index].clone()).collect();
+    let columns = NAMES.iter().enumerate().map(|(index, name)| (Arc::from(*name), column(index)));
     set(times, columns.collect())
 }
 
@@ -73,7 +73,7 @@ fn scanned(document: &RawDocument, projection: &Projection) -> Scanned {
 
 proptest! {
     #[test]
-    fn a_part_in_columns_says_what_a_packed_one_says(rows in rows()) {
+    fn columns_decode_like_the_packed_form(rows in rows()) {
         let readings = readings(&rows);
         let hours = readings.clone().parts(Hour::of);
         let of_hours = hours.iter().map(|(hour, readings)| {
@@ -92,8 +92,8 @@ proptest! {
                 prop_assert_eq!(scanned(&columns, &projection), scanned(&packed, &projection));
             }
             let raw = decode_raw_day(&columns).expect("a day");
-            prop_assert_eq!((&raw.id, raw.differs.len(), &raw.day.readings), (&id, 0, readings));
-            // An update of either form leaves a document of this one.
+            prop_assert_eq!((&raw.id, raw.mismatches.len(), &raw.day.readings), (&id, 0, readings));
+            // An update to this form leaves no field of the other form.
             for (before, form) in [(&packed, SealForm::Columns), (&columns, SealForm::Packed)] {
                 let mut updated: Document = Document::try_from(&**before).expect("a document");
                 let update = Document::from_reader(&*day_update(&write, form)).expect("an update");
@@ -105,12 +105,13 @@ proptest! {
 }
 
 #[test]
-fn chunks_are_packed_and_so_is_what_is_too_large() {
+fn chunks_and_oversized_parts_are_packed() {
     let text = |place: i64| Some(Value::String(format!("{place}{}", "x".repeat(9_000)).into()));
     let large = set((0..1_000).collect(), vec![("text".into(), (0..1_000).map(text).collect())]);
     let small = set(vec![TIMESTAMP_MIN, -1, 0], vec![("n".into(), vec![None, Some(Value::Integer(1)), None])]);
     let chunk = id(DayPart::Chunk { stamp: 7, hour: 0 });
-    let (whole, hour) = (id(DayPart::Whole), id(DayPart::Hour(3)));
+    let whole = id(DayPart::Whole);
+    let hour = id(DayPart::Hour(3));
     for (id, readings, kind) in [
         (&chunk, &small, "chunk"),
         (&whole, &large, "packed"),
@@ -125,20 +126,20 @@ fn chunks_are_packed_and_so_is_what_is_too_large() {
 }
 
 #[test]
-fn damaged_columns_are_named_and_a_newer_form_is_waited_for() {
+fn damaged_columns_are_unreadable_and_newer_ones_are_newer() {
     let readings = set(vec![1, MILLI_NS, 5 * MILLI_NS + 3], vec![("n".into(), vec![Some(Value::Integer(1)); 3])]);
     let id = id(DayPart::Whole);
     let sound = Document::try_from(encoded(&write(&id, &readings), SealForm::Columns)).expect("a document");
     let dates = |times: &[i64]| times.iter().map(|ms| bson::DateTime::from_millis(*ms)).map(Bson::from).collect();
     for (path, value, why) in [
-        ("at", Bson::Array(dates(&[0, 1])), "another length"),
+        ("at", Bson::Array(dates(&[0, 1])), "differ in length"),
         ("at", Bson::Array(dates(&[0, 5, 1])), "order"),
         ("at", Bson::Array(dates(&[0, 1, i64::MAX / 2])), "out of range"),
-        ("at", Bson::Array(vec![Bson::Int64(1); 3]), "another type"),
-        ("ns", Bson::Array(vec![Bson::Int32(1_000_000); 3]), "another type"),
-        ("ns", Bson::Array(vec![Bson::Int32(0)]), "another length"),
-        ("fields", Bson::Document(doc! { "n": [1_i64, 2_i64] }), "another length"),
-        ("fields", Bson::Document(doc! { "n": [1_i64, 2_i64, [3_i64]] }), "another type"),
+        ("at", Bson::Array(vec![Bson::Int64(1); 3]), "unexpected type"),
+        ("ns", Bson::Array(vec![Bson::Int32(1_000_000); 3]), "unexpected type"),
+        ("ns", Bson::Array(vec![Bson::Int32(0)]), "differ in length"),
+        ("fields", Bson::Document(doc! { "n": [1_i64, 2_i64] }), "differ in length"),
+        ("fields", Bson::Document(doc! { "n": [1_i64, 2_i64, [3_i64]] }), "unexpected type"),
         ("fields", Bson::Int32(1), "not a document"),
     ] {
         let mut damaged = sound.clone();

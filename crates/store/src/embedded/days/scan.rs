@@ -1,25 +1,26 @@
-//! Scans of one sensor's days.
+//! Scans of the parts of one sensor's days.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use redb::AccessGuard;
 
-use super::{CHUNK, DayHead, EXPIRED, shown, unreadable};
+use super::{CHUNK, DayHead, EXPIRED, part_id, unreadable};
 use crate::bucket::day::within;
 use crate::bucket::store::{Extent, Order, PageSummaries, Projection, Scanned, ScannedPage};
 use crate::bucket::{DayPart, Summary};
+use crate::embedded::SizedScan;
 use crate::embedded::file::FileFailure;
 use crate::embedded::keys::Keys;
-use crate::embedded::page_form::NoPage;
+use crate::embedded::page_form::PageError;
 use crate::embedded::tables::{DocumentRows, unseal};
 use crate::figures::Room;
 use crate::reading::{Day, Hour};
 
-/// Most pages for which a scan makes room at once: those of a month.
-const RESERVED: usize = 31 * 24;
+/// Maximum number of pages that a scan reserves memory for at once: one month.
+const RESERVED_PAGES_MAX: usize = 31 * 24;
 
-/// Implements `Store::scan_days`; also returns the bytes of what was found.
+/// Implements `DayStore::scan_days`.
 pub(in crate::embedded) fn scan(
     keys: &Keys,
     days: &DocumentRows,
@@ -28,36 +29,39 @@ pub(in crate::embedded) fn scan(
     order: Order,
     projection: &Projection,
     extent: Extent,
-) -> Result<(Scanned, usize), FileFailure> {
-    let (mut found, mut size, mut rest) = (Vec::new(), 0, hours.clone());
+) -> Result<SizedScan, FileFailure> {
+    let mut found = Vec::new();
+    let mut bytes = 0;
+    let mut rest = hours.clone();
     let mut scan = PartScan { projection: &projection.apart(), room: Room::default() };
-    while !rest.is_empty() && found.len() < extent.pages && size < extent.bytes {
-        let Some((day, rows)) = next_rows(days, keys, sensor, order, &rest)? else {
+    while !rest.is_empty() && found.len() < extent.pages && bytes < extent.bytes {
+        let Some(DayRows { day, rows: mut parts }) = next_rows(days, keys, sensor, order, &rest)? else {
             rest = rest.end..rest.end;
             break;
         };
-        let (mut parts, from) = (rows, found.len());
+        let day_start = found.len();
         parts.retain(|row| {
             let hours = row.part.hours(day);
             hours.start < rest.end && rest.start < hours.end
         });
-        let (of_day, count) = (within(day, &rest), parts.len());
-        // Parts by hour are the last ones that are read, so that the scan may end after each of them.
+        let day_hours = within(day, &rest);
+        let has_several_parts = parts.len() > 1;
+        // Read the parts of single hours last, so that the scan can end after each of them.
         parts.sort_by_key(|row| matches!(row.part, DayPart::Hour(_)));
         let mut hourly = parts.split_off(parts.partition_point(|row| !matches!(row.part, DayPart::Hour(_))));
         for row in parts {
-            size += scan.part(days, row, day, &of_day, &mut found)?;
+            bytes += scan.read_part(days, row, day, &day_hours, &mut found)?;
         }
         if order == Order::Descending {
             hourly.reverse();
         }
         let mut stop = None;
-        for (number, row) in hourly.into_iter().enumerate() {
-            if number > 0 && (found.len() >= extent.pages || extent.bytes <= size_of_pages(&found[from..])) {
+        for (index, row) in hourly.into_iter().enumerate() {
+            if index > 0 && (found.len() >= extent.pages || page_bytes(&found[day_start..]) >= extent.bytes) {
                 stop = Some(row.part.hours(day));
                 break;
             }
-            size += scan.part(days, row, day, &of_day, &mut found)?;
+            bytes += scan.read_part(days, row, day, &day_hours, &mut found)?;
         }
         let left = match (&stop, order) {
             (None, Order::Ascending) => day.next().hours().start.min(rest.end)..rest.end,
@@ -66,59 +70,69 @@ pub(in crate::embedded) fn scan(
             (Some(hour), Order::Descending) => rest.start..hour.end,
         };
         if stop.is_some() {
-            let mut pages = found.split_off(from);
+            let mut pages = found.split_off(day_start);
             pages.retain(|page: &ScannedPage| !left.contains(&page.hour));
             found.extend(pages);
         }
-        if count > 1 {
-            // Stable: the parts of an hour stay in order.
-            found[from..].sort_by_key(|page| page.hour);
+        if has_several_parts {
+            // The sort is stable, so the parts of an hour keep their order.
+            found[day_start..].sort_by_key(|page| page.hour);
         }
         if order == Order::Descending {
-            found[from..].reverse();
+            found[day_start..].reverse();
         }
-        if from == 0 {
-            found.reserve(found.len().saturating_mul(days_in(&left)).min(extent.pages).min(RESERVED));
+        if day_start == 0 {
+            // Assume that the remaining days have as many pages as the first one.
+            let expected = found.len().saturating_mul(day_count(&left));
+            found.reserve(expected.min(extent.pages).min(RESERVED_PAGES_MAX));
         }
         rest = left;
     }
-    Ok((Scanned { pages: found, rest }, size))
+    Ok(SizedScan { scanned: Scanned { pages: found, rest }, bytes })
 }
 
-/// A part that is stored.
+/// A stored part.
 struct PartRow {
     part: DayPart,
     key: Vec<u8>,
-    /// What was found under the key, of the part for the whole day. There may be many others, too many to be held.
+    /// The stored bytes of the whole day's part. `None` for other parts: a day may have too many of them to keep in
+    /// memory.
     value: Option<AccessGuard<'static, &'static [u8]>>,
 }
 
-/// The next day in these hours, in this order, of which the sensor has parts, and these.
+/// The stored parts of a sensor's day.
+struct DayRows {
+    day: Day,
+    rows: Vec<PartRow>,
+}
+
+/// Finds the next day with parts of the sensor in a range of hours.
 fn next_rows(
     days: &DocumentRows,
     keys: &Keys,
     sensor: &str,
     order: Order,
     hours: &Range<Hour>,
-) -> Result<Option<(Day, Vec<PartRow>)>, FileFailure> {
-    // Most sensors have parts of every day.
-    let first = match order {
+) -> Result<Option<DayRows>, FileFailure> {
+    // Try the first day before searching, because most sensors have parts on every day.
+    let day = match order {
         Order::Ascending => Day::of(hours.start),
         Order::Descending => Day::of(Hour(hours.end.0 - 1)),
     };
-    let rows = rows_of(days, keys, sensor, first)?;
+    let rows = read_rows(days, keys, sensor, day)?;
     if !rows.is_empty() {
-        return Ok(Some((first, rows)));
+        return Ok(Some(DayRows { day, rows }));
     }
-    let Some(day) = next(days, keys, sensor, order, &Day::of_hours(hours))? else { return Ok(None) };
-    Ok(Some((day, rows_of(days, keys, sensor, day)?)))
+    let Some(day) = next_day(days, keys, sensor, order, &Day::of_hours(hours))? else { return Ok(None) };
+    Ok(Some(DayRows { day, rows: read_rows(days, keys, sensor, day)? }))
 }
 
-fn rows_of(days: &DocumentRows, keys: &Keys, sensor: &str, day: Day) -> Result<Vec<PartRow>, FileFailure> {
-    let (whole, mut rows) = (keys.day(day, sensor, DayPart::Whole), Vec::new());
-    for row in days.range::<&[u8]>(&*whole..&*Keys::end_of(&whole))? {
+fn read_rows(days: &DocumentRows, keys: &Keys, sensor: &str, day: Day) -> Result<Vec<PartRow>, FileFailure> {
+    let whole = keys.day(day, sensor, DayPart::Whole);
+    let mut rows = Vec::new();
+    for row in days.range::<&[u8]>(&*whole..&*Keys::parts_end(&whole))? {
         let (key, value) = row?;
-        if let Some(part) = Keys::part_behind(&whole, key.value()) {
+        if let Some(part) = Keys::parse_part_suffix(&whole, key.value()) {
             let value = (part == DayPart::Whole).then_some(value);
             rows.push(PartRow { part, key: key.value().to_vec(), value });
         }
@@ -126,17 +140,17 @@ fn rows_of(days: &DocumentRows, keys: &Keys, sensor: &str, day: Day) -> Result<V
     Ok(rows)
 }
 
-fn days_in(hours: &Range<Hour>) -> usize {
+fn day_count(hours: &Range<Hour>) -> usize {
     let days = Day::of_hours(hours);
     usize::try_from(days.end.0.saturating_sub(days.start.0)).unwrap_or_default()
 }
 
-fn size_of_pages(pages: &[ScannedPage]) -> usize {
+fn page_bytes(pages: &[ScannedPage]) -> usize {
     pages.iter().map(|page| page.bytes(0)).sum()
 }
 
-/// The next day in a range, in this order, of which the sensor has a part.
-pub(super) fn next(
+/// Finds the next day with a part of the sensor in a range of days.
+pub(super) fn next_day(
     days: &DocumentRows,
     keys: &Keys,
     sensor: &str,
@@ -145,7 +159,7 @@ pub(super) fn next(
 ) -> Result<Option<Day>, FileFailure> {
     let mut left = range.clone();
     while !left.is_empty() {
-        // Each look shows a day that some sensor has. The days between it and the last look have none.
+        // Each search finds the next day with parts of any sensor, and so skips all days without parts.
         let row = match order {
             Order::Ascending => {
                 let start = keys.day(left.start, sensor, DayPart::Whole);
@@ -157,12 +171,12 @@ pub(super) fn next(
             }
         };
         let Some((key, _)) = row.transpose()? else { return Ok(None) };
-        let Some(day) = keys.day_of(key.value()) else { return Ok(None) };
-        if keys.part_of(key.value(), day, sensor).is_some() {
+        let Some(day) = keys.parse_day(key.value()) else { return Ok(None) };
+        if keys.parse_part(key.value(), day, sensor).is_some() {
             return Ok(Some(day));
         }
         left = match order {
-            // The row is of a sensor behind this one, so this one has nothing on that day, or of a later day.
+            // A row on the first day belongs to a later sensor, so this sensor has nothing on that day.
             Order::Ascending if day == left.start => day.next()..left.end,
             Order::Ascending => day..left.end,
             Order::Descending if day.next() == left.end => left.start..day,
@@ -179,8 +193,8 @@ struct PartScan<'a> {
 }
 
 impl PartScan<'_> {
-    /// Adds the hours of a part that lie in a range; returns the bytes that they count for.
-    fn part(
+    /// Appends the pages of a part in a range of hours. Returns the bytes that count against the extent.
+    fn read_part(
         &mut self,
         days: &DocumentRows,
         row: PartRow,
@@ -189,57 +203,52 @@ impl PartScan<'_> {
         pages: &mut Vec<ScannedPage>,
     ) -> Result<usize, FileFailure> {
         let PartRow { key, value, .. } = row;
-        let value = match value {
-            Some(value) => value,
-            None => match days.get(&*key)? {
-                Some(value) => value,
-                None => return Ok(0),
-            },
-        };
-        let (value, projection) = (value.value(), self.projection);
-        // A head with summaries has a checksum of its own.
-        let has_sum_of_head = value.get(1) != Some(&CHUNK);
-        let bytes = match has_sum_of_head && !projection.readings {
-            true => value,
-            false => unseal(&key, value, || shown(&key))?,
-        };
-        let damaged = |why: NoPage| unreadable(shown(&key), &why);
+        let stored = value.map_or_else(|| days.get(&*key), |value| Ok(Some(value)))?;
+        let Some(stored) = stored else { return Ok(0) };
+        let value = stored.value();
+        let projection = self.projection;
+        // A head with summaries has a checksum of its own, so the readings need no check if they are not read.
+        let has_head_checksum = value.get(1) != Some(&CHUNK);
+        let bytes =
+            if has_head_checksum && !projection.readings { value } else { unseal(&key, value, || part_id(&key))? };
+        let damaged = |error: PageError| unreadable(part_id(&key), &error);
         let head = DayHead::read(&key, bytes).map_err(damaged)?;
         let wanted = within(day, hours);
         if projection.readings && head.kind == EXPIRED {
             return Ok(bytes.len());
         }
         if projection.readings || head.kind == CHUNK {
-            let readings = head.unpack().map_err(|why| unreadable(shown(&key), &*why))?;
+            let readings = head.unpack().map_err(|error| unreadable(part_id(&key), &*error))?;
             let found = projection.pages_of(readings, &wanted);
-            let size = bytes.len().max(size_of_pages(&found));
+            let size = bytes.len().max(page_bytes(&found));
             pages.extend(found);
             return Ok(size);
         }
-        let before = pages.len();
-        self.by_column(&head, day, &wanted, pages).map_err(damaged)?;
-        Ok(pages[before..]
-            .iter()
-            .map(|page| size_of::<ScannedPage>() + page.summary.len() * size_of::<Summary>())
-            .sum())
+        let first = pages.len();
+        self.read_summaries(&head, day, &wanted, pages).map_err(damaged)?;
+        let summary_bytes = |page: &ScannedPage| size_of::<ScannedPage>() + page.summary.len() * size_of::<Summary>();
+        Ok(pages[first..].iter().map(summary_bytes).sum())
     }
 
-    fn by_column(
+    /// Appends a page with summaries for each of the wanted hours.
+    fn read_summaries(
         &mut self,
         head: &DayHead<'_>,
         day: Day,
         wanted: &Range<Hour>,
         pages: &mut Vec<ScannedPage>,
-    ) -> Result<(), NoPage> {
+    ) -> Result<(), PageError> {
         let Some(hours) = &head.summaries else { return Ok(()) };
         let is_expired = head.kind == EXPIRED;
         let names: Vec<Option<Arc<str>>> = head.names.iter().map(|name| self.projection.name_of(name)).collect();
-        let (fields, start) = (names.iter().flatten().count(), day.hours().start.0);
-        let mut places = [usize::MAX; 24];
+        let fields = names.iter().flatten().count();
+        let start = day.hours().start.0;
+        // Indexes into `pages` by hour of the day.
+        let mut indexes = [usize::MAX; 24];
         for number in hours.set.numbers() {
             let hour = Hour(start + i64::from(number));
             if wanted.contains(&hour) {
-                places[usize::from(number)] = pages.len();
+                indexes[usize::from(number)] = pages.len();
                 let summary = PageSummaries::with_capacity(fields);
                 let oldest = head.floor;
                 pages.push(ScannedPage { hour, number: 0, summary, oldest, readings: None, is_expired });
@@ -247,10 +256,11 @@ impl PartScan<'_> {
         }
         Ok(hours.each(
             names.len(),
-            (|field| names[field].is_some(), self.projection.only_sums),
+            |field| names[field].is_some(),
+            self.projection.only_sums,
             &mut self.room,
             |field, number, summary| {
-                let page = places.get(usize::from(number)).and_then(|place| pages.get_mut(*place));
+                let page = indexes.get(usize::from(number)).and_then(|index| pages.get_mut(*index));
                 if let (Some(name), Some(page)) = (&names[field], page) {
                     page.summary.push((name.clone(), summary));
                 }

@@ -1,5 +1,5 @@
-//! A part says what its readings say, also of some fields and hours; a damaged part is named, and a scan of summaries
-//!  does not look at the readings.
+//! Stored summaries agree with the readings of a part, for any fields and hours. Damage is reported with the part's id,
+//! and a scan of summaries does not check the readings.
 
 use proptest::prelude::*;
 use redb::backends::InMemoryBackend;
@@ -17,7 +17,7 @@ const DAY: Day = Day(20_464);
 const FLOOR: Stamp = 77 << 20;
 const NAMES: [&str; 3] = ["temp", "$where.", "température\0"];
 
-/// Cells by minute of the day.
+/// The cells of three fields by minute of the day.
 type Rows = std::collections::BTreeMap<i64, [Cell; 3]>;
 
 fn cell() -> impl Strategy<Value = Cell> {
@@ -38,8 +38,8 @@ fn rows() -> impl Strategy<Value = Rows> {
 
 fn readings(rows: &Rows) -> Readings {
     let times = rows.keys().map(|minute| DAY.hours().start.start_ns() + minute * 60_000 * MILLI_NS).collect();
-    let column = |at: usize| rows.values().map(|cells| cells[at].clone()).collect();
-    let columns = NAMES.iter().enumerate().map(|(at, name)| (Arc::from(*name), column(at)));
+    let column = |index: usize| rows.values().map(|cells| cells[index].clone()).collect();
+    let columns = NAMES.iter().enumerate().map(|(index, name)| (Arc::from(*name), column(index)));
     let mut readings = Readings::from_columns(times, columns).expect("times in order");
     readings.raise_floor(FLOOR);
     readings
@@ -51,10 +51,10 @@ fn id() -> DayId {
 }
 
 fn key(id: &DayId) -> Vec<u8> {
-    Keys::of(DB).day(id.day, &id.sensor.key, id.part)
+    Keys::new(DB).day(id.day, &id.sensor.key, id.part)
 }
 
-/// A file with one part of these bytes.
+/// Returns a file with one part of these bytes.
 fn file(id: &DayId, bytes: Vec<u8>) -> Database {
     let database = Database::builder().create_with_backend(InMemoryBackend::new()).expect("a new database");
     prepare(&database).expect("tables").expect("a known format");
@@ -76,19 +76,20 @@ fn scanned(
     order: Order,
     projection: &Projection,
 ) -> Result<String, String> {
-    let scanned = scan(&Keys::of(DB), &stored_days(database), &id.sensor.key, hours, order, projection, Extent::ALL);
-    scanned.map(|(scanned, _)| format!("{scanned:?}")).map_err(|error| format!("{error:?}"))
+    let scanned = scan(&Keys::new(DB), &stored_days(database), &id.sensor.key, hours, order, projection, Extent::ALL);
+    scanned.map(|scan| format!("{:?}", scan.scanned)).map_err(|error| format!("{error:?}"))
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_part_says_what_its_readings_say(rows in rows(), from in 0..24_i64, length in 1..30_i64, fields in 0..4_usize) {
-        let (id, readings) = (id(), readings(&rows));
+    fn stored_summaries_agree_with_the_readings(rows in rows(), from in 0..24_i64, length in 1..30_i64, fields in 0..4_usize) {
+        let id = id();
+        let readings = readings(&rows);
         let start = DAY.hours().start.0 + from;
         let hours = Hour(start)..Hour(start + length);
-        let by_column = file(&id, bytes(&key(&id), &id, 9, &readings));
+        let by_column = file(&id, encode_readings(&key(&id), &id, 9, &readings));
         let fields: Arc<[Arc<str>]> = NAMES[..fields].iter().map(|field| Arc::from(*field)).collect();
         for projection in [Projection::SUMMARIES, Projection::ALL] {
             let projection = Projection { fields: Some(fields.clone()), ..projection };
@@ -100,7 +101,7 @@ proptest! {
         let summaries = scanned(&by_column, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
         let pages = Projection::SUMMARIES.pages_of(readings, &DAY.hours());
         let whole = Scanned { pages, rest: DAY.next().hours().start..DAY.hours().end };
-        prop_assert_eq!(summaries, Ok(format!("{whole:?}")), "what the readings say");
+        prop_assert_eq!(summaries, Ok(format!("{whole:?}")));
     }
 }
 
@@ -112,11 +113,12 @@ fn some_rows() -> Rows {
     (0..24).map(|hour| row(hour * 60 + hour)).collect()
 }
 
-/// A damaged byte of the head is found by a scan of summaries, one of the readings by whoever reads them.
+/// A scan of summaries detects damage in the head. Reads of readings detect damage anywhere.
 #[test]
-fn a_damaged_byte_is_found_by_whoever_reads_it() {
-    let (id, readings) = (id(), readings(&some_rows()));
-    let whole = bytes(&key(&id), &id, 9, &readings);
+fn reads_detect_damage_in_the_bytes_that_they_use() {
+    let id = id();
+    let readings = readings(&some_rows());
+    let whole = encode_readings(&key(&id), &id, 9, &readings);
     let sealed = whole.len() - sealed::pack(&readings).len();
     for at in 0..whole.len() {
         let database = file(&id, whole.clone());
@@ -131,26 +133,27 @@ fn a_damaged_byte_is_found_by_whoever_reads_it() {
         let scanned = |projection| scanned(&database, &id, &DAY.hours(), Order::Ascending, projection);
         assert_eq!(scanned(&Projection::SUMMARIES).is_ok(), at >= sealed, "byte {at} of {sealed}");
         assert!(scanned(&Projection::ALL).is_err(), "byte {at}");
-        assert!(read(&Keys::of(DB), &stored_days(&database), std::slice::from_ref(&id)).is_err(), "byte {at}");
+        assert!(read(&Keys::new(DB), &stored_days(&database), std::slice::from_ref(&id)).is_err(), "byte {at}");
     }
 }
 
-/// Not the checksums alone: bytes that fit them and are no part are named, whatever is read of them.
+/// Invalid bytes are reported even if their checksum matches.
 #[test]
-fn bytes_that_are_no_part_are_named() {
-    let (id, readings) = (id(), readings(&some_rows()));
+fn invalid_parts_with_a_valid_checksum_are_reported() {
+    let id = id();
+    let readings = readings(&some_rows());
     let key = key(&id);
-    let whole = bytes(&key, &id, 9, &readings);
-    let head = whole.len() - sealed::pack(&readings).len() - SUM;
-    let mut named = 0;
+    let whole = encode_readings(&key, &id, 9, &readings);
+    let head = whole.len() - sealed::pack(&readings).len() - CHECKSUM_BYTES;
+    let mut reported = 0;
     for at in 0..head {
         let mut changed = whole.clone();
         changed[at] ^= 0x81;
         let sum = checksum(&key, &changed[..head]).to_le_bytes();
-        changed[head..head + SUM].copy_from_slice(&sum);
+        changed[head..head + CHECKSUM_BYTES].copy_from_slice(&sum);
         let database = file(&id, changed);
         let found = scanned(&database, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
-        named += usize::from(found.is_err_and(|error| error.contains("Unreadable")));
+        reported += usize::from(found.is_err_and(|error| error.contains("Unreadable")));
     }
-    assert!(named > head / 8, "{named} of {head} bytes");
+    assert!(reported > head / 8, "{reported} of {head} bytes");
 }

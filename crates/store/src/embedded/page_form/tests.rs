@@ -1,4 +1,4 @@
-//! A page survives encoding and decoding unchanged; damaged bytes are an error that names the page.
+//! Pages survive encoding and decoding unchanged. Damaged bytes cause an error that names the page.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn id() -> BucketId {
     BucketId { sensor: Arc::new(sensor), hour: HOUR }
 }
 
-/// A bucket of one page, half of it settled.
+/// Returns a bucket of one page. Half of its readings are settled.
 fn bucket(rows: &Rows) -> Bucket {
     let caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
     let names = ["temp", "$where.", "", "température\0"].map(Arc::from);
@@ -50,7 +50,7 @@ fn key(id: &BucketId) -> PageKey<'_> {
     PageKey { sensor: &id.sensor.key, hour: id.hour, number: 0 }
 }
 
-/// Everything that each decoder reads of a page.
+/// Returns the results of all decoders.
 fn read(bytes: &[u8], key: PageKey<'_>) -> [Result<String>; 4] {
     [
         rev(bytes, || key.id()).map(|rev| rev.to_string()),
@@ -64,12 +64,15 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn both_forms_of_a_page_say_the_same(rows in rows()) {
-        let (id, bucket) = (id(), bucket(&rows));
+    fn both_forms_of_a_page_decode_equally(rows in rows()) {
+        let id = id();
+        let bucket = bucket(&rows);
         let page = &bucket.pages()[0];
-        let (packed, document) = (encode(&id, page), page_document(&id, page));
+        let packed = encode(&id, page);
+        let document = page_document(&id, page);
         prop_assert!(packed.len() < document.len());
-        let (ours, theirs) = (decode(&packed, key(&id)).expect("a page"), decode(&document, key(&id)).expect("a page"));
+        let ours = decode(&packed, key(&id)).expect("a page");
+        let theirs = decode(&document, key(&id)).expect("a page");
         prop_assert_eq!(&ours.readings, &page.readings);
         prop_assert_eq!(ours.readings.bytes(), page.readings.bytes());
         prop_assert_eq!((ours.number, ours.rev, ours.closed), (theirs.number, theirs.rev, theirs.closed));
@@ -78,7 +81,7 @@ proptest! {
         for projection in [Projection::ALL, Projection::SUMMARIES] {
             let [ours, theirs] = [&packed, &document].map(|bytes| {
                 let scanned = decode_for_scan(bytes, key(&id), &projection).expect("a page").expect("wanted");
-                // Printing a float with all its digits identifies it.
+                // The debug output of a float is exact.
                 (scanned.hour, scanned.number, format!("{:?}", scanned.summary), scanned.readings)
             });
             prop_assert_eq!(ours, theirs);
@@ -99,9 +102,9 @@ proptest! {
         }));
         for bytes in damaged {
             for result in read(&bytes, key(&id)) {
-                // Some changes produce another valid page: only the checksum detects those.
+                // Some changes produce another valid page, which only the checksum detects.
                 let Err(error) = result else { continue };
-                // Another form than is known is one of a later version.
+                // An unknown version is reported as a later one.
                 let (StorageError::Unreadable { id: named, .. } | StorageError::Newer { id: named, .. }) = &error else {
                     panic!("{error}")
                 };
@@ -111,16 +114,16 @@ proptest! {
     }
 
     #[test]
-    fn whatever_bytes_there_are_nothing_panics(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+    fn arbitrary_bytes_never_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         bytes.push(PACKED);
         let _ = read(&bytes, key(&id()));
     }
 }
 
 #[test]
-fn a_page_of_very_many_cells_stays_a_document() {
-    let (mut bucket, caps) =
-        (Bucket::default(), Caps { max_readings: 3600, max_bytes: 64 << 20, hard_bytes: 64 << 20 });
+fn a_page_with_very_many_cells_is_a_document() {
+    let mut bucket = Bucket::default();
+    let caps = Caps { max_readings: 3600, max_bytes: 64 << 20, hard_bytes: 64 << 20 };
     let names: Vec<Arc<str>> = (0..1100).map(|n| Arc::from(format!("f{n}"))).collect();
     let cells: Vec<[(u16, Value); 1]> = (0..1100).map(|n| [(n, Value::Integer(i64::from(n)))]).collect();
     let rows = (0..).zip(&cells).map(|(n, cells)| Row { time: HOUR.start_ns() + n, stamp: 1, names: &names, cells });
@@ -133,7 +136,7 @@ fn a_page_of_very_many_cells_stays_a_document() {
 }
 
 #[test]
-fn a_form_of_later_times_is_named_and_never_taken_for_another() {
+fn a_later_version_is_reported_as_such() {
     let id = id();
     let mut bytes = encode(&id, &bucket(&vec![(0, vec![(0, Value::Integer(1))])]).pages()[0]);
     *bytes.last_mut().expect("a version") = 2;
@@ -149,8 +152,10 @@ fn a_page_of_sixty_readings_takes_a_tenth_of_its_document() {
         [(0, Value::Float(20.0 + f64::from(n * 37 % 100) / 100.0)), (1, Value::Float(45.0 + f64::from(n % 7) / 10.0))]
     };
     let rows = (0..60).map(|n| (i64::from(n) * 60_000_000_000, value(n).to_vec())).collect();
-    let (id, bucket) = (id(), bucket(&rows));
-    let (packed, document) = (encode(&id, &bucket.pages()[0]).len(), page_document(&id, &bucket.pages()[0]).len());
+    let id = id();
+    let bucket = bucket(&rows);
+    let packed = encode(&id, &bucket.pages()[0]).len();
+    let document = page_document(&id, &bucket.pages()[0]).len();
     assert!(packed * 10 < document, "{packed} bytes, its document {document}");
     let rest = |summary: &Summary| {
         let figures = summary.figures();
@@ -160,5 +165,5 @@ fn a_page_of_sixty_readings_takes_a_tenth_of_its_document() {
         bytes.len()
     };
     let rests: Vec<usize> = bucket.pages()[0].readings.summaries().map(|(_, summary)| rest(summary)).collect();
-    assert!(rests.iter().all(|bytes| *bytes <= 3), "what is left of a sum takes two bytes or three: {rests:?}");
+    assert!(rests.iter().all(|bytes| *bytes <= 3), "the rest of a sum takes at most three bytes: {rests:?}");
 }

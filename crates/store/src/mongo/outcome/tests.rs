@@ -2,10 +2,10 @@ use bson::doc;
 
 use super::*;
 
-/// Regression: a whole command that failed with "bad value" or "type mismatch", for example over an option that a proxy
-/// does not know, was taken for a refusal of each of its documents, and all their readings went to the dead letters.
+/// Regression: if a whole command failed with "bad value" or "type mismatch", for example because of an option that a proxy
+/// did not know, all its documents counted as refused, and their readings went to the dead letters.
 #[test]
-fn only_what_is_said_of_a_document_by_its_content_is_a_refusal() {
+fn only_invalid_content_of_a_document_is_a_refusal() {
     let class = |code| classify_code(code, String::new()).class();
     for (code, expected) in [
         (2, "failing"),
@@ -24,9 +24,9 @@ fn only_what_is_said_of_a_document_by_its_content_is_a_refusal() {
     ] {
         assert_eq!(class(code), expected, "{code}");
     }
-    let of_one = |code| of_one(code, "").class();
+    let document_class = |code| classify_document_error(code, "").class();
     assert_eq!(
-        [2, 14, 112, 121, 4_711, 11_600].map(of_one),
+        [2, 14, 112, 121, 4_711, 11_600].map(document_class),
         ["failing", "failing", "busy", "refused", "failing", "unknown"]
     );
 }
@@ -37,10 +37,10 @@ fn reply(n: i32, codes: &[(i32, i32)]) -> Document {
 }
 
 #[test]
-fn an_upsert_that_the_validator_stopped_proves_nothing_and_a_plain_update_does() {
+fn only_a_plain_update_proves_that_content_is_invalid() {
     let upserts = reply(1, &[(1, DUPLICATE_KEY), (2, VALIDATION), (3, WRITE_CONFLICT)]);
     assert_eq!(stopped_by_validator(&upserts), [2]);
-    let outcomes = of_updates(Ok(upserts), 4);
+    let outcomes = update_outcomes(Ok(upserts), 4);
     assert_eq!(outcomes[..3], [Written::Yes, Written::Conflict, Written::Conflict]);
     assert!(matches!(outcomes[3], Written::Failed(StorageError::Busy(_))));
     let proven = proven_invalid(&reply(1, &[(0, VALIDATION), (2, WRITE_CONFLICT)]));
@@ -48,8 +48,11 @@ fn an_upsert_that_the_validator_stopped_proves_nothing_and_a_plain_update_does()
 }
 
 #[test]
-fn plain_updates_of_a_transaction_all_hit_or_none_counts() {
-    assert_eq!(of_exact_updates(&reply(3, &[]), 3), Written::Yes);
-    assert_eq!(of_exact_updates(&reply(2, &[]), 3), Written::Conflict);
-    assert!(matches!(of_exact_updates(&reply(2, &[(2, VALIDATION)]), 3), Written::Failed(StorageError::Refused(_))));
+fn updates_of_a_transaction_succeed_only_together() {
+    assert_eq!(exact_updates_outcome(&reply(3, &[]), 3), Written::Yes);
+    assert_eq!(exact_updates_outcome(&reply(2, &[]), 3), Written::Conflict);
+    assert!(matches!(
+        exact_updates_outcome(&reply(2, &[(2, VALIDATION)]), 3),
+        Written::Failed(StorageError::Refused(_))
+    ));
 }

@@ -1,11 +1,11 @@
-//! A disk in memory that keeps writes pending until a sync; at a power cut it keeps any part of the pending ones.
+//! A disk in memory whose writes are pending until a sync. A power cut keeps a random part of the pending writes.
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use redb::StorageBackend;
 
-/// Bytes that a disk writes as one unit.
+/// Bytes that the disk writes atomically.
 const SECTOR: usize = 512;
 
 #[derive(Debug, Clone)]
@@ -13,17 +13,17 @@ pub(super) struct Disk(Arc<Mutex<State>>);
 
 #[derive(Debug, Clone)]
 struct State {
-    /// The bytes that the running process reads.
-    seen: Vec<u8>,
-    /// The bytes that survive a cut for certain.
+    /// The contents that the running process reads.
+    contents: Vec<u8>,
+    /// The contents as of the last sync.
     durable: Vec<u8>,
     pending: Vec<Change>,
     /// Number of writes, length changes and syncs so far.
     operations: u64,
-    /// The power is cut during the operation after this many.
+    /// The number of operations before the one during which the power is cut.
     cut_after: Option<u64>,
-    /// Whether a sync has an effect.
-    syncs: bool,
+    /// False if syncs have no effect.
+    can_sync: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -44,8 +44,8 @@ impl Change {
         }
     }
 
-    /// If it is a write, cut off at a sector boundary.
-    fn torn(self, random: &mut impl FnMut(usize) -> usize) -> Self {
+    /// Truncates a write at a random sector boundary.
+    fn tear(self, random: &mut impl FnMut(usize) -> usize) -> Self {
         match self {
             Self::Write { offset, mut bytes } => {
                 let edges = (offset + bytes.len()).div_ceil(SECTOR) - offset / SECTOR;
@@ -59,62 +59,66 @@ impl Change {
 }
 
 impl Disk {
-    /// An empty disk.
-    pub(super) fn new(syncs: bool) -> Self {
-        let (seen, durable, pending) = (Vec::new(), Vec::new(), Vec::new());
-        Self(Arc::new(Mutex::new(State { seen, durable, pending, operations: 0, cut_after: None, syncs })))
+    /// Returns an empty disk.
+    pub(super) fn new(can_sync: bool) -> Self {
+        Self::from_contents(Vec::new(), can_sync)
     }
 
-    /// An independent copy of the disk.
+    fn from_contents(contents: Vec<u8>, can_sync: bool) -> Self {
+        let durable = contents.clone();
+        let state = State { contents, durable, pending: Vec::new(), operations: 0, cut_after: None, can_sync };
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// Returns an independent copy of the disk.
     pub(super) fn fork(&self) -> Self {
         Self(Arc::new(Mutex::new(self.state().clone())))
     }
 
-    /// Operations since the store was made or opened.
+    /// Returns the number of operations since the disk was created or settled.
     pub(super) fn operations(&self) -> u64 {
         self.state().operations
     }
 
-    /// Starts counting operations; everything so far is durable.
+    /// Makes all contents durable and restarts the count of operations.
     pub(super) fn settle(&self) {
         let mut state = self.state();
-        state.durable = state.seen.clone();
+        state.durable = state.contents.clone();
         state.pending.clear();
         state.operations = 0;
     }
 
+    /// Cuts the power during the operation after this many more.
     pub(super) fn cut_after(&self, operations: u64) {
         let mut state = self.state();
         state.cut_after = Some(state.operations + operations);
     }
 
-    /// What is left after the cut, on a working disk. Later operations on this disk have no effect on it.
+    /// Returns a working disk with the contents that survive the cut. All later operations on this disk fail.
     pub(super) fn after_cut(&self, seed: u64) -> Self {
         let mut state = self.state();
         state.cut_after = Some(0);
-        let mut chance = seed;
-        // SplitMix64 (Steele, Lea and Flood): works well with seeds that are close to each other.
+        let mut random_state = seed;
+        // SplitMix64 (Steele, Lea and Flood), which works well with adjacent seeds.
         let mut random = |below: usize| {
-            chance = chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let z = (chance ^ (chance >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+            random_state = random_state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+            let z = (random_state ^ (random_state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
             let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
             usize::try_from((z ^ (z >> 31)) >> 33).expect("31 bits") % below.max(1)
         };
         let pending = std::mem::take(&mut state.pending);
-        // In every other cut one pending change is torn; of the rest, all, none or some are kept.
+        // Half of the cuts tear one pending change. Of the others, all (0), none (1) or some (2 and 3) survive.
         let torn = (random(2) == 0).then(|| random(pending.len()));
-        let way = random(4);
+        let mode = random(4);
         let mut bytes = state.durable.clone();
-        for (n, change) in pending.into_iter().enumerate() {
-            if torn == Some(n) {
-                change.torn(&mut random).apply(&mut bytes);
-            } else if way == 0 || (way > 1 && random(2) == 0) {
+        for (index, change) in pending.into_iter().enumerate() {
+            if torn == Some(index) {
+                change.tear(&mut random).apply(&mut bytes);
+            } else if mode == 0 || (mode > 1 && random(2) == 0) {
                 change.apply(&mut bytes);
             }
         }
-        let (seen, durable, syncs) = (bytes.clone(), bytes, state.syncs);
-        let pending = Vec::new();
-        Self(Arc::new(Mutex::new(State { seen, durable, pending, operations: 0, cut_after: None, syncs })))
+        Self::from_contents(bytes, state.can_sync)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -131,7 +135,7 @@ impl State {
         self.cut_after.is_some_and(|last| self.operations > last)
     }
 
-    /// Counts an operation. The operation during which the power is cut begins and fails.
+    /// Counts an operation. The one during which the power is cut takes effect and then fails in [`State::end`].
     fn begin(&mut self) -> io::Result<()> {
         if self.is_cut() {
             return Err(no_power());
@@ -146,7 +150,7 @@ impl State {
 
     fn change(&mut self, change: Change) -> io::Result<()> {
         self.begin()?;
-        change.apply(&mut self.seen);
+        change.apply(&mut self.contents);
         self.pending.push(change);
         self.end()
     }
@@ -154,7 +158,7 @@ impl State {
 
 impl StorageBackend for Disk {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state().seen.len() as u64)
+        Ok(self.state().contents.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -163,7 +167,7 @@ impl StorageBackend for Disk {
             return Err(no_power());
         }
         let start = usize::try_from(offset).map_err(io::Error::other)?;
-        let bytes = state.seen.get(start..start + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let bytes = state.contents.get(start..start + out.len()).ok_or(io::ErrorKind::UnexpectedEof)?;
         out.copy_from_slice(bytes);
         Ok(())
     }
@@ -176,7 +180,7 @@ impl StorageBackend for Disk {
         let mut state = self.state();
         state.begin()?;
         state.end()?;
-        if state.syncs {
+        if state.can_sync {
             let pending = std::mem::take(&mut state.pending);
             pending.iter().for_each(|change| change.apply(&mut state.durable));
         }

@@ -1,5 +1,4 @@
-//! Writes pages and sensors, remembers which writes were acked and which were in progress, and checks what the store
-//! must still hold.
+//! Writes pages and sensors, records the acked writes and the one in progress, and checks that the store still has them.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,38 +10,66 @@ use redb::Database;
 use super::disk::Disk;
 use crate::EmbeddedStore;
 use crate::bucket::store::{BucketId, PageStore, PageWrite, SensorFilter, SensorStore, WalkStore, Written};
-use crate::bucket::{Bucket, Caps, MergeOptions, Meta, Readings, Row, SensorDocument, StoredPage};
+use crate::bucket::{Bucket, Caps, MergeOptions, Meta, Page, Readings, Row, SensorDocument, StoredPage};
 use crate::reading::{Family, Hour, Sensor, Value};
 
 const CAPS: Caps = Caps { max_readings: 6, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 const SENSORS: usize = 5;
 const HOUR: Hour = Hour(491_150);
 
-/// Contents of a page in the store.
-type Kept = (u32, u64, bool, bool, Readings);
-
-/// Contents of a bucket and of a sensor in the store.
+/// A stored page.
 #[derive(Debug, Clone, PartialEq)]
-enum Held {
-    Bucket(Vec<Kept>),
+struct PageContents {
+    number: u32,
+    rev: u64,
+    closed: bool,
+    has_overflow: bool,
+    readings: Readings,
+}
+
+/// The key of a bucket or a sensor document, by the number of its sensor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum ItemKey {
+    Bucket(usize),
+    Sensor(usize),
+}
+
+/// A stored bucket or sensor document.
+#[derive(Debug, Clone, PartialEq)]
+enum Item {
+    Bucket(Vec<PageContents>),
     Sensor(SensorDocument),
 }
 
+/// The effects of calls that the power cut left unanswered.
+#[derive(Debug, Default)]
+pub(super) struct UnansweredCalls {
+    pub(super) not_applied: u64,
+    pub(super) applied: u64,
+}
+
+impl UnansweredCalls {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.not_applied += other.not_applied;
+        self.applied += other.applied;
+    }
+}
+
+/// A store under test, and the writes so far.
 pub(super) struct History {
     disk: Disk,
-    /// `None` until it is opened.
+    /// `None` between a cut and the next opening.
     store: Option<EmbeddedStore>,
-    chance: u64,
+    random_state: u64,
     time: i64,
     buckets: BTreeMap<usize, Bucket>,
     sensors: BTreeMap<usize, SensorDocument>,
-    /// Key: whether it is a sensor document, and the sensor.
-    acked: BTreeMap<(bool, usize), Held>,
-    /// The unanswered call: either all of it is in the store or nothing.
-    under_way: BTreeMap<(bool, usize), Held>,
+    acked: BTreeMap<ItemKey, Item>,
+    /// The writes of the unanswered call. The store has all of them or none.
+    in_progress: BTreeMap<ItemKey, Item>,
+    /// Number of acked writes.
     writes: u64,
-    /// How often an unanswered call had done nothing, and how often all of it.
-    pub(super) unanswered: [u64; 2],
+    pub(super) unanswered: UnansweredCalls,
 }
 
 fn open(disk: &Disk) -> Result<EmbeddedStore, String> {
@@ -52,12 +79,12 @@ fn open(disk: &Disk) -> Result<EmbeddedStore, String> {
         builder.set_cache_size(0);
         builder
     };
-    let again = disk.clone();
-    // redb may panic when it opens a file that is not its own.
+    let reopened_disk = disk.clone();
+    // redb may panic when it opens an invalid file.
     let opened = catch_unwind(AssertUnwindSafe(|| builder().create_with_backend(disk.clone())));
     let database = opened.map_err(|_| "redb panicked")?.map_err(|error| format!("it does not open: {error}"))?;
-    let reopen = Box::new(move || builder().create_with_backend(again.clone()));
-    EmbeddedStore::over(database, reopen, Path::new("disk")).map_err(|error| error.to_string())
+    let reopen = Box::new(move || builder().create_with_backend(reopened_disk.clone()));
+    EmbeddedStore::from_database(database, reopen, Path::new("disk")).map_err(|error| error.to_string())
 }
 
 fn sensor(number: usize) -> Arc<Sensor> {
@@ -68,37 +95,44 @@ fn id(number: usize) -> BucketId {
     BucketId { sensor: sensor(number), hour: HOUR }
 }
 
-fn stored_of(bucket: &Bucket) -> Held {
+/// Returns the pages of a bucket that are stored.
+fn stored_item(bucket: &Bucket) -> Item {
+    let contents = |page: &Page| PageContents {
+        number: page.number,
+        rev: page.rev(),
+        closed: page.closed,
+        has_overflow: page.has_overflow,
+        readings: page.readings.clone(),
+    };
     let stored = bucket.pages().iter().filter(|page| page.rev() > 0);
-    Held::Bucket(stored.map(|p| (p.number, p.rev(), p.closed, p.has_overflow, p.readings.clone())).collect())
+    Item::Bucket(stored.map(contents).collect())
 }
 
 impl History {
-    /// A new history on a new disk, or on a copy of a disk that has an empty store.
+    /// Returns a new history on a disk that is empty or has an empty store.
     pub(super) fn new(disk: Disk, seed: u64) -> Self {
         let store = open(&disk).expect("a new store");
         disk.settle();
-        let (buckets, sensors, acked, under_way) = Default::default();
         Self {
             disk,
             store: Some(store),
-            chance: seed,
+            random_state: seed,
             time: 0,
-            buckets,
-            sensors,
-            acked,
-            under_way,
+            buckets: BTreeMap::new(),
+            sensors: BTreeMap::new(),
+            acked: BTreeMap::new(),
+            in_progress: BTreeMap::new(),
             writes: 0,
-            unanswered: [0; 2],
+            unanswered: UnansweredCalls::default(),
         }
     }
 
-    /// Opens the store on the disk, or makes it.
+    /// Opens the store on the disk, or creates it.
     pub(super) fn open(disk: &Disk) -> Result<EmbeddedStore, String> {
         open(disk)
     }
 
-    /// Continues on this disk, which has the contents of the old one. The store on the old disk is dropped.
+    /// Drops the store and continues on this disk, which has the contents of the old one.
     pub(super) fn move_to(&mut self, disk: Disk) {
         self.store = None;
         self.disk = disk;
@@ -108,35 +142,33 @@ impl History {
         &self.disk
     }
 
-    /// Number of acked writes.
+    /// Returns the number of acked writes.
     pub(super) fn acked(&self) -> u64 {
         self.writes
     }
 
     fn store(&self) -> &EmbeddedStore {
-        self.store.as_ref().expect("the store is open between two cuts")
+        self.store.as_ref().expect("the store is open between cuts")
     }
 
     fn random(&mut self, below: usize) -> usize {
-        self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        usize::try_from(self.chance >> 33).expect("31 bits") % below
+        self.random_state =
+            self.random_state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.random_state >> 33).expect("31 bits") % below
     }
 
     /// Runs this many steps, or fewer if the power is cut.
     pub(super) async fn write(&mut self, steps: u64) -> Result<(), String> {
         for _ in 0..steps {
-            let goes_on = match self.random(3) {
-                0 => self.write_sensors().await?,
-                _ => self.write_buckets().await?,
-            };
-            if !goes_on {
+            let is_acked = if self.random(3) == 0 { self.write_sensors().await? } else { self.write_buckets().await? };
+            if !is_acked {
                 break;
             }
         }
         Ok(())
     }
 
-    /// Writes new readings, some of them corrections, for some buckets, until the store has all of them.
+    /// Adds readings to some buckets, some of them corrections, and writes all of them. Returns false if the power was cut.
     async fn write_buckets(&mut self) -> Result<bool, String> {
         let mut numbers: Vec<usize> = (0..=self.random(3)).map(|_| self.random(SENSORS)).collect();
         numbers.sort_unstable();
@@ -147,7 +179,8 @@ impl History {
             let second = if self.random(4) == 0 { 0 } else { self.time };
             let names = [Arc::from("text"), Arc::from("n")];
             let cells = [(0, Value::String(text.into())), (1, Value::Integer(self.time))];
-            let (time, stamp) = (HOUR.start_ns() + second * 1_000_000, self.time.unsigned_abs());
+            let time = HOUR.start_ns() + second * 1_000_000;
+            let stamp = self.time.unsigned_abs();
             let row = Row { time, stamp, names: &names, cells: &cells };
             self.buckets
                 .entry(*number)
@@ -168,20 +201,22 @@ impl History {
                     bucket.mark_written(group);
                 }
             }
-            self.under_way = groups.iter().map(|(n, _)| ((false, *n), stored_of(&after[n]))).collect();
+            self.in_progress =
+                groups.iter().map(|(number, _)| (ItemKey::Bucket(*number), stored_item(&after[number]))).collect();
             let ids: Vec<BucketId> = groups.iter().map(|(number, _)| id(*number)).collect();
             let writes = groups.iter().zip(&ids);
             let writes: Vec<PageWrite<'_>> = writes
                 .map(|((number, group), id)| PageWrite { id, bucket: &self.buckets[number], group: group.clone() })
                 .collect();
             let outcomes = self.store().write_pages("db", &writes).await;
-            if !self.is_acked(&outcomes)? {
+            if !self.record_outcomes(&outcomes)? {
                 return Ok(false);
             }
             self.buckets = after;
         }
     }
 
+    /// Writes a sensor document. Returns false if the power was cut.
     async fn write_sensors(&mut self) -> Result<bool, String> {
         let number = self.random(SENSORS);
         self.time += 1;
@@ -198,32 +233,32 @@ impl History {
         let mut document = self.sensors.get(&number).cloned().unwrap_or_else(new);
         document.last_seen = Some(self.time * 1_000_000);
         let after = SensorDocument { rev: document.rev + 1, ..document.clone() };
-        self.under_way = BTreeMap::from([((true, number), Held::Sensor(after.clone()))]);
+        self.in_progress = BTreeMap::from([(ItemKey::Sensor(number), Item::Sensor(after.clone()))]);
         let outcomes = self.store().write_sensors("db", &[document]).await;
-        let acked = self.is_acked(&outcomes)?;
-        if acked {
+        let is_acked = self.record_outcomes(&outcomes)?;
+        if is_acked {
             self.sensors.insert(number, after);
         }
-        Ok(acked)
+        Ok(is_acked)
     }
 
-    /// Whether the call was acked as a whole; if so it is no longer in progress.
-    fn is_acked(&mut self, outcomes: &[Written]) -> Result<bool, String> {
+    /// Returns true if all writes of the call in progress were acked, and records them as such.
+    fn record_outcomes(&mut self, outcomes: &[Written]) -> Result<bool, String> {
         if outcomes.contains(&Written::Conflict) {
-            return Err(format!("a conflict without anybody else: {outcomes:?}"));
+            return Err(format!("a conflict without another writer: {outcomes:?}"));
         }
         if outcomes.iter().any(|outcome| *outcome != Written::Yes) {
             return Ok(false);
         }
         self.writes += outcomes.len() as u64;
-        self.acked.append(&mut self.under_way);
+        self.acked.append(&mut self.in_progress);
         Ok(true)
     }
 
-    /// Cuts the power now, unless it is cut already, and opens the store on what is left.
+    /// Cuts the power unless it is cut already, and opens the store on the surviving contents.
     pub(super) async fn after_cut(mut self, seed: u64) -> Result<Self, String> {
         let disk = self.disk.after_cut(seed);
-        // The old process must not touch what is left.
+        // Drop the old store first, because its last writes belong to the time before the cut.
         drop(self.store.take());
         self.store = Some(open(&disk)?);
         self.disk = disk;
@@ -231,8 +266,8 @@ impl History {
         for number in 0..SENSORS {
             let pages = self.read(number).await?;
             self.buckets.insert(number, Bucket::from_stored(pages));
-            match self.acked.get(&(true, number)) {
-                Some(Held::Sensor(document)) => drop(self.sensors.insert(number, document.clone())),
+            match self.acked.get(&ItemKey::Sensor(number)) {
+                Some(Item::Sensor(document)) => drop(self.sensors.insert(number, document.clone())),
                 _ => drop(self.sensors.remove(&number)),
             }
         }
@@ -245,45 +280,51 @@ impl History {
         Ok(read.pop().unwrap_or_default())
     }
 
-    async fn held(&self) -> Result<BTreeMap<(bool, usize), Held>, String> {
+    /// Reads all buckets and sensor documents of the store.
+    async fn read_all(&self) -> Result<BTreeMap<ItemKey, Item>, String> {
         let mut held = BTreeMap::new();
         for number in 0..SENSORS {
             let pages = self.read(number).await?;
-            let kept = pages.into_iter().map(|p| (p.number, p.rev, p.closed, p.has_overflow, p.readings));
-            let kept: Vec<Kept> = kept.collect();
-            if !kept.is_empty() {
-                held.insert((false, number), Held::Bucket(kept));
+            let contents = |page: StoredPage| PageContents {
+                number: page.number,
+                rev: page.rev,
+                closed: page.closed,
+                has_overflow: page.has_overflow,
+                readings: page.readings,
+            };
+            if !pages.is_empty() {
+                held.insert(ItemKey::Bucket(number), Item::Bucket(pages.into_iter().map(contents).collect()));
             }
         }
         let filter = SensorFilter { limit: 100, ..SensorFilter::default() };
         for document in self.store().list_sensors("db", &filter).await.map_err(|error| error.to_string())? {
             let number = (0..SENSORS).find(|number| sensor(*number) == document.sensor);
-            held.insert((true, number.ok_or("a sensor nobody wrote")?), Held::Sensor(document));
+            let number = number.ok_or("an unknown sensor")?;
+            held.insert(ItemKey::Sensor(number), Item::Sensor(document));
         }
         Ok(held)
     }
 
-    /// Checks that acked writes are there with their last value, the call in progress wholly or not at all (which is
-    /// known from then on), and nothing else; and that everything is readable.
+    /// Checks that the store is readable and has the acked writes with their last value, all or none of the writes in
+    /// progress, and nothing else. Afterwards, the stored items count as acked.
     pub(super) async fn check(&mut self) -> Result<(), String> {
         let walked = self.store().walk_buckets("db", None, 10_000).await.map_err(|error| error.to_string())?;
         if let Some(error) = walked.found.iter().flat_map(|bucket| &bucket.pages).find_map(|page| page.as_ref().err()) {
             return Err(error.to_string());
         }
-        let held = self.held().await?;
-        let mut with = self.acked.clone();
-        let unanswered = !self.under_way.is_empty();
-        with.extend(std::mem::take(&mut self.under_way));
-        if held != self.acked && held != with {
-            let keys = held.keys().chain(with.keys());
-            let wrong = keys.filter(|key| held.get(key) != self.acked.get(key) && held.get(key) != with.get(key));
-            return Err(format!(
-                "of (sensor, number) {:?} something else is there, or a part",
-                wrong.collect::<Vec<_>>()
-            ));
+        let held = self.read_all().await?;
+        let is_unanswered = !self.in_progress.is_empty();
+        let mut all = self.acked.clone();
+        all.extend(std::mem::take(&mut self.in_progress));
+        if held != self.acked && held != all {
+            let is_wrong = |key: &&ItemKey| held.get(key) != self.acked.get(key) && held.get(key) != all.get(key);
+            let wrong: Vec<_> = held.keys().chain(all.keys()).filter(is_wrong).collect();
+            return Err(format!("{wrong:?} have wrong values, or the call in progress is partly applied"));
         }
-        if unanswered {
-            self.unanswered[usize::from(held == with)] += 1;
+        if is_unanswered && held == all {
+            self.unanswered.applied += 1;
+        } else if is_unanswered {
+            self.unanswered.not_applied += 1;
         }
         self.acked = held;
         Ok(())
