@@ -155,10 +155,10 @@ impl Deleter {
         let _turn = turn.lock().await;
         while let Err(error) = self.attempt(pending).await {
             self.context.metrics.store_error(error.class());
-            self.context.presence.missed(database, &error, Instant::now());
+            self.context.presence.note_failure(database, &error, Instant::now());
             let Some(wait) = patience.wait_after(&error, Instant::now()) else {
                 tracing::error!(
-                    %database, %error, statement = pending.deletion.shown(),
+                    %database, %error, statement = pending.deletion.description(),
                     "deletion given up; readings not deleted so far stay: run it again"
                 );
                 pending.pending_ack.refuse(&error);

@@ -176,7 +176,7 @@ impl Dispatch {
 
     fn give(&self, (pending_ack, queued): &Tracked, database: &Arc<Database>, batches: Vec<Batch>) {
         for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
-            batch.sensors.iter().for_each(|known| database.note_waiting(known, true));
+            batch.sensors.iter().for_each(|known| database.note_unflushed(known, true));
             let dispatched = DispatchedBatch {
                 database: database.clone(),
                 batch,
@@ -287,7 +287,7 @@ impl Replay {
             self.dispatch.marks.set(record.sequence, tracked.0.pin());
             return Ok(());
         }
-        let targets = self.dispatch.catalog.begin_deletion_read_back(&deletion);
+        let targets = self.dispatch.catalog.begin_replayed_deletion(&deletion);
         self.dispatch.delete(tracked, deletion, targets);
         Ok(())
     }
@@ -349,7 +349,7 @@ fn batches(
             batch.push_cell(field.ok_or_else(|| unnumbered(&request.names[*name]))?, value.clone());
         }
         let sensor = *places[row.sensor].get_or_insert_with(|| {
-            known.hear(request.received);
+            known.note_reading(request.received);
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });

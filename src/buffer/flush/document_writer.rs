@@ -152,7 +152,7 @@ impl SensorDocumentWriter {
         };
         change.add(seen, [run.id.hour], recent);
         // Another instance has deleted the document since the flush looked: without it, nobody finds the pages.
-        if run.known.fields().unsaved() {
+        if run.known.fields().is_unsaved() {
             of.wanted.insert(run.known.id);
         }
         if run.changed() && pages.len() > 1 {
@@ -182,10 +182,10 @@ impl SensorDocumentWriter {
 
     /// Forgets the changes of sensors that a deletion covers: the deleter updates their documents. Metadata goes only with
     /// everything else of a sensor.
-    pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>, is_of_all_times: bool) {
+    pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>, covers_all_times: bool) {
         let Some(of) = self.of(database) else { return };
         let rest = |change: SensorChange| {
-            if !is_of_all_times {
+            if !covers_all_times {
                 return change.without_readings();
             }
             database.note_meta_stored(&change.known, change.meta_guards.len());
@@ -197,7 +197,7 @@ impl SensorDocumentWriter {
             change.into_iter().for_each(|change| drop(of.changes.insert(*id, change)));
             failing.into_iter().for_each(|failing| drop(of.failing.insert(*id, failing)));
             of.urgent.remove(id);
-            if is_of_all_times || !of.has_changes(*id) {
+            if covers_all_times || !of.has_changes(*id) {
                 of.wanted.remove(id);
             }
         }
@@ -362,7 +362,7 @@ impl SensorDocumentWriter {
         let recent = self.recent;
         let Some(of) = self.of(database) else { return Vec::new() };
         for id in outcome.done {
-            if of.changes.get(&id).is_none_or(|later| later.meta.is_empty() && !later.known.fields().unsaved()) {
+            if of.changes.get(&id).is_none_or(|later| later.meta.is_empty() && !later.known.fields().is_unsaved()) {
                 of.wanted.remove(&id);
             }
             let Some(change) = of.under_way.remove(&id).filter(|change| !change.meta_guards.is_empty()) else {

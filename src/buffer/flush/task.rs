@@ -134,7 +134,7 @@ impl FlushContext {
     }
 
     async fn store_sensors(&self, database: &Database, runs: &mut [BucketFlush]) {
-        let unsaved = runs.iter().filter(|run| run.known.fields().unsaved() && !run.brings_nothing(self));
+        let unsaved = runs.iter().filter(|run| run.known.fields().is_unsaved() && !run.brings_nothing(self));
         let mut unsaved: Vec<Arc<KnownSensor>> = unsaved.map(|run| run.known.clone()).collect();
         unsaved.sort_unstable_by_key(|known| known.id);
         unsaved.dedup_by_key(|known| known.id);

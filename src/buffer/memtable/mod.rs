@@ -173,7 +173,7 @@ impl MemtableBuckets {
         let waiting = self.sensors.entry(known.id).or_insert_with(|| {
             // Dispatch has noted it already, but the flush of the sensor's last earlier reading may have cleared that
             // since.
-            dispatched.database.note_waiting(known, true);
+            dispatched.database.note_unflushed(known, true);
             VecDeque::new()
         });
         let at = match place(waiting, hour) {
@@ -391,7 +391,7 @@ impl MemtableBuckets {
         self.failed -= usize::from(removed.failures > 0);
         if waiting.is_empty() {
             self.sensors.remove(&key.0);
-            removed.database.note_waiting(&removed.known, false);
+            removed.database.note_unflushed(&removed.known, false);
         }
     }
 

@@ -57,7 +57,7 @@ impl Shard {
         let unflushed = self.unflushed.get(database);
         let is_left = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));
         self.context.blocked.retain(database, |key| !ids.contains(&key.0) || is_left(key));
-        self.document_writer.forget(database, ids, pending.deletion.is_of_all_times());
+        self.document_writer.forget(database, ids, pending.deletion.covers_all_times());
         // The readings that the store did not accept may have been deleted.
         self.note_health(database, None);
     }

@@ -343,7 +343,7 @@ impl Shard {
     fn note_presence(&self, database: &str, away: Option<&StorageError>) {
         match away {
             None => self.context.presence.note(true),
-            Some(error) => self.context.presence.missed(database, error, Instant::now()),
+            Some(error) => self.context.presence.note_failure(database, error, Instant::now()),
         }
     }
 
