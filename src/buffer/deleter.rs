@@ -139,7 +139,7 @@ impl Deleter {
             return;
         }
         beside(move || {
-            positions.deleted(taken.iter().map(DroppedData::readings).sum::<usize>() as u64);
+            positions.count_deleted(taken.iter().map(DroppedData::readings).sum::<usize>() as u64);
             drop(taken);
         })
         .await;

@@ -26,7 +26,7 @@ pub async fn regularly(log: Arc<Wal>, positions: Arc<WalPositions>, budget: u64)
                 tracing::warn!(%error, "WAL could not be truncated; retrying");
             }
         }
-        positions.press_wal(log.bytes() > budget / 2);
+        positions.note_wal_pressure(log.bytes() > budget / 2);
     }
 }
 
@@ -59,7 +59,7 @@ impl Closing {
     /// How many WAL records the store does not have; the next start replays them.
     #[must_use]
     pub fn records_left(&self) -> u64 {
-        self.positions.left()
+        self.positions.kept_records()
     }
 
     /// Tells the other members that this one has nothing left. Call it when everything is stored, while the store is

@@ -81,7 +81,7 @@ impl Dispatch {
         let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
         // If its sensors were deleted during admission, the replay looks them up again.
         let is_current = || !database.is_superseded() && !batches.iter().any(is_deleted);
-        match self.positions.logged_if(logged, is_current) {
+        match self.positions.note_logged(logged, is_current) {
             Some(tracked) => self.give(&tracked, database, batches),
             // Before the ack, so that a client that has its ack finds its readings, or its query waits for them.
             None => self.note_backlog(logged.sequence, database, &batches),
@@ -93,7 +93,7 @@ impl Dispatch {
     pub fn deletion_logged(&self, logged: LoggedRequest, deletion: Deletion, targets: DeletedSensors) {
         faults::point("before_dispatch");
         // If sensors became known since the lookup, the replay looks the targets up again.
-        match self.positions.logged_if(logged, || self.catalog.begin_deletion(&deletion, &targets)) {
+        match self.positions.note_logged(logged, || self.catalog.begin_deletion(&deletion, &targets)) {
             Some(tracked) => self.delete(tracked, deletion, targets),
             None => self.backlog.note_change(&deletion.database, logged.sequence),
         }
@@ -105,7 +105,7 @@ impl Dispatch {
         faults::point("before_dispatch");
         // If a sensor was deleted meanwhile, the replay looks it up again.
         let is_current = || !database.is_superseded() && !changes.iter().any(|(known, _)| known.is_superseded());
-        match self.positions.logged_if(logged, is_current) {
+        match self.positions.note_logged(logged, is_current) {
             Some(tracked) => self.give_meta(&tracked, database, changes),
             None => self.backlog.note_change(&database.name, logged.sequence),
         }
@@ -128,7 +128,7 @@ impl Dispatch {
     /// Notes a mark that has just become durable. Called in WAL order.
     pub fn mark_logged(&self, logged: LoggedRequest) {
         // Without memory for it, dispatch reads it back.
-        if let Some((pending_ack, _)) = self.positions.logged_if(logged, || true) {
+        if let Some((pending_ack, _)) = self.positions.note_logged(logged, || true) {
             self.marks.set(logged.sequence, pending_ack.pin());
         }
     }
@@ -204,7 +204,7 @@ impl Replay {
     /// record may overtake it; the WAL still accepts records.
     pub async fn run(self) {
         loop {
-            let from = self.dispatch.positions.behind().await;
+            let from = self.dispatch.positions.wait_until_behind().await;
             if let Err(error) = self.catch_up(from).await {
                 tracing::error!(%error, "replay stopped at an unreadable WAL record; it and all later records stay in the WAL; start the version that wrote it, or a newer one");
                 self.dispatch.positions.block(error.to_string());
@@ -230,7 +230,7 @@ impl Replay {
             };
             for record in chunk {
                 // Before each record: decoded, a chunk takes many times its bytes.
-                self.dispatch.positions.room().await;
+                self.dispatch.positions.wait_for_room().await;
                 faults::halt_at("replay").await;
                 records += 1;
                 bytes += record.payload.len();

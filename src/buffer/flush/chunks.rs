@@ -55,8 +55,8 @@ pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) 
     for (place, run) in runs.iter().enumerate() {
         let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
         let fits = cells <= CHUNK_CELLS && run.load.bytes <= CHUNK_BYTES;
-        let takes_all = || !context.may_have_expired(run) && run.fates(context).takes_all();
-        if is_over(run.id.hour) && run.load.first > floor && fits && takes_all() {
+        let merges_all = || !context.may_have_expired(run) && run.fates(context).merges_all();
+        if is_over(run.id.hour) && run.load.first > floor && fits && merges_all() {
             let (readings, places) = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
             *readings += run.load.rows.len();
             places.push(place);

@@ -69,7 +69,7 @@ impl MemtableBucket {
         let mut packed: Vec<Arc<Packed>> = self.flushing.iter().cloned().chain([Arc::new(self.rows.clone())]).collect();
         let first = packed.iter().find_map(|rows| rows.stamps().next()).unwrap_or_default();
         let fates = registry_view.fates(&self.database.name, &self.known.sensor, self.hour, first);
-        if !fates.takes_all() {
+        if !fates.merges_all() {
             for rows in &mut packed {
                 Arc::make_mut(rows).take_out(|time, stamp| fates.fate(time, stamp) != Fate::Merged);
             }

@@ -52,7 +52,7 @@ impl Shard {
         let goes = |id, time, sequence| pending.covers(id, time, sequence);
         let deleted = self.unflushed.with(database, |unflushed| unflushed.delete_at(ids, goes));
         self.note_unflushed();
-        self.positions.deleted(deleted as u64);
+        self.positions.count_deleted(deleted as u64);
         self.cache.forget(database.number, ids, &pending.deletion.hours());
         let unflushed = self.unflushed.get(database);
         let is_left = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));

@@ -303,7 +303,7 @@ impl Shard {
                     self.unflushed.with(database, |unflushed| unflushed.returned(key, run.load, true, now));
                 }
                 BucketFlushState::DeadLettered(error) => {
-                    self.positions.dead_lettered(run.load.rows.len() as u64);
+                    self.positions.count_dead_lettered(run.load.rows.len() as u64);
                     let unflushed = self.unflushed.get(database);
                     for sequence in run.load.rows.stamps() {
                         let pending_ack = unflushed.and_then(|unflushed| unflushed.pending_ack(sequence));
@@ -389,10 +389,10 @@ impl Shard {
                 unflushed.and_then(|unflushed| unflushed.pending_ack(run.load.first)),
             );
         }
-        self.positions.stored(applied);
+        self.positions.count_stored(applied);
         self.context.blocked.clear(key);
-        self.positions.deleted(run.deleted);
-        self.positions.dead_lettered(applied.set_aside);
+        self.positions.count_deleted(run.deleted);
+        self.positions.count_dead_lettered(applied.set_aside);
         // Without a page nothing was written, and the store may have pages that were not read.
         if !run.bucket.pages().is_empty() {
             run.bucket.leave_out(self.context.pages_max());

@@ -12,7 +12,7 @@ use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, Understand
 use crate::bucket::packed::Packed;
 use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
 use crate::bucket::{Bucket, Readings, UnflushedHour};
-use crate::members::registry_view::{Fate, FateOfReadings, RegistryView};
+use crate::members::registry_view::{Fate, ReadingFates, RegistryView};
 use crate::reading::stamp::{SETTLED, first_for};
 use crate::reading::{Hour, Sensor, Stamp};
 use crate::wal::Recovery;
@@ -263,7 +263,7 @@ impl Instance {
     }
 
     /// What decides the fate of a bucket's unflushed readings.
-    pub(crate) fn fates(&self, (sensor, hour): Key) -> FateOfReadings {
+    pub(crate) fn fates(&self, (sensor, hour): Key) -> ReadingFates {
         self.registry_view.fates(DATABASE, &names().sensors[sensor], Hour(hour), SETTLED)
     }
 

@@ -11,7 +11,7 @@ use crate::bucket::store::{BucketId, Written};
 use crate::bucket::{Applied, Bucket, MergeOptions, Readings, Row, StorageError};
 use crate::buffer::memtable::Load;
 use crate::catalog::KnownSensor;
-use crate::members::registry_view::{Fate, FateOfReadings};
+use crate::members::registry_view::{Fate, ReadingFates};
 use crate::reading::{Stamp, Value};
 
 /// How often one bucket, or one part of it, is merged again because other writers were faster, before it is left for a
@@ -140,7 +140,7 @@ impl BucketFlush {
             self.bucket.delete(range, *before);
         }
         let rows = room.rows(&fields.names);
-        if fates.takes_all() && self.sealed.is_none() {
+        if fates.merges_all() && self.sealed.is_none() {
             self.applied = self.bucket.apply(rows, &options);
             self.set_aside = self.bucket.set_aside().to_vec();
         } else {
@@ -149,7 +149,7 @@ impl BucketFlush {
         self.state = BucketFlushState::Merged;
     }
 
-    pub(crate) fn fates(&self, context: &FlushContext) -> FateOfReadings {
+    pub(crate) fn fates(&self, context: &FlushContext) -> ReadingFates {
         let Load { database, first, .. } = &self.load;
         context.registry_view.fates(&database.name, &self.id.sensor, self.id.hour, *first)
     }
@@ -157,7 +157,7 @@ impl BucketFlush {
     /// Whether every reading is deleted or stored already: then the flush must not bring a deleted sensor back.
     pub(super) fn brings_nothing(&self, context: &FlushContext) -> bool {
         let fates = self.fates(context);
-        if fates.takes_all() {
+        if fates.merges_all() {
             return false;
         }
         let (fields, mut room) = (self.known.fields(), Unpacked::default());
@@ -169,7 +169,7 @@ impl BucketFlush {
     fn merge_some<'a>(
         &mut self,
         rows: impl Iterator<Item = Row<'a>>,
-        fates: &FateOfReadings,
+        fates: &ReadingFates,
         options: &MergeOptions<'_>,
     ) {
         let (mut kept, mut places, mut stored, mut aside) = (Vec::new(), Vec::new(), 0, Vec::new());
@@ -194,7 +194,7 @@ impl BucketFlush {
     }
 
     /// What becomes of a reading. A sealed day says something of those below the floor.
-    pub(super) fn fate_of(&self, fates: &FateOfReadings, row: &Row<'_>) -> RowFate {
+    pub(super) fn fate_of(&self, fates: &ReadingFates, row: &Row<'_>) -> RowFate {
         match fates.fate(row.time, row.stamp) {
             Fate::Deleted => return RowFate::Deleted,
             Fate::Stored => return RowFate::Stored,
