@@ -15,7 +15,7 @@ use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::Packed;
 use crate::bucket::{Meta, StorageError};
 use crate::catalog::{Database, KnownSensor};
-use crate::members::positions::{PendingAck, Tracked, WalPin};
+use crate::members::positions::{PendingAck, RequestGuards, WalPin};
 use crate::members::registry_view::RegistryView;
 use crate::reading::Hour;
 use crate::reading::stamp::SETTLED;
@@ -44,7 +44,7 @@ struct SensorChange {
     /// New metadata.
     meta: Meta,
     /// Of the records of `meta`: they are stored when the document is.
-    meta_guards: Vec<Tracked>,
+    meta_guards: Vec<RequestGuards>,
 }
 
 impl SensorChange {
@@ -169,7 +169,7 @@ impl SensorDocumentWriter {
     }
 
     /// Takes a change of metadata from the WAL.
-    pub fn note_meta(&mut self, database: &Arc<Database>, known: &Arc<KnownSensor>, change: &Meta, tracked: &Tracked) {
+    pub fn note_meta(&mut self, database: &Arc<Database>, known: &Arc<KnownSensor>, change: &Meta, tracked: &RequestGuards) {
         let of = self.or_new(database);
         let noted = match of.failing.get_mut(&known.id) {
             Some((noted, ..)) => noted,
