@@ -139,7 +139,8 @@ impl Database {
     pub fn note_unflushed(&self, known: &KnownSensor, has_unflushed: bool) {
         let flag = &known.has_unflushed;
         // Load before swap: many threads call this, and the value rarely changes.
-        if flag.load(Ordering::Relaxed) == has_unflushed || flag.swap(has_unflushed, Ordering::Relaxed) == has_unflushed {
+        if flag.load(Ordering::Relaxed) == has_unflushed || flag.swap(has_unflushed, Ordering::Relaxed) == has_unflushed
+        {
             return;
         }
         if !has_unflushed {

@@ -259,9 +259,8 @@ impl Member {
         while start.elapsed() < SEEN_WAIT_MAX {
             let registry = self.store.read_registry().await?;
             let oldest_ms = self.clock.now_ms().saturating_sub(millis(2 * FRESH));
-            let is_live = |log: &&Registered| {
-                log.opening != self.opening && log.taken.is_none() && log.seen_ms > oldest_ms
-            };
+            let is_live =
+                |log: &&Registered| log.opening != self.opening && log.taken.is_none() && log.seen_ms > oldest_ms;
             let live = registry.logs.iter().filter(is_live);
             let beats: Vec<_> = live.map(|log| MemberBeat { opening: log.opening, beat: log.beat }).collect();
             let first_beats = first_beats.get_or_insert_with(|| beats.clone());
@@ -338,7 +337,8 @@ impl Member {
 
     fn leads_in(&self, registry: &MemberRegistry) -> bool {
         let oldest_ms = self.clock.now_ms().saturating_sub(millis(SILENCE));
-        let is_live = |log: &&Registered| log.taken.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
+        let is_live =
+            |log: &&Registered| log.taken.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
         registry.logs.iter().filter(is_live).map(|log| log.opening).min() == Some(self.opening)
     }
 

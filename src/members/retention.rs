@@ -208,8 +208,7 @@ impl Retention {
         }
         // Before this time, the summaries have expired too.
         let summaries_from = settings.of(database).expired.unwrap_or(i64::MIN).max(ALWAYS.start + 1);
-        let splits_hour =
-            |time: &i64| (summaries_from..before).contains(time) && Hour::of(*time).start_ns() != *time;
+        let splits_hour = |time: &i64| (summaries_from..before).contains(time) && Hour::of(*time).start_ns() != *time;
         let Some(time) = [range.start, range.end].into_iter().find(splits_hour) else { return Ok(()) };
         Err(CutsExpired {
             database: database.to_owned(),
@@ -284,7 +283,8 @@ pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s Data
 fn settings_row(database: &str, settings: &DatabaseSettings) -> Value {
     let expired_readings =
         settings.expired_readings.map(|expired| [json!(expired.before), json!(expired.stamp), json!(expired.done)]);
-    let renames: Vec<BTreeMap<_, _>> = settings.renames.entries().iter().map(|entry| entry.fields().collect()).collect();
+    let renames: Vec<BTreeMap<_, _>> =
+        settings.renames.entries().iter().map(|entry| entry.fields().collect()).collect();
     json!({
         "database": database,
         "rev": settings.rev,

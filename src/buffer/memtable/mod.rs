@@ -303,7 +303,8 @@ impl MemtableBuckets {
 
     /// Returns a quiet bucket of a past hour.
     fn next_quiet(&mut self, now: Instant, clock_ns: i64) -> Option<CacheKey> {
-        while let Some(QuietEntry { check_at, key }) = self.quiet.front().copied().filter(|entry| entry.check_at <= now) {
+        while let Some(QuietEntry { check_at, key }) = self.quiet.front().copied().filter(|entry| entry.check_at <= now)
+        {
             self.quiet.pop_front();
             let quiet = self.rules.quiet;
             let Some(bucket) = self.get(key).filter(|bucket| !bucket.rows.is_empty()) else { continue };

@@ -68,10 +68,7 @@ impl Shard {
         self.note_unflushed();
         let is_reported = unflushed.as_ref().is_some_and(|memtable| memtable.is_reported);
         if is_reported && self.context.failing.clear(self.number, &database.name) {
-            tracing::info!(
-                database = &*database.name,
-                "dropped a database with readings that the store had rejected"
-            );
+            tracing::info!(database = &*database.name, "dropped a database with readings that the store had rejected");
         }
         self.context.blocked.retain(database, |_| false);
         pending.take_over(DroppedData {

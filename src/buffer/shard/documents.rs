@@ -14,7 +14,7 @@ impl Shard {
         let all = Hour(i64::MIN)..Hour(i64::MAX);
         let unflushed = self.unflushed.get(database);
         let unflushed = unflushed.map(|unflushed| unflushed.sensor_hours(known.id, &all, &self.context.registry_view));
-        let outdated = self.document_writer.outdated(database, known, (&self.cache, &self.context.registry_view));
+        let outdated = self.document_writer.outdated(database, known, &self.cache, &self.context.registry_view);
         Latest { outdated, unflushed: unflushed.unwrap_or_default() }
     }
 
@@ -23,7 +23,7 @@ impl Shard {
         while self.in_progress.documents < FLUSHES_MAX {
             let can_write = |database: &Database| !self.unflushed.is_stopped(&database.name);
             let Some((database, outdated)) =
-                self.document_writer.next((&self.cache, &self.context.registry_view), can_write)
+                self.document_writer.next(&self.cache, &self.context.registry_view, can_write)
             else {
                 return;
             };
@@ -34,7 +34,7 @@ impl Shard {
     /// Starts a task that writes the documents of new outliers, so that lists show them.
     pub(crate) fn write_urgent_documents(&mut self, database: &Database) {
         if let Some((database, outdated)) =
-            self.document_writer.next_urgent(database, (&self.cache, &self.context.registry_view))
+            self.document_writer.next_urgent(database, &self.cache, &self.context.registry_view)
         {
             self.start_writing(database, outdated);
         }

@@ -28,7 +28,7 @@ use crate::bucket::{Meta, StorageError, UnflushedHour};
 use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
 use crate::config::{FLUSHES_MAX, Settings};
-use crate::members::positions::{SealAtEnd, RequestGuards, WalPositions};
+use crate::members::positions::{RequestGuards, SealAtEnd, WalPositions};
 use crate::reading::Hour;
 use crate::wal::Sequence;
 
@@ -326,7 +326,8 @@ impl Shard {
                     }
                     let first = if own_failure { &mut own } else { &mut away };
                     first.get_or_insert_with(|| error.clone());
-                    let put_back = |unflushed: &mut MemtableBuckets| unflushed.put_back(key, run.load, own_failure, now);
+                    let put_back =
+                        |unflushed: &mut MemtableBuckets| unflushed.put_back(key, run.load, own_failure, now);
                     self.unflushed.with(database, put_back);
                 }
             }

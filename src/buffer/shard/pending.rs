@@ -33,12 +33,7 @@ pub struct PendingDeletion {
 }
 
 impl PendingDeletion {
-    pub fn new(
-        deletion: Deletion,
-        targets: DeletedSensors,
-        guards: RequestGuards,
-        mark: Option<Arc<WalPin>>,
-    ) -> Self {
+    pub fn new(deletion: Deletion, targets: DeletedSensors, guards: RequestGuards, mark: Option<Arc<WalPin>>) -> Self {
         Self {
             deletion,
             targets,

@@ -155,7 +155,11 @@ impl Ingest {
             tokio::spawn(replay.run()),
             tokio::spawn(scan(dispatch.clone(), wal.clone(), recovery.last)),
             tokio::spawn(deleter.clone().run(deleter_inbox)),
-            tokio::spawn(truncate::truncate_at_intervals(wal.clone(), positions.clone(), options.wal.budget_bytes as u64)),
+            tokio::spawn(truncate::truncate_at_intervals(
+                wal.clone(),
+                positions.clone(),
+                options.wal.budget_bytes as u64,
+            )),
             tokio::spawn(member.clone().run()),
             tokio::spawn(rejections.clone().keep_saving()),
         ];

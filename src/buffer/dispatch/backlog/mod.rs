@@ -313,7 +313,8 @@ impl BacklogNote<'_> {
             self.is_new |= entry.add_fields(fields);
             return;
         }
-        let mut entry = BacklogEntry { sensor: sensor(), spans: HourSpans::default(), scanned: Vec::new(), known: None };
+        let mut entry =
+            BacklogEntry { sensor: sensor(), spans: HourSpans::default(), scanned: Vec::new(), known: None };
         entry.spans.add(hours, self.sequence, self.dispatched);
         entry.add_fields(fields);
         entries.insert(key.into(), entry);

@@ -97,9 +97,8 @@ mod tests {
     #[test]
     fn hours_of_dispatched_records_are_not_open() {
         let mut spans = spans(&[(1..2, 1), (5..6, 2), (9..10, 3)]);
-        let open = |spans: &HourSpans, dispatched| {
-            [1, 3, 5, 9].map(|hour| spans.are_open(&hours(hour..hour + 1), dispatched))
-        };
+        let open =
+            |spans: &HourSpans, dispatched| [1, 3, 5, 9].map(|hour| spans.are_open(&hours(hour..hour + 1), dispatched));
         assert_eq!(open(&spans, 0), [true, false, true, true]);
         assert_eq!(open(&spans, 2), [false, false, false, true]);
         assert!(spans.are_open(&(Hour(i64::MIN)..Hour(i64::MAX)), 2) && !spans.are_open(&hours(3..3), 0));

@@ -87,14 +87,7 @@ pub struct Memtables {
 
 impl Memtables {
     pub fn new(rules: DueRules) -> Self {
-        Self {
-            rules,
-            tables: BTreeMap::new(),
-            turn: None,
-            stopped: BTreeSet::new(),
-            memory: 0,
-            is_last_attempt: false,
-        }
+        Self { rules, tables: BTreeMap::new(), turn: None, stopped: BTreeSet::new(), memory: 0, is_last_attempt: false }
     }
 
     /// Returns the number of buckets with unflushed readings.

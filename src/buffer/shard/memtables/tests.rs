@@ -52,8 +52,7 @@ impl Bench {
         self.sequence += 1;
         let logged = LoggedRequest { sequence: self.sequence, readings: sensors as u64, memory: 0, received: 0 };
         let guards = self.positions.read_back(logged, true);
-        let dispatched =
-            DispatchedBatch { database, batch, pending_ack: guards.pending_ack, _queued: guards.queued };
+        let dispatched = DispatchedBatch { database, batch, pending_ack: guards.pending_ack, _queued: guards.queued };
         let database = &dispatched.database;
         self.memtables.with(database, |unflushed| unflushed.add(&dispatched, self.start));
     }
