@@ -6,7 +6,7 @@ use super::cells::DeletedCells;
 use super::{CONFLICTS_MAX, Deleter};
 use crate::bucket::store::{Extent, Order, Projection};
 use crate::bucket::{Reading, SensorDocument, StorageError};
-use crate::buffer::flush::documents::{newest, whole};
+use crate::buffer::flush::documents::{floor_to_millis, newest};
 use crate::catalog::deletion::ALL_HOURS;
 use crate::catalog::reads::read_sensors_each;
 use crate::faults;
@@ -187,8 +187,8 @@ struct RemainingPages {
 
 impl RemainingPages {
     fn describe(&self, document: &mut SensorDocument) {
-        document.first_seen = Some(whole(self.first));
-        document.last_seen = Some(whole(self.last));
+        document.first_seen = Some(floor_to_millis(self.first));
+        document.last_seen = Some(floor_to_millis(self.last));
         document.recent.clone_from(&self.recent);
     }
 }

@@ -274,7 +274,7 @@ impl Ingest {
             let latest = answer.await.map_err(|_| IngestError::Stopping)?;
             let old = places.iter().map(|place| documents[*place].clone()).collect();
             let of = Documents { context: &self.flushes, database: &database.name };
-            let fresh = of.lay_latest(&sensors, (old, latest)).await?;
+            let fresh = of.apply_latest(&sensors, old, latest).await?;
             for (place, document) in places.into_iter().zip(fresh) {
                 documents[place] = document;
             }
