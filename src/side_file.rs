@@ -1,8 +1,8 @@
 //! Append-only files beside the WAL for rejected lines, dead letters and request keys.
 //!
-//! A side file is a folder of segments. A segment is named after the id of its first record, and new records are appended
-//! to the last segment. A record is one line: a CRC-32C in hexadecimal, an id greater than all earlier ones, and JSON.
-//! Damaged and incomplete lines are skipped, and the lines behind them are read.
+//! A side file is a folder of segments. A segment is named after the id of its first record, and new records are
+//! appended to the last segment. A record is one line: a CRC-32C in hexadecimal, an id greater than all earlier ones,
+//! and JSON. Damaged and incomplete lines are skipped, and the lines behind them are read.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -57,7 +57,8 @@ struct Current {
 pub struct SideFile<T> {
     folder: PathBuf,
     limits: SideFileLimits,
-    /// `None` before the first append, and after a failed one, because the segment may then end in an incomplete record.
+    /// `None` before the first append, and after a failed one, because the segment may then end in an incomplete
+    /// record.
     current: Option<Current>,
     /// The id of the last record; 0 before the first append.
     last_id: u64,
@@ -166,8 +167,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(segments)
     }
 
-    /// Passes each record with an id above `after` to `take`, together with its segment and id, oldest first. Stops when
-    /// `take` breaks. Returns the number of damaged or incomplete lines.
+    /// Passes each record with an id above `after` to `take`, together with its segment and id, oldest first. Stops
+    /// when `take` breaks. Returns the number of damaged or incomplete lines.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -192,8 +193,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(damaged)
     }
 
-    /// Removes the records for which `keep` returns false, and returns their number. After a crash, a segment has either all
-    /// its records or only the kept ones.
+    /// Removes the records for which `keep` returns false, and returns their number. After a crash, a segment has
+    /// either all its records or only the kept ones.
     ///
     /// # Errors
     /// If the folder cannot be read or written.

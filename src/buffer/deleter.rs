@@ -63,8 +63,8 @@ impl DatabaseTurns {
     }
 }
 
-/// Returns true if there is a database of this name. Jobs that rewrite stored data check this while they hold the database's
-/// turn, because a write to a dropped database would list it again.
+/// Returns true if there is a database of this name. Jobs that rewrite stored data check this while they hold the
+/// database's turn, because a write to a dropped database would list it again.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -184,8 +184,8 @@ impl Deleter {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable("the registry was not read yet".to_owned()));
         }
-        // The deletion was carried out before a restart. A second run could remove stored readings of later records, which
-        // are not merged again.
+        // The deletion was carried out before a restart. A second run could remove stored readings of later records,
+        // which are not merged again.
         if self.context.registry_view.is_stored(pending.sequence()) {
             return Ok(());
         }
@@ -293,8 +293,8 @@ impl Deleter {
         self.delete_all(&gone, |sensor| test(sensor)).await
     }
 
-    /// Deletes readings of all sensors, and pauses after each batch for as long as the batch took. Holds the database's turn
-    /// only during a batch, because a waiting deletion keeps all readings of the database in memory.
+    /// Deletes readings of all sensors, and pauses after each batch for as long as the batch took. Holds the database's
+    /// turn only during a batch, because a waiting deletion keeps all readings of the database in memory.
     async fn delete_paced(&self, gone: &DeletedCells<'_>, turn: &tokio::sync::Mutex<()>) -> Result<(), StorageError> {
         let mut after = None;
         loop {
@@ -322,8 +322,8 @@ impl Deleter {
         }
     }
 
-    /// As [`Deleter::delete_all`], for the next `limit` sensors after the key `after`. Returns the last key; `None` at the
-    /// end.
+    /// As [`Deleter::delete_all`], for the next `limit` sensors after the key `after`. Returns the last key; `None` at
+    /// the end.
     async fn delete_some(
         &self,
         gone: &DeletedCells<'_>,
@@ -460,7 +460,8 @@ pub async fn write_buckets(
     }
 }
 
-/// Runs long work on a blocking thread. A deletion runs one such task at a time, so the other processors are free for acks.
+/// Runs long work on a blocking thread. A deletion runs one such task at a time, so the other processors are free for
+/// acks.
 async fn run_blocking(work: impl FnOnce() + Send + 'static) {
     if let Err(ended) = tokio::task::spawn_blocking(work).await
         && ended.is_panic()

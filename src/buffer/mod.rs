@@ -1,6 +1,6 @@
 //! The way from a WAL record to the store. Dispatch passes the readings of a record to shards, shards keep them in
-//! memtables, flush tasks write them, and the WAL is truncated behind them. Deletions are carried out here too. Nothing is
-//! validated again.
+//! memtables, flush tasks write them, and the WAL is truncated behind them. Deletions are carried out here too. Nothing
+//! is validated again.
 
 pub(crate) mod deleter;
 pub(crate) mod dispatch;

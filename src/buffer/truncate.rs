@@ -13,8 +13,8 @@ use crate::wal::{DiskError, Wal};
 /// The time between two truncations of the WAL.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Truncates the WAL at intervals, releases its disk space when it is quiet, and notes when it is more than half full. Runs
-/// until the task is aborted.
+/// Truncates the WAL at intervals, releases its disk space when it is quiet, and notes when it is more than half full.
+/// Runs until the task is aborted.
 pub async fn truncate_at_intervals(log: Arc<Wal>, positions: Arc<WalPositions>, budget: u64) {
     let mut has_failed = false;
     loop {

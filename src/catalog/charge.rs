@@ -42,7 +42,8 @@ impl CatalogBytes {
         self.used().saturating_add(bytes) <= self.max
     }
 
-    /// Charges an entry even if it does not fit, because entries of WAL records and stored documents were admitted before.
+    /// Charges an entry even if it does not fit, because entries of WAL records and stored documents were admitted
+    /// before.
     pub fn charge(&self, bytes: usize) -> Charge {
         self.used.fetch_add(bytes, Ordering::Relaxed);
         Charge(Some(ChargedBytes { used: self.used.clone(), own: AtomicUsize::new(bytes) }))

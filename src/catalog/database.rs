@@ -129,8 +129,8 @@ impl Database {
         }
     }
 
-    /// Returns the database itself, or the original of a copy. A copy lacks most sensors, so the fields of a measurement must be
-    /// taken from the original.
+    /// Returns the database itself, or the original of a copy. A copy lacks most sensors, so the fields of a
+    /// measurement must be taken from the original.
     pub fn original(&self) -> &Self {
         self.original.as_deref().unwrap_or(self)
     }
@@ -175,8 +175,8 @@ pub struct WantedSensor {
     pub allowance: Allowance,
 }
 
-/// Sensors that requests wait for. A request that stops waiting removes its sensors, so their memory is bounded by that of
-/// the requests in flight.
+/// Sensors that requests wait for. A request that stops waiting removes its sensors, so their memory is bounded by that
+/// of the requests in flight.
 #[derive(Debug, Default)]
 pub struct PendingLookups {
     /// The sensors of each waiting request, by its number.

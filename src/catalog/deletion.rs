@@ -1,13 +1,14 @@
-//! Deletions: WAL records that take effect at their place among the readings. A deletion removes everything logged before
-//! it and nothing logged after it, so a replay has the same result.
+//! Deletions: WAL records that take effect at their place among the readings. A deletion removes everything logged
+//! before it and nothing logged after it, so a replay has the same result.
 //!
 //! A deletion has the stamp of its record. Cells with a smaller stamp are deleted, regardless of when and by which
 //! instance they are stored. The registry therefore remembers the deletion before anything is removed, until no older
 //! reading can arrive.
 //!
-//! A deletion blocks its database. Each shard that takes the deletion from its inbox stops starting flush tasks for that
-//! database, waits for the running ones, and drops the deleted readings from its memtable. When all shards have done so,
-//! the `Deleter` removes the readings from the store, and the shards continue. Other databases are not affected.
+//! A deletion blocks its database. Each shard that takes the deletion from its inbox stops starting flush tasks for
+//! that database, waits for the running ones, and drops the deleted readings from its memtable. When all shards have
+//! done so, the `Deleter` removes the readings from the store, and the shards continue. Other databases are not
+//! affected.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -40,14 +41,14 @@ pub enum Scope {
         sensors: Vec<Sensor>,
         /// In nanoseconds since the epoch, half open.
         range: Range<i64>,
-        /// The client's statement, from which other instances determine the sensors. If a deletion takes several records,
-        /// only the last one has it.
+        /// The client's statement, from which other instances determine the sensors. If a deletion takes several
+        /// records, only the last one has it.
         statement: Option<String>,
     },
     /// Nothing. Later deletions by value remove what is older than this record's stamp: see `members::marks`.
     Mark,
-    /// A part of a deletion by value: the cells older than a mark at exactly these times. Everything older than the mark
-    /// was in the store when the part was resolved, so the registry need not remember it.
+    /// A part of a deletion by value: the cells older than a mark at exactly these times. Everything older than the
+    /// mark was in the store when the part was resolved, so the registry need not remember it.
     Cells {
         sensors: Vec<DeletedTimes>,
         /// The mark's stamp.

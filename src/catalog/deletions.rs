@@ -60,8 +60,8 @@ impl Catalog {
         DeletedSensors { database: Some(database), ids, times, sensors, additions }
     }
 
-    /// Marks the targets as deleted, at the deletion's place in the WAL. Later requests look the sensors up again. Returns
-    /// false and marks nothing if the targets are outdated, because a sensor was added since the lookup.
+    /// Marks the targets as deleted, at the deletion's place in the WAL. Later requests look the sensors up again.
+    /// Returns false and marks nothing if the targets are outdated, because a sensor was added since the lookup.
     ///
     /// Runs on the WAL's thread: takes time linear in the record's length, and no lock that readers of sensors hold.
     pub fn begin_deletion(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
@@ -100,8 +100,8 @@ impl Catalog {
         }
     }
 
-    /// As [`Catalog::begin_deletion`], for a deletion that is read from the WAL. Repeats the lookup until the targets are
-    /// current.
+    /// As [`Catalog::begin_deletion`], for a deletion that is read from the WAL. Repeats the lookup until the targets
+    /// are current.
     pub fn begin_replayed_deletion(&self, deletion: &Deletion) -> DeletedSensors {
         loop {
             let targets = self.deleted_sensors(deletion);
@@ -158,7 +158,8 @@ impl Catalog {
         self.deleting.lock().contains_key(database)
     }
 
-    /// Notes that the documents of these sensors may no longer be stored. `None` stands for all sensors of the database.
+    /// Notes that the documents of these sensors may no longer be stored. `None` stands for all sensors of the
+    /// database.
     pub fn doubt(&self, database: &str, keys: Option<&[&str]>) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
         let Some(database) = self.database(database) else { return };
@@ -197,8 +198,8 @@ mod tests {
         Deletion { received: 0, database: "d".to_owned(), scope }
     }
 
-    /// Targets are looked up before the deletion is logged. A sensor that a write adds in between must not keep its id and
-    /// its fields.
+    /// Targets are looked up before the deletion is logged. A sensor that a write adds in between must not keep its id
+    /// and its fields.
     #[test]
     fn a_sensor_added_after_the_lookup_makes_the_targets_outdated() {
         let catalog = Catalog::new(&crate::config::small());

@@ -26,8 +26,8 @@ pub struct StorePresence(Arc<LookupState>);
 #[derive(Debug, Default)]
 struct LookupState {
     away: AtomicBool,
-    /// Databases whose last lookup failed, with the time before which they are not looked up again. Every failure removes
-    /// the expired entries, so the map stays small.
+    /// Databases whose last lookup failed, with the time before which they are not looked up again. Every failure
+    /// removes the expired entries, so the map stays small.
     silent: Mutex<HashMap<Box<str>, Instant>>,
 }
 
@@ -48,8 +48,8 @@ impl StorePresence {
         self.is_away() || self.0.silent.lock().get(database).is_some_and(is_silent)
     }
 
-    /// Notes a failed lookup. Depending on the error, the whole store counts as away, lookups in this database are skipped
-    /// for a while, or nothing changes.
+    /// Notes a failed lookup. Depending on the error, the whole store counts as away, lookups in this database are
+    /// skipped for a while, or nothing changes.
     pub fn note_failure(&self, database: &str, error: &StorageError, now: Instant) {
         if error.is_of_store() {
             return self.note(false);
@@ -160,8 +160,8 @@ mod tests {
         numbers.map(sensor).collect()
     }
 
-    /// A lookup also covers the sensors of other waiting requests. If its request is cancelled, those sensors must not be
-    /// rejected as if the limit were reached.
+    /// A lookup also covers the sensors of other waiting requests. If its request is cancelled, those sensors must not
+    /// be rejected as if the limit were reached.
     #[tokio::test]
     async fn sensors_of_a_cancelled_shared_lookup_are_looked_up_again() {
         let folder = tempfile::tempdir().expect("a folder");

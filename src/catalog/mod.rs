@@ -227,7 +227,8 @@ impl Catalog {
         database.sensors().get(spelling).cloned()
     }
 
-    /// Returns the sensors with a `wanted` key whose document was not known to be stored at the catalog version `since`.
+    /// Returns the sensors with a `wanted` key whose document was not known to be stored at the catalog version
+    /// `since`.
     pub fn unstored(&self, database: &Database, since: u64, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
         let sensors = database.sensors();
         // Skip the other spellings, so that each sensor is listed once.
@@ -237,8 +238,8 @@ impl Catalog {
         unstored.map(|(_, known)| known.clone()).collect()
     }
 
-    /// Remembers another spelling of a sensor's key, or a name that `renames` translates to it. Does nothing if there is
-    /// no room.
+    /// Remembers another spelling of a sensor's key, or a name that `renames` translates to it. Does nothing if there
+    /// is no room.
     pub fn add_spelling(
         &self,
         database: &Database,
@@ -264,8 +265,8 @@ impl Catalog {
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write();
-        // This function increments `additions` before it reads the deletions. `begin_deletion` notes its deletion before
-        // it reads `additions`. So at least one of the two sees the other.
+        // This function increments `additions` before it reads the deletions. `begin_deletion` notes its deletion
+        // before it reads `additions`. So at least one of the two sees the other.
         database.additions.fetch_add(1, Ordering::SeqCst);
         if database.deletions() != deletions || self.is_deleting(&database.name) {
             stored.clear();
@@ -345,8 +346,8 @@ impl Catalog {
         self.note_news();
     }
 
-    /// Returns the sensors that a list read at the catalog version `since` may lack: those with unflushed readings, those
-    /// whose documents were found later, and those with new metadata.
+    /// Returns the sensors that a list read at the catalog version `since` may lack: those with unflushed readings,
+    /// those whose documents were found later, and those with new metadata.
     pub fn catalog_sensors(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
         let new_meta = database.meta.all();
         let sensors = database.sensors();

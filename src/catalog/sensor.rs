@@ -48,8 +48,8 @@ impl CatalogState {
 
 /// The number of requests that claim each field that is not firm, by sensor id and in the order of the fields.
 ///
-/// A field is firm once it is in a WAL record or in the stored document: it cannot be withdrawn any more. Firm fields come
-/// before the others.
+/// A field is firm once it is in a WAL record or in the stored document: it cannot be withdrawn any more. Firm fields
+/// come before the others.
 #[derive(Debug, Default)]
 pub struct ClaimCounts(Mutex<HashMap<u32, Vec<usize>>>);
 
@@ -70,8 +70,8 @@ impl ClaimCounts {
     }
 }
 
-/// Estimates the bytes of a known sensor and its map entries. Its fields are charged separately, once for all sensors that
-/// share them.
+/// Estimates the bytes of a known sensor and its map entries. Its fields are charged separately, once for all sensors
+/// that share them.
 pub(crate) fn memory(sensor: &Sensor) -> usize {
     /// Average overhead of an allocation, in bytes.
     const PER_BLOCK: usize = 16;
@@ -135,8 +135,8 @@ pub struct KnownSensor {
     has_meta: AtomicBool,
     /// The number of logged metadata changes that are not in the stored document yet.
     pub(crate) unstored_meta: AtomicU32,
-    /// The time of the last reading, in seconds since the epoch; 0 if none is known. Readings of this process count when
-    /// they are received, stored ones by their timestamp.
+    /// The time of the last reading, in seconds since the epoch; 0 if none is known. Readings of this process count
+    /// when they are received, stored ones by their timestamp.
     last_seen: AtomicU32,
     /// The timestamp that the last undated reading got.
     pub(crate) stamped: AtomicI64,
@@ -217,8 +217,8 @@ impl KnownSensor {
         }
     }
 
-    /// Updates the kind from the stored metadata, which includes `changes` changes still counted as unstored. Does nothing
-    /// if there are further unstored changes, because they are newer.
+    /// Updates the kind from the stored metadata, which includes `changes` changes still counted as unstored. Does
+    /// nothing if there are further unstored changes, because they are newer.
     pub fn set_stored_kind(&self, meta: &Meta, changes: usize) {
         if usize::try_from(self.unstored_meta.load(Ordering::Acquire)).is_ok_and(|unstored| unstored <= changes) {
             self.set_kind(meta);
@@ -257,8 +257,8 @@ impl KnownSensor {
         self.fields.read().clone()
     }
 
-    /// Adds a field of a WAL record, if it is missing, and makes it firm. Returns `None` if there are already `max` other
-    /// fields.
+    /// Adds a field of a WAL record, if it is missing, and makes it firm. Returns `None` if there are already `max`
+    /// other fields.
     pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<SensorFields>> {
         let mut fields = self.fields.write();
         let mut grown = fields.with(name, family, max)?;
@@ -342,8 +342,8 @@ impl KnownSensor {
 }
 
 impl KnownSensor {
-    /// Reserves the `count` timestamps from `from` on for undated readings. If the clock was set back by a second or more,
-    /// earlier reservations are ignored, as in [`KnownSensor::stamp`].
+    /// Reserves the `count` timestamps from `from` on for undated readings. If the clock was set back by a second or
+    /// more, earlier reservations are ignored, as in [`KnownSensor::stamp`].
     ///
     /// # Errors
     /// The last timestamp already given out, if it is not before `from`.
@@ -359,8 +359,8 @@ impl KnownSensor {
         self.stamped.fetch_max(from.saturating_add(count - 1), Ordering::Relaxed);
     }
 
-    /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `own`, which the request
-    /// has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max` other fields.
+    /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `own`, which the
+    /// request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max` other fields.
     pub(crate) fn claim_field(
         &self,
         name: &str,

@@ -96,8 +96,8 @@ mod tests {
         assert_eq!(count(&catalog, now + 100, none).await, sensors - 10);
     }
 
-    /// Regression: a sensor with metadata but no reading counted as silent, although no list of silent sensors had it. After
-    /// a restart, a sensor counted as seen when its document was found.
+    /// Regression: a sensor with metadata but no reading counted as silent, although no list of silent sensors had it.
+    /// After a restart, a sensor counted as seen when its document was found.
     #[test]
     fn only_readings_update_the_last_seen_time() {
         let catalog = Catalog::new(&crate::config::small());

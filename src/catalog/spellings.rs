@@ -1,7 +1,7 @@
 //! The sensors of a database by spelling.
 //!
-//! Most clients send their sensors in the same order every time. So each sensor remembers the sensor that followed it, and
-//! lookups try that one first: with very many sensors, a hash lookup is a cache miss.
+//! Most clients send their sensors in the same order every time. So each sensor remembers the sensor that followed it,
+//! and lookups try that one first: with very many sensors, a hash lookup is a cache miss.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The mark in the WAL's folder, which says that this folder, and not a copy of it, is in the registry. The floor then waits
-//! for this WAL even while the process is down, so a start may ack before the store answers.
+//! The mark in the WAL's folder, which says that this folder, and not a copy of it, is in the registry. The floor then
+//! waits for this WAL even while the process is down, so a start may ack before the store answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -20,8 +20,8 @@ pub struct FolderMark {
 }
 
 impl FolderMark {
-    /// Returns the mark of an open WAL's folder. Its id is derived from the inode and the creation time of the lock file,
-    /// which differ in a copy.
+    /// Returns the mark of an open WAL's folder. Its id is derived from the inode and the creation time of the lock
+    /// file, which differ in a copy.
     #[must_use]
     pub fn new(folder: &Path) -> Self {
         let id = std::fs::metadata(folder.join(LOCK)).map_or(0, |entry| {

@@ -1,9 +1,9 @@
 //! Marks of deletions by value.
 //!
-//! A deletion by value first logs a record, its **mark**, and covers only cells older than the mark. While the mark stands,
-//! this WAL's watermark and therefore the registry's floor stay below it. So no page and no day settles a cell that is newer
-//! than the mark, and merges store new stamps even if no other instance writes. Each part of the deletion can then decide
-//! by stamps which cells it covers, even if it is repeated after a crash.
+//! A deletion by value first logs a record, its **mark**, and covers only cells older than the mark. While the mark
+//! stands, this WAL's watermark and therefore the registry's floor stay below it. So no page and no day settles a cell
+//! that is newer than the mark, and merges store new stamps even if no other instance writes. Each part of the deletion
+//! can then decide by stamps which cells it covers, even if it is repeated after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};

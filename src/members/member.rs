@@ -1,5 +1,6 @@
-//! The task that keeps this WAL's entry in the registry up to date. It publishes the watermark, raises the floor, learns
-//! of other instances' deletions, takes over the entries of earlier openings, and compares the clock with the store's.
+//! The task that keeps this WAL's entry in the registry up to date. It publishes the watermark, raises the floor,
+//! learns of other instances' deletions, takes over the entries of earlier openings, and compares the clock with the
+//! store's.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -82,7 +83,8 @@ pub struct Member {
     /// Versions of stored hours. All are outdated after a deletion by another instance.
     pub changes: Arc<HourVersions>,
     pub metrics: Metrics,
-    /// `wal.horizon`: a WAL that has been silent for this long is dropped from the registry and no longer holds the floor.
+    /// `wal.horizon`: a WAL that has been silent for this long is dropped from the registry and no longer holds the
+    /// floor.
     pub horizon: Duration,
     /// The last record of the WAL when it was opened.
     pub last: Stamp,
@@ -129,14 +131,15 @@ impl Member {
         Ok(())
     }
 
-    /// Returns a stamp above every record that this process has logged or knows of. It is for events that are not records.
+    /// Returns a stamp above every record that this process has logged or knows of. It is for events that are not
+    /// records.
     pub fn stamp_now(&self) -> Stamp {
         let logged = self.log.durable().max(self.registry_view.greatest());
         first_of(self.clock.now_ms()).max(logged + 1)
     }
 
-    /// Registers with the other members. Must precede the first ack, because until then the floor does not wait for this
-    /// WAL's stamps. Waits at most `timeout`. If the store is away, a later beat registers.
+    /// Registers with the other members. Must precede the first ack, because until then the floor does not wait for
+    /// this WAL's stamps. Waits at most `timeout`. If the store is away, a later beat registers.
     pub async fn join(&self, timeout: Duration) {
         match tokio::time::timeout(timeout, self.beat(&mut BeatState::default())).await {
             Ok(Ok(())) => {}
@@ -218,8 +221,8 @@ impl Member {
         self.store.read_registry().await
     }
 
-    /// Notes the lead of the last stamp over the store's clock. If the clock was fast while the store was away, this and
-    /// all later stamps are ahead.
+    /// Notes the lead of the last stamp over the store's clock. If the clock was fast while the store was away, this
+    /// and all later stamps are ahead.
     fn note_lead(&self) {
         if self.store.has_other_writers() {
             let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
@@ -286,8 +289,8 @@ impl Member {
         }
     }
 
-    /// Returns the watermark: all records of this WAL up to it are stored, and the WAL issues no further stamp at or below
-    /// it. It is at most `clock.max_offset` ahead of the clock, because other instances' stamps must exceed it.
+    /// Returns the watermark: all records of this WAL up to it are stored, and the WAL issues no further stamp at or
+    /// below it. It is at most `clock.max_offset` ahead of the clock, because other instances' stamps must exceed it.
     fn watermark(&self) -> Stamp {
         let now_ms = self.clock.now_ms();
         let settled = settled_before(now_ms);
@@ -326,8 +329,8 @@ impl Member {
         }
     }
 
-    /// Returns true if this member is the leader, which is the live member with the smallest opening. The leader does the
-    /// jobs that one instance does for all.
+    /// Returns true if this member is the leader, which is the live member with the smallest opening. The leader does
+    /// the jobs that one instance does for all.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -342,7 +345,8 @@ impl Member {
         registry.logs.iter().filter(is_live).map(|log| log.opening).min() == Some(self.opening)
     }
 
-    /// Returns the remembered deletions that the watermark of every WAL has passed; none unless this member is the leader.
+    /// Returns the remembered deletions that the watermark of every WAL has passed; none unless this member is the
+    /// leader.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -366,8 +370,8 @@ impl Member {
         Ok(())
     }
 
-    /// Compares the clock with the store's. If the difference exceeds `clock.max_offset`, adopts the wall clock in case it
-    /// has been corrected since the start and is now within the limit.
+    /// Compares the clock with the store's. If the difference exceeds `clock.max_offset`, adopts the wall clock in case
+    /// it has been corrected since the start and is now within the limit.
     async fn check_clock(&self) {
         let Some(sample) = self.compare_clocks(|| self.clock.own_ms()).await else { return };
         self.clock.observe(sample);
@@ -394,7 +398,8 @@ impl Member {
         best
     }
 
-    /// Marks this opening as finished in the registry, so that it no longer holds the floor. All readings must be stored.
+    /// Marks this opening as finished in the registry, so that it no longer holds the floor. All readings must be
+    /// stored.
     pub async fn leave(&self) {
         if !self.is_clock_right() || self.mark.clear().is_err() {
             return;

@@ -1,5 +1,5 @@
-//! The state that instances share through the store, and this instance's part of it: WAL positions, the registry, the mark
-//! of the data folder, and the settings of databases.
+//! The state that instances share through the store, and this instance's part of it: WAL positions, the registry, the
+//! mark of the data folder, and the settings of databases.
 
 pub mod folder_mark;
 pub(crate) mod marks;

@@ -1,5 +1,6 @@
-//! This process's view of the registry: the floor, the presence of other writers, the stored records of its own WAL, and
-//! the remembered deletions. The task of [`Member`](super::member::Member) updates it, and everything else reads it.
+//! This process's view of the registry: the floor, the presence of other writers, the stored records of its own WAL,
+//! and the remembered deletions. The task of [`Member`](super::member::Member) updates it, and everything else reads
+//! it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +15,8 @@ use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Sensor, Stamp};
 use crate::wal::Recovery;
 
-/// The time for which a read of the registry proves that nobody else writes. A new member waits longer than this before it
-/// acks.
+/// The time for which a read of the registry proves that nobody else writes. A new member waits longer than this before
+/// it acks.
 pub const FRESH: Duration = Duration::from_secs(2);
 
 /// The part of the registry that merges depend on.
@@ -23,8 +24,8 @@ pub const FRESH: Duration = Duration::from_secs(2);
 pub struct MergeView {
     /// The stamp at or below which no WAL has unflushed readings.
     pub floor: Stamp,
-    /// True if merges must store stamps: other WALs may have unflushed older values, or a deletion by value needs the stamps
-    /// to recognize older cells.
+    /// True if merges must store stamps: other WALs may have unflushed older values, or a deletion by value needs the
+    /// stamps to recognize older cells.
     pub restamps: bool,
 }
 
@@ -152,7 +153,8 @@ impl RegistryView {
         self.state.lock().deletions.iter().any(is_drop)
     }
 
-    /// Returns true if a deletion is remembered as done. A later deletion that covers it may be remembered in its place.
+    /// Returns true if a deletion is remembered as done. A later deletion that covers it may be remembered in its
+    /// place.
     pub fn is_done(&self, deletion: &RememberedDeletion) -> bool {
         self.state.lock().deletions.iter().any(|known| known.done && known.covers(deletion))
     }
@@ -190,8 +192,8 @@ impl RegistryView {
         is_within(&self.state.lock().stored, stamp)
     }
 
-    /// Applies a registry, as `opening` sees it. Returns the deletions that are new, and those that are now done: a dropped
-    /// database leaves the list of databases only when its deletion is done, and the next write lists it again.
+    /// Applies a registry, as `opening` sees it. Returns the deletions that are new, and those that are now done: a
+    /// dropped database leaves the list of databases only when its deletion is done, and the next write lists it again.
     ///
     /// Ignores the registry if a newer revision was applied after `read`, when the read of this one began.
     pub fn adopt(&self, registry: &MemberRegistry, opening: u64, read: Instant) -> Vec<RememberedDeletion> {
@@ -204,7 +206,8 @@ impl RegistryView {
         let is_known = |deletion: &&RememberedDeletion| state.deletions.contains(deletion);
         let new = registry.deletions.iter().filter(|deletion| !is_known(deletion)).cloned().collect();
         if state.deletions != registry.deletions {
-            // Set the deletions before the floor, because a merge must know every deletion below the floor that it uses.
+            // Set the deletions before the floor, because a merge must know every deletion below the floor that it
+            // uses.
             self.masks.set(Deletions::new(&registry.deletions, &self.understand));
             state.deletions.clone_from(&registry.deletions);
         }
@@ -271,8 +274,8 @@ impl ReadingFates {
 mod tests {
     use super::*;
 
-    /// Regression: of two drops of one database, the registry keeps the later one. After a crash, the earlier drop did not
-    /// count as done, and its repetition deleted newer data.
+    /// Regression: of two drops of one database, the registry keeps the later one. After a crash, the earlier drop did
+    /// not count as done, and its repetition deleted newer data.
     #[test]
     fn a_deletion_is_done_with_a_later_one_that_covers_it() {
         let deletion = |stamp, database: &str, done| RememberedDeletion {

@@ -26,7 +26,8 @@ use crate::{faults, files};
 /// database have the same text, so that the last one replaces the earlier ones in the registry.
 pub const EXPIRY: &str = "DELETE WHERE time < now()";
 
-/// The time between two reads of the settings if other instances may change them. A change applies everywhere within it.
+/// The time between two reads of the settings if other instances may change them. A change applies everywhere within
+/// it.
 const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
 /// The number of attempts to change settings against concurrent writers.
 const ATTEMPTS_MAX: usize = 30;
@@ -137,7 +138,8 @@ impl Retention {
         }
     }
 
-    /// Changes the settings of a database by compare-and-set and returns them. Writes nothing if `change` leaves them equal.
+    /// Changes the settings of a database by compare-and-set and returns them. Writes nothing if `change` leaves them
+    /// equal.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -163,8 +165,8 @@ impl Retention {
         Err(contended(database))
     }
 
-    /// Notes the creation of a database at a stamp, together with the initial settings that `set` makes, so that no instance
-    /// sees the database without them. Returns true if it had no settings before.
+    /// Notes the creation of a database at a stamp, together with the initial settings that `set` makes, so that no
+    /// instance sees the database without them. Returns true if it had no settings before.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -237,8 +239,8 @@ fn rfc3339(time: i64) -> String {
     text
 }
 
-/// Removes a dropped database and its settings from the store's lists. Settings later than the drop's stamp stay, because
-/// a drop may be carried out long after it was logged, or repeated. Returns the settings that stay.
+/// Removes a dropped database and its settings from the store's lists. Settings later than the drop's stamp stay,
+/// because a drop may be carried out long after it was logged, or repeated. Returns the settings that stay.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -261,7 +263,8 @@ pub async fn unlist_dropped(
             return Ok(left);
         }
         faults::point("during_unlisting");
-        // The creator of a database writes its row first. So after a conflict, the database may have to be listed again.
+        // The creator of a database writes its row first. So after a conflict, the database may have to be listed
+        // again.
         let left = left.map(|left| DatabaseSettings { rev: held.rev + 1, ..left });
         if store.write_settings(database, held.rev, left.as_ref()).await.applied()? {
             return Ok(left);

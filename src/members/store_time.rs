@@ -1,5 +1,5 @@
-//! Evidence of the current time in the store. A machine with a slow clock would otherwise take the latest sealed days for
-//! future days, and would neither read them nor expect pages beside them.
+//! Evidence of the current time in the store. A machine with a slow clock would otherwise take the latest sealed days
+//! for future days, and would neither read them nor expect pages beside them.
 
 use futures_util::future::join_all;
 
@@ -9,7 +9,8 @@ use crate::clock::note_passed;
 use crate::reading::stamp::millis_of;
 use crate::reading::time::MILLI_NS;
 
-/// Notes the latest time in a registry. It can be trusted, because instances with a wrong clock do not write the registry.
+/// Notes the latest time in a registry. It can be trusted, because instances with a wrong clock do not write the
+/// registry.
 pub fn note_registry_time(registry: &MemberRegistry) {
     let seen = registry.logs.iter().map(|log| log.seen_ms).max().unwrap_or_default();
     let latest = i64::try_from(seen.max(millis_of(registry.floor))).unwrap_or(i64::MAX);

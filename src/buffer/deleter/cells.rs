@@ -150,8 +150,8 @@ mod tests {
     }
 
     proptest! {
-        /// A deletion of single times removes exactly the cells older than the mark, including settled ones. The resolution
-        /// lists the same cells.
+        /// A deletion of single times removes exactly the cells older than the mark, including settled ones. The
+        /// resolution lists the same cells.
         #[test]
         fn single_times_lose_what_is_older_than_the_mark(
             cells in prop::collection::btree_map((0..40_i64, 0..3_usize), (1..100_u64, 0..9_i64), 0..80),

@@ -12,8 +12,8 @@ use crate::reading::{Day, Sensor};
 const DAYS: usize = 4;
 
 impl Deleter {
-    /// Removes deleted cells from parts of days, and the claims on parts that others are about to fill. Works stage by stage,
-    /// and lists the parts of a stage after the previous stage is done (see `bucket::day`).
+    /// Removes deleted cells from parts of days, and the claims on parts that others are about to fill. Works stage by
+    /// stage, and lists the parts of a stage after the previous stage is done (see `bucket::day`).
     pub(crate) async fn delete_in_days(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
@@ -47,8 +47,9 @@ impl Deleter {
         Err(StorageError::Contended(left[0].sensor.key.to_string()))
     }
 
-    /// Removes deleted cells from these parts. Returns the parts that others changed meanwhile. Writes unchanged parts too, so
-    /// that a writer that is about to fold readings from before the deletion into one fails (see `bucket::day`).
+    /// Removes deleted cells from these parts. Returns the parts that others changed meanwhile. Writes unchanged parts
+    /// too, so that a writer that is about to fold readings from before the deletion into one fails (see
+    /// `bucket::day`).
     async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<DayId>, StorageError> {
         let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
         let raw = self.context.store.raw();
@@ -80,8 +81,8 @@ impl Deleter {
                 emptied.push((*id, day.rev + 1));
             }
         }
-        // Remove empty parts only after the writes above have removed the totals of their months. A retry after a kill does
-        // not find a removed part, and would leave totals that include it.
+        // Remove empty parts only after the writes above have removed the totals of their months. A retry after a kill
+        // does not find a removed part, and would leave totals that include it.
         let removals: Vec<DayWrite<'_>> = emptied.iter().map(|&(id, rev)| DayWrite::removal(id, rev)).collect();
         for ((id, _), written) in emptied.iter().zip(raw.write_days(gone.database, &removals).await) {
             if !written.applied()? {

@@ -13,8 +13,8 @@ use crate::faults;
 use crate::reading::{Hour, Sensor};
 
 impl Deleter {
-    /// Removes the documents of sensors without remaining readings, and updates the others. Returns the keys of the removed
-    /// documents.
+    /// Removes the documents of sensors without remaining readings, and updates the others. Returns the keys of the
+    /// removed documents.
     pub(super) async fn settle_documents<'s>(
         &self,
         deletion: &DeletedCells<'_>,
@@ -86,8 +86,8 @@ impl Deleter {
         Err(StorageError::Contended(left[0].0.key.to_string()))
     }
 
-    /// Removes the documents of sensors without readings, if they are unchanged since they were read. Returns the sensors
-    /// whose documents were changed: they may have new metadata, which must not be lost.
+    /// Removes the documents of sensors without readings, if they are unchanged since they were read. Returns the
+    /// sensors whose documents were changed: they may have new metadata, which must not be lost.
     async fn remove_documents(
         &self,
         database: &str,
@@ -103,8 +103,8 @@ impl Deleter {
         Ok(read_sensors_each(&self.context.store, database, &keys).await?.into_keys().collect())
     }
 
-    /// Restores removed documents of sensors that have a page in the store, even a hidden one. Another writer has stored the
-    /// page while the document existed. Sweeps list documents, so they would miss a page without one.
+    /// Restores removed documents of sensors that have a page in the store, even a hidden one. Another writer has
+    /// stored the page while the document existed. Sweeps list documents, so they would miss a page without one.
     async fn restore_documents(
         &self,
         database: &str,

@@ -26,8 +26,8 @@ impl Patience {
         Self { wait: RETRY.start, refusals: 0, failing_since: now }
     }
 
-    /// Returns the wait before the next attempt; `None` to give up. Temporary failures are retried without a limit: a store
-    /// that is away, slow or full, and conflicts with other writers.
+    /// Returns the wait before the next attempt; `None` to give up. Temporary failures are retried without a limit: a
+    /// store that is away, slow or full, and conflicts with other writers.
     pub fn wait_after(&mut self, error: &StorageError, now: Instant) -> Option<Duration> {
         let given_up = match error {
             StorageError::Unavailable { .. }
@@ -62,8 +62,8 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// Regression: conflicts with transactions of other writers counted as refusals. After ten of them, in 11 s, the deletion
-    /// was given up, but MongoDB keeps the transaction of a killed instance open for a minute.
+    /// Regression: conflicts with transactions of other writers counted as refusals. After ten of them, in 11 s, the
+    /// deletion was given up, but MongoDB keeps the transaction of a killed instance open for a minute.
     #[test]
     fn conflicts_are_retried_and_refusals_are_given_up() {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! Dispatch of WAL records to the shards, in WAL order. While there is memory, records are dispatched as soon as they are
-//! durable. Otherwise, and after a start, they are replayed from the WAL as fast as the store takes the readings.
+//! Dispatch of WAL records to the shards, in WAL order. While there is memory, records are dispatched as soon as they
+//! are durable. Otherwise, and after a start, they are replayed from the WAL as fast as the store takes the readings.
 
 pub mod backlog;
 
@@ -201,8 +201,8 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Runs until the task is aborted. Stops for good at a record that this version cannot read, because no later record may
-    /// overtake it. The WAL still accepts records.
+    /// Runs until the task is aborted. Stops for good at a record that this version cannot read, because no later
+    /// record may overtake it. The WAL still accepts records.
     pub async fn run(self) {
         loop {
             let from = self.dispatch.positions.wait_until_behind().await;

@@ -1,5 +1,5 @@
-//! Buckets whose readings wait because of one document: it is unreadable, a newer version wrote it, or the store rejects
-//! it. Health, metrics and log report them, and the shard retries them.
+//! Buckets whose readings wait because of one document: it is unreadable, a newer version wrote it, or the store
+//! rejects it. Health, metrics and log report them, and the shard retries them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -75,7 +75,8 @@ impl BlockedBuckets {
         self.0.lock().retain(|key, cause| !Arc::ptr_eq(&cause.database, database) || waits(*key));
     }
 
-    /// Describes the number of waiting buckets and the cause of the oldest one. Leaves out buckets with only a few conflicts.
+    /// Describes the number of waiting buckets and the cause of the oldest one. Leaves out buckets with only a few
+    /// conflicts.
     #[must_use]
     pub fn summary(&self) -> Option<String> {
         let blocked = self.0.lock();

@@ -1,5 +1,5 @@
-//! Backfill: enough readings of a sensor's past day become a chunk of the day instead of hour pages. Sealing folds chunks
-//! into the day.
+//! Backfill: enough readings of a sensor's past day become a chunk of the day instead of hour pages. Sealing folds
+//! chunks into the day.
 
 use std::collections::HashMap;
 
@@ -90,7 +90,8 @@ struct Chunk {
     rev: u64,
 }
 
-/// Writes the chunks of the chosen buckets. Each bucket is then stored, failed, or stale. Stale buckets become hour pages.
+/// Writes the chunks of the chosen buckets. Each bucket is then stored, failed, or stale. Stale buckets become hour
+/// pages.
 pub async fn write(context: &FlushContext, database: &Database, runs: &mut [BucketFlush]) {
     let mut left = gather(runs);
     for _ in 0..CONFLICTS_MAX {
@@ -138,8 +139,8 @@ fn fail(runs: &mut [BucketFlush], places: &[usize], error: &StorageError) {
     }
 }
 
-/// Merges the stored chunks of the same names into chunks. An earlier attempt with an unknown outcome wrote them, perhaps
-/// without some of the readings.
+/// Merges the stored chunks of the same names into chunks. An earlier attempt with an unknown outcome wrote them,
+/// perhaps without some of the readings.
 async fn merge_stored(
     context: &FlushContext,
     database: &Database,

@@ -1,5 +1,5 @@
-//! Dead letters: readings and metadata that the store will never accept. A side file keeps them with the reason, so that
-//! an operator can inspect, correct and resend them.
+//! Dead letters: readings and metadata that the store will never accept. A side file keeps them with the reason, so
+//! that an operator can inspect, correct and resend them.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -29,8 +29,8 @@ use crate::wire::line_protocol::write_line;
 
 const LIMITS: SideFileLimits = SideFileLimits { segment_bytes: 64 << 20, keep_bytes: None };
 
-/// The reason for readings of a WAL that was silent while the floor moved past them. The store has other values at their
-/// timestamps, which may be later.
+/// The reason for readings of a WAL that was silent while the floor moved past them. The store has other values at
+/// their timestamps, which may be later.
 pub const SET_ASIDE: &str = "set aside: this instance was silent for longer than wal.horizon and the store has other values; \
      compare before you resend";
 
@@ -215,8 +215,8 @@ impl DeadLetters {
         Ok(outstanding)
     }
 
-    /// Returns at most `count_max` dead letters after an id that were not resent, of about `bytes_max` bytes, and true if
-    /// there are more.
+    /// Returns at most `count_max` dead letters after an id that were not resent, of about `bytes_max` bytes, and true
+    /// if there are more.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -246,8 +246,8 @@ impl DeadLetters {
         .await
     }
 
-    /// Passes each dead letter after an id that was not resent to `take`, oldest first. Returns the number of damaged or
-    /// incomplete lines in the file. Blocks.
+    /// Passes each dead letter after an id that was not resent to `take`, oldest first. Returns the number of damaged
+    /// or incomplete lines in the file. Blocks.
     ///
     /// # Errors
     /// If the file cannot be read.

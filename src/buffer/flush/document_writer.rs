@@ -1,5 +1,5 @@
-//! The list of sensor documents that lag behind the pages, and the choice of those to write next. This module does not access
-//! the store and never waits.
+//! The list of sensor documents that lag behind the pages, and the choice of those to write next. This module does not
+//! access the store and never waits.
 
 #[cfg(test)]
 mod tests;
@@ -110,8 +110,8 @@ pub struct DatabaseDocuments {
     under_way: HashMap<u32, SensorChange>,
     /// Documents that caused their own failure. They pin no WAL records, because their pages are stored.
     failing: HashMap<u32, FailingDocument>,
-    /// Sensors whose documents are written next, in reverse order of their keys, because batches are taken from the end.
-    /// Documents of a batch are neighbours in the store. Sensors that change meanwhile wait for the next round.
+    /// Sensors whose documents are written next, in reverse order of their keys, because batches are taken from the
+    /// end. Documents of a batch are neighbours in the store. Sensors that change meanwhile wait for the next round.
     round: Vec<u32>,
     /// Sensors whose bucket has just outgrown its page. Lists must show them as outliers at once.
     urgent: BTreeSet<u32>,
@@ -164,7 +164,8 @@ impl SensorDocumentWriter {
             }
         };
         change.add(seen, [run.id.hour], recent);
-        // Another instance has deleted the document since the flush read it. Without a document, queries miss the pages.
+        // Another instance has deleted the document since the flush read it. Without a document, queries miss the
+        // pages.
         if run.known.fields().is_unsaved() {
             documents.wanted.insert(run.known.id);
         }
@@ -199,8 +200,8 @@ impl SensorDocumentWriter {
         documents.wanted.insert(known.id);
     }
 
-    /// Drops the changes of sensors that a deletion covers, because the deleter updates their documents. Metadata changes
-    /// are dropped only if the deletion covers all times.
+    /// Drops the changes of sensors that a deletion covers, because the deleter updates their documents. Metadata
+    /// changes are dropped only if the deletion covers all times.
     pub fn forget(&mut self, database: &Database, sensors: &HashSet<u32>, covers_all_times: bool) {
         let Some(documents) = self.get_mut(database) else { return };
         let rest = |change: SensorChange| {
@@ -291,8 +292,9 @@ impl SensorDocumentWriter {
         }
     }
 
-    /// Starts a round of the wanted documents, in every database without a round. If another instance deleted documents,
-    /// the round has all documents that lag behind, because queries miss the new pages of sensors without one.
+    /// Starts a round of the wanted documents, in every database without a round. If another instance deleted
+    /// documents, the round has all documents that lag behind, because queries miss the new pages of sensors without
+    /// one.
     pub fn begin_urgent_round(&mut self, now: Instant) {
         for (database, documents) in self.databases.values_mut() {
             let doubts = database.doubts();

@@ -1,5 +1,5 @@
-//! Updates of sensor documents by compare-and-set: metadata, first and last seen, recent readings and the outlier mark. They
-//! run in tasks that access the store, with data from a shard. Shards never wait for them.
+//! Updates of sensor documents by compare-and-set: metadata, first and last seen, recent readings and the outlier mark.
+//! They run in tasks that access the store, with data from a shard. Shards never wait for them.
 
 mod latest;
 
@@ -59,8 +59,8 @@ pub struct MetaUpdate {
 }
 
 impl MetaUpdate {
-    /// Returns true if a sensor without a document needs one for this update. With other instances, removed names need one
-    /// too, because another instance may store an older value later.
+    /// Returns true if a sensor without a document needs one for this update. With other instances, removed names need
+    /// one too, because another instance may store an older value later.
     fn needs_document(&self, has_others: bool) -> bool {
         let is_remembered = || {
             let mut left = self.change.clone();
@@ -99,7 +99,7 @@ pub struct DocumentsOutcome {
     pub done: Vec<u32>,
     /// Ids of the sensors whose documents caused their own failure.
     pub failed: Vec<(u32, StorageError)>,
-    /// Those of `failed` that the store will never accept. Their metadata is in the dead-letter file.
+    /// The part of `failed` that the store will never accept. Its metadata is in the dead-letter file.
     pub given_up_meta: Vec<(u32, StorageError)>,
     /// The reason why the other documents were not written, if any.
     pub error: Option<StorageError>,
@@ -268,8 +268,8 @@ impl Documents<'_> {
         away.map_or(Ok(again), Err)
     }
 
-    /// Dead-letters the metadata of documents that the store will never accept. Otherwise its record would stay, and the WAL
-    /// could never be truncated. Other failures may be temporary.
+    /// Dead-letters the metadata of documents that the store will never accept. Otherwise its record would stay, and
+    /// the WAL could never be truncated. Other failures may be temporary.
     async fn give_up_refused_meta(self, outdated: &[Outdated], outcome: &mut DocumentsOutcome) {
         let Self { context, database } = self;
         for (id, error) in &outcome.failed {
@@ -305,8 +305,8 @@ impl Documents<'_> {
                 None if outdated.meta.needs_document(context.registry_view.view().restamps) => {
                     documents.push((Some(outdated), SensorDocument::new(known.sensor.clone())));
                 }
-                // Another instance has deleted the document and the readings, but some may have been stored since. Hidden
-                // pages need a document too, because the sweep after the deletion finds pages by documents.
+                // Another instance has deleted the document and the readings, but some may have been stored since.
+                // Hidden pages need a document too, because the sweep after the deletion finds pages by documents.
                 None => match context
                     .store
                     .raw()
@@ -354,8 +354,8 @@ impl Documents<'_> {
         Ok(())
     }
 
-    /// Returns unflushed readings. If the document has readings of the same times, merges them with the stored readings,
-    /// because only the pages have the stamps that decide which value is later.
+    /// Returns unflushed readings. If the document has readings of the same times, merges them with the stored
+    /// readings, because only the pages have the stamps that decide which value is later.
     async fn with_stored(self, document: &SensorDocument, hour: &UnflushedHour) -> Result<Readings, StorageError> {
         let unflushed = hour.readings();
         if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {

@@ -62,7 +62,8 @@ struct FailingEntry {
 }
 
 impl FailingDatabases {
-    /// Notes that a shard could not store readings of a database. Returns true if the database or its error class is new.
+    /// Notes that a shard could not store readings of a database. Returns true if the database or its error class is
+    /// new.
     pub fn note(&self, shard: usize, database: &str, error: &StorageError, waits: WaitingReadings, now: i64) -> bool {
         let mut databases = self.databases.lock();
         let is_new = databases.get(database).is_none_or(|entry| entry.error.class() != error.class());
@@ -81,8 +82,8 @@ impl FailingDatabases {
         }
     }
 
-    /// Notes that the store accepts a shard's readings of a database. Returns true if the database no longer fails in any
-    /// shard.
+    /// Notes that the store accepts a shard's readings of a database. Returns true if the database no longer fails in
+    /// any shard.
     pub fn clear(&self, shard: usize, database: &str) -> bool {
         let mut databases = self.databases.lock();
         let Some(entry) = databases.get_mut(database) else { return false };

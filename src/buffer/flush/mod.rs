@@ -1,5 +1,5 @@
-//! Flushes. A flush task writes due buckets of one database and the documents of their sensors to the store, and reports
-//! failures.
+//! Flushes. A flush task writes due buckets of one database and the documents of their sensors to the store, and
+//! reports failures.
 
 pub mod blocked;
 pub mod chunks;

@@ -17,8 +17,8 @@ pub(crate) struct SealedHour {
 }
 
 impl FlushContext {
-    /// Returns true if the sealed day must be read: some readings are below the floor, so the day may have other values for
-    /// them, or the readings of the hour may have expired.
+    /// Returns true if the sealed day must be read: some readings are below the floor, so the day may have other values
+    /// for them, or the readings of the hour may have expired.
     pub(crate) fn may_be_sealed(&self, run: &BucketFlush) -> bool {
         let is_older = || run.load.first <= self.registry_view.view().floor;
         day::may_be_sealed(run.id.hour, latest_ns()) && (is_older() || self.may_have_expired(run))
@@ -31,8 +31,8 @@ impl FlushContext {
         from.is_some_and(|from| run.id.hour.start_ns() < from)
     }
 
-    /// Reads a bucket's hour in the sealed day. Call this after the pages are read, because parts are written before their
-    /// pages are removed.
+    /// Reads a bucket's hour in the sealed day. Call this after the pages are read, because parts are written before
+    /// their pages are removed.
     pub(crate) async fn sealed(
         &self,
         database: &Database,

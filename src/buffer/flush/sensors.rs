@@ -1,5 +1,5 @@
-//! Writes of sensor documents that must precede pages: documents of new sensors by insert, and documents with new fields by
-//! compare-and-set.
+//! Writes of sensor documents that must precede pages: documents of new sensors by insert, and documents with new
+//! fields by compare-and-set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub fn add_fields(document: &mut SensorDocument, known: &KnownSensor) -> bool {
 }
 
 impl Documents<'_> {
-    /// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns the errors of
-    /// failed documents by sensor id.
+    /// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns the errors
+    /// of failed documents by sensor id.
     pub async fn store_before_pages(self, sensors: Vec<Arc<KnownSensor>>) -> HashMap<u32, StorageError> {
         // Most sensors are new. Insert their documents without a read, and read only those that exist already.
         let (unseen, seen): (Vec<_>, Vec<_>) = sensors.into_iter().partition(|known| !known.fields().stored);
@@ -63,8 +63,8 @@ impl Documents<'_> {
         failed
     }
 
-    /// Adds each sensor's fields to its document, and writes the documents that gained a field. Returns the sensors whose
-    /// documents others changed meanwhile.
+    /// Adds each sensor's fields to its document, and writes the documents that gained a field. Returns the sensors
+    /// whose documents others changed meanwhile.
     async fn store_fields(
         self,
         sensors: Vec<(Arc<KnownSensor>, SensorDocument)>,
@@ -90,8 +90,8 @@ impl Documents<'_> {
             match written {
                 Written::Yes => {
                     self.context.metrics.sensor_writes.increment(1);
-                    // If another instance wrote the document last, leave `written_rev` behind, so that the next refresh reads
-                    // the buckets.
+                    // If another instance wrote the document last, leave `written_rev` behind, so that the next refresh
+                    // reads the buckets.
                     if document.rev == known.written_rev.load(Ordering::Relaxed) {
                         known.written_rev.store(document.rev + 1, Ordering::Relaxed);
                     }

@@ -36,8 +36,8 @@ struct StaleSensor {
 pub struct NextCopies {
     pub database: String,
     pub sensors: Vec<Box<str>>,
-    /// True if no new pages with the old metadata can be written any more. Then all copies are refreshed, otherwise only the
-    /// latest.
+    /// True if no new pages with the old metadata can be written any more. Then all copies are refreshed, otherwise
+    /// only the latest.
     pub is_settled: bool,
 }
 
@@ -83,8 +83,8 @@ impl StaleCopies {
         std::mem::take(&mut self.0.lock().is_incomplete)
     }
 
-    /// Returns at most `sensors_max` sensors of one database to refresh now. Sensors whose latest pages are outdated come
-    /// first, then those whose metadata has not changed for `settle`.
+    /// Returns at most `sensors_max` sensors of one database to refresh now. Sensors whose latest pages are outdated
+    /// come first, then those whose metadata has not changed for `settle`.
     pub fn next(&self, sensors_max: usize, settle: Duration, now: Instant) -> Option<NextCopies> {
         let state = self.0.lock();
         for is_settled in [false, true] {
@@ -102,8 +102,8 @@ impl StaleCopies {
         None
     }
 
-    /// Notes that the copies that [`StaleCopies::next`] returned at `began` are refreshed. Returns the number of sensors whose
-    /// copies are all refreshed. Sensors whose metadata changed since `began` are refreshed again.
+    /// Notes that the copies that [`StaleCopies::next`] returned at `began` are refreshed. Returns the number of
+    /// sensors whose copies are all refreshed. Sensors whose metadata changed since `began` are refreshed again.
     pub fn refreshed(&self, next: &NextCopies, began: Instant) -> u64 {
         let mut state = self.0.lock();
         let mut done = 0;

@@ -31,13 +31,13 @@ use crate::reading::stamp::SETTLED;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
-/// The number of buckets that are read back first. All buckets that are read back at a time are in memory, so later numbers
-/// depend on their size.
+/// The number of buckets that are read back first. All buckets that are read back at a time are in memory, so later
+/// numbers depend on their size.
 const FIRST_STALE_BUCKETS: usize = 1;
 /// Maximum number of buckets that are read back at a time.
 const STALE_BUCKETS_MAX: usize = 32;
-/// Bounds of the maximum number of pages of a bucket that is read completely. For larger buckets, only the needed pages are
-/// read, so that an hour of one sensor takes a bounded amount of memory.
+/// Bounds of the maximum number of pages of a bucket that is read completely. For larger buckets, only the needed pages
+/// are read, so that an hour of one sensor takes a bounded amount of memory.
 const PAGES_MAX: RangeInclusive<usize> = 3..=16;
 /// The memory that is allowed for one page, in bytes.
 const PAGE_BYTES: usize = 512 * 1024;
@@ -116,8 +116,9 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
 }
 
 impl FlushContext {
-    /// Returns the current merge options of an hour. Call this before the deletions are read, because a merge must know every
-    /// deletion below the floor that it uses. Pages beside a possibly sealed day do not settle (see `bucket::day`).
+    /// Returns the current merge options of an hour. Call this before the deletions are read, because a merge must know
+    /// every deletion below the floor that it uses. Pages beside a possibly sealed day do not settle (see
+    /// `bucket::day`).
     fn merge_options(&self, hour: Hour) -> MergeOptions<'_> {
         let view = self.registry_view.view();
         let floor = if day::may_be_sealed(hour, latest_ns()) { SETTLED } else { view.floor };
@@ -127,8 +128,8 @@ impl FlushContext {
     /// Returns the current time for decisions about past days, in nanoseconds since the epoch.
     ///
     /// # Errors
-    /// The reason why the clock cannot be trusted. Instances with a correct clock do not look for a day that is sealed too
-    /// early.
+    /// The reason why the clock cannot be trusted. Instances with a correct clock do not look for a day that is sealed
+    /// too early.
     pub fn trusted_ns(&self) -> Result<i64, ClockDoubt> {
         self.clock.trusted_ns(self.store.raw().has_other_writers())
     }
@@ -182,8 +183,8 @@ impl FlushContext {
         }
     }
 
-    /// Merges and writes stale and partial buckets, chunk by chunk, until none is left. If the store is away, fails all the
-    /// others at once instead of waiting for a timeout per chunk.
+    /// Merges and writes stale and partial buckets, chunk by chunk, until none is left. If the store is away, fails all
+    /// the others at once instead of waiting for a timeout per chunk.
     async fn settle(&self, database: &Database, runs: &mut [BucketFlush]) {
         let away_error = |run: &BucketFlush| match &run.state {
             BucketFlushState::Failed(error) if error.is_away() => Some(error.clone()),
@@ -230,7 +231,8 @@ impl FlushContext {
         }
     }
 
-    /// Writes readings that are set aside to the dead-letter file. Their WAL was silent while the floor moved past them.
+    /// Writes readings that are set aside to the dead-letter file. Their WAL was silent while the floor moved past
+    /// them.
     async fn keep_set_aside(&self, database: &Database, runs: &mut [BucketFlush]) {
         let has_set_aside = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
         for run in runs.iter_mut().filter(has_set_aside) {
@@ -242,8 +244,8 @@ impl FlushContext {
         }
     }
 
-    /// Dead-letters buckets that the store will never accept because of a page's content. Other failures may be temporary,
-    /// and their readings wait.
+    /// Dead-letters buckets that the store will never accept because of a page's content. Other failures may be
+    /// temporary, and their readings wait.
     async fn dead_letter_refused(&self, database: &Database, runs: &mut [BucketFlush]) {
         for run in runs {
             let BucketFlushState::Failed(error @ StorageError::Refused { .. }) = &run.state else { continue };

@@ -27,13 +27,14 @@ const PREFETCH_SENSORS_MIN: usize = 4096;
 /// The number of readings per prefetch.
 const PREFETCH_READINGS: usize = 16;
 
-/// Maximum number of outdated `quiet` entries dropped per call. It exceeds the number of buckets in a chunk of backfill.
+/// Maximum number of outdated `quiet` entries dropped per call. It exceeds the number of buckets in a chunk of
+/// backfill.
 const DROPPED_MAX: usize = 64;
 
 /// The first and the longest delay after a failure that was caused by the bucket itself.
 const DELAY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(30);
-/// The longest delay after a conflict with other writers. Half of a delay is random, so that two instances that collided do
-/// not collide again.
+/// The longest delay after a conflict with other writers. Half of a delay is random, so that two instances that
+/// collided do not collide again.
 const DELAY_TRANSIENT: Duration = Duration::from_secs(2);
 
 /// The rules that decide when buckets are due, from the config sections `[flush]` and `[page]`.
@@ -73,8 +74,8 @@ pub struct MemtableBuckets {
     rules: DueRules,
     /// The buckets of each sensor id, sorted by hour.
     sensors: HashMap<u32, VecDeque<MemtableBucket>, RandomState>,
-    /// Buckets with readings that no flush has taken, in WAL order of their first readings. Entries whose bucket was taken
-    /// are outdated and skipped.
+    /// Buckets with readings that no flush has taken, in WAL order of their first readings. Entries whose bucket was
+    /// taken are outdated and skipped.
     order: VecDeque<OrderEntry>,
     /// Buckets to check for quiet, in order of time.
     quiet: VecDeque<QuietEntry>,
@@ -175,8 +176,9 @@ impl MemtableBuckets {
         }
     }
 
-    /// Loads the state of a sensor that [`MemtableBuckets::add`] needs into the CPU caches. With very many sensors, every
-    /// access is a cache miss. The misses of several sensors overlap if no other work is done between the accesses.
+    /// Loads the state of a sensor that [`MemtableBuckets::add`] needs into the CPU caches. With very many sensors,
+    /// every access is a cache miss. The misses of several sensors overlap if no other work is done between the
+    /// accesses.
     fn prefetch(&self, id: u32) {
         let last = self.sensors.get(&id).and_then(|buckets| buckets.back());
         std::hint::black_box(last.map(|bucket| bucket.rows.touch()));
@@ -289,8 +291,8 @@ impl MemtableBuckets {
         None
     }
 
-    /// Drops outdated entries from the front of `quiet`. While readings arrive faster than the store takes them, some other
-    /// bucket is always due first, so [`MemtableBuckets::next_quiet`] never gets to drop them.
+    /// Drops outdated entries from the front of `quiet`. While readings arrive faster than the store takes them, some
+    /// other bucket is always due first, so [`MemtableBuckets::next_quiet`] never gets to drop them.
     fn drop_taken(&mut self) {
         for _ in 0..DROPPED_MAX {
             let Some(QuietEntry { key, .. }) = self.quiet.front().copied() else { return };
@@ -320,8 +322,8 @@ impl MemtableBuckets {
         None
     }
 
-    /// Returns the other hours of a bucket's day that can be flushed with it. There are none unless the day has been over
-    /// for [`DueRules::direct_after`].
+    /// Returns the other hours of a bucket's day that can be flushed with it. There are none unless the day has been
+    /// over for [`DueRules::direct_after`].
     pub fn hours_of_day(&self, (id, hour): CacheKey, now: Instant, clock_ns: i64) -> Vec<CacheKey> {
         let day = Day::of(hour);
         let is_over = |after: i64| day.hours().end.start_ns().saturating_add(after) <= clock_ns;
@@ -355,8 +357,8 @@ impl MemtableBuckets {
         })
     }
 
-    /// Completes a flush whose readings are in the store or in the dead-letter file. Returns the readings, which the caller
-    /// must pass to [`MemtableBuckets::release`] to answer the waiting writes.
+    /// Completes a flush whose readings are in the store or in the dead-letter file. Returns the readings, which the
+    /// caller must pass to [`MemtableBuckets::release`] to answer the waiting writes.
     #[must_use]
     pub fn complete(&mut self, key: CacheKey) -> Option<Arc<Packed>> {
         let bucket = self.get(key)?;
@@ -427,8 +429,8 @@ impl MemtableBuckets {
         }
     }
 
-    /// Drops the readings of these sensors for which `is_deleted(sensor, time, record)` returns true. Returns their number.
-    /// None of the sensors may have readings in flush.
+    /// Drops the readings of these sensors for which `is_deleted(sensor, time, record)` returns true. Returns their
+    /// number. None of the sensors may have readings in flush.
     pub fn delete(&mut self, ids: &HashSet<u32>, is_deleted: impl Fn(u32, i64, Sequence) -> bool) -> usize {
         let mut deleted = 0;
         let mut emptied = Vec::new();
@@ -465,8 +467,8 @@ impl MemtableBuckets {
     }
 }
 
-/// Returns the delay of a bucket after this many failures. `transient` is set if only other writers caused the failure, and
-/// seeds the random part of the delay.
+/// Returns the delay of a bucket after this many failures. `transient` is set if only other writers caused the failure,
+/// and seeds the random part of the delay.
 fn delay(failures: u32, transient: Option<(CacheKey, Instant)>) -> Duration {
     let delay = DELAY.start.saturating_mul(2_u32.saturating_pow(failures.saturating_sub(1)));
     let Some(seed) = transient else { return delay.min(DELAY.end) };

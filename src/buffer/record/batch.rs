@@ -39,8 +39,8 @@ impl Batch {
     /// The size of a row without its cells, in bytes.
     pub const ROW_BYTES: usize = size_of::<BatchRow>();
 
-    /// Creates a batch with the capacity that a body of `body_bytes` with two fields per reading is likely to need for each
-    /// of `shards`.
+    /// Creates a batch with the capacity that a body of `body_bytes` with two fields per reading is likely to need for
+    /// each of `shards`.
     pub fn expecting(body_bytes: usize, shards: usize) -> Self {
         /// The size of a line with two fields. With longer lines, some allocated memory is never touched.
         const LINE_BYTES: usize = 72;
@@ -99,8 +99,8 @@ impl Batch {
         self.rows.last().map(|row| row.time)
     }
 
-    /// Returns the hours of the readings with the sensor's index. Consecutive hours in order are merged, and an hour may
-    /// occur more than once.
+    /// Returns the hours of the readings with the sensor's index. Consecutive hours in order are merged, and an hour
+    /// may occur more than once.
     pub fn hours(&self) -> Vec<(u32, Range<Hour>)> {
         let mut last: Vec<Option<Range<Hour>>> = vec![None; self.sensors.len()];
         let mut all = Vec::new();

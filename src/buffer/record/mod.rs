@@ -1,5 +1,5 @@
-//! The format of a request's WAL record. It contains every decision of admission, so a replay never validates, stamps or
-//! admits again.
+//! The format of a request's WAL record. It contains every decision of admission, so a replay never validates, stamps
+//! or admits again.
 //!
 //! ```text
 //! record   := version:u8 (1)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text

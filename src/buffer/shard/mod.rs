@@ -1,5 +1,5 @@
-//! A shard owns the memtables, the cached buckets and the flushes of a share of the sensors. It adds dispatched readings,
-//! runs several flush tasks at a time, and answers queries for unflushed readings.
+//! A shard owns the memtables, the cached buckets and the flushes of a share of the sensors. It adds dispatched
+//! readings, runs several flush tasks at a time, and answers queries for unflushed readings.
 
 mod deletions;
 mod documents;
@@ -34,8 +34,8 @@ use crate::wal::Sequence;
 
 /// Maximum number of buckets per flush, which fill a command.
 const FLUSH_BUCKETS_MAX: usize = 1000;
-/// Maximum number of buckets per probe. A probe is the only flush of a database that the store fails on, and shows whether
-/// the store has recovered.
+/// Maximum number of buckets per probe. A probe is the only flush of a database that the store fails on, and shows
+/// whether the store has recovered.
 const PROBE_BUCKETS_MAX: usize = 8;
 /// Maximum number of messages handled before the next check for due buckets.
 const MESSAGES_MAX: usize = 64;
@@ -57,7 +57,8 @@ pub enum ShardMessage {
     Deleted(Box<str>),
     /// A request to check for due buckets.
     Wake,
-    /// A request for the unflushed readings of sensors, given by place and id. The reply leaves out sensors without any.
+    /// A request for the unflushed readings of sensors, given by place and id. The reply leaves out sensors without
+    /// any.
     Unflushed {
         database: Arc<Database>,
         ids: Vec<(usize, u32)>,
@@ -132,10 +133,11 @@ impl Shard {
         }
     }
 
-    /// Runs until the inbox is closed, then flushes everything. Returns true if everything is in the store. The rest is in
-    /// the WAL.
+    /// Runs until the inbox is closed, then flushes everything. Returns true if everything is in the store. The rest is
+    /// in the WAL.
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<ShardMessage>) -> bool {
-        // Must be dropped before the inbox and the shard, even by a panic, so that their readings do not count as stored.
+        // Must be dropped before the inbox and the shard, even by a panic, so that their readings do not count as
+        // stored.
         let seal = SealAtEnd::new(&self.positions);
         let mut sensors_due = Instant::now() + self.sensor_interval;
         let mut urgent_due = Instant::now();
@@ -268,7 +270,8 @@ impl Shard {
     fn complete(&mut self, completed: Result<(Arc<Database>, Completed), tokio::task::JoinError>) {
         let (database, completed) = match completed {
             Ok(completed) => completed,
-            // A panicked flush has lost its buckets. End the shard too, and let the next start replay the unstored readings.
+            // A panicked flush has lost its buckets. End the shard too, and let the next start replay the unstored
+            // readings.
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         };
         self.in_progress.end(&database);
@@ -407,7 +410,8 @@ impl Shard {
         self.context.blocked.clear(key);
         self.positions.count_deleted(run.deleted);
         self.positions.count_dead_lettered(applied.set_aside);
-        // Cache only buckets with a page. Otherwise nothing was written, and the store may have pages that were not read.
+        // Cache only buckets with a page. Otherwise nothing was written, and the store may have pages that were not
+        // read.
         if !run.bucket.pages().is_empty() {
             run.bucket.leave_out(self.context.pages_max());
             self.cache.put(database.number, key, run.bucket);

@@ -68,7 +68,8 @@ impl PendingDeletion {
         std::mem::take(&mut *self.taken.lock())
     }
 
-    /// Returns the deletion's entry in the registry; `None` if a later record has the statement (see [`Scope::Readings`]).
+    /// Returns the deletion's entry in the registry; `None` if a later record has the statement (see
+    /// [`Scope::Readings`]).
     pub fn remembered(&self) -> Option<RememberedDeletion> {
         let statement = match &self.deletion.scope {
             Scope::Database => None,

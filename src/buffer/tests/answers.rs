@@ -10,8 +10,8 @@ use super::world::{KEYS, World};
 use crate::bucket::Readings;
 
 impl World {
-    /// Returns an instance's answer for a bucket: the stored readings without known deletions, merged with its unflushed
-    /// readings.
+    /// Returns an instance's answer for a bucket: the stored readings without known deletions, merged with its
+    /// unflushed readings.
     fn view(&self, instance: &Instance, key: Key) -> Readings {
         let pages = self.store.read(key, &instance.covers(key));
         let mut sets = pages.iter().map(|page| &page.readings);
@@ -23,8 +23,8 @@ impl World {
         all
     }
 
-    /// Checks that an instance answers with no value that was never written, that is older than one it has acked, or that it
-    /// has deleted.
+    /// Checks that an instance answers with no value that was never written, that is older than one it has acked, or
+    /// that it has deleted.
     pub(crate) fn look(&self, slot: usize) {
         let Some(instance) = &self.running[slot] else { return };
         for key in KEYS {

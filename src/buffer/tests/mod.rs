@@ -1,9 +1,9 @@
-//! A model-based test of the merge law, with instances, WALs, memtables, bucket caches, clocks, one store and random steps.
-//! Even if processes are killed, folders are cloned or restored, and writes are resent or late, the store ends with the
-//! value of the greatest stamp for every cell, unless a deletion has a greater stamp.
+//! A model-based test of the merge law, with instances, WALs, memtables, bucket caches, clocks, one store and random
+//! steps. Even if processes are killed, folders are cloned or restored, and writes are resent or late, the store ends
+//! with the value of the greatest stamp for every cell, unless a deletion has a greater stamp.
 //!
-//! Pages, merges, stamps, the registry and deletions are the real code. The WAL, the network and the tasks are models. In CI,
-//! about 27,000 worlds run a million steps. Runs with the same `HOURGLASS_TEST_SEED` are identical.
+//! Pages, merges, stamps, the registry and deletions are the real code. The WAL, the network and the tasks are models.
+//! In CI, about 27,000 worlds run a million steps. Runs with the same `HOURGLASS_TEST_SEED` are identical.
 
 mod answers;
 mod instance;

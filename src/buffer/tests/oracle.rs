@@ -1,5 +1,5 @@
-//! The expected state: for each cell the logged value with the greatest stamp, unless a deletion has a greater stamp. Also
-//! tracks the records of WALs that were silent beyond the horizon, because only these may be set aside.
+//! The expected state: for each cell the logged value with the greatest stamp, unless a deletion has a greater stamp.
+//! Also tracks the records of WALs that were silent beyond the horizon, because only these may be set aside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -217,8 +217,8 @@ impl Oracle {
         self.done.iter().any(|(stamp, gone)| *stamp == record.stamp && record.deletion.as_ref() == Some(gone))
     }
 
-    /// Returns true if a late deletion may have removed a value. A deletion with a smaller stamp can do so only if an earlier
-    /// record has the same value, because the store keeps that record's stamp while there is no other instance.
+    /// Returns true if a late deletion may have removed a value. A deletion with a smaller stamp can do so only if an
+    /// earlier record has the same value, because the store keeps that record's stamp while there is no other instance.
     pub(crate) fn is_perhaps_gone(&self, of: &Said, said: &[Said], at: (usize, i64)) -> bool {
         let is_late = |by: &Record| self.late.contains(&by.id);
         let is_same = |other: &&Said| other.record.stamp <= of.record.stamp && same(&other.value, Some(&of.value));

@@ -87,8 +87,8 @@ impl World {
         let opening = self.id();
         self.running[slot] = Some(Instance::open(place, &self.folders[place], opening, random, offset));
         self.beat(slot);
-        // Before it acks, each other instance must have seen it or know that its own view is too old, because an instance
-        // without others records no stamp for an equal value.
+        // Before it acks, each other instance must have seen it or know that its own view is too old, because an
+        // instance without others records no stamp for an equal value.
         (0..self.running.len()).for_each(|slot| self.beat(slot));
     }
 
@@ -384,8 +384,8 @@ impl World {
             }
         }
         instance.swept = passed;
-        // Drop all delayed commands, because a deletion is remembered for longer than any command to the store can last.
-        // This includes the commands of processes that were silent beyond the horizon.
+        // Drop all delayed commands, because a deletion is remembered for longer than any command to the store can
+        // last. This includes the commands of processes that were silent beyond the horizon.
         self.delayed.clear();
         for slot in 0..self.running.len() {
             let Some(instance) = &self.running[slot] else { continue };

@@ -9,8 +9,8 @@ use crate::bucket::StorageError;
 use crate::wal::Sequence;
 
 impl WalPositions {
-    /// Notes that a request is durable. Returns its guards if the caller may dispatch it now. Returns `None` if there is no
-    /// room in memory or `may_dispatch` returns false, in which case it is read from the WAL later.
+    /// Notes that a request is durable. Returns its guards if the caller may dispatch it now. Returns `None` if there
+    /// is no room in memory or `may_dispatch` returns false, in which case it is read from the WAL later.
     pub fn note_logged(
         self: &Arc<Self>,
         logged: LoggedRequest,

@@ -1,6 +1,6 @@
-//! WAL positions: the records up to which readings are logged, dispatched and stored. They decide how far the WAL can be
-//! truncated, when a flush is complete, and when a write with ack `store` is answered. They also keep the ledger of all
-//! readings.
+//! WAL positions: the records up to which readings are logged, dispatched and stored. They decide how far the WAL can
+//! be truncated, when a flush is complete, and when a write with ack `store` is answered. They also keep the ledger of
+//! all readings.
 
 mod guards;
 mod log_order_map;

@@ -77,7 +77,8 @@ fn a_pin_keeps_its_record_beyond_the_flush() {
     assert_eq!(positions.truncatable(), 2);
 }
 
-/// Regression: readings that a shard dropped because it panicked, or stopped while the store was away, counted as stored.
+/// Regression: readings that a shard dropped because it panicked, or stopped while the store was away, counted as
+/// stored.
 #[tokio::test]
 async fn the_wal_keeps_unstored_readings_of_an_ended_shard() {
     let positions = roomy();

@@ -94,8 +94,8 @@ impl PositionsState {
 }
 
 impl WalPositions {
-    /// Creates the positions of a WAL whose records up to `truncated` are stored. The records after it, up to `last`, must be
-    /// dispatched.
+    /// Creates the positions of a WAL whose records up to `truncated` are stored. The records after it, up to `last`,
+    /// must be dispatched.
     pub fn new(truncated: Sequence, last: Sequence, budget: usize) -> Arc<Self> {
         let state = PositionsState {
             logged: last,
@@ -106,8 +106,8 @@ impl WalPositions {
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), budget, cache_bytes: Mutex::default() })
     }
 
-    /// Goes live if the shards have everything that is logged, and returns true if so. `position` is the next record of the
-    /// WAL's reader.
+    /// Goes live if the shards have everything that is logged, and returns true if so. `position` is the next record of
+    /// the WAL's reader.
     pub fn try_go_live(&self, position: Sequence) -> bool {
         let mut state = self.state.lock();
         // The reader skips damaged and missing records, which need no dispatch.
@@ -230,8 +230,8 @@ impl WalPositions {
         self.when(|state| (state.truncatable() >= through).then_some(())).await;
     }
 
-    /// Returns the last record, at most `closed`, up to which everything is in the store. The caller guarantees that all
-    /// records up to `closed` were reported here and that no new ones will be.
+    /// Returns the last record, at most `closed`, up to which everything is in the store. The caller guarantees that
+    /// all records up to `closed` were reported here and that no new ones will be.
     pub fn stored_through(&self, closed: Sequence) -> Sequence {
         let state = self.state.lock();
         match state.sealed.or_else(|| state.pinned.first().map(|(first, ())| first - 1)) {
@@ -241,8 +241,8 @@ impl WalPositions {
         }
     }
 
-    /// Stops truncation and fails all further waits, although pending acks and pins will be dropped. The next start replays
-    /// their records.
+    /// Stops truncation and fails all further waits, although pending acks and pins will be dropped. The next start
+    /// replays their records.
     pub fn seal(&self) {
         let mut state = self.state.lock();
         if state.sealed.is_none() {

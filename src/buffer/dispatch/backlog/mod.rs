@@ -1,5 +1,6 @@
 //! The backlog: the sensors and hours of the records that the WAL has and the shards do not have yet. During a replay,
-//! queries for other sensors and hours are answered. The backlog is bounded. Beyond the bound, it covers whole databases.
+//! queries for other sensors and hours are answered. The backlog is bounded. Beyond the bound, it covers whole
+//! databases.
 
 pub mod scan;
 mod spans;
@@ -255,7 +256,8 @@ impl BacklogState {
         self.sensors = self.databases.values().map(BacklogPart::sensors).sum();
     }
 
-    /// Removes dispatched entries. Then, until at most `sensors` are left, stops tracking the database with most sensors.
+    /// Removes dispatched entries. Then, until at most `sensors` are left, stops tracking the database with most
+    /// sensors.
     fn shrink(&mut self, dispatched: Sequence, sensors: usize) {
         self.forget_dispatched(dispatched);
         while self.sensors > sensors {

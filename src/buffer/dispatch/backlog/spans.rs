@@ -5,8 +5,8 @@ use std::ops::Range;
 use crate::reading::Hour;
 use crate::wal::Sequence;
 
-/// Maximum number of spans per sensor. Beyond it, the spans with the smallest gap are merged. No hour is lost, but queries
-/// for the hours of the gap may wait without need.
+/// Maximum number of spans per sensor. Beyond it, the spans with the smallest gap are merged. No hour is lost, but
+/// queries for the hours of the gap may wait without need.
 const SPANS_MAX: usize = 8;
 
 /// Spans of hours, sorted and disjoint.

@@ -5,8 +5,8 @@ use crate::buffer::memtable::Load;
 use crate::catalog::{Catalog, LookupResult, WantedSensor};
 use crate::reading::Sensor;
 
-/// Regression: a flush that began before this instance learned of another instance's DROP, and ended after it, left its page
-/// without a sensor document until the next round a minute later. Until then, no query found the readings.
+/// Regression: a flush that began before this instance learned of another instance's DROP, and ended after it, left its
+/// page without a sensor document until the next round a minute later. Until then, no query found the readings.
 #[test]
 fn a_page_without_a_document_gets_one_soon() {
     let catalog = Catalog::new(&crate::config::one_shard());

@@ -20,8 +20,8 @@ const SEALED_SENSORS_MAX: usize = 64;
 const SEALED_BYTES_MAX: usize = 4 << 20;
 
 impl Documents<'_> {
-    /// Reads the latest readings that were stored since each document was written, by time, about `recent` per document.
-    /// Accesses the store only for buckets that are not cached.
+    /// Reads the latest readings that were stored since each document was written, by time, about `recent` per
+    /// document. Accesses the store only for buckets that are not cached.
     ///
     /// # Errors
     /// If the store is away when a bucket must be read.
@@ -33,8 +33,8 @@ impl Documents<'_> {
         let database = self.database;
         let recent = self.context.recent;
         let mut tails: Vec<BTreeMap<i64, Reading>> = vec![BTreeMap::new(); documents.len()];
-        // Read the newest hour of each document first, then older hours for documents that need more. Most documents need
-        // one hour, which is cached.
+        // Read the newest hour of each document first, then older hours for documents that need more. Most documents
+        // need one hour, which is cached.
         for nth in 0..recent {
             let mut cold: Vec<(usize, BucketId)> = Vec::new();
             for (index, ((outdated, document), tail)) in documents.iter().zip(&mut tails).enumerate() {
@@ -79,8 +79,8 @@ impl Documents<'_> {
         Ok(tails)
     }
 
-    /// Reads the latest readings of several sensors in one hour that may be in parts of days. One read serves all, because a
-    /// backfill hour by hour makes every sensor's document outdated.
+    /// Reads the latest readings of several sensors in one hour that may be in parts of days. One read serves all,
+    /// because a backfill hour by hour makes every sensor's document outdated.
     async fn tails_with_parts(self, lot: &[(usize, BucketId)]) -> Result<Vec<Vec<Reading>>, StorageError> {
         let FlushContext { store, recent, .. } = self.context;
         let Some((_, first)) = lot.first() else { return Ok(Vec::new()) };

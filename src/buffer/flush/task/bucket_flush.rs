@@ -17,11 +17,11 @@ use crate::reading::Value;
 
 /// Maximum number of conflicts of a bucket, or a part of it, before it is left for a later flush.
 const CONFLICTS_MAX: u32 = 30;
-/// Maximum number of conflicts after which the store still shows the state that the write expected. The other write is then
-/// not durable yet, and another read at once would show the same.
+/// Maximum number of conflicts after which the store still shows the state that the write expected. The other write is
+/// then not durable yet, and another read at once would show the same.
 const UNSEEN_MAX: u32 = 3;
-/// Maximum number of unknown outcomes of a bucket's writes. This bridges the election of a new primary, but does not wait
-/// for a store that stays away.
+/// Maximum number of unknown outcomes of a bucket's writes. This bridges the election of a new primary, but does not
+/// wait for a store that stays away.
 const UNKNOWN_MAX: u32 = 2;
 
 /// One bucket in a flush.
@@ -65,8 +65,8 @@ pub(super) enum RowFate {
     Deleted,
     /// The store has it.
     Stored,
-    /// Its WAL was silent beyond the horizon while its day was sealed, and the day has another reading of that time. It is
-    /// unknown which reading is later.
+    /// Its WAL was silent beyond the horizon while its day was sealed, and the day has another reading of that time. It
+    /// is unknown which reading is later.
     SetAside,
 }
 
@@ -150,7 +150,8 @@ impl BucketFlush {
         context.registry_view.fates(&database.name, &self.id.sensor, self.id.hour, *first)
     }
 
-    /// Returns true if every reading is deleted or stored. Then the flush must not restore the document of a deleted sensor.
+    /// Returns true if every reading is deleted or stored. Then the flush must not restore the document of a deleted
+    /// sensor.
     pub(super) fn brings_nothing(&self, context: &FlushContext) -> bool {
         let fates = self.fates(context);
         if fates.merges_all() {

@@ -44,11 +44,11 @@ impl Progress {
 }
 
 impl FlushContext {
-    /// Merges and writes the readings of a large bucket in parts, in time order. If pages are left out, first merges the
-    /// readings whose times those pages have, a few pages at a time, and then the new ones.
+    /// Merges and writes the readings of a large bucket in parts, in time order. If pages are left out, first merges
+    /// the readings whose times those pages have, a few pages at a time, and then the new ones.
     ///
-    /// New times can only be added to the open page. So a compare-and-set on that page proves that no other page has got
-    /// them meanwhile. After a conflict, continues with the same part.
+    /// New times can only be added to the open page. So a compare-and-set on that page proves that no other page has
+    /// got them meanwhile. After a conflict, continues with the same part.
     pub(super) async fn settle_partial(&self, database: &Database, run: &mut BucketFlush) -> Result<(), StorageError> {
         let options = self.merge_options(run.id.hour);
         let fates = run.fates(self);
@@ -139,7 +139,8 @@ impl FlushContext {
         Ok(fits)
     }
 
-    /// Merges rows that are on no left-out page, and writes the changed pages. Returns false after a failure or a conflict.
+    /// Merges rows that are on no left-out page, and writes the changed pages. Returns false after a failure or a
+    /// conflict.
     async fn merge_rows(
         &self,
         database: &Database,

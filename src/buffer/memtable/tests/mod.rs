@@ -232,8 +232,8 @@ fn a_past_hour_is_due_when_it_is_quiet() {
     assert_eq!(sensors(&bench.due(seconds(3) + 2 * QUIET, OVER)), ["m,s=1"]);
 }
 
-/// Regression: with a backfill of 100,000 sensors hour by hour, faster than the store, an entry of 32 bytes per sensor and
-/// hour stayed until the backfill ended.
+/// Regression: with a backfill of 100,000 sensors hour by hour, faster than the store, an entry of 32 bytes per sensor
+/// and hour stayed until the backfill ended.
 #[test]
 fn under_pressure_taken_buckets_leave_no_entries() {
     let mut bench = Bench::new(ROOMY);

@@ -1,5 +1,5 @@
-//! A shard's memtables, one per database. Each has its own order, turn and backoff, so a database that the store fails on
-//! delays no other. This module chooses the next flushes and does not access the store.
+//! A shard's memtables, one per database. Each has its own order, turn and backoff, so a database that the store fails
+//! on delays no other. This module chooses the next flushes and does not access the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -181,8 +181,8 @@ impl Memtables {
         probes
     }
 
-    /// Takes the due buckets of healthy databases, up to the bounds of one flush. Returns one batch per database, starting
-    /// with the database after the last one. `cached_bytes` estimates the memory of a load's cached bucket.
+    /// Takes the due buckets of healthy databases, up to the bounds of one flush. Returns one batch per database,
+    /// starting with the database after the last one. `cached_bytes` estimates the memory of a load's cached bucket.
     pub fn next(
         &mut self,
         moment: FlushMoment,

@@ -104,8 +104,8 @@ fn names(batches: &[Vec<Load>]) -> Vec<(String, usize)> {
     batches.iter().map(|loads| (loads[0].database.name.to_string(), loads.len())).collect()
 }
 
-/// Regression: a collection of one database had an index with an unexpected name, and all databases waited. The whole shard
-/// backed off and tried again with the oldest readings, which were those of that database.
+/// Regression: a collection of one database had an index with an unexpected name, and all databases waited. The whole
+/// shard backed off and tried again with the oldest readings, which were those of that database.
 #[test]
 fn a_failing_database_is_probed_and_delays_no_other() {
     let mut bench = Bench::new();
