@@ -17,7 +17,7 @@ pub struct Charge(Option<ChargedBytes>);
 
 #[derive(Debug)]
 struct ChargedBytes {
-    /// [`CatalogBytes::used`], which includes `own`.
+    /// The bytes of all entries, which include `own`.
     used: Arc<AtomicUsize>,
     own: AtomicUsize,
 }

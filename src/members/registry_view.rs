@@ -1,5 +1,5 @@
 //! This process's view of the registry: the floor, the presence of other writers, the stored records of its own WAL,
-//! and the remembered deletions. The task of [`Member`](super::member::Member) updates it, and everything else reads
+//! and the remembered deletions. The task of `Member` updates it, and everything else reads
 //! it.
 
 use std::sync::Arc;
