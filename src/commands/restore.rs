@@ -67,8 +67,7 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
     }
     if let Some(config) = &manifest.config {
         let beside = settings.server.data_dir.join(CONFIG);
-        files::replace(&beside, &folder.read(config)?, true)
-            .with_context(|| format!("writing {}", beside.display()))?;
+        files::replace(&beside, &folder.read(config)?, true).with_context(|| format!("writing {}", beside.display()))?;
     }
     target.finish(settings, &manifest.digest()).await
 }
