@@ -1,8 +1,8 @@
-//! Append-only files of records beside the WAL: rejected lines, dead letters, request keys.
+//! Append-only files beside the WAL for rejected lines, dead letters and request keys.
 //!
-//! A side file is a folder of segments. A segment is named by the id of its first record, and new records go to the last
-//! one only. A record is one line of text: a CRC-32C, an id that rises from record to record, and JSON. A line that a crash
-//! cut off, or that is damaged, is skipped; the lines behind it are read.
+//! A side file is a folder of segments. A segment is named after the id of its first record, and new records are
+//! appended to the last segment. A record is one line: a CRC-32C in hexadecimal, an id greater than all earlier ones,
+//! and JSON. Damaged and incomplete lines are skipped, and the lines behind them are read.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -21,15 +21,15 @@ use serde::de::DeserializeOwned;
 
 use crate::clock::now_ns;
 
-/// The end of a segment's name.
-const SEGMENT: &str = "log";
+/// The file extension of segments.
+const EXTENSION: &str = "log";
 
-/// The sizes of a side file.
+/// The size limits of a side file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SideFileLimits {
-    /// Bytes at which a segment is full.
+    /// The size at which a new segment is started.
     pub segment_bytes: u64,
-    /// The oldest segment is removed when the others have this many bytes; `None` keeps all.
+    /// The oldest segment is removed if the others have at least this many bytes; `None` keeps all.
     pub keep_bytes: Option<u64>,
 }
 
@@ -57,7 +57,8 @@ struct Current {
 pub struct SideFile<T> {
     folder: PathBuf,
     limits: SideFileLimits,
-    /// `None` before the first append, and after a failed one: the segment may then end in half a record.
+    /// `None` before the first append, and after a failed one, because the segment may then end in an incomplete
+    /// record.
     current: Option<Current>,
     /// The id of the last record; 0 before the first append.
     last_id: u64,
@@ -65,13 +66,12 @@ pub struct SideFile<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> SideFile<T> {
-    /// Describes the side file in a folder, which the first append creates.
+    /// Returns the side file of a folder, which the first append creates.
     pub fn new(folder: PathBuf, limits: SideFileLimits) -> Self {
         Self { folder, limits, current: None, last_id: 0, records: PhantomData }
     }
 
-    /// Appends records and returns the id of the segment that has them. A crash of the machine may lose them until
-    /// [`SideFile::sync`].
+    /// Appends records and returns the first id of their segment. The records are durable after [`SideFile::sync`].
     ///
     /// # Errors
     /// If the folder cannot be written. Some of the records may then be on disk.
@@ -79,7 +79,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         if self.last_id == 0 {
             self.last_id = self.last_id_on_disk()?;
         }
-        // Ids are times, so that none is used again when a folder was removed.
+        // Ids are based on the time, so that none is reused after the folder was removed.
         let mut id = self.last_id.max(u64::try_from(now_ns()).unwrap_or_default());
         let first_id = id + 1;
         let mut lines = Vec::new();
@@ -88,7 +88,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
             let text = format!("{id} {}", serde_json::to_string(record)?);
             writeln!(lines, "{:08x} {text}", crc32c::crc32c(text.as_bytes()))?;
         }
-        // The folder may have been emptied by another process, or by hand.
+        // Another process or the operator may have emptied the folder.
         let is_usable = |current: &Current| current.bytes < self.limits.segment_bytes && current.path.exists();
         let mut current = match self.current.take().filter(is_usable) {
             Some(current) => current,
@@ -107,7 +107,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     /// # Errors
     /// If the disk fails. The records may then be lost.
     pub fn sync(&mut self) -> io::Result<()> {
-        // Taken, because a file must not be synced again after a failed sync.
+        // Take the segment, because a file must not be synced again after a failed sync.
         if let Some(current) = self.current.take() {
             current.file.sync_data()?;
             self.current = Some(current);
@@ -115,19 +115,21 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(())
     }
 
-    /// Begins a segment, and removes the oldest ones that are no longer kept.
+    /// Starts a segment, and removes the oldest ones beyond the limit.
     fn begin(&mut self, first_id: u64) -> io::Result<Current> {
         DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
-        let mut segments = self.segments()?;
+        let segments = self.segments()?;
         if let Some(keep) = self.limits.keep_bytes {
             let mut total: u64 = segments.iter().map(|segment| segment.bytes).sum();
-            while let Some(oldest) = segments.first().filter(|oldest| total - oldest.bytes >= keep) {
+            for oldest in &segments {
+                if total - oldest.bytes < keep {
+                    break;
+                }
                 total -= oldest.bytes;
                 fs::remove_file(&oldest.path)?;
-                segments.remove(0);
             }
         }
-        let path = self.folder.join(format!("{first_id:020}.{SEGMENT}"));
+        let path = self.folder.join(format!("{first_id:020}.{EXTENSION}"));
         let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(&path)?;
         sync_folder(&self.folder)?;
         Ok(Current { file, path, first_id, bytes: 0 })
@@ -143,18 +145,21 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(last_id)
     }
 
-    /// The segments, oldest first.
+    /// Returns the segments, oldest first. A missing folder has none.
     ///
     /// # Errors
-    /// If the folder cannot be read; a missing one has no segments.
+    /// If the folder cannot be read.
     pub fn segments(&self) -> io::Result<Vec<Segment>> {
         let Some(entries) = found(fs::read_dir(&self.folder))? else { return Ok(Vec::new()) };
         let mut segments = Vec::new();
         for entry in entries {
             let path = entry?.path();
-            let name = path.file_stem().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-            let Some(first_id) = name.filter(|_| path.extension().is_some_and(|end| end == SEGMENT)) else { continue };
-            // Another process may have removed it just now.
+            if path.extension().is_none_or(|extension| extension != EXTENSION) {
+                continue;
+            }
+            let stem = path.file_stem().and_then(|stem| stem.to_str());
+            let Some(first_id) = stem.and_then(|stem| stem.parse().ok()) else { continue };
+            // Another process may have removed the file just now.
             let Some(meta) = found(fs::metadata(&path))? else { continue };
             segments.push(Segment { first_id, bytes: meta.len(), modified: meta.modified()?, path });
         }
@@ -162,8 +167,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(segments)
     }
 
-    /// Passes on the records with an id above `after` and the segment that has them, oldest first. Returns the number of
-    /// lines that are no whole record.
+    /// Passes each record with an id above `after` to `take`, together with its segment and id, oldest first. Stops
+    /// when `take` breaks. Returns the number of damaged or incomplete lines.
     ///
     /// # Errors
     /// If the folder cannot be read.
@@ -188,8 +193,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(damaged)
     }
 
-    /// Removes the records that fail a test; returns their number. A crash leaves all of a segment's records or those that
-    /// pass.
+    /// Removes the records for which `keep` returns false, and returns their number. After a crash, a segment has
+    /// either all its records or only the kept ones.
     ///
     /// # Errors
     /// If the folder cannot be read or written.
@@ -221,7 +226,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(removed)
     }
 
-    /// Removes the segments without a record since a time.
+    /// Removes the segments that were last written before a time.
     ///
     /// # Errors
     /// If the folder cannot be read or written.
@@ -231,7 +236,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     }
 }
 
-/// Writes a segment anew.
+/// Replaces the lines of a segment atomically. Keeps its modification time.
 fn replace(segment: &Segment, lines: &[u8]) -> io::Result<()> {
     let new = segment.path.with_extension("new");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
@@ -241,7 +246,7 @@ fn replace(segment: &Segment, lines: &[u8]) -> io::Result<()> {
     fs::rename(new, &segment.path)
 }
 
-/// The result; `None` if there is no such file or folder.
+/// Maps the error of a missing file or folder to `None`.
 fn found<F>(result: io::Result<F>) -> io::Result<Option<F>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -253,6 +258,7 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }
 
+/// Parses a line into its id and record; `None` if it is damaged or incomplete.
 fn parse<T: DeserializeOwned>(line: &[u8]) -> Option<(u64, T)> {
     let line = std::str::from_utf8(line).ok()?;
     let (checksum, text) = line.split_once(' ')?;

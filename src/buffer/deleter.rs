@@ -1,5 +1,4 @@
-//! Carries out deletions in the store: those of one database one after the other, in WAL order, for as long as it
-//! takes.
+//! Carries out deletions in the store. Deletions of one database run one after the other, in WAL order.
 
 mod cells;
 mod days;
@@ -31,13 +30,13 @@ use crate::reading::{Hour, Sensor};
 
 /// Sensors per batch of a deletion.
 const SENSORS: usize = 500;
-/// Sensors per batch of a deletion of expired readings, which rests after each.
+/// Sensors per batch of a deletion of expired readings, which pauses after each batch.
 const PACED_SENSORS: usize = 100;
-/// Most buckets rewritten at a time: all of them are in memory.
+/// Maximum number of buckets rewritten at a time. All of them are in memory.
 const BUCKETS: usize = 32;
-/// Most stored bytes of readings in the buckets that are rewritten at a time, if they are several; decoded they take some times that.
+/// Maximum stored bytes of several buckets that are rewritten at a time. Decoded, they take a multiple of that.
 const LOT_BYTES: usize = 8 << 20;
-/// How often a batch is read and written again because other writers were faster.
+/// The number of attempts to rewrite a batch against concurrent writers.
 const CONFLICTS_MAX: usize = 30;
 
 pub struct Deleter {
@@ -45,10 +44,10 @@ pub struct Deleter {
     /// Resumes the database's flushes when a deletion is done.
     pub dispatch: Arc<Dispatch>,
     /// Turns a deletion's statement into a test of sensors.
-    pub understand: StatementCompiler,
-    /// This opening of the WAL.
+    pub understand: Understand,
+    /// The id of this opening of the WAL.
     pub opening: u64,
-    /// Locks by database. Deletions, sweeps after earlier deletions and the jobs that rewrite exclude each other.
+    /// Locks by which deletions, sweeps and rewriting jobs of one database exclude each other.
     pub turns: Arc<DatabaseTurns>,
 }
 
@@ -64,8 +63,8 @@ impl DatabaseTurns {
     }
 }
 
-/// Whether there is a database of this name. Whoever writes what is no news of anybody asks this within the database's turn:
-/// a write to one that was dropped would list it again.
+/// Returns true if there is a database of this name. Jobs that rewrite stored data check this while they hold the
+/// database's turn, because a write to a dropped database would list it again.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -100,15 +99,16 @@ impl Deleter {
                     database
                 }
             };
-            match waiting.get(&database).and_then(VecDeque::front) {
-                Some(next) => drop(under_way.spawn(self.clone().see_to(next.clone()))),
-                None => drop(waiting.remove(&database)),
+            if let Some(next) = waiting.get(&database).and_then(VecDeque::front) {
+                under_way.spawn(self.clone().process(next.clone()));
+            } else {
+                waiting.remove(&database);
             }
         }
     }
 
-    /// Carries out one deletion, once all shards have done their part; returns its database.
-    async fn see_to(self: Arc<Self>, pending: Arc<PendingDeletion>) -> String {
+    /// Carries out one deletion after all shards have done their part. Returns its database.
+    async fn process(self: Arc<Self>, pending: Arc<PendingDeletion>) -> String {
         self.forget_deleted(&pending).await;
         let shards = u32::try_from(self.dispatch.shards()).unwrap_or(u32::MAX);
         let database = pending.deletion.database.clone();
@@ -124,42 +124,44 @@ impl Deleter {
 
     /// Removes the deleted sensors from the catalog.
     async fn forget_deleted(&self, pending: &Arc<PendingDeletion>) {
-        let (catalog, pending) = (self.dispatch.catalog.clone(), pending.clone());
-        beside(move || {
+        let catalog = self.dispatch.catalog.clone();
+        let pending = pending.clone();
+        run_blocking(move || {
             faults::point("forgetting_deleted");
             drop(catalog.forget_deleted(&pending.deletion, pending.sequence(), &pending.targets));
         })
         .await;
     }
 
-    /// Frees what shards had in memory of a dropped database.
+    /// Frees the shards' memory of a dropped database.
     async fn free_taken(&self, pending: &PendingDeletion) {
-        let (positions, taken) = (self.dispatch.positions.clone(), pending.taken());
+        let positions = self.dispatch.positions.clone();
+        let taken = pending.taken();
         if taken.is_empty() {
             return;
         }
-        beside(move || {
-            positions.deleted(taken.iter().map(DroppedData::readings).sum::<usize>() as u64);
+        run_blocking(move || {
+            positions.count_deleted(taken.iter().map(DroppedData::readings).sum::<usize>() as u64);
             drop(taken);
         })
         .await;
     }
 
-    /// Retries for as long as the store is away. Gives up a deletion that an available store refuses again and again,
-    /// since everything behind it waits; its pending ack then reports the error.
+    /// Deletes the readings from the store, and retries while the store is away. Gives up if an available store keeps
+    /// refusing, because everything behind the deletion waits. The pending ack then reports the error.
     async fn carry_out(&self, pending: &PendingDeletion) {
         let mut patience = Patience::new(Instant::now());
         let database = &pending.deletion.database;
-        // A sweep could see pages that are about to go, and restore their sensor's document.
+        // Exclude sweeps, which could see pages that are about to be removed, and restore their sensor's document.
         let turn = self.turns.of(database);
         let _turn = turn.lock().await;
         while let Err(error) = self.attempt(pending).await {
             self.context.metrics.store_error(error.class());
-            self.context.presence.missed(database, &error, Instant::now());
+            self.context.presence.note_failure(database, &error, Instant::now());
             let Some(wait) = patience.wait_after(&error, Instant::now()) else {
                 tracing::error!(
-                    %database, %error, statement = pending.deletion.shown(),
-                    "deletion given up; readings not deleted so far stay: run it again"
+                    %database, %error, statement = pending.deletion.description(),
+                    "deletion given up; the remaining readings stay: run it again"
                 );
                 pending.pending_ack.refuse(&error);
                 self.give_up(pending).await;
@@ -173,7 +175,7 @@ impl Deleter {
 
     async fn attempt(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
         let attempted = self.delete(pending).await;
-        // Whatever the outcome: a part of it may be deleted.
+        // For any outcome, because a part may be deleted.
         self.context.changes.note_everything();
         attempted
     }
@@ -182,8 +184,8 @@ impl Deleter {
         if !self.context.registry_view.is_known() {
             return Err(StorageError::Unavailable("the registry was not read yet".to_owned()));
         }
-        // Carried out before a restart, with everything logged before it. Records logged later may be stored too: a
-        // second run could remove them, and they are not merged again.
+        // The deletion was carried out before a restart. A second run could remove stored readings of later records,
+        // which are not merged again.
         if self.context.registry_view.is_stored(pending.sequence()) {
             return Ok(());
         }
@@ -203,9 +205,10 @@ impl Deleter {
 
     /// Removes the deleted readings from the store.
     async fn remove(&self, pending: &PendingDeletion) -> Result<(), StorageError> {
-        let (database, before) = (&*pending.deletion.database, pending.sequence());
+        let database = &*pending.deletion.database;
+        let before = pending.sequence();
         match &pending.deletion.scope {
-            // No other instance writes to the store, and this one flushes nothing of the database meanwhile.
+            // No other instance writes to the store, and this one does not flush the database now.
             Scope::Database if !self.context.registry_view.view().restamps => {
                 self.context.store.raw().drop_database(database).await?;
             }
@@ -214,8 +217,8 @@ impl Deleter {
                 self.delete_all(&gone, |_| true).await?;
             }
             Scope::Readings { sensors, range, statement } => {
-                // The database exists even if all of its readings were deleted before any was stored. One that was
-                // dropped while its readings expired does not.
+                // A database exists even if all its readings were deleted before one was stored. But a deletion of
+                // expired readings must not create a database that was dropped meanwhile.
                 let is_expiry = statement.as_deref() == Some(EXPIRY);
                 if !is_expiry && !self.context.registry_view.is_dropped(database, before) {
                     self.context.store.raw().create_database(database).await?;
@@ -225,9 +228,9 @@ impl Deleter {
                 return Ok(());
             }
             Scope::Mark => return Ok(()),
-            Scope::Cells { sensors: of, before } => {
-                let sensors: Vec<Sensor> = of.iter().map(|of| of.sensor.clone()).collect();
-                let choice = Choice::times(of);
+            Scope::Cells { sensors: deleted, before } => {
+                let sensors: Vec<Sensor> = deleted.iter().map(|deleted| deleted.sensor.clone()).collect();
+                let choice = Choice::times(deleted);
                 self.delete_of(&DeletedCells { database, choice, before: *before }, &sensors).await?;
                 return Ok(());
             }
@@ -244,8 +247,8 @@ impl Deleter {
         if let Err(error) = self.change(|registry| registry.give_up(&deletion)).await {
             tracing::warn!(
                 database = %deletion.database, %error,
-                "a deletion was given up, but the registry still has it: its readings stay hidden from queries until the \
-                 cleanup after every WAL has passed it"
+                "cannot remove a deletion that was given up from the registry; its readings stay hidden from queries until \
+                 the next sweep"
             );
         }
     }
@@ -270,10 +273,10 @@ impl Deleter {
         Err(StorageError::Contended("the registry".to_owned()))
     }
 
-    /// Removes once more what a deletion covers, after every WAL has passed it.
+    /// Repeats a deletion after the floor has passed it.
     ///
     /// # Errors
-    /// If some of it may be left.
+    /// If some deleted readings may be left.
     pub async fn sweep(&self, deletion: &RememberedDeletion) -> Result<(), StorageError> {
         let turn = self.turns.of(&deletion.database);
         let choice = Choice::Range(deletion.range.clone());
@@ -285,13 +288,13 @@ impl Deleter {
             return Err(StorageError::Contended(format!("a deletion in {}", deletion.database)));
         };
         let Some(statement) = &deletion.statement else { return self.delete_all(&gone, |_| true).await };
-        // A process that cannot parse the statement has never hidden any reading by it either.
+        // A process that cannot parse the statement has not hidden any readings either.
         let Some(test) = (self.understand)(statement) else { return Ok(()) };
         self.delete_all(&gone, |sensor| test(sensor)).await
     }
 
-    /// Deletes readings of all sensors, and leaves the store as much time as that takes. Takes the database's turn for a batch at a
-    /// time: while a deletion waits for it, all of the database's readings wait in memory.
+    /// Deletes readings of all sensors, and pauses after each batch for as long as the batch took. Holds the database's
+    /// turn only during a batch, because a waiting deletion keeps all readings of the database in memory.
     async fn delete_paced(&self, gone: &DeletedCells<'_>, turn: &tokio::sync::Mutex<()>) -> Result<(), StorageError> {
         let mut after = None;
         loop {
@@ -319,7 +322,8 @@ impl Deleter {
         }
     }
 
-    /// As [`Deleter::delete_all`], for the next sensors after one; returns the last of them, `None` at the end.
+    /// As [`Deleter::delete_all`], for the next `limit` sensors after the key `after`. Returns the last key; `None` at
+    /// the end.
     async fn delete_some(
         &self,
         gone: &DeletedCells<'_>,
@@ -339,7 +343,7 @@ impl Deleter {
     async fn delete_of(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
         for chunk in sensors.chunks(SENSORS) {
             self.delete_readings(gone, chunk).await?;
-            // After the pages: see `bucket::day`.
+            // The days follow the pages: see `bucket::day`.
             self.delete_in_days(gone, chunk).await?;
             faults::point("during_deletion");
             let dropped = self.settle_documents(gone, chunk).await?;
@@ -355,7 +359,7 @@ impl Deleter {
         if !whole.is_empty() {
             store.raw().remove_buckets(gone.database, &keys, whole.clone(), gone.before).await?;
         }
-        // Buckets that are left in whole hours have newer cells or several pages.
+        // Remaining buckets in whole hours have newer cells or several pages.
         let mut left: Vec<(Arc<Sensor>, Hour)> = Vec::new();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         if !whole.is_empty() {
@@ -378,7 +382,7 @@ impl Deleter {
         Ok(())
     }
 
-    /// The buckets in lots that fit into memory. One that does not is a lot of its own: an hour of a sensor is read as a whole.
+    /// Splits the buckets into lots that fit into memory. A larger bucket is a lot of its own.
     async fn lots_in_memory<'i>(
         &self,
         database: &str,
@@ -389,19 +393,22 @@ impl Deleter {
             let of_page = |page: &StoredPage| page.left_out.map_or(page.readings.bytes(), |out| out.bytes);
             bytes.push(pages?.iter().map(of_page).sum::<usize>());
         }
-        let (mut lots, mut first, mut held) = (Vec::new(), 0, 0);
-        for (place, bytes) in bytes.into_iter().enumerate() {
-            if held > 0 && held + bytes > LOT_BYTES {
-                lots.push(&ids[first..place]);
-                (first, held) = (place, 0);
+        let mut lots = Vec::new();
+        let mut first = 0;
+        let mut lot_bytes = 0;
+        for (index, bytes) in bytes.into_iter().enumerate() {
+            if lot_bytes > 0 && lot_bytes + bytes > LOT_BYTES {
+                lots.push(&ids[first..index]);
+                first = index;
+                lot_bytes = 0;
             }
-            held += bytes;
+            lot_bytes += bytes;
         }
         lots.push(&ids[first..]);
         Ok(lots)
     }
 
-    /// Removes what is deleted from buckets of which something may stay.
+    /// Removes deleted readings from buckets that may keep some.
     async fn cut(&self, gone: &DeletedCells<'_>, mut ids: Vec<BucketId>) -> Result<(), StorageError> {
         for _ in 0..CONFLICTS_MAX {
             let read = read_buckets_each(&self.context.store, gone.database, &ids, usize::MAX).await;
@@ -420,7 +427,7 @@ impl Deleter {
     }
 }
 
-/// Writes buckets until they have nothing left to write; returns those that other writers changed meanwhile.
+/// Writes buckets until nothing is left to write. Returns the buckets that other writers changed meanwhile.
 pub async fn write_buckets(
     store: &dyn Store,
     database: &str,
@@ -453,9 +460,9 @@ pub async fn write_buckets(
     }
 }
 
-/// Runs blocking or long work on a blocking thread. A deletion runs one such task at a time, which leaves the other
-/// processors to acks.
-async fn beside(work: impl FnOnce() + Send + 'static) {
+/// Runs long work on a blocking thread. A deletion runs one such task at a time, so the other processors are free for
+/// acks.
+async fn run_blocking(work: impl FnOnce() + Send + 'static) {
     if let Err(ended) = tokio::task::spawn_blocking(work).await
         && ended.is_panic()
     {

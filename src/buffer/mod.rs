@@ -1,5 +1,6 @@
-//! From the WAL's record to the store: dispatch passes the readings of a record to shards, shards keep them in
-//! memtables, flush tasks write them, and the WAL is truncated behind them. Validates nothing. Also carries out deletions.
+//! The way from a WAL record to the store. Dispatch passes the readings of a record to shards, shards keep them in
+//! memtables, flush tasks write them, and the WAL is truncated behind them. Deletions are carried out here too. Nothing
+//! is validated again.
 
 pub(crate) mod deleter;
 pub(crate) mod dispatch;

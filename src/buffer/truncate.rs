@@ -10,32 +10,34 @@ use crate::members::member::Member;
 use crate::members::positions::WalPositions;
 use crate::wal::{DiskError, Wal};
 
-/// How often the WAL is truncated.
+/// The time between two truncations of the WAL.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Truncates the WAL regularly, has it give space back when it is quiet, and notes when it is more than half full. Runs until it is aborted.
-pub async fn regularly(log: Arc<Wal>, positions: Arc<WalPositions>, budget: u64) {
-    let mut failed = false;
+/// Truncates the WAL at intervals, releases its disk space when it is quiet, and notes when it is more than half full.
+/// Runs until the task is aborted.
+pub async fn truncate_at_intervals(log: Arc<Wal>, positions: Arc<WalPositions>, budget: u64) {
+    let mut has_failed = false;
     loop {
         tokio::time::sleep(INTERVAL).await;
         log.rest_if_quiet(Instant::now());
-        if failed || log.can_shrink() || positions.truncatable() > log.truncated() {
+        if has_failed || log.can_shrink() || positions.truncatable() > log.truncated() {
             let truncated = truncate(&log, &positions).await;
-            failed = truncated.is_err();
+            has_failed = truncated.is_err();
             if let Err(error) = truncated {
-                tracing::warn!(%error, "WAL could not be truncated; retrying");
+                tracing::warn!(%error, "cannot truncate the WAL; retrying");
             }
         }
-        positions.press_wal(log.bytes() > budget / 2);
+        positions.note_wal_pressure(log.bytes() > budget / 2);
     }
 }
 
-/// Removes WAL records that are no longer needed. On return, a restart will not replay them either.
+/// Removes the WAL records that are no longer needed. After success, a restart does not replay them.
 ///
 /// # Errors
 /// If the checkpoint cannot be written, or a segment cannot be removed.
 pub async fn truncate(log: &Arc<Wal>, positions: &WalPositions) -> Result<(), DiskError> {
-    let (through, log) = (positions.truncatable(), log.clone());
+    let through = positions.truncatable();
+    let log = log.clone();
     let truncated = tokio::task::spawn_blocking(move || {
         faults::point("before_truncate");
         let truncated = log.truncate(through);
@@ -46,9 +48,9 @@ pub async fn truncate(log: &Arc<Wal>, positions: &WalPositions) -> Result<(), Di
     truncated.await.unwrap_or(Ok(()))
 }
 
-/// What to await when ingest is dropped.
+/// The handles to await when ingest stops.
 pub struct Closing {
-    /// Each returns whether everything it had is in the store.
+    /// The tasks of the shards. Each returns true if all its readings are in the store.
     pub shards: Vec<JoinHandle<bool>>,
     pub(crate) log: Arc<Wal>,
     pub(crate) positions: Arc<WalPositions>,
@@ -56,26 +58,30 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// How many WAL records the store does not have; the next start replays them.
+    /// Returns the number of WAL records that the store does not have. The next start replays them.
     #[must_use]
     pub fn records_left(&self) -> u64 {
-        self.positions.left()
+        self.positions.kept_records()
     }
 
-    /// Tells the other members that this one has nothing left. Call it when everything is stored, while the store is
-    /// reachable.
+    /// Leaves the registry. Call it when everything is stored and the store is reachable.
     pub async fn leave(&self) {
         self.member.leave().await;
     }
 
-    /// Truncates the WAL a last time and closes it. Call it when the shards have ended; the next start replays what
-    /// they left.
+    /// Truncates the WAL a last time and closes it. Call it after the shards have ended. The next start replays the
+    /// remaining records.
     pub async fn close_wal(self) {
         if let Err(error) = truncate(&self.log, &self.positions).await {
-            tracing::warn!(%error, "WAL could not be truncated");
+            tracing::warn!(%error, "cannot truncate the WAL at shutdown");
         }
-        // Dropping the last handle joins the writer's thread.
-        let (log, member) = (self.log, self.member);
-        let _ = tokio::task::spawn_blocking(move || drop((member, log))).await;
+        // On a blocking thread, because the drop of the last handle joins the writer's thread.
+        let log = self.log;
+        let member = self.member;
+        let _ = tokio::task::spawn_blocking(move || {
+            drop(member);
+            drop(log);
+        })
+        .await;
     }
 }

@@ -1,19 +1,26 @@
-//! What the catalog's entries take of `catalog.max_bytes`.
+//! Accounting of the catalog's memory, which `catalog.max_bytes` bounds.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The memory of all entries, and its bound.
+/// The bytes of all entries, and their bound.
 #[derive(Debug)]
 pub struct CatalogBytes {
     used: Arc<AtomicUsize>,
     pub max: usize,
 }
 
-/// The bytes of one entry, given back when it is dropped. It takes no part in comparisons, and a copy has none.
+/// The bytes of one entry, released on drop. All charges compare equal, and a clone is empty.
 #[derive(Debug, Default)]
-pub struct Charge(Option<(Arc<AtomicUsize>, AtomicUsize)>);
+pub struct Charge(Option<ChargedBytes>);
+
+#[derive(Debug)]
+struct ChargedBytes {
+    /// The bytes of all entries, which include `own`.
+    used: Arc<AtomicUsize>,
+    own: AtomicUsize,
+}
 
 impl CatalogBytes {
     pub fn new(max: usize) -> Self {
@@ -24,36 +31,37 @@ impl CatalogBytes {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Sets what is used, for the copy of a catalog.
+    /// Sets the used bytes, for a copy of the catalog.
     pub fn note_used(&self, bytes: usize) {
         self.used.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether an entry of that size fits. Two requests that ask at once may both be told so: the bound may be exceeded
-    /// by what the requests in flight bring.
+    /// Returns true if an entry of this size fits. Concurrent requests may each get true for the same free bytes, so
+    /// together they can exceed the bound.
     pub fn fits(&self, bytes: usize) -> bool {
         self.used().saturating_add(bytes) <= self.max
     }
 
-    /// Charges an entry, whether it fits or not: what a WAL record or a stored document has was admitted before.
+    /// Charges an entry even if it does not fit, because entries of WAL records and stored documents were admitted
+    /// before.
     pub fn charge(&self, bytes: usize) -> Charge {
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        Charge(Some((self.used.clone(), AtomicUsize::new(bytes))))
+        Charge(Some(ChargedBytes { used: self.used.clone(), own: AtomicUsize::new(bytes) }))
     }
 }
 
 impl Charge {
     /// Charges more for the same entry.
     pub fn grow(&self, bytes: usize) {
-        if let Some((used, own)) = &self.0 {
+        if let Some(ChargedBytes { used, own }) = &self.0 {
             used.fetch_add(bytes, Ordering::Relaxed);
             own.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
-    /// Gives back what was charged by [`Charge::grow`].
+    /// Releases bytes that [`Charge::grow`] charged.
     pub fn shrink(&self, bytes: usize) {
-        if let Some((used, own)) = &self.0 {
+        if let Some(ChargedBytes { used, own }) = &self.0 {
             used.fetch_sub(bytes, Ordering::Relaxed);
             own.fetch_sub(bytes, Ordering::Relaxed);
         }
@@ -62,7 +70,7 @@ impl Charge {
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some((used, own)) = &self.0 {
+        if let Some(ChargedBytes { used, own }) = &self.0 {
             used.fetch_sub(own.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
@@ -91,9 +99,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_dropped_is_given_back_and_a_copy_has_nothing() {
+    fn a_drop_releases_its_bytes_and_a_clone_is_empty() {
         let bytes = CatalogBytes::new(100);
-        let (one, other) = (bytes.charge(60), bytes.charge(30));
+        let one = bytes.charge(60);
+        let other = bytes.charge(30);
         one.grow(5);
         let copy = one.clone();
         assert_eq!((bytes.used(), bytes.fits(5), bytes.fits(6)), (95, true, false));

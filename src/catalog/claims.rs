@@ -1,6 +1,8 @@
-//! Claims on new fields. From admission on, a new field and its type are visible to other requests, so that two
-//! requests cannot give it different types. The claim ends when a WAL record has the field (it is firm then) or the
-//! request fails (the field is forgotten).
+//! Claims on new fields.
+//!
+//! A request claims its new fields when it is admitted. Other requests see the claimed fields and their types, so two
+//! requests cannot give one field different types. A claim ends when a WAL record has the field, which is then firm, or
+//! when the request fails, which removes the field.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,17 +11,25 @@ use super::fields::SensorFields;
 use super::sensor::KnownSensor;
 use crate::reading::Family;
 
-/// The fields that one request claims. Dropping them withdraws the claims; [`Claims::logged`] makes the fields firm.
+/// The claims of one request. [`Claims::logged`] makes the fields firm; a drop withdraws the claims.
 #[derive(Debug, Default)]
 pub struct Claims {
-    claimed: Vec<(Arc<KnownSensor>, usize)>,
+    claimed: Vec<Claim>,
     /// The entries of `claimed` as (sensor id, field index), for lookup.
     places: HashSet<(u32, usize)>,
 }
 
+/// A claim on one field.
+#[derive(Debug)]
+struct Claim {
+    known: Arc<KnownSensor>,
+    /// The field's index in [`SensorFields`].
+    index: usize,
+}
+
 impl Claims {
-    /// Adds a field to the sensor if it is missing, and claims it unless it is firm. `None` when the sensor has `max`
-    /// other fields.
+    /// Adds a field to the sensor, if it is missing, and claims it unless it is firm. Returns `None` if the sensor has
+    /// `max` other fields.
     pub fn claim(
         &mut self,
         known: &Arc<KnownSensor>,
@@ -28,25 +38,25 @@ impl Claims {
         max: usize,
     ) -> Option<Arc<SensorFields>> {
         let fields = known.claim_field(name, family, max, &self.places)?;
-        let at = fields.find(name, usize::MAX)?;
-        if at >= fields.firm && self.places.insert((known.id, at)) {
-            self.claimed.push((known.clone(), at));
+        let index = fields.find(name, usize::MAX)?;
+        if index >= fields.firm && self.places.insert((known.id, index)) {
+            self.claimed.push(Claim { known: known.clone(), index });
         }
         Some(fields)
     }
 
-    /// Makes the fields firm: a WAL record has them.
+    /// Makes the fields firm, because a WAL record has them.
     pub fn logged(mut self) {
-        for (known, at) in self.claimed.drain(..) {
-            known.settle_field(at);
+        for claim in self.claimed.drain(..) {
+            claim.known.settle_field(claim.index);
         }
     }
 }
 
 impl Drop for Claims {
     fn drop(&mut self) {
-        for (known, at) in self.claimed.drain(..).rev() {
-            known.release_field(at);
+        for claim in self.claimed.drain(..).rev() {
+            claim.known.release_field(claim.index);
         }
     }
 }
@@ -73,10 +83,10 @@ mod tests {
         known.fields().names.iter().map(ToString::to_string).collect()
     }
 
-    /// Once, a request that was answered 503 because the WAL was full left its new field behind as a number: the text
-    /// that its sender sent next was refused until the next start.
+    /// Regression: a request that got a 503 because the WAL was full left its new field behind as a number, so a string
+    /// for that field was rejected until the next start.
     #[test]
-    fn a_field_that_no_record_has_is_forgotten() {
+    fn unlogged_fields_are_removed() {
         let known = known();
         let mut claims = Claims::default();
         claims.claim(&known, "a", Family::Number, 9).expect("room");
@@ -89,14 +99,15 @@ mod tests {
         let fields = claims.claim(&known, "b", Family::String, 9).expect("room");
         assert_eq!(fields.families, [Family::String]);
         claims.logged();
-        assert_eq!((known.fields().firm, known.fields().unsaved()), (1, true));
+        assert_eq!((known.fields().firm, known.fields().is_unsaved()), (1, true));
         assert!(known.state.claimed.lock().is_empty());
     }
 
     #[test]
-    fn a_field_that_others_bring_too_stays_theirs() {
+    fn fields_claimed_by_another_request_stay() {
         let known = known();
-        let (mut one, mut other) = (Claims::default(), Claims::default());
+        let mut one = Claims::default();
+        let mut other = Claims::default();
         one.claim(&known, "a", Family::Number, 9).expect("room");
         other.claim(&known, "a", Family::Number, 9).expect("room");
         one.claim(&known, "b", Family::Number, 9).expect("room");
@@ -110,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_that_the_log_has_is_firm_at_once() {
+    fn fields_of_wal_records_are_firm() {
         let known = known();
         let mut claims = Claims::default();
         claims.claim(&known, "a", Family::Number, 9).expect("room");

@@ -1,25 +1,25 @@
-//! A copy of what the catalog knows of some sensors, for a dry run: whatever is done to it, the catalog stays as it is.
+//! A copy of some of the catalog's sensors, for a dry run that must not change the catalog.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::RwLock;
 
-use super::sensor::{CatalogState, KnownSensor};
+use super::sensor::{CatalogState, KnownSensor, SensorIds};
 use super::{Catalog, Database};
 use crate::config::Settings;
 use crate::reading::Sensor;
 
-/// A catalog with one database and no other sensors than those named, under the limits of the real one.
+/// A catalog with one database and selected sensors, with the limits of the original.
 pub struct CatalogCopy {
     pub catalog: Catalog,
     pub database: Arc<Database>,
-    /// Those that the real catalog does not know.
+    /// The requested sensors that the original catalog does not know.
     pub unknown: Vec<Sensor>,
 }
 
 impl Catalog {
-    /// Copies those of the sensors that are known.
+    /// Copies a database with those of the sensors that are known.
     pub fn copy(&self, name: &str, sensors: Vec<Sensor>, options: &Settings) -> CatalogCopy {
         let catalog = Self::new(options);
         let original = self.database(name);
@@ -32,13 +32,13 @@ impl Catalog {
             match original.as_ref().and_then(|original| self.sensor(original, &sensor.key)) {
                 Some(known) => {
                     let id = catalog.next_id.fetch_add(1, Ordering::Relaxed);
-                    let mut copies = database.sensors.write();
-                    copies.add(sensor.key.clone(), |place| known.copy((id, place), catalog.state.clone()));
+                    let make = |place| known.copy(SensorIds { id, place, shard: known.shard }, catalog.state.clone());
+                    database.sensors.write().add(sensor.key.clone(), make);
                 }
                 None => unknown.push(sensor),
             }
         }
-        // The limits apply to what all sensors take, not to the copies.
+        // The limits apply to the original's sensors, not to the copies.
         catalog.count.store(self.len(), Ordering::Relaxed);
         catalog.state.bytes.note_used(self.state.bytes.used());
         CatalogCopy { catalog, database, unknown }
@@ -46,13 +46,13 @@ impl Catalog {
 }
 
 impl Database {
-    /// The database without its sensors, with a copy of what is used of its quota.
+    /// Copies the database without its sensors, with the used part of its quota.
     fn copy(self: &Arc<Self>) -> Self {
         Self {
             name: self.name.clone(),
             number: self.number,
             sensors: RwLock::default(),
-            waiting: 0.into(),
+            unflushed_sensors: 0.into(),
             deletions: 0.into(),
             additions: 0.into(),
             doubts: 0.into(),
@@ -68,8 +68,8 @@ impl Database {
 }
 
 impl KnownSensor {
-    fn copy(&self, (id, place): (u32, u32), state: Arc<CatalogState>) -> Self {
-        let copy = Self::new(Sensor::clone(&self.sensor), (id, place, self.shard), state);
+    fn copy(&self, ids: SensorIds, state: Arc<CatalogState>) -> Self {
+        let copy = Self::new(Sensor::clone(&self.sensor), ids, state);
         *copy.fields.write() = self.fields();
         copy.kind.store(self.kind.load(Ordering::Relaxed), Ordering::Relaxed);
         copy.stamped.store(self.stamped.load(Ordering::Relaxed), Ordering::Relaxed);

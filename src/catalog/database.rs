@@ -1,4 +1,4 @@
-//! A database as this process knows it: its sensors, and the sensor lookups that requests wait for.
+//! A known database: its sensors, and the sensor lookups that requests wait for.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,30 +18,30 @@ use crate::reading::Sensor;
 #[derive(Debug)]
 pub struct Database {
     pub name: Box<str>,
-    /// Unique within this process: a database that is dropped and created again gets a new number.
+    /// Unique within this process. A database that is dropped and created again gets a new number.
     pub number: u64,
     pub(crate) sensors: RwLock<Spellings>,
-    /// How many sensors have unflushed readings.
-    pub(crate) waiting: AtomicUsize,
+    /// The number of sensors with unflushed readings.
+    pub(crate) unflushed_sensors: AtomicUsize,
     /// Incremented when sensor documents that were read before may be outdated.
     pub(crate) deletions: AtomicU64,
-    /// Incremented before any sensor becomes known, under the write lock of `sensors`. Two equal values prove that
-    /// no sensor became known in between.
+    /// Incremented before sensors are added, under the write lock of `sensors`. If two reads return the same value, no
+    /// sensor was added in between.
     pub(crate) additions: AtomicU64,
-    /// How often another instance may have deleted documents of any of its sensors, or dropped it.
+    /// The number of times that another instance may have deleted documents of any sensor, or dropped the database.
     pub(crate) doubts: AtomicU64,
-    /// The database was dropped: holders of this `Arc` must get the current one from the catalog.
+    /// Set when the database is dropped. Holders of this `Arc` must then get the current database from the catalog.
     pub(crate) superseded: AtomicBool,
     /// Sensors that requests wait for.
     pub pending_lookups: PendingLookups,
-    /// Metadata that lists of its sensors may lack.
+    /// Metadata that earlier lists of sensors may lack.
     pub meta: NewMeta,
-    /// How many sensors are known.
+    /// The number of known sensors.
     pub(crate) known: AtomicUsize,
-    /// Whether the store did not have it when it became known.
+    /// True if the store did not have the database when it was added.
     pub(crate) is_new: bool,
     pub usage: Usage,
-    /// The database that this one is a copy of, for a dry run.
+    /// The original, if this is a copy for a dry run.
     pub(crate) original: Option<Arc<Self>>,
 }
 
@@ -49,12 +49,12 @@ pub struct Database {
 pub type SensorsRead<'a> = RwLockReadGuard<'a, Spellings>;
 
 impl Database {
-    pub(crate) fn new((name, number): (&str, u64), is_new: bool, quota: Quota) -> Arc<Self> {
+    pub(crate) fn new(name: &str, number: u64, is_new: bool, quota: Quota) -> Arc<Self> {
         Arc::new(Self {
             name: name.into(),
             number,
             sensors: RwLock::default(),
-            waiting: AtomicUsize::new(0),
+            unflushed_sensors: AtomicUsize::new(0),
             deletions: AtomicU64::new(0),
             additions: AtomicU64::new(0),
             doubts: AtomicU64::new(0),
@@ -68,96 +68,100 @@ impl Database {
         })
     }
 
-    /// How often another instance may have deleted documents of any of its sensors.
+    /// Returns the number of times that another instance may have deleted documents of any sensor.
     pub fn doubts(&self) -> u64 {
         self.doubts.load(Ordering::Relaxed)
     }
 
-    /// Notes that changes of a sensor's metadata are stored.
+    /// Notes that this many changes of a sensor's metadata are stored.
     pub fn note_meta_stored(&self, known: &KnownSensor, changes: usize) {
-        self.meta.stored(&known.sensor.key, changes);
-        let left = |unstored: u32| Some(unstored.saturating_sub(u32::try_from(changes).unwrap_or(u32::MAX)));
-        let _ = known.unstored_meta.fetch_update(Ordering::AcqRel, Ordering::Acquire, left);
+        self.meta.note_stored(&known.sensor.key, changes);
+        let remaining = |unstored: u32| Some(unstored.saturating_sub(u32::try_from(changes).unwrap_or(u32::MAX)));
+        let _ = known.unstored_meta.fetch_update(Ordering::AcqRel, Ordering::Acquire, remaining);
     }
 
+    /// Returns the number of known sensors.
     pub fn known(&self) -> usize {
         self.known.load(Ordering::Relaxed)
     }
 
-    /// Charges the database's and the sender's quotas for one more sensor, which has no document; `false` if one of
+    /// Charges one more sensor without a document to the quotas of the database and the sender. Returns false if one of
     /// them is used up. The quotas of new sensors are charged only if the sensor is known to be new (`is_new`).
     pub(crate) fn admits(&self, sensor: &Sensor, allowance: &Allowance, is_new: bool, now: Instant) -> bool {
         if is_new && !self.takes_new(allowance, now) {
             return false;
         }
-        // Last, because `admit_sensor` cannot be undone.
-        let admitted = allowance.as_ref().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
-        if is_new && !admitted {
+        // `admit_sensor` comes last, because it cannot be undone.
+        let is_admitted = allowance.as_ref().is_none_or(|usage| usage.admit_sensor(&sensor.key).is_ok());
+        if is_new && !is_admitted {
             self.give_back_new(allowance);
         }
-        admitted
+        is_admitted
     }
 
-    /// Charges one new sensor to both quotas, or to none of them.
+    /// Charges one new sensor to both quotas. Returns false and charges nothing if one of them is used up.
     pub(crate) fn takes_new(&self, allowance: &Allowance, now: Instant) -> bool {
         if self.usage.too_many(self.known()).is_some() || self.usage.take_new_sensor(now).is_err() {
             return false;
         }
-        let paid = allowance.as_ref().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
-        if !paid {
+        let is_charged = allowance.as_ref().is_none_or(|usage| usage.take_new_sensor(now).is_ok());
+        if !is_charged {
             self.usage.give_back();
         }
-        paid
+        is_charged
     }
 
+    /// Reverses [`Database::takes_new`].
     pub(crate) fn give_back_new(&self, allowance: &Allowance) {
         self.usage.give_back();
         allowance.iter().for_each(|usage| usage.give_back());
     }
 
-    /// The sensors by key and by other spellings. Call no catalog function that locks them while the guard is held.
+    /// Locks the map of sensors for reading. While the guard is held, do not call catalog functions that lock the map.
     pub fn sensors(&self) -> SensorsRead<'_> {
         self.sensors.read()
     }
 
-    /// Follows the database's renames: the spellings of sensors that others gave are forgotten.
+    /// Adopts the database's renames. Spellings that depend on other renames are removed.
     pub fn follow_renames(&self, renames: Option<&Renames>) {
         if self.sensors().renames() != renames {
             self.sensors.write().set_renames(renames.cloned());
         }
     }
 
-    /// The database whose sensors tell what its measurements look like: itself, unless it is a copy.
+    /// Returns the database itself, or the original of a copy. A copy lacks most sensors, so the fields of a
+    /// measurement must be taken from the original.
     pub fn original(&self) -> &Self {
         self.original.as_deref().unwrap_or(self)
     }
 
     /// Notes whether a sensor has unflushed readings.
-    pub fn note_waiting(&self, known: &KnownSensor, waiting: bool) {
-        // Load before swap: many threads call this and the value rarely changes.
-        if known.waiting.load(Ordering::Relaxed) == waiting || known.waiting.swap(waiting, Ordering::Relaxed) == waiting
+    pub fn note_unflushed(&self, known: &KnownSensor, has_unflushed: bool) {
+        let flag = &known.has_unflushed;
+        // Load before swap: many threads call this, and the value rarely changes.
+        if flag.load(Ordering::Relaxed) == has_unflushed || flag.swap(has_unflushed, Ordering::Relaxed) == has_unflushed
         {
             return;
         }
-        if !waiting {
-            self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if !has_unflushed {
+            self.unflushed_sensors.fetch_sub(1, Ordering::Relaxed);
             return;
         }
-        self.waiting.fetch_add(1, Ordering::Relaxed);
-        known.note_waits();
+        self.unflushed_sensors.fetch_add(1, Ordering::Relaxed);
+        known.note_unflushed();
     }
 
-    /// Whether any sensor has unflushed readings.
-    pub fn is_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+    /// Returns true if any sensor has unflushed readings.
+    pub fn has_unflushed(&self) -> bool {
+        self.unflushed_sensors.load(Ordering::Relaxed) > 0
     }
 
-    /// How many deletions this process has noted for it.
+    /// Returns the number of deletions in this database that this process knows of.
     pub fn deletions(&self) -> u64 {
         self.deletions.load(Ordering::Relaxed)
     }
 
-    /// Whether it was dropped after the caller got it from the catalog.
+    /// Returns true if the database was dropped after the caller got it from the catalog.
     pub fn is_superseded(&self) -> bool {
         self.superseded.load(Ordering::Acquire)
     }
@@ -167,22 +171,22 @@ impl Database {
 #[derive(Debug, Clone)]
 pub struct WantedSensor {
     pub sensor: Sensor,
-    /// The quota it counts against if it is new.
+    /// The quota that is charged if the sensor is new.
     pub allowance: Allowance,
 }
 
-/// Sensors that requests wait for. Their memory is bounded by the requests' bytes in flight: a request that stops
-/// waiting removes its sensors.
+/// Sensors that requests wait for. A request that stops waiting removes its sensors, so their memory is bounded by that
+/// of the requests in flight.
 #[derive(Debug, Default)]
 pub struct PendingLookups {
-    /// By the number of the waiting request.
+    /// The sensors of each waiting request, by its number.
     waiting: Mutex<HashMap<u64, Vec<WantedSensor>>>,
     next: AtomicU64,
     turn: tokio::sync::Mutex<()>,
 }
 
 impl PendingLookups {
-    /// Adds sensors to the next lookup; dropping the returned waiter removes them.
+    /// Adds sensors to the next lookup. A drop of the returned waiter removes them.
     pub(crate) fn wait_for(&self, sensors: Vec<WantedSensor>) -> LookupWaiter<'_> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.waiting.lock().insert(number, sensors);
@@ -194,6 +198,7 @@ impl PendingLookups {
         self.turn.lock().await
     }
 
+    /// Takes the sensors of all waiting requests.
     pub(crate) fn take(&self) -> Vec<WantedSensor> {
         std::mem::take(&mut *self.waiting.lock()).into_values().flatten().collect()
     }

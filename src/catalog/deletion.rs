@@ -1,13 +1,13 @@
-//! Deletions: WAL records, applied at their place among the readings. A deletion removes what was logged before it and
-//! leaves what is logged after it; a replay of both has the same result.
+//! Deletions: WAL records that take effect at their place among the readings. A deletion removes everything logged
+//! before it and nothing logged after it, so a replay has the same result.
 //!
-//! A deletion's stamp is that of its record: cells with a smaller stamp are deleted, whichever instance stores them and
-//! however late. So that all instances know this, the registry remembers the deletion before anything is removed, and
-//! until no older reading can arrive any more.
+//! A deletion has the stamp of its record. Cells with a smaller stamp are deleted, regardless of when and by which
+//! instance they are stored. The registry therefore remembers the deletion before anything is removed, until no older
+//! reading can arrive.
 //!
-//! A deletion blocks its database. Every shard that takes the deletion from its inbox starts no further flush task for
-//! that database, waits for those under way, and drops the readings in its memtable that are deleted. When all shards
-//! have done so, the `Deleter` removes the readings from the store, and the shards continue. Other databases are not
+//! A deletion blocks its database. Each shard that takes the deletion from its inbox stops starting flush tasks for
+//! that database, waits for the running ones, and drops the deleted readings from its memtable. When all shards have
+//! done so, the `Deleter` removes the readings from the store, and the shards continue. Other databases are not
 //! affected.
 
 use std::ops::Range;
@@ -16,38 +16,39 @@ use std::sync::Arc;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Hour, Sensor, Stamp};
 
-/// All times that a reading can have, in nanoseconds.
+/// All valid timestamps of readings, in nanoseconds since the epoch.
 pub const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX + 1;
 
 /// The hours of [`ALWAYS`].
 pub const ALL_HOURS: Range<Hour> = Hour::of(TIMESTAMP_MIN)..Hour(Hour::of(TIMESTAMP_MAX).0 + 1);
 
+/// A deletion request as the WAL has it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Deletion {
-    /// When the request was received, in nanoseconds since the epoch.
+    /// The time at which the request was received, in nanoseconds since the epoch.
     pub received: i64,
     pub database: String,
     pub scope: Scope,
 }
 
-/// What is deleted of a database.
+/// The part of a database that a deletion removes.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Scope {
     /// The database with everything in it.
     Database,
-    /// The readings of these sensors in a range of times. A sensor without any remaining reading is deleted too.
+    /// The readings of these sensors in a time range. Sensors without remaining readings are deleted too.
     Readings {
         sensors: Vec<Sensor>,
         /// In nanoseconds since the epoch, half open.
         range: Range<i64>,
-        /// The client's statement, from which other instances determine the sensors. A deletion that takes several
-        /// records has it in the last one.
+        /// The client's statement, from which other instances determine the sensors. If a deletion takes several
+        /// records, only the last one has it.
         statement: Option<String>,
     },
-    /// Deletes nothing by itself. Its stamp is what deletions by value that are logged later cover: see `marks`.
+    /// Nothing. Later deletions by value remove what is older than this record's stamp: see `members::marks`.
     Mark,
-    /// A part of a deletion by value: cells that are older than a mark, at exactly these times. It has been resolved when
-    /// everything older than the mark was in the store, so it need not be remembered.
+    /// A part of a deletion by value: the cells older than a mark at exactly these times. Everything older than the
+    /// mark was in the store when the part was resolved, so the registry need not remember it.
     Cells {
         sensors: Vec<DeletedTimes>,
         /// The mark's stamp.
@@ -55,7 +56,7 @@ pub enum Scope {
     },
 }
 
-/// Times at which a sensor loses its cells, in order.
+/// The times at which the cells of a sensor are deleted, in ascending order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeletedTimes {
     pub sensor: Sensor,
@@ -63,22 +64,22 @@ pub struct DeletedTimes {
 }
 
 impl Deletion {
-    /// The times that are deleted, in nanoseconds since the epoch, half open.
+    /// Returns the deleted time range, in nanoseconds since the epoch, half open.
     pub fn range(&self) -> Range<i64> {
         match &self.scope {
             Scope::Database => ALWAYS,
             Scope::Readings { range, .. } => range.clone(),
             Scope::Mark => 0..0,
             Scope::Cells { sensors, .. } => {
-                let first = sensors.iter().filter_map(|of| of.times.first()).min();
-                let last = sensors.iter().filter_map(|of| of.times.last()).max();
+                let first = sensors.iter().filter_map(|deleted| deleted.times.first()).min();
+                let last = sensors.iter().filter_map(|deleted| deleted.times.last()).max();
                 first.zip(last).map_or(0..0, |(first, last)| *first..last.saturating_add(1))
             }
         }
     }
 
-    /// What it deletes, for messages: at most the first 200 characters of its statement.
-    pub fn shown(&self) -> String {
+    /// Describes the deletion in messages, with at most the first 200 characters of its statement.
+    pub fn description(&self) -> String {
         match &self.scope {
             Scope::Database => "DROP DATABASE".to_owned(),
             Scope::Readings { statement: Some(statement), .. } => statement.chars().take(200).collect(),
@@ -87,7 +88,7 @@ impl Deletion {
         }
     }
 
-    /// Bytes of its statement, which the registry's document holds.
+    /// Returns the size of the statement in bytes. The registry's document holds it.
     pub fn statement_bytes(&self) -> usize {
         match &self.scope {
             Scope::Database | Scope::Mark | Scope::Cells { .. } => 0,
@@ -95,14 +96,14 @@ impl Deletion {
         }
     }
 
-    /// Whether it covers all times, so that its sensors are deleted with their readings.
-    pub fn is_of_all_times(&self) -> bool {
+    /// Returns true if the deletion covers all times, so that its sensors are deleted with their readings.
+    pub fn covers_all_times(&self) -> bool {
         let range = self.range();
-        let is_of_times = matches!(self.scope, Scope::Mark | Scope::Cells { .. });
-        !is_of_times && range.start <= ALWAYS.start && range.end == ALWAYS.end
+        let is_by_value = matches!(self.scope, Scope::Mark | Scope::Cells { .. });
+        !is_by_value && range.start <= ALWAYS.start && range.end == ALWAYS.end
     }
 
-    /// The hours that the deletion touches.
+    /// Returns the hours that the deletion touches.
     pub fn hours(&self) -> Range<Hour> {
         let range = self.range();
         if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }

@@ -1,7 +1,5 @@
-//! Deletions in the catalog, in three steps.
-//!
-//! The request looks up the delete targets before it logs the deletion. At the deletion's place in the WAL, the WAL's
-//! thread only marks them as gone. The `Deleter` removes them from the catalog later.
+//! Deletions from the catalog, in three steps. The request looks up the targets before it logs the deletion. The WAL's
+//! thread marks the targets as deleted at the deletion's place in the WAL. The `Deleter` removes them later.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -12,42 +10,46 @@ use super::{Catalog, Database, KnownSensor};
 use crate::catalog::deletion::{Deletion, Scope};
 use crate::reading::Stamp;
 
-/// The delete targets: what a deletion removes from the catalog.
+/// The targets of a deletion in the catalog.
 #[derive(Debug, Default)]
 pub struct DeletedSensors {
-    /// The database when the targets were looked up; `None` if it was unknown.
+    /// The database at the time of the lookup; `None` if it was unknown.
     pub database: Option<Arc<Database>>,
-    /// Ids of the named sensors; empty when the whole database is deleted.
+    /// Ids of the named sensors; empty if the whole database is deleted.
     pub ids: HashSet<u32>,
-    /// Of a deletion of single cells: their times, in order, by sensor id.
+    /// The deleted times of each sensor id, in ascending order, if single cells are deleted.
     pub times: HashMap<u32, Arc<[i64]>>,
     sensors: Vec<Arc<KnownSensor>>,
+    /// [`Database::additions`] before the lookup.
     additions: u64,
 }
 
-/// How many deletions in a database are in progress.
+/// The number of deletions in progress in a database.
 #[derive(Debug, Default)]
 pub(crate) struct InProgress {
     all: usize,
-    /// How many of them drop it.
+    /// The deletions that drop the database.
     drops: usize,
 }
 
 impl Catalog {
-    /// Looks up the delete targets.
+    /// Looks up the targets of a deletion.
     pub fn deleted_sensors(&self, deletion: &Deletion) -> DeletedSensors {
         let Some(database) = self.database(&deletion.database) else { return DeletedSensors::default() };
-        // Load this before the sensors, so that a sensor that becomes known in between is noticed.
+        // Load `additions` before the sensors, to notice a sensor that is added in between.
         let additions = database.additions.load(Ordering::SeqCst);
         let mut times = HashMap::new();
         let sensors: Vec<Arc<KnownSensor>> = match &deletion.scope {
             Scope::Database | Scope::Mark => Vec::new(),
             Scope::Cells { sensors, .. } => {
                 let known = database.sensors();
-                let found = sensors.iter().filter_map(|of| Some((known.get(&of.sensor.key)?, &of.times)));
-                let found: Vec<_> = found.map(|(known, times)| (known.clone(), times.clone())).collect();
-                times.extend(found.iter().map(|(known, times)| (known.id, times.clone())));
-                found.into_iter().map(|(known, _)| known).collect()
+                let mut found = Vec::new();
+                for deleted in sensors {
+                    let Some(known) = known.get(&deleted.sensor.key) else { continue };
+                    times.insert(known.id, deleted.times.clone());
+                    found.push(known.clone());
+                }
+                found
             }
             Scope::Readings { sensors, .. } => {
                 let known = database.sensors();
@@ -58,17 +60,17 @@ impl Catalog {
         DeletedSensors { database: Some(database), ids, times, sensors, additions }
     }
 
-    /// Marks the delete targets as gone, at the deletion's place in the WAL; requests that come later look the sensors
-    /// up again. Runs on the WAL's thread: its work is linear in the record's length, and it takes no lock that readers
-    /// of sensors hold. Returns `false` and marks nothing if the targets are outdated, because a sensor became known
-    /// since the lookup.
+    /// Marks the targets as deleted, at the deletion's place in the WAL. Later requests look the sensors up again.
+    /// Returns false and marks nothing if the targets are outdated, because a sensor was added since the lookup.
+    ///
+    /// Runs on the WAL's thread: takes time linear in the record's length, and no lock that readers of sensors hold.
     pub fn begin_deletion(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
         let mut deleting = self.deleting.lock();
         let counts = deleting.entry(deletion.database.clone()).or_default();
         counts.all += 1;
         counts.drops += usize::from(deletion.scope == Scope::Database);
         drop(deleting);
-        if !self.is_still(deletion, targets) {
+        if !self.are_current(deletion, targets) {
             self.end_deletion(deletion);
             return false;
         }
@@ -77,17 +79,18 @@ impl Catalog {
             if deletion.scope == Scope::Database {
                 database.superseded.store(true, Ordering::Release);
                 self.databases.write().remove(&database.name);
-            } else if deletion.is_of_all_times() {
+            } else if deletion.covers_all_times() {
                 targets.sensors.iter().for_each(|known| known.superseded.store(true, Ordering::Release));
             }
         }
         self.state.version.fetch_add(1, Ordering::Relaxed);
-        // Lists are read anew, though the deletion may have no targets: sensors of which only metadata was ever known.
+        // Invalidate lists even without targets: the deletion may remove sensors that have only metadata.
         self.deletions.fetch_add(1, Ordering::Relaxed);
         true
     }
 
-    fn is_still(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
+    /// Returns true if nothing was added since the targets were looked up.
+    fn are_current(&self, deletion: &Deletion, targets: &DeletedSensors) -> bool {
         match (self.database(&deletion.database), &targets.database) {
             (None, None) => true,
             (Some(now), Some(then)) if Arc::ptr_eq(&now, then) => {
@@ -97,9 +100,9 @@ impl Catalog {
         }
     }
 
-    /// As [`Catalog::begin_deletion`], for a deletion that is read back from the WAL: looks the targets up until they
+    /// As [`Catalog::begin_deletion`], for a deletion that is read from the WAL. Repeats the lookup until the targets
     /// are current.
-    pub fn begin_deletion_read_back(&self, deletion: &Deletion) -> DeletedSensors {
+    pub fn begin_replayed_deletion(&self, deletion: &Deletion) -> DeletedSensors {
         loop {
             let targets = self.deleted_sensors(deletion);
             if self.begin_deletion(deletion, &targets) {
@@ -108,8 +111,8 @@ impl Catalog {
         }
     }
 
-    /// Removes the sensors that a deletion covers for all times. Returns the sensors of a dropped database, so that the
-    /// caller can free them where nothing waits for it.
+    /// Removes the sensors of a deletion that covers all times. Returns the sensors of a dropped database, so that the
+    /// caller can free them without blocking others.
     pub fn forget_deleted(&self, deletion: &Deletion, before: Stamp, targets: &DeletedSensors) -> Spellings {
         let Some(database) = &targets.database else { return Spellings::default() };
         let mut sensors = database.sensors.write();
@@ -117,16 +120,16 @@ impl Catalog {
             self.count.fetch_sub(database.known.swap(0, Ordering::Relaxed), Ordering::Relaxed);
             return std::mem::take(&mut *sensors);
         }
-        if deletion.is_of_all_times() {
-            targets.sensors.iter().for_each(|known| {
+        if deletion.covers_all_times() {
+            for known in &targets.sensors {
                 database.meta.cut(&known.sensor.key, before);
                 self.take_out(database, &mut sensors, known);
-            });
+            }
         }
         Spellings::default()
     }
 
-    /// Ends what [`Catalog::begin_deletion`] began: the deletion is done or was given up.
+    /// Ends a deletion that [`Catalog::begin_deletion`] began, completed or not.
     pub fn end_deletion(&self, deletion: &Deletion) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
         let mut deleting = self.deleting.lock();
@@ -139,23 +142,24 @@ impl Catalog {
         }
     }
 
-    /// Whether the database is being dropped.
+    /// Returns true while the database is being dropped.
     pub fn is_dropping(&self, database: &str) -> bool {
         let deleting = self.deleting.lock();
         deleting.get(database).is_some_and(|counts| counts.drops > 0)
     }
 
-    /// How many deletions are in progress, of all databases.
+    /// Returns the number of deletions in progress in all databases.
     pub fn deletions_in_progress(&self) -> usize {
         self.deleting.lock().values().map(|counts| counts.all).sum()
     }
 
-    /// Whether a deletion in the database is in progress.
+    /// Returns true while a deletion in the database is in progress.
     pub fn is_deleting(&self, database: &str) -> bool {
         self.deleting.lock().contains_key(database)
     }
 
-    /// Notes that documents of these sensors, or with `None` of all sensors of the database, may no longer be stored.
+    /// Notes that the documents of these sensors may no longer be stored. `None` stands for all sensors of the
+    /// database.
     pub fn doubt(&self, database: &str, keys: Option<&[&str]>) {
         self.deletions.fetch_add(1, Ordering::Relaxed);
         let Some(database) = self.database(database) else { return };
@@ -194,10 +198,10 @@ mod tests {
         Deletion { received: 0, database: "d".to_owned(), scope }
     }
 
-    /// Targets are looked up before the deletion is logged: a sensor that a write made known in between would keep its
-    /// id and its fields.
+    /// Targets are looked up before the deletion is logged. A sensor that a write adds in between must not keep its id
+    /// and its fields.
     #[test]
-    fn what_became_known_since_it_was_looked_up_is_looked_up_anew() {
+    fn a_sensor_added_after_the_lookup_makes_the_targets_outdated() {
         let catalog = Catalog::new(&crate::config::small());
         let database = catalog.enlist_database("d");
         add_sensors(&catalog, &database, 0..2);
@@ -208,20 +212,20 @@ mod tests {
         assert!(!catalog.begin_deletion(&deletion, &targets) && !catalog.is_deleting("d"));
         let is_known = |number: usize| catalog.sensor(&database, &sensor(number).key).is_some();
         assert!(is_known(0) && is_known(2));
-        let targets = catalog.begin_deletion_read_back(&deletion);
+        let targets = catalog.begin_replayed_deletion(&deletion);
         assert!(targets.ids.len() == 2 && catalog.is_deleting("d"));
         assert_eq!([0, 1, 2].map(is_known), [false, true, false]);
-        // Sensor 0 becomes known again before the deleted one is removed.
+        // Sensor 0 is added again before the deleted one is removed.
         add_sensors(&catalog, &database, 0..1);
-        let anew = catalog.sensor(&database, &sensor(0).key).expect("it is met anew");
-        assert!(!targets.ids.contains(&anew.id));
+        let added = catalog.sensor(&database, &sensor(0).key).expect("added again");
+        assert!(!targets.ids.contains(&added.id));
         drop(catalog.forget_deleted(&deletion, 1, &targets));
         assert_eq!([0, 1, 2].map(is_known), [true, true, false]);
         assert_eq!((catalog.len(), database.known()), (2, 2));
     }
 
     #[test]
-    fn a_dropped_database_is_another_one_at_once_and_is_counted_off_later() {
+    fn a_dropped_database_is_replaced_at_once_and_subtracted_later() {
         let catalog = Catalog::new(&crate::config::small());
         let before = catalog.enlist_database("d");
         add_sensors(&catalog, &before, 0..3);

@@ -1,4 +1,4 @@
-//! A sensor's fields. Sensors with equal fields, which most sensors of a measurement have, share one copy.
+//! The fields of a sensor. Sensors with equal fields share one copy; most sensors of a measurement do.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use parking_lot::Mutex;
 use super::charge::{CatalogBytes, Charge};
 use crate::reading::Family;
 
-/// A sensor's fields, in the order in which this process first saw them. Firm fields are never removed; the others, at
-/// the end, are removed when no request claims them any more.
+/// A sensor's fields, in the order in which this process first saw them. Firm fields come first and are never removed.
+/// Other fields are removed from the end once no request claims them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct SensorFields {
-    /// A cell names its field by its index here.
+    /// The field names. Cells refer to them by index.
     pub names: Vec<Arc<str>>,
     /// The family of each field.
     pub families: Vec<Family>,
-    /// How many fields, from the first on, are firm: a WAL record or the sensor's document has them.
+    /// The number of leading fields that are firm: a WAL record or the sensor's document has them.
     pub firm: usize,
-    /// How many fields, from the first on, the stored document is known to have.
+    /// The number of leading fields that the stored document is known to have.
     pub saved: usize,
-    /// Whether the sensor's document is known to be stored.
+    /// True if the sensor's document is known to be stored.
     pub stored: bool,
-    /// What this set takes of the catalog's memory; nothing until it is shared.
+    /// The memory of this set; empty until the set is shared.
     pub(crate) charge: Charge,
 }
 
 impl SensorFields {
-    /// The index of a field; `hint` is the most likely index.
+    /// Returns the index of a field. `hint` is the most likely index.
     pub fn find(&self, name: &str, hint: usize) -> Option<usize> {
         if self.names.get(hint).is_some_and(|n| **n == *name) {
             return Some(hint);
@@ -35,7 +35,7 @@ impl SensorFields {
         self.names.iter().position(|n| **n == *name)
     }
 
-    /// These fields and one more, unless it is there already; `None` when there are `max` others.
+    /// Returns these fields and the given one. Returns `None` if there are already `max` other fields.
     pub fn with(&self, name: &str, family: Family, max: usize) -> Option<Self> {
         let mut grown = self.clone();
         if self.find(name, usize::MAX).is_some() {
@@ -49,31 +49,31 @@ impl SensorFields {
         Some(grown)
     }
 
-    /// Whether the stored document lacks something that pages to be written need.
-    pub fn unsaved(&self) -> bool {
+    /// Returns true if the sensor's document must be written before pages that use the firm fields.
+    pub fn is_unsaved(&self) -> bool {
         !self.stored || self.saved < self.firm
     }
 
-    /// The memory of a set of these fields.
+    /// Estimates the bytes of this set.
     fn memory(&self) -> usize {
         let names: usize = self.names.iter().map(|name| Self::memory_of_field(name)).sum();
         size_of::<Self>() + names
     }
 
-    /// The memory of one more field.
+    /// Estimates the bytes of one more field.
     pub fn memory_of_field(name: &str) -> usize {
         size_of::<(Arc<str>, Family, [usize; 2])>() + name.len()
     }
 
-    /// The firm fields.
+    /// Iterates over the firm fields.
     pub fn firm(&self) -> impl Iterator<Item = (&Arc<str>, &Family)> {
         self.names.iter().zip(&self.families).take(self.firm)
     }
 }
 
-/// Most sets of fields that are shared. Beyond it, unused sets are dropped first, then all.
+/// Maximum number of shared sets. At this size unused sets are dropped, and then all if none was unused.
 const KEPT_MAX: usize = 4096;
-/// So many sets are shared before unused ones are looked for.
+/// Minimum number of sets before unused ones are dropped.
 const KEPT_MIN: usize = 64;
 
 /// The distinct sets of fields.
@@ -83,18 +83,18 @@ pub struct FieldSets(Mutex<KeptSets>);
 #[derive(Debug, Default)]
 struct KeptSets {
     sets: HashSet<Arc<SensorFields>>,
-    /// How many were in use when unused ones were last dropped.
+    /// The number of used sets when unused ones were last dropped.
     used: usize,
 }
 
 impl FieldSets {
-    /// The shared copy of equal fields.
+    /// Returns the shared copy of a set of fields.
     pub fn shared(&self, mut fields: SensorFields, bytes: &CatalogBytes) -> Arc<SensorFields> {
         let mut kept = self.0.lock();
         if let Some(shared) = kept.sets.get(&fields) {
             return shared.clone();
         }
-        // A sensor leaves a set behind with each new field, and all of them count against `catalog.max_bytes`.
+        // Every new field of a sensor leaves an unused set behind, which counts against `catalog.max_bytes`.
         if kept.sets.len() >= (2 * kept.used).clamp(KEPT_MIN, KEPT_MAX) {
             kept.sets.retain(|fields| Arc::strong_count(fields) > 1);
             kept.used = kept.sets.len();
@@ -118,8 +118,9 @@ mod tests {
     }
 
     #[test]
-    fn equal_fields_are_one_and_their_number_is_bounded() {
-        let (shapes, bytes) = (FieldSets::default(), CatalogBytes::new(usize::MAX));
+    fn equal_sets_are_shared_and_their_number_is_bounded() {
+        let shapes = FieldSets::default();
+        let bytes = CatalogBytes::new(usize::MAX);
         let one = shapes.shared(fields("temp".to_owned()), &bytes);
         assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)));
         assert!(!Arc::ptr_eq(&one, &shapes.shared(SensorFields { saved: 1, ..fields("temp".to_owned()) }, &bytes)));
@@ -127,19 +128,19 @@ mod tests {
             shapes.shared(fields(number.to_string()), &bytes);
         }
         assert!(shapes.0.lock().sets.len() <= KEPT_MAX);
-        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)), "somebody has it");
+        assert!(Arc::ptr_eq(&one, &shapes.shared(fields("temp".to_owned()), &bytes)), "a used set stays");
     }
 
-    /// Sets that no sensor has any more once stayed until there were 4,096, and kept new sensors out of
+    /// Regression: unused sets stayed until there were 4,096, and new sensors were rejected because of
     /// `catalog.max_bytes`.
     #[test]
-    fn sets_that_nobody_has_any_more_give_their_memory_back() {
-        let (shapes, bytes) = (FieldSets::default(), CatalogBytes::new(usize::MAX));
+    fn unused_sets_are_dropped() {
+        let shapes = FieldSets::default();
+        let bytes = CatalogBytes::new(usize::MAX);
         let mut grown = SensorFields::default();
         for number in 0..1000 {
-            grown = SensorFields::clone(
-                &shapes.shared(grown.with(&number.to_string(), Family::Number, 1000).expect("room"), &bytes),
-            );
+            let fields = grown.with(&number.to_string(), Family::Number, 1000).expect("room");
+            grown = SensorFields::clone(&shapes.shared(fields, &bytes));
         }
         assert!(bytes.used() <= (KEPT_MIN + 1) * grown.memory(), "{} bytes", bytes.used());
     }

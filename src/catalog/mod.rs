@@ -1,4 +1,4 @@
-//! The sensors that this process knows, by database: what admission needs to validate a line without the store.
+//! The known sensors of each database, kept in memory so that admission can validate a line without reading the store.
 
 mod charge;
 mod claims;
@@ -28,56 +28,67 @@ pub use self::fields::SensorFields;
 pub use self::sensor::KnownSensor;
 
 use self::deletions::InProgress;
-use self::sensor::CatalogState;
+use self::sensor::{CatalogState, SensorIds};
 use self::spellings::Spellings;
 use crate::access::{Caller, Exhausted, Quota};
 use crate::bucket::{CatalogSensor, CatalogVersion, Meta, Renames, SensorDocument};
 use crate::config::{Settings, bound};
 use crate::reading::Sensor;
 
-/// Most other spellings (tags in another order) that are remembered for one sensor.
+/// Maximum number of alternative spellings (the same tags in another order) kept per sensor.
 const SPELLINGS_MAX: u8 = 4;
 
 /// All known databases and sensors.
 #[derive(Debug)]
 pub struct Catalog {
     databases: RwLock<HashMap<Box<str>, Arc<Database>>>,
+    /// The number of known sensors.
     count: AtomicUsize,
-    /// Ids are never reused, so this is not `count`, which falls when sensors are deleted.
+    /// The id of the next sensor. Ids are never reused, while `count` falls when sensors are deleted.
     next_id: AtomicU32,
     /// The number of the next database.
     next_database: AtomicU64,
     state: Arc<CatalogState>,
-    /// Incremented by every deletion that makes stored documents doubtful, in any database.
+    /// Incremented by every deletion in any database after which stored documents may be gone.
     deletions: AtomicU64,
-    /// Deletions in progress, by database: documents there are about to be deleted and do not count.
+    /// Deletions in progress, by database. Stored documents of these databases are ignored, as they may be about to go.
     deleting: Mutex<HashMap<String, InProgress>>,
     sensors_max: usize,
-    /// How old a list of sensors may be that was read from the store.
+    /// Maximum age of a sensor list that was read from the store.
     list_age: Duration,
     shards: usize,
     /// The quota of each database.
     quota: Quota,
 }
 
-/// What the store has of sensors.
+/// The result of looking up sensors in the store.
 #[derive(Debug, Default)]
 pub struct LookupResult {
-    /// The documents of those sensors that have one.
+    /// The documents that were found.
     pub documents: Vec<SensorDocument>,
     /// [`Database::deletions`] before the store was read.
     pub deletions: u64,
-    /// Whether sensors without a document count as new. `false` while the store is away, since they may have one.
+    /// True if sensors without a document count as new. False while the store is away, since they may have a document.
     pub counts: bool,
 }
 
-/// Why a database does not become known.
+/// The limits on adding a database on behalf of a caller.
+#[derive(Clone, Copy)]
+pub struct DatabaseTerms<'a> {
+    /// Maximum number of databases (`limits.databases`).
+    pub max: usize,
+    pub caller: &'a Caller,
+    /// Maximum number of databases of a caller whose token sets none (`quota.token_databases`).
+    pub caller_max: Option<u32>,
+}
+
+/// The limit that a new database would exceed.
 #[derive(Debug)]
-pub enum NoRoom {
-    /// There are as many as there may be.
-    OfAll,
-    /// The sender has as many as it may have.
-    OfCaller(Exhausted),
+pub enum DatabaseRefusal {
+    /// The maximum number of databases.
+    TooMany,
+    /// The caller's quota.
+    CallerQuota(Exhausted),
 }
 
 impl Catalog {
@@ -97,7 +108,7 @@ impl Catalog {
         }
     }
 
-    /// How many sensors are known.
+    /// Returns the number of known sensors.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }
@@ -106,76 +117,79 @@ impl Catalog {
         self.databases.read().get(name).cloned()
     }
 
-    /// A database, which becomes known if it is not.
+    /// Returns a database, and adds it if it is unknown. `stored` lists the databases of the store.
     ///
     /// # Errors
-    /// When it would be more than `max` together with those that the store has, or than `by` may have.
+    /// If a new database would exceed the limits of `terms`.
     pub fn add_database(
         &self,
         name: &str,
         stored: &[String],
-        (max, by, default): (usize, &Caller, Option<u32>),
-    ) -> Result<Arc<Database>, NoRoom> {
+        terms: DatabaseTerms<'_>,
+    ) -> Result<Arc<Database>, DatabaseRefusal> {
         let mut databases = self.databases.write();
-        let is_new = Self::check_room(&databases, name, stored, (max, by, default))?;
+        let is_new = Self::check_database(&databases, name, stored, terms)?;
         Ok(databases.entry(name.into()).or_insert_with(|| self.new_database(name, is_new)).clone())
     }
 
-    /// Whether a database would be new, and might become known: as [`Catalog::add_database`], which it would not.
+    /// Returns true if [`Catalog::add_database`] would create the database, without adding it.
     ///
     /// # Errors
-    /// The same.
+    /// As [`Catalog::add_database`].
     pub fn would_add_database(
         &self,
         name: &str,
         stored: &[String],
-        terms: (usize, &Caller, Option<u32>),
-    ) -> Result<bool, NoRoom> {
-        Self::check_room(&self.databases.read(), name, stored, terms)
+        terms: DatabaseTerms<'_>,
+    ) -> Result<bool, DatabaseRefusal> {
+        Self::check_database(&self.databases.read(), name, stored, terms)
     }
 
-    fn check_room(
+    /// Returns true if the database is new and within the limits.
+    fn check_database(
         databases: &HashMap<Box<str>, Arc<Database>>,
         name: &str,
         stored: &[String],
-        (max, by, default): (usize, &Caller, Option<u32>),
-    ) -> Result<bool, NoRoom> {
-        let is_new = !databases.contains_key(name) && !stored.iter().any(|known| known == name);
-        if is_new {
-            let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
-            let may_be_there = |known: &Database| known.is_waiting() || known.doubts() == 0;
-            let unstored = databases.values().filter(|known| may_be_there(known) && !is_stored(&known.name));
-            let unstored: Vec<&str> = unstored.map(|known| &*known.name).collect();
-            let existing = stored.iter().map(String::as_str).chain(unstored.iter().copied());
-            by.admits_database(existing, default).map_err(NoRoom::OfCaller)?;
-            if stored.len() + unstored.len() >= max {
-                return Err(NoRoom::OfAll);
-            }
+        terms: DatabaseTerms<'_>,
+    ) -> Result<bool, DatabaseRefusal> {
+        let is_stored = |name: &str| stored.iter().any(|stored| *stored == *name);
+        if databases.contains_key(name) || is_stored(name) {
+            return Ok(false);
         }
-        Ok(is_new)
+        // Another instance may have dropped a database with doubts, unless it has unflushed readings.
+        let may_exist = |known: &Database| known.has_unflushed() || known.doubts() == 0;
+        let unstored = databases.values().filter(|known| may_exist(known) && !is_stored(&known.name));
+        let unstored: Vec<&str> = unstored.map(|known| &*known.name).collect();
+        let existing = stored.iter().map(String::as_str).chain(unstored.iter().copied());
+        terms.caller.admits_database(existing, terms.caller_max).map_err(DatabaseRefusal::CallerQuota)?;
+        if stored.len() + unstored.len() >= terms.max {
+            return Err(DatabaseRefusal::TooMany);
+        }
+        Ok(true)
     }
 
-    /// Forgets a database that became known by a request of which nothing was accepted, once no other request uses it.
+    /// Removes a database that a request added and then stored nothing in, unless another request uses it.
     pub fn forget_unused(&self, database: Arc<Database>) {
-        if !database.is_new || database.known() > 0 || database.is_waiting() {
+        if !database.is_new || database.known() > 0 || database.has_unflushed() {
             return;
         }
         let mut databases = self.databases.write();
-        // Besides the map's and this one, everybody who may make it more holds one.
-        let is_unused = Arc::strong_count(&database) == 2 && database.known() == 0 && !database.is_waiting();
+        // Two references, the map's and the caller's: nobody else can add anything to the database.
+        let is_unused = Arc::strong_count(&database) == 2 && database.known() == 0 && !database.has_unflushed();
         if is_unused && databases.get(&database.name).is_some_and(|known| Arc::ptr_eq(known, &database)) {
             databases.remove(&database.name);
         }
     }
 
-    /// A database of a WAL record, which becomes known without a limit: it was admitted before.
+    /// Returns a database of a WAL record, and adds it if it is unknown. No limit applies, because the record was
+    /// admitted before.
     pub fn enlist_database(&self, name: &str) -> Arc<Database> {
         let mut databases = self.databases.write();
         databases.entry(name.into()).or_insert_with(|| self.new_database(name, false)).clone()
     }
 
     fn new_database(&self, name: &str, is_new: bool) -> Arc<Database> {
-        Database::new((name, self.next_database.fetch_add(1, Ordering::Relaxed)), is_new, self.quota)
+        Database::new(name, self.next_database.fetch_add(1, Ordering::Relaxed), is_new, self.quota)
     }
 
     pub fn databases(&self) -> Vec<Arc<Database>> {
@@ -186,44 +200,46 @@ impl Catalog {
         self.sensors_max
     }
 
-    /// How many more sensors may become known.
+    /// Returns how many sensors can still be added.
     pub fn room(&self) -> usize {
         self.sensors_max - self.len().min(self.sensors_max)
     }
 
-    /// The limit that keeps a new sensor out, in words, if one does.
-    pub fn full(&self, new: &Sensor) -> Option<String> {
+    /// Returns a description of the limit that a new sensor would exceed, if any.
+    pub fn limit_for_sensor(&self, new: &Sensor) -> Option<String> {
         if self.room() == 0 {
             return Some(format!("the limit of {} sensors (limits.sensors)", self.sensors_max));
         }
-        let too_large = || format!("the limit of {} bytes for all sensors (catalog.max_bytes)", self.state.bytes.max);
-        (!self.state.bytes.fits(sensor::memory(new))).then(too_large)
+        if self.state.bytes.fits(sensor::memory(new)) {
+            return None;
+        }
+        Some(format!("the limit of {} bytes for all sensors (catalog.max_bytes)", self.state.bytes.max))
     }
 
-    /// `catalog.max_bytes`, if it leaves no memory for a new field.
-    pub fn full_for_field(&self, name: &str) -> Option<usize> {
+    /// Returns `catalog.max_bytes` if a new field would exceed it.
+    pub fn limit_for_field(&self, name: &str) -> Option<usize> {
         let fits = self.state.bytes.fits(SensorFields::memory_of_field(name));
         (!fits).then_some(self.state.bytes.max)
     }
 
-    /// A known sensor, by its key or another spelling of it.
+    /// Returns a known sensor by its key or another spelling.
     pub fn sensor(&self, database: &Database, spelling: &str) -> Option<Arc<KnownSensor>> {
         database.sensors().get(spelling).cloned()
     }
 
-    /// The sensors whose key is `wanted` and whose document was not known to be stored when the catalog had the version
+    /// Returns the sensors with a `wanted` key whose document was not known to be stored at the catalog version
     /// `since`.
     pub fn unstored(&self, database: &Database, since: u64, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
         let sensors = database.sensors();
-        // A sensor is also in the map under its other spellings, which are skipped.
+        // Skip the other spellings, so that each sensor is listed once.
         let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
         let is_new = |known: &KnownSensor| !known.fields().stored || known.adopted.load(Ordering::Relaxed) > since;
         let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && is_new(known));
         unstored.map(|(_, known)| known.clone()).collect()
     }
 
-    /// Remembers another spelling of a sensor's key, or a shown name that these renames translate to it, if there is room
-    /// for it.
+    /// Remembers another spelling of a sensor's key, or a name that `renames` translates to it. Does nothing if there
+    /// is no room.
     pub fn add_spelling(
         &self,
         database: &Database,
@@ -242,15 +258,15 @@ impl Catalog {
         }
     }
 
-    /// Makes sensors known, with their documents as far as found: at most `max` in all, and new ones as far as quotas
-    /// allow.
+    /// Adds sensors with the documents that were found. Stops at `max` sensors in all, and skips new sensors that
+    /// exceed a quota.
     pub fn add_sensors(&self, database: &Database, unknown: Vec<WantedSensor>, found: LookupResult, max: usize) {
         let LookupResult { documents, deletions, counts } = found;
         let mut stored: HashMap<Box<str>, SensorDocument> =
             documents.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
         let mut sensors = database.sensors.write();
-        // A writer and a deletion each set their own mark before they read the other's (here `additions`, in
-        // `begin_deletion` the deletion), so that at least one of them sees the other.
+        // This function increments `additions` before it reads the deletions. `begin_deletion` notes its deletion
+        // before it reads `additions`. So at least one of the two sees the other.
         database.additions.fetch_add(1, Ordering::SeqCst);
         if database.deletions() != deletions || self.is_deleting(&database.name) {
             stored.clear();
@@ -262,7 +278,7 @@ impl Catalog {
                 Some(deleted) => self.take_out(database, &mut sensors, &deleted),
                 None => {}
             }
-            // A WAL record's sensors were admitted before, as `max` says.
+            // Sensors of a WAL record (`max` is `usize::MAX`) were admitted before.
             if max != usize::MAX && !self.state.bytes.fits(sensor::memory(&sensor)) {
                 continue;
             }
@@ -272,8 +288,8 @@ impl Catalog {
                 continue;
             }
             let below = |n: usize| (n < max).then_some(n + 1);
-            // Sensors of a database that was dropped meanwhile do not count: the request looks them up again in the
-            // current one.
+            // If the database was dropped meanwhile, its sensors do not count: the request looks them up again in the
+            // current database.
             let counts_here = !database.is_superseded();
             if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
                 if is_new && counts {
@@ -285,7 +301,8 @@ impl Catalog {
             let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
             let key = sensor.key.clone();
             sensors.add(key, |place| {
-                let known = KnownSensor::new(sensor, (id, place, id as usize % self.shards), self.state.clone());
+                let ids = SensorIds { id, place, shard: id as usize % self.shards };
+                let known = KnownSensor::new(sensor, ids, self.state.clone());
                 if let Some(document) = document {
                     known.adopt(&document);
                 }
@@ -296,21 +313,21 @@ impl Catalog {
         }
     }
 
-    /// Removes a deleted sensor unless it has been removed already.
+    /// Removes a deleted sensor, if it is still there.
     fn take_out(&self, database: &Database, sensors: &mut Spellings, deleted: &KnownSensor) {
-        // `forget_deleted` subtracts the sensors of a dropped database all at once.
+        // `forget_deleted` has subtracted the sensors of a dropped database.
         if sensors.remove(deleted) && !database.is_superseded() {
             self.count.fetch_sub(1, Ordering::Relaxed);
             database.known.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Notes that lists of sensors and fields made before may lack something that the WAL has.
+    /// Marks earlier lists of sensors and fields as outdated, because the WAL has something that they may lack.
     pub fn note_news(&self) {
         self.state.note_news();
     }
 
-    /// Two counters that grow: with what becomes known, and with deletions.
+    /// Returns the catalog's version: a counter of additions and a counter of deletions.
     pub fn version(&self) -> CatalogVersion {
         CatalogVersion {
             additions: self.state.version.load(Ordering::Relaxed),
@@ -318,23 +335,24 @@ impl Catalog {
         }
     }
 
-    /// Notes a change of metadata that is in the WAL.
+    /// Notes a metadata change that is in the WAL.
     pub fn note_meta(&self, database: &Database, known: &KnownSensor, change: &Meta) {
         known.note_meta();
-        // First, so that an older document that is read meanwhile does not undo the kind.
+        // Count the change before its kind is set, so that an older document that is read meanwhile does not reset the
+        // kind.
         known.unstored_meta.fetch_add(1, Ordering::AcqRel);
         known.note_kind(change);
         database.meta.note(&known.sensor.key, change, self.list_age);
         self.note_news();
     }
 
-    /// The sensors that have unflushed readings, those whose documents were found in the store after the catalog
-    /// had the version `since`, and those with new metadata.
+    /// Returns the sensors that a list read at the catalog version `since` may lack: those with unflushed readings,
+    /// those whose documents were found later, and those with new metadata.
     pub fn catalog_sensors(&self, database: &Database, since: u64) -> Vec<CatalogSensor> {
         let new_meta = database.meta.all();
         let sensors = database.sensors();
         let is_listed = |known: &KnownSensor| {
-            known.waiting.load(Ordering::Relaxed)
+            known.has_unflushed.load(Ordering::Relaxed)
                 || known.adopted.load(Ordering::Relaxed) > since
                 || new_meta.contains_key(&known.sensor.key)
         };
@@ -346,11 +364,11 @@ impl Catalog {
         keys.map(|(_, known)| with_meta(known)).collect()
     }
 
-    /// A sensor, if it has unflushed readings or its document is known to be stored.
+    /// Returns a sensor if it has unflushed readings or its document is known to be stored.
     pub fn catalog_sensor(&self, database: &Database, key: &str) -> Option<CatalogSensor> {
-        // A spelling may be a name that a rename no longer shows: only the stored key finds the sensor.
+        // Other spellings do not count: one may be a shown name that is no longer in use.
         let known = self.sensor(database, key).filter(|known| *known.sensor.key == *key)?;
-        known.is_listed().then(|| CatalogSensor { meta: database.meta.of(key), ..known.catalog_sensor() })
+        known.is_listed().then(|| CatalogSensor { meta: database.meta.get(key), ..known.catalog_sensor() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads of many documents in which an unreadable document hides no other.
+//! Reads of several documents at once that return all readable ones, even if some are damaged.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,12 @@ use crate::bucket::store::BucketId;
 use crate::bucket::{Bucket, SensorDocument, StorageError};
 use crate::store::MergedView;
 
-/// Most pages of a bucket that are read at a time where it is not read as a whole.
+/// Maximum number of pages in one read of a part of a bucket.
 pub const PAGES_AT_ONCE: usize = 4;
-/// How often those pages are looked for again, because other writers changed them, before the bucket is read as a whole.
+/// The number of attempts to read a part of a bucket that other writers keep changing. Then the whole bucket is read.
 const ATTEMPTS: usize = 3;
 
-/// The pages of each of these buckets, as [`Store::read_buckets`] returns them. An unreadable page is the error of its
-/// own bucket only.
+/// Reads the pages of each bucket, as [`Store::read_buckets`] does. An unreadable page fails only its own bucket.
 pub async fn read_buckets_each(
     store: &MergedView,
     database: &str,
@@ -34,10 +33,10 @@ pub async fn read_buckets_each(
     }
 }
 
-/// A bucket with the readings of those pages that `needed` names, at least.
+/// Reads a bucket with the readings of at least the pages that `needed` returns.
 ///
 /// # Errors
-/// When the store does not answer, or a page is unreadable.
+/// If the store does not answer, or a page is unreadable.
 pub async fn read_needed(
     store: &MergedView,
     database: &str,
@@ -59,26 +58,26 @@ pub async fn read_needed(
     Err(StorageError::Contended(id.sensor.key.to_string()))
 }
 
-/// The documents of those sensors that have one. An unreadable document is the error of its own sensor only.
+/// Reads the documents of sensors; those without one are left out. An unreadable document fails only its own sensor.
 ///
 /// # Errors
-/// When the store does not answer.
+/// If the store does not answer.
 pub async fn read_sensors_each(
     store: &MergedView,
     database: &str,
     keys: &[&str],
 ) -> Result<HashMap<Box<str>, Result<SensorDocument, StorageError>>, StorageError> {
-    let of = |document: SensorDocument| (document.sensor.key.clone(), Ok(document));
+    let by_key = |document: SensorDocument| (document.sensor.key.clone(), Ok(document));
     match store.read_sensors(database, keys).await {
-        Ok(documents) => return Ok(documents.into_iter().map(of).collect()),
-        Err(error) if error.is_document_error() => {}
+        Ok(documents) => return Ok(documents.into_iter().map(by_key).collect()),
+        Err(error) if error.is_of_document() => {}
         Err(error) => return Err(error),
     }
     let mut read = HashMap::new();
     for key in keys {
         match store.read_sensors(database, &[key]).await {
-            Ok(documents) => read.extend(documents.into_iter().map(of)),
-            Err(error) if error.is_document_error() => drop(read.insert((*key).into(), Err(error))),
+            Ok(documents) => read.extend(documents.into_iter().map(by_key)),
+            Err(error) if error.is_of_document() => drop(read.insert((*key).into(), Err(error))),
             Err(error) => return Err(error),
         }
     }

@@ -1,4 +1,4 @@
-//! A sensor as this process knows it: its id, its fields, and what the store has of it.
+//! A known sensor: its id, its fields, and the state of its stored document.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -35,19 +35,21 @@ impl CatalogState {
         }
     }
 
-    /// The shared copy of equal fields.
+    /// Returns the shared copy of a set of fields.
     fn shared(&self, fields: SensorFields) -> Arc<SensorFields> {
         self.shapes.shared(fields, &self.bytes)
     }
 
-    /// Notes that lists of sensors and fields made before may lack something.
+    /// Marks earlier lists of sensors and fields as outdated.
     pub(crate) fn note_news(&self) {
         self.version.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// By sensor id: how many requests claim each field that is not firm, in the order of the fields. A field is firm once it
-/// is in a WAL record or in the stored document, so that it cannot be withdrawn; firm fields come first.
+/// The number of requests that claim each field that is not firm, by sensor id and in the order of the fields.
+///
+/// A field is firm once it is in a WAL record or in the stored document: it cannot be withdrawn any more. Firm fields
+/// come before the others.
 #[derive(Debug, Default)]
 pub struct ClaimCounts(Mutex<HashMap<u32, Vec<usize>>>);
 
@@ -56,7 +58,7 @@ impl ClaimCounts {
         self.0.lock()
     }
 
-    /// Drops the counts of fields that became firm: those from index `before` up to `firm`.
+    /// Drops the counts of the fields that became firm: those with the indexes `before..firm`.
     pub fn settle(&self, sensor: u32, before: usize, firm: usize) {
         let mut claimed = self.lock();
         if let Some(counts) = claimed.get_mut(&sensor) {
@@ -68,10 +70,10 @@ impl ClaimCounts {
     }
 }
 
-/// The memory of a known sensor, with its entries in the maps. Its fields are charged apart, once for all sensors that
-/// share them.
+/// Estimates the bytes of a known sensor and its map entries. Its fields are charged separately, once for all sensors
+/// that share them.
 pub(crate) fn memory(sensor: &Sensor) -> usize {
-    /// What the allocator adds to a block, on average.
+    /// Average overhead of an allocation, in bytes.
     const PER_BLOCK: usize = 16;
     let tags: usize = sensor
         .tags
@@ -82,22 +84,33 @@ pub(crate) fn memory(sensor: &Sensor) -> usize {
     size_of::<KnownSensor>() + size_of::<Sensor>() + texts + memory_of_spelling("")
 }
 
-/// The memory of another spelling of a sensor's key: an entry of a map that is half full, and the text.
+/// Estimates the bytes of another spelling of a sensor's key: the text and its entry in a map that is half full.
 pub(crate) fn memory_of_spelling(spelling: &str) -> usize {
     2 * size_of::<(Box<str>, Arc<KnownSensor>)>() + spelling.len()
 }
 
-/// Seconds in 32 bits, which last until 2106.
+/// Converts seconds since the epoch to 32 bits, which last until 2106.
 fn seconds(seconds: i64) -> u32 {
     u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
 }
 
-/// The number under which a sensor has a kind; there are fewer of them than this holds.
-fn number(place: Option<usize>) -> u8 {
+/// Returns the stored form of a kind: its index plus 1, or 0 for none. There are fewer than 255 kinds.
+fn kind_number(place: Option<usize>) -> u8 {
     place.map_or(0, |place| u8::try_from(place + 1).unwrap_or(0))
 }
 
-/// A sensor, and what this process knows of its stored document.
+/// The numbers that identify a sensor within this process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SensorIds {
+    /// Unique within this process.
+    pub(crate) id: u32,
+    /// The index in [`Spellings`](super::spellings::Spellings).
+    pub(crate) place: u32,
+    /// The shard that owns the sensor's buckets.
+    pub(crate) shard: usize,
+}
+
+/// A sensor with the state of its stored document, as far as this process knows it.
 #[derive(Debug)]
 pub struct KnownSensor {
     /// Unique within this process.
@@ -107,53 +120,54 @@ pub struct KnownSensor {
     pub shard: usize,
     /// Its index in [`Spellings`](super::spellings::Spellings).
     pub(crate) place: u32,
-    /// The `place` of the sensor that followed this one in the last request that has it.
-    pub(crate) behind: AtomicU32,
+    /// The `place` of the sensor that followed this one in its last request.
+    pub(crate) successor: AtomicU32,
     pub(crate) fields: RwLock<Arc<SensorFields>>,
-    /// The rev of its document that this process wrote last; 0 if it wrote none.
+    /// The `rev` of the document that this process wrote last; 0 if it wrote none.
     pub written_rev: AtomicU64,
-    /// Whether it has unflushed readings.
-    pub(crate) waiting: AtomicBool,
-    /// The catalog's version when its document was last found to be stored; 0 if it is not known to be.
+    /// True while the sensor has unflushed readings.
+    pub(crate) has_unflushed: AtomicBool,
+    /// The catalog's version when the document was last found in the store; 0 if it is not known to be stored.
     pub(crate) adopted: AtomicU64,
-    /// The sensor was deleted: holders of this `Arc` must get the current one from the catalog.
+    /// Set when the sensor is deleted. Holders of this `Arc` must then get the current sensor from the catalog.
     pub(crate) superseded: AtomicBool,
-    /// Whether its document was found to have metadata, or is going to get some.
+    /// True if the document has metadata, or a logged change adds some.
     has_meta: AtomicBool,
-    /// Changes of its metadata that are logged, and not in the stored document yet.
+    /// The number of logged metadata changes that are not in the stored document yet.
     pub(crate) unstored_meta: AtomicU32,
-    /// When it last sent a reading, or its latest reading's time if its document was found since: seconds since the epoch; 0 if it is
-    /// not known to have any.
-    heard: AtomicU32,
-    /// The timestamp last given to an undated reading.
+    /// The time of the last reading, in seconds since the epoch; 0 if none is known. Readings of this process count
+    /// when they are received, stored ones by their timestamp.
+    last_seen: AtomicU32,
+    /// The timestamp that the last undated reading got.
     pub(crate) stamped: AtomicI64,
+    /// The number of other spellings.
     pub(crate) spellings: AtomicU8,
-    /// The place of its kind, and 1; 0 if it has none.
+    /// The kind, as [`kind_number`] returns it.
     pub(crate) kind: AtomicU8,
-    /// What the sensor and its spellings take of the catalog's memory.
+    /// The memory of the sensor and its spellings.
     pub(crate) charge: Charge,
     /// Shared with the catalog.
     pub(crate) state: Arc<CatalogState>,
 }
 
 impl KnownSensor {
-    pub(crate) fn new(sensor: Sensor, (id, place, shard): (u32, u32, usize), state: Arc<CatalogState>) -> Self {
+    pub(crate) fn new(sensor: Sensor, ids: SensorIds, state: Arc<CatalogState>) -> Self {
         let charge = state.bytes.charge(memory(&sensor));
-        let kind = AtomicU8::new(number(state.kinds.place(&sensor, None)));
+        let kind = AtomicU8::new(kind_number(state.kinds.place(&sensor, None)));
         Self {
-            id,
+            id: ids.id,
             sensor: Arc::new(sensor),
-            shard,
-            place,
-            behind: AtomicU32::new(u32::MAX),
+            shard: ids.shard,
+            place: ids.place,
+            successor: AtomicU32::new(u32::MAX),
             fields: RwLock::default(),
             written_rev: AtomicU64::new(0),
-            waiting: AtomicBool::new(false),
+            has_unflushed: AtomicBool::new(false),
             adopted: AtomicU64::new(0),
             superseded: AtomicBool::new(false),
             has_meta: AtomicBool::new(false),
             unstored_meta: AtomicU32::new(0),
-            heard: AtomicU32::new(0),
+            last_seen: AtomicU32::new(0),
             stamped: AtomicI64::new(i64::MIN),
             spellings: AtomicU8::new(0),
             kind,
@@ -175,52 +189,51 @@ impl KnownSensor {
     }
 
     /// Remembers that `other` followed this sensor in a request.
-    pub fn is_before(&self, other: &Self) {
-        // Load before store: requests of several clients may do this at once, and the value rarely changes.
-        if self.behind.load(Ordering::Relaxed) != other.place {
-            self.behind.store(other.place, Ordering::Relaxed);
+    pub fn note_successor(&self, other: &Self) {
+        // Load before store: the value rarely changes, and requests of several clients may do this at once.
+        if self.successor.load(Ordering::Relaxed) != other.place {
+            self.successor.store(other.place, Ordering::Relaxed);
         }
     }
 
     /// Notes a reading received at `received`, in nanoseconds since the epoch.
-    pub fn hear(&self, received: i64) {
+    pub fn note_reading(&self, received: i64) {
         let now = seconds(received.div_euclid(1_000_000_000));
         // Load before store: the value changes once a second, and other threads read this cache line.
-        if self.heard.load(Ordering::Relaxed) < now {
-            self.heard.store(now, Ordering::Relaxed);
+        if self.last_seen.load(Ordering::Relaxed) < now {
+            self.last_seen.store(now, Ordering::Relaxed);
         }
     }
 
-    /// Notes that its document has or gets metadata.
+    /// Notes that the sensor has metadata, stored or logged.
     pub fn note_meta(&self) {
         self.has_meta.store(true, Ordering::Relaxed);
     }
 
-    /// Notes what a change of metadata says of its kind.
+    /// Updates the kind if a metadata change sets it or replaces all metadata.
     pub fn note_kind(&self, change: &Meta) {
         if change.replaced() > SETTLED || change.entries().any(|(name, _)| name == KIND) {
             self.set_kind(change);
         }
     }
 
-    /// Notes its kind by all of its metadata that is stored, of which this many changes are not known to be yet; not while there are
-    /// others, which are newer.
+    /// Updates the kind from the stored metadata, which includes `changes` changes still counted as unstored. Does
+    /// nothing if there are further unstored changes, because they are newer.
     pub fn set_stored_kind(&self, meta: &Meta, changes: usize) {
         if usize::try_from(self.unstored_meta.load(Ordering::Acquire)).is_ok_and(|unstored| unstored <= changes) {
             self.set_kind(meta);
         }
     }
 
-    /// Notes its kind by all of its metadata.
+    /// Sets the kind from the sensor's metadata.
     fn set_kind(&self, meta: &Meta) {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
-            self.kind.store(number(kinds.place(&self.sensor, named)), Ordering::Relaxed);
+            self.kind.store(kind_number(kinds.place(&self.sensor, named)), Ordering::Relaxed);
         }
     }
 
-    /// Its kind.
     pub fn kind(&self) -> Option<&Arc<Kind>> {
         match self.kind.load(Ordering::Relaxed) {
             0 => None,
@@ -228,13 +241,13 @@ impl KnownSensor {
         }
     }
 
-    /// Whether it has sent readings, and none since `since`, in seconds since the epoch.
+    /// Returns true if the sensor has readings, but none since `since`, in seconds since the epoch.
     pub fn is_silent(&self, since: i64) -> bool {
-        let heard = self.heard.load(Ordering::Relaxed);
-        heard > 0 && i64::from(heard) < since && !self.is_superseded()
+        let last_seen = self.last_seen.load(Ordering::Relaxed);
+        last_seen > 0 && i64::from(last_seen) < since && !self.is_superseded()
     }
 
-    /// Gives back the memory of other spellings, which are forgotten.
+    /// Releases the memory of other spellings, which the caller has removed.
     pub(crate) fn forget_spellings(&self, spellings: &[Box<str>]) {
         self.spellings.store(0, Ordering::Relaxed);
         self.charge.shrink(spellings.iter().map(|spelling| memory_of_spelling(spelling)).sum());
@@ -244,11 +257,12 @@ impl KnownSensor {
         self.fields.read().clone()
     }
 
-    /// Adds a field from a WAL record, unless it is there, and makes it firm; `None` when there are `max` others.
+    /// Adds a field of a WAL record, if it is missing, and makes it firm. Returns `None` if there are already `max`
+    /// other fields.
     pub fn add_field(&self, name: &str, family: Family, max: usize) -> Option<Arc<SensorFields>> {
         let mut fields = self.fields.write();
         let mut grown = fields.with(name, family, max)?;
-        let firm = grown.find(name, usize::MAX).map_or(0, |at| at + 1).max(fields.firm);
+        let firm = grown.find(name, usize::MAX).map_or(0, |index| index + 1).max(fields.firm);
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
         *fields = self.state.shared(grown);
@@ -256,7 +270,7 @@ impl KnownSensor {
         Some(fields.clone())
     }
 
-    /// Merges the fields of the stored document into these; the document's families win.
+    /// Merges the stored document's fields into the known ones. The families of the document take precedence.
     pub fn adopt(&self, document: &SensorDocument) {
         let mut fields = self.fields.write();
         let mut grown = SensorFields::clone(&fields);
@@ -278,17 +292,19 @@ impl KnownSensor {
             self.note_meta();
             self.set_stored_kind(&document.meta, 0);
         }
-        document.last_seen.into_iter().for_each(|last| self.hear(last));
+        if let Some(last_seen) = document.last_seen {
+            self.note_reading(last_seen);
+        }
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
         grown.stored = true;
         self.adopted.store(self.state.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-        let in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
-        grown.saved = grown.names.iter().take_while(|name| in_document(name)).count();
+        let is_in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
+        grown.saved = grown.names.iter().take_while(|name| is_in_document(name)).count();
         *fields = self.state.shared(grown);
     }
 
-    /// Notes that its document may no longer be stored.
+    /// Notes that the document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.fields.write();
         *fields = self.state.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
@@ -296,25 +312,25 @@ impl KnownSensor {
         self.adopted.store(0, Ordering::Relaxed);
     }
 
-    /// Returns true if it has unflushed readings or its document is known to be stored.
+    /// Returns true if the sensor has unflushed readings or its document is known to be stored.
     pub fn is_listed(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) || self.fields().stored
+        self.has_unflushed.load(Ordering::Relaxed) || self.fields().stored
     }
 
-    /// Notes unflushed readings: lists made before may lack the sensor, unless the store lists it.
-    pub(crate) fn note_waits(&self) {
+    /// Marks earlier sensor lists as outdated, unless the store lists the sensor.
+    pub(crate) fn note_unflushed(&self) {
         if self.adopted.load(Ordering::Relaxed) == 0 {
             self.state.note_news();
         }
     }
 
-    /// Whether it was deleted after the caller got it from the catalog.
+    /// Returns true if the sensor was deleted after the caller got it from the catalog.
     pub fn is_superseded(&self) -> bool {
         self.superseded.load(Ordering::Acquire)
     }
 
-    /// A timestamp for an undated reading: `received`, or 1 ns after the last one given if that is not earlier. If the
-    /// clock was set back by a second or more, `received` is used.
+    /// Returns a timestamp for an undated reading: `received`, or 1 ns after the last such timestamp if that is not
+    /// earlier. If the clock was set back by a second or more, returns `received`.
     pub fn stamp(&self, received: i64) -> i64 {
         let next = |last: i64| match last.saturating_sub(received) {
             0..1_000_000_000 => last + 1,
@@ -326,25 +342,25 @@ impl KnownSensor {
 }
 
 impl KnownSensor {
-    /// Takes `count` timestamps from `from` on for undated readings, unless one of them was given before.
+    /// Reserves the `count` timestamps from `from` on for undated readings. If the clock was set back by a second or
+    /// more, earlier reservations are ignored, as in [`KnownSensor::stamp`].
     ///
     /// # Errors
-    /// The timestamp that was given last, which is not before `from`. After a clock was set back by a second or more, what
-    /// was given before does not count, as in [`KnownSensor::stamp`].
+    /// The last timestamp already given out, if it is not before `from`.
     pub fn take_times(&self, from: i64, count: i64) -> Result<(), i64> {
         let last = from.saturating_add(count - 1);
         let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(from))).then_some(last);
         self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).map(|_| ())
     }
 
-    /// Notes that `count` timestamps from `from` on were given to undated readings before: no other reading gets them. What was given
-    /// since stays given.
+    /// Notes that undated readings of a replayed record have the `count` timestamps from `from` on, so that no other
+    /// reading gets them. Later reservations stay valid.
     pub fn note_times(&self, from: i64, count: i64) {
         self.stamped.fetch_max(from.saturating_add(count - 1), Ordering::Relaxed);
     }
 
-    /// Adds the field if it is missing, and counts one more claim on it, except if it is firm or in `own`, which the
-    /// request has claimed before. Returns all fields; `None` if the sensor has `max` others.
+    /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `own`, which the
+    /// request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max` other fields.
     pub(crate) fn claim_field(
         &self,
         name: &str,
@@ -355,9 +371,9 @@ impl KnownSensor {
         let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
         match fields.find(name, usize::MAX) {
-            Some(at) if at < fields.firm || own.contains(&(self.id, at)) => {}
-            Some(at) => {
-                if let Some(count) = claimed.get_mut(&self.id).and_then(|counts| counts.get_mut(at - fields.firm)) {
+            Some(index) if index < fields.firm || own.contains(&(self.id, index)) => {}
+            Some(index) => {
+                if let Some(count) = claimed.get_mut(&self.id).and_then(|counts| counts.get_mut(index - fields.firm)) {
                     *count += 1;
                 }
             }
@@ -369,21 +385,21 @@ impl KnownSensor {
         Some(fields.clone())
     }
 
-    /// Makes the field firm, and all fields before it, because their indexes must not change.
-    pub(crate) fn settle_field(&self, at: usize) {
+    /// Makes a field firm, together with all fields before it, because their indexes must not change.
+    pub(crate) fn settle_field(&self, index: usize) {
         let mut fields = self.fields.write();
-        if at >= fields.firm && at < fields.names.len() {
-            self.state.claimed.settle(self.id, fields.firm, at + 1);
-            *fields = self.state.shared(SensorFields { firm: at + 1, ..SensorFields::clone(&fields) });
+        if index >= fields.firm && index < fields.names.len() {
+            self.state.claimed.settle(self.id, fields.firm, index + 1);
+            *fields = self.state.shared(SensorFields { firm: index + 1, ..SensorFields::clone(&fields) });
             self.state.note_news();
         }
     }
 
-    /// Withdraws a claim on the field. Fields at the end that no request claims any more are removed.
-    pub(crate) fn release_field(&self, at: usize) {
+    /// Withdraws a claim on a field. Then removes fields from the end while no request claims them.
+    pub(crate) fn release_field(&self, index: usize) {
         let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
-        let Some(place) = at.checked_sub(fields.firm) else { return };
+        let Some(place) = index.checked_sub(fields.firm) else { return };
         let Some(counts) = claimed.get_mut(&self.id) else { return };
         if let Some(count) = counts.get_mut(place) {
             *count = count.saturating_sub(1);
@@ -407,19 +423,20 @@ impl KnownSensor {
 mod tests {
     use super::*;
 
-    /// Regression: a retry of a write with a key, a second or more later, took the last given time back to that of its first try, as if
-    /// the clock had been set back: times that were given meanwhile could be given once more.
+    /// Regression: a keyed write that was retried a second or more later reset the last timestamp to that of the first
+    /// try, as if the clock had been set back. Timestamps that were given out in between could be given out again.
     #[test]
-    fn times_that_were_given_before_take_nothing_back() {
+    fn replayed_timestamps_do_not_reset_later_ones() {
         let state = Arc::new(CatalogState::new(1 << 20, Kinds::default()));
         let no_tags: [(&str, &str); 0] = [];
-        let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), (1, 0, 0), state);
+        let ids = SensorIds { id: 1, place: 0, shard: 0 };
+        let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), ids, state);
         known.take_times(1_000, 3).expect("they are free");
         let later = 1_000 + 60_000_000_000;
         assert_eq!((known.stamp(later), known.stamp(later)), (later, later + 1));
         known.note_times(1_000, 3);
         assert_eq!(known.stamp(later), later + 2);
-        // After a restart nobody knows of them.
+        // After a restart, the sensor does not know about earlier timestamps.
         known.note_times(later + 2, 10);
         assert_eq!(known.stamp(later), later + 12);
     }

@@ -11,7 +11,7 @@ use crate::backup::{ReadBounds, StoreDigest};
 use crate::bucket::Store;
 use crate::bucket::deletions::{Deletions, StatementCompiler};
 use crate::config::Settings;
-use crate::ingest::{note_registry, note_sealed};
+use crate::ingest::{note_registry_time, note_sealed_days};
 use crate::query::influx::sensors_of;
 use crate::store::MergedView;
 use crate::verify::unflushed_records;
@@ -93,8 +93,8 @@ async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, u6
 /// The view of a store in which its remembered deletions hide what they cover.
 pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
     let registry = raw.read_registry().await.context("reading the registry")?;
-    note_registry(&registry);
-    note_sealed(&*raw).await.context("looking for sealed days")?;
+    note_registry_time(&registry);
+    note_sealed_days(&*raw).await.context("looking for sealed days")?;
     let deletions = registry.deletions;
     let store = Arc::new(MergedView::new(raw));
     let understand: StatementCompiler = Arc::new(sensors_of);

@@ -81,6 +81,6 @@ async fn tell(ingest: &Ingest) {
     loop {
         tokio::time::sleep(TELL).await;
         let away = if ingest.lookup.presence.is_away() { "; the store is unavailable" } else { "" };
-        println!("{} records are left{away}", ingest.dispatch.positions.left());
+        println!("{} records are left{away}", ingest.dispatch.positions.kept_records());
     }
 }

@@ -28,6 +28,6 @@ pub use crate::catalog::deletion::DeletedTimes;
 pub use crate::catalog::lookup::StorePresence;
 pub use crate::config::AckLevel;
 pub use crate::members::marks::Mark;
-pub use crate::members::passed::{note_registry, note_sealed};
 pub use crate::members::positions::{Lag, Ledger};
 pub use crate::members::retention::{settings_of_json, settings_to_json};
+pub use crate::members::store_time::{note_registry_time, note_sealed_days};

@@ -237,7 +237,7 @@ impl TailRecord {
 
     pub fn readings(&self) -> impl Iterator<Item = TailReading<'_>> {
         let rows = self.batches.iter().flat_map(|batch| {
-            batch.readings().map(move |(sensor, time, cells)| (&*batch.sensors[sensor as usize], time, cells))
+            batch.readings().map(move |reading| (&*batch.sensors[reading.sensor as usize], reading.time, reading.cells))
         });
         rows.enumerate().map(|(number, (known, time, cells))| TailReading { number, known, time, cells })
     }

@@ -1,5 +1,5 @@
-//! A mark in the WAL's folder: this folder, and no copy of it, is in the registry. With the mark the floor waits for
-//! this WAL even while the process is down, so a start may ack before the store answers.
+//! The mark in the WAL's folder, which says that this folder, and not a copy of it, is in the registry. The floor then
+//! waits for this WAL even while the process is down, so a start may ack before the store answers.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 /// File name of the mark, in the WAL's folder.
 const NAME: &str = "joined";
-/// Distinguishes the folder from its copies: this file is created with the folder and never written.
+/// File that identifies the folder: it is created with the folder and never written.
 const LOCK: &str = "lock";
 
 /// The mark of one folder.
@@ -20,10 +20,10 @@ pub struct FolderMark {
 }
 
 impl FolderMark {
-    /// The mark of the folder of an open WAL. Its id is made of the lock file's inode and time of creation, which a
-    /// copy does not share.
+    /// Returns the mark of an open WAL's folder. Its id is derived from the inode and the creation time of the lock
+    /// file, which differ in a copy.
     #[must_use]
-    pub fn of(folder: &Path) -> Self {
+    pub fn new(folder: &Path) -> Self {
         let id = std::fs::metadata(folder.join(LOCK)).map_or(0, |entry| {
             let born = entry.created().ok().and_then(|born| born.duration_since(SystemTime::UNIX_EPOCH).ok());
             let born_ns = born.and_then(|born| u64::try_from(born.as_nanos()).ok()).unwrap_or_default();
@@ -32,23 +32,26 @@ impl FolderMark {
         Self { folder: folder.to_owned(), id }
     }
 
-    /// Distinguishes the folder from its copies.
+    /// Returns the id that distinguishes the folder from its copies.
     #[must_use]
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// Whether this folder has joined and not left since.
+    /// Returns true if this folder has joined and not left since.
     #[must_use]
     pub fn is_set(&self) -> bool {
         std::fs::read_to_string(self.path()).is_ok_and(|text| text.trim() == self.text())
     }
 
-    /// When it was set, in milliseconds since the epoch.
+    /// Returns the time at which the mark was set, in milliseconds since the epoch; `None` if it is not set.
     #[must_use]
     pub fn since_ms(&self) -> Option<u64> {
-        let set = std::fs::metadata(self.path()).and_then(|entry| entry.modified()).ok().filter(|_| self.is_set())?;
-        u64::try_from(set.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
+        let modified = std::fs::metadata(self.path()).and_then(|entry| entry.modified()).ok()?;
+        if !self.is_set() {
+            return None;
+        }
+        u64::try_from(modified.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_millis()).ok()
     }
 
     /// Notes that the folder has joined.
@@ -70,9 +73,10 @@ impl FolderMark {
     /// # Errors
     /// If the folder cannot be written to.
     pub fn clear(&self) -> io::Result<()> {
-        match std::fs::remove_file(self.path()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
+        if let Err(error) = std::fs::remove_file(self.path())
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(error);
         }
         File::open(&self.folder)?.sync_all()
     }
@@ -98,12 +102,12 @@ mod tests {
             std::fs::create_dir(folder).unwrap();
             std::fs::write(folder.join(LOCK), "").unwrap();
         }
-        let mark = FolderMark::of(&here);
+        let mark = FolderMark::new(&here);
         assert!(!mark.is_set() && mark.since_ms().is_none());
         mark.set().unwrap();
-        assert!(FolderMark::of(&here).is_set() && mark.since_ms().is_some());
+        assert!(FolderMark::new(&here).is_set() && mark.since_ms().is_some());
         std::fs::copy(here.join(NAME), there.join(NAME)).unwrap();
-        assert!(!FolderMark::of(&there).is_set());
+        assert!(!FolderMark::new(&there).is_set());
         mark.clear().unwrap();
         mark.clear().unwrap();
         assert!(!mark.is_set());

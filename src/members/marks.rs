@@ -1,9 +1,9 @@
 //! Marks of deletions by value.
 //!
-//! A deletion by value covers what is older than its **mark**, a record that it logs first. While the mark stands, this WAL's
-//! watermark stays below it, so the registry's floor does too: no page and no day settles a cell that is newer than the mark,
-//! and merges store renewed stamps even where no other instance writes. Every part of the deletion can therefore tell by stamps
-//! what it covers, also when it is carried out once more after a crash.
+//! A deletion by value first logs a record, its **mark**, and covers only cells older than the mark. While the mark
+//! stands, this WAL's watermark and therefore the registry's floor stay below it. So no page and no day settles a cell
+//! that is newer than the mark, and merges store new stamps even if no other instance writes. Each part of the deletion
+//! can then decide by stamps which cells it covers, even if it is repeated after a crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use super::positions::WalPin;
 use crate::reading::Stamp;
 
-/// A standing mark of this process's own deletion; it ends when this is dropped.
+/// A mark of a deletion that this process carries out. A drop ends it.
 #[derive(Debug)]
 pub struct Mark {
     pub stamp: Stamp,
@@ -32,20 +32,21 @@ impl Drop for Mark {
     }
 }
 
+/// The marks in this process's WAL.
 #[derive(Debug, Default)]
 pub struct Marks(Mutex<MarksState>);
 
 #[derive(Debug, Default)]
 struct MarksState {
     standing: BTreeMap<Stamp, Arc<WalPin>>,
-    /// Marks that ended while parts may have held them.
+    /// Ended marks that parts of their deletions may still hold.
     held: Vec<Weak<WalPin>>,
-    /// Marks that ended before they were read back from the WAL.
+    /// Marks that ended before dispatch read them from the WAL.
     ended: BTreeSet<Stamp>,
 }
 
 impl Marks {
-    /// Notes a mark, at its place in the WAL.
+    /// Sets a mark, at its place in the WAL.
     pub fn set(&self, stamp: Stamp, pin: Arc<WalPin>) {
         let mut state = self.0.lock();
         if !state.ended.remove(&stamp) {
@@ -53,41 +54,42 @@ impl Marks {
         }
     }
 
-    /// What keeps a mark standing; parts hold it until they are carried out.
+    /// Returns the pin of a mark. Each part of the deletion holds it until the part is done.
     pub fn get(&self, stamp: Stamp) -> Option<Arc<WalPin>> {
         self.0.lock().standing.get(&stamp).cloned()
     }
 
-    /// Whether any mark stands, or a part of a deletion that is not carried out yet holds one.
-    pub fn any(&self) -> bool {
+    /// Returns true if a mark stands, or a part that is not done yet holds an ended one.
+    pub fn has_any(&self) -> bool {
         let mut state = self.0.lock();
         state.held.retain(|pin| pin.strong_count() > 0);
         !(state.standing.is_empty() && state.held.is_empty())
     }
 
-    /// Ends a mark: no further part of its deletion is logged. Parts that are under way still hold it.
+    /// Ends a mark, because no further part of its deletion will be logged. Unfinished parts still hold it.
     pub fn end(&self, stamp: Stamp) {
-        let pin = {
+        // Drop the pin after the lock is released.
+        let _pin = {
             let mut state = self.0.lock();
             let pin = state.standing.remove(&stamp);
-            match &pin {
-                Some(pin) => state.held.push(Arc::downgrade(pin)),
-                None => drop(state.ended.insert(stamp)),
+            if let Some(pin) = &pin {
+                state.held.push(Arc::downgrade(pin));
+            } else {
+                state.ended.insert(stamp);
             }
             pin
         };
-        drop(pin);
     }
 
-    /// Ends the marks of earlier processes, when everything that they logged was dispatched.
+    /// Ends the marks of earlier processes, after all their records were dispatched.
     pub fn end_through(&self, last: Stamp) {
-        let ended = {
+        // Drop the pins after the lock is released.
+        let _ended = {
             let mut state = self.0.lock();
             let later = state.standing.split_off(&last.saturating_add(1));
             let ended = std::mem::replace(&mut state.standing, later);
             state.held.extend(ended.values().map(Arc::downgrade));
             ended
         };
-        drop(ended);
     }
 }

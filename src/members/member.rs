@@ -1,14 +1,14 @@
-//! This process as a member of its store: a task that keeps the WAL's entry in the registry up to date. It publishes
-//! how far the WAL is stored, raises the floor, learns of other instances' deletions, takes over what earlier openings
-//! of the WAL left, and compares the clock with the store's.
+//! The task that keeps this WAL's entry in the registry up to date. It publishes the watermark, raises the floor,
+//! learns of other instances' deletions, takes over the entries of earlier openings, and compares the clock with the
+//! store's.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::folder_mark::FolderMark;
-use super::passed::{note_registry, note_sealed};
 use super::positions::WalPositions;
 use super::registry_view::{FRESH, RegistryView};
+use super::store_time::{note_registry_time, note_sealed_days};
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
 use crate::bucket::store::Written;
@@ -21,31 +21,32 @@ use crate::reading::stamp::{first_of, millis_of};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
 
-/// How often the registry is read and written where other instances share the store, and where none does.
+/// The time between two updates of the registry in a store that other instances share.
 const BEAT: Duration = Duration::from_secs(1);
+/// The same in a store that only this instance uses.
 const BEAT_ALONE: Duration = Duration::from_secs(5);
 /// A member whose entry is older than this is gone or stalled.
 const SILENCE: Duration = Duration::from_secs(15);
-/// How often a change of the registry is tried against concurrent writers before it waits for the next beat.
+/// The number of attempts to change the registry against concurrent writers. Then the next beat tries again.
 const ATTEMPTS_MAX: usize = 8;
-/// Every how many beats the clock is compared with the store's, and how many samples one comparison takes.
+/// The number of beats between two comparisons of the clock with the store's.
 const CLOCK_BEATS: u64 = 10;
-const CLOCK_LOOKS: usize = 3;
-/// How long a new member waits, at most, until the others have seen its entry. An instance that has not read the
-/// registry for [`FRESH`] assumes new members by itself, so a wait longer than that is enough.
-const SEEN_WITHIN: Duration = Duration::from_millis(2_500);
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The number of samples per comparison.
+const CLOCK_SAMPLES: usize = 3;
+/// Maximum wait of a new member until the others have seen its entry. An instance that has not read the registry for
+/// [`FRESH`] assumes that there are new members, so any longer wait is enough.
+const SEEN_WAIT_MAX: Duration = Duration::from_millis(2_500);
+const SEEN_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// The reason why this instance must not acknowledge now.
+/// The reason why this instance must not ack now.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum MemberError {
     /// This instance is not yet in the registry, so the floor does not wait for its WAL.
     #[error(
-        "this instance has not registered in MongoDB since it started, so it accepts no writes yet; it will by itself \
-         when MongoDB answers: retry"
+        "this instance has not registered in MongoDB since it started; it accepts writes as soon as MongoDB answers: retry"
     )]
     NotJoined,
-    /// The clock is too far from the store's for stamps of different instances to be compared.
+    /// The clock differs too much from the store's, so stamps of different instances cannot be compared.
     #[error(
         "this machine's clock is {offset_ms} ms from the store's, more than {} (clock.max_offset): set the clock",
         show_duration(*limit)
@@ -58,57 +59,63 @@ pub enum MemberError {
     /// The WAL has stamps that the store's clock has not reached yet.
     #[error(
         "this machine's clock was fast while MongoDB was unreachable: the last stamps of this WAL are {} ahead of MongoDB's \
-         clock, more than {} (clock.max_offset); writes resume when MongoDB's clock has caught up, or when you stop \
-         hourglass with everything stored (exit status 0) and start it with a new data folder",
+         clock, more than {} (clock.max_offset); wait until MongoDB's clock has caught up, or stop hourglass with everything \
+         stored (exit status 0) and start it with a new data folder",
         show_duration(*ahead),
         show_duration(*limit)
     )]
     Ahead { ahead: Duration, limit: Duration },
 }
 
+/// The membership of this process in its store.
 pub struct Member {
     pub store: Arc<dyn Store>,
-    /// The WAL that the registry entry is about.
+    /// The WAL of the registry entry.
     pub log: Arc<Wal>,
-    /// The WAL's id, and this opening's.
-    pub ids: (u64, u64),
+    pub wal_id: u64,
+    /// The id of this opening of the WAL.
+    pub opening: u64,
     pub positions: Arc<WalPositions>,
     pub registry_view: Arc<RegistryView>,
-    /// The clock that stamps are made from.
+    /// The source of stamps.
     pub clock: Arc<StampClock>,
     pub catalog: Arc<Catalog>,
-    /// Versions of stored hours; outdated when another instance has deleted something.
+    /// Versions of stored hours. All are outdated after a deletion by another instance.
     pub changes: Arc<HourVersions>,
     pub metrics: Metrics,
-    /// `wal.horizon`: how long a WAL may be silent before its entry is dropped and no longer holds the floor.
+    /// `wal.horizon`: a WAL that has been silent for this long is dropped from the registry and no longer holds the
+    /// floor.
     pub horizon: Duration,
     /// The last record of the WAL when it was opened.
     pub last: Stamp,
-    /// What outlives the process: the mark in the WAL's folder.
+    /// The mark in the WAL's folder, which outlives the process.
     pub mark: FolderMark,
-    /// Host and process id, for people who look at the registry.
+    /// Host and process id, for people who inspect the registry.
     pub host: String,
 }
 
-/// State between two beats.
+/// The last beat of a member.
+#[derive(Clone, PartialEq, Eq)]
+struct MemberBeat {
+    opening: u64,
+    beat: u64,
+}
+
+/// State that one beat leaves for the next.
 #[derive(Default)]
 struct BeatState {
     beat: u64,
+    /// The number of stored readings at the last beat.
     stored: u64,
-    /// Why the last update of the registry failed.
-    trouble: Option<String>,
+    /// The error of the last update of the registry, if it failed.
+    failure: Option<String>,
 }
 
 impl Member {
-    /// This opening, and the time by which it stamps, in milliseconds since the epoch.
-    pub fn opening(&self) -> (u64, u64) {
-        (self.ids.1, self.clock.now_ms())
-    }
-
-    /// Whether this process may ack: its stamps are comparable with others', and the floor waits for them.
+    /// Checks that this process may ack: the stamps of all instances are comparable, and the floor waits for this WAL.
     ///
     /// # Errors
-    /// Why it may not ack now.
+    /// The reason why it must not ack now.
     pub fn check(&self) -> Result<(), MemberError> {
         let clock = &self.clock;
         if !clock.is_right() {
@@ -124,72 +131,72 @@ impl Member {
         Ok(())
     }
 
-    /// A stamp above every record that this process has logged or knows to be logged, for what is not a record itself.
+    /// Returns a stamp above every record that this process has logged or knows of. It is for events that are not
+    /// records.
     pub fn stamp_now(&self) -> Stamp {
         let logged = self.log.durable().max(self.registry_view.greatest());
         first_of(self.clock.now_ms()).max(logged + 1)
     }
 
-    /// Registers with the other members. Must precede the first ack: until then the floor does not wait for this WAL's
-    /// stamps. Waits at most `longest`; if the store is away, a later beat registers.
-    pub async fn join(&self, longest: Duration) {
-        match tokio::time::timeout(longest, self.beat(&mut BeatState::default())).await {
+    /// Registers with the other members. Must precede the first ack, because until then the floor does not wait for
+    /// this WAL's stamps. Waits at most `timeout`. If the store is away, a later beat registers.
+    pub async fn join(&self, timeout: Duration) {
+        match tokio::time::timeout(timeout, self.beat(&mut BeatState::default())).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::warn!(%error, "registry read failed; queries wait for it"),
             Err(_) => tracing::warn!("registry read timed out; queries wait for it"),
         }
     }
 
-    /// The wait between two updates of the registry.
+    /// Returns the time between two updates of the registry.
     pub fn pause(&self) -> Duration {
-        match self.store.has_other_writers() {
-            true => BEAT,
-            false => BEAT_ALONE,
-        }
+        if self.store.has_other_writers() { BEAT } else { BEAT_ALONE }
     }
 
     /// Keeps the entry up to date until the task is aborted.
     pub async fn run(self: Arc<Self>) {
-        let mut watch = BeatState::default();
+        let mut state = BeatState::default();
         loop {
-            watch.beat += 1;
-            let trouble = self.beat(&mut watch).await.err().map(|error| error.to_string());
-            // Only the first failure in a row is logged: requests that need the store report its absence too.
-            if let Some(error) = trouble.as_ref().filter(|_| watch.trouble.is_none()) {
+            state.beat += 1;
+            let failure = self.beat(&mut state).await.err().map(|error| error.to_string());
+            // Log only the first failure in a row. Requests that need the store report its absence too.
+            if let Some(error) = failure.as_ref().filter(|_| state.failure.is_none()) {
                 tracing::warn!(%error, "registry update failed; retrying");
             }
-            watch.trouble = trouble;
-            // Queries wait until the registry was read once, so retry faster until then.
+            state.failure = failure;
+            // Queries wait for the first read of the registry, so retry faster until then.
             let pause = if self.registry_view.is_known() { self.pause() } else { self.pause() / 10 };
             tokio::time::sleep(pause).await;
         }
     }
 
-    async fn beat(&self, watch: &mut BeatState) -> Result<(), StorageError> {
-        if self.store.has_other_writers() && (watch.beat.is_multiple_of(CLOCK_BEATS) || !self.clock.is_known()) {
-            self.look_at_clock().await;
+    /// Reads the registry, adopts it, and writes this WAL's entry.
+    async fn beat(&self, state: &mut BeatState) -> Result<(), StorageError> {
+        if self.store.has_other_writers() && (state.beat.is_multiple_of(CLOCK_BEATS) || !self.clock.is_known()) {
+            self.check_clock().await;
         }
         for _ in 0..ATTEMPTS_MAX {
             let read = Instant::now();
             let registry = self.store.read_registry().await?;
             if !self.registry_view.is_known() {
-                note_sealed(&*self.store).await?;
+                note_sealed_days(&*self.store).await?;
             }
             self.adopt(&registry, read).await;
             if !self.is_clock_right() {
-                // A wrong "now" would drop other members' entries or raise the floor.
+                // With a wrong clock, this process would drop other members' entries or raise the floor too far.
                 return Ok(());
             }
-            self.look_at_lead();
+            self.note_lead();
             let mut next = registry.clone();
-            next.publish(self.entry(watch.beat));
-            match self.store.has_other_writers() {
-                true => next.take_over(self.ids.1, self.last),
-                false => next.take_all_over(self.ids.1, self.last),
+            next.publish(self.entry(state.beat));
+            if self.store.has_other_writers() {
+                next.take_over(self.opening, self.last);
+            } else {
+                next.take_all_over(self.opening, self.last);
             }
             next.settle(self.clock.now_ms(), millis(self.horizon));
-            if !self.is_worth_writing(&registry, &next, watch) || self.write(next).await? {
-                return self.be_seen().await;
+            if !self.is_worth_writing(&registry, &next, state) || self.write(next).await? {
+                return self.wait_until_seen().await;
             }
         }
         Ok(())
@@ -202,11 +209,11 @@ impl Member {
     pub async fn publish(&self) -> Result<MemberRegistry, StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let registry = self.store.read_registry().await?;
-            let Some(own) = registry.log(self.ids.1).filter(|_| self.is_clock_right()) else { return Ok(registry) };
+            let Some(own) = registry.log(self.opening).filter(|_| self.is_clock_right()) else { return Ok(registry) };
             let mut next = registry.clone();
             next.publish(self.entry(own.beat));
             next.settle(self.clock.now_ms(), millis(self.horizon));
-            let is_new = next.log(self.ids.1).map(|log| log.watermark) != Some(own.watermark);
+            let is_new = next.log(self.opening).map(|log| log.watermark) != Some(own.watermark);
             if !is_new || self.write(next.clone()).await? {
                 return Ok(if is_new { next } else { registry });
             }
@@ -214,9 +221,9 @@ impl Member {
         self.store.read_registry().await
     }
 
-    /// Notes how far the last stamp is ahead of the store's clock. A wrong clock may have made it while the store was
-    /// away, and every later stamp lies above it.
-    fn look_at_lead(&self) {
+    /// Notes the lead of the last stamp over the store's clock. If the clock was fast while the store was away, this
+    /// and all later stamps are ahead.
+    fn note_lead(&self) {
         if self.store.has_other_writers() {
             let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
             self.registry_view.note_ahead(Duration::from_millis(ahead));
@@ -227,52 +234,63 @@ impl Member {
         !self.store.has_other_writers() || (self.clock.is_known() && self.clock.is_right())
     }
 
-    /// In a store that nobody shares, no heartbeat is needed: the registry is written only when something was stored, and once
-    /// when all of it is settled, since sealing waits for that.
-    fn is_worth_writing(&self, before: &MemberRegistry, next: &MemberRegistry, watch: &mut BeatState) -> bool {
-        if self.store.has_other_writers() || before.log(self.ids.1).is_none() || !next.deletions.is_empty() {
+    /// Returns true if the changed registry must be written. A store that only this instance uses needs no heartbeat: a
+    /// write is due only after readings were stored, and once when all are settled, because sealing waits for that.
+    fn is_worth_writing(&self, before: &MemberRegistry, next: &MemberRegistry, state: &mut BeatState) -> bool {
+        if self.store.has_other_writers() || before.log(self.opening).is_none() || !next.deletions.is_empty() {
             return before != next;
         }
         let ledger = self.positions.lag().ledger;
         let stored = ledger.stored + ledger.overwritten + ledger.duplicate;
         let last = self.log.durable();
         let is_settled_now = before.floor < last && last <= next.floor;
-        std::mem::replace(&mut watch.stored, stored) != stored || is_settled_now || next.floor < before.greatest()
+        std::mem::replace(&mut state.stored, stored) != stored || is_settled_now || next.floor < before.greatest()
     }
 
-    /// Marks the folder, and waits, once, until every live member has written a beat since, which follows a read.
-    async fn be_seen(&self) -> Result<(), StorageError> {
+    /// Marks the folder and, on the first call, waits until every live member has written a beat. A member reads the
+    /// registry before each beat, so it has then seen this entry.
+    async fn wait_until_seen(&self) -> Result<(), StorageError> {
         if self.registry_view.is_joined() {
             return Ok(());
         }
         if let Err(error) = self.mark.set() {
-            tracing::warn!(%error, "cannot write file `joined` in the WAL folder: after a restart without MongoDB, writes would be refused");
+            tracing::warn!(%error, "cannot write file `joined` in the WAL folder; after a restart without MongoDB, writes will be rejected");
         }
-        let (start, mut before) = (Instant::now(), None);
-        while start.elapsed() < SEEN_WITHIN {
+        let start = Instant::now();
+        // The last beat of each live member, when this was first looked up.
+        let mut first_beats: Option<Vec<MemberBeat>> = None;
+        while start.elapsed() < SEEN_WAIT_MAX {
             let registry = self.store.read_registry().await?;
-            let lately = self.clock.now_ms().saturating_sub(millis(2 * FRESH));
-            let is_awake = |log: &&Registered| log.opening != self.ids.1 && log.taken.is_none() && log.seen_ms > lately;
-            let beats = |log: &Registered| (log.opening, log.beat);
-            let awake: Vec<(u64, u64)> = registry.logs.iter().filter(is_awake).map(beats).collect();
-            let before = before.get_or_insert_with(|| awake.clone());
-            if awake.iter().all(|now| !before.contains(now)) {
+            let oldest_ms = self.clock.now_ms().saturating_sub(millis(2 * FRESH));
+            let is_live =
+                |log: &&Registered| log.opening != self.opening && log.taken.is_none() && log.seen_ms > oldest_ms;
+            let live = registry.logs.iter().filter(is_live);
+            let beats: Vec<_> = live.map(|log| MemberBeat { opening: log.opening, beat: log.beat }).collect();
+            let first_beats = first_beats.get_or_insert_with(|| beats.clone());
+            if beats.iter().all(|beat| !first_beats.contains(beat)) {
                 break;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(SEEN_POLL_INTERVAL).await;
         }
         self.registry_view.note_joined();
         Ok(())
     }
 
     fn entry(&self, beat: u64) -> Registered {
-        let (log, opening) = self.ids;
-        let (folder, watermark, seen_ms) = (self.mark.id(), self.watermark(), self.clock.now_ms());
-        Registered { opening, log, folder, watermark, beat, seen_ms, taken: None, host: self.host.clone() }
+        Registered {
+            opening: self.opening,
+            log: self.wal_id,
+            folder: self.mark.id(),
+            watermark: self.watermark(),
+            beat,
+            seen_ms: self.clock.now_ms(),
+            taken: None,
+            host: self.host.clone(),
+        }
     }
 
-    /// The watermark: all records that this WAL stamped up to it are stored, and the WAL issues no further stamp at or
-    /// below it. At most `clock.max_offset` ahead of the clock, because other instances' stamps must exceed it.
+    /// Returns the watermark: all records of this WAL up to it are stored, and the WAL issues no further stamp at or
+    /// below it. It is at most `clock.max_offset` ahead of the clock, because other instances' stamps must exceed it.
     fn watermark(&self) -> Stamp {
         let now_ms = self.clock.now_ms();
         let settled = settled_before(now_ms);
@@ -294,8 +312,8 @@ impl Member {
 
     async fn adopt(&self, registry: &MemberRegistry, read: Instant) {
         self.clock.rise_above(registry.floor);
-        note_registry(registry);
-        let new = self.registry_view.adopt(registry, self.ids.1, read);
+        note_registry_time(registry);
+        let new = self.registry_view.adopt(registry, self.opening, read);
         self.metrics.registry(registry.logs.len(), registry.deletions.len(), registry.floor);
         if new.is_empty() {
             return;
@@ -306,12 +324,13 @@ impl Member {
             if deletion.statement.is_none()
                 && let Err(error) = self.store.revisit(&deletion.database).await
             {
-                tracing::warn!(database = %deletion.database, %error, "cannot look up the collections of a dropped database");
+                tracing::warn!(database = %deletion.database, %error, "cannot list the collections of a dropped database");
             }
         }
     }
 
-    /// Whether this member does what one does for all: the live one with the least opening.
+    /// Returns true if this member is the leader, which is the live member with the smallest opening. The leader does
+    /// the jobs that one instance does for all.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -320,12 +339,14 @@ impl Member {
     }
 
     fn leads_in(&self, registry: &MemberRegistry) -> bool {
-        let lately = self.clock.now_ms().saturating_sub(millis(SILENCE));
-        let is_awake = |log: &&Registered| log.taken.is_none() && (log.seen_ms > lately || log.opening == self.ids.1);
-        registry.logs.iter().filter(is_awake).map(|log| log.opening).min() == Some(self.ids.1)
+        let oldest_ms = self.clock.now_ms().saturating_sub(millis(SILENCE));
+        let is_live =
+            |log: &&Registered| log.taken.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
+        registry.logs.iter().filter(is_live).map(|log| log.opening).min() == Some(self.opening)
     }
 
-    /// The remembered deletions that every WAL has passed; none unless this member does what one does for all.
+    /// Returns the remembered deletions that the watermark of every WAL has passed; none unless this member is the
+    /// leader.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -334,7 +355,7 @@ impl Member {
         Ok(if self.leads_in(&registry) { registry.passed() } else { Vec::new() })
     }
 
-    /// Forgets a deletion.
+    /// Removes a remembered deletion from the registry.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -349,9 +370,9 @@ impl Member {
         Ok(())
     }
 
-    /// Compares the clock with the store's. Beyond `clock.max_offset`, the wall clock may have been corrected since the
-    /// process read it: the current one is adopted if it fits.
-    async fn look_at_clock(&self) {
+    /// Compares the clock with the store's. If the difference exceeds `clock.max_offset`, adopts the wall clock in case
+    /// it has been corrected since the start and is now within the limit.
+    async fn check_clock(&self) {
         let Some(sample) = self.compare_clocks(|| self.clock.own_ms()).await else { return };
         self.clock.observe(sample);
         if !self.is_clock_right()
@@ -363,10 +384,10 @@ impl Member {
         self.metrics.clock_offset(self.clock.offset_ms());
     }
 
-    /// The most certain of several samples; `None` when the store does not answer or has no clock of its own.
+    /// Returns the sample with the least uncertainty; `None` if the store does not answer or has no clock of its own.
     async fn compare_clocks(&self, own_ms: impl Fn() -> i64) -> Option<ClockSample> {
         let mut best: Option<ClockSample> = None;
-        for _ in 0..CLOCK_LOOKS {
+        for _ in 0..CLOCK_SAMPLES {
             let before = own_ms();
             let store = self.store.clock_ms().await.ok().flatten()?;
             let after = own_ms();
@@ -377,8 +398,8 @@ impl Member {
         best
     }
 
-    /// Notes in the registry that this opening has nothing left, so that it no longer holds the floor. Requires that
-    /// everything is stored.
+    /// Marks this opening as finished in the registry, so that it no longer holds the floor. All readings must be
+    /// stored.
     pub async fn leave(&self) {
         if !self.is_clock_right() || self.mark.clear().is_err() {
             return;
@@ -386,7 +407,7 @@ impl Member {
         for _ in 0..ATTEMPTS_MAX {
             let Ok(mut registry) = self.store.read_registry().await else { return };
             registry.publish(self.entry(u64::MAX >> 1));
-            registry.take_over_self(self.ids.1);
+            registry.take_over_self(self.opening);
             match self.store.write_registry(&registry).await {
                 Written::Conflict => {}
                 Written::Yes | Written::Failed(_) => return,

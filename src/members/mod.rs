@@ -1,12 +1,12 @@
-//! What this instance knows of its own WAL and of the other instances on one store: the positions that are stored, the
-//! registry's view of deletions and time, the folder's mark, and the settings of databases.
+//! The state that instances share through the store, and this instance's part of it: WAL positions, the registry, the
+//! mark of the data folder, and the settings of databases.
 
 pub mod folder_mark;
 pub(crate) mod marks;
 pub(crate) mod member;
-pub mod passed;
 pub(crate) mod positions;
 pub mod registry_view;
 pub(crate) mod retention;
+pub mod store_time;
 
 pub use member::MemberError;

@@ -1,5 +1,6 @@
-//! This process's view of the registry: the floor, whether others write, which records of its own WAL are stored
-//! already, and which deletions are remembered. The member's task writes it, everything else reads it.
+//! This process's view of the registry: the floor, the presence of other writers, the stored records of its own WAL,
+//! and the remembered deletions. The task of `Member` updates it, and everything else reads
+//! it.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,25 +15,28 @@ use crate::reading::stamp::SETTLED;
 use crate::reading::{Hour, Sensor, Stamp};
 use crate::wal::Recovery;
 
-/// For how long a read of the registry shows whether others write: a new member waits longer than this before it acks.
+/// The time for which a read of the registry proves that nobody else writes. A new member waits longer than this before
+/// it acks.
 pub const FRESH: Duration = Duration::from_secs(2);
 
-/// What merges depend on.
+/// The part of the registry that merges depend on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MergeView {
-    /// No WAL has anything unflushed at or below it.
+    /// The stamp at or below which no WAL has unflushed readings.
     pub floor: Stamp,
-    /// Whether other WALs may have unflushed older values, or a deletion by value must tell older cells by their stamps.
+    /// True if merges must store stamps: other WALs may have unflushed older values, or a deletion by value needs the
+    /// stamps to recognize older cells.
     pub restamps: bool,
 }
 
+/// The view of the registry, shared by all tasks.
 pub struct RegistryView {
     masks: Masks,
     understand: StatementCompiler,
     marks: Arc<Marks>,
     /// Earlier openings of this WAL, each with its last record.
     openings: Vec<(u64, Stamp)>,
-    /// Whether other instances may use the store.
+    /// True if other instances may use the store.
     shared: bool,
     state: Mutex<RegistryState>,
 }
@@ -40,43 +44,52 @@ pub struct RegistryView {
 #[derive(Debug)]
 struct RegistryState {
     view: MergeView,
-    /// When the registry was last read, if it was since the start.
+    /// The time of the last read of the registry; `None` before the first one.
     read: Option<Instant>,
-    /// Whether the floor waits for this WAL, so that it stays below everything this process acks.
+    /// True if the floor waits for this WAL, so that it stays below everything this process acks.
     is_joined: bool,
-    /// How far the WAL's last record is ahead of the store's clock.
+    /// The lead of the WAL's last record over the store's clock.
     ahead: Duration,
-    /// The rev of the registry that was applied last; below, when that was.
+    /// The `rev` of the registry that was applied last.
     rev: u64,
-    learned: Option<Instant>,
+    /// The time at which that registry was applied.
+    applied: Option<Instant>,
     /// The deletions of that registry.
     deletions: Vec<RememberedDeletion>,
+    /// The greatest stamp of any WAL in that registry.
     greatest: Stamp,
-    /// Stored records of earlier openings: after the first stamp, up to and including the second.
-    stored: Vec<(Stamp, Stamp)>,
+    /// Stored records of earlier openings of this WAL.
+    stored: Vec<StoredRecords>,
+}
+
+/// A range of stored WAL records.
+#[derive(Debug, Clone, Copy)]
+struct StoredRecords {
+    /// Exclusive start.
+    after: Stamp,
+    /// Inclusive end.
+    through: Stamp,
 }
 
 impl RegistryView {
-    /// An empty view; `shared` says whether other instances may use the store.
-    pub fn new(masks: Masks, understand: StatementCompiler, recovery: &Recovery, shared: bool) -> Self {
-        let view = MergeView { floor: SETTLED, restamps: shared };
-        let (deletions, stored) = (Vec::new(), Vec::new());
+    /// Creates an empty view. `shared` is true if other instances may use the store.
+    pub fn new(masks: Masks, understand: Understand, recovery: &Recovery, shared: bool) -> Self {
         let state = RegistryState {
-            view,
+            view: MergeView { floor: SETTLED, restamps: shared },
             read: None,
             is_joined: !shared,
             ahead: Duration::ZERO,
             rev: 0,
-            learned: None,
-            deletions,
+            applied: None,
+            deletions: Vec::new(),
             greatest: SETTLED,
-            stored,
+            stored: Vec::new(),
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
         Self { masks, understand, marks: Arc::default(), openings, shared, state: Mutex::new(state) }
     }
 
-    /// The view of a store that is not shared and in which nothing is deleted.
+    /// Creates the view of a store that is not shared and has no deletions.
     #[cfg(test)]
     pub fn nothing() -> Self {
         let recovery = Recovery {
@@ -91,24 +104,26 @@ impl RegistryView {
         Self::new(Masks::default(), std::sync::Arc::new(|_| None), &recovery, false)
     }
 
-    /// The marks of this WAL's deletions by value.
+    /// Returns the marks of this WAL's deletions by value.
     pub fn marks(&self) -> Arc<Marks> {
         self.marks.clone()
     }
 
-    /// What merges depend on now. If the registry was not read for a while, another instance may have joined since.
+    /// Returns what merges depend on now.
     pub fn view(&self) -> MergeView {
         let state = self.state.lock();
+        // Another instance may have joined since an old read.
         let is_old = state.read.is_none_or(|read| read.elapsed() >= FRESH);
-        MergeView { restamps: state.view.restamps || (self.shared && is_old) || self.marks.any(), ..state.view }
+        let restamps = state.view.restamps || (self.shared && is_old) || self.marks.has_any();
+        MergeView { restamps, ..state.view }
     }
 
-    /// Whether the registry was read since the start. Before that, deletions are unknown.
+    /// Returns true if the registry was read since the start. Before that, deletions are unknown.
     pub fn is_known(&self) -> bool {
         self.state.lock().read.is_some()
     }
 
-    /// Whether the floor waits for this WAL.
+    /// Returns true if the floor waits for this WAL.
     pub fn is_joined(&self) -> bool {
         self.state.lock().is_joined
     }
@@ -118,7 +133,7 @@ impl RegistryView {
         self.state.lock().is_joined = true;
     }
 
-    /// How far the WAL's last record is ahead of the store's clock, when last checked.
+    /// Returns the lead of the WAL's last record over the store's clock at the last check.
     pub fn ahead(&self) -> Duration {
         self.state.lock().ahead
     }
@@ -127,34 +142,34 @@ impl RegistryView {
         self.state.lock().ahead = ahead;
     }
 
-    /// The greatest stamp that any WAL is known to have given out.
+    /// Returns the greatest stamp that any WAL is known to have issued.
     pub fn greatest(&self) -> Stamp {
         self.state.lock().greatest
     }
 
-    /// Whether a database was dropped after a stamp, as far as that is remembered.
+    /// Returns true if a remembered deletion dropped the database after a stamp.
     pub fn is_dropped(&self, database: &str, after: Stamp) -> bool {
         let is_drop = |d: &RememberedDeletion| d.statement.is_none() && d.database == database && d.stamp > after;
         self.state.lock().deletions.iter().any(is_drop)
     }
 
-    /// Whether a deletion was carried out, as far as that is remembered: itself, or a later one that covers it, which is then
-    /// remembered in its place.
+    /// Returns true if a deletion is remembered as done. A later deletion that covers it may be remembered in its
+    /// place.
     pub fn is_done(&self, deletion: &RememberedDeletion) -> bool {
         self.state.lock().deletions.iter().any(|known| known.done && known.covers(deletion))
     }
 
-    /// How many deletions are remembered.
+    /// Returns the number of remembered deletions.
     pub fn remembered(&self) -> usize {
         self.state.lock().deletions.len()
     }
 
-    /// Bytes of the statements of remembered deletions.
+    /// Returns the size of the statements of remembered deletions, in bytes.
     pub fn remembered_bytes(&self) -> usize {
         self.state.lock().deletions.iter().filter_map(|deletion| deletion.statement.as_ref()).map(String::len).sum()
     }
 
-    /// What is deleted of a sensor's hour: ranges of times, each with the stamp below which it is deleted.
+    /// Returns the deleted time ranges of a sensor's hour, each with the stamp below which cells are deleted.
     pub fn covers(&self, database: &str, sensor: &Sensor, hour: Hour) -> Covers {
         let deletions = self.masks.now();
         if deletions.has_database(database) {
@@ -164,39 +179,39 @@ impl RegistryView {
         }
     }
 
-    /// The stamp below which everything of a sensor is deleted, its metadata too.
+    /// Returns the stamp below which everything of a sensor is deleted, metadata included.
     pub fn deleted_before(&self, database: &str, sensor: &Sensor) -> Stamp {
         self.masks.now().of_sensor(database, sensor, &ALWAYS)
     }
 
-    /// What decides the fate of a bucket's unflushed readings, whose first record is `first`.
-    pub fn fates(&self, database: &str, sensor: &Sensor, hour: Hour, first: Stamp) -> FateOfReadings {
+    /// Returns the rules for a bucket's unflushed readings, the first of which are in the record `first`.
+    pub fn fates(&self, database: &str, sensor: &Sensor, hour: Hour, first: Stamp) -> ReadingFates {
         let covers = self.covers(database, sensor, hour);
         let state = self.state.lock();
-        FateOfReadings {
-            covers,
-            stored: state.stored.iter().filter(|(_, through)| first <= *through).copied().collect(),
-        }
+        ReadingFates { covers, stored: state.stored.iter().filter(|stored| first <= stored.through).copied().collect() }
     }
 
-    /// Whether a replayed record is known to be stored, whatever became of copies of the folder.
+    /// Returns true if a replayed record is known to be stored.
     pub fn is_stored(&self, stamp: Stamp) -> bool {
         is_within(&self.state.lock().stored, stamp)
     }
 
-    /// Applies a registry, as `opening` sees it; returns the deletions that are new, and those that are done now: a dropped
-    /// database is off the list by then only, and whoever writes to it lists it again. Ignores it if a newer revision was
-    /// applied while this one was being read, which began at `read`.
+    /// Applies a registry, as `opening` sees it. Returns the deletions that are new, and those that are now done: a
+    /// dropped database leaves the list of databases only when its deletion is done, and the next write lists it again.
+    ///
+    /// Ignores the registry if a newer revision was applied after `read`, when the read of this one began.
     pub fn adopt(&self, registry: &MemberRegistry, opening: u64, read: Instant) -> Vec<RememberedDeletion> {
         let mut state = self.state.lock();
-        if registry.rev < state.rev && state.learned.is_some_and(|learned| read < learned) {
+        if registry.rev < state.rev && state.applied.is_some_and(|applied| read < applied) {
             return Vec::new();
         }
-        (state.rev, state.learned) = (registry.rev, Some(Instant::now()));
+        state.rev = registry.rev;
+        state.applied = Some(Instant::now());
         let is_known = |deletion: &&RememberedDeletion| state.deletions.contains(deletion);
         let new = registry.deletions.iter().filter(|deletion| !is_known(deletion)).cloned().collect();
         if state.deletions != registry.deletions {
-            // Before the floor: a merge must know every deletion below the floor it uses.
+            // Set the deletions before the floor, because a merge must know every deletion below the floor that it
+            // uses.
             self.masks.set(Deletions::new(&registry.deletions, &self.understand));
             state.deletions.clone_from(&registry.deletions);
         }
@@ -204,7 +219,7 @@ impl RegistryView {
         state.stored.clear();
         for (earlier, last) in &self.openings {
             if let Some(through) = registry.stored_through(*earlier) {
-                state.stored.push((after, through.min(*last)));
+                state.stored.push(StoredRecords { after, through: through.min(*last) });
             }
             after = *last;
         }
@@ -218,14 +233,14 @@ impl RegistryView {
     }
 }
 
-fn is_within(stored: &[(Stamp, Stamp)], stamp: Stamp) -> bool {
-    stored.iter().any(|(after, through)| *after < stamp && stamp <= *through)
+fn is_within(stored: &[StoredRecords], stamp: Stamp) -> bool {
+    stored.iter().any(|records| records.after < stamp && stamp <= records.through)
 }
 
-/// What becomes of an unflushed reading.
+/// The fate of an unflushed reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// It is merged with what the store has.
+    /// It is merged with the stored readings.
     Merged,
     /// It is deleted before it is stored.
     Deleted,
@@ -233,21 +248,21 @@ pub enum Fate {
     Stored,
 }
 
-/// Decides what becomes of a bucket's unflushed readings.
+/// The rules that decide the fate of a bucket's unflushed readings.
 #[derive(Debug)]
-pub struct FateOfReadings {
-    /// What is deleted.
+pub struct ReadingFates {
+    /// The deleted time ranges.
     pub covers: Covers,
-    stored: Vec<(Stamp, Stamp)>,
+    stored: Vec<StoredRecords>,
 }
 
-impl FateOfReadings {
-    /// Whether all of them are merged.
-    pub fn takes_all(&self) -> bool {
+impl ReadingFates {
+    /// Returns true if all readings are merged.
+    pub fn merges_all(&self) -> bool {
         self.covers.is_empty() && self.stored.is_empty()
     }
 
-    /// What becomes of one.
+    /// Returns the fate of the reading at `time` in the record `stamp`.
     pub fn fate(&self, time: i64, stamp: Stamp) -> Fate {
         if covers(&self.covers, time, stamp) {
             Fate::Deleted
@@ -263,8 +278,8 @@ impl FateOfReadings {
 mod tests {
     use super::*;
 
-    /// Of two drops of one database the registry keeps the later one. The earlier one passed for not done after a crash, and
-    /// took along what had been created since.
+    /// Regression: of two drops of one database, the registry keeps the later one. After a crash, the earlier drop did
+    /// not count as done, and its repetition deleted newer data.
     #[test]
     fn a_deletion_is_done_with_a_later_one_that_covers_it() {
         let deletion = |stamp, database: &str, done| RememberedDeletion {

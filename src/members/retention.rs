@@ -1,4 +1,4 @@
-//! The settings of databases: this process's copy of them, and their changes by compare-and-set.
+//! The settings of databases: this process's copy, and changes by compare-and-set.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,52 +22,54 @@ use crate::reading::{Hour, Stamp};
 use crate::store::MergedView;
 use crate::{faults, files};
 
-/// The statement of every deletion of expired readings. Its range stands beside it. As all of a database have the same text,
-/// the last one takes the place of those before it.
+/// The statement of every deletion of expired readings; the time range is stored separately. All such deletions of a
+/// database have the same text, so that the last one replaces the earlier ones in the registry.
 pub const EXPIRY: &str = "DELETE WHERE time < now()";
 
-/// How often the settings are read again where other instances may change them: a change applies everywhere within this.
-const REFRESH: Duration = Duration::from_secs(1);
-/// How often a change is tried against concurrent writers.
+/// The time between two reads of the settings if other instances may change them. A change applies everywhere within
+/// it.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// The number of attempts to change settings against concurrent writers.
 const ATTEMPTS_MAX: usize = 30;
 
-/// A deletion cuts hours of which only summaries are left.
+/// The error of a deletion that would split an hour of which only summaries are left.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
-    "the readings of database {database:?} before {before} have expired, and of their hours only summaries are left: begin \
-         and end the deletion at a whole hour, such as {hour}; nothing was deleted"
+    "cannot delete a part of an hour in database {database:?} before {before}, because its readings have expired and only \
+     summaries are left: begin and end the deletion at a whole hour, such as {hour}; nothing was deleted"
 )]
 pub struct CutsExpired {
     pub database: String,
     /// The time before which readings have expired, in RFC 3339.
     pub before: String,
-    /// The start of the hour that is cut.
+    /// The start of the hour that would be split.
     pub hour: String,
 }
 
-/// The settings of databases, and what follows from them.
+/// The settings of databases and the rules that follow from them.
 pub struct Retention {
     pub store: Arc<MergedView>,
     /// This process's copy.
     pub settings: KnownSettings,
     pub member: Arc<Member>,
-    /// The defaults of databases that do not say it themselves, and `retention.interval`.
+    /// The configuration, with the defaults of databases and `retention.interval`.
     pub options: Arc<config::Settings>,
-    /// The last known settings, for a start without the store; `None` if the store is always there.
+    /// The file with the last known settings, for a start without the store; `None` if the store is always there.
     pub file: Option<PathBuf>,
-    /// When the settings were last read from the store.
+    /// The time of the last read from the store.
     pub read: Mutex<Option<Instant>>,
 }
 
 impl Retention {
-    /// Starts from the settings that the file has, if there is one.
-    pub fn recall(&self) {
+    /// Loads the settings from the file, if there is one.
+    pub fn load_file(&self) {
         let rows = self.file.as_deref().map(read_file).unwrap_or_default();
-        // How days are sealed is known once the store was asked.
-        self.settings.set(Settings { seal_form: None, ..self.all(rows) });
+        // The form of sealed days is unknown until the settings were read from the store.
+        self.settings.set(Settings { seal_form: None, ..self.with_defaults(rows) });
     }
 
-    fn all(&self, rows: Vec<(String, DatabaseSettings)>) -> Settings {
+    /// Combines the stored rows with the configured defaults.
+    fn with_defaults(&self, rows: Vec<(String, DatabaseSettings)>) -> Settings {
         let config::Settings { retention, seal, ingest, .. } = &*self.options;
         Settings {
             by_database: rows.into_iter().collect(),
@@ -78,22 +80,24 @@ impl Retention {
         }
     }
 
-    /// Keeps this process's copy current, until it is aborted.
+    /// Keeps this process's copy current until the task is aborted.
     pub async fn keep_current(self: Arc<Self>) {
         let mut is_failing = false;
         loop {
             if !self.is_current() {
                 let read = self.refresh().await.map(drop);
-                if let (Err(error), false) = (&read, is_failing) {
-                    tracing::warn!(%error, "the databases' settings could not be read; it is tried again");
+                if let Err(error) = &read
+                    && !is_failing
+                {
+                    tracing::warn!(%error, "cannot read the settings of databases; retrying");
                 }
                 is_failing = read.is_err();
             }
-            tokio::time::sleep(REFRESH.min(self.options.retention.interval)).await;
+            tokio::time::sleep(REFRESH_INTERVAL.min(self.options.retention.interval)).await;
         }
     }
 
-    /// Whether the settings in memory are those of the store: no other process can have changed them since they were read.
+    /// Returns true if the copy was read, and no other process can have changed the settings since.
     fn is_current(&self) -> bool {
         !self.store.raw().has_other_writers() && self.read.lock().is_some()
     }
@@ -109,15 +113,16 @@ impl Retention {
     /// If the store does not answer.
     pub async fn refresh(&self) -> Result<Arc<Settings>, StorageError> {
         faults::halt_at("reading_settings").await;
-        let asked = Instant::now();
+        let start = Instant::now();
         let rows = self.store.raw().read_settings().await?;
-        let settings = self.all(rows);
+        let settings = self.with_defaults(rows);
         {
             let mut read = self.read.lock();
-            if read.is_none_or(|read| read <= asked) {
-                *read = Some(asked);
+            // Ignore the result of a read that began before the last applied one.
+            if read.is_none_or(|read| read <= start) {
+                *read = Some(start);
                 if settings != *self.settings.now() {
-                    self.remember(&settings);
+                    self.save_file(&settings);
                     self.settings.set(settings);
                 }
             }
@@ -125,15 +130,16 @@ impl Retention {
         Ok(self.settings.now())
     }
 
-    fn remember(&self, settings: &Settings) {
+    fn save_file(&self, settings: &Settings) {
         if let Some(file) = &self.file
             && let Err(error) = write_file(file, settings)
         {
-            tracing::warn!(%error, file = %file.display(), "the databases' settings cannot be kept for a start without the store");
+            tracing::warn!(%error, file = %file.display(), "cannot save the settings of databases for a start without the store");
         }
     }
 
-    /// Changes the settings of a database by compare-and-set, unless they stay as they are; returns them.
+    /// Changes the settings of a database by compare-and-set and returns them. Writes nothing if `change` leaves them
+    /// equal.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -149,7 +155,7 @@ impl Retention {
             if changed == held {
                 return Ok(held);
             }
-            // A row created after an earlier one was removed must have another rev than that one.
+            // A new row must not have the `rev` of a removed row.
             changed.rev = if held.rev == 0 { first_rev() } else { held.rev + 1 };
             if self.store.raw().write_settings(database, held.rev, Some(&changed)).await.applied()? {
                 self.refresh().await?;
@@ -159,21 +165,21 @@ impl Retention {
         Err(contended(database))
     }
 
-    /// Notes that somebody creates a database, with what is set of it from the start, so that no instance knows it without; returns
-    /// whether it had no settings.
+    /// Notes the creation of a database at a stamp, together with the initial settings that `set` makes, so that no
+    /// instance sees the database without them. Returns true if it had no settings before.
     ///
     /// # Errors
     /// If the store does not answer.
     pub async fn note_created(
         &self,
         database: &str,
-        at: Stamp,
+        created: Stamp,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<bool, StorageError> {
         let is_new = self.refresh().await?.of(database).rev == 0;
         let note = |settings: &mut DatabaseSettings| {
             set(settings);
-            settings.created = settings.created.max(at);
+            settings.created = settings.created.max(created);
         };
         self.change(database, note).await.map(|_| is_new)
     }
@@ -192,29 +198,28 @@ impl Retention {
         Err(contended(database))
     }
 
-    /// Whether what is left of expired readings can be cut as a deletion asks: only whole hours can.
+    /// Checks that a deletion does not split an hour whose readings have expired: summaries cannot be split.
     ///
     /// # Errors
-    /// [`CutsExpired`]
+    /// [`CutsExpired`] if it does.
     pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), CutsExpired> {
         let settings = self.settings.now();
         let Some(before) = settings.readings_from(database, now_ns()) else { return Ok(()) };
-        let gone = settings.of(database).expired.unwrap_or(i64::MIN);
-        let cuts =
-            |time: &i64| (gone.max(ALWAYS.start + 1)..before).contains(time) && Hour::of(*time).start_ns() != *time;
-        let Some(time) = [range.start, range.end].into_iter().find(cuts).filter(|_| !range.is_empty()) else {
+        if range.is_empty() {
             return Ok(());
-        };
-        let shown = |time: i64| {
-            let mut text = String::new();
-            write_rfc3339(&mut text, time);
-            text
-        };
-        let (before, hour) = (shown(before), shown(Hour::of(time).start_ns()));
-        Err(CutsExpired { database: database.to_owned(), before, hour })
+        }
+        // Before this time, the summaries have expired too.
+        let summaries_from = settings.of(database).expired.unwrap_or(i64::MIN).max(ALWAYS.start + 1);
+        let splits_hour = |time: &i64| (summaries_from..before).contains(time) && Hour::of(*time).start_ns() != *time;
+        let Some(time) = [range.start, range.end].into_iter().find(splits_hour) else { return Ok(()) };
+        Err(CutsExpired {
+            database: database.to_owned(),
+            before: rfc3339(before),
+            hour: rfc3339(Hour::of(time).start_ns()),
+        })
     }
 
-    /// Notes that all readings before a time have gone.
+    /// Notes that all readings before a time are removed from the store.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -228,8 +233,14 @@ impl Retention {
     }
 }
 
-/// Takes a dropped database and its settings off the store's lists, but for what is later than the drop's stamp: that may be
-/// carried out long after it was logged, or once more. Returns the settings that stay.
+fn rfc3339(time: i64) -> String {
+    let mut text = String::new();
+    write_rfc3339(&mut text, time);
+    text
+}
+
+/// Removes a dropped database and its settings from the store's lists. Settings later than the drop's stamp stay,
+/// because a drop may be carried out long after it was logged, or repeated. Returns the settings that stay.
 ///
 /// # Errors
 /// If the store does not answer.
@@ -242,16 +253,18 @@ pub async fn unlist_dropped(
         let rows = store.read_settings().await?;
         let held = rows.into_iter().find(|(name, _)| name == database).map(|(_, held)| held).unwrap_or_default();
         let left = held.left_by_drop(dropped);
-        match left {
-            // With its collections, which the drop may have taken along.
-            Some(_) => store.create_database(database).await?,
-            None => store.unlist_database(database).await?,
+        if left.is_some() {
+            // Create its collections again, which the drop may have removed.
+            store.create_database(database).await?;
+        } else {
+            store.unlist_database(database).await?;
         }
         if left.as_ref() == Some(&held) {
             return Ok(left);
         }
         faults::point("during_unlisting");
-        // Whoever creates the database writes its row first: a conflict says that it is to be listed again.
+        // The creator of a database writes its row first. So after a conflict, the database may have to be listed
+        // again.
         let left = left.map(|left| DatabaseSettings { rev: held.rev + 1, ..left });
         if store.write_settings(database, held.rev, left.as_ref()).await.applied()? {
             return Ok(left);
@@ -264,24 +277,36 @@ fn contended(database: &str) -> StorageError {
     StorageError::Contended(format!("the settings of {database:?}"))
 }
 
-/// The settings as JSON: an array of rows.
+/// Converts settings to JSON: an array of rows.
 #[must_use]
 pub fn settings_to_json<'s>(rows: impl IntoIterator<Item = (&'s String, &'s DatabaseSettings)>) -> Value {
-    let row = |(database, of): (&String, &DatabaseSettings)| {
-        json!({
-            "database": database, "rev": of.rev, "readings": of.readings.map(Keep::ns), "default": of.default,
-            "replication": of.replication, "shard_duration": of.shard_duration, "expired": of.expired,
-            "summaries": of.summaries.map(Keep::ns),
-            "expired_readings": of.expired_readings.map(|gone| [json!(gone.before), json!(gone.stamp), json!(gone.done)]),
-            "seal_form": of.seal_form.map(SealForm::name), "drift": of.drift.map(Drift::name),
-            "created": of.created, "set": of.set,
-            "renames": of.renames.entries().iter().map(|entry| entry.fields().collect::<BTreeMap<_, _>>()).collect::<Vec<_>>(),
-        })
-    };
-    rows.into_iter().map(row).collect()
+    rows.into_iter().map(|(database, settings)| settings_row(database, settings)).collect()
 }
 
-/// The settings of such rows; those that are none are left out.
+fn settings_row(database: &str, settings: &DatabaseSettings) -> Value {
+    let expired_readings =
+        settings.expired_readings.map(|expired| [json!(expired.before), json!(expired.stamp), json!(expired.done)]);
+    let renames: Vec<BTreeMap<_, _>> =
+        settings.renames.entries().iter().map(|entry| entry.fields().collect()).collect();
+    json!({
+        "database": database,
+        "rev": settings.rev,
+        "readings": settings.readings.map(Keep::ns),
+        "default": settings.default,
+        "replication": settings.replication,
+        "shard_duration": settings.shard_duration,
+        "expired": settings.expired,
+        "summaries": settings.summaries.map(Keep::ns),
+        "expired_readings": expired_readings,
+        "seal_form": settings.seal_form.map(SealForm::name),
+        "drift": settings.drift.map(Drift::name),
+        "created": settings.created,
+        "set": settings.set,
+        "renames": renames,
+    })
+}
+
+/// Reads the rows that [`settings_to_json`] writes. Malformed rows are left out.
 #[must_use]
 pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
     let row = |row: &Value| {
@@ -305,7 +330,7 @@ pub fn settings_of_json(rows: &Value) -> Vec<(String, DatabaseSettings)> {
     rows.as_array().into_iter().flatten().filter_map(row).collect()
 }
 
-/// The renames of such an array; an element that is none is left out.
+/// Reads an array of renames. Malformed elements are left out.
 fn renames_of_json(entries: &Value) -> Renames {
     let entry = |entry: &Value| Rename::from_fields(|name| entry[name].as_str());
     Renames::new(entries.as_array().into_iter().flatten().filter_map(entry).collect())
@@ -315,7 +340,7 @@ fn expired_readings_of(row: &Value) -> Option<ExpiredReadings> {
     Some(ExpiredReadings { before: row[0].as_i64()?, stamp: row[1].as_u64()?, done: row[2].as_i64()? })
 }
 
-/// What the file holds; nothing if it cannot be read.
+/// Reads the settings of a file. Returns nothing if the file cannot be read.
 fn read_file(path: &Path) -> Vec<(String, DatabaseSettings)> {
     let rows = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
     rows.as_ref().map(settings_of_json).unwrap_or_default()
@@ -330,7 +355,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_file_holds_is_what_was_known() {
+    fn settings_survive_a_round_trip_through_the_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("settings.json");
         assert_eq!(read_file(&path), []);

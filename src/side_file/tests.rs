@@ -43,7 +43,7 @@ fn records_are_read_back_in_order_with_rising_ids() {
     };
     writer.read(0, note).unwrap();
     assert!(ids.is_sorted_by(|a, b| a < b));
-    // From every id on, and one record only.
+    // Read one record after each id.
     for (number, id) in ids.iter().enumerate() {
         let mut next = None;
         let first = |_: &Segment, _, record: String| {
@@ -55,15 +55,15 @@ fn records_are_read_back_in_order_with_rising_ids() {
     }
 }
 
-/// A record is read whole or not at all, wherever the file was cut off or damaged, and later records are not lost.
+/// Wherever the file is cut off or damaged, records are read completely or not at all, and later records are not lost.
 #[test]
-fn a_torn_or_damaged_record_takes_no_other_with_it() {
+fn a_damaged_record_affects_no_other() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = side_file(folder.path(), None);
     writer.append(&[text(0), text(1), text(2)]).unwrap();
     let path = writer.segments().unwrap()[0].path.clone();
     let whole = fs::read(&path).unwrap();
-    let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
+    let ends: Vec<usize> = (0..whole.len()).filter(|index| whole[*index] == b'\n').collect();
     for cut in 0..=whole.len() {
         fs::write(&path, &whole[..cut]).unwrap();
         let mut writer = side_file(folder.path(), None);
@@ -73,20 +73,21 @@ fn a_torn_or_damaged_record_takes_no_other_with_it() {
         assert_eq!(all(&writer), expected, "{cut}");
         fs::remove_file(&writer.segments().unwrap().last().unwrap().path).unwrap();
     }
-    for at in 0..whole.len() {
+    for index in 0..whole.len() {
         let mut damaged = whole.clone();
-        damaged[at] ^= 4;
+        damaged[index] ^= 4;
         fs::write(&path, damaged).unwrap();
         let left = all(&side_file(folder.path(), None));
-        let lost = ends.iter().position(|end| at <= *end).unwrap();
-        assert!(left.iter().all(|record| (0..3).map(text).any(|one| one == *record)), "{at}: {left:?}");
-        let kept = (0..3).filter(|number| *number != lost && !(ends[lost] == at && *number == lost + 1));
-        assert_eq!(left, kept.map(text).collect::<Vec<_>>(), "{at}");
+        let lost = ends.iter().position(|end| index <= *end).unwrap();
+        assert!(left.iter().all(|record| (0..3).map(text).any(|one| one == *record)), "{index}: {left:?}");
+        // A damaged line end joins two records.
+        let kept = (0..3).filter(|number| *number != lost && !(ends[lost] == index && *number == lost + 1));
+        assert_eq!(left, kept.map(text).collect::<Vec<_>>(), "{index}");
     }
 }
 
 #[test]
-fn the_oldest_go_when_the_others_have_enough() {
+fn the_oldest_segments_are_removed_beyond_the_limit() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = side_file(folder.path(), Some(5000));
     for number in 0..1000 {
@@ -100,13 +101,13 @@ fn the_oldest_go_when_the_others_have_enough() {
     assert_eq!(all(&writer), left);
     writer.expire(SystemTime::now() + Duration::from_secs(3600)).unwrap();
     assert!(all(&writer).is_empty());
-    // The removed segment was the one that is written to.
+    // The current segment was removed too.
     writer.append(&[text(7)]).unwrap();
     assert_eq!(all(&writer), [text(7)]);
 }
 
 #[test]
-fn removed_records_stay_away_and_the_others_keep_their_ids() {
+fn retain_removes_records_and_keeps_the_ids_of_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = side_file(folder.path(), None);
     (0..100).for_each(|number| append(&mut writer, number));

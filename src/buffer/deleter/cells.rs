@@ -8,30 +8,30 @@ use crate::bucket::Readings;
 use crate::catalog::deletion::{ALWAYS, DeletedTimes};
 use crate::reading::{Hour, Stamp};
 
-/// What is deleted: a database's cells that are older than a stamp.
+/// A set of deleted cells: those of a database that are older than a stamp.
 pub struct DeletedCells<'a> {
     pub database: &'a str,
     pub choice: Choice<'a>,
     pub before: Stamp,
 }
 
-/// Which times of which sensors.
+/// The selected times and sensors.
 pub enum Choice<'a> {
-    /// A range of times, of every sensor.
+    /// A time range of all sensors.
     Range(Range<i64>),
-    /// Single times, in order, by the sensors' keys.
+    /// Single times in ascending order, by sensor key.
     Times(HashMap<&'a str, Arc<[i64]>>),
 }
 
 impl<'a> Choice<'a> {
-    /// The times of a part of a deletion by value.
-    pub fn times(of: &'a [DeletedTimes]) -> Self {
-        Self::Times(of.iter().map(|of| (&*of.sensor.key, of.times.clone())).collect())
+    /// Selects the times of a part of a deletion by value.
+    pub fn times(deleted: &'a [DeletedTimes]) -> Self {
+        Self::Times(deleted.iter().map(|deleted| (&*deleted.sensor.key, deleted.times.clone())).collect())
     }
 }
 
 impl DeletedCells<'_> {
-    /// Removes what is deleted from a set of one sensor; returns how many readings lost a cell.
+    /// Removes the deleted cells from readings of one sensor. Returns the number of changed readings.
     pub fn cut(&self, sensor: &str, readings: &mut Readings) -> usize {
         match &self.choice {
             Choice::Range(range) => readings.delete(range, self.before),
@@ -49,12 +49,12 @@ impl DeletedCells<'_> {
         }
     }
 
-    /// Whether all times are deleted.
+    /// Returns true if all times are deleted.
     pub fn is_all(&self) -> bool {
         matches!(&self.choice, Choice::Range(range) if range.start <= ALWAYS.start && range.end == ALWAYS.end)
     }
 
-    /// The hours that lie wholly in what is deleted, whatever the sensor.
+    /// Returns the hours that are completely deleted for all sensors.
     pub fn whole_hours(&self) -> Range<Hour> {
         match &self.choice {
             Choice::Range(range) => parts(range).0,
@@ -62,7 +62,7 @@ impl DeletedCells<'_> {
         }
     }
 
-    /// The hours of which a sensor loses a part.
+    /// Returns the hours that are partly deleted for a sensor.
     pub fn cut_hours(&self, sensor: &str) -> Vec<Hour> {
         match &self.choice {
             Choice::Range(range) => parts(range).1,
@@ -73,7 +73,7 @@ impl DeletedCells<'_> {
         }
     }
 
-    /// Hours outside of which nothing is deleted, whatever the sensor.
+    /// Returns the range of hours outside of which nothing is deleted for any sensor.
     pub fn hours(&self) -> Range<Hour> {
         match &self.choice {
             Choice::Range(range) => hours_with(range),
@@ -85,7 +85,7 @@ impl DeletedCells<'_> {
         }
     }
 
-    /// Whether a sensor may lose something in these hours.
+    /// Returns true if cells of a sensor in these hours may be deleted.
     pub fn has_some(&self, sensor: &str, hours: &Range<Hour>) -> bool {
         match &self.choice {
             Choice::Range(range) => {
@@ -101,12 +101,12 @@ impl DeletedCells<'_> {
     }
 }
 
-/// The hours that have some of a range of times.
+/// Returns the hours that intersect a time range.
 fn hours_with(range: &Range<i64>) -> Range<Hour> {
     if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
 }
 
-/// The hours that lie wholly in a range of times, and those that lie there in part.
+/// Splits a time range into the hours that it covers completely and those that it covers partly.
 fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
     if range.is_empty() {
         return (Hour(0)..Hour(0), Vec::new());
@@ -150,8 +150,8 @@ mod tests {
     }
 
     proptest! {
-        /// Single times lose exactly the cells that are older than the mark, settled ones included; what is resolved to go are
-        /// those cells.
+        /// A deletion of single times removes exactly the cells older than the mark, including settled ones. The
+        /// resolution lists the same cells.
         #[test]
         fn single_times_lose_what_is_older_than_the_mark(
             cells in prop::collection::btree_map((0..40_i64, 0..3_usize), (1..100_u64, 0..9_i64), 0..80),

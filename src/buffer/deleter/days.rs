@@ -1,4 +1,4 @@
-//! Removes what is deleted from parts of days.
+//! Deletion of readings from parts of days.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::bucket::{DayId, DayPart, DayWrite, StorageError, StoredDay};
 use crate::faults;
 use crate::reading::{Day, Sensor};
 
-/// Most parts rewritten at a time: all of them are in memory.
+/// Maximum number of parts rewritten at a time. All of them are in memory.
 const DAYS: usize = 4;
 
 impl Deleter {
-    /// Removes what is deleted from parts of days, and claims of parts that others are about to fill: stage by stage, each listed
-    /// anew once everything before it is cut (`bucket::day`).
+    /// Removes deleted cells from parts of days, and the claims on parts that others are about to fill. Works stage by
+    /// stage, and lists the parts of a stage after the previous stage is done (see `bucket::day`).
     pub(crate) async fn delete_in_days(&self, gone: &DeletedCells<'_>, sensors: &[Sensor]) -> Result<(), StorageError> {
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
@@ -24,7 +24,7 @@ impl Deleter {
             let id = |(place, day, part)| DayId { sensor: Arc::clone(&shared[place]), day, part };
             let is_left = |id: &DayId| next_stage <= id.part.stage() && gone.has_some(&id.sensor.key, &id.hours());
             let mut left: Vec<DayId> = parts.into_iter().map(id).filter(is_left).collect();
-            // Nothing can come to a stage from one that is not there.
+            // If a stage has no parts, none can be folded into the next one.
             let Some(stage) = left.iter().map(|id| id.part.stage()).min() else { return Ok(()) };
             left.retain(|id| id.part.stage() == stage);
             faults::halt_at("deletion_listed").await;
@@ -48,17 +48,19 @@ impl Deleter {
         Err(StorageError::Contended(left[0].sensor.key.to_string()))
     }
 
-    /// Removes what is deleted from these parts; returns those that others changed meanwhile. Every part is written, changed or not:
-    /// whoever read something before it was cut, and is about to fold it into it, then fails (`bucket::day`).
+    /// Removes deleted cells from these parts. Returns the parts that others changed meanwhile. Writes unchanged parts
+    /// too, so that a writer that is about to fold readings from before the deletion into one fails (see
+    /// `bucket::day`).
     async fn delete_in(&self, gone: &DeletedCells<'_>, ids: &[DayId]) -> Result<Vec<DayId>, StorageError> {
         let mut changed: Vec<(&DayId, StoredDay)> = Vec::new();
-        let (raw, whole) = (self.context.store.raw(), gone.whole_hours());
+        let raw = self.context.store.raw();
+        let whole = gone.whole_hours();
         let whole_hours = whole.start.start_ns()..whole.end.start_ns();
         for (id, day) in ids.iter().zip(raw.read_days(gone.database, ids).await?) {
             let Some(mut day) = day else { continue };
             let is_older = day.readings.stamps().floor() < gone.before;
             match &mut day.expired {
-                // An hour that the range cuts is older than the deletion's refusal of it: it was cut before its readings expired.
+                // A partly covered hour was cut before its readings expired. Later deletions of parts are refused.
                 Some(expired) if is_older => {
                     expired.remove(&whole_hours);
                 }
@@ -71,7 +73,8 @@ impl Deleter {
         }
         let writes: Vec<DayWrite<'_>> =
             changed.iter().map(|(id, day)| DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref())).collect();
-        let (mut conflicts, mut emptied) = (Vec::new(), Vec::new());
+        let mut conflicts = Vec::new();
+        let mut emptied = Vec::new();
         for ((id, day), written) in changed.iter().zip(raw.write_days(gone.database, &writes).await) {
             if !written.applied()? {
                 conflicts.push(DayId::clone(id));
@@ -79,8 +82,8 @@ impl Deleter {
                 emptied.push((*id, day.rev + 1));
             }
         }
-        // Only now, with the totals of their months gone: who tries again after a kill would not find a removed part, and leave
-        // totals that still have it.
+        // Remove empty parts only after the writes above have removed the totals of their months. A retry after a kill
+        // does not find a removed part, and would leave totals that include it.
         let removals: Vec<DayWrite<'_>> = emptied.iter().map(|&(id, rev)| DayWrite::removal(id, rev)).collect();
         for ((id, _), written) in emptied.iter().zip(raw.write_days(gone.database, &removals).await) {
             if !written.applied()? {

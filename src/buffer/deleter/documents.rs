@@ -1,4 +1,4 @@
-//! Brings the documents of sensors in step with what a deletion left of their readings.
+//! Updates of sensor documents after a deletion of readings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,32 +6,34 @@ use super::cells::DeletedCells;
 use super::{CONFLICTS_MAX, Deleter};
 use crate::bucket::store::{Extent, Order, Projection};
 use crate::bucket::{Reading, SensorDocument, StorageError};
-use crate::buffer::flush::documents::{newest, whole};
+use crate::buffer::flush::documents::{floor_to_millis, newest};
 use crate::catalog::deletion::ALL_HOURS;
 use crate::catalog::reads::read_sensors_each;
 use crate::faults;
 use crate::reading::{Hour, Sensor};
 
 impl Deleter {
-    /// Removes the documents of sensors that have no readings left, and updates the others. Returns the keys of the
-    /// removed ones.
+    /// Removes the documents of sensors without remaining readings, and updates the others. Returns the keys of the
+    /// removed documents.
     pub(super) async fn settle_documents<'s>(
         &self,
         deletion: &DeletedCells<'_>,
         sensors: &'s [Sensor],
     ) -> Result<Vec<&'s str>, StorageError> {
-        let (store, database) = (&*self.context.store, deletion.database);
-        // If all times are deleted, most sensors have nothing left: one scan finds those.
-        let is_empty = match deletion.is_all() {
-            true => self.empty_ones(database, sensors.iter()).await?,
-            false => vec![false; sensors.len()],
+        let store = &*self.context.store;
+        let database = deletion.database;
+        // If all times are deleted, most sensors have nothing left, and one scan finds them.
+        let is_empty = if deletion.is_all() {
+            self.are_empty(database, sensors.iter()).await?
+        } else {
+            vec![false; sensors.len()]
         };
         let mut gone: Vec<(&Sensor, Option<SensorDocument>)> = Vec::new();
         let mut dropped = Vec::new();
         let mut left: Vec<(&Sensor, bool)> = sensors.iter().zip(is_empty).collect();
         for _ in 0..CONFLICTS_MAX {
-            // Documents before pages: another writer that stores readings in between will write a later rev of the
-            // document.
+            // Read the documents before the pages. If another writer stores readings in between, it will write a later
+            // `rev` of the document.
             let keys: Vec<&str> = left.iter().map(|(sensor, _)| &*sensor.key).collect();
             let mut read = read_sensors_each(store, database, &keys).await?;
             faults::halt_at("settling").await;
@@ -43,12 +45,14 @@ impl Deleter {
                     document.meta.cut(deletion.before);
                 }
                 match (rest, document) {
-                    // Without it nobody could bring the document back.
+                    // Without the document's content, it could not be restored.
                     (None, Some(Err(error @ StorageError::Newer { .. }))) => return Err(error),
-                    // Its metadata is newer than the deletion, or not all times are deleted.
+                    // Keep metadata that is newer than the deletion, and all metadata unless all times are deleted.
                     (None, Some(Ok(mut document))) if !document.meta.is_without_values() => {
-                        (document.first_seen, document.last_seen) = (None, None);
-                        (document.recent, document.outlier) = (Vec::new(), None);
+                        document.first_seen = None;
+                        document.last_seen = None;
+                        document.recent = Vec::new();
+                        document.outlier = None;
                         documents.push(document);
                     }
                     (None, document) => gone.push((sensor, document.and_then(Result::ok))),
@@ -57,7 +61,7 @@ impl Deleter {
                         rest.describe(&mut document);
                         documents.push(document);
                     }
-                    // Without a document there is nothing to update; the next write makes one.
+                    // The next write creates the missing document.
                     (Some(_), None) => {}
                 }
             }
@@ -66,7 +70,7 @@ impl Deleter {
                 if !written.applied()? {
                     changed.insert(document.sensor.key.clone());
                 } else if deletion.is_all() && store.keeps_copies() {
-                    // What is left of its pages may have copies of what was deleted.
+                    // The remaining pages may have copies of deleted readings.
                     self.context.stale_copies.note(database, &document.sensor.key);
                 }
             }
@@ -82,8 +86,8 @@ impl Deleter {
         Err(StorageError::Contended(left[0].0.key.to_string()))
     }
 
-    /// Removes documents of sensors that have no readings left, as they were read. Returns the sensors whose documents others
-    /// have changed since: they may have metadata now, which nothing else would bring back.
+    /// Removes the documents of sensors without readings, if they are unchanged since they were read. Returns the
+    /// sensors whose documents were changed: they may have new metadata, which must not be lost.
     async fn remove_documents(
         &self,
         database: &str,
@@ -99,15 +103,14 @@ impl Deleter {
         Ok(read_sensors_each(&self.context.store, database, &keys).await?.into_keys().collect())
     }
 
-    /// Restores removed documents of sensors that have a page in the store, hidden by a deletion or not: another writer
-    /// stored it meanwhile, while the document still existed. Sweeps go by documents and would all miss a page without
-    /// one.
+    /// Restores removed documents of sensors that have a page in the store, even a hidden one. Another writer has
+    /// stored the page while the document existed. Sweeps list documents, so they would miss a page without one.
     async fn restore_documents(
         &self,
         database: &str,
         removed: &[(&Sensor, Option<SensorDocument>)],
     ) -> Result<(), StorageError> {
-        let is_empty = self.empty_ones(database, removed.iter().map(|(sensor, _)| *sensor)).await?;
+        let is_empty = self.are_empty(database, removed.iter().map(|(sensor, _)| *sensor)).await?;
         let mut documents = Vec::new();
         for ((sensor, document), is_empty) in removed.iter().zip(is_empty) {
             let Some(mut document) = document.clone().filter(|_| !is_empty) else { continue };
@@ -117,27 +120,29 @@ impl Deleter {
             }
             documents.push(document);
         }
-        // In a conflict another writer has restored it.
+        // After a conflict, another writer has restored the document.
         let written = self.context.store.raw().write_sensors(database, &documents).await;
         written.into_iter().try_for_each(|written| written.applied().map(drop))
     }
 
-    /// Which of these sensors have no page at all, not even a hidden one.
-    async fn empty_ones(
+    /// Returns for each sensor whether it has no page at all, not even a hidden one.
+    async fn are_empty(
         &self,
         database: &str,
         sensors: impl Iterator<Item = &Sensor>,
     ) -> Result<Vec<bool>, StorageError> {
         let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
-        let (raw, places) = (&**self.context.store.raw(), Projection::without_fields());
+        let raw = &**self.context.store.raw();
+        let places = Projection::places();
         let pages = raw.scan_sensors(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         let days = raw.scan_days_of(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
     }
 
-    /// What the store still has of a sensor.
+    /// Looks up the remaining pages of a sensor.
     async fn rest(&self, database: &str, sensor: &Sensor) -> Result<Option<RemainingPages>, StorageError> {
-        let (store, most) = (&*self.context.store, self.context.recent);
+        let store = &*self.context.store;
+        let most = self.context.recent;
         let mut recent: BTreeMap<i64, Reading> = BTreeMap::new();
         let mut hours = ALL_HOURS;
         while recent.len() < most.max(1) && !hours.is_empty() {
@@ -148,8 +153,9 @@ impl Deleter {
             recent.extend(readings.map(|reading| (reading.time, reading)));
             hours = latest.rest;
         }
-        // Of hours whose readings have expired there are only summaries: their times are known to the hour.
-        let (one, places) = (Extent::pages(1), Projection::without_fields());
+        // If the readings of an hour have expired, only summaries are left, and their times are known to the hour.
+        let one = Extent::pages(1);
+        let places = Projection::places();
         let first_hour = store
             .scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &places, one)
             .await?
@@ -172,7 +178,7 @@ impl Deleter {
     }
 }
 
-/// The times and the latest readings of a sensor that the store still has.
+/// The time span and the latest of a sensor's remaining readings.
 struct RemainingPages {
     first: i64,
     last: i64,
@@ -181,8 +187,8 @@ struct RemainingPages {
 
 impl RemainingPages {
     fn describe(&self, document: &mut SensorDocument) {
-        document.first_seen = Some(whole(self.first));
-        document.last_seen = Some(whole(self.last));
+        document.first_seen = Some(floor_to_millis(self.first));
+        document.last_seen = Some(floor_to_millis(self.last));
         document.recent.clone_from(&self.recent);
     }
 }

@@ -1,23 +1,23 @@
-//! How long a deletion is retried.
+//! The retries of a deletion.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use crate::bucket::StorageError;
 
-/// First and longest wait before a retry.
+/// The first and the longest wait before a retry.
 const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
-/// After this many refusals by the store a deletion is given up.
+/// The number of refusals by the store after which a deletion is given up.
 const REFUSALS_MAX: usize = 10;
-/// How long a deletion may fail for reasons that are not known to pass before it is given up: far longer than the
-/// minute after which MongoDB ends an abandoned transaction.
+/// The time after which a deletion that fails for unknown reasons is given up. It exceeds by far the minute after which
+/// MongoDB ends an abandoned transaction.
 const FAILING_MAX: Duration = Duration::from_secs(300);
 
-/// How long a deletion is retried.
+/// The retry state of a deletion.
 pub struct Patience {
     wait: Duration,
     refusals: usize,
-    /// The start, or the last failure that passes by itself.
+    /// The time of the start, or of the last failure that is known to be temporary.
     failing_since: Instant,
 }
 
@@ -26,8 +26,8 @@ impl Patience {
         Self { wait: RETRY.start, refusals: 0, failing_since: now }
     }
 
-    /// The wait before the next try; `None` to give up. A store that is away, slow or full may recover, and other
-    /// writers end: these are retried for as long as it takes.
+    /// Returns the wait before the next attempt; `None` to give up. Temporary failures are retried without a limit: a
+    /// store that is away, slow or full, and conflicts with other writers.
     pub fn wait_after(&mut self, error: &StorageError, now: Instant) -> Option<Duration> {
         let given_up = match error {
             StorageError::Unavailable { .. }
@@ -35,7 +35,7 @@ impl Patience {
             | StorageError::Contended { .. }
             | StorageError::Busy { .. }
             | StorageError::ReadAgain { .. }
-            // Whoever starts the version that knows the document lets the deletion go on.
+            // The deletion continues when a version that can read the document is started.
             | StorageError::Newer { .. } => {
                 self.failing_since = now;
                 false
@@ -62,14 +62,15 @@ impl Patience {
 mod tests {
     use super::*;
 
-    /// Regression: conflicts with other writers' transactions, one of them left open by a killed instance, counted as
-    /// refusals. After ten of them, 11 s, the deletion was given up, while MongoDB keeps such a transaction for a
-    /// minute.
+    /// Regression: conflicts with transactions of other writers counted as refusals. After ten of them, in 11 s, the
+    /// deletion was given up, but MongoDB keeps the transaction of a killed instance open for a minute.
     #[test]
-    fn a_deletion_outwaits_other_writers_and_gives_up_what_is_refused() {
-        let (start, detail) = (Instant::now(), String::new);
+    fn conflicts_are_retried_and_refusals_are_given_up() {
+        let start = Instant::now();
+        let detail = String::new;
         let tries = |error: StorageError| {
-            let (mut patience, mut waited) = (Patience::new(start), Duration::ZERO);
+            let mut patience = Patience::new(start);
+            let mut waited = Duration::ZERO;
             for tries in 1..500 {
                 match patience.wait_after(&error, start + waited) {
                     Some(wait) => waited += wait,

@@ -1,4 +1,4 @@
-//! Dispatch: from the WAL to the shards, in WAL order. While there is memory, records are dispatched as soon as they
+//! Dispatch of WAL records to the shards, in WAL order. While there is memory, records are dispatched as soon as they
 //! are durable. Otherwise, and after a start, they are replayed from the WAL as fast as the store takes the readings.
 
 pub mod backlog;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::dispatch::backlog::{Backlog, Named};
+use super::dispatch::backlog::{Backlog, NotedFields};
 use super::record::batch::{Batch, DispatchedBatch, index};
 use super::record::deletion::{self, KIND_DELETION};
 use super::record::meta::{self, KIND_META, MetaChange};
@@ -24,17 +24,18 @@ use crate::catalog::lookup::SensorLookup;
 use crate::catalog::{Catalog, Database, KnownSensor};
 use crate::faults;
 use crate::members::marks::Marks;
-use crate::members::positions::{LoggedRequest, Tracked, WalPositions};
+use crate::members::positions::{LoggedRequest, RequestGuards, WalPositions};
 use crate::reading::{Hour, Sensor, Value};
 use crate::wal::{DiskError, Record, Sequence, Wal, WalReader};
 
-/// Most records that are read back as one chunk, and the bytes that end it; the last record may exceed them.
-const LOT: usize = 256;
-const LOT_BYTES: usize = 2 << 20;
-/// How long to wait after a failed read of the WAL.
-const RETRY: Duration = Duration::from_secs(1);
+/// Maximum number of records per chunk that is read from the WAL.
+const CHUNK_RECORDS_MAX: usize = 256;
+/// The size at which a chunk is complete. The last record may exceed it.
+const CHUNK_BYTES: usize = 2 << 20;
+/// The delay after a failed read of the WAL.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A sensor as the catalog knows it, and a change of its metadata.
+/// A known sensor and a change of its metadata.
 pub type KnownChange = (Arc<KnownSensor>, MetaChange);
 
 /// Passes logged batches to the shards. The shards' inboxes are bounded by the memory for unflushed readings, which
@@ -42,11 +43,11 @@ pub type KnownChange = (Arc<KnownSensor>, MetaChange);
 #[derive(Debug)]
 pub struct Dispatch {
     pub positions: Arc<WalPositions>,
-    /// What is logged and not dispatched yet.
+    /// Records that are logged and not dispatched yet.
     pub backlog: Arc<Backlog>,
     pub catalog: Arc<Catalog>,
     pub shards: Vec<UnboundedSender<ShardMessage>>,
-    /// Bounded like the shards' inboxes.
+    /// The deleter's inbox, bounded like the shards' inboxes.
     pub deleter: UnboundedSender<Arc<PendingDeletion>>,
     pub marks: Arc<Marks>,
 }
@@ -56,19 +57,19 @@ impl Dispatch {
         self.shards.len()
     }
 
-    /// Sends a message to a shard; returns `false` if the shard has ended.
+    /// Sends a message to a shard. Returns false if the shard has ended.
     pub fn ask(&self, shard: usize, message: ShardMessage) -> bool {
         self.shards[shard].send(message).is_ok()
     }
 
-    /// Makes every shard check again what is due.
+    /// Makes every shard check for due buckets.
     pub fn wake(&self) {
         for shard in 0..self.shards.len() {
             self.ask(shard, ShardMessage::Wake);
         }
     }
 
-    /// Tells every shard that the deletion that came first in this database is done.
+    /// Tells every shard that the current deletion of a database is done.
     pub fn resume(&self, database: &str) {
         for shard in 0..self.shards.len() {
             self.ask(shard, ShardMessage::Deleted(database.into()));
@@ -79,109 +80,109 @@ impl Dispatch {
     pub fn logged(&self, logged: LoggedRequest, database: &Arc<Database>, batches: Vec<Batch>) {
         faults::point("before_dispatch");
         let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
-        // If its sensors were deleted during admission, the replay looks them up again.
+        // If a sensor was deleted during admission, the replay looks it up again.
         let is_current = || !database.is_superseded() && !batches.iter().any(is_deleted);
-        match self.positions.logged_if(logged, is_current) {
-            Some(tracked) => self.give(&tracked, database, batches),
-            // Before the ack, so that a client that has its ack finds its readings, or its query waits for them.
+        match self.positions.note_logged(logged, is_current) {
+            Some(guards) => self.send_batches(&guards, database, batches),
+            // This precedes the ack, so that queries after the ack find the readings or wait for them.
             None => self.note_backlog(logged.sequence, database, &batches),
         }
         faults::point("after_dispatch");
     }
 
-    /// Dispatches a deletion that has just become durable, with the targets looked up before. Called in WAL order.
+    /// Dispatches a deletion that has just become durable, with its targets. Called in WAL order.
     pub fn deletion_logged(&self, logged: LoggedRequest, deletion: Deletion, targets: DeletedSensors) {
         faults::point("before_dispatch");
-        // If sensors became known since the lookup, the replay looks the targets up again.
-        match self.positions.logged_if(logged, || self.catalog.begin_deletion(&deletion, &targets)) {
-            Some(tracked) => self.delete(tracked, deletion, targets),
+        // If a sensor was added since the lookup, the replay looks the targets up again.
+        match self.positions.note_logged(logged, || self.catalog.begin_deletion(&deletion, &targets)) {
+            Some(guards) => self.send_deletion(guards, deletion, targets),
             None => self.backlog.note_change(&deletion.database, logged.sequence),
         }
         faults::point("after_dispatch");
     }
 
-    /// Dispatches changes of metadata that have just become durable. Called in WAL order.
+    /// Dispatches metadata changes that have just become durable. Called in WAL order.
     pub fn meta_logged(&self, logged: LoggedRequest, database: &Arc<Database>, changes: Vec<KnownChange>) {
         faults::point("before_dispatch");
         // If a sensor was deleted meanwhile, the replay looks it up again.
         let is_current = || !database.is_superseded() && !changes.iter().any(|(known, _)| known.is_superseded());
-        match self.positions.logged_if(logged, is_current) {
-            Some(tracked) => self.give_meta(&tracked, database, changes),
+        match self.positions.note_logged(logged, is_current) {
+            Some(guards) => self.send_meta(&guards, database, changes),
             None => self.backlog.note_change(&database.name, logged.sequence),
         }
         faults::point("after_dispatch");
     }
 
-    fn give_meta(&self, tracked: &Tracked, database: &Arc<Database>, changes: Vec<KnownChange>) {
+    fn send_meta(&self, guards: &RequestGuards, database: &Arc<Database>, changes: Vec<KnownChange>) {
         let mut by_shard: Vec<Vec<(Arc<KnownSensor>, Meta)>> = vec![Vec::new(); self.shards.len()];
         for (known, change) in changes {
-            let change = change.at(tracked.0.sequence());
+            let change = change.at(guards.pending_ack.sequence());
             self.catalog.note_meta(database, &known, &change);
             by_shard[known.shard].push((known, change));
         }
         for (shard, changes) in by_shard.into_iter().enumerate().filter(|(_, changes)| !changes.is_empty()) {
-            let (database, tracked) = (database.clone(), tracked.clone());
-            self.ask(shard, ShardMessage::Meta { database, changes, tracked });
+            self.ask(shard, ShardMessage::Meta { database: database.clone(), changes, guards: guards.clone() });
         }
     }
 
-    /// Notes a mark that has just become durable. Called in WAL order.
+    /// Sets a mark that has just become durable. Called in WAL order.
     pub fn mark_logged(&self, logged: LoggedRequest) {
-        // Without memory for it, dispatch reads it back.
-        if let Some((pending_ack, _)) = self.positions.logged_if(logged, || true) {
-            self.marks.set(logged.sequence, pending_ack.pin());
+        // If there is no memory for it, the replay reads it from the WAL.
+        if let Some(guards) = self.positions.note_logged(logged, || true) {
+            self.marks.set(logged.sequence, guards.pending_ack.pin());
         }
     }
 
     fn note_backlog(&self, sequence: Sequence, database: &Database, batches: &[Batch]) {
-        let mut noting = self.backlog.noting(&database.name, sequence);
+        let mut note = self.backlog.begin_note(&database.name, sequence);
         for batch in batches {
             for (sensor, hours) in batch.hours() {
                 let Some(known) = batch.sensors.get(sensor as usize) else { continue };
-                noting.sensor(&known.sensor.key, hours, Named::Known(&known.fields()), || known.sensor.clone());
+                let fields = known.fields();
+                note.add_sensor(&known.sensor.key, hours, NotedFields::Known(&fields), || known.sensor.clone());
             }
         }
-        if noting.finish() {
+        if note.finish() {
             self.catalog.note_news();
         }
     }
 
-    /// Whether readings of these sensors in these hours are logged and not dispatched yet.
+    /// Returns true if readings of these sensors in these hours are logged and not dispatched yet.
     pub fn is_behind(&self, database: &str, sensors: &[&str], hours: &Range<Hour>) -> bool {
         !self.positions.is_live() && self.backlog.has(database, sensors, hours)
     }
 
-    /// As [`Dispatch::is_behind`], for any `wanted` sensor at any hour.
+    /// As [`Dispatch::is_behind`], for all `wanted` sensors and all hours.
     pub fn is_any_behind(&self, database: &str, wanted: impl Fn(&str) -> bool) -> bool {
         !self.positions.is_live() && self.backlog.has_any(database, wanted)
     }
 
-    /// Whether it is unknown which sensors a database has, or with `None` which databases there are.
+    /// Returns true if the sensors of a database are not all known yet, or with `None` the databases.
     pub fn is_unlisted(&self, database: Option<&str>) -> bool {
         !self.positions.is_live() && self.backlog.is_unlisted(database)
     }
 
-    fn delete(&self, tracked: Tracked, deletion: Deletion, targets: DeletedSensors) {
+    fn send_deletion(&self, guards: RequestGuards, deletion: Deletion, targets: DeletedSensors) {
         let mark = match &deletion.scope {
             Scope::Cells { before, .. } => self.marks.get(*before),
             _ => None,
         };
-        let pending = Arc::new(PendingDeletion::new(deletion, targets, tracked, mark));
+        let pending = Arc::new(PendingDeletion::new(deletion, targets, guards, mark));
         for shard in 0..self.shards.len() {
             self.ask(shard, ShardMessage::Delete(pending.clone()));
         }
-        // The `Deleter` ends only with the process; then the next start carries the deletion out.
+        // If this fails, the process is ending, and the next start carries out the deletion.
         let _ = self.deleter.send(pending);
     }
 
-    fn give(&self, (pending_ack, queued): &Tracked, database: &Arc<Database>, batches: Vec<Batch>) {
+    fn send_batches(&self, guards: &RequestGuards, database: &Arc<Database>, batches: Vec<Batch>) {
         for (shard, batch) in batches.into_iter().enumerate().filter(|(_, batch)| !batch.is_empty()) {
-            batch.sensors.iter().for_each(|known| database.note_waiting(known, true));
+            batch.sensors.iter().for_each(|known| database.note_unflushed(known, true));
             let dispatched = DispatchedBatch {
                 database: database.clone(),
                 batch,
-                pending_ack: pending_ack.clone(),
-                _queued: queued.clone(),
+                pending_ack: guards.pending_ack.clone(),
+                _queued: guards.queued.clone(),
             };
             // If the shard has ended, the next start replays the readings.
             self.ask(shard, ShardMessage::Dispatch(dispatched));
@@ -193,52 +194,54 @@ impl Dispatch {
 pub struct Replay {
     pub dispatch: Arc<Dispatch>,
     pub log: Arc<Wal>,
-    /// The last record that was there at the start: up to it, readings count as replayed.
+    /// The last record at the start. Readings up to it count as replayed.
     pub last_at_start: Sequence,
-    /// Makes the sensors of records known.
+    /// Adds the sensors of records to the catalog.
     pub lookup: SensorLookup,
 }
 
 impl Replay {
-    /// Runs until the task is aborted. A record that this version cannot read stops the replay for good, since no later
-    /// record may overtake it; the WAL still accepts records.
+    /// Runs until the task is aborted. Stops for good at a record that this version cannot read, because no later
+    /// record may overtake it. The WAL still accepts records.
     pub async fn run(self) {
         loop {
-            let from = self.dispatch.positions.behind().await;
+            let from = self.dispatch.positions.wait_until_behind().await;
             if let Err(error) = self.catch_up(from).await {
-                tracing::error!(%error, "replay stopped at an unreadable WAL record; it and all later records stay in the WAL; start the version that wrote it, or a newer one");
+                tracing::error!(%error, "replay stopped at an unreadable WAL record; all records from it on stay in the WAL; start the version that wrote it, or a newer one");
                 self.dispatch.positions.block(error.to_string());
                 return;
             }
         }
     }
 
+    /// Dispatches the records from `from` on, until the shards have everything that is logged.
     async fn catch_up(&self, from: Sequence) -> Result<(), RecordError> {
         let started = std::time::Instant::now();
         let mut reader = self.log.reader(from);
-        let (mut records, mut bytes) = (0, 0);
+        let mut records = 0;
+        let mut bytes = 0;
         loop {
-            let (back, chunk) = read_chunk(reader).await;
-            reader = back;
-            let chunk = match chunk {
+            let read = read_chunk(reader).await;
+            reader = read.reader;
+            let chunk = match read.records {
                 Ok(chunk) => chunk,
                 Err(error) => {
                     tracing::warn!(%error, "WAL read failed; retrying");
-                    tokio::time::sleep(RETRY).await;
+                    tokio::time::sleep(RETRY_DELAY).await;
                     continue;
                 }
             };
             for record in chunk {
-                // Before each record: decoded, a chunk takes many times its bytes.
-                self.dispatch.positions.room().await;
+                // Wait before each record, because a decoded chunk takes many times its encoded size.
+                self.dispatch.positions.wait_for_room().await;
                 faults::halt_at("replay").await;
                 records += 1;
                 bytes += record.payload.len();
                 self.dispatch_record(&record).await?;
-                self.dispatch.backlog.give(record.sequence);
+                self.dispatch.backlog.note_dispatched(record.sequence);
             }
             if self.dispatch.positions.try_go_live(reader.position()) {
-                self.dispatch.backlog.give_all(reader.position().saturating_sub(1));
+                self.dispatch.backlog.forget_dispatched(reader.position().saturating_sub(1));
                 self.dispatch.marks.end_through(self.last_at_start);
                 let seconds = started.elapsed().as_secs_f64();
                 tracing::info!(records, bytes, seconds, "WAL backlog replayed");
@@ -258,8 +261,8 @@ impl Replay {
         let database = self.dispatch.catalog.enlist_database(&request.database);
         self.lookup.enlist(&database, &request.sensors).await;
         let batches = batches(&self.dispatch.catalog, &database, &request, self.dispatch.shards.len())?;
-        let tracked = self.read_back(record, request.rows.len() as u64, memory(&request), request.received);
-        self.dispatch.give(&tracked, &database, batches);
+        let guards = self.read_back(record, request.rows.len() as u64, memory(&request), request.received);
+        self.dispatch.send_batches(&guards, &database, batches);
         Ok(())
     }
 
@@ -274,48 +277,57 @@ impl Replay {
             None => Err(RecordError::Unnumbered { name: change.sensor.key.to_string() }),
         };
         let changes = request.changes.into_iter().map(known).collect::<Result<_, _>>()?;
-        let tracked = self.read_back(record, 0, record.payload.len(), request.received);
-        self.dispatch.give_meta(&tracked, &database, changes);
+        let guards = self.read_back(record, 0, record.payload.len(), request.received);
+        self.dispatch.send_meta(&guards, &database, changes);
         Ok(())
     }
 
     fn dispatch_deletion(&self, record: &Record) -> Result<(), RecordError> {
         let deletion = deletion::decode(record.kind, &record.payload)?;
         faults::point("during_replay");
-        let tracked = self.read_back(record, 0, record.payload.len(), deletion.received);
+        let guards = self.read_back(record, 0, record.payload.len(), deletion.received);
         if deletion.scope == Scope::Mark {
-            self.dispatch.marks.set(record.sequence, tracked.0.pin());
+            self.dispatch.marks.set(record.sequence, guards.pending_ack.pin());
             return Ok(());
         }
-        let targets = self.dispatch.catalog.begin_deletion_read_back(&deletion);
-        self.dispatch.delete(tracked, deletion, targets);
+        let targets = self.dispatch.catalog.begin_replayed_deletion(&deletion);
+        self.dispatch.send_deletion(guards, deletion, targets);
         Ok(())
     }
 
-    /// Counts a record as read back.
-    fn read_back(&self, record: &Record, readings: u64, memory: usize, received: i64) -> Tracked {
+    /// Tracks a record that is read from the WAL.
+    fn read_back(&self, record: &Record, readings: u64, memory: usize, received: i64) -> RequestGuards {
         let logged = LoggedRequest { sequence: record.sequence, readings, memory, received };
         self.dispatch.positions.read_back(logged, record.sequence <= self.last_at_start)
     }
 }
 
+/// The result of [`read_chunk`].
+struct ReadChunk {
+    /// The reader, behind the last record.
+    reader: WalReader,
+    /// The records, or the error of the first one.
+    records: Result<Vec<Record>, DiskError>,
+}
+
 /// Reads a chunk of records on a blocking thread.
-async fn read_chunk(mut reader: WalReader) -> (WalReader, Result<Vec<Record>, DiskError>) {
+async fn read_chunk(mut reader: WalReader) -> ReadChunk {
     let read = tokio::task::spawn_blocking(move || {
-        let (mut chunk, mut bytes) = (Vec::new(), 0);
-        while chunk.len() < LOT && bytes < LOT_BYTES {
+        let mut records = Vec::new();
+        let mut bytes = 0;
+        while records.len() < CHUNK_RECORDS_MAX && bytes < CHUNK_BYTES {
             match reader.next() {
                 Ok(Some(record)) => {
                     bytes += record.payload.len();
-                    chunk.push(record);
+                    records.push(record);
                 }
                 Ok(None) => break,
-                // Dispatch what was read; the next read returns the error again.
-                Err(_) if !chunk.is_empty() => break,
-                Err(error) => return (reader, Err(error)),
+                // Return the records before the error. The next read returns the error again.
+                Err(_) if !records.is_empty() => break,
+                Err(error) => return ReadChunk { reader, records: Err(error) },
             }
         }
-        (reader, Ok(chunk))
+        ReadChunk { reader, records: Ok(records) }
     });
     match read.await {
         Ok(read) => read,
@@ -323,8 +335,8 @@ async fn read_chunk(mut reader: WalReader) -> (WalReader, Result<Vec<Record>, Di
     }
 }
 
-/// The batches that admission made of a request, with this process's ids. All of it or an error, because readings left
-/// out here would count as stored.
+/// Makes the same batches as admission did for a request, with this process's ids. Returns an error unless all readings
+/// have one, because readings left out here would count as stored.
 fn batches(
     catalog: &Catalog,
     database: &Database,
@@ -349,7 +361,7 @@ fn batches(
             batch.push_cell(field.ok_or_else(|| unnumbered(&request.names[*name]))?, value.clone());
         }
         let sensor = *places[row.sensor].get_or_insert_with(|| {
-            known.hear(request.received);
+            known.note_reading(request.received);
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });
@@ -358,7 +370,7 @@ fn batches(
     Ok(batches)
 }
 
-/// The memory of a request's batches, counted as admission does.
+/// Returns the memory of a request's batches in bytes, as admission counts it.
 fn memory(request: &DecodedRecord) -> usize {
     let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
     let cell = |(_, value): &(usize, Value)| size_of::<(u16, Value)>() + text(value);

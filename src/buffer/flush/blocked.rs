@@ -1,5 +1,5 @@
-//! Buckets whose readings wait because of one document: it is unreadable, a newer version wrote it, or the store does
-//! not accept it. Reported by name in health, metrics and log; the shard retries them.
+//! Buckets whose readings wait because of one document: it is unreadable, a newer version wrote it, or the store
+//! rejects it. Health, metrics and log report them, and the shard retries them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::buffer::memtable::Load;
 use crate::catalog::{Database, KnownSensor};
 use crate::telemetry::Metrics;
 
-/// Which buckets wait, and why. Bounded, since each of these buckets has unflushed readings.
+/// The waiting buckets with their causes. Their number is bounded, because each of them has unflushed readings.
 #[derive(Debug, Default)]
 pub struct BlockedBuckets(Mutex<HashMap<CacheKey, Cause>>);
 
@@ -23,11 +23,11 @@ struct Cause {
     known: Arc<KnownSensor>,
     error: StorageError,
     since: Instant,
-    /// Consecutive failures before this one.
+    /// The number of consecutive failures before this one.
     failures: u32,
 }
 
-/// How often a bucket may fail because of other writers before it is reported.
+/// The number of conflicts with other writers after which a bucket is reported.
 const TRANSIENT_FAILURES: u32 = 8;
 
 impl Cause {
@@ -70,15 +70,15 @@ impl BlockedBuckets {
         }
     }
 
-    /// Forgets the database's buckets, except those for which `waits` is true.
+    /// Removes the buckets of a database, except those for which `waits` returns true.
     pub fn retain(&self, database: &Arc<Database>, mut waits: impl FnMut(CacheKey) -> bool) {
         self.0.lock().retain(|key, cause| !Arc::ptr_eq(&cause.database, database) || waits(*key));
     }
 
-    /// Text for people: how many buckets wait, and why the one that has waited longest does. Leaves out buckets that
-    /// other writers have delayed only a few times.
+    /// Describes the number of waiting buckets and the cause of the oldest one. Leaves out buckets with only a few
+    /// conflicts.
     #[must_use]
-    pub fn told(&self) -> Option<String> {
+    pub fn summary(&self) -> Option<String> {
         let blocked = self.0.lock();
         let lasting = blocked.values().filter(|cause| cause.is_reported());
         let count = lasting.clone().count();

@@ -1,5 +1,5 @@
-//! Backfill: readings of a sensor's day that is long over, if there are enough of them, become a chunk of the day
-//! at once, and no hour pages. Sealing folds chunks into the day.
+//! Backfill: enough readings of a sensor's past day become a chunk of the day instead of hour pages. Sealing folds
+//! chunks into the day.
 
 use std::collections::HashMap;
 
@@ -14,27 +14,27 @@ use crate::faults;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Day, Hour};
 
-/// How often a chunk is written again because one of its name is there already.
+/// The number of attempts to write a chunk whose name is taken.
 const CONFLICTS_MAX: usize = 30;
-/// Most cells of a chunk, empty ones included: several are folded together.
-const CHUNK_CELLS: usize = CELLS_MAX / 2;
-/// Most bytes of a chunk, as pages take them: texts may not compress, and a document of MongoDB has at most 16 MiB.
-const CHUNK_BYTES: usize = 4 << 20;
+/// Maximum number of cells of a chunk, including empty ones. Several chunks are folded together.
+const CHUNK_CELLS_MAX: usize = CELLS_MAX / 2;
+/// Maximum uncompressed size of a chunk in bytes. Strings may not compress, and a MongoDB document has at most 16 MiB.
+const CHUNK_BYTES_MAX: usize = 4 << 20;
 
-/// From how many hours of a day on its readings become a chunk, however few they are: as pages they are as many documents.
+/// The number of hours from which on any number of readings become a chunk, because each hour would be a document.
 const HOURS_MIN: usize = 2;
 
-/// Which readings become chunks.
+/// The rules that decide which readings become chunks.
 #[derive(Debug, Clone, Copy)]
 pub struct DirectRules {
-    /// How long a day must be over, in nanoseconds.
+    /// Minimum age of a past day, in nanoseconds.
     pub after_ns: i64,
-    /// The fewest readings of one hour.
+    /// Minimum number of readings of a day, if they are all in one hour.
     pub min: usize,
 }
 
 impl DirectRules {
-    /// Returns `None` if readings become no chunks.
+    /// Returns `None` if no readings become chunks.
     pub fn new(settings: &Settings) -> Option<Self> {
         let min = settings.seal.direct_min;
         let after_ns = bound_ns(settings.seal.after)?;
@@ -42,8 +42,16 @@ impl DirectRules {
     }
 }
 
-/// Marks the buckets whose readings become chunks: together with the other hours of their day they are enough, all of
-/// them are newer than the floor, no remembered deletion covers any, and nothing of their hour can have expired.
+/// The buckets of one sensor and day.
+#[derive(Default)]
+struct DayBuckets {
+    /// The number of readings.
+    readings: usize,
+    places: Vec<usize>,
+}
+
+/// Marks the buckets whose readings become chunks. The readings of the day must be enough, all of them newer than the
+/// floor, not covered by a remembered deletion, and in hours whose readings cannot have expired.
 pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) {
     let Some(rules) = context.direct.filter(|_| context.settings.now().sealed_as(database) != SealForm::Off) else {
         return;
@@ -51,38 +59,39 @@ pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) 
     let Ok(clock) = context.trusted_ns() else { return };
     let floor = context.registry_view.view().floor;
     let is_over = |hour: Hour| Day::of(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
-    let mut days: HashMap<(u32, Day), (usize, Vec<usize>)> = HashMap::new();
+    let mut days: HashMap<(u32, Day), DayBuckets> = HashMap::new();
     for (place, run) in runs.iter().enumerate() {
         let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
-        let fits = cells <= CHUNK_CELLS && run.load.bytes <= CHUNK_BYTES;
-        let takes_all = || !context.may_have_expired(run) && run.fates(context).takes_all();
-        if is_over(run.id.hour) && run.load.first > floor && fits && takes_all() {
-            let (readings, places) = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
-            *readings += run.load.rows.len();
-            places.push(place);
+        let fits = cells <= CHUNK_CELLS_MAX && run.load.bytes <= CHUNK_BYTES_MAX;
+        let merges_all = || !context.may_have_expired(run) && run.fates(context).merges_all();
+        if is_over(run.id.hour) && run.load.first > floor && fits && merges_all() {
+            let day = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
+            day.readings += run.load.rows.len();
+            day.places.push(place);
         }
     }
-    let is_enough = |(readings, places): &(usize, Vec<usize>)| *readings >= rules.min || places.len() >= HOURS_MIN;
-    let enough = days.into_values().filter(is_enough);
-    for place in enough.flat_map(|(_, places)| places) {
+    let is_enough = |day: &DayBuckets| day.readings >= rules.min || day.places.len() >= HOURS_MIN;
+    let chosen = days.into_values().filter(is_enough);
+    for place in chosen.flat_map(|day| day.places) {
         let run = &mut runs[place];
-        // A cached bucket is still what the store has, but no longer all that it has of the hour.
+        // Drop the cached bucket, which will not have all stored readings of the hour.
         run.bucket = Bucket::default();
         run.in_chunk = Some((i64::MAX, i64::MIN));
         run.state = BucketFlushState::Merged;
     }
 }
 
-/// A chunk, and the places of the buckets whose readings it has.
+/// A chunk with the places of the buckets whose readings it has.
 struct Chunk {
     id: DayId,
     places: Vec<usize>,
     readings: Readings,
-    /// The rev of a stored chunk of this name; 0 if there is none.
+    /// The `rev` of the stored chunk of this name; 0 if there is none.
     rev: u64,
 }
 
-/// Writes the chunks of buckets that were chosen. Each bucket is then stored, or failed, or stale: it becomes hour pages.
+/// Writes the chunks of the chosen buckets. Each bucket is then stored, failed, or stale. Stale buckets become hour
+/// pages.
 pub async fn write(context: &FlushContext, database: &Database, runs: &mut [BucketFlush]) {
     let mut left = gather(runs);
     for _ in 0..CONFLICTS_MAX {
@@ -109,14 +118,14 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
                 Written::Failed(error) => fail(runs, &chunk.places, &error),
             }
         }
-        left = take_up(context, database, runs, again).await;
+        left = merge_stored(context, database, runs, again).await;
     }
     for chunk in left {
         fail(runs, &chunk.places, &StorageError::Contended(chunk.id.sensor.key.to_string()));
     }
 }
 
-/// A chunk that the store does not take, and would not take next time, becomes hour pages.
+/// Fails the buckets of a chunk. If the store rejects the chunk itself, its readings become hour pages.
 fn fail(runs: &mut [BucketFlush], places: &[usize], error: &StorageError) {
     let is_of_chunk = matches!(error, StorageError::Refused { .. } | StorageError::Failing { .. });
     for place in places {
@@ -130,9 +139,9 @@ fn fail(runs: &mut [BucketFlush], places: &[usize], error: &StorageError) {
     }
 }
 
-/// Chunks whose name is taken, with what is stored of them: an earlier try of unknown outcome wrote them, perhaps without
-/// some of the readings.
-async fn take_up(
+/// Merges the stored chunks of the same names into chunks. An earlier attempt with an unknown outcome wrote them,
+/// perhaps without some of the readings.
+async fn merge_stored(
     context: &FlushContext,
     database: &Database,
     runs: &mut [BucketFlush],
@@ -161,15 +170,16 @@ async fn take_up(
     }
 }
 
-/// The readings of the chosen buckets, by sensor and day.
+/// Makes chunks of the chosen buckets, by sensor and day.
 fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
     let is_chosen = |run: &BucketFlush| run.in_chunk.is_some() && run.state == BucketFlushState::Merged;
     let mut places: Vec<usize> = (0..runs.len()).filter(|place| is_chosen(&runs[*place])).collect();
     places.sort_by_key(|place| (runs[*place].known.id, runs[*place].id.hour));
-    let (mut chunks, mut room): (Vec<Chunk>, Unpacked) = (Vec::new(), Unpacked::default());
+    let mut chunks: Vec<Chunk> = Vec::new();
+    let mut room = Unpacked::default();
     for place in places {
         let run = &mut runs[place];
-        let (readings, applied) = readings_of(run, &mut room);
+        let (readings, applied) = stamped_readings(run, &mut room);
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { continue };
         run.in_chunk = Some((*first, *last));
         run.applied = applied;
@@ -177,7 +187,7 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
         let is_same = |chunk: &&mut Chunk| {
             let is_of_day = chunk.id.day == day && chunk.id.sensor.key == run.id.sensor.key;
             let cells = chunk.readings.cells_in_all() + readings.cells_in_all();
-            is_of_day && cells <= CHUNK_CELLS && chunk.readings.bytes() + readings.bytes() <= CHUNK_BYTES
+            is_of_day && cells <= CHUNK_CELLS_MAX && chunk.readings.bytes() + readings.bytes() <= CHUNK_BYTES_MAX
         };
         match chunks.last_mut().filter(is_same) {
             Some(chunk) => {
@@ -199,8 +209,8 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
     chunks
 }
 
-/// A bucket's readings as a set in which every cell has its stamp.
-fn readings_of(run: &BucketFlush, room: &mut Unpacked) -> (Readings, Applied) {
+/// Returns a bucket's readings as a set in which every cell has its stamp.
+fn stamped_readings(run: &BucketFlush, room: &mut Unpacked) -> (Readings, Applied) {
     const UNCAPPED: Caps = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
     let fields = run.known.fields();
     room.unpack_in_time_order([&*run.load.rows]);

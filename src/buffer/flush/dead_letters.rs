@@ -1,5 +1,5 @@
-//! Dead letters: readings and metadata that the store will never accept. A side file keeps them with the reason, so that
-//! people can look at them, correct them and send them again.
+//! Dead letters: readings and metadata that the store will never accept. A side file keeps them with the reason, so
+//! that an operator can inspect, correct and resend them.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -29,8 +29,8 @@ use crate::wire::line_protocol::write_line;
 
 const LIMITS: SideFileLimits = SideFileLimits { segment_bytes: 64 << 20, keep_bytes: None };
 
-/// The reason of readings that came back after the floor had moved past them, where the store has other values at their
-/// timestamps, which may be later.
+/// The reason for readings of a WAL that was silent while the floor moved past them. The store has other values at
+/// their timestamps, which may be later.
 pub const SET_ASIDE: &str = "set aside: this instance was silent for longer than wal.horizon and the store has other values; \
      compare before you resend";
 
@@ -40,7 +40,7 @@ pub const SET_ASIDE: &str = "set aside: this instance was silent for longer than
 pub enum DeadLetter {
     Readings(ReadingsLetter),
     Metadata(MetadataLetter),
-    /// Ids of records that were sent again, or need no more attention.
+    /// Ids of records that were resent or dismissed.
     Done(Vec<u64>),
 }
 
@@ -49,7 +49,7 @@ pub enum DeadLetter {
 pub struct ReadingsLetter {
     pub database: String,
     pub readings: u64,
-    /// The time of the record, as RFC 3339.
+    /// The time at which the record was written, in RFC 3339.
     pub kept: String,
     pub reason: String,
     /// Line protocol with timestamps in nanoseconds.
@@ -61,48 +61,48 @@ pub struct ReadingsLetter {
 pub struct MetadataLetter {
     pub database: String,
     pub sensor: String,
-    /// The changed values; null where a name was removed.
+    /// The changed values; null removes a name.
     pub meta: Map<String, Value>,
-    /// Whether the change replaces everything older.
+    /// True if the change replaces all older metadata.
     pub replaces: bool,
-    /// The time of the record, as RFC 3339.
+    /// The time at which the record was written, in RFC 3339.
     pub kept: String,
     pub reason: String,
 }
 
-/// Dead letters that were not sent again.
+/// The numbers of dead letters that were not resent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outstanding {
     /// The number of readings by database.
     pub by_database: BTreeMap<String, u64>,
-    /// The number of changes of metadata.
+    /// The number of metadata changes.
     pub metadata: u64,
 }
 
 impl Outstanding {
-    /// The number of readings of all databases.
+    /// Returns the number of readings of all databases.
     #[must_use]
     pub fn readings(&self) -> u64 {
         self.by_database.values().sum()
     }
 
-    /// The number of readings of each database, for people.
+    /// Describes the number of readings of each database.
     #[must_use]
     pub fn described(&self) -> String {
-        let of_each = self.by_database.iter();
-        let each: Vec<String> =
-            of_each.map(|(database, readings)| format!("{readings} readings of database {database:?}")).collect();
-        each.join(", ")
+        let describe = |(database, readings): (&String, &u64)| format!("{readings} readings of database {database:?}");
+        let parts: Vec<String> = self.by_database.iter().map(describe).collect();
+        parts.join(", ")
     }
 }
 
-/// The segments of the file with their sizes: a change shows that something was written.
+/// The first ids and sizes of the segments, which change with every write.
 type FileVersion = Vec<(u64, u64)>;
 
 #[derive(Debug)]
 struct Shared {
     folder: PathBuf,
     file: Mutex<SideFile<DeadLetter>>,
+    /// The last count, with the version of the file.
     counted: Mutex<Option<(FileVersion, Outstanding)>>,
 }
 
@@ -111,14 +111,14 @@ struct Shared {
 pub struct DeadLetters(Arc<Shared>);
 
 impl DeadLetters {
-    /// The dead letters in a folder.
+    /// Opens the dead letters of a folder.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         let file = Mutex::new(SideFile::new(folder.clone(), LIMITS));
         Self(Arc::new(Shared { folder, file, counted: Mutex::default() }))
     }
 
-    /// Appends the readings of a bucket whose places in time order are `wanted`, durably.
+    /// Durably appends the readings of a bucket whose places in time order are `wanted`.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -142,13 +142,14 @@ impl DeadLetters {
         let database = database.name.to_string();
         let letter = ReadingsLetter { database, readings, kept: now(), reason: reason.to_owned(), lines };
         self.append(DeadLetter::Readings(letter)).await?;
-        let (sensor, hour) = (&load.known.sensor.key, load.hour.start_ns());
+        let sensor = &load.known.sensor.key;
+        let hour = load.hour.start_ns();
         tracing::error!(%sensor, hour, readings, error = %reason, folder = %self.0.folder.display(),
-            "readings cannot be stored; they are dead letters");
+            "cannot store readings; they are dead letters now");
         Ok(())
     }
 
-    /// Appends a change of a sensor's metadata, durably.
+    /// Durably appends a metadata change of a sensor.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -166,7 +167,7 @@ impl DeadLetters {
         }))
         .await?;
         tracing::error!(%sensor, %error, folder = %self.0.folder.display(),
-            "metadata cannot be stored; it is a dead letter");
+            "cannot store metadata; it is a dead letter now");
         Ok(())
     }
 
@@ -174,6 +175,7 @@ impl DeadLetters {
         self.in_background(move |letters| letters.write(&letter)).await
     }
 
+    /// Runs work on a blocking thread.
     async fn in_background<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
@@ -183,7 +185,7 @@ impl DeadLetters {
         done.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
     }
 
-    /// Dead letters that were not sent again. Reads the file only if it has changed.
+    /// Counts the dead letters that were not resent. Reads the file only if it has changed.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -213,8 +215,8 @@ impl DeadLetters {
         Ok(outstanding)
     }
 
-    /// At most `count_max` dead letters after an id that were not sent again, of about `bytes_max` bytes, and whether there are
-    /// more.
+    /// Returns at most `count_max` dead letters after an id that were not resent, of about `bytes_max` bytes, and true
+    /// if there are more.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -244,8 +246,8 @@ impl DeadLetters {
         .await
     }
 
-    /// Passes on the dead letters after an id that were not sent again, oldest first; returns the number of lines in the file
-    /// that are no whole record. Blocks.
+    /// Passes each dead letter after an id that was not resent to `take`, oldest first. Returns the number of damaged
+    /// or incomplete lines in the file. Blocks.
     ///
     /// # Errors
     /// If the file cannot be read.
@@ -266,7 +268,7 @@ impl DeadLetters {
         Ok(damaged)
     }
 
-    /// Notes that dead letters were sent again, durably. Blocks.
+    /// Durably notes that dead letters were resent. Blocks.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -274,7 +276,7 @@ impl DeadLetters {
         self.write(&DeadLetter::Done(ids))
     }
 
-    /// Removes the file if everything in it was sent again. Blocks.
+    /// Removes the file if everything in it was resent. Blocks.
     ///
     /// # Errors
     /// If the file cannot be read or removed.
@@ -291,10 +293,10 @@ impl DeadLetters {
         Ok(())
     }
 
-    /// The right to send dead letters again, which one process has at a time.
+    /// Locks the right to resend dead letters, which one process has at a time.
     ///
     /// # Errors
-    /// `WouldBlock` if another process has it; other I/O errors as they are.
+    /// `WouldBlock` if another process has it, and other I/O errors.
     pub fn begin_sending(&self) -> io::Result<File> {
         let file = self.open("sending")?;
         file.try_lock()?;
@@ -308,7 +310,7 @@ impl DeadLetters {
         file.sync()
     }
 
-    /// Excludes other processes: the one that removes the file would remove what is appended meanwhile.
+    /// Locks out other processes, so that none removes the file while another one appends.
     fn locked(&self) -> io::Result<File> {
         let file = self.open("lock")?;
         file.lock()?;
@@ -327,13 +329,15 @@ fn now() -> String {
     text
 }
 
-/// Line protocol in parts of about `bytes` bytes, each of whole readings. Strings may contain line ends.
+/// Splits line protocol into parts of about `bytes` bytes, at the ends of readings. Strings may contain line ends.
 #[must_use]
 pub fn parts(lines: &[u8], bytes: usize) -> Vec<&[u8]> {
     let mut parts = Vec::new();
     let mut start = 0;
-    let (mut is_quoted, mut is_escaped, mut is_field) = (false, false, false);
-    for (at, byte) in lines.iter().enumerate() {
+    let mut is_quoted = false;
+    let mut is_escaped = false;
+    let mut is_field = false;
+    for (index, byte) in lines.iter().enumerate() {
         match byte {
             _ if is_escaped => is_escaped = false,
             b'\\' => is_escaped = true,
@@ -342,9 +346,9 @@ pub fn parts(lines: &[u8], bytes: usize) -> Vec<&[u8]> {
             b'"' if is_field => is_quoted = !is_quoted,
             b'\n' if !is_quoted => {
                 is_field = false;
-                if at + 1 - start >= bytes {
-                    parts.push(&lines[start..=at]);
-                    start = at + 1;
+                if index + 1 - start >= bytes {
+                    parts.push(&lines[start..=index]);
+                    start = index + 1;
                 }
             }
             _ => {}

@@ -1,5 +1,5 @@
-//! Updates sensor documents: first and last seen, recent readings and the outlier mark, always by compare-and-set. Runs
-//! in whichever task accesses the store, with data that a shard passed along: no shard waits for it.
+//! Updates of sensor documents by compare-and-set: metadata, first and last seen, recent readings and the outlier mark.
+//! They run in tasks that access the store, with data from a shard. Shards never wait for them.
 
 mod latest;
 
@@ -23,7 +23,7 @@ use crate::reading::{Day, Hour, Stamp};
 
 /// Documents per write.
 pub const BATCH: usize = 500;
-/// Most bytes of a document's recent readings, far below the most that a document may have.
+/// Maximum size of a document's recent readings in bytes, far below the limit of a document.
 const RECENT_BYTES: usize = 1024 * 1024;
 
 /// The documents of a database.
@@ -33,34 +33,34 @@ pub struct Documents<'a> {
     pub database: &'a str,
 }
 
-/// What a sensor's document lacks, as far as its shard knows.
+/// The stored state of a sensor that its document lacks.
 #[derive(Debug)]
 pub struct Outdated {
     pub known: Arc<KnownSensor>,
-    /// Times of the earliest and latest reading stored since the document was written.
+    /// The times of the first and the last reading stored since the document was written.
     pub seen: Option<(i64, i64)>,
-    /// The latest hours written to, the last one first, with the latest readings of cached buckets.
+    /// The latest hours with new readings, in descending order, with the latest readings of cached buckets.
     pub hours: Vec<(Hour, Option<Vec<Reading>>)>,
-    /// The latest hour that took more than one page, and its number of pages.
+    /// The latest hour with more than one page, and its number of pages.
     pub outlier: Option<(Hour, u32)>,
     pub meta: MetaUpdate,
 }
 
-/// What is new of a sensor's metadata.
+/// New metadata of a sensor.
 #[derive(Debug)]
 pub struct MetaUpdate {
     pub change: Meta,
-    /// How many logged changes it is of.
+    /// The number of logged changes in `change`.
     pub changes: usize,
-    /// Everything older is deleted.
+    /// The stamp below which everything is deleted.
     pub before: Stamp,
-    /// No change at or below this can come any more.
+    /// The stamp at or below which no further change can arrive.
     pub floor: Stamp,
 }
 
 impl MetaUpdate {
-    /// Whether a sensor without a document gets one for this: if it has values, and with other instances also if something was
-    /// removed, since one of them may store an older value later.
+    /// Returns true if a sensor without a document needs one for this update. With other instances, removed names need
+    /// one too, because another instance may store an older value later.
     fn needs_document(&self, has_others: bool) -> bool {
         let is_remembered = || {
             let mut left = self.change.clone();
@@ -80,16 +80,16 @@ impl MetaUpdate {
     }
 }
 
-/// What a shard knows of a sensor that its document lacks.
+/// The state of a sensor that its document lacks.
 #[derive(Debug)]
 pub struct Latest {
-    /// What is stored.
+    /// The stored part.
     pub outdated: Option<Outdated>,
-    /// What is not stored yet, hour by hour.
+    /// Unflushed readings, in order of hours.
     pub unflushed: Vec<UnflushedHour>,
 }
 
-/// A document, and what it lacks.
+/// A document with the stored state that it lacks.
 pub type Document<'a> = (Option<&'a Outdated>, SensorDocument);
 
 /// The outcome of writing documents.
@@ -97,17 +97,17 @@ pub type Document<'a> = (Option<&'a Outdated>, SensorDocument);
 pub struct DocumentsOutcome {
     /// Ids of the sensors whose documents are up to date.
     pub done: Vec<u32>,
-    /// Ids of the sensors whose documents failed for reasons of their own.
+    /// Ids of the sensors whose documents caused their own failure.
     pub failed: Vec<(u32, StorageError)>,
-    /// Of those, the ones that the store refuses for ever, whose metadata is in the file of dead letters.
+    /// The part of `failed` that the store will never accept. Its metadata is in the dead-letter file.
     pub given_up_meta: Vec<(u32, StorageError)>,
-    /// Why the others were not written, if any were not.
+    /// The reason why the other documents were not written, if any.
     pub error: Option<StorageError>,
 }
 
 impl Documents<'_> {
-    /// Adds to documents what was stored since they were written. Reads a bucket from the store if it is not cached, or
-    /// if another instance wrote the document last, since it may have changed the bucket too.
+    /// Updates documents to the stored state. Reads a bucket from the store if it is not cached, or if another instance
+    /// wrote the document last, because that instance may have changed the bucket too.
     ///
     /// # Errors
     /// If the store is away when a bucket must be read.
@@ -117,49 +117,45 @@ impl Documents<'_> {
         for ((outdated, document), tail) in documents.iter_mut().zip(tails) {
             expire(document, now);
             if let Some(outdated) = outdated {
-                self.bring_up_to_date(document, outdated, tail, now);
+                self.update(document, outdated, tail, now);
             }
         }
         Ok(())
     }
 
-    fn bring_up_to_date(
-        self,
-        document: &mut SensorDocument,
-        outdated: &Outdated,
-        tail: BTreeMap<i64, Reading>,
-        now: i64,
-    ) {
+    fn update(self, document: &mut SensorDocument, outdated: &Outdated, tail: BTreeMap<i64, Reading>, now: i64) {
         add_fields(document, &outdated.known);
         outdated.meta.apply(&mut document.meta);
         self.add_readings(document, outdated.seen, tail.into_values());
         if let Some((hour, pages)) = outdated.outlier {
-            let before = document.outlier.filter(|outlier| outlier.last_hour > hour);
+            let later = document.outlier.filter(|outlier| outlier.last_hour > hour);
             document.outlier = Some(Outlier {
                 since: document.outlier.map_or(now, |outlier| outlier.since),
                 seen: now,
-                last_hour: before.map_or(hour, |outlier| outlier.last_hour),
-                pages: before.map_or(pages, |outlier| outlier.pages),
+                last_hour: later.map_or(hour, |outlier| outlier.last_hour),
+                pages: later.map_or(pages, |outlier| outlier.pages),
             });
         }
     }
 
-    /// Adds unflushed readings to a document. Each must be whole: merged with what the store has at its time.
-    fn lay_over(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
+    /// Adds unflushed readings to a document. They must be merged with the stored readings of the same times.
+    fn add_unflushed(self, document: &mut SensorDocument, known: &KnownSensor, unflushed: Vec<Reading>) {
         add_fields(document, known);
         let times = || unflushed.iter().map(|reading| reading.time);
         let seen = times().min().zip(times().max());
         self.add_readings(document, seen, unflushed.into_iter());
     }
 
-    /// Extends a document's times by the first and the last of some readings, and adds the latest of them.
+    /// Extends a document's times by those of new readings, and adds the latest of them.
     fn add_readings(
         self,
         document: &mut SensorDocument,
         seen: Option<(i64, i64)>,
         latest: impl Iterator<Item = Reading>,
     ) {
-        if let Some((first, last)) = seen.map(|(first, last)| (whole(first), whole(last))) {
+        if let Some((first, last)) = seen {
+            let first = floor_to_millis(first);
+            let last = floor_to_millis(last);
             document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
             document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
         }
@@ -167,16 +163,17 @@ impl Documents<'_> {
         document.recent = newest(recent.map(|reading| (reading.time, reading)).collect(), self.context.recent);
     }
 
-    /// Adds to documents, as read from the store, what a shard knows of their sensors beyond them.
+    /// Updates documents that were read from the store to the latest state of a shard.
     ///
     /// # Errors
-    /// If something must be read for that and the store does not answer.
-    pub async fn lay_latest(
+    /// If the store does not answer when something must be read.
+    pub async fn apply_latest(
         self,
         sensors: &[Arc<KnownSensor>],
-        (mut documents, latest): (Vec<SensorDocument>, Vec<Latest>),
+        mut documents: Vec<SensorDocument>,
+        latest: Vec<Latest>,
     ) -> Result<Vec<SensorDocument>, StorageError> {
-        self.read_anew(sensors, &mut documents).await?;
+        self.reread(sensors, &mut documents).await?;
         let outdated = latest.iter().map(|latest| latest.outdated.as_ref());
         let mut refreshed: Vec<Document<'_>> = outdated.zip(documents).collect();
         self.refresh(&mut refreshed).await?;
@@ -188,13 +185,13 @@ impl Documents<'_> {
                 readings.extend((0..set.len()).map(|i| set.reading(i)));
             }
             if !readings.is_empty() {
-                self.lay_over(document, known, readings);
+                self.add_unflushed(document, known, readings);
             }
         }
         Ok(documents)
     }
 
-    /// Updates and writes the documents of some sensors.
+    /// Updates and writes the documents of sensors.
     pub async fn write(self, outdated: &[Outdated]) -> DocumentsOutcome {
         faults::point("before_sensors");
         faults::halt_at("writing_documents").await;
@@ -223,7 +220,7 @@ impl Documents<'_> {
         Err(StorageError::Contended(open[0].known.sensor.key.to_string()))
     }
 
-    /// Reads, updates and writes documents; returns those that others changed meanwhile.
+    /// Reads, updates and writes documents. Returns those that others changed meanwhile.
     async fn try_to_write<'a>(
         self,
         open: Vec<&'a Outdated>,
@@ -233,7 +230,8 @@ impl Documents<'_> {
         let mut documents = self.read(open, outcome).await?;
         let before: Vec<SensorDocument> = documents.iter().map(|(_, document)| document.clone()).collect();
         self.refresh(&mut documents).await?;
-        let (mut changed, mut writers) = (Vec::new(), Vec::new());
+        let mut changed = Vec::new();
+        let mut writers = Vec::new();
         for ((outdated, now), before) in documents.into_iter().zip(before) {
             let Some(outdated) = outdated else { continue };
             // Another instance may have changed the metadata.
@@ -250,10 +248,11 @@ impl Documents<'_> {
             }
         }
         let written = context.store.raw().write_sensors(database, &changed).await;
-        let (mut again, mut away) = (Vec::new(), None);
-        for (((outdated, is_described), document), written) in writers.into_iter().zip(&changed).zip(written) {
-            // Of an unknown outcome, too: the store may have it.
-            if is_described && context.store.keeps_copies() {
+        let mut again = Vec::new();
+        let mut away = None;
+        for (((outdated, has_new_meta), document), written) in writers.into_iter().zip(&changed).zip(written) {
+            // For an unknown outcome too, because the store may have the document.
+            if has_new_meta && context.store.keeps_copies() {
                 context.stale_copies.note(database, &document.sensor.key);
             }
             match written {
@@ -269,18 +268,21 @@ impl Documents<'_> {
         away.map_or(Ok(again), Err)
     }
 
-    /// Dead-letters the metadata of documents that the store will never accept: it would keep its record, and with it the whole
-    /// WAL, for ever. Every other failure may pass.
+    /// Dead-letters the metadata of documents that the store will never accept. Otherwise its record would stay, and
+    /// the WAL could never be truncated. Other failures may be temporary.
     async fn give_up_refused_meta(self, outdated: &[Outdated], outcome: &mut DocumentsOutcome) {
         let Self { context, database } = self;
         for (id, error) in &outcome.failed {
-            let of = outdated.iter().find(|of| of.known.id == *id && !of.meta.change.is_empty());
-            let (Some(of), StorageError::Refused { .. }) = (of, error) else { continue };
-            let sensor = &of.known.sensor.key;
-            match context.dead_letters.keep_meta(database, sensor, &of.meta.change, error).await {
+            if !matches!(error, StorageError::Refused { .. }) {
+                continue;
+            }
+            let is_refused = |outdated: &&Outdated| outdated.known.id == *id && !outdated.meta.change.is_empty();
+            let Some(refused) = outdated.iter().find(is_refused) else { continue };
+            let sensor = &refused.known.sensor.key;
+            match context.dead_letters.keep_meta(database, sensor, &refused.meta.change, error).await {
                 Ok(()) => outcome.given_up_meta.push((*id, error.clone())),
                 Err(io) => {
-                    tracing::error!(%io, %error, %sensor, "metadata that the store refuses cannot be written to its file; it stays in the WAL");
+                    tracing::error!(%io, %error, %sensor, "cannot write rejected metadata to the dead-letter file; it stays in the WAL");
                 }
             }
         }
@@ -299,12 +301,12 @@ impl Documents<'_> {
         for outdated in open {
             let known = &outdated.known;
             match stored.remove(&known.sensor.key) {
-                // Metadata may come before any reading.
+                // Metadata may precede the first reading.
                 None if outdated.meta.needs_document(context.registry_view.view().restamps) => {
                     documents.push((Some(outdated), SensorDocument::new(known.sensor.clone())));
                 }
-                // Another instance deleted the document and the readings, unless some were stored since. A hidden page
-                // needs a document too: the sweep after the deletion finds pages by their sensors' documents.
+                // Another instance has deleted the document and the readings, but some may have been stored since.
+                // Hidden pages need a document too, because the sweep after the deletion finds pages by documents.
                 None => match context
                     .store
                     .raw()
@@ -316,7 +318,7 @@ impl Documents<'_> {
                         outcome.done.push(known.id);
                     }
                     Err(error) if error.is_away() => return Err(error),
-                    // A page that cannot be read exists all the same.
+                    // An unreadable page exists too.
                     Ok(_) | Err(_) => documents.push((Some(outdated), SensorDocument::new(known.sensor.clone()))),
                 },
                 Some(Ok(document)) => documents.push((Some(outdated), document)),
@@ -336,9 +338,10 @@ impl Documents<'_> {
             .is_empty())
     }
 
-    /// Reads documents again that this process has written since they were read.
-    async fn read_anew(self, known: &[Arc<KnownSensor>], documents: &mut [SensorDocument]) -> Result<(), StorageError> {
-        let (mut keys, mut stale) = (Vec::new(), Vec::new());
+    /// Reads those documents again that this process has written since they were read.
+    async fn reread(self, known: &[Arc<KnownSensor>], documents: &mut [SensorDocument]) -> Result<(), StorageError> {
+        let mut keys = Vec::new();
+        let mut stale = Vec::new();
         for (known, document) in known.iter().zip(documents) {
             if document.rev < known.written_rev.load(Ordering::Relaxed) {
                 keys.push(&*known.sensor.key);
@@ -350,15 +353,15 @@ impl Documents<'_> {
         }
         let mut read = read_sensors_each(&self.context.store, self.database, &keys).await?;
         for document in stale {
-            if let Some(anew) = read.remove(&document.sensor.key) {
-                *document = anew?;
+            if let Some(current) = read.remove(&document.sensor.key) {
+                *document = current?;
             }
         }
         Ok(())
     }
 
-    /// Unflushed readings, merged with the stored ones if the document has readings of the same times: only the pages know
-    /// which value is later.
+    /// Returns unflushed readings. If the document has readings of the same times, merges them with the stored
+    /// readings, because only the pages have the stamps that decide which value is later.
     async fn with_stored(self, document: &SensorDocument, hour: &UnflushedHour) -> Result<Readings, StorageError> {
         let unflushed = hour.readings();
         if !document.recent.iter().any(|reading| unflushed.find(reading.time).is_some()) {
@@ -380,7 +383,7 @@ impl Documents<'_> {
     }
 }
 
-/// The newest readings that a document has room for, in time order and at most `recent` of them.
+/// Returns the newest readings that fit into a document, at most `recent`, in time order.
 pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
     let mut bytes = 0;
     let bytes_of = |r: &Reading| reading_bytes(r.time, r.fields.iter().map(|(name, value)| (&**name, value)));
@@ -393,7 +396,7 @@ pub fn newest(readings: BTreeMap<i64, Reading>, recent: usize) -> Vec<Reading> {
     newest
 }
 
-/// Rounded down to whole milliseconds, as documents have them.
-pub fn whole(time: i64) -> i64 {
+/// Rounds a time down to milliseconds, the resolution of documents.
+pub fn floor_to_millis(time: i64) -> i64 {
     time.div_euclid(MILLI_NS).saturating_mul(MILLI_NS)
 }

@@ -1,5 +1,5 @@
-//! Databases that the store fails on although it accepts others: which, why, since when, and how much waits of each.
-//! Shards report them, health and status show them, and admission asks whether there is room for more.
+//! Databases that the store fails on although it accepts others. Shards report them, health and status show them, and
+//! admission checks whether there is room for more of their readings.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,12 +9,12 @@ use parking_lot::Mutex;
 use crate::bucket::StorageError;
 use crate::wal::Sequence;
 
-/// A shard's readings of a database that wait.
+/// The waiting readings of a database in one shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WaitingReadings {
-    /// Bytes of memory.
+    /// Their memory in bytes.
     pub bytes: usize,
-    /// First WAL record.
+    /// Their first WAL record.
     pub first: Option<Sequence>,
 }
 
@@ -24,20 +24,20 @@ pub struct FailingDatabase {
     pub name: Box<str>,
     /// The store's last error.
     pub cause: String,
-    /// Its class, as in the metrics.
+    /// The class of that error, as in the metrics.
     pub class: &'static str,
-    /// When it began to fail, in nanoseconds.
+    /// The time of the first failure, in nanoseconds since the epoch.
     pub since: i64,
-    /// Bytes of memory of its waiting readings.
+    /// The memory of its waiting readings, in bytes.
     pub unflushed_bytes: usize,
-    /// First WAL record of its waiting readings.
+    /// The first WAL record of its waiting readings.
     pub first: Option<Sequence>,
-    /// Bytes of the WAL that cannot be truncated because of them.
+    /// The part of the WAL that cannot be truncated because of them, in bytes.
     pub wal_bytes: u64,
 }
 
 impl FailingDatabase {
-    /// Returns true if it takes less than so many percent of the WAL and of the memory for unflushed readings.
+    /// Returns true if it takes less than `percent` of the WAL and of the memory for unflushed readings.
     pub fn has_room(&self, wal_bytes: u64, memtable_bytes: usize, percent: usize) -> bool {
         let in_memory = self.unflushed_bytes < memtable_bytes / 100 * percent;
         let in_wal = self.wal_bytes < wal_bytes / 100 * percent as u64;
@@ -49,7 +49,7 @@ impl FailingDatabase {
 #[derive(Debug, Default)]
 pub struct FailingDatabases {
     databases: Mutex<BTreeMap<Box<str>, FailingEntry>>,
-    /// How many there are, so that the usual case, none, needs no lock.
+    /// The number of failing databases. The usual case, none, needs no lock.
     count: AtomicUsize,
 }
 
@@ -57,13 +57,13 @@ pub struct FailingDatabases {
 struct FailingEntry {
     error: StorageError,
     since: i64,
-    /// By shard number.
+    /// Waiting readings by shard number.
     waits: BTreeMap<usize, WaitingReadings>,
 }
 
 impl FailingDatabases {
-    /// Notes that a shard could not store readings of a database, and how much waits there. Returns whether the
-    /// database or its error class is new.
+    /// Notes that a shard could not store readings of a database. Returns true if the database or its error class is
+    /// new.
     pub fn note(&self, shard: usize, database: &str, error: &StorageError, waits: WaitingReadings, now: i64) -> bool {
         let mut databases = self.databases.lock();
         let is_new = databases.get(database).is_none_or(|entry| entry.error.class() != error.class());
@@ -75,15 +75,15 @@ impl FailingDatabases {
         is_new
     }
 
-    /// Updates how much waits in a shard, if the store failed on the database there.
+    /// Updates the waiting readings of a shard, if the shard has reported the database.
     pub fn note_waits(&self, shard: usize, database: &str, waits: WaitingReadings) {
-        if let Some(there) = self.databases.lock().get_mut(database).and_then(|entry| entry.waits.get_mut(&shard)) {
-            *there = waits;
+        if let Some(known) = self.databases.lock().get_mut(database).and_then(|entry| entry.waits.get_mut(&shard)) {
+            *known = waits;
         }
     }
 
-    /// Notes that the store accepts a shard's readings of a database. Returns whether the database is no longer failing
-    /// in any shard.
+    /// Notes that the store accepts a shard's readings of a database. Returns true if the database no longer fails in
+    /// any shard.
     pub fn clear(&self, shard: usize, database: &str) -> bool {
         let mut databases = self.databases.lock();
         let Some(entry) = databases.get_mut(database) else { return false };
@@ -96,7 +96,7 @@ impl FailingDatabases {
         is_over
     }
 
-    /// What is known of a failing database; `None` if the whole store is unavailable.
+    /// Returns a failing database; `None` if it does not fail or the whole store is unavailable.
     pub fn get(&self, database: &str) -> Option<FailingDatabase> {
         if self.count.load(Ordering::Relaxed) == 0 {
             return None;
@@ -106,7 +106,7 @@ impl FailingDatabases {
         Some(entry.describe(name)).filter(|_| !entry.error.is_store_unreachable())
     }
 
-    /// All failing databases, without those that only wait for the whole store.
+    /// Returns all failing databases, without those that wait for the whole store.
     pub fn list(&self) -> Vec<FailingDatabase> {
         let databases = self.databases.lock();
         let own = databases.iter().filter(|(_, entry)| !entry.error.is_store_unreachable());

@@ -1,5 +1,5 @@
-//! Flushes: a flush task writes due buckets of one database and the documents of their sensors to the store, and
-//! reports what failed and why.
+//! Flushes. A flush task writes due buckets of one database and the documents of their sensors to the store, and
+//! reports failures.
 
 pub mod blocked;
 pub mod chunks;

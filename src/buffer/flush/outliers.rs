@@ -1,8 +1,8 @@
-//! Outlier marks of sensors, which end some time after the sensor last outgrew a page.
+//! Outlier marks of sensors, which expire some time after the sensor last outgrew a page.
 
 use crate::bucket::SensorDocument;
 
-/// How long a sensor stays an outlier after the last hour that needed an overflow page: a day.
+/// The lifetime of an outlier mark after the last hour that needed an overflow page: a day.
 const TTL_NS: i64 = 24 * 3600 * 1_000_000_000;
 
 /// Removes an expired outlier mark.

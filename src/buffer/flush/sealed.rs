@@ -1,4 +1,4 @@
-//! What a sealed day says of readings that are to be stored beside it.
+//! Lookups in sealed days for readings that are to be stored beside them.
 
 use super::task::{BucketFlush, FlushContext};
 use crate::bucket::store::{Extent, Order, Projection};
@@ -7,45 +7,57 @@ use crate::catalog::Database;
 use crate::clock::{latest_ns, now_ns};
 use crate::reading::{Day, Stamp};
 
+/// The readings of an hour in a sealed day.
+#[derive(Debug)]
+pub(crate) struct SealedHour {
+    /// The day decides about readings up to this stamp.
+    pub(crate) floor: Stamp,
+    /// `None` if the readings have expired.
+    pub(crate) readings: Option<Readings>,
+}
+
 impl FlushContext {
-    /// Whether the sealed day must be asked. Some of the readings are below the floor: then it may have other values for
-    /// them although there is no page. Or what it has of the hour may have expired.
+    /// Returns true if the sealed day must be read: some readings are below the floor, so the day may have other values
+    /// for them, or the readings of the hour may have expired.
     pub(crate) fn may_be_sealed(&self, run: &BucketFlush) -> bool {
         let is_older = || run.load.first <= self.registry_view.view().floor;
         day::may_be_sealed(run.id.hour, latest_ns()) && (is_older() || self.may_have_expired(run))
     }
 
-    /// Whether readings of the hour expire while their summaries stay. An instance may have taken some before it knew that.
+    /// Returns true if readings of the hour may have expired while their summaries stay. An instance may have accepted
+    /// readings of the hour before it knew that.
     pub(crate) fn may_have_expired(&self, run: &BucketFlush) -> bool {
         let from = self.settings.now().readings_from(&run.load.database.name, now_ns());
         from.is_some_and(|from| run.id.hour.start_ns() < from)
     }
 
-    /// What the sealed day has of a bucket's hour. Call it after the pages are read: a part is written before its pages are
-    /// removed.
+    /// Reads a bucket's hour in the sealed day. Call this after the pages are read, because parts are written before
+    /// their pages are removed.
     pub(crate) async fn sealed(
         &self,
         database: &Database,
         run: &BucketFlush,
-    ) -> Result<Option<(Stamp, Option<Readings>)>, StorageError> {
+    ) -> Result<Option<SealedHour>, StorageError> {
         let floor = self.registry_view.view().floor;
-        // Whatever else there is beside it.
+        // Expired readings decide, even if there are other readings of the hour.
         if self.may_have_expired(run) && self.has_expired(database, run).await? {
-            return Ok(Some((floor, None)));
+            return Ok(Some(SealedHour { floor, readings: None }));
         }
-        let (sensor, hours) = (&*run.id.sensor.key, run.id.hour..run.id.hour.next());
+        let sensor = &*run.id.sensor.key;
+        let hours = run.id.hour..run.id.hour.next();
         let scanned = self
             .store
             .scan_days(&database.name, sensor, hours, Order::Ascending, &Projection::ALL, Extent::ALL)
             .await?;
         let united = day::unite(Vec::new(), scanned.pages).into_iter().next();
         if let Some(readings) = united.and_then(|page| page.readings) {
-            return Ok(Some((floor, Some(readings))));
+            return Ok(Some(SealedHour { floor, readings: Some(readings) }));
         }
-        Ok(self.has_expired(database, run).await?.then_some((floor, None)))
+        let has_expired = self.has_expired(database, run).await?;
+        Ok(has_expired.then_some(SealedHour { floor, readings: None }))
     }
 
-    /// Whether there are summaries of the hour without readings, which cannot take in another one.
+    /// Returns true if the hour has summaries without readings, to which no reading can be added.
     async fn has_expired(&self, database: &Database, run: &BucketFlush) -> Result<bool, StorageError> {
         let day = Day::of(run.id.hour);
         let number = u8::try_from(run.id.hour.0 - day.hours().start.0).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Stores sensor documents before the first page that needs them, and before pages with a new field: by insert if they
-//! are new, else by compare-and-set.
+//! Writes of sensor documents that must precede pages: documents of new sensors by insert, and documents with new
+//! fields by compare-and-set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,12 +11,13 @@ use crate::bucket::{SensorDocument, StorageError};
 use crate::catalog::KnownSensor;
 use crate::catalog::reads::read_sensors_each;
 
-/// How often a document is read and written again because other instances were faster.
+/// The number of attempts to write a document against other instances.
 pub const ATTEMPTS_MAX: usize = 30;
 
-/// Adds the fields that this process knows to a document; returns whether any was new.
+/// Adds the known firm fields to a document. Returns true if any was new.
 pub fn add_fields(document: &mut SensorDocument, known: &KnownSensor) -> bool {
-    let (fields, before) = (known.fields(), document.fields.len());
+    let fields = known.fields();
+    let before = document.fields.len();
     for (name, family) in fields.firm() {
         if !document.fields.iter().any(|(stored, _)| stored == name) {
             document.fields.push((name.clone(), *family));
@@ -26,10 +27,10 @@ pub fn add_fields(document: &mut SensorDocument, known: &KnownSensor) -> bool {
 }
 
 impl Documents<'_> {
-    /// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns those that
-    /// failed, and why.
+    /// Stores the documents of sensors that are new or have new fields, before any of their pages. Returns the errors
+    /// of failed documents by sensor id.
     pub async fn store_before_pages(self, sensors: Vec<Arc<KnownSensor>>) -> HashMap<u32, StorageError> {
-        // Most are new: they are inserted without a read, and only those that exist after all are read.
+        // Most sensors are new. Insert their documents without a read, and read only those that exist already.
         let (unseen, seen): (Vec<_>, Vec<_>) = sensors.into_iter().partition(|known| !known.fields().stored);
         let mut failed = HashMap::new();
         let inserts = unseen.iter().map(|known| (known.clone(), SensorDocument::new(known.sensor.clone()))).collect();
@@ -62,17 +63,18 @@ impl Documents<'_> {
         failed
     }
 
-    /// Adds each sensor's fields to its document and writes the documents that gained one; returns the sensors whose
-    /// documents others changed meanwhile.
+    /// Adds each sensor's fields to its document, and writes the documents that gained a field. Returns the sensors
+    /// whose documents others changed meanwhile.
     async fn store_fields(
         self,
         sensors: Vec<(Arc<KnownSensor>, SensorDocument)>,
         failed: &mut HashMap<u32, StorageError>,
     ) -> Vec<Arc<KnownSensor>> {
-        let (mut writers, mut documents) = (Vec::new(), Vec::new());
+        let mut writers = Vec::new();
+        let mut documents = Vec::new();
         for (known, mut document) in sensors {
-            let grown = add_fields(&mut document, &known);
-            if document.rev > 0 && !grown {
+            let has_new = add_fields(&mut document, &known);
+            if document.rev > 0 && !has_new {
                 known.adopt(&document);
             } else {
                 writers.push(known);
@@ -88,8 +90,8 @@ impl Documents<'_> {
             match written {
                 Written::Yes => {
                     self.context.metrics.sensor_writes.increment(1);
-                    // If another instance wrote the document last, `written_rev` stays behind: the next refresh then reads
-                    // the buckets.
+                    // If another instance wrote the document last, leave `written_rev` behind, so that the next refresh
+                    // reads the buckets.
                     if document.rev == known.written_rev.load(Ordering::Relaxed) {
                         known.written_rev.store(document.rev + 1, Ordering::Relaxed);
                     }

@@ -1,4 +1,4 @@
-//! Sensors whose copies of metadata in pages and days lag behind.
+//! Sensors whose copies of metadata in pages and days are outdated.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,52 +6,53 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Most sensors that are remembered. Beyond them, a walk through the sensors' documents finds what is left.
-const REMEMBERED: usize = 1_000_000;
+/// Maximum number of remembered sensors. A scan of the sensor documents finds the others.
+const SENSORS_MAX: usize = 1_000_000;
 
-/// Shared by the task that refreshes and those who change metadata.
+/// The sensors with outdated copies, shared by the refreshing task and the writers of metadata.
 #[derive(Debug, Clone, Default)]
 pub struct StaleCopies(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// By database and sensor.
+    /// Sensors by database and key.
     stale: HashMap<String, HashMap<Box<str>, StaleSensor>>,
     count: usize,
-    /// Whether sensors are missing in `stale`.
+    /// True if `stale` may lack sensors.
     is_incomplete: bool,
 }
 
-/// A sensor whose copies lag behind.
+/// A sensor with outdated copies.
 #[derive(Debug, Clone, Copy)]
 struct StaleSensor {
-    /// When the document with the new metadata was stored, or the sensor was found.
+    /// The time at which the new metadata was stored, or the sensor was found.
     since: Instant,
-    /// Whether its latest pages are refreshed.
+    /// True if its latest pages are refreshed.
     is_begun: bool,
 }
 
-/// Sensors of a database to be refreshed next.
+/// The sensors of a database to refresh next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NextCopies {
     pub database: String,
     pub sensors: Vec<Box<str>>,
-    /// Whether nobody writes new pages with older metadata any more: then all of their copies, else the latest.
+    /// True if no new pages with the old metadata can be written any more. Then all copies are refreshed, otherwise
+    /// only the latest.
     pub is_settled: bool,
 }
 
 impl StaleCopies {
-    /// The number of sensors known to lag behind.
+    /// Returns the number of sensors known to have outdated copies.
     pub fn count(&self) -> u64 {
         self.0.lock().count as u64
     }
 
-    /// Notes that a sensor's document has other metadata than before.
+    /// Notes that the metadata of a sensor's document changed.
     pub fn note(&self, database: &str, sensor: &str) {
         self.add(database, sensor, true);
     }
 
-    /// Notes that a sensor's copies were found to lag behind.
+    /// Notes that a sensor was found to have outdated copies.
     pub fn note_found(&self, database: &str, sensor: &str) {
         self.add(database, sensor, false);
     }
@@ -60,11 +61,11 @@ impl StaleCopies {
         let mut guard = self.0.lock();
         let state = &mut *guard;
         let new = StaleSensor { since: Instant::now(), is_begun: false };
-        if let Some(stale) = state.stale.get_mut(database).and_then(|of| of.get_mut(sensor)) {
+        if let Some(stale) = state.stale.get_mut(database).and_then(|sensors| sensors.get_mut(sensor)) {
             if is_change {
                 *stale = new;
             }
-        } else if state.count >= REMEMBERED {
+        } else if state.count >= SENSORS_MAX {
             state.is_incomplete = true;
         } else {
             state.stale.entry(database.to_owned()).or_default().insert(sensor.into(), new);
@@ -72,28 +73,27 @@ impl StaleCopies {
         }
     }
 
-    /// Returns true if sensors that lag behind may be unknown here.
+    /// Returns true if some sensors with outdated copies may be unknown here.
     pub fn is_incomplete(&self) -> bool {
         self.0.lock().is_incomplete
     }
 
-    /// As [`StaleCopies::is_incomplete`]. Asked for once, it is taken for answered.
+    /// As [`StaleCopies::is_incomplete`], and resets it: the caller finds the unknown sensors.
     pub fn take_incomplete(&self) -> bool {
         std::mem::take(&mut self.0.lock().is_incomplete)
     }
 
-    /// At most `most` sensors of one database to be refreshed now: first those whose latest pages are not, then those that
-    /// are settled.
-    pub fn next(&self, most: usize, settle: Duration, now: Instant) -> Option<NextCopies> {
+    /// Returns at most `sensors_max` sensors of one database to refresh now. Sensors whose latest pages are outdated
+    /// come first, then those whose metadata has not changed for `settle`.
+    pub fn next(&self, sensors_max: usize, settle: Duration, now: Instant) -> Option<NextCopies> {
         let state = self.0.lock();
         for is_settled in [false, true] {
-            let is_due = |stale: &StaleSensor| match is_settled {
-                false => !stale.is_begun,
-                true => now.saturating_duration_since(stale.since) >= settle,
+            let is_due = |stale: &StaleSensor| {
+                if is_settled { now.saturating_duration_since(stale.since) >= settle } else { !stale.is_begun }
             };
-            for (database, of) in &state.stale {
-                let due = of.iter().filter(|(_, stale)| is_due(stale)).map(|(sensor, _)| sensor.clone());
-                let sensors: Vec<Box<str>> = due.take(most).collect();
+            for (database, sensors) in &state.stale {
+                let due = sensors.iter().filter(|(_, stale)| is_due(stale)).map(|(sensor, _)| sensor.clone());
+                let sensors: Vec<Box<str>> = due.take(sensors_max).collect();
                 if !sensors.is_empty() {
                     return Some(NextCopies { database: database.clone(), sensors, is_settled });
                 }
@@ -102,23 +102,22 @@ impl StaleCopies {
         None
     }
 
-    /// Notes that the copies of [`StaleCopies::next`], which was asked for at `began`, are set; returns for how many sensors that
-    /// were all copies. A sensor whose metadata changed since `began` is refreshed again.
+    /// Notes that the copies that [`StaleCopies::next`] returned at `began` are refreshed. Returns the number of
+    /// sensors whose copies are all refreshed. Sensors whose metadata changed since `began` are refreshed again.
     pub fn refreshed(&self, next: &NextCopies, began: Instant) -> u64 {
         let mut state = self.0.lock();
         let mut done = 0;
-        let Some(of) = state.stale.get_mut(&next.database) else { return 0 };
+        let Some(sensors) = state.stale.get_mut(&next.database) else { return 0 };
         for sensor in &next.sensors {
-            let Some(stale) = of.get_mut(sensor).filter(|stale| stale.since <= began) else { continue };
-            match next.is_settled {
-                false => stale.is_begun = true,
-                true => {
-                    of.remove(sensor);
-                    done += 1;
-                }
+            let Some(stale) = sensors.get_mut(sensor).filter(|stale| stale.since <= began) else { continue };
+            if next.is_settled {
+                sensors.remove(sensor);
+                done += 1;
+            } else {
+                stale.is_begun = true;
             }
         }
-        if of.is_empty() {
+        if sensors.is_empty() {
             state.stale.remove(&next.database);
         }
         state.count -= done;
@@ -133,7 +132,8 @@ mod tests {
 
     #[test]
     fn the_latest_pages_come_first_and_all_copies_once_they_are_settled() {
-        let (stale, settle) = (StaleCopies::default(), Duration::from_secs(10));
+        let stale = StaleCopies::default();
+        let settle = Duration::from_secs(10);
         stale.note("d", "m,s=1");
         let now = Instant::now();
         let latest = stale.next(10, settle, now).unwrap();

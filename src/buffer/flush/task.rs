@@ -1,4 +1,4 @@
-//! A flush task: writes due buckets of one database to the store. It merges, writes, reads back and merges again until
+//! A flush task writes due buckets of one database to the store. It merges, writes, reads back and merges again until
 //! each bucket is stored, dead-lettered, or left for a later flush. A bucket is in at most one flush, so no page ever
 //! has two unresolved writes.
 
@@ -31,49 +31,53 @@ use crate::reading::stamp::SETTLED;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
-/// Most buckets read back at a time: at first, and ever. All of them are in memory, so their size decides in between.
-const STALE_AT_FIRST: usize = 1;
-const STALE_MOST: usize = 32;
-/// Most pages of one bucket that are read as a whole, and the memory that is allowed for one. Of a larger bucket only
-/// those pages are read that are needed, so that an hour of one sensor takes a bounded amount of memory.
+/// The number of buckets that are read back first. All buckets that are read back at a time are in memory, so later
+/// numbers depend on their size.
+const FIRST_STALE_BUCKETS: usize = 1;
+/// Maximum number of buckets that are read back at a time.
+const STALE_BUCKETS_MAX: usize = 32;
+/// Bounds of the maximum number of pages of a bucket that is read completely. For larger buckets, only the needed pages
+/// are read, so that an hour of one sensor takes a bounded amount of memory.
 const PAGES_MAX: RangeInclusive<usize> = 3..=16;
+/// The memory that is allowed for one page, in bytes.
 const PAGE_BYTES: usize = 512 * 1024;
 
-/// What all flushes of a process share.
+/// The state that all flushes of a process share.
 pub struct FlushContext {
     /// The merged view of the store, which also gives the store itself.
     pub store: Arc<MergedView>,
     pub metrics: Metrics,
-    /// When a page is full.
+    /// The size of a full page.
     pub caps: Caps,
-    /// This process's view of the registry: the floor, and what is deleted.
+    /// This process's view of the registry, with the floor and the deletions.
     pub registry_view: Arc<RegistryView>,
-    /// The clock that stamps are made from, by which days are sealed.
+    /// The source of stamps, by which days are sealed.
     pub clock: Arc<StampClock>,
-    /// Whether the store answers.
+    /// A hint whether the store answers.
     pub presence: StorePresence,
     /// Databases that the store fails on.
     pub failing: FailingDatabases,
-    /// Takes readings that the store will never accept.
+    /// The file of readings that the store will never accept.
     pub dead_letters: DeadLetters,
     /// Buckets whose readings wait because of one document.
     pub blocked: BlockedBuckets,
-    /// Which hours flushes have changed in the store.
+    /// Versions of stored hours, which every flush updates.
     pub changes: Arc<HourVersions>,
-    /// How many of the latest readings a sensor's document holds.
+    /// The number of recent readings in a sensor's document.
     pub recent: usize,
     /// Memory for the buckets that one flush reads back, in bytes.
     pub bytes: usize,
-    /// Which readings of days that are long over become chunks; `None` if no day is sealed.
+    /// The rules for backfill that becomes chunks; `None` if no day is sealed.
     pub direct: Option<DirectRules>,
-    /// How long databases keep readings, and whether their days are sealed at all.
+    /// The retention of databases, and the form of their sealed days.
     pub settings: KnownSettings,
-    /// Sensors whose copies of metadata lag behind.
+    /// Sensors with outdated copies of metadata.
     pub stale_copies: StaleCopies,
 }
 
-/// Writes buckets of one database: all at once first, then, in small chunks because they are read whole, those that the
-/// store has in another state. On return every bucket is stored (`Merged`), failed or dead-lettered.
+/// Writes buckets of one database. First writes all of them together. Then reads back the buckets that the store has in
+/// another state, a few at a time because they are in memory, and writes them again. On return every bucket is stored
+/// (`Merged`), failed or dead-lettered.
 pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs: Vec<BucketFlush>) -> Vec<BucketFlush> {
     let started = Instant::now();
     faults::point("before_flush");
@@ -94,7 +98,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
             continue;
         }
         run.merge(context, &mut room);
-        // A cached bucket may be outdated, and so may the decision to set readings aside.
+        // If the cached bucket is outdated, the decision to set readings aside may be wrong.
         if run.from_cache && !run.set_aside.is_empty() {
             run.state = BucketFlushState::Stale;
         }
@@ -112,29 +116,32 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
 }
 
 impl FlushContext {
-    /// How readings of an hour are merged now. Take them before the deletions: a merge must know every deletion below the floor
-    /// that it uses. Pages that may stand beside a sealed day do not settle (`bucket::day`).
+    /// Returns the current merge options of an hour. Call this before the deletions are read, because a merge must know
+    /// every deletion below the floor that it uses. Pages beside a possibly sealed day do not settle (see
+    /// `bucket::day`).
     fn merge_options(&self, hour: Hour) -> MergeOptions<'_> {
         let view = self.registry_view.view();
         let floor = if day::may_be_sealed(hour, latest_ns()) { SETTLED } else { view.floor };
         MergeOptions { caps: &self.caps, floor, restamps: view.restamps }
     }
 
-    /// The time by which days are over, in nanoseconds since the epoch.
+    /// Returns the current time for decisions about past days, in nanoseconds since the epoch.
     ///
     /// # Errors
-    /// Why none can be trusted now: others, whose clocks are right, would not look for a day that is sealed too early.
+    /// The reason why the clock cannot be trusted. Instances with a correct clock do not look for a day that is sealed
+    /// too early.
     pub fn trusted_ns(&self) -> Result<i64, ClockDoubt> {
         self.clock.trusted_ns(self.store.raw().has_other_writers())
     }
 
-    /// Most pages of one bucket that are read as a whole.
+    /// Returns the maximum number of pages of a bucket that is read completely.
     pub fn pages_max(&self) -> usize {
         (self.bytes / PAGE_BYTES).clamp(*PAGES_MAX.start(), *PAGES_MAX.end())
     }
 
+    /// Stores the documents that must precede the pages.
     async fn store_sensors(&self, database: &Database, runs: &mut [BucketFlush]) {
-        let unsaved = runs.iter().filter(|run| run.known.fields().unsaved() && !run.brings_nothing(self));
+        let unsaved = runs.iter().filter(|run| run.known.fields().is_unsaved() && !run.brings_nothing(self));
         let mut unsaved: Vec<Arc<KnownSensor>> = unsaved.map(|run| run.known.clone()).collect();
         unsaved.sort_unstable_by_key(|known| known.id);
         unsaved.dedup_by_key(|known| known.id);
@@ -143,7 +150,8 @@ impl FlushContext {
         }
         let failed = Documents { context: self, database: &database.name }.store_before_pages(unsaved).await;
         for run in runs {
-            // No page is stored before its sensor's document. Here the store refused that document, not the page.
+            // No page is stored before its sensor's document. The store has refused the document, not the page, so the
+            // readings are no dead letters.
             run.state = match failed.get(&run.known.id) {
                 None => continue,
                 Some(StorageError::Refused(detail)) => {
@@ -160,7 +168,7 @@ impl FlushContext {
     async fn write(&self, database: &Database, runs: &mut [BucketFlush]) {
         faults::halt_at("before_write").await;
         loop {
-            let (numbers, writes) = writes(runs);
+            let BucketWrites { numbers, writes } = BucketWrites::new(runs);
             if writes.is_empty() {
                 return;
             }
@@ -175,20 +183,20 @@ impl FlushContext {
         }
     }
 
-    /// Merges and writes stale and partial buckets, chunk by chunk, until there is none. Stops when the store is away, or
-    /// every chunk would wait for its own timeout.
+    /// Merges and writes stale and partial buckets, chunk by chunk, until none is left. If the store is away, fails all
+    /// the others at once instead of waiting for a timeout per chunk.
     async fn settle(&self, database: &Database, runs: &mut [BucketFlush]) {
-        let is_away = |run: &BucketFlush| match &run.state {
+        let away_error = |run: &BucketFlush| match &run.state {
             BucketFlushState::Failed(error) if error.is_away() => Some(error.clone()),
             _ => None,
         };
         let is_open = |run: &BucketFlush| matches!(run.state, BucketFlushState::Stale | BucketFlushState::Partial);
-        let mut most = STALE_AT_FIRST;
+        let mut chunk_max = FIRST_STALE_BUCKETS;
         while runs.iter().any(is_open) {
-            if let Some(away) = runs.iter().find_map(is_away) {
-                runs.iter_mut()
-                    .filter(|run| is_open(run))
-                    .for_each(|run| run.state = BucketFlushState::Failed(away.clone()));
+            if let Some(away) = runs.iter().find_map(away_error) {
+                for run in runs.iter_mut().filter(|run| is_open(run)) {
+                    run.state = BucketFlushState::Failed(away.clone());
+                }
                 return;
             }
             if let Some(run) = runs.iter_mut().find(|run| run.state == BucketFlushState::Partial) {
@@ -197,17 +205,17 @@ impl FlushContext {
                 }
                 continue;
             }
-            // The stale ones first, so that a chunk is a slice.
+            // Sort the stale buckets first, so that a chunk is a slice.
             runs.sort_by_key(|run| !is_open(run));
-            let chunk = runs.iter().take(most).take_while(|run| is_open(run)).count();
+            let chunk = runs.iter().take(chunk_max).take_while(|run| is_open(run)).count();
             self.reload(database, &mut runs[..chunk]).await;
             let memory = runs[..chunk].iter().map(|run| run.bucket.memory()).sum::<usize>() / chunk;
-            most = (self.bytes / memory.max(1)).clamp(1, STALE_MOST);
+            chunk_max = (self.bytes / memory.max(1)).clamp(1, STALE_BUCKETS_MAX);
             self.write(database, &mut runs[..chunk]).await;
         }
     }
 
-    /// Reads buckets and merges their readings in. A bucket that cannot be read fails alone.
+    /// Reads buckets and merges the readings into them. An unreadable bucket fails alone.
     async fn reload(&self, database: &Database, runs: &mut [BucketFlush]) {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
         let read = read_buckets_each(&self.store, &database.name, &ids, self.pages_max()).await;
@@ -223,10 +231,11 @@ impl FlushContext {
         }
     }
 
-    /// Writes readings that are set aside to the dead-letter file: their WAL came back after the others had moved on.
+    /// Writes readings that are set aside to the dead-letter file. Their WAL was silent while the floor moved past
+    /// them.
     async fn keep_set_aside(&self, database: &Database, runs: &mut [BucketFlush]) {
-        let is_some = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
-        for run in runs.iter_mut().filter(is_some) {
+        let has_set_aside = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
+        for run in runs.iter_mut().filter(has_set_aside) {
             let wanted = |place| run.set_aside.contains(&place);
             let kept = self.dead_letters.keep(database, &run.load, wanted, SET_ASIDE).await;
             if let Err(io) = kept {
@@ -235,28 +244,38 @@ impl FlushContext {
         }
     }
 
-    /// Dead-letters buckets that the store will never accept because of a page's content. Every other failure may pass,
-    /// and the readings wait for that.
+    /// Dead-letters buckets that the store will never accept because of a page's content. Other failures may be
+    /// temporary, and their readings wait.
     async fn dead_letter_refused(&self, database: &Database, runs: &mut [BucketFlush]) {
         for run in runs {
             let BucketFlushState::Failed(error @ StorageError::Refused { .. }) = &run.state else { continue };
             match self.dead_letters.keep(database, &run.load, |_| true, &error.to_string()).await {
                 Ok(()) => run.state = BucketFlushState::DeadLettered(error.clone()),
                 Err(io) => {
-                    tracing::error!(%io, %error, "dead-letter file cannot be written; the refused readings stay in the WAL")
+                    tracing::error!(%io, %error, "cannot write the dead-letter file; the rejected readings stay in the WAL")
                 }
             }
         }
     }
 }
 
-/// Writes of merged buckets that may go to the store now, each with its bucket's index.
-fn writes(runs: &[BucketFlush]) -> (Vec<usize>, Vec<PageWrite<'_>>) {
-    let merged = runs.iter().enumerate().filter(|(_, run)| run.state == BucketFlushState::Merged);
-    merged
-        .flat_map(|(number, run)| {
-            let write = move |group| (number, PageWrite { id: &run.id, bucket: &run.bucket, group });
-            run.bucket.next_writes().into_iter().map(write)
-        })
-        .unzip()
+/// The next page writes of merged buckets.
+struct BucketWrites<'a> {
+    /// The index of each write's bucket.
+    numbers: Vec<usize>,
+    writes: Vec<PageWrite<'a>>,
+}
+
+impl<'a> BucketWrites<'a> {
+    fn new(runs: &'a [BucketFlush]) -> Self {
+        let mut numbers = Vec::new();
+        let mut writes = Vec::new();
+        for (number, run) in runs.iter().enumerate().filter(|(_, run)| run.state == BucketFlushState::Merged) {
+            for group in run.bucket.next_writes() {
+                numbers.push(number);
+                writes.push(PageWrite { id: &run.id, bucket: &run.bucket, group });
+            }
+        }
+        Self { numbers, writes }
+    }
 }

@@ -1,4 +1,4 @@
-//! One bucket's unflushed readings, packed.
+//! The unflushed readings of one bucket, packed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,39 +11,44 @@ use crate::members::registry_view::{Fate, RegistryView};
 use crate::reading::Hour;
 use crate::wal::Sequence;
 
+/// A bucket of a memtable.
 #[derive(Debug)]
 pub struct MemtableBucket {
     pub(crate) hour: Hour,
     pub(crate) known: Arc<KnownSensor>,
     pub(crate) database: Arc<Database>,
-    /// In WAL order.
+    /// The readings that no flush has taken, in WAL order.
     pub(crate) rows: Packed,
-    /// Estimated bytes in the store.
+    /// Estimated stored bytes of `rows`.
     pub(crate) bytes: usize,
-    /// WAL position of the first row.
+    /// WAL record of the first row.
     pub(crate) first: Sequence,
+    /// The time of the last added reading.
     pub(crate) last_touch: Instant,
+    /// True if the bucket is full or a write waits for its flush.
     pub(crate) is_urgent: bool,
-    /// Consecutive failed flushes whose cause was this bucket alone.
+    /// The number of consecutive failed flushes that were caused by this bucket alone.
     pub(crate) failures: u32,
-    /// After such a failure: earliest time of the next try, unless a later write waits for its flush.
+    /// The earliest time of the next attempt after such a failure, unless a later write waits for the flush.
     pub(crate) not_before: Option<Instant>,
+    /// The readings that a flush has taken.
     pub(crate) flushing: Option<Arc<Packed>>,
 }
 
-pub(crate) fn find(waiting: &mut VecDeque<MemtableBucket>, hour: Hour) -> Option<&mut MemtableBucket> {
-    let at = place(waiting, hour).ok()?;
-    Some(&mut waiting[at])
+/// Finds the bucket of an hour among a sensor's buckets.
+pub(crate) fn find(buckets: &mut VecDeque<MemtableBucket>, hour: Hour) -> Option<&mut MemtableBucket> {
+    let index = place(buckets, hour).ok()?;
+    Some(&mut buckets[index])
 }
 
-/// `Ok`: index of the hour's bucket. `Err`: where to insert it.
-pub(crate) fn place(waiting: &VecDeque<MemtableBucket>, hour: Hour) -> Result<usize, usize> {
-    // New readings mostly belong to the latest hour, and flushes take the earliest; a sensor that catches up may have
-    // hundreds of hours.
-    match (waiting.back(), waiting.front()) {
-        (Some(last), _) if last.hour == hour => Ok(waiting.len() - 1),
+/// Returns the index of an hour's bucket, or as an error the index at which to insert it.
+pub(crate) fn place(buckets: &VecDeque<MemtableBucket>, hour: Hour) -> Result<usize, usize> {
+    // Try both ends first: new readings mostly belong to the latest hour, and flushes take the earliest. A sensor with
+    // backfill may have hundreds of hours.
+    match (buckets.back(), buckets.front()) {
+        (Some(last), _) if last.hour == hour => Ok(buckets.len() - 1),
         (_, Some(first)) if first.hour == hour => Ok(0),
-        _ => waiting.binary_search_by_key(&hour, |waiting| waiting.hour),
+        _ => buckets.binary_search_by_key(&hour, |bucket| bucket.hour),
     }
 }
 
@@ -55,21 +60,32 @@ impl MemtableBucket {
         first: Sequence,
         last_touch: Instant,
     ) -> Self {
-        let (known, database) = (known.clone(), database.clone());
-        let (rows, bytes, is_urgent, failures, not_before, flushing) = (Packed::default(), 0, false, 0, None, None);
-        Self { hour, known, database, rows, bytes, first, last_touch, is_urgent, failures, not_before, flushing }
+        Self {
+            hour,
+            known: known.clone(),
+            database: database.clone(),
+            rows: Packed::default(),
+            bytes: 0,
+            first,
+            last_touch,
+            is_urgent: false,
+            failures: 0,
+            not_before: None,
+            flushing: None,
+        }
     }
 
+    /// Returns true if a flush must not take the bucket now.
     pub(crate) fn is_held_back(&self, now: Instant) -> bool {
-        self.flushing.is_some() || self.not_before.is_some_and(|at| now < at)
+        self.flushing.is_some() || self.not_before.is_some_and(|not_before| now < not_before)
     }
 
-    /// Readings that are acked and neither deleted nor known to be in the store.
+    /// Returns the readings that are acked and neither deleted nor known to be stored.
     pub(crate) fn unflushed(&self, names: &Arc<[Arc<str>]>, registry_view: &RegistryView) -> Option<UnflushedHour> {
         let mut packed: Vec<Arc<Packed>> = self.flushing.iter().cloned().chain([Arc::new(self.rows.clone())]).collect();
         let first = packed.iter().find_map(|rows| rows.stamps().next()).unwrap_or_default();
         let fates = registry_view.fates(&self.database.name, &self.known.sensor, self.hour, first);
-        if !fates.takes_all() {
+        if !fates.merges_all() {
             for rows in &mut packed {
                 Arc::make_mut(rows).take_out(|time, stamp| fates.fate(time, stamp) != Fate::Merged);
             }

@@ -1,4 +1,4 @@
-//! The readings of one request for one shard, as admission makes them, the WAL stores them and a shard takes them.
+//! The readings of one request for one shard. Admission makes batches, the WAL stores them, and shards take them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use crate::catalog::{Database, KnownSensor};
 use crate::members::positions::{PendingAck, QueuedBatches};
 use crate::reading::{Hour, Value};
 
-/// The readings of one request for one shard, flat: no allocation per reading.
+/// The readings of one request for one shard, in flat vectors without an allocation per reading.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
     pub sensors: Vec<Arc<KnownSensor>>,
@@ -17,23 +17,36 @@ pub struct Batch {
 
 #[derive(Debug, Clone)]
 struct BatchRow {
+    /// Index into `sensors`.
     sensor: u32,
     time: i64,
+    /// Indexes into `cells`.
     cells: Range<u32>,
 }
 
+/// A reading of a batch.
+#[derive(Debug, Clone, Copy)]
+pub struct BatchReading<'a> {
+    /// Index into [`Batch::sensors`].
+    pub sensor: u32,
+    /// Nanoseconds since the epoch.
+    pub time: i64,
+    /// Values by the field's index in the sensor's fields.
+    pub cells: &'a [(u16, Value)],
+}
+
 impl Batch {
-    /// Bytes of memory of a row without its cells.
+    /// The size of a row without its cells, in bytes.
     pub const ROW_BYTES: usize = size_of::<BatchRow>();
 
-    /// An empty batch with room for the readings of two fields that a body of `body_bytes` is likely to have for one of
-    /// `shards`.
+    /// Creates a batch with the capacity that a body of `body_bytes` with two fields per reading is likely to need for
+    /// each of `shards`.
     pub fn expecting(body_bytes: usize, shards: usize) -> Self {
-        /// A line of line protocol with two fields. Longer lines leave allocated room that is never touched.
+        /// The size of a line with two fields. With longer lines, some allocated memory is never touched.
         const LINE_BYTES: usize = 72;
-        /// Beyond this, growing costs little in comparison.
+        /// Maximum capacity. Larger batches amortize their reallocations.
         const ROWS_MAX: usize = 8192;
-        // One eighth more, since shards do not get equal parts.
+        // Add one eighth, because shards do not get equal parts.
         let rows = (body_bytes / LINE_BYTES / shards * 9 / 8).min(ROWS_MAX);
         Self { sensors: Vec::new(), rows: Vec::with_capacity(rows), cells: Vec::with_capacity(2 * rows) }
     }
@@ -46,14 +59,14 @@ impl Batch {
         self.rows.len()
     }
 
-    /// Bytes of memory without the sensors themselves.
+    /// Returns the memory of the batch without the sensors themselves, in bytes.
     pub fn memory(&self) -> usize {
         let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
         let cells: usize = self.cells.iter().map(|(_, value)| size_of::<(u16, Value)>() + text(value)).sum();
         self.sensors.len() * size_of::<Arc<KnownSensor>>() + self.rows.len() * Self::ROW_BYTES + cells
     }
 
-    /// How many cells, including those of the row under construction.
+    /// Returns the number of cells, including those of the row under construction.
     pub fn cells(&self) -> usize {
         self.cells.len()
     }
@@ -63,10 +76,10 @@ impl Batch {
         self.cells.push((field, value));
     }
 
-    /// Adds a cell to the row under construction, whose cells begin at `start`, or replaces the one of this field.
+    /// Sets a cell of the row under construction, whose cells begin at `start`.
     pub fn set_cell(&mut self, start: usize, field: u16, value: Value) {
-        match self.cells[start..].iter_mut().find(|(of, _)| *of == field) {
-            Some((_, there)) => *there = value,
+        match self.cells[start..].iter_mut().find(|(known, _)| *known == field) {
+            Some((_, known)) => *known = value,
             None => self.push_cell(field, value),
         }
     }
@@ -76,23 +89,24 @@ impl Batch {
         self.rows.push(BatchRow { sensor, time, cells: index(start)..index(self.cells.len()) });
     }
 
-    /// The readings in the order they were accepted: index of the sensor, timestamp, cells.
-    pub fn readings(&self) -> impl Iterator<Item = (u32, i64, &[(u16, Value)])> {
-        self.rows.iter().map(|row| (row.sensor, row.time, self.cells_of(row)))
+    /// Iterates over the readings in the order in which they were accepted.
+    pub fn readings(&self) -> impl Iterator<Item = BatchReading<'_>> {
+        self.rows.iter().map(|row| BatchReading { sensor: row.sensor, time: row.time, cells: self.row_cells(row) })
     }
 
-    /// The timestamp of the reading that was accepted last.
+    /// Returns the timestamp of the last accepted reading.
     pub fn last_time(&self) -> Option<i64> {
         self.rows.last().map(|row| row.time)
     }
 
-    /// The hours of the readings, with the sensor's index. Each hour occurs at least once; consecutive ones are merged
-    /// when they come in order.
+    /// Returns the hours of the readings with the sensor's index. Consecutive hours in order are merged, and an hour
+    /// may occur more than once.
     pub fn hours(&self) -> Vec<(u32, Range<Hour>)> {
         let mut last: Vec<Option<Range<Hour>>> = vec![None; self.sensors.len()];
         let mut all = Vec::new();
         for row in &self.rows {
-            let (hour, Some(last)) = (Hour::of(row.time), last.get_mut(row.sensor as usize)) else { continue };
+            let hour = Hour::of(row.time);
+            let Some(last) = last.get_mut(row.sensor as usize) else { continue };
             match last {
                 Some(hours) if hours.contains(&hour) => {}
                 Some(hours) if hours.end == hour => hours.end = hour.next(),
@@ -104,7 +118,7 @@ impl Batch {
         all
     }
 
-    fn cells_of(&self, row: &BatchRow) -> &[(u16, Value)] {
+    fn row_cells(&self, row: &BatchRow) -> &[(u16, Value)] {
         &self.cells[row.cells.start as usize..row.cells.end as usize]
     }
 }
@@ -114,19 +128,19 @@ impl Batch {
 pub struct DispatchedBatch {
     pub database: Arc<Database>,
     pub batch: Batch,
-    /// Dropped when the shard has no unflushed reading of the request any more.
+    /// Held until the shard has flushed all readings of the request.
     pub pending_ack: Arc<PendingAck>,
-    /// Counts the memory of the request's batches until all of its shards have taken theirs.
+    /// Held until the shard has taken the batch from its inbox.
     pub _queued: Arc<QueuedBatches>,
 }
 
-/// Roughly the stored bytes of a reading with these cells: enough to see that a page is full.
+/// Estimates the stored bytes of a reading with these cells, accurately enough to decide when a page is full.
 pub fn stored_bytes(cells: &[(u16, Value)]) -> usize {
     let text = |value: &Value| if let Value::String(text) = value { text.len() } else { 0 };
     24 + cells.iter().map(|(_, value)| 16 + text(value)).sum::<usize>()
 }
 
-/// Saturates, which no batch reaches: `limits.body_bytes` is far below 4 GiB.
+/// Converts an index to 32 bits. Never saturates in practice, because `limits.body_bytes` is far below 4 GiB.
 pub fn index(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -7,22 +7,23 @@
 //!           | 2:varint                                              a mark
 //!           | 3:varint before:varint (stamp)  count:varint cells…   cells older than a mark
 //! readings := from:varint (zigzag ns)  to:varint (zigzag ns, exclusive)  count:varint sensor…
-//! cells    := sensor  count:varint time:varint… (zigzag ns, from the one before)
+//! cells    := sensor  count:varint time:varint… (zigzag ns, delta to the previous one)
 //! ```
 //!
 //! Text, varint and sensor are as in a record of readings.
 
-use crate::buffer::record::{PayloadReader, RecordError, put_head, put_length, put_sensor, put_text};
+use crate::buffer::record::{PayloadReader, RecordError, RecordHead, put_head, put_length, put_sensor, put_text};
 use crate::catalog::deletion::{DeletedTimes, Deletion, Scope};
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 
-/// The record kind of deletions, which the WAL stores beside the payload.
+/// The record kind of deletions. The WAL stores it beside the payload.
 pub const KIND_DELETION: u8 = 2;
 const DATABASE: u64 = 0;
 const READINGS: u64 = 1;
 const MARK: u64 = 2;
 const CELLS: u64 = 3;
 
+/// Encodes a deletion as a record's payload.
 pub fn encode(deletion: &Deletion) -> Vec<u8> {
     let mut out = Vec::new();
     put_head(&mut out, deletion.received, &deletion.database);
@@ -59,10 +60,10 @@ pub fn encode(deletion: &Deletion) -> Vec<u8> {
 /// Decodes a record's payload.
 ///
 /// # Errors
-/// When the kind or version is unknown, or the payload is malformed.
+/// If the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
-    PayloadReader::read((kind, KIND_DELETION), payload, |bytes| {
-        let (received, database) = bytes.head()?;
+    PayloadReader::read(kind, KIND_DELETION, payload, |bytes| {
+        let RecordHead { received, database } = bytes.head()?;
         let scope = match bytes.varint()? {
             MARK => Scope::Mark,
             CELLS => {
@@ -84,7 +85,8 @@ pub fn decode(kind: u8, payload: &[u8]) -> Result<Deletion, RecordError> {
 
 impl PayloadReader<'_> {
     fn cells(&mut self) -> Option<DeletedTimes> {
-        let (sensor, mut last) = (self.sensor()?, 0_i64);
+        let sensor = self.sensor()?;
+        let mut last = 0_i64;
         let times = self.list(|bytes| {
             last = last.wrapping_add(unzigzag(bytes.varint()?));
             Some(last)
@@ -99,7 +101,7 @@ mod tests {
     use crate::reading::Sensor;
 
     #[test]
-    fn deletions_go_in_and_come_back() {
+    fn deletions_survive_a_round_trip() {
         let sensor = |room: &str| Sensor::new("my climate", [("room", room)]).expect("one tag");
         let readings =
             Scope::Readings { sensors: vec![sensor("a,b"), sensor("ü")], range: i64::MIN..-1, statement: None };
@@ -123,7 +125,7 @@ mod tests {
         }
     }
 
-    /// WAL files hold these bytes: they must not change.
+    /// The bytes of version 1 must not change, because WAL files hold them.
     #[test]
     fn the_bytes_of_version_1_stay() {
         let sensors = vec![Sensor::new("m", [("t", "a")]).expect("one tag")];

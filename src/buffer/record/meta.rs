@@ -1,4 +1,4 @@
-//! The format of a WAL record of metadata.
+//! The format of a metadata change's WAL record.
 //!
 //! ```text
 //! record   := version:u8 (1)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text
@@ -13,39 +13,39 @@
 use std::sync::Arc;
 
 use crate::bucket::Meta;
-use crate::buffer::record::{PayloadReader, RecordError, put_head, put_length, put_sensor, put_text};
+use crate::buffer::record::{PayloadReader, RecordError, RecordHead, put_head, put_length, put_sensor, put_text};
 use crate::reading::varint::put_varint;
 use crate::reading::{Sensor, Stamp};
 
-/// The record kind of metadata, which the WAL stores beside the payload.
+/// The record kind of metadata. The WAL stores it beside the payload.
 pub const KIND_META: u8 = 3;
 
-/// Changes of metadata, as one record has them.
+/// The metadata changes of one record.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetaRecord {
-    /// When the request was received, in nanoseconds since the epoch.
+    /// The time at which the request was received, in nanoseconds since the epoch.
     pub received: i64,
     pub database: String,
     pub changes: Vec<MetaChange>,
 }
 
-/// What is to be said of a sensor.
+/// A change of a sensor's metadata.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetaChange {
     pub sensor: Sensor,
-    /// Whether all other names are removed.
+    /// True if all other names are removed.
     pub replaces: bool,
     /// Names with their JSON values; `None` removes a name.
     pub values: Vec<(Arc<str>, Option<Arc<str>>)>,
 }
 
 impl MetaChange {
-    /// The change at its record's stamp.
+    /// Returns the change with the stamp of its record.
     pub fn at(&self, stamp: Stamp) -> Meta {
         Meta::change(stamp, self.replaces, self.values.iter().cloned())
     }
 
-    /// Adds a later change of the same sensor.
+    /// Merges a later change of the same sensor into this one.
     pub fn follow(&mut self, later: Self) {
         if later.replaces {
             *self = later;
@@ -59,12 +59,13 @@ impl MetaChange {
         }
     }
 
-    /// The bytes of its names and values.
+    /// Returns the size of the names and values in bytes.
     pub fn bytes(&self) -> usize {
         self.values.iter().map(|(name, value)| name.len() + value.as_ref().map_or(0, |value| value.len())).sum()
     }
 }
 
+/// Encodes metadata changes as a record's payload.
 pub fn encode(record: &MetaRecord) -> Vec<u8> {
     let mut out = Vec::new();
     put_head(&mut out, record.received, &record.database);
@@ -85,17 +86,17 @@ pub fn encode(record: &MetaRecord) -> Vec<u8> {
 /// Decodes a record's payload.
 ///
 /// # Errors
-/// When the kind or version is unknown, or the payload is malformed.
+/// If the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<MetaRecord, RecordError> {
-    PayloadReader::read((kind, KIND_META), payload, |bytes| {
-        let (received, database) = bytes.head()?;
+    PayloadReader::read(kind, KIND_META, payload, |bytes| {
+        let RecordHead { received, database } = bytes.head()?;
         let changes = bytes.list(PayloadReader::meta_change)?;
         Some(MetaRecord { received, database, changes })
     })
 }
 
 impl PayloadReader<'_> {
-    fn is_set(&mut self) -> Option<bool> {
+    fn flag(&mut self) -> Option<bool> {
         match self.varint()? {
             0 => Some(false),
             1 => Some(true),
@@ -104,10 +105,11 @@ impl PayloadReader<'_> {
     }
 
     fn meta_change(&mut self) -> Option<MetaChange> {
-        let (sensor, replaces) = (self.sensor()?, self.is_set()?);
+        let sensor = self.sensor()?;
+        let replaces = self.flag()?;
         let values = self.list(|bytes| {
             let name = bytes.text()?.into();
-            let value = if bytes.is_set()? { Some(bytes.text()?.into()) } else { None };
+            let value = if bytes.flag()? { Some(bytes.text()?.into()) } else { None };
             Some((name, value))
         })?;
         Some(MetaChange { sensor, replaces, values })
@@ -129,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_goes_in_and_comes_back() {
+    fn metadata_survives_a_round_trip() {
         let payload = encode(&record());
         assert_eq!(decode(KIND_META, &payload), Ok(record()));
         assert!(decode(1, &payload).is_err(), "readings are another kind");
@@ -138,7 +140,7 @@ mod tests {
         }
     }
 
-    /// WAL files hold these bytes: they must not change.
+    /// The bytes of version 1 must not change, because WAL files hold them.
     #[test]
     fn the_bytes_of_version_1_stay() {
         let expected = b"\x01\x00\x09\x01d\x02\x01m\x01\x01t\x01a\x01\x02\x04site\x01\x05\"lab\"\x03old\x00\x01m\x01\x01t\x02\xc3\xbc\x00\x00";

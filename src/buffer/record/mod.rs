@@ -1,5 +1,5 @@
-//! The format of a request's WAL record. It holds everything that admission decided, so that replay never validates,
-//! stamps or admits again.
+//! The format of a request's WAL record. It contains every decision of admission, so a replay never validates, stamps
+//! or admits again.
 //!
 //! ```text
 //! record   := version:u8 (1)  request:text (reserved, empty)  received:varint (zigzag ns)  database:text
@@ -7,7 +7,7 @@
 //!             count:varint sensor…               the sensors of this record
 //!             count:varint row…
 //! sensor   := measurement:text  count:varint (key:text value:text)…
-//! row      := sensor:varint  time:varint (zigzag ns, from the row before)  count:varint cell…
+//! row      := sensor:varint  time:varint (zigzag ns, delta to the previous row)  count:varint cell…
 //! cell     := name:varint (index << 3 | type)  value
 //! value    := 0 float: 8 bytes, little endian | 1 integer: zigzag varint | 2 unsigned: varint
 //!           | 3 false | 4 true | 5 text
@@ -30,7 +30,7 @@ use crate::catalog::SensorFields;
 use crate::reading::varint::{put_varint, unzigzag, zigzag};
 use crate::reading::{Sensor, Value};
 
-/// The record kind of readings, which the WAL stores beside the payload.
+/// The record kind of readings. The WAL stores it beside the payload.
 pub const KIND_READINGS: u8 = 1;
 /// The version of all kinds.
 const VERSION: u8 = 1;
@@ -38,50 +38,52 @@ const VERSION: u8 = 1;
 /// A decoded record.
 #[derive(Debug, PartialEq)]
 pub struct DecodedRecord {
-    /// When the request was received, in nanoseconds since the epoch.
+    /// The time at which the request was received, in nanoseconds since the epoch.
     pub received: i64,
     pub database: String,
-    /// Field names; a cell names its field by index.
+    /// Field names. Cells refer to them by index.
     pub names: Vec<Arc<str>>,
-    /// Sensors; a row names its sensor by index.
+    /// Sensors. Rows refer to them by index.
     pub sensors: Vec<Sensor>,
-    /// In the order they were accepted, shard by shard.
+    /// The readings in the order in which they were accepted, shard by shard.
     pub rows: Vec<RecordReading>,
 }
 
+/// A reading of a record.
 #[derive(Debug, PartialEq)]
 pub struct RecordReading {
     /// Index into the record's sensors.
     pub sensor: usize,
     /// Nanoseconds since the epoch.
     pub time: i64,
-    /// Index into the record's names, and the value.
+    /// Values with the index of their field in the record's names.
     pub cells: Vec<(usize, Value)>,
 }
 
-/// Why a record cannot be decoded. The WAL's checksums match, so another program wrote it.
+/// The reason why a record cannot be decoded. The WAL's checksums match, so another program wrote it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Probably written by a later version.
+    /// A later version probably wrote the record.
     #[error("unknown WAL record (kind {kind}, version {version}): start a version of hourglass that can read it")]
     Unknown { kind: u8, version: u8 },
     /// The payload does not follow the format.
     #[error("malformed WAL record: cannot decode its payload at byte {at}")]
     Malformed {
-        /// The byte of the payload.
+        /// The offset in the payload.
         at: usize,
     },
     /// This process has no free index for a sensor or a field of the record.
-    #[error("WAL record with a sensor or field beyond what one process can index: {name}")]
+    #[error("cannot index a sensor or field of a WAL record, because this process has no free index: {name}")]
     Unnumbered {
         /// The sensor's key, or the field's name.
         name: String,
     },
 }
 
+/// Encodes the batches of a request as a record's payload.
 #[inline(never)] // a stage of benches/callgrind.sh
 pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
-    let (names, local) = names(batches);
+    let RecordNames { names, places } = RecordNames::new(batches);
     let readings = batches.iter().map(Batch::len).sum::<usize>();
     let mut out = Vec::with_capacity(64 + readings * 32);
     put_head(&mut out, received, database);
@@ -90,50 +92,62 @@ pub fn encode(database: &str, received: i64, batches: &[Batch]) -> Vec<u8> {
     put_length(&mut out, batches.iter().map(|batch| batch.sensors.len()).sum());
     batches.iter().flat_map(|batch| &batch.sensors).for_each(|known| put_sensor(&mut out, &known.sensor));
     put_length(&mut out, readings);
-    let (mut before, mut first, mut left) = (0, 0, readings);
+    let mut last_time = 0;
+    let mut first_sensor = 0;
+    let mut left = readings;
     for batch in batches {
-        for (sensor, time, cells) in batch.readings().take(left) {
-            let sensor = first + sensor as usize;
+        for reading in batch.readings().take(left) {
+            let sensor = first_sensor + reading.sensor as usize;
             put_length(&mut out, sensor);
-            put_varint(&mut out, zigzag(time.wrapping_sub(before)));
-            before = time;
-            put_length(&mut out, cells.len());
-            for (field, value) in cells {
-                put_cell(&mut out, local[sensor][usize::from(*field)], value);
+            put_varint(&mut out, zigzag(reading.time.wrapping_sub(last_time)));
+            last_time = reading.time;
+            put_length(&mut out, reading.cells.len());
+            for (field, value) in reading.cells {
+                put_cell(&mut out, places[sensor][usize::from(*field)], value);
             }
         }
         left -= batch.len().min(left);
-        first += batch.sensors.len();
+        first_sensor += batch.sensors.len();
     }
     out
 }
 
-/// The index of each of a sensor's fields among the record's names. Shared by sensors with the same fields.
-type Places = Arc<Vec<usize>>;
+/// The index of each of a sensor's fields in the record's names. Sensors with the same fields share it.
+type FieldPlaces = Arc<Vec<usize>>;
 
-/// The record's field names, and each sensor's places. Sensors of one request usually share their fields.
-fn names(batches: &[Batch]) -> (Vec<Arc<str>>, Vec<Places>) {
-    let mut names: Vec<Arc<str>> = Vec::new();
-    let mut known: HashMap<Arc<str>, usize, RandomState> = HashMap::default();
-    let mut local: Vec<Places> = Vec::with_capacity(batches.iter().map(|batch| batch.sensors.len()).sum());
-    let mut last: Option<(Arc<SensorFields>, Places)> = None;
-    for sensor in batches.iter().flat_map(|batch| &batch.sensors) {
-        let fields = sensor.fields();
-        if let Some((_, places)) = last.as_ref().filter(|(before, _)| Arc::ptr_eq(before, &fields)) {
-            local.push(places.clone());
-            continue;
+/// The field names of a record.
+struct RecordNames {
+    names: Vec<Arc<str>>,
+    /// The places of each sensor's fields.
+    places: Vec<FieldPlaces>,
+}
+
+impl RecordNames {
+    fn new(batches: &[Batch]) -> Self {
+        let mut names: Vec<Arc<str>> = Vec::new();
+        let mut known: HashMap<Arc<str>, usize, RandomState> = HashMap::default();
+        let mut all_places: Vec<FieldPlaces> =
+            Vec::with_capacity(batches.iter().map(|batch| batch.sensors.len()).sum());
+        let mut last: Option<(Arc<SensorFields>, FieldPlaces)> = None;
+        for sensor in batches.iter().flat_map(|batch| &batch.sensors) {
+            let fields = sensor.fields();
+            // Sensors of one request usually share their fields.
+            if let Some((_, places)) = last.as_ref().filter(|(last_fields, _)| Arc::ptr_eq(last_fields, &fields)) {
+                all_places.push(places.clone());
+                continue;
+            }
+            let place = |name: &Arc<str>| {
+                *known.entry(name.clone()).or_insert_with(|| {
+                    names.push(name.clone());
+                    names.len() - 1
+                })
+            };
+            let places: FieldPlaces = Arc::new(fields.names.iter().map(place).collect());
+            all_places.push(places.clone());
+            last = Some((fields, places));
         }
-        let place = |name: &Arc<str>| {
-            *known.entry(name.clone()).or_insert_with(|| {
-                names.push(name.clone());
-                names.len() - 1
-            })
-        };
-        let places: Places = Arc::new(fields.names.iter().map(place).collect());
-        local.push(places.clone());
-        last = Some((fields, places));
+        Self { names, places: all_places }
     }
-    (names, local)
 }
 
 fn put_cell(out: &mut Vec<u8>, name: usize, value: &Value) {
@@ -159,7 +173,7 @@ fn put_cell(out: &mut Vec<u8>, name: usize, value: &Value) {
     }
 }
 
-/// Begins a payload of any kind.
+/// Writes the head of a payload of any kind.
 pub(crate) fn put_head(out: &mut Vec<u8>, received: i64, database: &str) {
     out.push(VERSION);
     put_text(out, "");
@@ -188,20 +202,28 @@ pub(crate) fn put_length(out: &mut Vec<u8>, length: usize) {
 /// Decodes a record's payload.
 ///
 /// # Errors
-/// When the kind or version is unknown, or the payload is malformed.
+/// If the kind or version is unknown, or the payload is malformed.
 pub fn decode(kind: u8, payload: &[u8]) -> Result<DecodedRecord, RecordError> {
-    PayloadReader::read((kind, KIND_READINGS), payload, PayloadReader::request)
+    PayloadReader::read(kind, KIND_READINGS, payload, PayloadReader::request)
 }
 
-/// A payload and the read position. A count is accepted only up to the number of bytes left, which bounds allocations.
+/// The head of a payload of any kind.
+pub(crate) struct RecordHead {
+    /// The time at which the request was received, in nanoseconds since the epoch.
+    pub(crate) received: i64,
+    pub(crate) database: String,
+}
+
+/// A payload and the read position. Counts above the number of remaining bytes are rejected, which bounds allocations.
 pub(crate) struct PayloadReader<'a> {
     bytes: PackedBytes<'a>,
 }
 
 impl<'a> PayloadReader<'a> {
-    /// Decodes a payload of a known kind to its end.
+    /// Decodes a complete payload with `read`, if `kind` is `known_kind`.
     pub(crate) fn read<T>(
-        (kind, known_kind): (u8, u8),
+        kind: u8,
+        known_kind: u8,
         payload: &'a [u8],
         read: impl FnOnce(&mut Self) -> Option<T>,
     ) -> Result<T, RecordError> {
@@ -216,20 +238,20 @@ impl<'a> PayloadReader<'a> {
         }
     }
 
-    /// When the request was received, and the database.
-    pub(crate) fn head(&mut self) -> Option<(i64, String)> {
+    pub(crate) fn head(&mut self) -> Option<RecordHead> {
+        // Skip the reserved text.
         self.text()?;
-        Some((unzigzag(self.varint()?), self.text()?.to_owned()))
+        Some(RecordHead { received: unzigzag(self.varint()?), database: self.text()?.to_owned() })
     }
 
     fn request(&mut self) -> Option<DecodedRecord> {
-        let (received, database) = self.head()?;
+        let RecordHead { received, database } = self.head()?;
         let names = self.list(|bytes| bytes.text().map(Arc::from))?;
         let sensors = self.list(Self::sensor)?;
-        let mut before = 0_i64;
+        let mut last_time = 0_i64;
         let rows = self.list(|bytes| {
-            let row = bytes.row(before, names.len(), sensors.len())?;
-            before = row.time;
+            let row = bytes.row(last_time, names.len(), sensors.len())?;
+            last_time = row.time;
             Some(row)
         })?;
         Some(DecodedRecord { received, database, names, sensors, rows })
@@ -241,9 +263,10 @@ impl<'a> PayloadReader<'a> {
         Sensor::new(&measurement, tags).ok()
     }
 
-    fn row(&mut self, before: i64, names: usize, sensors: usize) -> Option<RecordReading> {
+    /// Reads a row of a record with this many names and sensors.
+    fn row(&mut self, last_time: i64, names: usize, sensors: usize) -> Option<RecordReading> {
         let sensor = usize::try_from(self.varint()?).ok().filter(|sensor| *sensor < sensors)?;
-        let time = before.wrapping_add(unzigzag(self.varint()?));
+        let time = last_time.wrapping_add(unzigzag(self.varint()?));
         let cells = self.list(|bytes| {
             let head = bytes.varint()?;
             let name = usize::try_from(head >> 3).ok().filter(|name| *name < names)?;

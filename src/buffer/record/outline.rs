@@ -1,4 +1,4 @@
-//! A record without its values, for the scan of the backlog, which reads records that are decoded again later.
+//! The outline of a record: its sensors, hours and fields without values. The scan of the backlog uses it.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -10,36 +10,38 @@ use super::{KIND_READINGS, PayloadReader, RecordError};
 use crate::reading::varint::unzigzag;
 use crate::reading::{Family, Hour, Sensor};
 
+/// The outline of a record of readings.
 #[derive(Debug, PartialEq)]
 pub struct Outline {
     pub database: String,
-    /// The sensors that have readings in the record.
-    pub sensors: Vec<Outlined>,
+    /// The sensors with readings in the record.
+    pub sensors: Vec<SensorOutline>,
 }
 
+/// The readings of one sensor in a record, without values.
 #[derive(Debug, PartialEq)]
-pub struct Outlined {
+pub struct SensorOutline {
     pub sensor: Sensor,
-    /// The hours of its readings: each at least once, neighbours usually merged.
+    /// The hours of the readings. Adjacent hours are usually merged, and an hour may occur more than once.
     pub hours: Vec<Range<Hour>>,
-    /// Its fields, with the family of the first value of each.
+    /// The fields with the family of their first value.
     pub fields: Vec<(Arc<str>, Family)>,
 }
 
 /// Decodes the outline of a record's payload.
 ///
 /// # Errors
-/// When the kind or version is unknown, or the payload is malformed.
+/// If the kind or version is unknown, or the payload is malformed.
 pub fn outline(kind: u8, payload: &[u8]) -> Result<Outline, RecordError> {
-    PayloadReader::read((kind, KIND_READINGS), payload, PayloadReader::outline)
+    PayloadReader::read(kind, KIND_READINGS, payload, PayloadReader::outline)
 }
 
 impl PayloadReader<'_> {
     fn outline(&mut self) -> Option<Outline> {
-        let (_, database) = self.head()?;
+        let database = self.head()?.database;
         let names: Vec<Arc<str>> = self.list(|bytes| bytes.text().map(Arc::from))?;
-        let mut sensors: Vec<Outlined> =
-            self.list(|bytes| Some(Outlined { sensor: bytes.sensor()?, hours: Vec::new(), fields: Vec::new() }))?;
+        let mut sensors: Vec<SensorOutline> =
+            self.list(|bytes| Some(SensorOutline { sensor: bytes.sensor()?, hours: Vec::new(), fields: Vec::new() }))?;
         let mut seen: HashSet<(usize, usize), RandomState> = HashSet::default();
         let mut time = 0_i64;
         let rows = usize::try_from(self.varint()?).ok()?;
@@ -52,10 +54,10 @@ impl PayloadReader<'_> {
                 let head = self.varint()?;
                 let name = usize::try_from(head >> 3).ok()?;
                 let family = self.skip_value(head & 7)?;
-                // Usually a sensor's readings have the same fields in the same order.
-                let usual = usize::try_from(place).ok().and_then(|place| sensor.fields.get(place));
+                // Readings of a sensor usually have the same fields in the same order.
+                let expected = usize::try_from(place).ok().and_then(|place| sensor.fields.get(place));
                 let text = names.get(name)?;
-                if usual.is_none_or(|(known, _)| !Arc::ptr_eq(known, text)) && seen.insert((number, name)) {
+                if expected.is_none_or(|(known, _)| !Arc::ptr_eq(known, text)) && seen.insert((number, name)) {
                     sensor.fields.push((text.clone(), family));
                 }
             }
@@ -78,7 +80,7 @@ impl PayloadReader<'_> {
     }
 }
 
-impl Outlined {
+impl SensorOutline {
     fn add_hour(&mut self, hour: Hour) {
         match self.hours.last_mut() {
             Some(last) if last.contains(&hour) => {}

@@ -1,4 +1,4 @@
-//! Records encoded and decoded, and payloads that are not records.
+//! Tests of encoded and decoded records, and of malformed payloads.
 
 use proptest::prelude::*;
 
@@ -7,8 +7,8 @@ use crate::access::Allowance;
 use crate::catalog::{Catalog, LookupResult, WantedSensor};
 use crate::reading::Family;
 
-/// A row: the sensor's number, the timestamp, the cells by field number.
-type Given = (usize, i64, Vec<(usize, Value)>);
+/// A generated row: the sensor's number, the timestamp, and the cells by field number.
+type GivenRow = (usize, i64, Vec<(usize, Value)>);
 
 fn values() -> impl Strategy<Value = Value> {
     prop_oneof![
@@ -20,7 +20,7 @@ fn values() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn rows() -> impl Strategy<Value = Vec<Given>> {
+fn rows() -> impl Strategy<Value = Vec<GivenRow>> {
     let cells = prop::collection::vec((0..4_usize, values()), 1..4);
     prop::collection::vec((0..5_usize, any::<i64>(), cells), 0..30)
 }
@@ -30,8 +30,8 @@ fn sensor(number: usize) -> Sensor {
     Sensor::new("my climate", tags.map(|(key, value)| (key.to_owned(), value))).expect("distinct keys")
 }
 
-/// The batches, one per shard, that admission would make of the rows.
-fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
+/// Makes the batches, one per shard, as admission does.
+fn batches(rows: &[GivenRow], shards: usize) -> Vec<Batch> {
     let mut settings = crate::config::small();
     settings.ingest.shards = shards;
     let catalog = Catalog::new(&settings);
@@ -58,8 +58,8 @@ fn batches(rows: &[Given], shards: usize) -> Vec<Batch> {
     batches
 }
 
-/// Rows as text, sensor by sensor in the order they were accepted.
-fn said(rows: impl Iterator<Item = (String, i64, Vec<(String, Value)>)>) -> Vec<String> {
+/// Formats rows, sensor by sensor in the order in which they were accepted.
+fn row_texts(rows: impl Iterator<Item = (String, i64, Vec<(String, Value)>)>) -> Vec<String> {
     let mut rows: Vec<_> = rows.collect();
     rows.sort_by(|a, b| a.0.cmp(&b.0));
     rows.into_iter().map(|row| format!("{row:?}")).collect()
@@ -69,7 +69,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_was_accepted_is_read_back(rows in rows(), shards in 1..4_usize, received in any::<i64>()) {
+    fn accepted_readings_are_read_back(rows in rows(), shards in 1..4_usize, received in any::<i64>()) {
         let payload = encode("my \"db\"", received, &batches(&rows, shards));
         let request = decode(KIND_READINGS, &payload).expect("a record");
         prop_assert_eq!((&*request.database, request.received), ("my \"db\"", received));
@@ -81,7 +81,7 @@ proptest! {
             let cells = cells.iter().map(|(field, value)| (format!("f{field}"), value.clone()));
             (sensor(*number).key.to_string(), *time, cells.collect())
         });
-        prop_assert_eq!(said(read), said(given));
+        prop_assert_eq!(row_texts(read), row_texts(given));
     }
 
     #[test]
@@ -90,10 +90,11 @@ proptest! {
         let outline = outline::outline(KIND_READINGS, &payload).expect("a record");
         prop_assert_eq!(&*outline.database, "my \"db\"");
         let mut read: Vec<String> = Vec::new();
-        for of in &outline.sensors {
-            let hours = of.hours.iter().flat_map(|hours| hours.start.0..hours.end.0);
-            read.extend(hours.map(|hour| format!("{} {hour}", of.sensor.key)));
-            read.extend(of.fields.iter().map(|(name, _)| format!("{} {name}", of.sensor.key)));
+        for outlined in &outline.sensors {
+            let key = &outlined.sensor.key;
+            let hours = outlined.hours.iter().flat_map(|hours| hours.start.0..hours.end.0);
+            read.extend(hours.map(|hour| format!("{key} {hour}")));
+            read.extend(outlined.fields.iter().map(|(name, _)| format!("{key} {name}")));
         }
         let mut given: Vec<String> = Vec::new();
         for (number, time, cells) in &rows {
@@ -109,14 +110,15 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic_or_take_memory(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_cause_no_panic_or_large_allocation(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
         let payload = [&[VERSION], &bytes[..]].concat();
-        let (whole, outlined) = (decode(KIND_READINGS, &payload), outline::outline(KIND_READINGS, &payload));
-        prop_assert!(whole.is_err() || outlined.is_ok());
+        let record = decode(KIND_READINGS, &payload);
+        let outline = outline::outline(KIND_READINGS, &payload);
+        prop_assert!(record.is_err() || outline.is_ok());
     }
 
     #[test]
-    fn a_cut_record_is_none(rows in rows(), cut in any::<prop::sample::Index>()) {
+    fn a_cut_record_is_malformed(rows in rows(), cut in any::<prop::sample::Index>()) {
         let payload = encode("d", 0, &batches(&rows, 2));
         let cut = cut.index(payload.len() - 1) + 1;
         let is_malformed = matches!(decode(KIND_READINGS, &payload[..cut]), Err(RecordError::Malformed { .. }));
@@ -125,14 +127,14 @@ proptest! {
 }
 
 #[test]
-fn another_kind_or_version_is_left_for_who_knows_it() {
+fn unknown_kinds_and_versions_are_rejected() {
     assert_eq!(decode(9, &[VERSION]), Err(RecordError::Unknown { kind: 9, version: VERSION }));
     assert_eq!(decode(KIND_READINGS, &[2]), Err(RecordError::Unknown { kind: KIND_READINGS, version: 2 }));
 }
 
-/// WAL files hold these bytes: they must not change.
+/// The bytes of version 1 must not change, because WAL files hold them.
 #[test]
-fn the_format_is_this() {
+fn the_bytes_of_version_1_stay() {
     let rows = vec![(0, 5, vec![(0, Value::Integer(-1)), (1, Value::Boolean(true))])];
     let payload = encode("d", 1, &batches(&rows, 1));
     let expected = [

@@ -1,4 +1,4 @@
-//! Deletions that a shard carries out in its memory, once no flush of their database is under way.
+//! The shard's part of a deletion: dropping readings from memory while no flush of the database is running.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,34 +8,34 @@ use super::pending::{DroppedData, PendingDeletion};
 use crate::catalog::Database;
 use crate::catalog::deletion::Scope;
 
-/// Pending deletions of one database, in WAL order. While there is any, no flush of the database starts.
+/// Pending deletions of one database, in WAL order. No flush of the database starts while there is one.
 #[derive(Default)]
 pub(super) struct PendingDeletions {
     pub(super) waiting: VecDeque<Arc<PendingDeletion>>,
-    /// Whether this shard has done its part of the first one.
+    /// True if this shard has done its part of the first one.
     has_arrived: bool,
 }
 
 impl Shard {
-    /// When no flush of a database is under way, drops what its first pending deletion covers and reports this shard
-    /// done.
+    /// Does this shard's part of a database's first pending deletion, unless a flush of the database is running.
     pub(super) fn arrive(&mut self, name: &str) {
         let Some(deletions) = self.deletions.get_mut(name).filter(|deletions| !deletions.has_arrived) else { return };
-        let Some(pending) = deletions.waiting.front().filter(|_| !self.in_progress.by_name.contains_key(name)).cloned()
-        else {
+        if self.in_progress.by_name.contains_key(name) {
             return;
-        };
+        }
+        let Some(pending) = deletions.waiting.front().cloned() else { return };
         deletions.has_arrived = true;
-        match (pending.targets.database.clone(), &pending.deletion.scope) {
-            (None, _) => {}
-            (Some(database), Scope::Database) => self.drop_all(&database, &pending),
-            (Some(database), _) => self.drop_some(&database, &pending),
+        if let Some(database) = pending.targets.database.clone() {
+            match &pending.deletion.scope {
+                Scope::Database => self.drop_all(&database, &pending),
+                _ => self.drop_some(&database, &pending),
+            }
         }
         pending.arrived.add_permits(1);
     }
 
-    /// Goes on with a database's next pending deletion, or lets its flushes start again.
-    pub(super) fn go_on(&mut self, name: &str) {
+    /// Continues with the next pending deletion of a database. If there is none, allows flushes again.
+    pub(super) fn end_deletion(&mut self, name: &str) {
         let Some(deletions) = self.deletions.get_mut(name) else { return };
         deletions.waiting.pop_front();
         deletions.has_arrived = false;
@@ -46,35 +46,35 @@ impl Shard {
         self.arrive(name);
     }
 
-    /// Drops the readings in memory that a deletion of some sensors covers.
+    /// Drops the readings in memory that a deletion covers.
     fn drop_some(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
         let ids = &pending.targets.ids;
-        let goes = |id, time, sequence| pending.covers(id, time, sequence);
-        let deleted = self.unflushed.with(database, |unflushed| unflushed.delete_at(ids, goes));
+        let is_deleted = |id, time, sequence| pending.covers(id, time, sequence);
+        let deleted = self.unflushed.with(database, |unflushed| unflushed.delete(ids, is_deleted));
         self.note_unflushed();
-        self.positions.deleted(deleted as u64);
+        self.positions.count_deleted(deleted as u64);
         self.cache.forget(database.number, ids, &pending.deletion.hours());
         let unflushed = self.unflushed.get(database);
-        let is_left = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));
-        self.context.blocked.retain(database, |key| !ids.contains(&key.0) || is_left(key));
-        self.document_writer.forget(database, ids, pending.deletion.is_of_all_times());
-        // The readings that the store did not accept may have been deleted.
+        let has_readings = |key| unflushed.is_some_and(|unflushed| unflushed.has(key));
+        self.context.blocked.retain(database, |key| !ids.contains(&key.0) || has_readings(key));
+        self.document_writer.forget(database, ids, pending.deletion.covers_all_times());
+        // The readings that the store rejected may be deleted now.
         self.note_health(database, None);
     }
 
-    /// Drops a whole database. Freeing it takes long, so the deleter does it.
+    /// Drops a whole database. Passes its memory to the deleter, because freeing it takes long.
     fn drop_all(&mut self, database: &Arc<Database>, pending: &PendingDeletion) {
         let unflushed = self.unflushed.remove(database);
         self.note_unflushed();
         let is_reported = unflushed.as_ref().is_some_and(|memtable| memtable.is_reported);
         if is_reported && self.context.failing.clear(self.number, &database.name) {
-            tracing::info!(
-                database = &*database.name,
-                "dropped a database, and its readings that the store had rejected"
-            );
+            tracing::info!(database = &*database.name, "dropped a database with readings that the store had rejected");
         }
         self.context.blocked.retain(database, |_| false);
-        let (cache, document_writer) = (self.cache.remove(database.number), self.document_writer.remove(database));
-        pending.take_over(DroppedData { unflushed, _hot: cache, _document_writer: document_writer });
+        pending.take_over(DroppedData {
+            unflushed,
+            _cache: self.cache.remove(database.number),
+            _documents: self.document_writer.remove(database),
+        });
     }
 }

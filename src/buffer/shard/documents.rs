@@ -1,4 +1,4 @@
-//! Sensor documents that a shard knows to be outdated. Tasks of their own write them.
+//! The tasks that write a shard's outdated sensor documents.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use crate::config::FLUSHES_MAX;
 use crate::reading::Hour;
 
 impl Shard {
-    /// What this shard knows of a sensor that its document lacks.
+    /// Returns the state of a sensor that its document lacks.
     pub(crate) fn latest(&self, database: &Database, known: &Arc<KnownSensor>) -> Latest {
         let all = Hour(i64::MIN)..Hour(i64::MAX);
         let unflushed = self.unflushed.get(database);
-        let unflushed = unflushed.map(|unflushed| unflushed.of_sensor(known.id, &all, &self.context.registry_view));
-        let outdated = self.document_writer.outdated(database, known, (&self.cache, &self.context.registry_view));
+        let unflushed = unflushed.map(|unflushed| unflushed.sensor_hours(known.id, &all, &self.context.registry_view));
+        let outdated = self.document_writer.outdated(database, known, &self.cache, &self.context.registry_view);
         Latest { outdated, unflushed: unflushed.unwrap_or_default() }
     }
 
-    /// Starts tasks that write outdated documents, at most one task at a time per database.
+    /// Starts tasks that write outdated documents, at most one at a time per database.
     pub(crate) fn write_documents(&mut self) {
         while self.in_progress.documents < FLUSHES_MAX {
-            let may_be_written = |database: &Database| !self.unflushed.is_stopped(&database.name);
+            let can_write = |database: &Database| !self.unflushed.is_stopped(&database.name);
             let Some((database, outdated)) =
-                self.document_writer.next((&self.cache, &self.context.registry_view), may_be_written)
+                self.document_writer.next(&self.cache, &self.context.registry_view, can_write)
             else {
                 return;
             };
@@ -31,10 +31,10 @@ impl Shard {
         }
     }
 
-    /// Starts to write the documents of sensors that have just become outliers, so that lists show them.
+    /// Starts a task that writes the documents of new outliers, so that lists show them.
     pub(crate) fn write_urgent_documents(&mut self, database: &Database) {
         if let Some((database, outdated)) =
-            self.document_writer.next_urgent(database, (&self.cache, &self.context.registry_view))
+            self.document_writer.next_urgent(database, &self.cache, &self.context.registry_view)
         {
             self.start_writing(database, outdated);
         }

@@ -1,5 +1,5 @@
-//! A shard owns a share of the sensors: their memtables, their cached buckets and their flushes. It takes in dispatched
-//! readings, runs several flush tasks at a time, and answers queries about unflushed readings.
+//! A shard owns the memtables, the cached buckets and the flushes of a share of the sensors. It adds dispatched
+//! readings, runs several flush tasks at a time, and answers queries for unflushed readings.
 
 mod deletions;
 mod documents;
@@ -20,7 +20,7 @@ use super::flush::task::{BucketFlush, BucketFlushState, FlushContext, flush_buck
 use super::memtable::{DueRules, Load, MemtableBuckets};
 use super::record::batch::DispatchedBatch;
 use super::shard::deletions::PendingDeletions;
-use super::shard::memtables::{FlushBounds, FlushMoment, Memtables};
+use super::shard::memtables::{FlushBounds, FlushMoment, FlushOutcome, Memtables};
 use super::shard::pending::PendingDeletion;
 use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::Packed;
@@ -28,20 +28,20 @@ use crate::bucket::{Meta, StorageError, UnflushedHour};
 use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
 use crate::config::{FLUSHES_MAX, Settings};
-use crate::members::positions::{SealAtEnd, Tracked, WalPositions};
+use crate::members::positions::{RequestGuards, SealAtEnd, WalPositions};
 use crate::reading::Hour;
 use crate::wal::Sequence;
 
-/// Most buckets of one flush: as many as fill a command.
-const FLUSH_BUCKETS: usize = 1000;
-/// Most buckets of a probe, the only flush of a database that the store fails on: enough to see whether it recovered.
-const PROBE_BUCKETS: usize = 8;
-/// Most messages handled before the shard looks again at what is due.
-const MESSAGES: usize = 64;
-/// How often the shard looks for buckets that are due by the clock.
+/// Maximum number of buckets per flush, which fill a command.
+const FLUSH_BUCKETS_MAX: usize = 1000;
+/// Maximum number of buckets per probe. A probe is the only flush of a database that the store fails on, and shows
+/// whether the store has recovered.
+const PROBE_BUCKETS_MAX: usize = 8;
+/// Maximum number of messages handled before the next check for due buckets.
+const MESSAGES_MAX: usize = 64;
+/// The time between two checks for buckets that are due by the clock.
 const TICK: Duration = Duration::from_millis(100);
-
-/// How often documents are written that cannot wait for `sensors.write_interval`.
+/// The time between two rounds of documents that cannot wait for `sensors.write_interval`.
 const URGENT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// A message to a shard.
@@ -49,44 +49,45 @@ const URGENT_INTERVAL: Duration = Duration::from_millis(200);
 pub enum ShardMessage {
     /// Readings from the WAL.
     Dispatch(DispatchedBatch),
-    /// Changes of sensors' metadata, with the guards of their record.
-    Meta { database: Arc<Database>, changes: Vec<(Arc<KnownSensor>, Meta)>, tracked: Tracked },
-    /// A deletion: no flush of its database starts until it is done.
+    /// Metadata changes of sensors, with the guards of their record.
+    Meta { database: Arc<Database>, changes: Vec<(Arc<KnownSensor>, Meta)>, guards: RequestGuards },
+    /// A deletion. No flush of its database starts until it is done.
     Delete(Arc<PendingDeletion>),
-    /// The first pending deletion of this database is done.
+    /// The end of the first pending deletion of this database.
     Deleted(Box<str>),
-    /// What is due may have changed.
+    /// A request to check for due buckets.
     Wake,
-    /// Asks for sensors' unflushed readings, hour by hour. The reply leaves out sensors that have none.
+    /// A request for the unflushed readings of sensors, given by place and id. The reply leaves out sensors without
+    /// any.
     Unflushed {
         database: Arc<Database>,
         ids: Vec<(usize, u32)>,
         hours: Range<Hour>,
         reply: oneshot::Sender<Vec<UnflushedOf>>,
     },
-    /// Asks what the shard knows of sensors that their documents lack; one answer each.
+    /// A request for the state of each sensor that its document lacks.
     Latest { database: Arc<Database>, sensors: Vec<Arc<KnownSensor>>, reply: oneshot::Sender<Vec<Latest>> },
 }
 
-/// A sensor's place in the question, and its unflushed readings.
+/// The place of a sensor in the request, and its unflushed readings.
 pub type UnflushedOf = (usize, Vec<UnflushedHour>);
 
-/// What a finished task returns.
+/// The result of a finished task.
 enum Completed {
     Pages(Vec<BucketFlush>),
     Documents(DocumentsOutcome),
 }
 
-/// Tasks under way.
+/// The numbers of running tasks.
 #[derive(Default)]
 struct FlushesInProgress {
     pages: usize,
     documents: usize,
-    /// Both kinds, by database name.
+    /// Tasks of both kinds by database name.
     by_name: HashMap<Box<str>, usize>,
 }
 
-/// One shard's state; only its task uses it.
+/// The state of a shard, which only its task uses.
 pub struct Shard {
     number: usize,
     shards: usize,
@@ -94,13 +95,12 @@ pub struct Shard {
     cache: BucketCache,
     memtable_budget: usize,
     document_writer: SensorDocumentWriter,
-    /// By database name.
+    /// Pending deletions by database name.
     deletions: HashMap<Box<str>, PendingDeletions>,
-    /// All that waits for the store runs in these tasks, so that the shard's own loop keeps taking readings and
-    /// answering.
+    /// The tasks that wait for the store, so that the shard's loop never does.
     flushes: JoinSet<(Arc<Database>, Completed)>,
     in_progress: FlushesInProgress,
-    /// No further bucket is added to a flush with this many bytes of readings and unpacked buckets.
+    /// The size of readings and unpacked buckets, in bytes, at which a flush is complete.
     flush_bytes: usize,
     sensor_interval: Duration,
     context: Arc<FlushContext>,
@@ -133,35 +133,37 @@ impl Shard {
         }
     }
 
-    /// Runs until the inbox is closed, then flushes everything. Returns whether all of it is in the store; the rest is
+    /// Runs until the inbox is closed, then flushes everything. Returns true if everything is in the store. The rest is
     /// in the WAL.
     pub async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<ShardMessage>) -> bool {
-        // Must be dropped before the inbox and the shard, also on a panic: their readings must not count as stored.
+        // Must be dropped before the inbox and the shard, even by a panic, so that their readings do not count as
+        // stored.
         let seal = SealAtEnd::new(&self.positions);
-        let (mut sensors_due, mut urgent_due) = (Instant::now() + self.sensor_interval, Instant::now());
+        let mut sensors_due = Instant::now() + self.sensor_interval;
+        let mut urgent_due = Instant::now();
         loop {
             tokio::select! {
                 message = inbox.recv() => match message {
                     Some(message) => self.take(message),
                     None => {
-                        let stored = self.finish().await;
-                        if stored {
+                        let is_stored = self.finish().await;
+                        if is_stored {
                             seal.disarm();
                         }
-                        return stored;
+                        return is_stored;
                     }
                 },
                 Some(completed) = self.flushes.join_next() => self.complete(completed),
                 () = tokio::time::sleep(TICK) => {}
             }
-            for _ in 0..MESSAGES {
+            for _ in 0..MESSAGES_MAX {
                 let Ok(message) = inbox.try_recv() else { break };
                 self.take(message);
             }
             self.start_flush(self.positions.due(), self.positions.is_pressed());
-            // Until an outdated document is written, it keeps its records in the WAL.
-            let (now, log_waits) = (Instant::now(), self.positions.is_wal_pressed());
-            if now >= sensors_due || log_waits {
+            let now = Instant::now();
+            // Outdated documents pin records, so write them early if WAL space is short.
+            if now >= sensors_due || self.positions.is_wal_pressed() {
                 self.document_writer.begin_round(now);
             }
             if now >= sensors_due {
@@ -171,7 +173,7 @@ impl Shard {
                 self.document_writer.begin_urgent_round(now);
                 urgent_due = now + URGENT_INTERVAL;
             }
-            // Before the first read of the registry, the deletions are not known.
+            // Before the first read of the registry, the deletions are unknown.
             if !self.context.presence.is_away() && self.context.registry_view.is_known() {
                 self.write_documents();
             }
@@ -188,9 +190,9 @@ impl Shard {
                     self.note_waits(&database);
                 }
             }
-            ShardMessage::Meta { database, changes, tracked } => {
+            ShardMessage::Meta { database, changes, guards } => {
                 for (known, change) in changes {
-                    self.document_writer.note_meta(&database, &known, &change, &tracked);
+                    self.document_writer.note_meta(&database, &known, &change, &guards);
                 }
             }
             ShardMessage::Delete(pending) => {
@@ -199,17 +201,21 @@ impl Shard {
                 self.deletions.entry(name.into()).or_default().waiting.push_back(pending.clone());
                 self.arrive(name);
             }
-            ShardMessage::Deleted(name) => self.go_on(&name),
+            ShardMessage::Deleted(name) => self.end_deletion(&name),
             ShardMessage::Wake => {}
             ShardMessage::Unflushed { database, ids, hours, reply } => {
                 let registry_view = &self.context.registry_view;
                 let unflushed = self.unflushed.get(&database);
-                let of_sensor = |(place, id)| {
-                    (place, unflushed.map_or_else(Vec::new, |unflushed| unflushed.of_sensor(id, &hours, registry_view)))
-                };
-                let found = ids.into_iter().map(of_sensor).filter(|(_, readings)| !readings.is_empty());
+                let mut found = Vec::new();
+                for (place, id) in ids {
+                    let Some(unflushed) = unflushed else { break };
+                    let readings = unflushed.sensor_hours(id, &hours, registry_view);
+                    if !readings.is_empty() {
+                        found.push((place, readings));
+                    }
+                }
                 // The receiver may be gone.
-                let _ = reply.send(found.collect());
+                let _ = reply.send(found);
             }
             ShardMessage::Latest { database, sensors, reply } => {
                 let latest = sensors.iter().map(|known| self.latest(&database, known));
@@ -218,23 +224,23 @@ impl Shard {
         }
     }
 
-    /// Starts flushes of what is due, as many as there is room for.
+    /// Starts flushes of due buckets, as many as are allowed at a time.
     fn start_flush(&mut self, due: Sequence, pressed: bool) {
-        // Before the first read of the registry, neither the deletions nor the floor are known.
+        // Before the first read of the registry, the deletions and the floor are unknown.
         if !self.context.registry_view.is_known() {
             return;
         }
-        let at = FlushMoment { now: Instant::now(), clock: now_ns(), due, pressed };
-        let probe = FlushBounds { buckets: PROBE_BUCKETS, bytes: self.flush_bytes };
+        let moment = FlushMoment { now: Instant::now(), clock: now_ns(), due, pressed };
+        let probe = FlushBounds { buckets: PROBE_BUCKETS_MAX, bytes: self.flush_bytes };
         let probes = self.unflushed.probes();
-        for loads in self.unflushed.next_probes(at, probe, FLUSHES_MAX.saturating_sub(probes)) {
+        for loads in self.unflushed.next_probes(moment, probe, FLUSHES_MAX.saturating_sub(probes)) {
             self.start(loads);
         }
-        let room = FlushBounds { buckets: FLUSH_BUCKETS, bytes: self.flush_bytes };
+        let bounds = FlushBounds { buckets: FLUSH_BUCKETS_MAX, bytes: self.flush_bytes };
         while self.in_progress.pages < FLUSHES_MAX + self.unflushed.probes() {
             let cache = &self.cache;
-            let more = |load: &Load| cache.unpacked_memory(load.database.number, (load.known.id, load.hour));
-            let batches = self.unflushed.next(at, room, more);
+            let cached_bytes = |load: &Load| cache.unpacked_memory(load.database.number, (load.known.id, load.hour));
+            let batches = self.unflushed.next(moment, bounds, cached_bytes);
             if batches.is_empty() {
                 return;
             }
@@ -264,8 +270,8 @@ impl Shard {
     fn complete(&mut self, completed: Result<(Arc<Database>, Completed), tokio::task::JoinError>) {
         let (database, completed) = match completed {
             Ok(completed) => completed,
-            // A panicked flush has lost its buckets. The shard ends too, and the next start replays from the WAL what
-            // was not stored.
+            // A panicked flush has lost its buckets. End the shard too, and let the next start replay the unstored
+            // readings.
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         };
         self.in_progress.end(&database);
@@ -276,7 +282,7 @@ impl Shard {
             }
             Completed::Documents(outcome) => {
                 self.in_progress.documents -= 1;
-                self.document_writer.completed(&database, outcome, Instant::now(), &self.context.metrics)
+                self.document_writer.complete(&database, outcome, Instant::now(), &self.context.metrics)
             }
         };
         self.unflushed.with(&database, |unflushed| flushed.iter().for_each(|completed| unflushed.release(completed)));
@@ -285,32 +291,35 @@ impl Shard {
         self.arrive(&database.name);
     }
 
-    /// Accounts for a flush's buckets: stored ones go to the bucket cache, failed ones back to the memtable. Returns
-    /// the readings that now count as flushed.
+    /// Handles the buckets of a finished flush: puts stored ones into the bucket cache and failed ones back into the
+    /// memtable. Returns the readings that are now flushed.
     fn complete_pages(&mut self, database: &Arc<Database>, runs: Vec<BucketFlush>) -> Vec<Arc<Packed>> {
         let now = Instant::now();
-        let (mut away, mut own): (Option<StorageError>, Option<StorageError>) = (None, None);
+        // The first error of the store or the database, and the first one that a bucket caused.
+        let mut away: Option<StorageError> = None;
+        let mut own: Option<StorageError> = None;
         let mut stored = Vec::with_capacity(runs.len());
         for mut run in runs {
             let key = run.key();
             run.load.is_transient = matches!(&run.state, BucketFlushState::Failed(error) if error.is_transient());
-            // Whatever the outcome, and before the readings stop counting as unflushed, as `HourVersions` demands.
+            // `HourVersions` requires a note for any outcome, before the readings stop counting as unflushed.
             self.context.changes.note(self.context.changes.place(&database.name, &run.id.sensor.key), key.1);
             match &run.state {
-                BucketFlushState::Merged => stored.extend(self.stored(database, run)),
-                // No flush ends in these states. If one did, nothing would prove that the store has the readings.
+                BucketFlushState::Merged => stored.extend(self.complete_stored(database, run)),
+                // No flush ends in these states. If one did, the readings might not be in the store.
                 BucketFlushState::Stale | BucketFlushState::Partial => {
-                    self.unflushed.with(database, |unflushed| unflushed.returned(key, run.load, true, now));
+                    self.unflushed.with(database, |unflushed| unflushed.put_back(key, run.load, true, now));
                 }
                 BucketFlushState::DeadLettered(error) => {
-                    self.positions.dead_lettered(run.load.rows.len() as u64);
+                    self.positions.count_dead_lettered(run.load.rows.len() as u64);
                     let unflushed = self.unflushed.get(database);
                     for sequence in run.load.rows.stamps() {
-                        let pending_ack = unflushed.and_then(|unflushed| unflushed.pending_ack(sequence));
-                        pending_ack.into_iter().for_each(|pending_ack| pending_ack.refuse(error));
+                        if let Some(pending_ack) = unflushed.and_then(|unflushed| unflushed.pending_ack(sequence)) {
+                            pending_ack.refuse(error);
+                        }
                     }
                     self.context.blocked.clear(key);
-                    stored.extend(self.unflushed.with(database, |unflushed| unflushed.completed(key)));
+                    stored.extend(self.unflushed.with(database, |unflushed| unflushed.complete(key)));
                 }
                 BucketFlushState::Failed(error) => {
                     self.context.metrics.store_error(error.class());
@@ -320,16 +329,22 @@ impl Shard {
                     }
                     let first = if own_failure { &mut own } else { &mut away };
                     first.get_or_insert_with(|| error.clone());
-                    let back = |unflushed: &mut MemtableBuckets| unflushed.returned(key, run.load, own_failure, now);
-                    self.unflushed.with(database, back);
+                    let put_back =
+                        |unflushed: &mut MemtableBuckets| unflushed.put_back(key, run.load, own_failure, now);
+                    self.unflushed.with(database, put_back);
                 }
             }
         }
-        self.unflushed.completed(database, away.as_ref().map(StorageError::is_store_unreachable), now);
+        let outcome = match &away {
+            None => FlushOutcome::Stored,
+            Some(error) if error.is_of_store() => FlushOutcome::StoreFailed,
+            Some(_) => FlushOutcome::DatabaseFailed,
+        };
+        self.unflushed.note_outcome(database, outcome, now);
         self.note_presence(&database.name, away.as_ref());
         self.note_unflushed();
         self.note_health(database, away.or(own));
-        // Unflushed readings use the same memory, and the cache is what can shrink.
+        // Unflushed readings share the memory budget with the cache, and only the cache can shrink.
         let unflushed = self.positions.lag().unflushed_bytes / self.shards;
         self.cache.set_budget(self.memtable_budget.saturating_sub(unflushed).max(self.memtable_budget / 8));
         self.cache.shrink();
@@ -339,24 +354,26 @@ impl Shard {
         self.document_writer.await_urgent(database, stored)
     }
 
-    /// Notes whether the store answers. A failure on one database says nothing about the whole store.
+    /// Notes whether the store answers.
     fn note_presence(&self, database: &str, away: Option<&StorageError>) {
         match away {
             None => self.context.presence.note(true),
-            Some(error) => self.context.presence.missed(database, error, Instant::now()),
+            Some(error) => self.context.presence.note_failure(database, error, Instant::now()),
         }
     }
 
-    /// Reports whether the store fails on a database, and the error if it just did.
+    /// Reports whether the store fails on a database, with the error of the last flush, if any.
     fn note_health(&mut self, database: &Database, error: Option<StorageError>) {
-        let (failing, is_failing) = (&self.context.failing, self.unflushed.is_failing(database));
+        let failing = &self.context.failing;
+        let is_failing = self.unflushed.is_failing(database);
         let was_reported = self.unflushed.note_reported(database, is_failing);
-        let (waits, database) = (self.unflushed.waits(database), &*database.name);
+        let waits = self.unflushed.waits(database);
+        let database = &*database.name;
         if let Some(error) = error.filter(|_| is_failing) {
-            let is_news = failing.note(self.number, database, &error, waits, now_ns());
-            if is_news {
+            let is_new = failing.note(self.number, database, &error, waits, now_ns());
+            if is_new {
                 tracing::warn!(shard = self.number, %database, bytes = waits.bytes, %error,
-                    "readings could not be stored; they stay in the WAL and are retried");
+                    "cannot store readings; they stay in the WAL and are retried");
             }
         } else if is_failing {
             failing.note_waits(self.number, database, waits);
@@ -373,14 +390,14 @@ impl Shard {
         self.positions.note_unflushed(self.number, self.unflushed.memory());
     }
 
-    /// Accounts for a bucket that is in the store, and caches it. Returns its readings, for
-    /// [`MemtableBuckets::release`].
-    fn stored(&mut self, database: &Arc<Database>, mut run: BucketFlush) -> Option<Arc<Packed>> {
-        let (applied, key) = (run.applied, run.key());
+    /// Counts and caches a bucket that is in the store. Returns its readings, for [`MemtableBuckets::release`].
+    fn complete_stored(&mut self, database: &Arc<Database>, mut run: BucketFlush) -> Option<Arc<Packed>> {
+        let applied = run.applied;
+        let key = run.key();
         self.context.metrics.late.increment(applied.late);
         let pages = run.bucket.pages().len();
         self.context.metrics.overflow_pages.increment(pages.saturating_sub(run.pages_before.max(1)) as u64);
-        // If the bucket was just read, duplicates may be readings of an earlier flush whose outcome was unknown.
+        // If the bucket was just read, duplicates may come from an earlier flush with an unknown outcome.
         if run.changed() || !run.from_cache {
             let unflushed = self.unflushed.get(database);
             self.document_writer.note(
@@ -389,21 +406,22 @@ impl Shard {
                 unflushed.and_then(|unflushed| unflushed.pending_ack(run.load.first)),
             );
         }
-        self.positions.stored(applied);
+        self.positions.count_stored(applied);
         self.context.blocked.clear(key);
-        self.positions.deleted(run.deleted);
-        self.positions.dead_lettered(applied.set_aside);
-        // Without a page nothing was written, and the store may have pages that were not read.
+        self.positions.count_deleted(run.deleted);
+        self.positions.count_dead_lettered(applied.set_aside);
+        // Cache only buckets with a page. Otherwise nothing was written, and the store may have pages that were not
+        // read.
         if !run.bucket.pages().is_empty() {
             run.bucket.leave_out(self.context.pages_max());
             self.cache.put(database.number, key, run.bucket);
         }
-        self.unflushed.with(database, |unflushed| unflushed.completed(key))
+        self.unflushed.with(database, |unflushed| unflushed.complete(key))
     }
 
-    /// Flushes everything that the store accepts.
+    /// Flushes everything that the store accepts. Returns true if nothing is left.
     async fn finish(&mut self) -> bool {
-        self.unflushed.try_for_the_last_time();
+        self.unflushed.begin_last_attempt();
         loop {
             self.start_flush(Sequence::MAX, true);
             match self.flushes.join_next().await {
@@ -411,23 +429,23 @@ impl Shard {
                 None => break,
             }
             if self.context.presence.is_away() {
-                // Wait for the flushes under way, start no other.
+                // Wait for the running flushes, and start no other.
                 while let Some(completed) = self.flushes.join_next().await {
                     self.complete(completed);
                 }
                 break;
             }
         }
-        // A deletion that is not done by now is carried out at the next start, with everything logged after it.
-        let stored = self.unflushed.len() == 0 && self.deletions.is_empty();
-        if !stored {
+        // The next start carries out unfinished deletions, before everything logged after them.
+        let is_stored = self.unflushed.len() == 0 && self.deletions.is_empty();
+        if !is_stored {
             tracing::warn!(
                 shard = self.number,
                 buckets = self.unflushed.len(),
                 "unflushed readings stay in the WAL until the next start"
             );
         }
-        while stored && self.document_writer.len() > 0 {
+        while is_stored && self.document_writer.len() > 0 {
             self.document_writer.begin_round(Instant::now());
             self.write_documents();
             match self.flushes.join_next().await {
@@ -435,7 +453,7 @@ impl Shard {
                 None => return false,
             }
         }
-        stored && !self.document_writer.has_failing_meta()
+        is_stored && !self.document_writer.has_failing_meta()
     }
 }
 

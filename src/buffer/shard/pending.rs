@@ -1,4 +1,4 @@
-//! Deletions that are dispatched to the shards and not done yet.
+//! Deletions that are dispatched to the shards and not done.
 
 use std::sync::Arc;
 
@@ -11,39 +11,41 @@ use crate::bucket::deletions::RememberedDeletion;
 use crate::buffer::flush::document_writer::DatabaseDocuments;
 use crate::catalog::deletion::{Deletion, Scope};
 use crate::catalog::deletions::DeletedSensors;
-use crate::members::positions::{PendingAck, QueuedBatches, Tracked, WalPin};
+use crate::members::positions::{PendingAck, QueuedBatches, RequestGuards, WalPin};
 use crate::wal::Sequence;
 
-/// A deletion that is logged and dispatched, and not done yet.
+/// A dispatched deletion that is not done.
 #[derive(Debug)]
 pub struct PendingDeletion {
     pub deletion: Deletion,
-    /// The database and the sensor ids that it covers.
+    /// The database and the sensors that it covers.
     pub targets: DeletedSensors,
-    /// One permit for each shard that has no flush of the database under way and has dropped the deleted readings.
+    /// One permit for each shard that has dropped the deleted readings and has no running flush of the database.
     pub arrived: Semaphore,
-    /// What the shards had in memory of a dropped database.
+    /// The shards' memory of a dropped database.
     taken: Mutex<Vec<DroppedData>>,
     /// Held until the deletion is done.
     pub pending_ack: Arc<PendingAck>,
-    /// Counts against the same memory budget as readings queued for the shards.
+    /// Counts against the memory budget of readings queued for the shards.
     _queued: Arc<QueuedBatches>,
-    /// Of a part of a deletion by value: see `marks`.
+    /// The pin of the mark, if this is a part of a deletion by value.
     _mark: Option<Arc<WalPin>>,
 }
 
 impl PendingDeletion {
-    pub fn new(
-        deletion: Deletion,
-        targets: DeletedSensors,
-        (pending_ack, queued): Tracked,
-        mark: Option<Arc<WalPin>>,
-    ) -> Self {
-        let (arrived, taken) = (Semaphore::new(0), Mutex::default());
-        Self { deletion, targets, arrived, taken, pending_ack, _queued: queued, _mark: mark }
+    pub fn new(deletion: Deletion, targets: DeletedSensors, guards: RequestGuards, mark: Option<Arc<WalPin>>) -> Self {
+        Self {
+            deletion,
+            targets,
+            arrived: Semaphore::new(0),
+            taken: Mutex::default(),
+            pending_ack: guards.pending_ack,
+            _queued: guards.queued,
+            _mark: mark,
+        }
     }
 
-    /// Whether it deletes an unflushed reading of one of its sensors.
+    /// Returns true if it deletes an unflushed reading of one of its sensors.
     pub fn covers(&self, id: u32, time: i64, sequence: Sequence) -> bool {
         match &self.deletion.scope {
             Scope::Database => true,
@@ -56,43 +58,49 @@ impl PendingDeletion {
         }
     }
 
-    /// Takes what a shard had of a dropped database. Freeing it takes long, so the deleter does it.
+    /// Takes over a shard's memory of a dropped database. The deleter frees it, because that takes long.
     pub fn take_over(&self, taken: DroppedData) {
         self.taken.lock().push(taken);
     }
 
-    /// Removes and returns what shards have handed over so far.
+    /// Takes the memory that shards have handed over so far.
     pub fn taken(&self) -> Vec<DroppedData> {
         std::mem::take(&mut *self.taken.lock())
     }
 
-    /// Its entry in the registry; `None` if a later record has the statement (see [`Scope::Readings`]).
+    /// Returns the deletion's entry in the registry; `None` if a later record has the statement (see
+    /// [`Scope::Readings`]).
     pub fn remembered(&self) -> Option<RememberedDeletion> {
         let statement = match &self.deletion.scope {
             Scope::Database => None,
             Scope::Readings { statement, .. } => Some(statement.clone()?),
             Scope::Mark | Scope::Cells { .. } => return None,
         };
-        let (stamp, database) = (self.sequence(), self.deletion.database.clone());
-        Some(RememberedDeletion { stamp, database, statement, range: self.deletion.range(), done: false })
+        Some(RememberedDeletion {
+            stamp: self.sequence(),
+            database: self.deletion.database.clone(),
+            statement,
+            range: self.deletion.range(),
+            done: false,
+        })
     }
 
-    /// Its WAL position: earlier records are deleted.
+    /// Returns the deletion's WAL record. It deletes readings of earlier records.
     pub fn sequence(&self) -> Sequence {
         self.pending_ack.sequence()
     }
 }
 
-/// What a shard had in memory of a dropped database.
+/// A shard's memory of a dropped database.
 #[derive(Debug)]
 pub struct DroppedData {
     pub(crate) unflushed: Option<Memtable>,
-    pub(crate) _hot: Option<CachedDatabase>,
-    pub(crate) _document_writer: Option<DatabaseDocuments>,
+    pub(crate) _cache: Option<CachedDatabase>,
+    pub(crate) _documents: Option<DatabaseDocuments>,
 }
 
 impl DroppedData {
-    /// How many of its readings were unflushed.
+    /// Returns the number of unflushed readings.
     pub fn readings(&self) -> usize {
         self.unflushed.as_ref().map_or(0, |memtable| memtable.unflushed.readings())
     }

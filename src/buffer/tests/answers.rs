@@ -1,4 +1,4 @@
-//! Checks what instances answer while steps go on.
+//! Checks of the instances' answers between steps.
 
 use std::rc::Rc;
 
@@ -10,8 +10,8 @@ use super::world::{KEYS, World};
 use crate::bucket::Readings;
 
 impl World {
-    /// What an instance answers about a bucket: the store without the deletions it knows, and its unflushed readings on
-    /// top.
+    /// Returns an instance's answer for a bucket: the stored readings without known deletions, merged with its
+    /// unflushed readings.
     fn view(&self, instance: &Instance, key: Key) -> Readings {
         let pages = self.store.read(key, &instance.covers(key));
         let mut sets = pages.iter().map(|page| &page.readings);
@@ -23,18 +23,19 @@ impl World {
         all
     }
 
-    /// Checks an instance's answers: no value that was never written, none older than what it has acked itself, none
+    /// Checks that an instance answers with no value that was never written, that is older than one it has acked, or
     /// that it has deleted.
     pub(crate) fn look(&self, slot: usize) {
         let Some(instance) = &self.running[slot] else { return };
         for key in KEYS {
             let mut found: std::collections::BTreeMap<_, _> = cells_of(&self.view(instance, key)).into_iter().collect();
             for (cell, said) in self.oracle.said(key, &names().names()) {
-                let (found, at) = (found.remove(&cell), (key.0, cell.0));
+                let found = found.remove(&cell);
+                let at = (key.0, cell.0);
                 let is_own = |record: &Rc<Record>| instance.own.iter().any(|own| Rc::ptr_eq(own, record));
                 let is_late = |record: &Rc<Record>| self.oracle.late.contains(&record.id);
                 let own = said.iter().rfind(|said| is_own(&said.record) && !is_late(&said.record));
-                // While a deletion is under way, what it covers may be there or not.
+                // While a deletion is running, the values that it covers may be there or not.
                 let own_gone = own.is_some_and(|own| {
                     self.oracle.is_deleted(&own.record, at, |_| true) || self.oracle.is_perhaps_gone(own, &said, at)
                 });

@@ -1,4 +1,4 @@
-//! One process of the model's world: an opening of a WAL, what it has in memory, and its clock.
+//! One process of the model: an opening of a WAL, its state in memory, and its clock.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -12,14 +12,14 @@ use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, StatementC
 use crate::bucket::packed::Packed;
 use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
 use crate::bucket::{Bucket, Readings, UnflushedHour};
-use crate::members::registry_view::{Fate, FateOfReadings, RegistryView};
+use crate::members::registry_view::{Fate, ReadingFates, RegistryView};
 use crate::reading::stamp::{SETTLED, first_for};
 use crate::reading::{Hour, Sensor, Stamp};
 use crate::wal::Recovery;
 
-/// A WAL that is silent for longer no longer holds the floor.
+/// The silence after which a WAL no longer holds the floor.
 pub(crate) const HORIZON_MS: u64 = 600_000;
-/// An instance whose clock is further off accepts no writes and leaves the registry alone.
+/// The clock offset beyond which an instance accepts no writes and does not write the registry.
 const MAX_OFFSET_MS: i64 = 60_000;
 
 /// A WAL's folder. It can be copied.
@@ -73,7 +73,7 @@ pub(crate) struct LawFlush {
     pub(crate) below: Vec<Stamp>,
 }
 
-/// How far a deletion has come.
+/// The progress of a deletion.
 #[derive(Debug)]
 pub(crate) struct Deleting {
     pub(crate) record: Rc<Record>,
@@ -84,12 +84,13 @@ pub(crate) struct Deleting {
 
 pub(crate) struct Instance {
     pub(crate) folder: usize,
-    pub(crate) ids: (u64, u64),
+    pub(crate) wal_id: u64,
+    pub(crate) opening: u64,
     folder_id: u64,
     /// The folder's last record when it was opened.
     last: Stamp,
     random: u8,
-    /// How far its clock is ahead, in milliseconds.
+    /// The lead of its clock, in milliseconds.
     pub(crate) offset: i64,
     pub(crate) registry_view: RegistryView,
     next: Stamp,
@@ -115,7 +116,7 @@ fn understand() -> StatementCompiler {
 }
 
 impl Instance {
-    /// Opens a folder, and replays what is not truncated.
+    /// Opens a folder, and replays the records that are not truncated.
     pub(crate) fn open(place: usize, folder: &Folder, opening: u64, random: u8, offset: i64) -> Self {
         let recovery = Recovery {
             log: folder.log,
@@ -128,7 +129,8 @@ impl Instance {
         };
         let mut instance = Self {
             folder: place,
-            ids: (folder.log, opening),
+            wal_id: folder.log,
+            opening,
             folder_id: folder.id,
             last: folder.last(),
             random,
@@ -193,7 +195,7 @@ impl Instance {
         }
     }
 
-    /// Whether everything in its WAL is stored.
+    /// Returns true if everything in its WAL is stored.
     pub(crate) fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -210,9 +212,16 @@ impl Instance {
     }
 
     pub(crate) fn entry(&mut self, now: u64) -> Registered {
-        let watermark = self.watermark(now);
-        let ((log, opening), folder, seen_ms) = (self.ids, self.folder_id, self.now_ms(now));
-        Registered { opening, log, folder, watermark, beat: self.beat, seen_ms, taken: None, host: String::new() }
+        Registered {
+            opening: self.opening,
+            log: self.wal_id,
+            folder: self.folder_id,
+            watermark: self.watermark(now),
+            beat: self.beat,
+            seen_ms: self.now_ms(now),
+            taken: None,
+            host: String::new(),
+        }
     }
 
     /// Reads the registry, and writes it back updated.
@@ -223,7 +232,7 @@ impl Instance {
             return;
         }
         registry.publish(self.entry(now));
-        registry.take_over(self.ids.1, self.last);
+        registry.take_over(self.opening, self.last);
         registry.settle(self.now_ms(now), HORIZON_MS);
         registry.forget(&std::mem::take(&mut self.swept));
         registry.rev += 1;
@@ -231,21 +240,26 @@ impl Instance {
     }
 
     pub(crate) fn adopt(&mut self, registry: &MemberRegistry) {
-        self.registry_view.adopt(registry, self.ids.1, Instant::now());
+        self.registry_view.adopt(registry, self.opening, Instant::now());
     }
 
     /// Leaves the registry with nothing left to store.
     pub(crate) fn leave(&mut self, registry: &mut MemberRegistry, now: u64) {
         registry.publish(self.entry(now));
-        registry.take_over_self(self.ids.1);
+        registry.take_over_self(self.opening);
         registry.rev += 1;
     }
 
     /// A deletion as the registry remembers it.
     pub(crate) fn remembered(record: &Record, gone: &Gone) -> RememberedDeletion {
         let keys: Vec<String> = gone.sensors.iter().map(|sensor| names().sensors[*sensor].key.to_string()).collect();
-        let (stamp, database, range) = (record.stamp, DATABASE.to_owned(), gone.range.clone());
-        RememberedDeletion { stamp, database, statement: Some(keys.join(" ")), range, done: false }
+        RememberedDeletion {
+            stamp: record.stamp,
+            database: DATABASE.to_owned(),
+            statement: Some(keys.join(" ")),
+            range: gone.range.clone(),
+            done: false,
+        }
     }
 
     /// A bucket's unflushed readings, as answers merge them onto the store.
@@ -262,12 +276,12 @@ impl Instance {
         UnflushedHour::new(Hour(key.1), packed, &fields).map(|hour| hour.readings()).unwrap_or_default()
     }
 
-    /// What decides the fate of a bucket's unflushed readings.
-    pub(crate) fn fates(&self, (sensor, hour): Key) -> FateOfReadings {
+    /// Returns the rules for a bucket's unflushed readings.
+    pub(crate) fn fates(&self, (sensor, hour): Key) -> ReadingFates {
         self.registry_view.fates(DATABASE, &names().sensors[sensor], Hour(hour), SETTLED)
     }
 
-    /// What is deleted of a bucket, as far as the instance knows.
+    /// Returns the deletions of a bucket that the instance knows.
     pub(crate) fn covers(&self, (sensor, hour): Key) -> crate::bucket::deletions::Covers {
         self.registry_view.covers(DATABASE, &names().sensors[sensor], Hour(hour))
     }

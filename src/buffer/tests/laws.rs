@@ -1,4 +1,4 @@
-//! Merging random sets: it commutes, it associates, and a repeated merge changes nothing.
+//! Properties of merges of random sets: they commute, they associate, and a repeated merge changes nothing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,13 +63,14 @@ fn merged(one: &Readings, other: &Readings) -> Readings {
     merged.pack().unpack()
 }
 
-/// The value with the greatest stamp for each cell; of equal stamps, the greatest value.
+/// Returns the value with the greatest stamp for each cell, and the greatest value if stamps are equal.
 fn greatest(all: &[Said]) -> BTreeMap<(i64, Arc<str>), (Stamp, Value)> {
     let mut greatest: BTreeMap<(i64, Arc<str>), (Stamp, Value)> = BTreeMap::new();
     for (stamp, cells) in all {
         for ((time, field), number) in cells {
-            let (at, value) = ((*time, names().fields[usize::from(*field)].clone()), value(*number));
-            let held = greatest.entry(at).or_insert_with(|| (*stamp, value.clone()));
+            let cell = (*time, names().fields[usize::from(*field)].clone());
+            let value = value(*number);
+            let held = greatest.entry(cell).or_insert_with(|| (*stamp, value.clone()));
             if *stamp > held.0 || (*stamp == held.0 && value.is_greater(&held.1)) {
                 *held = (*stamp, value);
             }
@@ -78,7 +79,7 @@ fn greatest(all: &[Said]) -> BTreeMap<(i64, Arc<str>), (Stamp, Value)> {
     greatest
 }
 
-/// Sets are compared by field name, since a column's number does not identify its field.
+/// Compares sets by field name, because a column's number does not identify its field.
 fn run() {
     let mut runner = runner(200_000);
     let floors = prop_oneof![2 => Just(0), 1 => 1..5_u64];

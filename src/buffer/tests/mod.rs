@@ -1,10 +1,9 @@
-//! A model-based test of the merge law: instances with WALs, memtables, bucket caches and clocks, one store, and random
-//! steps. Whatever is killed, cloned, restored, resent or late, the store ends with the greatest stamp of every cell,
-//! less what was deleted with a greater one, bit for bit.
+//! A model-based test of the merge law, with instances, WALs, memtables, bucket caches, clocks, one store and random
+//! steps. Even if processes are killed, folders are cloned or restored, and writes are resent or late, the store ends
+//! with the value of the greatest stamp for every cell, unless a deletion has a greater stamp.
 //!
-//! Pages, merges, stamps, registry and deletions are the real code; the WAL, the network and the tasks are modelled.
-//! In CI merging alone is tried a million times, and some 27,000 worlds go through about a million steps, the same in every
-//! run with one `HOURGLASS_TEST_SEED`.
+//! Pages, merges, stamps, the registry and deletions are the real code. The WAL, the network and the tasks are models.
+//! In CI, about 27,000 worlds run a million steps. Runs with the same `HOURGLASS_TEST_SEED` are identical.
 
 mod answers;
 mod instance;
@@ -25,7 +24,7 @@ use crate::scale::{scaled, seed};
 /// The only database of the model.
 const DATABASE: &str = "plant";
 
-/// Runs so many cases in CI, the same in every run with one seed.
+/// Creates a runner of `in_ci` cases in CI, which depend on the seed only.
 fn runner(in_ci: u32) -> TestRunner {
     let cases = scaled([in_ci / 4, in_ci, 10 * in_ci]);
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };

@@ -1,6 +1,5 @@
-//! What is right: of all that was logged, the value with the greatest stamp of each cell, less what was deleted with a
-//! greater stamp. Also tracks the records of WALs that were silent for longer than the horizon: only these may be set
-//! aside.
+//! The expected state: for each cell the logged value with the greatest stamp, unless a deletion has a greater stamp.
+//! Also tracks the records of WALs that were silent beyond the horizon, because only these may be set aside.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -28,7 +27,7 @@ pub(crate) struct Given {
     pub(crate) cells: Vec<(u16, Value)>,
 }
 
-/// What a deletion covers.
+/// The sensors and times that a deletion covers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Gone {
     pub(crate) sensors: Vec<usize>,
@@ -54,24 +53,24 @@ pub(crate) struct Said {
     pub(crate) value: Value,
 }
 
-/// Everything that was logged, and how far it has come.
+/// All logged records with their progress.
 #[derive(Debug, Default)]
 pub(crate) struct Oracle {
     pub(crate) records: Vec<Rc<Record>>,
     /// Rows that are in the store, or were deleted before: record, sensor and time.
     stored: BTreeSet<(usize, usize, i64)>,
-    /// Deletions that were carried out. Two instances that delete the same with the same stamp count as one.
+    /// Completed deletions. Equal deletions of two instances with the same stamp count as one.
     done: Vec<(Stamp, Gone)>,
     /// Openings that the registry dropped while they held the floor.
     lost: BTreeSet<u64>,
-    /// Openings that the registry has dropped: it no longer knows what they stored.
+    /// All openings that the registry dropped.
     forgotten: BTreeSet<u64>,
-    /// Openings that were taken over, and by which.
+    /// Openings that were taken over, with the opening that took each.
     taken: BTreeMap<u64, u64>,
-    /// Records of lost openings that the floor has passed, and those that were merged at or below the floor.
+    /// Records of lost openings that the floor has passed, and records that were merged at or below the floor.
     pub(crate) late: BTreeSet<usize>,
     /// Rows that were set aside and reported.
-    pub(crate) told: BTreeSet<(usize, usize, i64)>,
+    pub(crate) reported: BTreeSet<(usize, usize, i64)>,
 }
 
 impl Oracle {
@@ -89,14 +88,14 @@ impl Oracle {
         self.done.extend(record.deletion.clone().map(|gone| (record.stamp, gone)));
     }
 
-    /// Whether all of a record is in the store.
+    /// Returns true if a record is completely in the store.
     pub(crate) fn is_stored(&self, record: &Record) -> bool {
         let is_stored = |row: &Given| self.stored.contains(&(record.id, row.sensor, row.time));
         record.rows.iter().all(is_stored)
             && record.deletion.as_ref().is_none_or(|gone| self.is_covered(record.stamp, gone))
     }
 
-    /// Whether a deletion was carried out, itself or a later one of the same sensors that covers it.
+    /// Returns true if a deletion was carried out, or a later one of the same sensors that covers it.
     fn is_covered(&self, stamp: Stamp, gone: &Gone) -> bool {
         let covers = |(later, wider): &(Stamp, Gone)| {
             let is_wider = wider.range.start <= gone.range.start && gone.range.end <= wider.range.end;
@@ -105,19 +104,19 @@ impl Oracle {
         self.done.iter().any(covers)
     }
 
-    /// An instance skips a record because the registry says that it is stored.
+    /// Checks a record that an instance skips because the registry has it as stored.
     pub(crate) fn check_passed_over(&self, record: &Record) {
         assert!(self.is_stored(record), "skipped as stored, but it is not: {record:?}");
     }
 
-    /// An instance merges a record at or below the floor.
+    /// Notes a record that an instance merges at or below the floor.
     pub(crate) fn note_below(&mut self, record: &Record) {
-        let may = self.is_lost(record.opening) || self.forgotten.contains(&record.opening);
-        assert!(may, "merged at or below the floor, of a log that was never silent: {record:?}");
+        let was_silent = self.is_lost(record.opening) || self.forgotten.contains(&record.opening);
+        assert!(was_silent, "merged at or below the floor, but its WAL was never silent: {record:?}");
         self.late.insert(record.id);
     }
 
-    /// Whether the registry dropped an opening, or the one that took it over, while it held the floor.
+    /// Returns true if the registry dropped an opening, or the one that took it over, while it held the floor.
     fn is_lost(&self, opening: u64) -> bool {
         self.lost.contains(&opening) || self.taken.get(&opening).is_some_and(|by| self.is_lost(*by))
     }
@@ -147,7 +146,7 @@ impl Oracle {
         }
     }
 
-    /// All values that were logged for a bucket's cells, in order of their stamps.
+    /// Returns all logged values of a bucket's cells, in order of their stamps.
     pub(crate) fn said(&self, key: Key, names: &[&str]) -> BTreeMap<Cell, Vec<Said>> {
         let mut said: BTreeMap<Cell, Vec<Said>> = BTreeMap::new();
         for record in &self.records {
@@ -173,15 +172,16 @@ impl Oracle {
         said
     }
 
-    /// Whether a deletion that passes a test covers what a record has at a sensor and time.
-    pub(crate) fn is_deleted(&self, of: &Record, (sensor, time): (usize, i64), test: impl Fn(&Record) -> bool) -> bool {
-        self.records.iter().any(|record| record.covers(sensor, time, of.stamp) && test(record))
+    /// Returns true if a deletion that passes a test covers a record's reading at a sensor and time.
+    pub(crate) fn is_deleted(&self, of: &Record, at: (usize, i64), test: impl Fn(&Record) -> bool) -> bool {
+        self.records.iter().any(|record| record.covers(at.0, at.1, of.stamp) && test(record))
     }
 
-    /// Checks what the store has of a bucket at the very end.
+    /// Checks the stored cells of a bucket after the last step.
     pub(crate) fn check_final(&self, key: Key, names: &[&str], mut found: BTreeMap<Cell, Value>) {
         for (cell, said) in self.said(key, names) {
-            let (found, at) = (found.remove(&cell), (key.0, cell.0));
+            let found = found.remove(&cell);
+            let at = (key.0, cell.0);
             let is_late = |said: &&Said| self.late.contains(&said.record.id);
             let is_gone = |said: &&Said| self.is_deleted(&said.record, at, |by| !self.late.contains(&by.id));
             let is_perhaps_gone = |one: &&Said| self.is_perhaps_gone(one, &said, at);
@@ -189,7 +189,7 @@ impl Oracle {
             let right = |said: Option<&Said>| found.as_ref().is_some_and(|found| same(found, said.map(|s| &s.value)));
             let is_right = right(winner) || found.is_none() && winner.is_none();
             let least = winner.map_or(0, |winner| winner.record.stamp);
-            // Instead, there may be a late reading, or a late deletion may have removed the value; nothing else.
+            // Otherwise, the store may have a late value, or a late deletion may have removed the value.
             let is_late_value = said.iter().filter(is_late).any(|late| late.record.stamp >= least && right(Some(late)));
             let is_perhaps_deleted = found.is_none() && winner.is_some_and(|winner| is_perhaps_gone(&winner));
             let is_deleted_late = winner.is_some_and(|winner| is_perhaps_gone(&winner))
@@ -199,26 +199,26 @@ impl Oracle {
                 "{key:?} {cell:?}: found {found:?}, expected {:?}",
                 winner.map(|winner| (&winner.value, &winner.record))
             );
-            self.check_told(key, cell.0, &said, found.as_ref());
+            self.check_reported(key, cell.0, &said, found.as_ref());
         }
         assert!(found.is_empty(), "never written: {found:?}");
     }
 
-    /// If the latest value is late, it is in the store, deleted, or reported.
-    fn check_told(&self, (sensor, _): Key, time: i64, said: &[Said], found: Option<&Value>) {
+    /// Checks that a late latest value is in the store, deleted, or reported.
+    fn check_reported(&self, (sensor, _): Key, time: i64, said: &[Said], found: Option<&Value>) {
         let Some(last) = said.last().filter(|last| self.late.contains(&last.record.id)) else { return };
         let is_there = found.is_some_and(|found| same(found, Some(&last.value)));
         let is_deleted = self.is_deleted(&last.record, (sensor, time), |_| true);
-        let is_told = self.told.contains(&(last.record.id, sensor, time));
-        assert!(is_there || is_deleted || is_told, "set aside and not reported: {:?}", last.record);
+        let is_reported = self.reported.contains(&(last.record.id, sensor, time));
+        assert!(is_there || is_deleted || is_reported, "set aside and not reported: {:?}", last.record);
     }
 
     pub(crate) fn is_done(&self, record: &Record) -> bool {
         self.done.iter().any(|(stamp, gone)| *stamp == record.stamp && record.deletion.as_ref() == Some(gone))
     }
 
-    /// Whether a late deletion may have removed a value. Not with a stamp below the value's own, unless an earlier
-    /// record has the same value: while no other instance was there, the store kept that record's stamp.
+    /// Returns true if a late deletion may have removed a value. A deletion with a smaller stamp can do so only if an
+    /// earlier record has the same value, because the store keeps that record's stamp while there is no other instance.
     pub(crate) fn is_perhaps_gone(&self, of: &Said, said: &[Said], at: (usize, i64)) -> bool {
         let is_late = |by: &Record| self.late.contains(&by.id);
         let is_same = |other: &&Said| other.record.stamp <= of.record.stamp && same(&other.value, Some(&of.value));
@@ -226,7 +226,7 @@ impl Oracle {
     }
 }
 
-/// The same bit for bit: `0.0` and `-0.0` differ.
+/// Returns true if the values are identical. `0.0` and `-0.0` differ.
 pub(crate) fn same(one: &Value, other: Option<&Value>) -> bool {
     other.is_some_and(|other| !one.is_greater(other) && !other.is_greater(one))
 }

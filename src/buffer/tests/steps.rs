@@ -212,7 +212,7 @@ fn caps() -> impl Strategy<Value = Caps> {
 static STEPS: AtomicU64 = AtomicU64::new(0);
 static MERGES: AtomicU64 = AtomicU64::new(0);
 
-fn run((caps, is_alone): (Caps, bool), steps: Vec<Step>) {
+fn run(caps: Caps, is_alone: bool, steps: Vec<Step>) {
     STEPS.fetch_add(steps.len() as u64, Ordering::Relaxed);
     let mut world = World::new(caps);
     world.start(0, 0, 0, 0);
@@ -227,10 +227,11 @@ fn run((caps, is_alone): (Caps, bool), steps: Vec<Step>) {
 fn run_all(with_horizon: bool, by_default: u32) {
     let mut runner = runner(by_default);
     let result = runner.run(&(caps(), any::<bool>(), steps(with_horizon)), |(caps, is_alone, steps)| {
-        run((caps, is_alone), steps);
+        run(caps, is_alone, steps);
         Ok(())
     });
-    let (steps, merges) = (STEPS.load(Ordering::Relaxed), MERGES.load(Ordering::Relaxed));
+    let steps = STEPS.load(Ordering::Relaxed);
+    let merges = MERGES.load(Ordering::Relaxed);
     println!("{steps} steps and {merges} merges of buckets");
     if let Err(failed) = result {
         panic!("{failed}");

@@ -1,5 +1,4 @@
-//! The model's store: pages by compare-and-set, and the registry. It checks every write, and knows nothing of how
-//! readings are merged.
+//! The model's store: pages by compare-and-set, and the registry. It checks every write and does not merge readings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,23 +27,30 @@ struct Document {
 pub(crate) struct SharedStore {
     pages: BTreeMap<Key, BTreeMap<u32, Document>>,
     pub(crate) registry: MemberRegistry,
-    /// The most pages that any bucket ever had.
+    /// The largest number of pages that a bucket has had.
     pub(crate) pages_max: usize,
 }
 
 impl SharedStore {
-    /// A bucket's pages without what is deleted, as every read of an instance sees them.
+    /// Returns a bucket's pages without deleted readings, as an instance reads them.
     pub(crate) fn read(&self, key: Key, covers: &Covers) -> Vec<StoredPage> {
         let page = |(number, document): (&u32, &Document)| {
             let mut readings = document.readings.clone().pack().unpack();
             let cut = cut(&mut readings, covers);
-            let (rev, closed, has_overflow) = (document.rev, document.closed, document.has_overflow);
-            StoredPage { number: *number, rev, closed, has_overflow, readings, cut, left_out: None }
+            StoredPage {
+                number: *number,
+                rev: document.rev,
+                closed: document.closed,
+                has_overflow: document.has_overflow,
+                readings,
+                cut,
+                left_out: None,
+            }
         };
         self.pages.get(&key).into_iter().flatten().map(page).collect()
     }
 
-    /// Writes the whole group by compare-and-set, or nothing; `false` is a conflict.
+    /// Writes a group by compare-and-set, or nothing. Returns false on a conflict.
     pub(crate) fn write(&mut self, key: Key, bucket: &Bucket, group: &[usize]) -> bool {
         let pages: Vec<&Page> = group.iter().map(|p| &bucket.pages()[*p]).collect();
         let held = self.pages.entry(key).or_default();
@@ -105,7 +111,7 @@ impl Document {
     }
 }
 
-/// Checks that an append keeps what is stored, and adds behind it.
+/// Checks that an append keeps the stored readings and adds new ones after them.
 fn is_continued(stored: &Readings, page: &Page, from: usize) {
     assert_eq!(stored.len(), from, "what is appended comes after all that is stored");
     for at in 0..from {

@@ -37,7 +37,7 @@ pub(crate) struct World {
     caps: Caps,
     ids: u64,
     delayed: Vec<(Key, Bucket, Vec<usize>)>,
-    /// How many merges of buckets there were.
+    /// The number of merges of buckets.
     pub(crate) merges: u64,
 }
 
@@ -87,8 +87,8 @@ impl World {
         let opening = self.id();
         self.running[slot] = Some(Instance::open(place, &self.folders[place], opening, random, offset));
         self.beat(slot);
-        // Before it acks, each of the others must have seen it or know that its own view is too old: an instance that
-        // believes to be alone records no stamp for an equal value.
+        // Before it acks, each other instance must have seen it or know that its own view is too old, because an
+        // instance without others records no stamp for an equal value.
         (0..self.running.len()).for_each(|slot| self.beat(slot));
     }
 
@@ -96,7 +96,7 @@ impl World {
         self.with_registry(slot, |instance, store, now| instance.beat(&mut store.registry, now));
     }
 
-    /// Drops what is in memory; writes under way may still take effect.
+    /// Drops the instance's memory. Pending writes may still take effect.
     pub(crate) fn kill(&mut self, slot: usize) {
         self.running[slot] = None;
     }
@@ -145,7 +145,7 @@ impl World {
         let Some(instance) = self.running[slot].as_mut().filter(|instance| instance.is_clock_right()) else { return };
         let above = if deletion.is_some() { instance.registry_view.greatest() } else { 0 };
         let stamp = instance.stamp(self.now, above);
-        let record = self.oracle.log(stamp, instance.ids.1, rows, deletion);
+        let record = self.oracle.log(stamp, instance.opening, rows, deletion);
         instance.dispatch(&record);
         self.folders[instance.folder].records.insert(stamp, record);
     }
@@ -189,8 +189,10 @@ impl World {
         let options = MergeOptions { caps: &self.caps, floor: view.floor, restamps };
         let mut unpacked = Unpacked::default();
         unpacked.unpack_in_time_order([&*flush.rows]);
-        let (mut kept, mut places) = (Vec::new(), Vec::new());
-        (flush.passed_over, flush.below) = (Vec::new(), Vec::new());
+        let mut kept = Vec::new();
+        let mut places = Vec::new();
+        flush.passed_over.clear();
+        flush.below.clear();
         for row in unpacked.rows(&names().fields) {
             match fates.fate(row.time, row.stamp) {
                 Fate::Deleted => {}
@@ -218,7 +220,8 @@ impl World {
         let Some(flush) = instance.flushes.get_mut(&key) else { return };
         if flush.is_stale {
             flush.bucket = Bucket::from_stored(self.store.read(key, &covers));
-            (flush.from_cache, flush.is_stale) = (false, false);
+            flush.from_cache = false;
+            flush.is_stale = false;
             return self.merge(slot, key);
         }
         if flush.round.is_empty() {
@@ -240,7 +243,7 @@ impl World {
         }
     }
 
-    /// The flush failed: the bucket in memory says nothing about the store any more.
+    /// Ends a failed flush. The bucket in memory is dropped, because it may differ from the store.
     fn give_back(&mut self, slot: usize, key: Key) {
         let Some(instance) = &mut self.running[slot] else { return };
         let Some(flush) = instance.flushes.remove(&key) else { return };
@@ -258,7 +261,7 @@ impl World {
         flush.passed_over.iter().for_each(|stamp| self.oracle.check_passed_over(&records[stamp]));
         flush.below.iter().for_each(|stamp| self.oracle.note_below(&records[stamp]));
         for (stamp, time) in &flush.set_aside {
-            self.oracle.told.insert((records[stamp].id, key.0, *time));
+            self.oracle.reported.insert((records[stamp].id, key.0, *time));
         }
         let mut unpacked = Unpacked::default();
         unpacked.unpack_in_time_order([&*flush.rows]);
@@ -295,7 +298,7 @@ impl World {
             self.store.remove_older(key, record.stamp);
         }
         let covers = self.running[slot].as_ref().map(|instance| instance.covers(key)).unwrap_or_default();
-        if self.cut(slot, key, &covers, (&record, gone), fate) {
+        if self.cut(slot, key, &covers, &record, fate) {
             let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
             if let Some(deleting) = deleting {
                 deleting.left.pop();
@@ -303,8 +306,9 @@ impl World {
         }
     }
 
-    /// Removes a deletion's range from one bucket, by one write; returns whether nothing was left to write.
-    fn cut(&mut self, slot: usize, key: Key, covers: &Covers, (record, gone): (&Record, &Gone), fate: Network) -> bool {
+    /// Removes a deletion's range from one bucket by one write. Returns true if nothing was left to write.
+    fn cut(&mut self, slot: usize, key: Key, covers: &Covers, record: &Record, fate: Network) -> bool {
+        let Some(gone) = &record.deletion else { return true };
         let deleting = self.running[slot].as_mut().and_then(|instance| instance.deleting.as_mut());
         let held = deleting.and_then(|deleting| deleting.bucket.take());
         let mut bucket = held.unwrap_or_else(|| Bucket::from_stored(self.store.read(key, covers)));
@@ -330,7 +334,7 @@ impl World {
         });
     }
 
-    /// When no flush is under way, drops the unflushed readings that the first pending deletion covers.
+    /// Drops the unflushed readings that the first pending deletion covers, unless a flush is running.
     fn arrive(&mut self, slot: usize) {
         let Some(instance) = self.running[slot].as_mut().filter(|instance| instance.flushes.is_empty()) else { return };
         let Some(record) = instance.deletions.front().cloned() else { return };
@@ -358,12 +362,12 @@ impl World {
         self.oracle.note_done(record);
     }
 
-    /// Removes once more what deletions below the floor cover; the next beat forgets them.
+    /// Repeats the deletions below the floor. The next beat forgets them.
     pub(crate) fn sweep(&mut self, slot: usize) {
         let registry = self.store.registry.clone();
-        let is_awake = |log: &&Registered| self.running.iter().flatten().any(|running| running.ids.1 == log.opening);
+        let is_awake = |log: &&Registered| self.running.iter().flatten().any(|running| running.opening == log.opening);
         let first = registry.logs.iter().filter(is_awake).map(|log| log.opening).min();
-        let Some(instance) = self.running[slot].as_mut().filter(|instance| Some(instance.ids.1) == first) else {
+        let Some(instance) = self.running[slot].as_mut().filter(|instance| Some(instance.opening) == first) else {
             return;
         };
         instance.adopt(&registry);
@@ -380,18 +384,18 @@ impl World {
             }
         }
         instance.swept = passed;
-        // No command to the store outlives the memory of a deletion: neither one that was thought lost, nor one of a
-        // process that was silent for so long that it no longer holds the floor.
+        // Drop all delayed commands, because a deletion is remembered for longer than any command to the store can
+        // last. This includes the commands of processes that were silent beyond the horizon.
         self.delayed.clear();
         for slot in 0..self.running.len() {
             let Some(instance) = &self.running[slot] else { continue };
-            if registry.log(instance.ids.1).is_none_or(|log| log.taken.is_some()) {
+            if registry.log(instance.opening).is_none_or(|log| log.taken.is_some()) {
                 KEYS.into_iter().for_each(|key| self.give_back(slot, key));
             }
         }
     }
 
-    /// A write that was thought lost takes effect.
+    /// Lets a delayed write take effect.
     pub(crate) fn complete_late(&mut self, at: usize) {
         if !self.delayed.is_empty() {
             let (key, bucket, group) = self.delayed.swap_remove(at % self.delayed.len());

@@ -38,7 +38,8 @@ fn failed(error: StorageError) -> ApiError {
 /// `GET /api/v1/backup`.
 pub async fn begin(parameters: Parameters) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let (opening, now_ms) = app.ingest.member.opening();
+    let opening = app.ingest.member.opening;
+    let now_ms = app.ingest.member.clock.now_ms();
     let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
     let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
     if since.is_some() {

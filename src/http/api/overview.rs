@@ -44,7 +44,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         },
         "store": {
             "away": away, "pending_readings": lag.ledger.pending.max(0), "oldest_pending_seconds": status::age(lag.oldest),
-            "failing_databases": app.ingest.failing().len(), "blocked": app.ingest.flushes.blocked.told(), "dead_letters": dead_letters,
+            "failing_databases": app.ingest.failing().len(), "blocked": app.ingest.flushes.blocked.summary(), "dead_letters": dead_letters,
         },
         "log": {
             "bytes": log.bytes, "budget_bytes": app.ingest.wal_budget(), "segments": log.segments, "writable": log.unwritable.is_none(),

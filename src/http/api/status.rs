@@ -117,7 +117,7 @@ pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<Sees
         None if !failing.is_empty() => (StatusCode::OK, "pass", some_fail),
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
-    let blocked = app.ingest.flushes.blocked.told();
+    let blocked = app.ingest.flushes.blocked.summary();
     let documents = if blocked.is_some() { "fail" } else { "pass" };
     let blocked = blocked.unwrap_or_else(|| "no readings are blocked by a single document".to_owned());
     let log = app.ingest.submitter.wal.stats();
@@ -251,7 +251,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "feeding": !lag.live,
         "deletions_in_progress": app.ingest.catalog.deletions_in_progress(),
         "blocked": lag.blocked,
-        "documents": app.ingest.flushes.blocked.told(),
+        "documents": app.ingest.flushes.blocked.summary(),
         "refusing": refusal(&app, &health),
         "store": store,
         "failing_databases": failing,

@@ -362,7 +362,7 @@ impl<'a> Validator<'a> {
             return;
         }
         let sensor = *in_batch.get_or_insert_with(|| {
-            known.hear(self.pass.received);
+            known.note_reading(self.pass.received);
             batch.sensors.push(known.clone());
             index(batch.sensors.len() - 1)
         });

@@ -32,8 +32,8 @@ impl Ingest {
         let late = |_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE };
         tokio::time::timeout(timeout, async {
             // A record that dispatch has to read back is dispatched, too: see `Marks`.
-            self.dispatch.positions.dispatched().await;
-            self.dispatch.positions.truncated(own).await;
+            self.dispatch.positions.wait_until_dispatched().await;
+            self.dispatch.positions.wait_until_truncatable(own).await;
         })
         .await
         .map_err(late)?;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::Ingest;
 use crate::access::Caller;
 use crate::bucket::{DatabaseSettings, StorageError};
-use crate::catalog::{Database, NoRoom};
+use crate::catalog::{Database, DatabaseRefusal, DatabaseTerms};
 use crate::config::bound;
 use crate::ingest::error::IngestError;
 
@@ -45,22 +45,25 @@ impl Ingest {
             return Ok(database);
         }
         let stored = self.stored_databases(name).await?;
-        let limit = self.options.limits.databases;
-        self.catalog.add_database(name, &stored, (limit, by, bound(self.options.quota.token_databases))).map_err(
-            |full| {
-                if let NoRoom::OfCaller(exhausted) = &full {
-                    self.metrics.quota("refused", "token", exhausted.rate.label());
-                }
-                self.no_room(name, full)
-            },
-        )
+        self.catalog.add_database(name, &stored, self.database_terms(by)).map_err(|refusal| {
+            if let DatabaseRefusal::CallerQuota(exhausted) = &refusal {
+                self.metrics.quota("refused", "token", exhausted.rate.label());
+            }
+            self.refused_database(name, refusal)
+        })
     }
 
-    pub(super) fn no_room(&self, name: &str, full: NoRoom) -> IngestError {
+    /// Returns the limits on databases that a caller creates.
+    pub(super) fn database_terms<'c>(&self, caller: &'c Caller) -> DatabaseTerms<'c> {
+        let caller_max = bound(self.options.quota.token_databases);
+        DatabaseTerms { max: self.options.limits.databases, caller, caller_max }
+    }
+
+    pub(super) fn refused_database(&self, name: &str, refusal: DatabaseRefusal) -> IngestError {
         let name = name.to_owned();
-        match full {
-            NoRoom::OfAll => IngestError::TooManyDatabases { name, limit: self.options.limits.databases },
-            NoRoom::OfCaller(exhausted) => IngestError::DatabaseQuota { name, exhausted },
+        match refusal {
+            DatabaseRefusal::TooMany => IngestError::TooManyDatabases { name, limit: self.options.limits.databases },
+            DatabaseRefusal::CallerQuota(exhausted) => IngestError::DatabaseQuota { name, exhausted },
         }
     }
 
@@ -71,7 +74,7 @@ impl Ingest {
             Vec::new()
         } else {
             self.store.raw().databases().await.unwrap_or_else(|error| {
-                self.lookup.missed(name, &error);
+                self.lookup.note_failure(name, &error);
                 Vec::new()
             })
         })

@@ -16,10 +16,10 @@ impl Ingest {
         let positions = &self.dispatch.positions;
         let drained = async {
             // Replay everything before anything is made due, so that pages are written once, when they are full.
-            positions.dispatched().await;
+            positions.wait_until_dispatched().await;
             let through = positions.want_truncated_through(Sequence::MAX);
             self.dispatch.wake();
-            positions.truncated(through).await;
+            positions.wait_until_truncatable(through).await;
         };
         tokio::select! {
             () = drained => {}

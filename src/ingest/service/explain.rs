@@ -8,7 +8,6 @@ use super::write::{suspected, unlike};
 use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::catalog::{CatalogCopy, Database, WantedSensor};
-use crate::config::bound;
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::admission::write_policy::barred;
@@ -68,9 +67,8 @@ impl Ingest {
             Some(_) => false,
             None => {
                 let stored = self.stored_databases(&name).await?;
-                let terms = (self.options.limits.databases, arrival.by, bound(self.options.quota.token_databases));
-                let added = self.catalog.would_add_database(&name, &stored, terms);
-                added.map_err(|full| self.no_room(&name, full))?
+                let is_new = self.catalog.would_add_database(&name, &stored, self.database_terms(arrival.by));
+                is_new.map_err(|refusal| self.refused_database(&name, refusal))?
             }
         };
         let by = arrival.by.copy();

@@ -89,7 +89,7 @@ impl UnflushedReadings for Ingest {
     }
 
     fn databases(&self) -> Vec<String> {
-        let waiting = self.catalog.databases().into_iter().filter(|database| database.is_waiting());
+        let waiting = self.catalog.databases().into_iter().filter(|database| database.has_unflushed());
         let mut names: Vec<String> = waiting.map(|database| database.name.to_string()).collect();
         if !self.dispatch.positions.is_live() {
             names.extend(self.dispatch.backlog.databases());
@@ -204,7 +204,7 @@ impl Ingest {
         let mut metas: HashMap<Box<str>, Meta> = HashMap::new();
         if let Some(known) = self.catalog.database(database) {
             for sensor in keys.iter().filter_map(|key| self.catalog.sensor(&known, key)) {
-                let mut meta = known.meta.of(&sensor.sensor.key).map(|meta| Meta::clone(&meta)).unwrap_or_default();
+                let mut meta = known.meta.get(&sensor.sensor.key).map(|meta| Meta::clone(&meta)).unwrap_or_default();
                 meta.cut(self.member.registry_view.deleted_before(database, &sensor.sensor));
                 metas.insert(sensor.sensor.key.clone(), meta);
             }
@@ -227,7 +227,7 @@ impl Ingest {
         if let Some(known) = self.catalog.database(database) {
             let is_here = |key: &&&str| {
                 let sensor = self.catalog.catalog_sensor(&known, key);
-                let has_meta = || known.meta.of(key).is_some_and(|meta| !meta.is_without_values());
+                let has_meta = || known.meta.get(key).is_some_and(|meta| !meta.is_without_values());
                 sensor.is_some_and(|sensor| !sensor.fields.is_empty()) || has_meta()
             };
             existing.extend(keys.iter().filter(is_here).map(|key| Box::from(*key)));
@@ -274,7 +274,7 @@ impl Ingest {
             let latest = answer.await.map_err(|_| IngestError::Stopping)?;
             let old = places.iter().map(|place| documents[*place].clone()).collect();
             let of = Documents { context: &self.flushes, database: &database.name };
-            let fresh = of.lay_latest(&sensors, (old, latest)).await?;
+            let fresh = of.apply_latest(&sensors, old, latest).await?;
             for (place, document) in places.into_iter().zip(fresh) {
                 documents[place] = document;
             }

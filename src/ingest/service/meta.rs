@@ -319,7 +319,10 @@ impl Ingest {
         let level = arrival.ack.unwrap_or(self.options.ingest.ack);
         for Resolved { places, change } in resolved {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
-                let limit = self.catalog.full(&change.sensor).unwrap_or_else(|| "a quota of new sensors".to_owned());
+                let limit = self
+                    .catalog
+                    .limit_for_sensor(&change.sensor)
+                    .unwrap_or_else(|| "a quota of new sensors".to_owned());
                 let refused = MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit };
                 places.into_iter().for_each(|place| outcomes[place] = Err(refused.clone()));
                 continue;

@@ -196,7 +196,7 @@ impl Ingest {
     pub async fn flush(&self, timeout: Duration) -> Result<(), IngestError> {
         let through = self.dispatch.positions.make_due();
         self.dispatch.wake();
-        let flushed = self.dispatch.positions.flushed(through);
+        let flushed = self.dispatch.positions.wait_until_flushed(through);
         tokio::time::timeout(timeout, flushed)
             .await
             .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })

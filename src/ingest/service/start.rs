@@ -73,7 +73,7 @@ impl Ingest {
             recovery,
             store.raw().has_other_writers(),
         ));
-        let mark = FolderMark::of(&options.wal_dir());
+        let mark = FolderMark::new(&options.wal_dir());
         let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
             |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(millis_of(recovery.last))) < horizon_ms;
@@ -132,7 +132,8 @@ impl Ingest {
         let member = Arc::new(Member {
             store: store.raw().clone(),
             log: wal.clone(),
-            ids: (recovery.log, recovery.opening),
+            wal_id: recovery.log,
+            opening: recovery.opening,
             positions: positions.clone(),
             registry_view,
             clock,
@@ -154,7 +155,11 @@ impl Ingest {
             tokio::spawn(replay.run()),
             tokio::spawn(scan(dispatch.clone(), wal.clone(), recovery.last)),
             tokio::spawn(deleter.clone().run(deleter_inbox)),
-            tokio::spawn(truncate::regularly(wal.clone(), positions.clone(), options.wal.budget_bytes as u64)),
+            tokio::spawn(truncate::truncate_at_intervals(
+                wal.clone(),
+                positions.clone(),
+                options.wal.budget_bytes as u64,
+            )),
             tokio::spawn(member.clone().run()),
             tokio::spawn(rejections.clone().keep_saving()),
         ];
@@ -180,7 +185,7 @@ impl Ingest {
             file: store.raw().has_other_writers().then(|| options.server.data_dir.join("settings.json")),
             read: parking_lot::Mutex::default(),
         });
-        retention.recall();
+        retention.load_file();
         tasks.push(tokio::spawn(retention.clone().keep_current()));
         let closing = Closing { shards, log: wal, positions, member: member.clone() };
         let ingest = Self {

@@ -1,4 +1,4 @@
-//! Guards that report progress when they are dropped, on every path, panics included.
+//! Guards that report progress when they are dropped, even by a panic.
 
 use std::sync::Arc;
 
@@ -9,31 +9,35 @@ use crate::bucket::StorageError;
 use crate::wal::Sequence;
 
 impl WalPositions {
-    /// Notes that a request is durable. Returns its guards if the caller may dispatch it now, which takes room in memory
-    /// and `may_dispatch`; `None` if dispatch reads it from the WAL.
-    pub fn logged_if(self: &Arc<Self>, logged: LoggedRequest, may_dispatch: impl FnOnce() -> bool) -> Option<Tracked> {
+    /// Notes that a request is durable. Returns its guards if the caller may dispatch it now. Returns `None` if there
+    /// is no room in memory or `may_dispatch` returns false, in which case it is read from the WAL later.
+    pub fn note_logged(
+        self: &Arc<Self>,
+        logged: LoggedRequest,
+        may_dispatch: impl FnOnce() -> bool,
+    ) -> Option<RequestGuards> {
         let mut state = self.state.lock();
         state.logged = logged.sequence;
         state.ledger.accepted += logged.readings;
         state.ledger.pending += signed(logged.readings);
-        let dispatched = logged.sequence <= state.dispatched;
+        // Dispatch may read a record just before the WAL's callback for it runs.
+        let is_dispatched = logged.sequence <= state.dispatched;
+        if !state.live || is_dispatched {
+            return None;
+        }
         let bytes = state.unflushed_bytes();
         let has_room = bytes == 0 || bytes + logged.memory <= self.budget;
-        if state.live && !dispatched && !(has_room && may_dispatch()) {
-            state.live = false;
-            drop(state);
-            self.changed.notify_waiters();
-            return None;
+        if has_room && may_dispatch() {
+            return Some(self.open(&mut state, logged));
         }
-        // Dispatch may read a record just before the WAL's callback for it runs: then it is dispatched already.
-        if !state.live || dispatched {
-            return None;
-        }
-        Some(self.open(&mut state, logged))
+        state.live = false;
+        drop(state);
+        self.changed.notify_waiters();
+        None
     }
 
-    /// Tracks a request that dispatch read from the WAL. `replayed` says that an earlier process accepted it.
-    pub fn read_back(self: &Arc<Self>, logged: LoggedRequest, replayed: bool) -> Tracked {
+    /// Tracks a request that dispatch reads from the WAL. `replayed` is true if an earlier process accepted it.
+    pub fn read_back(self: &Arc<Self>, logged: LoggedRequest, replayed: bool) -> RequestGuards {
         let mut state = self.state.lock();
         if replayed {
             state.ledger.replayed += logged.readings;
@@ -42,17 +46,20 @@ impl WalPositions {
         self.open(&mut state, logged)
     }
 
-    fn open(self: &Arc<Self>, state: &mut PositionsState, logged: LoggedRequest) -> Tracked {
+    fn open(self: &Arc<Self>, state: &mut PositionsState, logged: LoggedRequest) -> RequestGuards {
         state.dispatched = logged.sequence;
         state.unflushed.push(logged.sequence, logged.received);
-        state.held.push(logged.sequence, ());
+        state.pinned.push(logged.sequence, ());
         state.queued_bytes += logged.memory;
         let urgent = state.waiting.contains_key(&logged.sequence);
-        (PendingAck::new(&logged, urgent, self.clone()), QueuedBatches::new(logged.memory, self.clone()))
+        RequestGuards {
+            pending_ack: PendingAck::new(&logged, urgent, self.clone()),
+            queued: QueuedBatches::new(logged.memory, self.clone()),
+        }
     }
 }
 
-/// Seals the positions when it is dropped, also by a panic, unless everything has reached the store. Must be dropped
+/// Seals the positions when it is dropped, even by a panic, unless everything has reached the store. Must be dropped
 /// before anything that holds a [`PendingAck`] or a [`WalPin`].
 #[derive(Debug)]
 pub struct SealAtEnd(Option<Arc<WalPositions>>);
@@ -62,7 +69,7 @@ impl SealAtEnd {
         Self(Some(positions.clone()))
     }
 
-    /// Everything has reached the store: nothing is sealed.
+    /// Drops the guard without sealing, because everything has reached the store.
     pub fn disarm(mut self) {
         self.0 = None;
     }
@@ -76,7 +83,7 @@ impl Drop for SealAtEnd {
     }
 }
 
-/// Keeps a record in the WAL; held by everything that still needs it there.
+/// Keeps a record in the WAL until it is dropped.
 #[derive(Debug)]
 pub struct WalPin {
     sequence: Sequence,
@@ -85,19 +92,25 @@ pub struct WalPin {
 
 impl Drop for WalPin {
     fn drop(&mut self) {
-        let wanted = {
+        let is_wanted = {
             let mut state = self.positions.state.lock();
-            state.held.remove(self.sequence);
+            state.pinned.remove(self.sequence);
             self.sequence <= state.wanted
         };
-        if wanted {
+        if is_wanted {
             self.positions.changed.notify_waiters();
         }
     }
 }
 
-/// A request's guards: until it is in the store, and until the shards have taken it from their inboxes.
-pub type Tracked = (Arc<PendingAck>, Arc<QueuedBatches>);
+/// The guards of a dispatched request.
+#[derive(Debug, Clone)]
+pub struct RequestGuards {
+    /// Held until the request is in the store.
+    pub pending_ack: Arc<PendingAck>,
+    /// Held until the shards have taken the request from their inboxes.
+    pub queued: Arc<QueuedBatches>,
+}
 
 /// Counts the memory of a request's batches while they wait in the shards' inboxes.
 #[derive(Debug)]
@@ -135,22 +148,22 @@ impl PendingAck {
         Arc::new(Self { pin, urgent, refused: Mutex::new(None) })
     }
 
-    /// The request's WAL position.
+    /// Returns the request's WAL record.
     pub fn sequence(&self) -> Sequence {
         self.pin.sequence
     }
 
-    /// Whether a write waits until the request is in the store.
+    /// Returns true if a write waits until the request is in the store.
     pub fn is_urgent(&self) -> bool {
         self.urgent
     }
 
-    /// Keeps the request's record in the WAL beyond the flush of its readings.
+    /// Returns a pin that keeps the request's record in the WAL beyond the flush of its readings.
     pub fn pin(&self) -> Arc<WalPin> {
         self.pin.clone()
     }
 
-    /// Notes that the store will never accept a reading of the request.
+    /// Notes that the store will never accept a reading of the request. The waiting write gets the error.
     pub fn refuse(&self, error: &StorageError) {
         *self.refused.lock() = Some(error.clone());
     }

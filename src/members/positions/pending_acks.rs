@@ -1,30 +1,37 @@
-//! The requests that have unflushed readings in a memtable, in WAL order, and how many readings each has there.
+//! The requests with unflushed readings in a memtable, in WAL order, with the number of their readings there.
 
 use std::sync::Arc;
 
 use super::PendingAck;
-use super::in_log_order::InLogOrder;
+use super::log_order_map::LogOrderMap;
 use crate::wal::Sequence;
 
-/// Pending acks, each held until the last of its readings here is flushed or deleted.
+/// Pending acks, each held until the last of its readings in the memtable is flushed or deleted.
 #[derive(Debug, Default)]
-pub struct PendingAcks(InLogOrder<(u32, Arc<PendingAck>)>);
+pub struct PendingAcks(LogOrderMap<HeldAck>);
+
+#[derive(Debug)]
+struct HeldAck {
+    /// The number of readings in the memtable.
+    readings: u32,
+    pending_ack: Arc<PendingAck>,
+}
 
 impl PendingAcks {
-    /// Holds a request's pending ack for this many readings. Requests come in WAL order.
+    /// Holds a request's pending ack for this many readings. Requests must come in WAL order.
     pub fn pin(&mut self, pending_ack: &Arc<PendingAck>, readings: usize) {
         let readings = u32::try_from(readings).unwrap_or(u32::MAX);
         if readings > 0 {
-            self.0.push(pending_ack.sequence(), (readings, pending_ack.clone()));
+            self.0.push(pending_ack.sequence(), HeldAck { readings, pending_ack: pending_ack.clone() });
         }
     }
 
-    /// The pending ack of a request with readings here.
+    /// Returns the pending ack of a request with readings in the memtable.
     pub fn get(&self, sequence: Sequence) -> Option<&Arc<PendingAck>> {
-        self.0.get(sequence).map(|(_, pending_ack)| pending_ack)
+        self.0.get(sequence).map(|held| &held.pending_ack)
     }
 
-    /// The earliest of these requests.
+    /// Returns the earliest of these requests.
     pub fn first(&self) -> Option<Sequence> {
         self.0.first().map(|(sequence, _)| sequence)
     }
@@ -32,9 +39,9 @@ impl PendingAcks {
     /// Counts one reading of each of these requests as flushed or deleted.
     pub fn release(&mut self, sequences: impl Iterator<Item = Sequence>) {
         for sequence in sequences {
-            let Some((readings, _)) = self.0.get_mut(sequence) else { continue };
-            *readings -= 1;
-            if *readings == 0 {
+            let Some(held) = self.0.get_mut(sequence) else { continue };
+            held.readings -= 1;
+            if held.readings == 0 {
                 self.0.remove(sequence);
             }
         }
@@ -49,12 +56,13 @@ mod tests {
 
     fn held(positions: &Arc<WalPositions>, pending_acks: &mut PendingAcks, sequence: Sequence, readings: usize) {
         let logged = LoggedRequest { sequence, readings: readings as u64, memory: 0, received: 0 };
-        pending_acks.pin(&positions.read_back(logged, true).0, readings);
+        pending_acks.pin(&positions.read_back(logged, true).pending_ack, readings);
     }
 
     #[test]
-    fn a_ticket_is_given_back_with_its_last_reading() {
-        let (positions, mut pending_acks) = (WalPositions::new(0, 0, usize::MAX), PendingAcks::default());
+    fn an_ack_is_released_with_its_last_reading() {
+        let positions = WalPositions::new(0, 0, usize::MAX);
+        let mut pending_acks = PendingAcks::default();
         held(&positions, &mut pending_acks, 5, 2);
         held(&positions, &mut pending_acks, 6, 1);
         held(&positions, &mut pending_acks, 1_000_000, 1);

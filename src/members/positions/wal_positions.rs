@@ -1,4 +1,4 @@
-//! [`WalPositions`]: how far logging, dispatch and flushing have come, behind one lock, and the ledger of readings.
+//! [`WalPositions`]: the progress of logging, dispatch and flushing, and the ledger of readings, behind one lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -6,75 +6,80 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
-use super::in_log_order::InLogOrder;
+use super::log_order_map::LogOrderMap;
 use crate::bucket::{Applied, StorageError};
 use crate::telemetry::Ledger;
 use crate::wal::Sequence;
 
-/// How far the store lags behind.
+/// The lag of the store behind the WAL.
 #[derive(Debug, Clone, Default)]
 pub struct Lag {
     pub ledger: Ledger,
-    /// When the oldest unflushed request was received, in nanoseconds.
+    /// The time at which the oldest unflushed request was received, in nanoseconds since the epoch.
     pub oldest: Option<i64>,
-    /// Bytes of unflushed readings in memory, batches queued for the shards included.
+    /// Bytes of unflushed readings in memory, including batches queued for the shards.
     pub unflushed_bytes: usize,
-    /// Whether the shards have everything that is logged.
+    /// True if the shards have everything that is logged.
     pub live: bool,
-    /// Why dispatch is stuck, if it is.
+    /// The reason why dispatch is stuck, if it is.
     pub blocked: Option<String>,
 }
 
 /// A request on its way from the WAL to the shards.
 #[derive(Debug, Clone, Copy)]
 pub struct LoggedRequest {
-    /// WAL position.
+    /// The request's WAL record.
     pub sequence: Sequence,
+    /// The number of readings.
     pub readings: u64,
-    /// Bytes of memory of its batches.
+    /// The memory of its batches, in bytes.
     pub memory: usize,
-    /// When it was received, in nanoseconds.
+    /// The time at which it was received, in nanoseconds since the epoch.
     pub received: i64,
 }
 
-/// Shared by the WAL's callbacks, dispatch, the shards and requests that wait.
+/// The positions, shared by the WAL's callbacks, dispatch, the shards and waiting requests.
 #[derive(Debug)]
 pub struct WalPositions {
     pub(super) state: Mutex<PositionsState>,
     pub(crate) changed: Notify,
+    /// Maximum bytes of unflushed readings in memory.
     pub(crate) budget: usize,
-    /// Bytes of each shard's cached buckets.
+    /// Bytes of cached buckets, by shard.
     cache_bytes: Mutex<BTreeMap<usize, usize>>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct PositionsState {
-    /// The last record that is durable.
+    /// The last durable record.
     pub(crate) logged: Sequence,
-    /// Everything up to here was dispatched to the shards.
+    /// The last record that was dispatched to the shards.
     pub(crate) dispatched: Sequence,
+    /// True if everything that is logged was dispatched.
     pub(crate) live: bool,
-    /// Dispatched requests that are not wholly in the store, with the time each was received.
-    pub(crate) unflushed: InLogOrder<i64>,
+    /// Dispatched requests that are not completely in the store, with the time at which each was received.
+    pub(crate) unflushed: LogOrderMap<i64>,
     /// Pinned records: dispatched, and still needed in the WAL.
-    pub(crate) held: InLogOrder<()>,
-    /// Bytes of batches that wait in the shards' inboxes.
+    pub(crate) pinned: LogOrderMap<()>,
+    /// Bytes of batches in the shards' inboxes.
     pub(crate) queued_bytes: usize,
-    /// Bytes of each shard's memtables.
+    /// Bytes of memtables, by shard.
     pub(crate) shard_bytes: BTreeMap<usize, usize>,
+    /// Waiting writes with ack `store`, by record.
     pub(crate) waiting: HashMap<Sequence, oneshot::Sender<Result<(), StorageError>>>,
-    /// Everything up to here is due at once.
+    /// The last record that is due at once.
     pub(crate) due: Sequence,
     pub(crate) ledger: Ledger,
+    /// True if WAL space is short.
     pub(crate) wal_pressed: bool,
-    /// A caller waits until everything up to here can be truncated.
+    /// The last record that a caller wants truncated.
     pub(crate) wanted: Sequence,
-    /// Why dispatch is stuck, if it is.
+    /// The reason why dispatch is stuck, if it is.
     pub(crate) blocked: Option<String>,
-    /// Set when a shard has dropped readings that are not in the store: nothing after this is truncated.
+    /// The last record that can be truncated, set when a shard has dropped readings that are not in the store.
     pub(crate) sealed: Option<Sequence>,
-    /// How many records were held when that was set: those who hold them are dropped after it.
-    left_at_seal: usize,
+    /// The number of pinned records when `sealed` was set. Their pins are dropped afterwards.
+    pinned_at_seal: usize,
 }
 
 impl PositionsState {
@@ -82,13 +87,15 @@ impl PositionsState {
         self.queued_bytes + self.shard_bytes.values().sum::<usize>()
     }
 
+    /// Returns the last record that can be truncated.
     fn truncatable(&self) -> Sequence {
-        self.sealed.unwrap_or_else(|| self.held.first().map_or(self.dispatched, |(first, ())| first - 1))
+        self.sealed.unwrap_or_else(|| self.pinned.first().map_or(self.dispatched, |(first, ())| first - 1))
     }
 }
 
 impl WalPositions {
-    /// Everything up to `truncated` counts as dispatched; the records after it, up to `last`, are to be dispatched.
+    /// Creates the positions of a WAL whose records up to `truncated` are stored. The records after it, up to `last`,
+    /// must be dispatched.
     pub fn new(truncated: Sequence, last: Sequence, budget: usize) -> Arc<Self> {
         let state = PositionsState {
             logged: last,
@@ -99,11 +106,11 @@ impl WalPositions {
         Arc::new(Self { state: Mutex::new(state), changed: Notify::new(), budget, cache_bytes: Mutex::default() })
     }
 
-    /// Goes live if the shards have everything that was logged; returns whether they do. `position` is what the WAL's
-    /// reader reads next.
+    /// Goes live if the shards have everything that is logged, and returns true if so. `position` is the next record of
+    /// the WAL's reader.
     pub fn try_go_live(&self, position: Sequence) -> bool {
         let mut state = self.state.lock();
-        // Records that the reader skipped (damage, gaps) need no dispatch.
+        // The reader skips damaged and missing records, which need no dispatch.
         state.dispatched = state.dispatched.max(position.saturating_sub(1));
         state.live = state.dispatched >= state.logged;
         let live = state.live;
@@ -112,28 +119,28 @@ impl WalPositions {
         live
     }
 
-    /// Notes why dispatch cannot go on.
+    /// Notes the reason why dispatch cannot continue.
     pub fn block(&self, reason: String) {
         self.state.lock().blocked = Some(reason);
     }
 
-    /// Whether the shards have everything that was logged.
+    /// Returns true if the shards have everything that is logged.
     pub fn is_live(&self) -> bool {
         self.state.lock().live
     }
 
-    /// Waits until the shards are behind; returns the record at which dispatch is to begin.
-    pub async fn behind(&self) -> Sequence {
+    /// Waits until the shards lag behind the WAL. Returns the record at which dispatch must begin.
+    pub async fn wait_until_behind(&self) -> Sequence {
         self.when(|state| (!state.live).then_some(state.dispatched + 1)).await
     }
 
     /// Waits until there is memory to dispatch more.
-    pub async fn room(&self) {
+    pub async fn wait_for_room(&self) {
         self.when(|state| (state.unflushed_bytes() <= self.budget / 4 * 3).then_some(())).await;
     }
 
     /// Waits until everything up to a record is in the store.
-    pub async fn flushed(&self, through: Sequence) {
+    pub async fn wait_until_flushed(&self, through: Sequence) {
         self.when(|state| {
             let dispatched = state.live || state.dispatched >= through;
             let flushed = state.unflushed.first().is_none_or(|(first, _)| first > through);
@@ -142,12 +149,13 @@ impl WalPositions {
         .await;
     }
 
-    /// Waits until the shards have everything that is logged by now.
-    pub async fn dispatched(&self) {
+    /// Waits until the shards have everything that is logged now.
+    pub async fn wait_until_dispatched(&self) {
         let through = self.state.lock().logged;
         self.when(|state| (state.live || state.dispatched >= through).then_some(())).await;
     }
 
+    /// Waits until `condition` returns a value.
     async fn when<T>(&self, condition: impl Fn(&PositionsState) -> Option<T>) -> T {
         loop {
             let changed = self.changed.notified();
@@ -160,14 +168,14 @@ impl WalPositions {
         }
     }
 
-    /// Makes everything logged so far due at once; returns its last record.
+    /// Makes everything that is logged due at once. Returns its last record.
     pub fn make_due(&self) -> Sequence {
         let mut state = self.state.lock();
         state.due = state.due.max(state.logged);
         state.logged
     }
 
-    /// Everything up to this record is due.
+    /// Returns the last record that is due at once.
     pub fn due(&self) -> Sequence {
         self.state.lock().due
     }
@@ -176,8 +184,7 @@ impl WalPositions {
     pub fn wait_for(&self, sequence: Sequence, waiter: oneshot::Sender<Result<(), StorageError>>) {
         let mut state = self.state.lock();
         if sequence <= state.dispatched && state.unflushed.get(sequence).is_none() {
-            // The request's pending ack is gone: it is stored, unless the positions are sealed. The receiver may be
-            // gone too.
+            // Without a pending ack, the request is stored, unless the positions are sealed. The receiver may be gone.
             if state.sealed.is_none() {
                 let _ = waiter.send(Ok(()));
             }
@@ -194,19 +201,22 @@ impl WalPositions {
         self.state.lock().waiting.remove(&sequence);
     }
 
-    /// Up to which record the WAL can be truncated.
+    /// Returns the last record that can be truncated.
     pub fn truncatable(&self) -> Sequence {
         let state = self.state.lock();
         state.truncatable()
     }
 
-    /// How many records the WAL must keep.
-    pub fn left(&self) -> u64 {
+    /// Returns the number of records that the WAL must keep.
+    pub fn kept_records(&self) -> u64 {
         let state = self.state.lock();
-        if state.logged > state.truncatable() { state.held.len().max(state.left_at_seal).max(1) as u64 } else { 0 }
+        if state.logged <= state.truncatable() {
+            return 0;
+        }
+        state.pinned.len().max(state.pinned_at_seal).max(1) as u64
     }
 
-    /// Makes what is logged so far, at most up to a record, due and wanted for truncation; returns its last record.
+    /// Makes the logged records up to `through` due, and requests their truncation. Returns the last of them.
     pub fn want_truncated_through(&self, through: Sequence) -> Sequence {
         let mut state = self.state.lock();
         let through = through.min(state.logged);
@@ -216,38 +226,38 @@ impl WalPositions {
     }
 
     /// Waits until the WAL can be truncated up to this record.
-    pub async fn truncated(&self, through: Sequence) {
+    pub async fn wait_until_truncatable(&self, through: Sequence) {
         self.when(|state| (state.truncatable() >= through).then_some(())).await;
     }
 
-    /// Up to where, at most `closed`, everything is in the store. The caller guarantees that all records up to `closed`
-    /// were reported here and that no new ones will be added there.
+    /// Returns the last record, at most `closed`, up to which everything is in the store. The caller guarantees that
+    /// all records up to `closed` were reported here and that no new ones will be.
     pub fn stored_through(&self, closed: Sequence) -> Sequence {
         let state = self.state.lock();
-        match state.sealed.or_else(|| state.held.first().map(|(first, ())| first - 1)) {
+        match state.sealed.or_else(|| state.pinned.first().map(|(first, ())| first - 1)) {
             Some(through) => through.min(closed),
             None if state.dispatched < state.logged => state.dispatched.min(closed),
             None => closed,
         }
     }
 
-    /// Stops truncation and fails all waits from here on, even though pending acks and pins are dropped: the next start
+    /// Stops truncation and fails all further waits, although pending acks and pins will be dropped. The next start
     /// replays their records.
     pub fn seal(&self) {
         let mut state = self.state.lock();
         if state.sealed.is_none() {
-            state.left_at_seal = state.held.len();
+            state.pinned_at_seal = state.pinned.len();
         }
         state.sealed = Some(state.truncatable());
     }
 
-    /// Whether a shard has ended with unstored readings: nothing more is truncated.
+    /// Returns true if a shard has ended with unstored readings, so that nothing more is truncated.
     pub fn is_sealed(&self) -> bool {
         self.state.lock().sealed.is_some()
     }
 
     /// Counts readings that reached the store.
-    pub fn stored(&self, applied: Applied) {
+    pub fn count_stored(&self, applied: Applied) {
         let mut state = self.state.lock();
         let ledger = &mut state.ledger;
         ledger.stored += applied.new;
@@ -257,14 +267,14 @@ impl WalPositions {
     }
 
     /// Counts readings that were deleted before they were stored.
-    pub fn deleted(&self, readings: u64) {
+    pub fn count_deleted(&self, readings: u64) {
         let mut state = self.state.lock();
         state.ledger.deleted += readings;
         state.ledger.pending -= signed(readings);
     }
 
     /// Counts readings that went to the dead-letter file.
-    pub fn dead_lettered(&self, readings: u64) {
+    pub fn count_dead_lettered(&self, readings: u64) {
         let mut state = self.state.lock();
         state.ledger.dead_lettered += readings;
         state.ledger.pending -= signed(readings);
@@ -283,12 +293,12 @@ impl WalPositions {
         self.cache_bytes.lock().insert(shard, bytes);
     }
 
-    /// Bytes of all cached buckets.
+    /// Returns the bytes of all cached buckets.
     pub fn bucket_cache_bytes(&self) -> usize {
         self.cache_bytes.lock().values().sum()
     }
 
-    /// How far the store lags behind, all of one moment.
+    /// Returns a consistent snapshot of the lag.
     pub fn lag(&self) -> Lag {
         let state = self.state.lock();
         let oldest = state.unflushed.first().map(|(_, received)| *received);
@@ -301,20 +311,20 @@ impl WalPositions {
         }
     }
 
-    /// Whether memory or WAL space is short, so that everything is due.
+    /// Returns true if memory or WAL space is short, so that everything is due.
     pub fn is_pressed(&self) -> bool {
         let state = self.state.lock();
         state.wal_pressed || state.unflushed_bytes() > self.budget / 2
     }
 
-    /// Whether WAL space is short, or a caller waits for truncation.
+    /// Returns true if WAL space is short, or a caller waits for truncation.
     pub fn is_wal_pressed(&self) -> bool {
         let state = self.state.lock();
         state.wal_pressed || state.wanted > state.truncatable()
     }
 
     /// Notes whether WAL space is short.
-    pub fn press_wal(&self, pressed: bool) {
+    pub fn note_wal_pressure(&self, pressed: bool) {
         self.state.lock().wal_pressed = pressed;
     }
 }

@@ -177,7 +177,7 @@ impl Seal {
         // Sensor documents, too: a day is settled only when its records have left the WAL.
         let through = positions.want_truncated_through(u64::MAX);
         self.dispatch.wake();
-        let flushed = tokio::time::timeout(FLUSHED_WITHIN, positions.flushed(through)).await;
+        let flushed = tokio::time::timeout(FLUSHED_WITHIN, positions.wait_until_flushed(through)).await;
         flushed.is_err().then(|| {
             let seconds = FLUSHED_WITHIN.as_secs();
             format!(

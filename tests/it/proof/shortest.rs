@@ -9,7 +9,7 @@ use super::{NEVER, RECOVERY, World, config, ends_by_itself, flush, pair};
 const OFTEN: &str = "100ms";
 const CONNECTIONS: usize = 2;
 /// What a server says, once per outage and shard, when a flush has failed for good.
-const FLUSH_FAILED: &str = "readings could not be stored";
+const FLUSH_FAILED: &str = "cannot store readings";
 
 /// The scenario finds no violation.
 #[track_caller]

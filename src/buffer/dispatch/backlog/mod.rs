@@ -1,6 +1,6 @@
-//! The backlog: what the WAL holds and the shards do not have yet, by sensor and hour, so that queries about anything
-//! else are answered during a replay. Bounded: beyond the bound it only tells databases apart. Knows no file, no shard
-//! and no query.
+//! The backlog: the sensors and hours of the records that the WAL has and the shards do not have yet. During a replay,
+//! queries for other sensors and hours are answered. The backlog is bounded. Beyond the bound, it covers whole
+//! databases.
 
 pub mod scan;
 mod spans;
@@ -19,169 +19,173 @@ use crate::catalog::SensorFields;
 use crate::reading::{Family, Hour, Sensor};
 use crate::wal::Sequence;
 
-/// Most sensors that are tracked, over all databases.
+/// Maximum number of tracked sensors in all databases.
 const SENSORS_MAX: usize = 250_000;
-/// What each of them takes, about.
+/// Estimated memory of a tracked sensor, in bytes.
 const SENSOR_BYTES: usize = 300;
 
-/// How many sensors are tracked at most, with this much memory for unflushed readings: an eighth of it.
+/// Returns the maximum number of tracked sensors, which may take an eighth of the memory for unflushed readings.
 #[must_use]
 pub fn sensors_max(memtable_bytes: usize) -> usize {
     (memtable_bytes / 8 / SENSOR_BYTES).min(SENSORS_MAX)
 }
 
+/// The backlog of all databases.
 #[derive(Debug)]
 pub struct Backlog {
-    /// Every record up to this one was dispatched.
-    given: AtomicU64,
+    /// The last dispatched record.
+    dispatched: AtomicU64,
     state: Mutex<BacklogState>,
     sensors_max: usize,
 }
 
 #[derive(Debug, Default)]
 struct BacklogState {
-    /// Records up to this one have not been scanned yet: they may be about anything.
-    unknown: Sequence,
+    /// The last record that has not been scanned yet. Unscanned records may concern any sensor.
+    unscanned: Sequence,
     databases: HashMap<Box<str>, BacklogPart>,
-    /// How many sensors are tracked.
+    /// The number of tracked sensors.
     sensors: usize,
-    /// Entries to be freed by the replay task: the WAL's thread, which notes records, would delay acks by freeing them.
-    gone: Vec<BacklogEntries>,
+    /// Entries that the replay task frees. The WAL's thread notes records and would delay acks by freeing them.
+    removed: Vec<BacklogEntries>,
 }
 
-/// By the sensors' keys.
+/// Entries by sensor key.
 type BacklogEntries = HashMap<Box<str>, BacklogEntry, RandomState>;
 
 /// The backlog of a database.
 #[derive(Debug)]
 enum BacklogPart {
-    /// The sensors with readings in the backlog, and the last record that has any of them.
+    /// The sensors with readings in the backlog, and the last record with readings of any of them.
     Sensors(BacklogEntries, Sequence),
-    /// Records up to this one may be about anything: there are too many sensors, or there was a deletion or metadata.
+    /// Records up to this one may concern any sensor, because there are too many sensors, a deletion or metadata.
     Anything(Sequence),
 }
 
+/// The backlog of a sensor.
 #[derive(Debug)]
 struct BacklogEntry {
     sensor: Arc<Sensor>,
     spans: HourSpans,
-    /// Fields that scanned records name.
-    named: Vec<(Arc<str>, Family)>,
-    /// Fields that admission knew when it last logged a request with this sensor.
+    /// Fields from scanned records.
+    scanned: Vec<(Arc<str>, Family)>,
+    /// The known fields when admission last logged a request with this sensor.
     known: Option<Arc<SensorFields>>,
 }
 
-/// The fields of a sensor, from either source.
+/// The fields of a sensor in a record.
 #[derive(Debug, Clone, Copy)]
-pub enum Named<'a> {
-    /// From the scanned record.
-    Record(&'a [(Arc<str>, Family)]),
-    /// From admission.
+pub enum NotedFields<'a> {
+    /// The fields of a scanned record.
+    Scanned(&'a [(Arc<str>, Family)]),
+    /// The known fields at admission.
     Known(&'a Arc<SensorFields>),
 }
 
 impl Backlog {
-    /// A backlog of unscanned records behind `given` and up to `last`.
-    pub fn new(given: Sequence, last: Sequence, sensors_max: usize) -> Self {
-        let state = BacklogState { unknown: last, ..BacklogState::default() };
-        Self { given: AtomicU64::new(given), state: Mutex::new(state), sensors_max }
+    /// Creates a backlog of the unscanned records after `dispatched` and up to `last`.
+    pub fn new(dispatched: Sequence, last: Sequence, sensors_max: usize) -> Self {
+        let state = BacklogState { unscanned: last, ..BacklogState::default() };
+        Self { dispatched: AtomicU64::new(dispatched), state: Mutex::new(state), sensors_max }
     }
 
-    /// The last record that was dispatched, as far as records were read back.
-    pub fn given(&self) -> Sequence {
-        self.given.load(Ordering::Acquire)
+    /// Returns the last record that the replay has dispatched.
+    pub fn dispatched(&self) -> Sequence {
+        self.dispatched.load(Ordering::Acquire)
     }
 
-    /// Notes that every record up to this one was dispatched: shards that are asked from now on have it.
-    pub fn give(&self, sequence: Sequence) {
-        self.given.fetch_max(sequence, Ordering::AcqRel);
+    /// Notes that every record up to this one was dispatched, so that queries find its readings in the shards.
+    pub fn note_dispatched(&self, sequence: Sequence) {
+        self.dispatched.fetch_max(sequence, Ordering::AcqRel);
     }
 
-    /// As [`Backlog::give`], and forgets what was noted of these records.
-    pub fn give_all(&self, sequence: Sequence) {
-        self.give(sequence);
-        let gone = {
+    /// As [`Backlog::note_dispatched`], and removes the entries of these records.
+    pub fn forget_dispatched(&self, sequence: Sequence) {
+        self.note_dispatched(sequence);
+        // Free the entries after the lock is released.
+        let _removed = {
             let mut state = self.state.lock();
-            state.forget_given(self.given());
-            std::mem::take(&mut state.gone)
+            state.forget_dispatched(self.dispatched());
+            std::mem::take(&mut state.removed)
         };
-        drop(gone);
     }
 
     /// Notes that the scan is complete.
-    pub fn scanned(&self) {
-        self.state.lock().unknown = 0;
+    pub fn note_scanned(&self) {
+        self.state.lock().unscanned = 0;
     }
 
-    /// Begins to note what a record is about.
-    pub fn noting<'a>(&'a self, database: &'a str, sequence: Sequence) -> Noting<'a> {
+    /// Begins a note of the sensors and hours of a record.
+    pub fn begin_note<'a>(&'a self, database: &'a str, sequence: Sequence) -> BacklogNote<'a> {
         let mut state = self.state.lock();
-        let given = self.given();
+        let dispatched = self.dispatched();
         if state.sensors >= self.sensors_max {
-            state.shrink(given, self.sensors_max / 4 * 3);
+            state.shrink(dispatched, self.sensors_max / 4 * 3);
         }
-        Noting { state, database, sequence, given, is_new: false }
+        BacklogNote { state, database, sequence, dispatched, is_new: false }
     }
 
-    /// Notes a deletion, or metadata: what was noted of the database's sensors no longer holds for records behind it.
+    /// Notes a deletion or metadata. The entries of the database's sensors do not hold for the records after it.
     pub fn note_change(&self, database: &str, sequence: Sequence) {
         let mut state = self.state.lock();
-        let through = state.databases.get(database).map_or(0, |waiting| waiting.extent().1).max(sequence);
+        let through = state.databases.get(database).map_or(0, BacklogPart::through).max(sequence);
         let before = state.databases.insert(database.into(), BacklogPart::Anything(through));
         if let Some(BacklogPart::Sensors(entries, _)) = before {
             state.sensors -= entries.len();
-            state.gone.push(entries);
+            state.removed.push(entries);
         }
     }
 
-    /// Whether readings of these sensors in these hours are in the backlog.
+    /// Returns true if readings of these sensors in these hours may be in the backlog.
     pub fn has(&self, database: &str, keys: &[&str], hours: &Range<Hour>) -> bool {
-        self.has_open(database, |entries, given| {
-            keys.iter().any(|key| entries.get(*key).is_some_and(|entry| entry.spans.are_open(hours, given)))
+        self.has_open(database, |entries, dispatched| {
+            keys.iter().any(|key| entries.get(*key).is_some_and(|entry| entry.spans.are_open(hours, dispatched)))
         })
     }
 
-    /// Whether readings of any `wanted` sensor are in the backlog.
+    /// Returns true if readings of any `wanted` sensor may be in the backlog.
     pub fn has_any(&self, database: &str, wanted: impl Fn(&str) -> bool) -> bool {
-        self.has_open(database, |entries, given| {
-            entries.iter().any(|(key, entry)| entry.spans.through() > given && wanted(key))
+        self.has_open(database, |entries, dispatched| {
+            entries.iter().any(|(key, entry)| entry.spans.through() > dispatched && wanted(key))
         })
     }
 
-    /// Whether a test finds an open entry of a database, or its sensors are not told apart.
+    /// Returns true if `is_open` does for the entries of a database, or if its sensors are not tracked.
     fn has_open(&self, database: &str, is_open: impl FnOnce(&BacklogEntries, Sequence) -> bool) -> bool {
         let state = self.state.lock();
-        let given = self.given();
+        let dispatched = self.dispatched();
+        if dispatched < state.unscanned {
+            return true;
+        }
         match state.databases.get(database) {
-            _ if given < state.unknown => true,
             None => false,
-            Some(BacklogPart::Anything(through)) => *through > given,
-            Some(BacklogPart::Sensors(entries, _)) => is_open(entries, given),
+            Some(BacklogPart::Anything(through)) => *through > dispatched,
+            Some(BacklogPart::Sensors(entries, _)) => is_open(entries, dispatched),
         }
     }
 
-    /// Whether it is unknown which sensors a database has, or with `None` which databases there are.
+    /// Returns true if the sensors of a database are not all known yet, or with `None` the databases.
     pub fn is_unlisted(&self, database: Option<&str>) -> bool {
         let state = self.state.lock();
-        let given = self.given();
-        let waiting = database.and_then(|database| state.databases.get(database));
-        given < state.unknown || matches!(waiting, Some(BacklogPart::Anything(through)) if *through > given)
+        let dispatched = self.dispatched();
+        let part = database.and_then(|database| state.databases.get(database));
+        dispatched < state.unscanned || matches!(part, Some(BacklogPart::Anything(through)) if *through > dispatched)
     }
 
-    /// The databases that are in the backlog.
+    /// Returns the databases that are in the backlog.
     pub fn databases(&self) -> Vec<String> {
         let state = self.state.lock();
-        let given = self.given();
-        let open = state.databases.iter().filter(|(_, waiting)| waiting.extent().1 > given);
+        let dispatched = self.dispatched();
+        let open = state.databases.iter().filter(|(_, part)| part.through() > dispatched);
         open.map(|(name, _)| name.to_string()).collect()
     }
 
-    /// The sensors of a database that have readings in the backlog, with their known fields.
+    /// Returns the `wanted` sensors of a database with readings in the backlog, with their known fields.
     pub fn catalog_sensors(&self, database: &str, wanted: impl Fn(&str) -> bool) -> Vec<CatalogSensor> {
         let state = self.state.lock();
-        let given = self.given();
+        let dispatched = self.dispatched();
         let Some(BacklogPart::Sensors(entries, _)) = state.databases.get(database) else { return Vec::new() };
-        let is_open = |entry: &&BacklogEntry| wanted(&entry.sensor.key) && entry.spans.through() > given;
+        let is_open = |entry: &&BacklogEntry| wanted(&entry.sensor.key) && entry.spans.through() > dispatched;
         let catalog_sensor = |entry: &BacklogEntry| CatalogSensor {
             sensor: entry.sensor.clone(),
             fields: entry.fields(),
@@ -195,7 +199,7 @@ impl Backlog {
 
 impl BacklogEntry {
     fn fields(&self) -> Vec<(Arc<str>, Family)> {
-        let mut fields = self.named.clone();
+        let mut fields = self.scanned.clone();
         if let Some(known) = &self.known {
             let known = known.firm().map(|(name, family)| (name.clone(), *family));
             let others: Vec<_> = known.filter(|(name, _)| !fields.iter().any(|(other, _)| other == name)).collect();
@@ -204,18 +208,18 @@ impl BacklogEntry {
         fields
     }
 
-    /// Adds fields; returns whether any of them was new.
-    fn add_fields(&mut self, fields: Named<'_>) -> bool {
+    /// Adds fields. Returns true if any of them may be new.
+    fn add_fields(&mut self, fields: NotedFields<'_>) -> bool {
         match fields {
-            Named::Record(named) => {
-                let is_new = |(name, _): &&(Arc<str>, Family)| !self.named.iter().any(|(known, _)| known == name);
-                let new: Vec<_> = named.iter().filter(is_new).cloned().collect();
-                let is_new = !new.is_empty();
-                self.named.extend(new);
-                is_new
+            NotedFields::Scanned(fields) => {
+                let is_new = |(name, _): &&(Arc<str>, Family)| !self.scanned.iter().any(|(known, _)| known == name);
+                let new: Vec<_> = fields.iter().filter(is_new).cloned().collect();
+                let has_new = !new.is_empty();
+                self.scanned.extend(new);
+                has_new
             }
-            Named::Known(fields) if self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, fields)) => false,
-            Named::Known(fields) => {
+            NotedFields::Known(fields) if self.known.as_ref().is_some_and(|known| Arc::ptr_eq(known, fields)) => false,
+            NotedFields::Known(fields) => {
                 self.known = Some(fields.clone());
                 true
             }
@@ -224,64 +228,77 @@ impl BacklogEntry {
 }
 
 impl BacklogPart {
-    /// How many sensors are tracked, and the last record that is about the database.
-    fn extent(&self) -> (usize, Sequence) {
+    /// Returns the number of tracked sensors.
+    fn sensors(&self) -> usize {
         match self {
-            Self::Anything(through) => (0, *through),
-            Self::Sensors(entries, through) => (entries.len(), *through),
+            Self::Anything(_) => 0,
+            Self::Sensors(entries, _) => entries.len(),
+        }
+    }
+
+    /// Returns the last record that concerns the database.
+    fn through(&self) -> Sequence {
+        match self {
+            Self::Anything(through) | Self::Sensors(_, through) => *through,
         }
     }
 }
 
 impl BacklogState {
-    fn forget_given(&mut self, given: Sequence) {
-        self.databases.retain(|_, waiting| match waiting {
-            BacklogPart::Anything(through) => *through > given,
+    fn forget_dispatched(&mut self, dispatched: Sequence) {
+        self.databases.retain(|_, part| match part {
+            BacklogPart::Anything(through) => *through > dispatched,
             BacklogPart::Sensors(entries, _) => {
-                entries.retain(|_, entry| entry.spans.through() > given);
+                entries.retain(|_, entry| entry.spans.through() > dispatched);
                 !entries.is_empty()
             }
         });
-        self.sensors = self.databases.values().map(|waiting| waiting.extent().0).sum();
+        self.sensors = self.databases.values().map(BacklogPart::sensors).sum();
     }
 
-    /// Makes room: forgets what was dispatched, then stops tracking sensors in the databases that have most.
-    fn shrink(&mut self, given: Sequence, sensors: usize) {
-        self.forget_given(given);
+    /// Removes dispatched entries. Then, until at most `sensors` are left, stops tracking the database with most
+    /// sensors.
+    fn shrink(&mut self, dispatched: Sequence, sensors: usize) {
+        self.forget_dispatched(dispatched);
         while self.sensors > sensors {
-            let widest = self.databases.values_mut().max_by_key(|waiting| waiting.extent().0);
-            let Some(waiting) = widest else { return };
-            let (count, through) = waiting.extent();
-            *waiting = BacklogPart::Anything(through);
-            self.sensors -= count;
+            let Some(largest) = self.databases.values_mut().max_by_key(|part| part.sensors()) else { return };
+            self.sensors -= largest.sensors();
+            *largest = BacklogPart::Anything(largest.through());
         }
     }
 }
 
-/// A record being noted, under the backlog's lock.
+/// A note of one record. Holds the backlog's lock.
 #[derive(Debug)]
-pub struct Noting<'a> {
+pub struct BacklogNote<'a> {
     state: MutexGuard<'a, BacklogState>,
     database: &'a str,
     sequence: Sequence,
-    given: Sequence,
+    dispatched: Sequence,
+    /// True if earlier lists of sensors and fields may lack something of the record.
     is_new: bool,
 }
 
-impl Noting<'_> {
-    /// Notes that the record has readings of a sensor in these hours.
-    pub fn sensor(&mut self, key: &str, hours: Range<Hour>, fields: Named<'_>, sensor: impl FnOnce() -> Arc<Sensor>) {
+impl BacklogNote<'_> {
+    /// Adds a sensor with readings in these hours.
+    pub fn add_sensor(
+        &mut self,
+        key: &str,
+        hours: Range<Hour>,
+        fields: NotedFields<'_>,
+        sensor: impl FnOnce() -> Arc<Sensor>,
+    ) {
         let BacklogState { databases, sensors, .. } = &mut *self.state;
         if !databases.contains_key(self.database) {
             databases.insert(self.database.into(), BacklogPart::Sensors(HashMap::default(), self.sequence));
         }
-        let Some(waiting) = databases.get_mut(self.database) else { return };
-        if let BacklogPart::Anything(through) = waiting
-            && *through <= self.given
+        let Some(part) = databases.get_mut(self.database) else { return };
+        if let BacklogPart::Anything(through) = part
+            && *through <= self.dispatched
         {
-            *waiting = BacklogPart::Sensors(HashMap::default(), self.sequence);
+            *part = BacklogPart::Sensors(HashMap::default(), self.sequence);
         }
-        let entries = match waiting {
+        let entries = match part {
             BacklogPart::Sensors(entries, through) => {
                 *through = (*through).max(self.sequence);
                 entries
@@ -292,21 +309,22 @@ impl Noting<'_> {
             }
         };
         if let Some(entry) = entries.get_mut(key) {
-            // Dispatched sensors are listed by the catalog; from now on this one is listed here again.
-            self.is_new |= entry.spans.through() <= self.given;
-            entry.spans.add(hours, self.sequence, self.given);
+            // The catalog lists dispatched sensors. From now on, the backlog lists this one again.
+            self.is_new |= entry.spans.through() <= self.dispatched;
+            entry.spans.add(hours, self.sequence, self.dispatched);
             self.is_new |= entry.add_fields(fields);
             return;
         }
-        let mut entry = BacklogEntry { sensor: sensor(), spans: HourSpans::default(), named: Vec::new(), known: None };
-        entry.spans.add(hours, self.sequence, self.given);
+        let mut entry =
+            BacklogEntry { sensor: sensor(), spans: HourSpans::default(), scanned: Vec::new(), known: None };
+        entry.spans.add(hours, self.sequence, self.dispatched);
         entry.add_fields(fields);
         entries.insert(key.into(), entry);
         *sensors += 1;
         self.is_new = true;
     }
 
-    /// Ends the note. Returns whether lists of sensors and fields made before may lack something of the record.
+    /// Ends the note. Returns true if earlier lists of sensors and fields may lack something of the record.
     pub fn finish(self) -> bool {
         self.is_new
     }

@@ -1,41 +1,40 @@
-//! A scan, once at the start, of what the records are about that are still to be replayed. Until it is complete, the
-//! backlog may be about anything.
+//! The scan of the WAL at the start. It notes the sensors and hours of all records that will be replayed. Until it is
+//! complete, the backlog may concern any sensor.
 
 use std::sync::Arc;
 
-use super::{Backlog, Named};
-use crate::buffer::dispatch::{Dispatch, RETRY, read_chunk};
+use super::{Backlog, NotedFields};
+use crate::buffer::dispatch::{Dispatch, RETRY_DELAY, read_chunk};
 use crate::buffer::record::deletion::{self, KIND_DELETION};
 use crate::buffer::record::meta::{self, KIND_META};
 use crate::buffer::record::{self, RecordError};
 use crate::catalog::Catalog;
 use crate::wal::{Record, Sequence, Wal};
 
-/// Scans the records up to the last one at the start, until all are noted or dispatched. At a record that this version cannot
-/// read it stops, and the backlog stays as unknown as before the scan, because replay stops there too.
+/// Scans the records up to `last`, until all are noted or dispatched. Stops at a record that this version cannot read,
+/// where the replay stops too. The backlog then counts as unscanned.
 pub async fn scan(dispatch: Arc<Dispatch>, log: Arc<Wal>, last: Sequence) {
     let started = std::time::Instant::now();
-    let mut reader = log.reader(dispatch.backlog.given() + 1);
-    // Once the shards have caught up, the scan is useless.
-    let is_of_use = || dispatch.backlog.given() < last && !dispatch.positions.is_live();
-    let has_backlog = is_of_use();
-    while reader.position() <= last && is_of_use() {
-        let (back, chunk) = read_chunk(reader).await;
-        reader = back;
-        let chunk = match chunk {
+    let mut reader = log.reader(dispatch.backlog.dispatched() + 1);
+    let has_backlog = || dispatch.backlog.dispatched() < last && !dispatch.positions.is_live();
+    let had_backlog = has_backlog();
+    while reader.position() <= last && has_backlog() {
+        let read = read_chunk(reader).await;
+        reader = read.reader;
+        let chunk = match read.records {
             Ok(chunk) if chunk.is_empty() => break,
             Ok(chunk) => chunk,
             Err(error) => {
                 tracing::warn!(%error, "WAL read failed; retrying");
-                tokio::time::sleep(RETRY).await;
+                tokio::time::sleep(RETRY_DELAY).await;
                 continue;
             }
         };
-        let noting = dispatch.clone();
+        let shared = dispatch.clone();
         let noted = tokio::task::spawn_blocking(move || {
-            let Dispatch { backlog, catalog, .. } = &*noting;
-            let mut unnoted = chunk.iter().filter(|record| (backlog.given() + 1..=last).contains(&record.sequence));
-            unnoted.try_for_each(|record| note(record, backlog, catalog))
+            let Dispatch { backlog, catalog, .. } = &*shared;
+            let is_pending = |record: &&Record| (backlog.dispatched() + 1..=last).contains(&record.sequence);
+            chunk.iter().filter(is_pending).try_for_each(|record| note(record, backlog, catalog))
         });
         match noted.await {
             Ok(Ok(())) => {}
@@ -46,13 +45,14 @@ pub async fn scan(dispatch: Arc<Dispatch>, log: Arc<Wal>, last: Sequence) {
             Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
         }
     }
-    dispatch.backlog.scanned();
-    if has_backlog {
+    dispatch.backlog.note_scanned();
+    if had_backlog {
         let seconds = started.elapsed().as_secs_f64();
         tracing::info!(last, seconds, "WAL backlog scanned");
     }
 }
 
+/// Notes the sensors and hours of a record.
 fn note(record: &Record, backlog: &Backlog, catalog: &Catalog) -> Result<(), RecordError> {
     if record.kind == KIND_DELETION {
         let deletion = deletion::decode(record.kind, &record.payload)?;
@@ -65,14 +65,14 @@ fn note(record: &Record, backlog: &Backlog, catalog: &Catalog) -> Result<(), Rec
         return Ok(());
     }
     let outline = record::outline::outline(record.kind, &record.payload)?;
-    let mut noting = backlog.noting(&outline.database, record.sequence);
-    for sensor in outline.sensors {
-        let whose = Arc::new(sensor.sensor);
-        for hours in sensor.hours {
-            noting.sensor(&whose.key, hours, Named::Record(&sensor.fields), || whose.clone());
+    let mut note = backlog.begin_note(&outline.database, record.sequence);
+    for outlined in outline.sensors {
+        let sensor = Arc::new(outlined.sensor);
+        for hours in outlined.hours {
+            note.add_sensor(&sensor.key, hours, NotedFields::Scanned(&outlined.fields), || sensor.clone());
         }
     }
-    if noting.finish() {
+    if note.finish() {
         catalog.note_news();
     }
     Ok(())

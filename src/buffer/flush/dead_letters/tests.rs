@@ -2,8 +2,13 @@ use super::*;
 
 fn letter(database: &str, readings: u64) -> DeadLetter {
     let lines = (0..readings).map(|n| format!("m t=\"a\n# b\" {n}\n")).collect();
-    let (kept, reason) = ("2026-01-15T14:00:00Z".to_owned(), "no\nreason".to_owned());
-    DeadLetter::Readings(ReadingsLetter { database: database.to_owned(), readings, kept, reason, lines })
+    DeadLetter::Readings(ReadingsLetter {
+        database: database.to_owned(),
+        readings,
+        kept: "2026-01-15T14:00:00Z".to_owned(),
+        reason: "no\nreason".to_owned(),
+        lines,
+    })
 }
 
 fn all(letters: &DeadLetters) -> Vec<(u64, DeadLetter)> {
@@ -17,18 +22,25 @@ fn all(letters: &DeadLetters) -> Vec<(u64, DeadLetter)> {
     found
 }
 
-/// A process that sends them and the service that appends share the file; nothing that is appended meanwhile is lost.
+/// The service appends and a command resends, and both share the file. No letter that is appended meanwhile is lost.
 #[tokio::test]
 async fn they_are_outstanding_until_they_are_done_by_any_process() {
     let folder = tempfile::tempdir().unwrap();
-    let of = || DeadLetters::new(folder.path().join("dead-letters"));
-    let (service, command) = (of(), of());
+    let open = || DeadLetters::new(folder.path().join("dead-letters"));
+    let service = open();
+    let command = open();
     assert_eq!(service.outstanding().await.unwrap(), Outstanding::default());
     service.write(&letter("a", 2)).unwrap();
     service.write(&letter("b", 3)).unwrap();
     let meta = Map::from_iter([("site".to_owned(), Value::Null)]);
-    let (database, sensor, reason) = ("a".to_owned(), "m,s=1".to_owned(), "x".to_owned());
-    let change = MetadataLetter { database, sensor, meta, replaces: true, kept: String::new(), reason };
+    let change = MetadataLetter {
+        database: "a".to_owned(),
+        sensor: "m,s=1".to_owned(),
+        meta,
+        replaces: true,
+        kept: String::new(),
+        reason: "x".to_owned(),
+    };
     service.write(&DeadLetter::Metadata(change.clone())).unwrap();
     let outstanding = service.outstanding().await.unwrap();
     assert_eq!((outstanding.readings(), outstanding.metadata), (5, 1));
@@ -51,7 +63,7 @@ async fn they_are_outstanding_until_they_are_done_by_any_process() {
     command.remove_done().unwrap();
     drop(sending);
     assert!(service.0.file.lock().segments().unwrap().is_empty());
-    // The service's segment is gone: it begins another one.
+    // The service's segment was removed, so it starts another one.
     service.write(&letter("c", 4)).unwrap();
     assert_eq!(all(&command).len(), 1);
     assert_eq!(service.outstanding().await.unwrap().readings(), 4);

@@ -5,8 +5,8 @@ use crate::buffer::memtable::Load;
 use crate::catalog::{Catalog, LookupResult, WantedSensor};
 use crate::reading::Sensor;
 
-/// Once, a flush that began before this instance learned of another instance's DROP, and ended after it, left its page without
-/// a sensor document until the next round, a minute later: until then no query found the readings.
+/// Regression: a flush that began before this instance learned of another instance's DROP, and ended after it, left its
+/// page without a sensor document until the next round a minute later. Until then, no query found the readings.
 #[test]
 fn a_page_without_a_document_gets_one_soon() {
     let catalog = Catalog::new(&crate::config::one_shard());
@@ -31,14 +31,15 @@ fn a_page_without_a_document_gets_one_soon() {
         run
     };
     let metrics = Metrics::new("0", "test").expect("fixed bounds");
-    let stores = (BucketCache::new(0), RegistryView::nothing());
+    let cache = BucketCache::new(0);
+    let registry = RegistryView::nothing();
     let now = Instant::now();
     let mut writer = SensorDocumentWriter::new(10);
     let written_soon = |writer: &mut SensorDocumentWriter| {
         writer.begin_urgent_round(now);
-        let Some((_, outdated)) = writer.next((&stores.0, &stores.1), |_| true) else { return 0 };
+        let Some((_, outdated)) = writer.next(&cache, &registry, |_| true) else { return 0 };
         let done = outdated.iter().map(|outdated| outdated.known.id).collect();
-        writer.completed(&database, DocumentsOutcome { done, ..DocumentsOutcome::default() }, now, &metrics);
+        writer.complete(&database, DocumentsOutcome { done, ..DocumentsOutcome::default() }, now, &metrics);
         outdated.len()
     };
 

@@ -1,4 +1,4 @@
-//! Reads the latest readings of sensors whose documents lack some: from cached buckets first, then from the store.
+//! Reads of the latest readings for sensor documents: from cached buckets first, then from the store.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use crate::catalog::reads::{read_buckets_each, read_needed};
 use crate::clock::latest_ns;
 use crate::reading::Value;
 
-/// Buckets per read of latest readings. Those of several pages are read one by one.
-const COLD_LOT: usize = 8;
-/// Sensors per read of the latest readings of an hour that may be in parts of days, and most bytes of what is read.
-const SEALED_LOT: usize = 64;
-const SEALED_BYTES: usize = 4 << 20;
+/// Maximum number of buckets per read. Buckets with several pages are read one by one.
+const COLD_BUCKETS_MAX: usize = 8;
+/// Maximum number of sensors per read of an hour that may be in parts of days.
+const SEALED_SENSORS_MAX: usize = 64;
+/// Maximum size of such a read in bytes.
+const SEALED_BYTES_MAX: usize = 4 << 20;
 
 impl Documents<'_> {
-    /// Reads, for each document, the latest readings that were stored since it was written, by their times. At most about `recent`
-    /// per document; from the store only where the bucket is not cached.
+    /// Reads the latest readings that were stored since each document was written, by time, about `recent` per
+    /// document. Accesses the store only for buckets that are not cached.
     ///
     /// # Errors
     /// If the store is away when a bucket must be read.
@@ -28,12 +29,15 @@ impl Documents<'_> {
         self,
         documents: &[Document<'_>],
     ) -> Result<Vec<BTreeMap<i64, Reading>>, StorageError> {
-        let (store, database, recent) = (&*self.context.store, self.database, self.context.recent);
+        let store = &*self.context.store;
+        let database = self.database;
+        let recent = self.context.recent;
         let mut tails: Vec<BTreeMap<i64, Reading>> = vec![BTreeMap::new(); documents.len()];
-        // The newest hours first, then the next ones for documents that need more: most need one hour, which is cached.
+        // Read the newest hour of each document first, then older hours for documents that need more. Most documents
+        // need one hour, which is cached.
         for nth in 0..recent {
             let mut cold: Vec<(usize, BucketId)> = Vec::new();
-            for (at, ((outdated, document), tail)) in documents.iter().zip(&mut tails).enumerate() {
+            for (index, ((outdated, document), tail)) in documents.iter().zip(&mut tails).enumerate() {
                 let Some(outdated) = outdated.filter(|_| tail.len() < recent) else { continue };
                 let Some((hour, cache)) = outdated.hours.get(nth) else { continue };
                 let known = &outdated.known;
@@ -42,50 +46,50 @@ impl Documents<'_> {
                 let is_sealed = day::may_be_sealed(*hour, latest_ns());
                 match cache.as_ref().filter(|_| !is_foreign) {
                     Some(cache) if is_sealed => {
-                        let whole = cache.iter().map(|reading| completed(reading, &document.recent));
-                        tail.extend(whole.map(|reading| (reading.time, reading)));
+                        let full = cache.iter().map(|reading| with_earlier_fields(reading, &document.recent));
+                        tail.extend(full.map(|reading| (reading.time, reading)));
                     }
                     Some(cache) => tail.extend(cache.iter().map(|reading| (reading.time, reading.clone()))),
-                    None => cold.push((at, BucketId { sensor: known.sensor.clone(), hour: *hour })),
+                    None => cold.push((index, BucketId { sensor: known.sensor.clone(), hour: *hour })),
                 }
             }
             let (mut sealed, cold): (Vec<_>, Vec<_>) =
                 cold.into_iter().partition(|(_, id)| day::may_be_sealed(id.hour, latest_ns()));
             sealed.sort_by_key(|(_, id)| id.hour);
-            let of_hours = sealed.chunk_by(|(_, a), (_, b)| a.hour == b.hour);
-            for lot in of_hours.flat_map(|of_hour| of_hour.chunks(SEALED_LOT)) {
+            let by_hour = sealed.chunk_by(|(_, a), (_, b)| a.hour == b.hour);
+            for lot in by_hour.flat_map(|hour| hour.chunks(SEALED_SENSORS_MAX)) {
                 let found = self.tails_with_parts(lot).await?;
-                for ((at, _), tail) in lot.iter().zip(found) {
-                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+                for ((index, _), tail) in lot.iter().zip(found) {
+                    tails[*index].extend(tail.into_iter().map(|reading| (reading.time, reading)));
                 }
             }
-            for chunk in cold.chunks(COLD_LOT) {
+            for chunk in cold.chunks(COLD_BUCKETS_MAX) {
                 let ids: Vec<BucketId> = chunk.iter().map(|(_, id)| id.clone()).collect();
-                for ((at, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, 1).await) {
+                for ((index, id), pages) in chunk.iter().zip(read_buckets_each(store, database, &ids, 1).await) {
                     let needed = |bucket: &Bucket| bucket.needed_for_tail(recent);
                     let bucket = match pages.map(Bucket::from_stored) {
                         Ok(bucket) if bucket.is_partial() => read_needed(store, database, id, needed).await,
                         read => read,
                     };
-                    let tail = of_readable(bucket.map(|bucket| bucket.tail(recent)))?;
-                    tails[*at].extend(tail.into_iter().map(|reading| (reading.time, reading)));
+                    let tail = skip_unreadable(bucket.map(|bucket| bucket.tail(recent)))?;
+                    tails[*index].extend(tail.into_iter().map(|reading| (reading.time, reading)));
                 }
             }
         }
         Ok(tails)
     }
 
-    /// The latest readings of sensors in one hour that may be in parts of days, read together: where history comes hour by hour,
-    /// every sensor's document needs some.
+    /// Reads the latest readings of several sensors in one hour that may be in parts of days. One read serves all,
+    /// because a backfill hour by hour makes every sensor's document outdated.
     async fn tails_with_parts(self, lot: &[(usize, BucketId)]) -> Result<Vec<Vec<Reading>>, StorageError> {
         let FlushContext { store, recent, .. } = self.context;
         let Some((_, first)) = lot.first() else { return Ok(Vec::new()) };
         let keys: Vec<&str> = lot.iter().map(|(_, id)| &*id.sensor.key).collect();
         let hours = first.hour..first.hour.next();
-        match store.scan_sensors(self.database, &keys, hours, &Projection::ALL, SEALED_BYTES).await {
+        match store.scan_sensors(self.database, &keys, hours, &Projection::ALL, SEALED_BYTES_MAX).await {
             Ok(Some(scanned)) => return Ok(scanned.into_iter().map(|pages| tail_of(&pages, *recent)).collect()),
             Err(error) if error.is_away() => return Err(error),
-            // What is too large for one read, or cannot be read, holds up no other.
+            // Read the sensors one by one if they are too large for one read, or some are unreadable.
             Ok(None) | Err(_) => {}
         }
         let mut tails = Vec::with_capacity(lot.len());
@@ -95,17 +99,17 @@ impl Documents<'_> {
         Ok(tails)
     }
 
-    /// The latest readings of an hour that may be in parts of a day.
+    /// Reads the latest readings of an hour that may be in parts of a day.
     async fn tail_with_parts(self, id: &BucketId) -> Result<Vec<Reading>, StorageError> {
         let hours = id.hour..id.hour.next();
         let FlushContext { store, recent, .. } = self.context;
         let scanned =
             store.scan(self.database, &id.sensor.key, hours, Order::Ascending, &Projection::ALL, Extent::ALL).await;
-        of_readable(scanned.map(|scanned| tail_of(&scanned.pages, *recent)))
+        skip_unreadable(scanned.map(|scanned| tail_of(&scanned.pages, *recent)))
     }
 }
 
-/// The latest readings of each page.
+/// Returns the latest readings of each page.
 fn tail_of(pages: &[ScannedPage], recent: usize) -> Vec<Reading> {
     let mut tail: Vec<Reading> = Vec::new();
     for readings in pages.iter().filter_map(|page| page.readings.as_ref()) {
@@ -115,20 +119,20 @@ fn tail_of(pages: &[ScannedPage], recent: usize) -> Vec<Reading> {
     tail
 }
 
-/// A page that cannot be read adds nothing to a document.
-fn of_readable(tail: Result<Vec<Reading>, StorageError>) -> Result<Vec<Reading>, StorageError> {
+/// Ignores unreadable pages. Returns the error only if the store is away.
+fn skip_unreadable(tail: Result<Vec<Reading>, StorageError>) -> Result<Vec<Reading>, StorageError> {
     match tail {
         Err(error) if error.is_away() => Err(error),
         tail => Ok(tail.unwrap_or_default()),
     }
 }
 
-/// A reading from a page of a sealed day, which has only what came later, with the fields that it had before.
-fn completed(reading: &Reading, before: &[Reading]) -> Reading {
+/// Adds the earlier fields of a reading. A page beside a sealed day has only the fields that arrived after the seal.
+fn with_earlier_fields(reading: &Reading, earlier: &[Reading]) -> Reading {
     let mut reading = reading.clone();
-    let before = before.iter().find(|before| before.time == reading.time).into_iter().flat_map(|before| &before.fields);
-    let is_missing = |(name, _): &&(Arc<str>, Value)| !reading.fields.iter().any(|(has, _)| has == name);
-    let missing: Vec<_> = before.filter(is_missing).cloned().collect();
+    let Some(earlier) = earlier.iter().find(|earlier| earlier.time == reading.time) else { return reading };
+    let is_missing = |(name, _): &&(Arc<str>, Value)| !reading.fields.iter().any(|(known, _)| known == name);
+    let missing: Vec<_> = earlier.fields.iter().filter(is_missing).cloned().collect();
     reading.fields.extend(missing);
     reading
 }

@@ -1,27 +1,27 @@
-//! One bucket in a flush: merges its readings onto the bucket, and tracks how far its writes have come.
+//! One bucket in a flush: the merge of its readings, and the progress of its writes.
 
 use std::sync::Arc;
 
+use super::super::sealed::SealedHour;
 use super::FlushContext;
 use super::partial::{Progress, ROWS_AT_ONCE};
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::Unpacked;
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, Written};
-use crate::bucket::{Applied, Bucket, MergeOptions, Readings, Row, StorageError};
+use crate::bucket::{Applied, Bucket, MergeOptions, Row, StorageError};
 use crate::buffer::memtable::Load;
 use crate::catalog::KnownSensor;
-use crate::members::registry_view::{Fate, FateOfReadings};
-use crate::reading::{Stamp, Value};
+use crate::members::registry_view::{Fate, ReadingFates};
+use crate::reading::Value;
 
-/// How often one bucket, or one part of it, is merged again because other writers were faster, before it is left for a
-/// later flush.
+/// Maximum number of conflicts of a bucket, or a part of it, before it is left for a later flush.
 const CONFLICTS_MAX: u32 = 30;
-/// In how many of these conflicts the store may still show what the write expected: the other write is not durable yet,
-/// and another read at once would show the same.
+/// Maximum number of conflicts after which the store still shows the state that the write expected. The other write is
+/// then not durable yet, and another read at once would show the same.
 const UNSEEN_MAX: u32 = 3;
-/// How often one bucket is merged again because a write's outcome is unknown. This bridges an election of a new
-/// primary; a store that stays away is not waited for.
+/// Maximum number of unknown outcomes of a bucket's writes. This bridges the election of a new primary, but does not
+/// wait for a store that stays away.
 const UNKNOWN_MAX: u32 = 2;
 
 /// One bucket in a flush.
@@ -29,36 +29,35 @@ const UNKNOWN_MAX: u32 = 2;
 pub struct BucketFlush {
     pub known: Arc<KnownSensor>,
     pub id: BucketId,
-    /// Its readings to be stored.
+    /// The readings to store.
     pub load: Load,
-    /// The bucket, taken out of the cache while it is worked on.
+    /// The bucket, taken out of the cache during the flush.
     pub bucket: Bucket,
-    /// Counts of what became of the readings.
+    /// Counts of the readings by outcome.
     pub applied: Applied,
-    /// How many readings were deleted before they were stored.
+    /// The number of readings that were deleted before they were stored.
     pub deleted: u64,
     /// Places of the readings that are set aside, in time order.
     pub set_aside: Vec<usize>,
-    /// How many pages the bucket had before.
+    /// The number of pages before the flush.
     pub pages_before: usize,
-    /// What the sealed day has of the hour, for readings up to a floor; no set if its readings have expired. Read only where it
-    /// may matter ([`FlushContext::may_be_sealed`]).
-    pub(super) sealed: Option<(Stamp, Option<Readings>)>,
+    /// The hour in the sealed day, read only if [`FlushContext::may_be_sealed`].
+    pub(super) sealed: Option<SealedHour>,
     /// The times of the first and the last reading, if the readings are in a chunk of their day instead of the bucket.
     pub in_chunk: Option<(i64, i64)>,
-    /// Whether the bucket came from the cache, not from the store.
+    /// True if the bucket came from the cache, not from the store.
     pub from_cache: bool,
-    /// Whether the store is known to have the bucket although it is not cached: then it is read first.
+    /// True if the store is known to have the bucket although it is not cached. It is then read first.
     pub is_stored: bool,
     pub state: BucketFlushState,
     pub(super) progress: Progress,
     pub(super) conflicts: u32,
-    /// Conflicts after which the store still showed what the write had expected.
+    /// The number of conflicts after which the store still showed the expected state.
     pub(super) unseen: u32,
     unknowns: u32,
 }
 
-/// What becomes of a reading of a bucket whose readings are not all merged.
+/// The fate of a reading in a bucket whose readings are not all merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RowFate {
     Merged,
@@ -66,49 +65,46 @@ pub(super) enum RowFate {
     Deleted,
     /// The store has it.
     Stored,
-    /// It was silent beyond the horizon while its day was sealed, and the day has another reading of that time. Nobody knows
-    /// which is later.
+    /// Its WAL was silent beyond the horizon while its day was sealed, and the day has another reading of that time. It
+    /// is unknown which reading is later.
     SetAside,
 }
 
-/// How far a bucket has come.
+/// The progress of a bucket in a flush.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BucketFlushState {
-    /// Writes may be pending. Without any, the store has everything.
+    /// The readings are merged. If no write is pending, the store has everything.
     Merged,
-    /// The store has something else: read, merge, write again.
+    /// The store has another state. The bucket must be read, merged and written again.
     Stale,
-    /// There are more pages or more readings than are unpacked at a time: they are merged and written in parts.
+    /// The bucket has more pages or readings than are unpacked at a time. It is merged and written in parts.
     Partial,
-    /// Not stored now. The bucket in memory says nothing about the store.
+    /// The readings are not stored now. The bucket in memory may differ from the store.
     Failed(StorageError),
-    /// Never stored, for this reason: the readings are in the dead-letter file.
+    /// The store will never accept the readings. They are in the dead-letter file.
     DeadLettered(StorageError),
 }
 
 impl BucketFlush {
-    /// Merges onto the cached bucket, if there is one. A bucket that is not cached is assumed to be new; if it is not,
-    /// its first insert conflicts.
+    /// Starts with the cached bucket, if any. A bucket that is not cached is assumed to be new. If it is not, its first
+    /// insert conflicts.
     pub fn new(load: Load, cache: Option<Bucket>, is_stored: bool) -> Self {
-        let (from_cache, is_stored) = (cache.is_some(), is_stored && cache.is_none());
+        let from_cache = cache.is_some();
         let bucket = cache.unwrap_or_default();
-        let id = BucketId { sensor: load.known.sensor.clone(), hour: load.hour };
-        let (known, pages_before) = (load.known.clone(), bucket.pages().len());
-        let (applied, state) = (Applied::default(), BucketFlushState::Merged);
         Self {
-            known,
-            id,
+            known: load.known.clone(),
+            id: BucketId { sensor: load.known.sensor.clone(), hour: load.hour },
+            pages_before: bucket.pages().len(),
             load,
             bucket,
-            applied,
+            applied: Applied::default(),
             deleted: 0,
             set_aside: Vec::new(),
-            pages_before,
             sealed: None,
             in_chunk: None,
             from_cache,
-            is_stored,
-            state,
+            is_stored: is_stored && !from_cache,
+            state: BucketFlushState::Merged,
             progress: Progress::default(),
             conflicts: 0,
             unseen: 0,
@@ -116,17 +112,17 @@ impl BucketFlush {
         }
     }
 
-    /// The bucket's key in the cache.
+    /// Returns the bucket's key in the cache.
     pub fn key(&self) -> CacheKey {
         (self.known.id, self.id.hour)
     }
 
-    /// Whether its readings changed the bucket.
+    /// Returns true if the readings changed the bucket.
     pub fn changed(&self) -> bool {
         self.applied.new + self.applied.overwritten > 0
     }
 
-    /// Whether it is merged in parts.
+    /// Returns true if the bucket must be merged in parts.
     pub(super) fn is_large(&self) -> bool {
         self.bucket.is_partial() || self.load.rows.len() > ROWS_AT_ONCE
     }
@@ -140,7 +136,7 @@ impl BucketFlush {
             self.bucket.delete(range, *before);
         }
         let rows = room.rows(&fields.names);
-        if fates.takes_all() && self.sealed.is_none() {
+        if fates.merges_all() && self.sealed.is_none() {
             self.applied = self.bucket.apply(rows, &options);
             self.set_aside = self.bucket.set_aside().to_vec();
         } else {
@@ -149,18 +145,20 @@ impl BucketFlush {
         self.state = BucketFlushState::Merged;
     }
 
-    pub(crate) fn fates(&self, context: &FlushContext) -> FateOfReadings {
+    pub(crate) fn fates(&self, context: &FlushContext) -> ReadingFates {
         let Load { database, first, .. } = &self.load;
         context.registry_view.fates(&database.name, &self.id.sensor, self.id.hour, *first)
     }
 
-    /// Whether every reading is deleted or stored already: then the flush must not bring a deleted sensor back.
+    /// Returns true if every reading is deleted or stored. Then the flush must not restore the document of a deleted
+    /// sensor.
     pub(super) fn brings_nothing(&self, context: &FlushContext) -> bool {
         let fates = self.fates(context);
-        if fates.takes_all() {
+        if fates.merges_all() {
             return false;
         }
-        let (fields, mut room) = (self.known.fields(), Unpacked::default());
+        let fields = self.known.fields();
+        let mut room = Unpacked::default();
         room.unpack_in_time_order([&*self.load.rows]);
         room.rows(&fields.names).all(|row| fates.fate(row.time, row.stamp) != Fate::Merged)
     }
@@ -169,10 +167,13 @@ impl BucketFlush {
     fn merge_some<'a>(
         &mut self,
         rows: impl Iterator<Item = Row<'a>>,
-        fates: &FateOfReadings,
+        fates: &ReadingFates,
         options: &MergeOptions<'_>,
     ) {
-        let (mut kept, mut places, mut stored, mut aside) = (Vec::new(), Vec::new(), 0, Vec::new());
+        let mut kept = Vec::new();
+        let mut places = Vec::new();
+        let mut stored = 0;
+        let mut aside = Vec::new();
         self.deleted = 0;
         for (place, row) in rows.enumerate() {
             match self.fate_of(fates, &row) {
@@ -193,24 +194,27 @@ impl BucketFlush {
         self.set_aside = aside;
     }
 
-    /// What becomes of a reading. A sealed day says something of those below the floor.
-    pub(super) fn fate_of(&self, fates: &FateOfReadings, row: &Row<'_>) -> RowFate {
+    /// Returns the fate of a reading. A sealed day decides about readings up to the floor.
+    pub(super) fn fate_of(&self, fates: &ReadingFates, row: &Row<'_>) -> RowFate {
         match fates.fate(row.time, row.stamp) {
             Fate::Deleted => return RowFate::Deleted,
             Fate::Stored => return RowFate::Stored,
             Fate::Merged => {}
         }
-        let Some((floor, day)) = &self.sealed else { return RowFate::Merged };
-        let Some(day) = day else { return RowFate::SetAside };
-        let Some(index) = day.find(row.time).filter(|_| row.stamp <= *floor) else { return RowFate::Merged };
-        let has = |(field, value): &(u16, Value)| {
+        let Some(sealed) = &self.sealed else { return RowFate::Merged };
+        let Some(day) = &sealed.readings else { return RowFate::SetAside };
+        if row.stamp > sealed.floor {
+            return RowFate::Merged;
+        }
+        let Some(index) = day.find(row.time) else { return RowFate::Merged };
+        let is_in_day = |(field, value): &(u16, Value)| {
             let cells = day.cells(&row.names[usize::from(*field)]);
             cells.is_some_and(|cells| cells[index].as_ref() == Some(value))
         };
-        if row.cells.iter().all(has) { RowFate::Stored } else { RowFate::SetAside }
+        if row.cells.iter().all(is_in_day) { RowFate::Stored } else { RowFate::SetAside }
     }
 
-    /// Merges the readings onto the bucket as the store has it.
+    /// Merges the readings into the stored bucket.
     pub(super) fn reload(&mut self, pages: Vec<StoredPage>, context: &FlushContext) {
         let revs: Vec<(u32, u64)> = pages.iter().map(|page| (page.number, page.rev)).collect();
         if self.conflicts > 0 && !revs.is_empty() && self.bucket.has_revs(&revs) {
@@ -219,26 +223,26 @@ impl BucketFlush {
         self.bucket = Bucket::from_stored(pages);
         self.pages_before = self.bucket.pages().len();
         self.from_cache = false;
-        match self.is_large() {
-            true => self.state = BucketFlushState::Partial,
-            false => self.merge(context, &mut Unpacked::default()),
+        if self.is_large() {
+            self.state = BucketFlushState::Partial;
+        } else {
+            self.merge(context, &mut Unpacked::default());
         }
     }
 
     /// Applies the outcome of a write of these pages.
     pub(super) fn settle(&mut self, pages: &[usize], outcome: Written) {
         match (outcome, &self.state) {
-            // A failure is final here: what else was written is read back before the bucket is used again.
+            // A failure is final for this flush. The next one reads the bucket before it uses it.
             (_, BucketFlushState::Failed(_)) => {}
             (Written::Yes, _) => self.bucket.mark_written(pages),
             (Written::Conflict, _) => {
                 self.conflicts += 1;
-                // The slower writer waits. A conflict does not mean that the store refuses the page.
-                let contended = self.conflicts >= CONFLICTS_MAX || self.unseen >= UNSEEN_MAX;
-                let detail = || self.id.sensor.key.to_string();
-                self.state = match contended {
-                    true => BucketFlushState::Failed(StorageError::Contended(detail())),
-                    false => BucketFlushState::Stale,
+                let is_contended = self.conflicts >= CONFLICTS_MAX || self.unseen >= UNSEEN_MAX;
+                self.state = if is_contended {
+                    BucketFlushState::Failed(StorageError::Contended(self.id.sensor.key.to_string()))
+                } else {
+                    BucketFlushState::Stale
                 };
             }
             (Written::Failed(error @ StorageError::Unknown { .. }), _) => {

@@ -1,4 +1,4 @@
-//! Merges and writes a large bucket in parts, so that an hour of one sensor takes a bounded amount of memory.
+//! The merge of a large bucket in parts, so that an hour of one sensor takes a bounded amount of memory.
 
 use std::collections::HashSet;
 
@@ -11,7 +11,7 @@ use crate::catalog::Database;
 use crate::catalog::reads::PAGES_AT_ONCE;
 use crate::reading::Stamp;
 
-/// Most readings of one bucket that are unpacked at a time: some pages of them.
+/// Maximum number of readings of a bucket that are unpacked at a time. They fill a few pages.
 pub(super) const ROWS_AT_ONCE: usize = 16 * 1024;
 
 /// The merge of one part of a bucket's readings.
@@ -20,10 +20,10 @@ struct PartialMerge<'a> {
     progress: Progress,
 }
 
-/// How far the readings of a bucket are that is merged in parts, and what became of them.
+/// The progress of a bucket that is merged in parts, with the outcomes of its readings.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
-    /// How many parts are stored.
+    /// The number of stored parts.
     parts: usize,
     applied: Applied,
     deleted: u64,
@@ -32,7 +32,7 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Places of the readings that are set aside, in time order.
+    /// Returns the places of the readings that are set aside, in time order.
     fn places(&self, rows: &Packed, room: &mut Unpacked) -> Vec<usize> {
         if self.set_aside.is_empty() {
             return Vec::new();
@@ -44,22 +44,25 @@ impl Progress {
 }
 
 impl FlushContext {
-    /// Merges and writes the readings of a large bucket in parts, in time order. Where pages are left out, first those
-    /// readings that such a page already has, a few pages at a time, and then the new ones. A time that is on no page now
-    /// can only get onto the page that takes new readings, so a compare-and-set on that page proves that it is still on
-    /// none. After a conflict it goes on with the part that met it.
+    /// Merges and writes the readings of a large bucket in parts, in time order. If pages are left out, first merges
+    /// the readings whose times those pages have, a few pages at a time, and then the new ones.
+    ///
+    /// New times can only be added to the open page. So a compare-and-set on that page proves that no other page has
+    /// got them meanwhile. After a conflict, continues with the same part.
     pub(super) async fn settle_partial(&self, database: &Database, run: &mut BucketFlush) -> Result<(), StorageError> {
         let options = self.merge_options(run.id.hour);
         let fates = run.fates(self);
         if !fates.covers.is_empty() {
-            // Where a deletion empties pages, others take their numbers.
+            // Read all pages, because a deletion may empty some, and others then take their numbers.
             let whole = self.store.read_buckets(&database.name, std::slice::from_ref(&run.id), usize::MAX).await?;
             run.bucket = Bucket::from_stored(whole.into_iter().next().unwrap_or_default());
             run.merge(self, &mut Unpacked::default());
             self.write(database, std::slice::from_mut(run)).await;
             return Ok(());
         }
-        let (fields, rows, mut room) = (run.known.fields(), run.load.rows.clone(), Unpacked::default());
+        let fields = run.known.fields();
+        let rows = run.load.rows.clone();
+        let mut room = Unpacked::default();
         let mut parts = rows.parts(ROWS_AT_ONCE);
         parts.skip(run.progress.parts);
         while parts.next_in_time_order(&mut room) {
@@ -80,18 +83,21 @@ impl FlushContext {
                 return Ok(());
             }
             run.progress = Progress { parts: merged.progress.parts + 1, ..merged.progress };
-            (run.conflicts, run.unseen) = (0, 0);
+            run.conflicts = 0;
+            run.unseen = 0;
         }
-        (run.applied, run.deleted) = (run.progress.applied, run.progress.deleted);
+        run.applied = run.progress.applied;
+        run.deleted = run.progress.deleted;
         run.set_aside = run.progress.places(&rows, &mut room);
-        // A cached bucket may be outdated, and so may the decision to set readings aside.
+        // If the cached bucket is outdated, the decision to set readings aside may be wrong.
         if run.from_cache && !run.set_aside.is_empty() {
-            (run.state, run.progress) = (BucketFlushState::Stale, Progress::default());
+            run.state = BucketFlushState::Stale;
+            run.progress = Progress::default();
         }
         Ok(())
     }
 
-    /// Merges rows, given in time order, and writes what they change; false if the bucket is stale or a write failed.
+    /// Merges rows in time order, and writes the changed pages. Returns false if the bucket is stale or a write failed.
     async fn merge_part(
         &self,
         database: &Database,
@@ -120,7 +126,7 @@ impl FlushContext {
         Ok(is_merged)
     }
 
-    /// Loads pages of a bucket; false if the store has others by now, and the bucket is stale.
+    /// Loads pages of a bucket. Returns false if the stored pages have changed, so that the bucket is stale.
     async fn load(&self, database: &Database, run: &mut BucketFlush, numbers: &[u32]) -> Result<bool, StorageError> {
         if numbers.is_empty() {
             return Ok(true);
@@ -133,8 +139,8 @@ impl FlushContext {
         Ok(fits)
     }
 
-    /// Merges rows that no page has that is left out, and writes what they change; false if that failed or met another
-    /// writer.
+    /// Merges rows that are on no left-out page, and writes the changed pages. Returns false after a failure or a
+    /// conflict.
     async fn merge_rows(
         &self,
         database: &Database,

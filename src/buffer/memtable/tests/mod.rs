@@ -1,5 +1,5 @@
-//! Which buckets are due and in which order; that no bucket is in two flushes at once; that no reading is invisible or
-//! out of order before it is stored.
+//! Tests of the order of due buckets, of flushes that exclude each other, and of the visibility and order of unflushed
+//! readings.
 
 mod visible;
 
@@ -15,19 +15,19 @@ use crate::buffer::record::batch::Batch;
 const INTERVAL: Duration = Duration::from_secs(60);
 const QUIET: Duration = Duration::from_secs(5);
 const HOUR: Hour = Hour(10);
-/// By the clock, half of the hour is over.
+/// A clock in the middle of the hour.
 const OPEN: i64 = 10 * 3_600_000_000_000 + 1_800_000_000_000;
-/// By the clock, the hour is over.
+/// A clock at the end of the hour.
 const OVER: i64 = 11 * 3_600_000_000_000;
 /// Estimated bytes of a reading with one number.
 const READING_BYTES: usize = 40;
-/// More than any test needs.
+/// Caps that no test reaches.
 const ROOMY: Caps = Caps { max_readings: 1000, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
 /// A reading: sensor number, nanosecond of the hour, and cells by field number.
-type Given<'a> = (usize, i64, &'a [(u16, Value)]);
+type GivenRow<'a> = (usize, i64, &'a [(u16, Value)]);
 
-/// A memtable and what it depends on.
+/// A memtable with its environment.
 struct Bench {
     catalog: Catalog,
     database: Arc<Database>,
@@ -45,9 +45,10 @@ impl Bench {
         let wanted = |number| WantedSensor { sensor: sensor(number), allowance: Allowance::default() };
         catalog.add_sensors(&database, (0..5).map(wanted).collect(), LookupResult::default(), usize::MAX);
         let rules = DueRules { interval: INTERVAL, quiet: QUIET, caps, direct_after: None };
-        // The code subtracts from it, and a machine that was just started has an `Instant` near zero.
+        // Start later, because the code subtracts from the time, and `Instant` is near zero after a boot.
         let start = Instant::now() + Duration::from_secs(3600);
-        let (positions, unflushed) = (WalPositions::new(0, 0, usize::MAX), MemtableBuckets::new(rules));
+        let positions = WalPositions::new(0, 0, usize::MAX);
+        let unflushed = MemtableBuckets::new(rules);
         Self { catalog, database, positions, unflushed, start, sequence: 0 }
     }
 
@@ -59,12 +60,12 @@ impl Bench {
         (self.known(number).id, HOUR)
     }
 
-    /// Dispatches a request with these readings at a time after the start; returns its WAL position.
-    fn dispatch(&mut self, at: Duration, rows: &[Given<'_>]) -> Sequence {
+    /// Dispatches a request with these readings at a time after the start. Returns its WAL record.
+    fn dispatch(&mut self, at: Duration, rows: &[GivenRow<'_>]) -> Sequence {
         self.sequence += 1;
-        let (sequence, readings) = (self.sequence, rows.len() as u64);
-        let (pending_ack, _queued) =
-            self.positions.read_back(LoggedRequest { sequence, readings, memory: 1, received: 0 }, true);
+        let sequence = self.sequence;
+        let logged = LoggedRequest { sequence, readings: rows.len() as u64, memory: 1, received: 0 };
+        let guards = self.positions.read_back(logged, true);
         let mut batch = Batch::default();
         for (number, time, cells) in rows {
             let known = self.known(*number);
@@ -77,7 +78,12 @@ impl Bench {
             let place = u32::try_from(batch.sensors.len() - 1).expect("few");
             batch.push_row(place, HOUR.start_ns() + time, start);
         }
-        let dispatched = DispatchedBatch { database: self.database.clone(), batch, pending_ack, _queued };
+        let dispatched = DispatchedBatch {
+            database: self.database.clone(),
+            batch,
+            pending_ack: guards.pending_ack,
+            _queued: guards.queued,
+        };
         self.unflushed.add(&dispatched, self.start + at);
         sequence
     }
@@ -94,7 +100,7 @@ impl Bench {
         self.dispatch_one(at, sensor, time)
     }
 
-    /// Takes all that is due, without pressure and without a WAL position up to which everything is due.
+    /// Takes all due buckets, without pressure and without a due record.
     fn due(&mut self, at: Duration, clock: i64) -> Vec<(CacheKey, Load)> {
         self.due_up_to(at, clock, 0, false)
     }
@@ -109,23 +115,23 @@ impl Bench {
     }
 
     /// A flush failed.
-    fn return_flush(&mut self, at: Duration, (key, load): (CacheKey, Load), own_failure: bool) {
-        self.unflushed.returned(key, load, own_failure, self.start + at);
+    fn return_flush(&mut self, at: Duration, flush: (CacheKey, Load), own_failure: bool) {
+        self.unflushed.put_back(flush.0, flush.1, own_failure, self.start + at);
     }
 
     /// A flush completed.
     fn complete(&mut self, key: CacheKey) {
-        let completed = self.unflushed.completed(key).expect("in flush");
+        let completed = self.unflushed.complete(key).expect("in flush");
         self.unflushed.release(&completed);
     }
 }
 
-/// The sensors of what was taken, in order.
+/// Returns the sensors of taken buckets, in order.
 fn sensors(taken: &[(CacheKey, Load)]) -> Vec<String> {
     taken.iter().map(|(_, load)| load.known.sensor.key.to_string()).collect()
 }
 
-/// The readings of a flush: nanosecond of the hour and WAL position.
+/// Returns the readings of a flush: nanosecond of the hour and WAL record.
 fn rows(load: &Load) -> Vec<(i64, Sequence)> {
     let mut rows = Unpacked::default();
     rows.unpack_in_time_order([&*load.rows]);
@@ -169,7 +175,7 @@ fn a_page_full_of_bytes_is_due_at_once() {
 }
 
 #[test]
-fn what_somebody_waits_for_is_due_at_once_and_nothing_else_is() {
+fn only_a_bucket_that_a_write_waits_for_is_due_at_once() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch_one(seconds(0), 0, 1);
     bench.dispatch_one(seconds(0), 1, 1);
@@ -193,7 +199,7 @@ fn a_reading_waits_for_the_interval_and_no_longer() {
 }
 
 #[test]
-fn what_is_asked_for_by_its_place_in_the_log_is_due_oldest_first() {
+fn buckets_up_to_a_record_are_due_oldest_first() {
     let mut bench = Bench::new(ROOMY);
     for sensor in [3, 1, 2, 0] {
         bench.dispatch_one(seconds(0), sensor, 1);
@@ -215,7 +221,7 @@ fn under_pressure_everything_is_due_oldest_first() {
 }
 
 #[test]
-fn an_hour_that_is_over_is_due_once_nothing_comes_any_more() {
+fn a_past_hour_is_due_when_it_is_quiet() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch_one(seconds(0), 0, 1);
     bench.dispatch_one(seconds(0), 1, 1);
@@ -226,10 +232,10 @@ fn an_hour_that_is_over_is_due_once_nothing_comes_any_more() {
     assert_eq!(sensors(&bench.due(seconds(3) + 2 * QUIET, OVER)), ["m,s=1"]);
 }
 
-/// Regression: 100,000 sensors whose history came hour by hour, faster than the store took it, left an entry of 32 bytes per
-/// sensor and hour for as long as they came.
+/// Regression: with a backfill of 100,000 sensors hour by hour, faster than the store, an entry of 32 bytes per sensor
+/// and hour stayed until the backfill ended.
 #[test]
-fn under_pressure_nothing_is_left_of_buckets_that_were_taken() {
+fn under_pressure_taken_buckets_leave_no_entries() {
     let mut bench = Bench::new(ROOMY);
     for round in 0..1000 {
         bench.dispatch_one(seconds(0), round % 5, i64::try_from(round).expect("few"));
@@ -250,12 +256,12 @@ fn the_open_hour_is_left_to_the_interval() {
 }
 
 #[test]
-fn a_bucket_in_flight_is_not_taken_again_before_it_lands() {
+fn a_bucket_in_flush_is_not_taken_again() {
     let mut bench = Bench::new(Caps { max_readings: 2, ..ROOMY });
     bench.dispatch_urgent(seconds(0), 0, 1);
     let (key, load) = only(bench.due(seconds(0), OPEN));
     assert_eq!((key, rows(&load)), (bench.key(0), vec![(1, 1)]));
-    // Due for every reason at once: full, waited for, up to a WAL position, pressure, past the interval, quiet.
+    // The bucket is due for every reason: full, urgent, up to a record, pressed, past the interval, quiet.
     bench.dispatch_urgent(seconds(0), 0, 2);
     bench.dispatch_one(seconds(0), 0, 3);
     bench.dispatch_one(seconds(0), 1, 1);
@@ -269,7 +275,7 @@ fn a_bucket_in_flight_is_not_taken_again_before_it_lands() {
 }
 
 #[test]
-fn what_came_for_a_bucket_in_flight_waits_for_the_interval_from_then_on() {
+fn new_readings_of_a_bucket_in_flush_wait_for_the_interval() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch_urgent(seconds(0), 0, 1);
     let (key, load) = only(bench.due(seconds(0), OPEN));
@@ -287,7 +293,7 @@ fn what_came_for_a_bucket_in_flight_waits_for_the_interval_from_then_on() {
 }
 
 #[test]
-fn what_did_not_reach_the_store_is_due_at_once_before_all_others() {
+fn readings_of_a_failed_flush_are_due_first() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch_one(seconds(0), 0, 1);
     bench.dispatch_one(seconds(0), 1, 1);
@@ -301,7 +307,7 @@ fn what_did_not_reach_the_store_is_due_at_once_before_all_others() {
 }
 
 #[test]
-fn a_bucket_that_fails_by_itself_is_tried_ever_more_rarely_and_holds_up_no_other() {
+fn a_failing_bucket_is_delayed_and_delays_no_other() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch_urgent(seconds(0), 0, 1);
     let mut flush = only(bench.due(seconds(0), OPEN));
@@ -310,7 +316,7 @@ fn a_bucket_that_fails_by_itself_is_tried_ever_more_rarely_and_holds_up_no_other
     for (failures, delay) in (1..).zip(delays) {
         bench.return_flush(at, flush, true);
         bench.dispatch_one(at, 1, failures);
-        // Neither pressure nor a flush request makes the store accept it.
+        // Neither pressure nor a flush request shortens the delay.
         let others = bench.due_up_to(at + delay - JUST, OPEN, Sequence::MAX, true);
         assert_eq!(sensors(&others), ["m,s=1"], "{failures} failures");
         bench.complete(only(others).0);
@@ -329,7 +335,7 @@ fn a_bucket_that_fails_by_itself_is_tried_ever_more_rarely_and_holds_up_no_other
 
 /// Regression: with a full page, every further reading of a device caused another try of its failing bucket.
 #[test]
-fn what_comes_for_a_bucket_that_fails_by_itself_does_not_hurry_it() {
+fn new_readings_do_not_shorten_the_delay() {
     let mut bench = Bench::new(Caps { max_readings: 2, ..ROOMY });
     bench.dispatch(seconds(0), &[(0, 1, &[(0, Value::Integer(1))]), (0, 2, &[(0, Value::Integer(1))])]);
     let flush = only(bench.due(seconds(0), OPEN));
@@ -342,7 +348,7 @@ fn what_comes_for_a_bucket_that_fails_by_itself_does_not_hurry_it() {
 }
 
 #[test]
-fn neither_age_nor_pressure_nor_quiet_hurries_a_bucket_that_fails_by_itself() {
+fn age_pressure_and_quiet_do_not_shorten_the_delay() {
     let mut bench = Bench::new(ROOMY);
     // The bucket in front of it stays first in the order.
     bench.dispatch_one(QUIET, 1, 1);
@@ -356,7 +362,7 @@ fn neither_age_nor_pressure_nor_quiet_hurries_a_bucket_that_fails_by_itself() {
 }
 
 #[test]
-fn who_waits_sees_a_bucket_that_fails_by_itself_tried_at_once() {
+fn a_waiting_write_ends_the_delay() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch_urgent(seconds(0), 0, 1);
     let flush = only(bench.due(seconds(0), OPEN));

@@ -1,13 +1,14 @@
-//! What queries see of readings that wait or are in flush, and the order in which they reach the store.
+//! Tests of the visibility of unflushed readings to queries, and of their order in a flush.
 
 use super::*;
 use crate::members::registry_view::RegistryView;
 
-/// A sensor's unflushed readings of all hours, as text: `hour nanosecond field=value…`.
+/// Returns a sensor's unflushed readings as text: `hour nanosecond field=value…`.
 fn seen(bench: &Bench, sensor: usize, hours: Range<Hour>) -> Vec<String> {
     let mut seen = Vec::new();
-    for unflushed in bench.unflushed.of_sensor(bench.known(sensor).id, &hours, &RegistryView::nothing()) {
-        let (hour, readings) = (unflushed.hour, unflushed.readings());
+    for unflushed in bench.unflushed.sensor_hours(bench.known(sensor).id, &hours, &RegistryView::nothing()) {
+        let hour = unflushed.hour;
+        let readings = unflushed.readings();
         for reading in (0..readings.len()).map(|index| readings.reading(index)) {
             let mut fields: Vec<String> =
                 reading.fields.iter().map(|(name, v)| format!(" {name}={}", text(v))).collect();
@@ -30,7 +31,7 @@ fn number(field: u16, value: i64) -> (u16, Value) {
 }
 
 #[test]
-fn later_wins_field_by_field_and_what_flies_is_part_of_it() {
+fn later_values_win_by_field_also_during_a_flush() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch(seconds(0), &[(0, 7, &[number(0, 1), number(1, 1)]), (0, 5, &[number(0, 1)])]);
     bench.dispatch(seconds(0), &[(0, 7, &[number(1, 2), number(2, 2)]), (0, 7, &[number(2, 3)])]);
@@ -64,7 +65,7 @@ fn hours_come_in_order_and_only_those_asked_for() {
 }
 
 #[test]
-fn a_flight_is_in_time_order_and_in_log_order_within_one_time() {
+fn a_flush_is_in_time_order_then_in_wal_order() {
     let mut bench = Bench::new(ROOMY);
     bench.dispatch(seconds(0), &[(0, 7, &[number(0, 1)]), (0, 5, &[number(0, 1)])]);
     bench.dispatch(seconds(0), &[(0, 5, &[number(0, 2)]), (0, 7, &[number(0, 2)])]);
@@ -82,7 +83,7 @@ fn a_flight_is_in_time_order_and_in_log_order_within_one_time() {
 }
 
 #[test]
-fn a_bucket_that_came_back_is_full_by_all_that_it_holds() {
+fn a_bucket_counts_returned_readings_as_full() {
     let mut bench = Bench::new(Caps { max_readings: 4, ..ROOMY });
     bench.dispatch_one(seconds(0), 0, 1);
     bench.dispatch_one(seconds(0), 0, 2);

@@ -1,5 +1,5 @@
-//! A shard's memtables, one per database, each with its own order, turn and backoff: a database that the store fails on
-//! delays no other. Only decides; does not access the store.
+//! A shard's memtables, one per database. Each has its own order, turn and backoff, so a database that the store fails
+//! on delays no other. This module chooses the next flushes and does not access the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -11,95 +11,108 @@ use crate::buffer::memtable::{DueRules, Load, MemtableBuckets};
 use crate::catalog::Database;
 use crate::wal::Sequence;
 
-/// First and longest wait before a database that the store failed on is tried again.
+/// The first and the longest wait before the next probe of a failing database.
 const RETRY: Range<Duration> = Duration::from_millis(100)..Duration::from_secs(2);
 
-/// Longer than any process takes to stop.
+/// A wait that exceeds the time of any shutdown.
 const NEVER: Duration = Duration::from_secs(24 * 3600);
 
-/// The unflushed readings of one database, and when it may be flushed.
+/// The unflushed readings of one database, with its backoff.
 #[derive(Debug)]
 pub struct Memtable {
     database: Arc<Database>,
     pub(super) unflushed: MemtableBuckets,
     backoff: Option<Backoff>,
-    /// Whether it was last reported as failing, as a whole or in some bucket.
+    /// True if the database, or a bucket of it, was last reported as failing.
     pub(super) is_reported: bool,
 }
 
-/// Present while the store fails on the database.
+/// The state of a database that the store fails on.
 #[derive(Debug)]
 struct Backoff {
-    at: Instant,
+    /// The time of the next probe.
+    probe_at: Instant,
+    /// The wait before that probe.
     wait: Duration,
-    /// Whether a probe is under way: a flush of a few buckets that shows whether the store accepts them again.
-    probing: bool,
-    /// Whether the whole store was unavailable, not just this database.
-    of_store: bool,
+    /// True while a probe is running: a flush of a few buckets that shows whether the store accepts them again.
+    is_probing: bool,
+    /// True if the whole store was unavailable, not just this database.
+    is_store_away: bool,
 }
 
-/// The moment at which flushes are chosen, and what is due then.
+/// The result of a flush for its database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlushOutcome {
+    Stored,
+    DatabaseFailed,
+    /// The whole store was unavailable.
+    StoreFailed,
+}
+
+/// The times and bounds by which due buckets are chosen.
 #[derive(Debug, Clone, Copy)]
 pub struct FlushMoment {
     pub now: Instant,
-    /// Wall clock, in nanoseconds.
+    /// The wall clock, in nanoseconds since the epoch.
     pub clock: i64,
-    /// Everything up to this record is due.
+    /// The last record that is due.
     pub due: Sequence,
-    /// Whether everything is due.
+    /// True if everything is due.
     pub pressed: bool,
 }
 
-/// Bounds of one flush.
+/// The bounds of one flush.
 #[derive(Debug, Clone, Copy)]
 pub struct FlushBounds {
     pub buckets: usize,
-    /// Bytes after which no further bucket is added.
+    /// The size in bytes at which no further bucket is added.
     pub bytes: usize,
 }
 
-/// A shard's unflushed readings, by database.
+/// A shard's unflushed readings by database.
 #[derive(Debug)]
 pub struct Memtables {
     rules: DueRules,
-    /// By database number.
+    /// Memtables by database number.
     tables: BTreeMap<u64, Memtable>,
-    /// The database that was served last.
+    /// The database that was flushed last.
     turn: Option<u64>,
-    /// Names of databases with a pending deletion: none of their buckets is due.
+    /// Names of databases with a pending deletion. None of their buckets is due.
     stopped: BTreeSet<Box<str>>,
+    /// The memory of all unflushed readings, in bytes.
     memory: usize,
-    /// At shutdown: a database that fails is not tried again.
-    is_last_try: bool,
+    /// True at shutdown, when failing databases are not tried again.
+    is_last_attempt: bool,
 }
 
 impl Memtables {
     pub fn new(rules: DueRules) -> Self {
-        let (tables, stopped) = (BTreeMap::new(), BTreeSet::new());
-        Self { rules, tables, turn: None, stopped, memory: 0, is_last_try: false }
+        Self { rules, tables: BTreeMap::new(), turn: None, stopped: BTreeSet::new(), memory: 0, is_last_attempt: false }
     }
 
-    /// How many buckets have unflushed readings.
+    /// Returns the number of buckets with unflushed readings.
     pub fn len(&self) -> usize {
         self.tables.values().map(|table| table.unflushed.len()).sum()
     }
 
-    /// Bytes of memory that unflushed readings take.
+    /// Returns the memory of unflushed readings in bytes.
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// A database's buckets; `None` if it never had any.
+    /// Returns the buckets of a database; `None` if it never had any.
     pub fn get(&self, database: &Database) -> Option<&MemtableBuckets> {
         self.tables.get(&database.number).map(|table| &table.unflushed)
     }
 
-    /// Changes a database's buckets, and keeps the count of memory right.
+    /// Changes the buckets of a database, and updates the memory count.
     pub fn with<T>(&mut self, database: &Arc<Database>, change: impl FnOnce(&mut MemtableBuckets) -> T) -> T {
         let Self { rules, tables, .. } = self;
-        let new = || {
-            let (database, unflushed) = (database.clone(), MemtableBuckets::new(*rules));
-            Memtable { database, unflushed, backoff: None, is_reported: false }
+        let new = || Memtable {
+            database: database.clone(),
+            unflushed: MemtableBuckets::new(*rules),
+            backoff: None,
+            is_reported: false,
         };
         let Memtable { unflushed, .. } = tables.entry(database.number).or_insert_with(new);
         self.memory -= unflushed.memory();
@@ -115,7 +128,7 @@ impl Memtables {
         Some(removed)
     }
 
-    /// Stops flushes of the databases of this name until [`Memtables::resume`].
+    /// Stops flushes of databases with this name until [`Memtables::resume`].
     pub fn stop(&mut self, name: &str) {
         self.stopped.insert(name.into());
     }
@@ -129,7 +142,7 @@ impl Memtables {
         self.stopped.contains(name)
     }
 
-    /// How much of a database waits, and since which record.
+    /// Returns the size of a database's unflushed readings and their first record.
     pub fn waits(&self, database: &Database) -> WaitingReadings {
         self.get(database).map_or_else(WaitingReadings::default, |unflushed| WaitingReadings {
             bytes: unflushed.memory(),
@@ -137,55 +150,58 @@ impl Memtables {
         })
     }
 
-    /// How many flushes are probes; they use no slot of healthy databases.
+    /// Returns the number of running probes. They do not count against the flushes of healthy databases.
     pub fn probes(&self) -> usize {
-        self.tables.values().filter(|table| table.backoff.as_ref().is_some_and(|backoff| backoff.probing)).count()
+        self.tables.values().filter(|table| table.backoff.as_ref().is_some_and(|backoff| backoff.is_probing)).count()
     }
 
-    /// Probes of failing databases whose wait is over, at most `most`: a few buckets each.
-    pub fn next_probes(&mut self, at: FlushMoment, room: FlushBounds, most: usize) -> Vec<Vec<Load>> {
+    /// Takes the probes of failing databases whose wait is over: at most `probes_max`, and the longest wait first.
+    pub fn next_probes(&mut self, moment: FlushMoment, bounds: FlushBounds, probes_max: usize) -> Vec<Vec<Load>> {
         let Self { tables, stopped, .. } = self;
-        let is_waiting = |table: &Memtable| {
-            let is_due = table.backoff.as_ref().is_some_and(|b| !b.probing && b.at <= at.now);
-            is_due && !table.unflushed.is_empty() && !stopped.contains(&table.database.name)
-        };
-        // Longest wait first.
-        let mut waiting: Vec<(Option<Instant>, &mut Memtable)> = tables
-            .values_mut()
-            .filter(|table| is_waiting(table))
-            .map(|table| (table.backoff.as_ref().map(|backoff| backoff.at), table))
-            .collect();
-        waiting.sort_by_key(|(at, _)| *at);
+        let mut waiting: Vec<(Instant, &mut Memtable)> = Vec::new();
+        for table in tables.values_mut() {
+            let Some(Backoff { probe_at, is_probing: false, .. }) = table.backoff else { continue };
+            if probe_at <= moment.now && !table.unflushed.is_empty() && !stopped.contains(&table.database.name) {
+                waiting.push((probe_at, table));
+            }
+        }
+        waiting.sort_by_key(|(probe_at, _)| *probe_at);
         let mut probes = Vec::new();
         for (_, table) in waiting {
-            if probes.len() >= most {
+            if probes.len() >= probes_max {
                 break;
             }
             let mut loads = Vec::new();
-            take(&mut table.unflushed, at, room, &mut loads, |_| 0);
+            take(&mut table.unflushed, moment, bounds, &mut loads, |_| 0);
             if let Some(backoff) = table.backoff.as_mut().filter(|_| !loads.is_empty()) {
-                backoff.probing = true;
+                backoff.is_probing = true;
                 probes.push(loads);
             }
         }
         probes
     }
 
-    /// What is due of healthy databases, up to the bounds of one flush: one batch per database, beginning with the
-    /// database after the one served last. `more` estimates the memory of a load's cached bucket.
-    pub fn next(&mut self, at: FlushMoment, room: FlushBounds, more: impl Fn(&Load) -> usize) -> Vec<Vec<Load>> {
-        let is_well = |table: &Memtable| {
+    /// Takes the due buckets of healthy databases, up to the bounds of one flush. Returns one batch per database,
+    /// starting with the database after the last one. `cached_bytes` estimates the memory of a load's cached bucket.
+    pub fn next(
+        &mut self,
+        moment: FlushMoment,
+        bounds: FlushBounds,
+        cached_bytes: impl Fn(&Load) -> usize,
+    ) -> Vec<Vec<Load>> {
+        let is_healthy = |table: &Memtable| {
             !table.unflushed.is_empty() && table.backoff.is_none() && !self.stopped.contains(&table.database.name)
         };
-        let well = self.tables.iter().filter(|(_, table)| is_well(table));
-        let mut numbers: Vec<u64> = well.map(|(number, _)| *number).collect();
-        let behind = numbers.partition_point(|number| self.turn.is_some_and(|turn| *number <= turn));
-        numbers.rotate_left(behind);
-        let (mut batches, mut left) = (Vec::new(), room);
+        let healthy = self.tables.iter().filter(|(_, table)| is_healthy(table));
+        let mut numbers: Vec<u64> = healthy.map(|(number, _)| *number).collect();
+        let served = numbers.partition_point(|number| self.turn.is_some_and(|turn| *number <= turn));
+        numbers.rotate_left(served);
+        let mut batches = Vec::new();
+        let mut left = bounds;
         for number in numbers {
             let Some(table) = self.tables.get_mut(&number) else { continue };
             let mut loads = Vec::new();
-            left = take(&mut table.unflushed, at, left, &mut loads, &more);
+            left = take(&mut table.unflushed, moment, left, &mut loads, &cached_bytes);
             if !loads.is_empty() {
                 self.turn = Some(number);
                 batches.push(loads);
@@ -197,75 +213,75 @@ impl Memtables {
         batches
     }
 
-    /// Notes the outcome of a flush. `failure` is `None` on success, else whether the whole store was unavailable.
-    pub fn completed(&mut self, database: &Database, failure: Option<bool>, now: Instant) {
+    /// Notes the outcome of a flush.
+    pub fn note_outcome(&mut self, database: &Database, outcome: FlushOutcome, now: Instant) {
         let Some(table) = self.tables.get_mut(&database.number) else { return };
-        let Some(of_store) = failure else {
-            let was_of_store = table.backoff.take().is_some_and(|backoff| backoff.of_store);
-            if was_of_store {
-                // The store is back: probe every database that waited for it.
-                let away = self.tables.values_mut().filter_map(|table| table.backoff.as_mut());
-                away.filter(|backoff| backoff.of_store).for_each(|backoff| backoff.at = now);
+        if outcome == FlushOutcome::Stored {
+            let was_store_away = table.backoff.take().is_some_and(|backoff| backoff.is_store_away);
+            if was_store_away {
+                // The store is back, so probe every database that waited for it.
+                let backoffs = self.tables.values_mut().filter_map(|table| table.backoff.as_mut());
+                backoffs.filter(|backoff| backoff.is_store_away).for_each(|backoff| backoff.probe_at = now);
             }
             return;
-        };
+        }
         let wait = match &table.backoff {
             None => RETRY.start,
-            // The flush began before the first failure, so its failure says nothing new.
-            Some(backoff) if !backoff.probing => backoff.wait,
+            // The flush began before the first failure, so the wait does not grow.
+            Some(backoff) if !backoff.is_probing => backoff.wait,
             Some(backoff) => (backoff.wait * 2).min(RETRY.end),
         };
-        let pause = if self.is_last_try { NEVER } else { wait };
-        table.backoff = Some(Backoff { at: now + pause, wait, probing: false, of_store });
+        let pause = if self.is_last_attempt { NEVER } else { wait };
+        let is_store_away = outcome == FlushOutcome::StoreFailed;
+        table.backoff = Some(Backoff { probe_at: now + pause, wait, is_probing: false, is_store_away });
     }
 
-    /// Whether the store fails on a database, or on some bucket of it, as far as this shard has tried.
+    /// Returns true if the last flush of a database, or of some bucket of it, failed.
     pub fn is_failing(&self, database: &Database) -> bool {
-        let fails =
-            |table: &Memtable| !table.unflushed.is_empty() && (table.backoff.is_some() || table.unflushed.failed() > 0);
-        self.tables.get(&database.number).is_some_and(fails)
+        let Some(table) = self.tables.get(&database.number) else { return false };
+        !table.unflushed.is_empty() && (table.backoff.is_some() || table.unflushed.failed() > 0)
     }
 
-    /// Notes whether the database is reported as failing; returns what was noted before.
+    /// Notes whether the database is reported as failing. Returns the previous value.
     pub fn note_reported(&mut self, database: &Database, is_reported: bool) -> bool {
         self.tables
             .get_mut(&database.number)
             .is_some_and(|table| std::mem::replace(&mut table.is_reported, is_reported))
     }
 
-    /// Whether the database was last reported as failing.
+    /// Returns true if the database was last reported as failing.
     pub fn is_reported(&self, database: &Database) -> bool {
         self.tables.get(&database.number).is_some_and(|table| table.is_reported)
     }
 
-    /// Makes every database due at once, whatever its backoff; one that fails now is not tried again.
-    pub fn try_for_the_last_time(&mut self) {
-        self.is_last_try = true;
+    /// Removes all backoffs. A database that fails from now on is not tried again.
+    pub fn begin_last_attempt(&mut self) {
+        self.is_last_attempt = true;
         self.tables.values_mut().for_each(|table| table.backoff = None);
     }
 }
 
-/// Adds what is due to `loads`, within the bounds; returns what is left of them.
+/// Takes due buckets within the bounds and adds them to `loads`. Returns the rest of the bounds.
 fn take(
-    from: &mut MemtableBuckets,
-    at: FlushMoment,
-    room: FlushBounds,
+    buckets: &mut MemtableBuckets,
+    moment: FlushMoment,
+    bounds: FlushBounds,
     loads: &mut Vec<Load>,
-    more: impl Fn(&Load) -> usize,
+    cached_bytes: impl Fn(&Load) -> usize,
 ) -> FlushBounds {
-    let mut left = room;
+    let mut left = bounds;
     while left.buckets > 0 && left.bytes > 0 {
-        let Some(key) = from.next_due(at.now, at.clock, at.due, at.pressed) else { break };
-        let Some(load) = from.take(key) else { break };
-        let mut with_it = from.hours_of_day(key, at.now, at.clock).into_iter();
+        let Some(key) = buckets.next_due(moment.now, moment.clock, moment.due, moment.pressed) else { break };
+        let Some(load) = buckets.take(key) else { break };
+        let mut same_day = buckets.hours_of_day(key, moment.now, moment.clock).into_iter();
         let mut next = Some(load);
         while let Some(load) = next {
             left = FlushBounds {
                 buckets: left.buckets.saturating_sub(1),
-                bytes: left.bytes.saturating_sub(load.bytes + more(&load)),
+                bytes: left.bytes.saturating_sub(load.bytes + cached_bytes(&load)),
             };
             loads.push(load);
-            next = if left.bytes > 0 { with_it.find_map(|key| from.take(key)) } else { None };
+            next = if left.bytes > 0 { same_day.find_map(|key| buckets.take(key)) } else { None };
         }
     }
     left

@@ -1,4 +1,4 @@
-//! A database that the store fails on is tried again alone, with a few buckets, and delays no other.
+//! Tests of probes, turns and backoffs: a failing database is probed alone, with a few buckets, and delays no other.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::catalog::{Catalog, Database, LookupResult, WantedSensor};
 use crate::members::positions::{LoggedRequest, WalPositions};
 use crate::reading::{Family, Hour, Sensor, Value};
 
-const FLIGHT: FlushBounds = FlushBounds { buckets: 1000, bytes: 1 << 20 };
+const FLUSH: FlushBounds = FlushBounds { buckets: 1000, bytes: 1 << 20 };
 const PROBE: FlushBounds = FlushBounds { buckets: 1, bytes: 1 << 20 };
 
 struct Bench {
@@ -51,8 +51,8 @@ impl Bench {
         }
         self.sequence += 1;
         let logged = LoggedRequest { sequence: self.sequence, readings: sensors as u64, memory: 0, received: 0 };
-        let (pending_ack, queued) = self.positions.read_back(logged, true);
-        let dispatched = DispatchedBatch { database, batch, pending_ack, _queued: queued };
+        let guards = self.positions.read_back(logged, true);
+        let dispatched = DispatchedBatch { database, batch, pending_ack: guards.pending_ack, _queued: guards.queued };
         let database = &dispatched.database;
         self.memtables.with(database, |unflushed| unflushed.add(&dispatched, self.start));
     }
@@ -61,41 +61,42 @@ impl Bench {
         self.memtables.is_failing(&self.catalog.enlist_database(name))
     }
 
-    fn at(&self, millis: u64) -> FlushMoment {
+    fn moment(&self, millis: u64) -> FlushMoment {
         FlushMoment { now: self.start + Duration::from_millis(millis), clock: 0, due: 0, pressed: true }
     }
 
-    fn next(&mut self, millis: u64, room: FlushBounds) -> Vec<Vec<Load>> {
-        let at = self.at(millis);
-        self.memtables.next(at, room, |_| 0)
+    fn next(&mut self, millis: u64, bounds: FlushBounds) -> Vec<Vec<Load>> {
+        let moment = self.moment(millis);
+        self.memtables.next(moment, bounds, |_| 0)
     }
 
     fn probes(&mut self, millis: u64) -> Vec<Vec<Load>> {
-        let at = self.at(millis);
-        self.memtables.next_probes(at, PROBE, 2)
+        let moment = self.moment(millis);
+        self.memtables.next_probes(moment, PROBE, 2)
     }
 
-    /// None of these is stored, for a reason that is the database's own or the whole store's.
-    fn fail(&mut self, loads: Vec<Load>, millis: u64, of_store: bool) {
+    /// Ends a flush that stored nothing.
+    fn fail(&mut self, loads: Vec<Load>, millis: u64, outcome: FlushOutcome) {
         let database = loads[0].database.clone();
         let now = self.start + Duration::from_millis(millis);
         for load in loads {
             let key = (load.known.id, load.hour);
-            self.memtables.with(&database, |unflushed| unflushed.returned(key, load, false, now));
+            self.memtables.with(&database, |unflushed| unflushed.put_back(key, load, false, now));
         }
-        self.memtables.completed(&database, Some(of_store), now);
+        self.memtables.note_outcome(&database, outcome, now);
     }
 
+    /// Ends a flush that stored everything.
     fn store(&mut self, loads: Vec<Load>, millis: u64) {
         let database = loads[0].database.clone();
         for load in loads {
             let key = (load.known.id, load.hour);
             let completed =
-                self.memtables.with(&database, |unflushed| unflushed.completed(key)).expect("it was in flight");
+                self.memtables.with(&database, |unflushed| unflushed.complete(key)).expect("it was in flush");
             drop(load);
             self.memtables.with(&database, |unflushed| unflushed.release(&completed));
         }
-        self.memtables.completed(&database, None, self.start + Duration::from_millis(millis));
+        self.memtables.note_outcome(&database, FlushOutcome::Stored, self.start + Duration::from_millis(millis));
     }
 }
 
@@ -103,37 +104,38 @@ fn names(batches: &[Vec<Load>]) -> Vec<(String, usize)> {
     batches.iter().map(|loads| (loads[0].database.name.to_string(), loads.len())).collect()
 }
 
-/// Regression: one database's collection had an index under another name, and all databases waited. The whole shard
-/// backed off and tried again with the oldest readings, which were that database's.
+/// Regression: a collection of one database had an index with an unexpected name, and all databases waited. The whole
+/// shard backed off and tried again with the oldest readings, which were those of that database.
 #[test]
-fn a_database_that_fails_is_tried_again_alone_and_holds_up_no_other() {
+fn a_failing_database_is_probed_and_delays_no_other() {
     let mut bench = Bench::new();
     bench.add("one", 3);
     bench.add("two", 2);
-    let mut batches = bench.next(0, FLIGHT);
+    let mut batches = bench.next(0, FLUSH);
     assert_eq!(names(&batches), [("one".to_owned(), 3), ("two".to_owned(), 2)]);
-    let (two, one) = (batches.pop().expect("two"), batches.pop().expect("one"));
-    bench.fail(one, 0, false);
+    let two = batches.pop().expect("two");
+    let one = batches.pop().expect("one");
+    bench.fail(one, 0, FlushOutcome::DatabaseFailed);
     bench.store(two, 0);
     assert!(bench.is_failing("one") && !bench.is_failing("two"));
     bench.add("two", 2);
-    assert_eq!(names(&bench.next(1, FLIGHT)), [("two".to_owned(), 2)], "what is older and fails is passed over");
+    assert_eq!(names(&bench.next(1, FLUSH)), [("two".to_owned(), 2)], "older readings that fail are skipped");
     assert!(bench.probes(99).is_empty());
-    // Each failed try doubles the wait, up to two seconds.
+    // Each failed probe doubles the wait, up to two seconds.
     let mut millis = 100;
     for wait in [200, 400, 800, 1600, 2000, 2000] {
         let mut probes = bench.probes(millis);
         assert_eq!(names(&probes), [("one".to_owned(), 1)]);
         assert_eq!(bench.memtables.probes(), 1);
         assert!(bench.probes(millis + 5000).is_empty(), "one probe at a time");
-        bench.fail(probes.remove(0), millis, false);
+        bench.fail(probes.remove(0), millis, FlushOutcome::DatabaseFailed);
         assert!(bench.probes(millis + wait - 1).is_empty());
         millis += wait;
     }
     let mut probes = bench.probes(millis);
     bench.store(probes.remove(0), millis);
     assert!(!bench.is_failing("one"));
-    assert_eq!(names(&bench.next(millis, FLIGHT)), [("one".to_owned(), 2)], "all the rest at once");
+    assert_eq!(names(&bench.next(millis, FLUSH)), [("one".to_owned(), 2)], "all the rest at once");
 }
 
 #[test]
@@ -144,61 +146,66 @@ fn databases_take_turns() {
     }
     let room = FlushBounds { buckets: 3, bytes: 1 << 20 };
     let flushes: Vec<Vec<(String, usize)>> = (0..4).map(|_| names(&bench.next(0, room))).collect();
-    let of = |name: &str, buckets| (name.to_owned(), buckets);
-    assert_eq!(flushes[..3], [[of("one", 3)], [of("two", 3)], [of("three", 3)]], "none waits for another's backlog");
-    assert_eq!(flushes[3], [of("one", 1), of("two", 1), of("three", 1)], "and the rest of several is flushed together");
+    let batch = |name: &str, buckets| (name.to_owned(), buckets);
+    let first = [[batch("one", 3)], [batch("two", 3)], [batch("three", 3)]];
+    assert_eq!(flushes[..3], first, "no database waits for the readings of another");
+    let rest = [batch("one", 1), batch("two", 1), batch("three", 1)];
+    assert_eq!(flushes[3], rest, "the rest of several databases is flushed together");
 }
 
 #[test]
-fn when_the_store_is_back_for_one_it_is_tried_at_once_for_all_who_waited_for_it() {
+fn when_the_store_is_back_all_waiting_databases_are_probed() {
     let mut bench = Bench::new();
     for name in ["one", "two", "three"] {
         bench.add(name, 1);
     }
-    // The last one has a failure of its own.
-    for (loads, of_store) in bench.next(0, FLIGHT).into_iter().zip([true, true, false]) {
-        bench.fail(loads, 0, of_store);
+    // The last failure is of the database only.
+    let outcomes = [FlushOutcome::StoreFailed, FlushOutcome::StoreFailed, FlushOutcome::DatabaseFailed];
+    for (loads, outcome) in bench.next(0, FLUSH).into_iter().zip(outcomes) {
+        bench.fail(loads, 0, outcome);
     }
     let mut probes = bench.probes(100);
-    assert_eq!(probes.len(), 2, "no more probes at a time than that");
-    let (other, first) = (probes.pop().expect("two of them"), probes.pop().expect("one of them"));
-    bench.fail(other, 100, true);
+    assert_eq!(probes.len(), 2, "the maximum number of probes at a time");
+    let other = probes.pop().expect("two of them");
+    let first = probes.pop().expect("one of them");
+    bench.fail(other, 100, FlushOutcome::StoreFailed);
     bench.store(first, 101);
     assert_eq!(names(&bench.probes(101)).len(), 2);
 }
 
 #[test]
-fn at_the_end_each_is_tried_once() {
+fn at_shutdown_each_database_is_tried_once() {
     let mut bench = Bench::new();
     bench.add("one", 1);
-    let batches = bench.next(0, FLIGHT);
-    batches.into_iter().for_each(|loads| bench.fail(loads, 0, false));
-    bench.memtables.try_for_the_last_time();
-    let batches = bench.next(1, FLIGHT);
+    let batches = bench.next(0, FLUSH);
+    batches.into_iter().for_each(|loads| bench.fail(loads, 0, FlushOutcome::DatabaseFailed));
+    bench.memtables.begin_last_attempt();
+    let batches = bench.next(1, FLUSH);
     assert_eq!(names(&batches), [("one".to_owned(), 1)]);
-    batches.into_iter().for_each(|loads| bench.fail(loads, 1, false));
-    assert!(bench.next(10_000, FLIGHT).is_empty() && bench.probes(10_000).is_empty());
+    batches.into_iter().for_each(|loads| bench.fail(loads, 1, FlushOutcome::DatabaseFailed));
+    assert!(bench.next(10_000, FLUSH).is_empty() && bench.probes(10_000).is_empty());
 }
 
 /// Regression: a deletion in one database stopped the flushes of all others until it was done.
 #[test]
-fn a_database_that_is_stopped_holds_up_no_other_and_goes_as_a_whole() {
+fn a_stopped_database_delays_no_other_and_can_be_removed() {
     let mut bench = Bench::new();
     for name in ["one", "two"] {
         bench.add(name, 2);
     }
     bench.memtables.stop("one");
-    let batches = bench.next(0, FLIGHT);
+    let batches = bench.next(0, FLUSH);
     assert_eq!(names(&batches), [("two".to_owned(), 2)]);
-    batches.into_iter().for_each(|loads| bench.fail(loads, 0, false));
+    batches.into_iter().for_each(|loads| bench.fail(loads, 0, FlushOutcome::DatabaseFailed));
     bench.memtables.stop("two");
     assert!(bench.probes(100).is_empty(), "nothing of it is probed either");
     bench.memtables.resume("two");
     assert_eq!(names(&bench.probes(100)), [("two".to_owned(), 1)]);
     let one = bench.catalog.enlist_database("one");
-    let (before, removed) = (bench.memtables.memory(), bench.memtables.remove(&one).expect("it is there"));
+    let before = bench.memtables.memory();
+    let removed = bench.memtables.remove(&one).expect("it is there");
     assert_eq!((removed.unflushed.readings(), removed.is_reported), (2, false));
     assert!(bench.memtables.memory() < before && bench.memtables.get(&one).is_none());
     bench.memtables.resume("one");
-    assert!(bench.next(100, FLIGHT).is_empty());
+    assert!(bench.next(100, FLUSH).is_empty());
 }

@@ -31,7 +31,7 @@ impl Validator<'_> {
         let by = self.by;
         let senders = || by.allowance()?.sensors_left().err().or_else(|| by.allowance()?.new_sensors_left(now).err());
         let exhausted = exhausted.or_else(senders);
-        let full = self.catalog.full(new);
+        let full = self.catalog.limit_for_sensor(new);
         let bound = match (&full, &exhausted) {
             (Some(limit), _) => limit.clone(),
             (None, Some(exhausted)) => exhausted.bound(),

@@ -43,7 +43,7 @@ impl RequestSensor {
         let found = self.fields.find(name, hint);
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {
-            if let Some(limit) = catalog.full_for_field(name).filter(|_| found.is_none()) {
+            if let Some(limit) = catalog.limit_for_field(name).filter(|_| found.is_none()) {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
             }
             if let Some(stored) = drift::reserved_for(name).filter(|of| keeps_drift && found.is_none() && *of != sent) {

@@ -25,13 +25,13 @@ impl SensorOrder {
     ) -> Option<&'s Arc<KnownSensor>> {
         let Some(before) = self.last.map(|last| &*locals[last].known) else { return sensors.get(spelling) };
         if self.patience > 0 {
-            let guess = sensors.get_behind(before, spelling);
+            let guess = sensors.get_successor(before, spelling);
             if guess.is_some() {
                 self.patience = Self::PATIENCE.min(self.patience + 1);
                 return guess;
             }
             self.patience -= 1;
         }
-        sensors.get(spelling).inspect(|found| before.is_before(found))
+        sensors.get(spelling).inspect(|found| before.note_successor(found))
     }
 }
