@@ -133,7 +133,7 @@ impl Expire {
         if !keeps_as(&held, &self.retention.refresh().await?.of(database)) {
             return Ok(Expired::Some);
         }
-        match self.submitter.delete((database, now), (&[], EXPIRY), TIMESTAMP_MIN..cutoff, DELETED_WITHIN).await {
+        match self.submitter.delete(database, now, &[], EXPIRY, TIMESTAMP_MIN..cutoff, DELETED_WITHIN).await {
             // It is in the log and follows.
             Ok(()) | Err(IngestError::DeletionTimeout(_)) => {}
             Err(error) => return Err(error),
@@ -192,9 +192,10 @@ impl Expire {
     /// Waits until what was validated before is in the log: it may have readings that are refused by now. The log may be full, so
     /// this does not wait for ever; it is tried again at the next look.
     async fn are_earlier_logged(&self) -> bool {
-        let (under_way, began) = (&self.submitter.under_way, Instant::now());
-        under_way.end_period();
-        while !under_way.are_earlier_done() {
+        let in_validation = &self.submitter.in_validation;
+        let began = Instant::now();
+        in_validation.end_period();
+        while !in_validation.are_earlier_done() {
             if began.elapsed() >= self.submitter.ack_timeout {
                 return false;
             }
