@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::senders::{SENDERS_MAX, Senders};
 use super::text::measurement_of;
 use super::*;
-use crate::access::steers;
+use crate::access::is_control_or_invisible;
 use crate::clock::now_ns;
 use crate::reading::{Precision, Reason, Rejection};
 
@@ -101,7 +101,7 @@ async fn lines_survive_a_restart() {
     assert_eq!(all(again.lines()), expected);
     assert_eq!((expected[0].address.as_deref(), &*expected[0].code), (Some("192.0.2.7"), "encoding"));
     let exported = expected[0].exported();
-    assert!(!exported.lines().next().unwrap().chars().any(steers), "{exported}");
+    assert!(!exported.lines().next().unwrap().chars().any(is_control_or_invisible), "{exported}");
     again.forget("plant").await;
     assert!(all(again.lines()).is_empty());
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::KeptLine;
-use crate::access::steers;
+use crate::access::is_control_or_invisible;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Limits, Precision, Value};
 use crate::wire::Points;
@@ -32,7 +32,7 @@ impl KeptLine {
         let _ = writeln!(text, "{}", plain(&comment, usize::MAX));
         let line = match self.parsed() {
             Some(line) => line,
-            None if is_json(&self.text) || self.text.chars().any(steers) => {
+            None if is_json(&self.text) || self.text.chars().any(is_control_or_invisible) => {
                 format!("# {}\n", plain(&self.text, usize::MAX))
             }
             None => format!("{}\n", self.text),
@@ -139,7 +139,7 @@ pub fn plain(text: &str, chars_max: usize) -> String {
             plain.push('…');
             break;
         }
-        if steers(character) {
+        if is_control_or_invisible(character) {
             // Writing to a String cannot fail.
             let _ = write!(plain, "{}", character.escape_unicode());
         } else {
