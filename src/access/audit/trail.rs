@@ -21,7 +21,7 @@ const MODE: u32 = 0o600;
 const TAIL_BYTES: [u64; 2] = [8 << 10, 256 << 10];
 /// Maximum bytes of a head.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
-/// The number of older_path files that are kept in addition to the present one.
+/// The number of older files that are kept in addition to the present one.
 const OLDER_FILES: usize = 3;
 const CHAIN: &str = ",\"chain\":\"";
 
