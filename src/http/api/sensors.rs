@@ -59,7 +59,7 @@ async fn listed(
 /// Documents under the names by which sensors are stored, with their kinds.
 fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
     let listed = |document: SensorDocument| {
-        let kind = app.settings.kinds.of(&document.sensor, &document.meta).cloned();
+        let kind = app.settings.kinds.kind_of(&document.sensor, &document.meta).cloned();
         ListedSensor { document, kind }
     };
     documents.into_iter().map(listed).collect()

@@ -293,7 +293,7 @@ impl Ingest {
         before: &Map<String, Value>,
         after: &Map<String, Value>,
     ) -> Result<Option<KindFault>, MetaRefusal> {
-        let Some((fault, action)) = self.options.kinds.judge_meta(stored, before, after) else { return Ok(None) };
+        let Some((fault, action)) = self.options.kinds.check_meta(stored, before, after) else { return Ok(None) };
         // A write-only token must not learn stored values.
         let fault = if caller.may_read(database) { fault } else { fault.without_value() };
         match action {
