@@ -116,7 +116,10 @@ impl Schema {
                 "pattern" => {
                     let text = value.as_str().filter(|text| text.len() <= PATTERN_BYTES_MAX);
                     let text = text.ok_or_else(|| wrong("a text of at most 256 bytes"))?;
-                    let pattern = RegexBuilder::new(text).size_limit(COMPILED_BYTES_MAX).dfa_size_limit(COMPILED_BYTES_MAX).build();
+                    let pattern = RegexBuilder::new(text)
+                        .size_limit(COMPILED_BYTES_MAX)
+                        .dfa_size_limit(COMPILED_BYTES_MAX)
+                        .build();
                     schema.pattern = Some(pattern.map_err(|error| format!("{place}: pattern: {error}"))?);
                 }
                 "required" => {
