@@ -168,9 +168,9 @@ impl Caller {
         }
     }
 
-    /// Checks that the caller may create one more database. All `existing` databases that it may write to count, whoever
-    /// created them, so that the limit holds across restarts and instances. `default` applies to tokens without a quota
-    /// of databases, except those with all rights.
+    /// Checks that the caller may create one more database. All `existing` databases that it may write to count,
+    /// whoever created them, so that the limit holds across restarts and instances. `default` applies to tokens without
+    /// a quota of databases, except those with all rights.
     ///
     /// # Errors
     /// If the limit is reached.

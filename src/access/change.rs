@@ -167,8 +167,8 @@ fn rotate(mut token: Token, keep: i64, now: i64) -> Result<ChangedToken, Rejecte
     Ok(ChangedToken { token, action: "rotated", text: Some(text) })
 }
 
-/// Checks that no other token has one of the certificates. A certificate must stand for a single token, because otherwise
-/// its permissions would depend on the order of tokens.
+/// Checks that no other token has one of the certificates. A certificate must stand for a single token, because
+/// otherwise its permissions would depend on the order of tokens.
 fn check_unbound(tokens: &[Token], name: &str, certificates: &[String]) -> Result<(), RejectedChange> {
     for certificate in certificates {
         let is_other = |token: &&Token| token.name != name && token.revoked.is_none();

@@ -1,6 +1,6 @@
-//! Tokens in a file of the data folder. With the embedded store, the file has the tokens themselves; with MongoDB, a copy
-//! of the last known ones. A change replaces the file by a rename, so that a reader sees the old or the new content.
-//! Changes of the tokens themselves hold a lock.
+//! Tokens in a file of the data folder. With the embedded store, the file has the tokens themselves; with MongoDB, a
+//! copy of the last known ones. A change replaces the file by a rename, so that a reader sees the old or the new
+//! content. Changes of the tokens themselves hold a lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -73,7 +73,8 @@ impl TokenFile {
         i64::try_from(since.as_secs()).ok()
     }
 
-    /// Notes that the tokens are still current. A failure is ignored, because older tokens are safe: they expire earlier.
+    /// Notes that the tokens are still current. A failure is ignored, because older tokens are safe: they expire
+    /// earlier.
     pub fn mark_read(&self) {
         if let Ok(file) = OpenOptions::new().write(true).open(&self.path) {
             let _ = file.set_modified(SystemTime::now());

@@ -1,6 +1,6 @@
-//! Quotas of tokens and databases: readings per second, new sensors per hour, and sensors in total. A request is admitted
-//! while the balance is positive, and is charged for all its readings afterwards. So no request is admitted in part. After
-//! a large request the balance is negative, and later ones are refused until it is positive again.
+//! Quotas of tokens and databases: readings per second, new sensors per hour, and sensors in total. A request is
+//! admitted while the balance is positive, and is charged for all its readings afterwards. So no request is admitted in
+//! part. After a large request the balance is negative, and later ones are refused until it is positive again.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -116,8 +116,8 @@ pub struct Usage {
     pub quota: Quota,
     readings: Option<Mutex<TokenBucket>>,
     new_sensors: Option<Mutex<TokenBucket>>,
-    /// Hashes of the sensors written so far, never more than the quota allows. The seed is random, so that a sender cannot
-    /// compute keys with equal hashes.
+    /// Hashes of the sensors written so far, never more than the quota allows. The seed is random, so that a sender
+    /// cannot compute keys with equal hashes.
     sensors: Mutex<HashSet<u64, RandomState>>,
 }
 
@@ -243,8 +243,8 @@ impl Usage {
         self.too_many(count).map_or(Ok(()), Err)
     }
 
-    /// Returns a warning if a quota of sensors is nearly used up. `known` is the owner's number of sensors, if the caller
-    /// counts them instead of [`Usage::admit_sensor`].
+    /// Returns a warning if a quota of sensors is nearly used up. `known` is the owner's number of sensors, if the
+    /// caller counts them instead of [`Usage::admit_sensor`].
     #[must_use]
     pub fn sensors_warning(&self, known: Option<usize>, now: Instant) -> Option<Exhausted> {
         if let Some(limit) = self.quota.sensors {

@@ -109,8 +109,8 @@ impl TokenRegistry {
         }
     }
 
-    /// Returns a registry of tokens in MongoDB, with a copy in a file. All requests are denied if the tokens could not be
-    /// read for `max_age`.
+    /// Returns a registry of tokens in MongoDB, with a copy in a file. All requests are denied if the tokens could not
+    /// be read for `max_age`.
     #[must_use]
     pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode, max_age: Duration) -> Self {
         let max_age = i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX);
@@ -260,7 +260,8 @@ impl TokenRegistry {
         }
     }
 
-    /// Denies every request if the tokens are unreadable and none is known, because the unreadable ones may be the first.
+    /// Denies every request if the tokens are unreadable and none is known, because the unreadable ones may be the
+    /// first.
     fn guard_unreadable(&self, error: &TokenStoreError) {
         let before = self.known();
         if matches!(error, TokenStoreError::Unreadable { .. }) && !before.is_guarded {
@@ -414,8 +415,8 @@ impl TokenRegistry {
         self.mode == Mode::OnceThereIsAToken && !known.is_guarded
     }
 
-    /// Returns the tokens, unless they were never read or not within `max_age`. Then there may be tokens that are unknown
-    /// here, so the request is denied.
+    /// Returns the tokens, unless they were never read or not within `max_age`. Then there may be tokens that are
+    /// unknown here, so the request is denied.
     fn current(&self, now: i64) -> Result<Arc<KnownTokens>, Denied> {
         let known = self.known();
         let is_outdated = now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age;

@@ -26,8 +26,8 @@ pub struct Scopes {
     pub write: Vec<String>,
     #[serde(default)]
     pub read: Vec<String>,
-    /// Databases that the token may write, read, delete from, create and drop. The glob `*` also allows operations on the
-    /// whole service.
+    /// Databases that the token may write, read, delete from, create and drop. The glob `*` also allows operations on
+    /// the whole service.
     #[serde(default)]
     pub admin: Vec<String>,
     /// Allows reading metrics and the service's status.

@@ -1,5 +1,5 @@
-//! The secret of a token: 256 random bits, shown once, stored as SHA-256. Its text is `hg_<id>_<secret>`. The id is public
-//! and is the key by which a token is looked up.
+//! The secret of a token: 256 random bits, shown once, stored as SHA-256. Its text is `hg_<id>_<secret>`. The id is
+//! public and is the key by which a token is looked up.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};

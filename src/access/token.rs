@@ -49,15 +49,16 @@ impl Token {
         self.expires.into_iter().chain(latest).min()
     }
 
-    /// Returns true if a text is a valid token name. Names are written to logs and headers, so few characters are allowed.
+    /// Returns true if a text is a valid token name. Names are written to logs and headers, so few characters are
+    /// allowed.
     #[must_use]
     pub fn is_name(name: &str) -> bool {
         let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
         (1..=64).contains(&name.len()) && name.bytes().all(is_allowed)
     }
 
-    /// Normalizes the identity of a certificate: `sha256:` with 64 hexadecimal digits (colons between them are dropped),
-    /// or `dns:` with one of its DNS names without wildcards. Returns `None` for any other text.
+    /// Normalizes the identity of a certificate: `sha256:` with 64 hexadecimal digits (colons between them are
+    /// dropped), or `dns:` with one of its DNS names without wildcards. Returns `None` for any other text.
     #[must_use]
     pub fn certificate(text: &str) -> Option<String> {
         let (kind, value) = text.trim().split_once(':')?;

@@ -1,5 +1,5 @@
-//! The raw input: the value of each key in each layer, with its source. Values keep the type in which they were written.
-//! `resolve.rs` interprets and validates them.
+//! The raw input: the value of each key in each layer, with its source. Values keep the type in which they were
+//! written. `resolve.rs` interprets and validates them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -69,7 +69,8 @@ impl WrittenValue {
 }
 
 impl Layers {
-    /// Returns the lowest layer, with the defaults of all keys. Higher layers may set constants only if `sets_constants`.
+    /// Returns the lowest layer, with the defaults of all keys. Higher layers may set constants only if
+    /// `sets_constants`.
     pub fn defaults(sets_constants: bool) -> Self {
         let mut layers =
             Self { entries: BTreeMap::new(), settable: BTreeSet::new(), torn: false, lists: Lists::default() };

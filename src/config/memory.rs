@@ -1,5 +1,5 @@
-//! Divides `server.memory`: the defaults of all keys that bound memory are shares of it. A key that is set by itself does
-//! not change the shares of the others. The start reports the sum.
+//! Divides `server.memory`: the defaults of all keys that bound memory are shares of it. A key that is set by itself
+//! does not change the shares of the others. The start reports the sum.
 
 use super::Settings;
 use super::units::{GIB, KIB, MIB};

@@ -1,5 +1,5 @@
-//! Configuration: built-in defaults, a file, environment variables and flags, merged and validated together. It reads only
-//! the config file and the file of `store.uri_file`, and does not depend on the parts that it configures.
+//! Configuration: built-in defaults, a file, environment variables and flags, merged and validated together. It reads
+//! only the config file and the file of `store.uri_file`, and does not depend on the parts that it configures.
 
 #[macro_use]
 mod sections;
@@ -81,8 +81,8 @@ pub fn load(
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
-/// Returns the environment of this process, for [`load`]. Invalid UTF-8 is replaced. `std::env::vars` would panic on it,
-/// even in a variable of another program.
+/// Returns the environment of this process, for [`load`]. Invalid UTF-8 is replaced. `std::env::vars` would panic on
+/// it, even in a variable of another program.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
 }

@@ -1,5 +1,5 @@
-//! Problems of a configuration. Each is displayed as one line with its source, the fault and the expected value. No line
-//! shows credentials.
+//! Problems of a configuration. Each is displayed as one line with its source, the fault and the expected value. No
+//! line shows credentials.
 
 use std::fmt;
 use std::path::PathBuf;

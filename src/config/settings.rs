@@ -50,8 +50,8 @@ impl Settings {
         listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
     }
 
-    /// Returns the address at which other machines reach hourglass, or else this machine. `resolve.rs` ensures that there
-    /// is one.
+    /// Returns the address at which other machines reach hourglass, or else this machine. `resolve.rs` ensures that
+    /// there is one.
     #[must_use]
     pub fn front(&self) -> SocketAddr {
         let front = self.exposed().or(self.server.listen).or(self.tls.listen);

@@ -29,8 +29,8 @@ impl StoreUri {
         &self.0
     }
 
-    /// Returns true if the user or password has a character that must be escaped in a URI, so that the driver would read
-    /// another address.
+    /// Returns true if the user or password has a character that must be escaped in a URI, so that the driver would
+    /// read another address.
     #[must_use]
     pub fn is_unescaped(&self) -> bool {
         let Some((_, rest)) = self.0.split_once("://") else { return false };
@@ -38,8 +38,8 @@ impl StoreUri {
         login.contains(['@', '/', '?', '#']) || login.matches(':').count() > 1
     }
 
-    /// Returns the identity of the store: the address without credentials and options, with sorted hosts. The WAL records
-    /// it, so that its readings are never flushed to another store.
+    /// Returns the identity of the store: the address without credentials and options, with sorted hosts. The WAL
+    /// records it, so that its readings are never flushed to another store.
     #[must_use]
     pub fn identity(&self) -> String {
         let text = redact_uri(&self.0).replace(&format!("{HIDDEN}@"), "");

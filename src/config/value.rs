@@ -236,8 +236,8 @@ fn is_host(text: &str) -> bool {
     text == "*" || (!name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.bytes().all(is_allowed))
 }
 
-/// Returns true for a valid directive. Stricter than `tracing_subscriber`, which takes a mistyped level for a target and
-/// then logs nothing.
+/// Returns true for a valid directive. Stricter than `tracing_subscriber`, which takes a mistyped level for a target
+/// and then logs nothing.
 fn is_log_directive(directive: &str) -> bool {
     let is_level = |text: &str| {
         ["off", "error", "warn", "info", "debug", "trace"].iter().any(|level| level.eq_ignore_ascii_case(text))

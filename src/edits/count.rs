@@ -62,8 +62,8 @@ impl Edits {
         Ok(counts)
     }
 
-    /// Counts the whole hours with summaries but expired readings that a deletion would remove, and adds their sensors to
-    /// `found`. A deletion by value does not remove summaries.
+    /// Counts the whole hours with summaries but expired readings that a deletion would remove, and adds their sensors
+    /// to `found`. A deletion by value does not remove summaries.
     async fn count_summaries(&self, target: &DeleteTargets, found: &mut HashSet<Box<str>>) -> Result<u64, EditError> {
         let DeleteTargets { database, sensors, range, values, .. } = target;
         let from = self.query.settings().readings_from(database, now_ns()).filter(|_| values.is_none());

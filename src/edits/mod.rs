@@ -1,5 +1,5 @@
-//! Edits of stored readings: deletions by value, and counts of the readings that a deletion would remove. A condition is
-//! resolved to sensors and timestamps by reading the store. [`crate::ingest`] logs and carries out the deletion.
+//! Edits of stored readings: deletions by value, and counts of the readings that a deletion would remove. A condition
+//! is resolved to sensors and timestamps by reading the store. [`crate::ingest`] logs and carries out the deletion.
 
 mod count;
 mod delete;

@@ -1,6 +1,6 @@
 //! Live readings for the tail. While there are listeners, each request copies its readings, and the WAL's callback adds
-//! the copy to a ring of recent records once the request is durable. Each listener reads the ring at its own pace. Without
-//! listeners, the cost is one atomic load per request.
+//! the copy to a ring of recent records once the request is durable. Each listener reads the ring at its own pace.
+//! Without listeners, the cost is one atomic load per request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -65,7 +65,8 @@ pub struct TailReading<'a> {
     cells: &'a [(u16, Value)],
 }
 
-/// The position of a reading: the sequence of its record and its index there. Its text is the id of a server-sent event.
+/// The position of a reading: the sequence of its record and its index there. Its text is the id of a server-sent
+/// event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailPlace {
     pub sequence: Sequence,
@@ -107,8 +108,8 @@ impl Tail {
         })
     }
 
-    /// Adds a listener. It starts with the record of the reading `after`, or with [`Heard::Missed`] if the ring no longer
-    /// has that record. Without `after`, it starts with the next acked request.
+    /// Adds a listener. It starts with the record of the reading `after`, or with [`Heard::Missed`] if the ring no
+    /// longer has that record. Without `after`, it starts with the next acked request.
     ///
     /// # Errors
     /// If `tail.clients` is reached.

@@ -141,8 +141,8 @@ impl Kinds {
         self.0.iter()
     }
 
-    /// Returns the index of a sensor's kind. `json` is the sensor's metadata value of [`KIND`]. Without it, the measurement
-    /// decides. `stored` is the stored name of the sensor, not the shown one.
+    /// Returns the index of a sensor's kind. `json` is the sensor's metadata value of [`KIND`]. Without it, the
+    /// measurement decides. `stored` is the stored name of the sensor, not the shown one.
     #[must_use]
     pub fn index_of(&self, stored: &Sensor, json: Option<&str>) -> Option<usize> {
         let name = json.and_then(|json| serde_json::from_str::<String>(json).ok());
@@ -173,8 +173,8 @@ impl Kinds {
         self.get(self.index_of(stored, meta.get(KIND).map(|json| &**json))?)
     }
 
-    /// Checks metadata after an update. Returns the violation and its treatment. Accepts everything if the metadata before
-    /// the update was invalid too, so that it can be fixed step by step.
+    /// Checks metadata after an update. Returns the violation and its treatment. Accepts everything if the metadata
+    /// before the update was invalid too, so that it can be fixed step by step.
     #[must_use]
     pub fn check_meta(
         &self,

@@ -1,6 +1,6 @@
 //! Schemas of readings and metadata: a subset of [JSON Schema](https://json-schema.org) with the keywords `type`,
-//! `required`, `enum`, `minimum`, `maximum`, `pattern` and `properties`. There are no references, so a schema is a tree.
-//! Patterns have the syntax of RE2, and match in linear time.
+//! `required`, `enum`, `minimum`, `maximum`, `pattern` and `properties`. There are no references, so a schema is a
+//! tree. Patterns have the syntax of RE2, and match in linear time.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,5 +1,5 @@
-//! Returns free space to the disk while the service runs. Compacts the embedded file on a schedule or on request, and the
-//! collections in MongoDB on request only.
+//! Returns free space to the disk while the service runs. Compacts the embedded file on a schedule or on request, and
+//! the collections in MongoDB on request only.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! Deletes expired readings as if a client had sent `DELETE WHERE time < …`. The deletion is logged and remembered in the
-//! registry, so every instance hides the readings at once. The job `sweep` repeats the deletion once no older reading can
-//! arrive. One instance runs this for all, once per day or hour of the wall clock. Timestamps of readings do not matter,
-//! so a reading from the future does not cause an expiry.
+//! Deletes expired readings as if a client had sent `DELETE WHERE time < …`. The deletion is logged and remembered in
+//! the registry, so every instance hides the readings at once. The job `sweep` repeats the deletion once no older
+//! reading can arrive. One instance runs this for all, once per day or hour of the wall clock. Timestamps of readings
+//! do not matter, so a reading from the future does not cause an expiry.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::reading::duration::show_duration;
 use crate::reading::stamp::first_of;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN};
 
-/// Time for which a retention must be known before readings expire by it. By then, every instance that reaches the store
-/// refuses older readings, so the deletion comes after the last accepted one.
+/// Time for which a retention must be known before readings expire by it. By then, every instance that reaches the
+/// store refuses older readings, so the deletion comes after the last accepted one.
 const KNOWN_FOR: Duration = Duration::from_secs(3);
 /// Maximum wait for one deletion of expired readings, which is in the WAL by then.
 const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -162,9 +162,9 @@ impl Expire {
         Ok(done)
     }
 
-    /// Notes that readings before a time have expired while their summaries stay. From then on no instance accepts or shows
-    /// such readings, and the job `strip` removes them from the store. Does nothing if the retention is no longer that of
-    /// `present`.
+    /// Notes that readings before a time have expired while their summaries stay. From then on no instance accepts or
+    /// shows such readings, and the job `strip` removes them from the store. Does nothing if the retention is no longer
+    /// that of `present`.
     async fn expire_readings(
         &self,
         database: &str,
@@ -201,8 +201,8 @@ impl Expire {
         Ok(Expired::All)
     }
 
-    /// Waits until requests that were validated earlier are in the WAL, because they may have readings that are refused by
-    /// now. Returns false on a timeout, because the WAL may be full.
+    /// Waits until requests that were validated earlier are in the WAL, because they may have readings that are refused
+    /// by now. Returns false on a timeout, because the WAL may be full.
     async fn are_earlier_logged(&self) -> bool {
         let in_validation = &self.submitter.in_validation;
         let began = Instant::now();

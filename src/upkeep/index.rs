@@ -12,7 +12,8 @@ const PAUSE: Duration = Duration::from_secs(10);
 /// The job that creates and drops declared indexes.
 pub struct Index {
     pub store: Arc<dyn MongoExtras>,
-    /// True if the configuration declares indexes. Otherwise the job runs once, to drop those that were declared before.
+    /// True if the configuration declares indexes. Otherwise the job runs once, to drop those that were declared
+    /// before.
     pub is_declared: bool,
     pub has_run: bool,
 }

@@ -26,8 +26,8 @@ pub trait Job: Send + 'static {
         false
     }
 
-    /// Runs once. Reports progress through [`Run::count`], and rests after each step ([`Run::rest`]). May return an earlier
-    /// time than the interval until the next run, if some work has to wait for other parts.
+    /// Runs once. Reports progress through [`Run::count`], and rests after each step ([`Run::rest`]). May return an
+    /// earlier time than the interval until the next run, if some work has to wait for other parts.
     fn run(&mut self, run: &Run) -> impl Future<Output = Result<Option<Duration>, JobError>> + Send;
 }
 
@@ -88,8 +88,8 @@ impl Run {
         self.state.update(|status| status.note = note);
     }
 
-    /// Sleeps for as long as the step has taken since `began`, so that flushes and queries get half of the store's time.
-    /// Does not sleep in a requested run.
+    /// Sleeps for as long as the step has taken since `began`, so that flushes and queries get half of the store's
+    /// time. Does not sleep in a requested run.
     pub async fn rest(&self, began: Instant) {
         if !self.is_asked {
             tokio::time::sleep(began.elapsed().min(REST_MAX)).await;

@@ -1,5 +1,6 @@
-//! Upkeep: background jobs that maintain the store. Each job is a file with its walk. `runner.rs` has the parts that they
-//! share: schedule, pacing, retries, runs on demand, status, metrics, logging and shutdown. Does not depend on HTTP.
+//! Upkeep: background jobs that maintain the store. Each job is a file with its walk. `runner.rs` has the parts that
+//! they share: schedule, pacing, retries, runs on demand, status, metrics, logging and shutdown. Does not depend on
+//! HTTP.
 
 mod compact;
 mod expire;
@@ -21,8 +22,8 @@ pub use self::runner::{JobState, JobStatus, Jobs};
 use crate::ingest::Ingest;
 use crate::telemetry::Metrics;
 
-/// The number of command timeouts after which copies of metadata are final. A write takes less: it waits for its turn, for
-/// the read before it, and for its answer. So no write with older metadata is left by then.
+/// The number of command timeouts after which copies of metadata are final. A write takes less: it waits for its turn,
+/// for the read before it, and for its answer. So no write with older metadata is left by then.
 const SETTLE_TIMEOUTS: u32 = 4;
 
 /// Starts all jobs that the store needs.

@@ -21,8 +21,8 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Clears the expired marks of a batch of sensors. Returns the last sensor of the batch. A document that another writer
-    /// changes at the same time keeps its mark until the next run.
+    /// Clears the expired marks of a batch of sensors. Returns the last sensor of the batch. A document that another
+    /// writer changes at the same time keeps its mark until the next run.
     async fn clear(&self, database: &str, after: Option<String>, run: &Run) -> Result<Option<String>, StorageError> {
         let filter = SensorFilter { outliers: true, limit: BATCH_DOCUMENTS, after };
         let outliers = self.store.list_sensors(database, &filter).await?;

@@ -1,9 +1,9 @@
-//! Updates the copies of metadata in pages and days from the sensors' documents. Each change is applied twice: at once to
-//! the latest pages, and to all documents once no write with older metadata can be left. Both update only differences, so
-//! any number of instances can repeat them in any order.
+//! Updates the copies of metadata in pages and days from the sensors' documents. Each change is applied twice: at once
+//! to the latest pages, and to all documents once no write with older metadata can be left. Both update only
+//! differences, so any number of instances can repeat them in any order.
 //!
-//! Changed sensors are noted in memory. A sensor's document also has the change for which its copies are complete, so that
-//! a walk at the start and every hour finds the changes that were lost with a process.
+//! Changed sensors are noted in memory. A sensor's document also has the change for which its copies are complete, so
+//! that a walk at the start and every hour finds the changes that were lost with a process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ use crate::reading::Hour;
 const WALK_INTERVAL: Duration = Duration::from_secs(3600);
 /// Number of sensors per step of a walk.
 const WALK_SENSORS: usize = 2000;
-/// Minimum number of sensors per refresh. A refresh waits twice for MongoDB's journal in any case, so fewer sensors would
-/// not make it shorter.
+/// Minimum number of sensors per refresh. A refresh waits twice for MongoDB's journal in any case, so fewer sensors
+/// would not make it shorter.
 const BATCH_SENSORS_MIN: usize = 64;
 /// Maximum number of sensors per refresh.
 const BATCH_SENSORS_MAX: usize = 1024;

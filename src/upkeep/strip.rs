@@ -1,10 +1,10 @@
 //! Removes expired readings from days whose summaries are kept longer.
 //!
-//! The job `expire` notes in the database's settings the day before which readings have expired, and a stamp above every
-//! record that was logged before all instances knew it. Once the floor has passed this stamp, no older reading can arrive.
-//! Then the days are sealed, and each part is written again without its readings, by compare-and-set. A part records that
-//! its readings have expired, so an interruption at any step leaves complete parts, each in one of the two forms. One
-//! instance runs this for all. If two do, one of them loses each compare-and-set.
+//! The job `expire` notes in the database's settings the day before which readings have expired, and a stamp above
+//! every record that was logged before all instances knew it. Once the floor has passed this stamp, no older reading
+//! can arrive. Then the days are sealed, and each part is written again without its readings, by compare-and-set. A
+//! part records that its readings have expired, so an interruption at any step leaves complete parts, each in one of
+//! the two forms. One instance runs this for all. If two do, one of them loses each compare-and-set.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -54,8 +54,8 @@ impl LeftDays {
     }
 }
 
-/// The days that the last rounds left, by database, so that a round does not read all days again while one day cannot be
-/// sealed.
+/// The days that the last rounds left, by database, so that a round does not read all days again while one day cannot
+/// be sealed.
 type LeftBefore = HashMap<String, (ExpiredReadings, Range<Day>)>;
 
 impl Job for Strip {
@@ -158,7 +158,8 @@ impl Strip {
         let floor = self.floor();
         let keys: Vec<&str> = documents.iter().map(|document| &*document.sensor.key).collect();
         let hours = of.days.start.hours().start..of.days.end.hours().start;
-        // Read the pages before the parts, so that readings that another instance folds in between are seen in one of both.
+        // Read the pages before the parts, so that readings that another instance folds in between are seen in one of
+        // both.
         let places =
             context.store.raw().scan_sensors(of.database, &keys, hours, &Projection::places(), PLACES_BYTES).await?;
         let parts = context.store.raw().parts_of(of.database, &keys, of.days.clone()).await?;

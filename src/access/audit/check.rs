@@ -1,6 +1,6 @@
-//! Checks the hash chain of a trail. It detects records that were changed, removed, added or moved, missing files, and a
-//! missing end. It cannot detect that the whole chain was rewritten. To detect that too, keep the last hash that a check
-//! printed on another machine.
+//! Checks the hash chain of a trail. It detects records that were changed, removed, added or moved, missing files, and
+//! a missing end. It cannot detect that the whole chain was rewritten. To detect that too, keep the last hash that a
+//! check printed on another machine.
 
 use std::fs::File;
 use std::io;

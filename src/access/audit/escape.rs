@@ -1,5 +1,5 @@
-//! Makes JSON text safe to show. Characters that control a terminal or hide text become `\u` escapes, which JSON parsers
-//! decode to the same characters.
+//! Makes JSON text safe to show. Characters that control a terminal or hide text become `\u` escapes, which JSON
+//! parsers decode to the same characters.
 
 use std::fmt::Write;
 
@@ -19,8 +19,8 @@ pub fn escaped(json: &str) -> String {
     shown
 }
 
-/// Returns true if a character is a control character (C0, delete, C1), ends a line, changes the direction of text, or is
-/// invisible.
+/// Returns true if a character is a control character (C0, delete, C1), ends a line, changes the direction of text, or
+/// is invisible.
 #[must_use]
 pub fn is_control_or_invisible(character: char) -> bool {
     character.is_control()

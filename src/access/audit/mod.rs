@@ -1,7 +1,7 @@
 //! The audit trail in the data folder, one JSON object per line. `admin.log` has changes of tokens and all changes by
-//! administrators of the service. `audit.log` has all other changes, and denied requests. Each log has its own files, so
-//! that other callers cannot rotate away the records of administrators. Texts of clients are written as JSON strings, so
-//! that a client cannot forge a line.
+//! administrators of the service. `audit.log` has all other changes, and denied requests. Each log has its own files,
+//! so that other callers cannot rotate away the records of administrators. Texts of clients are written as JSON
+//! strings, so that a client cannot forge a line.
 
 mod check;
 mod escape;
@@ -107,8 +107,8 @@ struct Refused {
 }
 
 impl Audit {
-    /// Returns the audit trail of a data folder. Each log, with its older files, takes about `max_bytes`. The first event
-    /// creates the file.
+    /// Returns the audit trail of a data folder. Each log, with its older files, takes about `max_bytes`. The first
+    /// event creates the file.
     #[must_use]
     pub fn new(data_dir: &Path, max_bytes: u64) -> Self {
         let [admin, others] = TRAILS.map(|name| data_dir.join(name));

@@ -1,6 +1,6 @@
 //! A file of chained records, one JSON object per line. Each record has a number, and a hash of itself and the previous
-//! record's hash. The file `.head` next to it has the number and the hash of the last record, and is the lock under which
-//! processes append and rotate. `check.rs` describes the faults that a check can detect.
+//! record's hash. The file `.head` next to it has the number and the hash of the last record, and is the lock under
+//! which processes append and rotate. `check.rs` describes the faults that a check can detect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -16,8 +16,8 @@ use super::escape::escaped;
 
 /// Readable and writable by the owner only.
 const MODE: u32 = 0o600;
-/// Bytes at the end of a file that are searched for its last record, in two attempts. Nearly all records are shorter than
-/// the first value. A record longer than the second one is not found.
+/// Bytes at the end of a file that are searched for its last record, in two attempts. Nearly all records are shorter
+/// than the first value. A record longer than the second one is not found.
 const TAIL_BYTES: [u64; 2] = [8 << 10, 256 << 10];
 /// Maximum bytes of a head.
 const HEAD_BYTES_MAX: u64 = 4 << 10;
@@ -101,8 +101,8 @@ impl Trail {
         write_head(&mut head_file, &Head { last: number, chain, ..head })
     }
 
-    /// Returns the state from which the chain continues. The file is ahead of the head if the last writer crashed between
-    /// writing both. It is behind if records were removed, which the next number reveals.
+    /// Returns the state from which the chain continues. The file is ahead of the head if the last writer crashed
+    /// between writing both. It is behind if records were removed, which the next number reveals.
     fn resume(&self, head: Option<Head>) -> io::Result<Head> {
         let last = last_link(&self.path)?;
         let mut head = match head {

@@ -4,9 +4,9 @@ use super::{TokenRegistry, check_valid};
 use crate::access::caller::{Caller, Denied};
 
 impl TokenRegistry {
-    /// Authenticates a running request with the present state of its token. This does not count as a use. `secret` is the
-    /// id of the secret that the request had. Without one, `identities` are those of the client's certificate, as in
-    /// [`TokenRegistry::caller`].
+    /// Authenticates a running request with the present state of its token. This does not count as a use. `secret` is
+    /// the id of the secret that the request had. Without one, `identities` are those of the client's certificate, as
+    /// in [`TokenRegistry::caller`].
     ///
     /// # Errors
     /// If the request would be denied now, or would have another token. A token that was created again under the same

@@ -20,8 +20,8 @@ impl BytesInFlight {
     /// Reserves `bytes` more.
     ///
     /// # Errors
-    /// [`IngestError::Overloaded`] if all requests together reach `ingest.bytes_in_flight`, [`IngestError::TooLarge`] if
-    /// this request alone exceeds it.
+    /// [`IngestError::Overloaded`] if all requests together reach `ingest.bytes_in_flight`, [`IngestError::TooLarge`]
+    /// if this request alone exceeds it.
     pub fn grow(&mut self, bytes: usize) -> Result<(), IngestError> {
         let limit = self.limit;
         let key = "ingest.bytes_in_flight";

@@ -184,8 +184,8 @@ impl Submitter {
         }
     }
 
-    /// See [`crate::ingest::Ingest::drop_database`]. The drop gets a stamp above `created`, the stamp of the last change
-    /// of the database's settings.
+    /// See [`crate::ingest::Ingest::drop_database`]. The drop gets a stamp above `created`, the stamp of the last
+    /// change of the database's settings.
     pub async fn drop_database(
         &self,
         database: &str,

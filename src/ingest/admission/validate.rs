@@ -1,5 +1,5 @@
-//! Validates points of any format. An accepted point is final. A rejected point is reported with its position and reason,
-//! and never affects an accepted one.
+//! Validates points of any format. An accepted point is final. A rejected point is reported with its position and
+//! reason, and never affects an accepted one.
 
 mod drift;
 mod explain;
@@ -121,7 +121,8 @@ pub struct ValidationPass {
     /// Bytes of the body.
     pub body_bytes: usize,
     /// For a request with a key, the time of an undated reading on line 1. Each further line adds one nanosecond,
-    /// whether its reading is accepted or not. `None` stands for the time of receipt, or the next free time of the sensor.
+    /// whether its reading is accepted or not. `None` stands for the time of receipt, or the next free time of the
+    /// sensor.
     pub undated_from: Option<i64>,
 }
 
@@ -238,9 +239,9 @@ impl<'a> Validator<'a> {
         self.spellings.insert(spelling, state);
     }
 
-    /// Returns the index in `locals` of the sensor with that spelling, if the catalog has it. In a database with renames,
-    /// a sensor whose readings were all deleted is found only if `takes_emptied`, because its name may stand for another
-    /// sensor by now.
+    /// Returns the index in `locals` of the sensor with that spelling, if the catalog has it. In a database with
+    /// renames, a sensor whose readings were all deleted is found only if `takes_emptied`, because its name may stand
+    /// for another sensor by now.
     fn known(&mut self, spelling: &str, takes_emptied: bool) -> Option<usize> {
         /// Bytes of memory of a sensor: in `locals`, in a batch, and in `by_id`.
         const LOCAL_BYTES: usize =
@@ -324,7 +325,8 @@ impl<'a> Validator<'a> {
 
     fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
         if let Some(reason) = &self.locals[local].forbidden {
-            // Reject it as an unknown sensor would be rejected, so that the response does not reveal which sensors exist.
+            // Reject it as an unknown sensor would be rejected, so that the response does not reveal which sensors
+            // exist.
             return self.reject(point.refuse_sensor(Reason::clone(reason)));
         }
         if let Some(time) = point.timestamp {

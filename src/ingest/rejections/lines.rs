@@ -1,5 +1,5 @@
-//! Rejected lines on disk, bounded in bytes and age. They are kept without any guarantee: the sender knows that they were
-//! rejected, and a crash may lose the lines of the last seconds.
+//! Rejected lines on disk, bounded in bytes and age. They are kept without any guarantee: the sender knows that they
+//! were rejected, and a crash may lose the lines of the last seconds.
 
 use std::collections::HashMap;
 use std::io;

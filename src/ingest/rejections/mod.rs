@@ -1,5 +1,5 @@
-//! Keeps rejected lines with their sender and reason, so that operators can find and fix them. Lines are written to disk
-//! outside of the request path. Also logs a warning about each sender, at a limited rate.
+//! Keeps rejected lines with their sender and reason, so that operators can find and fix them. Lines are written to
+//! disk outside of the request path. Also logs a warning about each sender, at a limited rate.
 
 mod lines;
 mod senders;

@@ -111,8 +111,8 @@ fn line_protocol_name(text: &str) -> String {
     name
 }
 
-/// Hides tokens in a line. An `auth` line has a token even if it was not the first line over TCP, and any other line may
-/// have one.
+/// Hides tokens in a line. An `auth` line has a token even if it was not the first line over TCP, and any other line
+/// may have one.
 pub fn hidden(text: &str) -> String {
     let is_auth = text.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("auth"));
     if is_auth { "auth ***".to_owned() } else { without_tokens(text) }

@@ -1,6 +1,6 @@
-//! Keys with which clients retry requests with undated readings (`Idempotency-Key`). A retry gets the times of the first
-//! try, so its readings are the same. The times are on disk before the first try is logged, so a retry finds them even
-//! after a crash.
+//! Keys with which clients retry requests with undated readings (`Idempotency-Key`). A retry gets the times of the
+//! first try, so its readings are the same. The times are on disk before the first try is logged, so a retry finds them
+//! even after a crash.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

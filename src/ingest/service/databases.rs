@@ -14,8 +14,8 @@ impl Ingest {
     /// Creates the database unless it exists.
     ///
     /// # Errors
-    /// If the name is invalid, `limits.databases` or the caller's quota is reached, the database is being dropped, or the
-    /// store does not answer.
+    /// If the name is invalid, `limits.databases` or the caller's quota is reached, the database is being dropped, or
+    /// the store does not answer.
     pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
         self.create_with(name, by, |_| {}).await
     }
@@ -67,7 +67,8 @@ impl Ingest {
         }
     }
 
-    /// Returns the databases of the store, to look for `name` among them. The list is empty if the store does not answer.
+    /// Returns the databases of the store, to look for `name` among them. The list is empty if the store does not
+    /// answer.
     pub(super) async fn stored_databases(&self, name: &str) -> Result<Vec<String>, IngestError> {
         check_database_name(name)?;
         if self.lookup.presence.is_silent(name, Instant::now()) {

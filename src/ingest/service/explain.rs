@@ -1,5 +1,5 @@
-//! The dry run of a write. It validates the lines as a write does, but on a temporary copy of the sensors and quotas that
-//! they concern.
+//! The dry run of a write. It validates the lines as a write does, but on a temporary copy of the sensors and quotas
+//! that they concern.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;

@@ -23,8 +23,8 @@ pub(super) struct KeyedBody {
 }
 
 impl Ingest {
-    /// Validates a body with the times of an earlier try. On the first try, chooses times and writes them to disk, before
-    /// anything is logged.
+    /// Validates a body with the times of an earlier try. On the first try, chooses times and writes them to disk,
+    /// before anything is logged.
     pub(super) async fn validate_keyed<'b, P: Points<'b>>(
         &self,
         database: &Arc<Database>,

@@ -172,8 +172,8 @@ impl Ingest {
         if is_behind { Err(Behind) } else { Ok(()) }
     }
 
-    /// Returns the documents of those of the sensors that have readings or metadata, updated with acked ones. `keys` must
-    /// be sorted.
+    /// Returns the documents of those of the sensors that have readings or metadata, updated with acked ones. `keys`
+    /// must be sorted.
     ///
     /// # Errors
     /// As [`Ingest::sensors`].
@@ -218,8 +218,8 @@ impl Ingest {
         Ok(metas)
     }
 
-    /// Returns those of the sensors that have readings or metadata. The catalog alone is not enough, because it also has
-    /// sensors whose readings were deleted.
+    /// Returns those of the sensors that have readings or metadata. The catalog alone is not enough, because it also
+    /// has sensors whose readings were deleted.
     ///
     /// # Errors
     /// If the store does not answer, or acked changes are still being replayed.

@@ -1,5 +1,5 @@
-//! Metadata updates, from the request to the WAL record. A patch is applied to the present metadata before it is logged,
-//! so that the record is final.
+//! Metadata updates, from the request to the WAL record. A patch is applied to the present metadata before it is
+//! logged, so that the record is final.
 
 mod update;
 
@@ -175,12 +175,12 @@ impl Ingest {
         4 * self.options.limits.meta_bytes + (4 << 10)
     }
 
-    /// Updates metadata, and passes the outcome of each row to `on_result`. `is_allowed` decides from the present metadata
-    /// of a sensor if it may be changed. A later row for the same sensor sees the outcome of an earlier one.
+    /// Updates metadata, and passes the outcome of each row to `on_result`. `is_allowed` decides from the present
+    /// metadata of a sensor if it may be changed. A later row for the same sensor sees the outcome of an earlier one.
     ///
     /// # Errors
-    /// If the present metadata cannot be read, or a change is not durable or not known to be durable. The request may be
-    /// sent again without harm.
+    /// If the present metadata cannot be read, or a change is not durable or not known to be durable. The request may
+    /// be sent again without harm.
     pub async fn change_meta(
         &self,
         arrival: MetaArrival<'_>,
@@ -261,8 +261,8 @@ impl Ingest {
                     continue;
                 }
             };
-            // Give the updates increasing stamps above every stored one, so that a later row wins over an earlier row for
-            // the same sensor.
+            // Give the updates increasing stamps above every stored one, so that a later row wins over an earlier row
+            // for the same sensor.
             let stamp = Stamp::MAX - (1 << 32) + import.updates;
             import.updates += 1;
             let is_changed = after != before;

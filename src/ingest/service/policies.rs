@@ -171,8 +171,8 @@ impl Ingest {
         Ok(self.store.raw().databases().await?.iter().any(|known| known == name))
     }
 
-    /// Creates a database with the given terms for its policy `autogen`, or with a policy of another name as the default.
-    /// If the database exists, adds the policy to it and returns a warning that the default has not changed.
+    /// Creates a database with the given terms for its policy `autogen`, or with a policy of another name as the
+    /// default. If the database exists, adds the policy to it and returns a warning that the default has not changed.
     ///
     /// # Errors
     /// If the policy exists with other terms, and as [`Ingest::create_database`].
@@ -387,8 +387,8 @@ impl Ingest {
         }
     }
 
-    /// Writes the terms of a policy, then creates its database. A policy exists once it has settings, so no reading can be
-    /// written to it before it has its terms.
+    /// Writes the terms of a policy, then creates its database. A policy exists once it has settings, so no reading can
+    /// be written to it before it has its terms.
     async fn write_policy(&self, named: &str, terms: PolicyTerms, by: &Caller) -> Result<(), IngestError> {
         let is_new = self.retention.settings.now().of(named).rev == 0;
         self.set_terms(named, terms).await?;

@@ -46,8 +46,8 @@ fn hostname() -> String {
 
 impl Ingest {
     /// Starts the shards, the replay of the WAL and the other tasks. The shards end once [`Ingest`] is dropped and
-    /// everything is stored or cannot be stored at present. [`Closing`] waits for that. `understand` parses the statement
-    /// of a deletion into a predicate on sensors.
+    /// everything is stored or cannot be stored at present. [`Closing`] waits for that. `understand` parses the
+    /// statement of a deletion into a predicate on sensors.
     #[must_use]
     pub fn start(
         options: Arc<Settings>,

@@ -25,8 +25,8 @@ enum Hourly {
 }
 
 impl Sealing<'_> {
-    /// Folds the pages, the chunks and the part for the whole day, if there is one, into parts by hour. Removes the chunks
-    /// and that part once all hours are sealed.
+    /// Folds the pages, the chunks and the part for the whole day, if there is one, into parts by hour. Removes the
+    /// chunks and that part once all hours are sealed.
     pub(super) async fn seal_hours(
         &mut self,
         sensor: &Arc<Sensor>,
@@ -156,8 +156,8 @@ impl Sealing<'_> {
         Ok(found)
     }
 
-    /// Writes the part of an hour. Returns the reason if it is not written: another writer was faster, or the part is too
-    /// large for the store.
+    /// Writes the part of an hour. Returns the reason if it is not written: another writer was faster, or the part is
+    /// too large for the store.
     async fn write_hour(&self, id: &DayId, rev: u64, readings: &Readings) -> Result<Option<Unsealable>, StorageError> {
         let next_rev = if rev == 0 { first_rev() } else { rev + 1 };
         let write = DayWrite { id, rev, next_rev, readings: Some(readings), expired: None };

@@ -1,5 +1,6 @@
-//! A lot: days that are sealed together because they fit into memory. The memory of a day is computed before it is read if
-//! the store knows the size, or else while it is read, a few parts at a time. Days that do not fit go to the next lot.
+//! A lot: days that are sealed together because they fit into memory. The memory of a day is computed before it is read
+//! if the store knows the size, or else while it is read, a few parts at a time. Days that do not fit go to the next
+//! lot.
 
 use std::sync::Arc;
 
@@ -232,8 +233,8 @@ impl Sealing<'_> {
 mod tests {
     use super::*;
 
-    /// After a lot of which no day could be sealed, 64 days were read at once, whatever they had: 65 sensors of two readings
-    /// a second took a gigabyte, and again after the kill.
+    /// After a lot of which no day could be sealed, 64 days were read at once, whatever they had: 65 sensors of two
+    /// readings a second took a gigabyte, and again after the kill.
     #[test]
     fn a_lot_has_only_days_that_fit_into_memory_together() {
         let twice_a_second = Weight { readings: 172_800, bytes: 3 << 20 };

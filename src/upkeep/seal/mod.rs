@@ -1,6 +1,6 @@
-//! Seals past days: folds the hour pages and chunks of a sensor into one document per day, or per hour if the day is too
-//! large, and then removes them. `bucket::day` explains why no reading is lost, doubled or reverted by concurrent writes
-//! and deletions, or by an interruption at any step. The next round continues with the days that are left.
+//! Seals past days: folds the hour pages and chunks of a sensor into one document per day, or per hour if the day is
+//! too large, and then removes them. `bucket::day` explains why no reading is lost, doubled or reverted by concurrent
+//! writes and deletions, or by an interruption at any step. The next round continues with the days that are left.
 
 mod hourly;
 mod lot;
@@ -27,8 +27,8 @@ use crate::{config, faults};
 
 /// Number of buckets that are listed at once.
 const LISTED: usize = 512;
-/// Maximum number of days that are sealed together. All their readings are in memory, so fewer are sealed if they do not
-/// fit ([`Lot`]).
+/// Maximum number of days that are sealed together. All their readings are in memory, so fewer are sealed if they do
+/// not fit ([`Lot`]).
 const DAYS_MOST: usize = 64;
 /// Maximum number of retries for unsettled days in a requested run. Readings stay in the WAL until their sensors'
 /// documents are written (`sensors.write_interval`).
@@ -58,8 +58,8 @@ pub struct Sealer {
     is_failure_logged: AtomicBool,
 }
 
-/// The schedule of searches for months without totals: after sealing has finished, and at an interval, because deletions
-/// and other instances also remove totals.
+/// The schedule of searches for months without totals: after sealing has finished, and at an interval, because
+/// deletions and other instances also remove totals.
 #[derive(Debug, Default)]
 struct MonthsDue {
     /// The time of the last search, with the number of days sealed by then.
@@ -84,7 +84,8 @@ impl MonthsDue {
 /// The numbers of past days that were not sealed, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Left {
-    /// A WAL may still have older values for some of their readings, or another writer has changed them in the meantime.
+    /// A WAL may still have older values for some of their readings, or another writer has changed them in the
+    /// meantime.
     unsettled: u64,
     /// They exceed the size of a sealed day.
     large: u64,
@@ -275,8 +276,8 @@ impl Sealer {
         }
     }
 
-    /// Seals all days of a database that have been over for long enough: first those with hour pages, oldest first, then
-    /// those with chunks only.
+    /// Seals all days of a database that have been over for long enough: first those with hour pages, oldest first,
+    /// then those with chunks only.
     async fn seal(&self, database: &str, now: i64, run: &Run) -> Result<Round, StorageError> {
         let after = if run.is_asked { Duration::ZERO } else { self.after.unwrap_or_default() };
         let now = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));

@@ -16,8 +16,8 @@ use crate::reading::{Day, Hour, Month};
 
 /// Number of sensors that are listed at once.
 const LISTED: usize = 500;
-/// Number of sensors whose months are written together. Each write of the embedded store syncs the disk twice, and writes
-/// at least 32 KiB for a fast start.
+/// Number of sensors whose months are written together. Each write of the embedded store syncs the disk twice, and
+/// writes at least 32 KiB for a fast start.
 const TOGETHER: usize = 128;
 /// Maximum bytes of hours that are read at once.
 const HOURS_BYTES: usize = 16 << 20;
@@ -106,8 +106,8 @@ impl Sealer {
         Ok(made)
     }
 
-    /// Adds up months of a batch of sensors. Returns the number of totals that were written. `months` have the stored revs.
-    /// `fit` is the number of sensors whose hours fit into memory, which is corrected.
+    /// Adds up months of a batch of sensors. Returns the number of totals that were written. `months` have the stored
+    /// revs. `fit` is the number of sensors whose hours fit into memory, which is corrected.
     async fn add_up<'a>(
         &self,
         database: &str,

@@ -19,7 +19,8 @@ use crate::reading::{Day, Sensor, Stamp};
 const CHUNKS_MOST: usize = 24;
 
 impl Sealing<'_> {
-    /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour already.
+    /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour
+    /// already.
     pub(super) async fn list(&mut self, days: &[(Day, String)]) -> Result<Lot, StorageError> {
         let store = &*self.context.store;
         let mut keys: Vec<&str> = days.iter().map(|(_, key)| &**key).collect();

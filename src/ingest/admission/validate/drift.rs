@@ -11,8 +11,8 @@ pub(super) fn reserved_for(name: &str) -> Option<Family> {
 }
 
 impl Validator<'_> {
-    /// Returns the index of the drift field for a value that was rejected with `reason`. Passes `reason` on if the value
-    /// was rejected for something else, or cannot be kept.
+    /// Returns the index of the drift field for a value that was rejected with `reason`. Passes `reason` on if the
+    /// value was rejected for something else, or cannot be kept.
     pub(super) fn drift_field(
         &mut self,
         local: usize,

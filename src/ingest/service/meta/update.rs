@@ -45,7 +45,8 @@ impl MetaUpdate {
         }
     }
 
-    /// Returns the change from `before` to `after`. With `all`, it also names requested keys whose values stay the same.
+    /// Returns the change from `before` to `after`. With `all`, it also names requested keys whose values stay the
+    /// same.
     pub(super) fn change(
         &self,
         sensor: &Sensor,
