@@ -74,7 +74,8 @@ pub enum IngestError {
     DeletionTimeout(Duration),
     /// Other instances have not flushed the readings that they acked before the request. Nothing was changed.
     #[error(
-        "{hosts} did not store within {} what was acknowledged before ({FLUSH_DEADLINE}): retry; an instance that ended holds up deletions by value until it starts again, or for wal.horizon",
+        "{hosts} did not store the readings acknowledged before the deletion within {} ({FLUSH_DEADLINE}): retry; a stopped \
+         instance holds up deletions by value until it starts again, or for wal.horizon",
         show_duration(*waited)
     )]
     OthersBehind {
@@ -104,8 +105,8 @@ pub enum IngestError {
     TooManyDatabases { name: String, limit: usize },
     /// The sender's quota of databases is used up. A retry does not help.
     #[error(
-        "the new database {name:?} is refused: {exhausted}; the databases that it may write to count: drop one, or give \
-         the token more (hourglass token add --databases)"
+        "the new database {name:?} is refused: {exhausted}; all databases that the token may write to count: drop one, or \
+         give the token a larger quota (hourglass token add --databases)"
     )]
     DatabaseQuota { name: String, exhausted: Exhausted },
     /// A database of this name is still being dropped.
@@ -128,8 +129,8 @@ pub enum IngestError {
     Member(#[from] MemberError),
     /// The statements of the remembered deletions would no longer fit into the registry's document.
     #[error(
-        "too many deletions are pending (with this one {bytes} bytes of statements, of at most {limit}): retry in about \
-         two minutes; if that persists, an instance is down"
+        "too many deletions are pending ({bytes} bytes of statements with this one, at most {limit}): retry in about two \
+         minutes; if that persists, an instance is down"
     )]
     LongDeletions {
         /// The statements of the remembered deletions and of the new one.
@@ -138,8 +139,8 @@ pub enum IngestError {
     },
     /// The limit on remembered deletions is reached.
     #[error(
-        "no room for {more} more beside {remembered} remembered deletions (at most {limit}): retry later; a \
-         deletion is forgotten when every instance has stored what it logged before it"
+        "no room for {more} more deletions: {remembered} of at most {limit} are remembered; retry later, a deletion is \
+         forgotten once every instance has stored the readings that it logged before it"
     )]
     TooManyDeletions {
         /// The number of deletions that the request would add.

@@ -258,7 +258,7 @@ mod tests {
         assert!(state.wait(second, Duration::ZERO).await);
         let success = state.status().last_success;
         assert!(success.is_some() && state.status().last_error.is_some());
-        assert!(!state.next(Some(Duration::ZERO), || false).await, "nobody asked");
+        assert!(!state.next(Some(Duration::ZERO), || false).await, "the run was not requested");
         state.end(None);
         assert!(!state.next(None, || true).await, "it was due");
     }

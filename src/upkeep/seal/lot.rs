@@ -149,7 +149,7 @@ impl Sealing<'_> {
         if ids.is_empty() {
             return Ok(());
         }
-        // Of what is deleted, too: without its readings nobody can tell what is left of a page.
+        // Count deleted readings too, because the remaining size of a page is unknown until it is read.
         let mut marks = self.context.store.raw().read_buckets(self.database, &ids, 0).await?.into_iter();
         for mut one in std::mem::take(&mut lot.work) {
             let mut weight = Weight::default();
@@ -242,7 +242,7 @@ mod tests {
         let memory = twice_a_second.memory(1);
         assert!(memory > 172_800 * 24, "{memory}");
         assert_eq!(fitting(std::iter::repeat_n(memory, 64), 64 << 20), (64 << 20) / memory);
-        assert_eq!(fitting(std::iter::repeat_n(memory, 64), 1), 1, "somebody always goes on");
+        assert_eq!(fitting(std::iter::repeat_n(memory, 64), 1), 1, "at least one always fits");
         // A large day behind small ones.
         let mixed = std::iter::repeat_n(100_000, 20).chain(std::iter::repeat_n(memory, 44));
         assert_eq!(fitting(mixed, 8 << 20), 20);

@@ -160,7 +160,7 @@ impl Sealer {
         let fills: Vec<MonthWrite<'_>> = claimed.iter().filter_map(fill).collect();
         let written = store.raw().write_months(database, &fills).await;
         faults::point("month_filled");
-        // Who changed a part meanwhile has removed the claim.
+        // A writer that has changed a part in the meantime has removed the claim.
         Ok(written.iter().filter(|written| **written == Written::Yes).count() as u64)
     }
 }
