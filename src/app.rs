@@ -126,8 +126,8 @@ async fn serve(
     };
     let store = Arc::new(MergedView::new(store));
     let understand = Arc::new(sensors_of);
-    let of_log = (log, &recovery, stamps);
-    let (ingest, mut closing) = Ingest::start(settings.clone(), store.clone(), understand, of_log, metrics.clone());
+    let (ingest, mut closing) =
+        Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, stamps, metrics.clone());
     let ingest = Arc::new(ingest);
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;

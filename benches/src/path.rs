@@ -146,8 +146,8 @@ pub fn record(body: &str) -> Vec<u8> {
 pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<MergedView>, metrics: Metrics) -> Ingest {
     let (log, recovery) = open(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
-    let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
-    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensors_of), opened, metrics).0
+    let clock = Arc::new(StampClock::new(bounds));
+    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensors_of), log, &recovery, clock, metrics).0
 }
 
 fn open(disk: MemoryDisk) -> (Wal, Recovery) {

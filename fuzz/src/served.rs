@@ -117,7 +117,7 @@ fn app() -> (Arc<App>, Metrics) {
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
     let (ingest, closing) =
-        Ingest::start(settings.clone(), store.clone(), understand, (log, &recovery, clock), metrics.clone());
+        Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, clock, metrics.clone());
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);

@@ -1,4 +1,4 @@
-//! The identity of a request's sender, and what it may do.
+//! The identity and the permissions of a request's sender.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -12,47 +12,48 @@ use super::token::Token;
 #[derive(Debug)]
 pub struct Holder {
     pub token: Token,
-    /// Kept when the token changes, unless its quota changes.
+    /// The quota usage. A change of the token keeps it, unless the quota changes.
     pub usage: Arc<Usage>,
-    /// Kept when the token changes.
-    pub uses: Arc<Uses>,
+    /// The last use. A change of the token keeps it.
+    pub last_use: Arc<LastUse>,
 }
 
-/// When a token let clients in. Times are seconds since the epoch, zero for never.
+/// The time of a token's last successful authentication. Times are in seconds since the epoch; zero stands for never.
 #[derive(Debug, Default)]
-pub struct Uses {
+pub struct LastUse {
     last: AtomicI64,
-    /// The last use that is stored, and when it was stored.
+    /// The last use that the store knows.
     stored: AtomicI64,
+    /// The time of the last write to the store.
     stored_at: AtomicI64,
 }
 
-impl Uses {
-    /// Counts a request.
-    pub fn add(&self, now: i64) {
+impl LastUse {
+    /// Notes a use at `now`.
+    pub fn note(&self, now: i64) {
         self.last.fetch_max(now, Ordering::Relaxed);
     }
 
-    /// The last use that is known, of this process or from the store.
+    /// Returns the last known use, by a request to this instance or from the store.
     #[must_use]
     pub fn last(&self) -> Option<i64> {
         Some(self.last.load(Ordering::Relaxed)).filter(|last| *last > 0)
     }
 
-    /// A use that the store knows.
-    pub fn recall(&self, last: i64) {
+    /// Merges a use that was read from the store.
+    pub fn merge_stored(&self, last: i64) {
         self.last.fetch_max(last, Ordering::Relaxed);
         self.stored.fetch_max(last, Ordering::Relaxed);
     }
 
-    /// The last use, if it is to be stored now: at most once per `interval` seconds.
+    /// Returns the last use if it is due to be stored, which happens at most once per `interval` seconds.
     #[must_use]
     pub fn unstored(&self, now: i64, interval: i64) -> Option<i64> {
         let is_due = now.saturating_sub(self.stored_at.load(Ordering::Relaxed)) >= interval;
         self.last().filter(|last| is_due && *last > self.stored.load(Ordering::Relaxed))
     }
 
-    /// The use was stored now.
+    /// Notes that a use was stored at `now`.
     pub fn note_stored(&self, last: i64, now: i64) {
         self.stored.fetch_max(last, Ordering::Relaxed);
         self.stored_at.store(now, Ordering::Relaxed);
@@ -62,18 +63,18 @@ impl Uses {
 /// The sender of a request.
 #[derive(Debug, Clone)]
 pub enum Caller {
-    /// An anonymous sender, where no token is required: everything is allowed.
+    /// An anonymous sender, while no token is required. Everything is allowed.
     Anybody,
     /// A sender with a valid token.
     Holder(Arc<Holder>),
 }
 
-/// Why a sender could not be authenticated.
+/// The reason for which a request is not authenticated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Denied {
     /// The request has no token.
     Missing,
-    /// The text is not in the form of a token.
+    /// The text does not have the form of a token.
     Malformed,
     /// No token has this id, or the secret is wrong.
     Unknown,
@@ -84,7 +85,7 @@ pub enum Denied {
 }
 
 impl Denied {
-    /// The label in metrics and the reason in the audit log.
+    /// Returns the label in metrics, which is also the reason in the audit trail.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -109,43 +110,43 @@ impl Caller {
         self.token().is_none_or(|token| token.scopes.may_read(database))
     }
 
-    /// Whether the caller may delete from a database or drop it.
+    /// Returns true if the caller may delete from a database or drop it.
     #[must_use]
     pub fn may_manage(&self, database: &str) -> bool {
         self.token().is_none_or(|token| token.scopes.may_manage(database))
     }
 
-    /// Whether the caller may delete from some database.
+    /// Returns true if the caller may delete from some database.
     #[must_use]
     pub fn may_manage_some(&self) -> bool {
         self.token().is_none_or(|token| token.scopes.may_manage_some())
     }
 
-    /// Whether the caller may run operations that concern all databases.
+    /// Returns true if the caller may run operations on the whole service.
     #[must_use]
     pub fn is_admin(&self) -> bool {
         self.token().is_none_or(|token| token.scopes.is_admin())
     }
 
-    /// Whether the caller may read metrics and the service's status.
+    /// Returns true if the caller may read metrics and the status of the service.
     #[must_use]
     pub fn may_observe(&self) -> bool {
         self.token().is_none_or(|token| token.scopes.may_observe())
     }
 
-    /// The tag values that every sensor the caller writes or reads must have.
+    /// Returns the tag values that every sensor must have that the caller writes or reads.
     #[must_use]
     pub fn pins(&self) -> &[Pin] {
         self.token().map_or(&[], |token| &token.scopes.pins)
     }
 
-    /// The token's name, for display.
+    /// Returns the token's name for display, or `anybody`.
     #[must_use]
     pub fn name(&self) -> &str {
         self.token().map_or("anybody", |token| &token.name)
     }
 
-    /// The usage of the quota that is charged for the caller's writes; `None` without a quota.
+    /// Returns the quota usage that is charged for the caller's writes, or `None` without a quota.
     #[must_use]
     pub fn allowance(&self) -> Option<&Arc<Usage>> {
         match self {
@@ -154,7 +155,7 @@ impl Caller {
         }
     }
 
-    /// The same caller with a copy of what it has used of its quota, for a dry run.
+    /// Returns the caller with a copy of its quota usage, for a dry run.
     #[must_use]
     pub fn copy(&self) -> Self {
         match self {
@@ -162,17 +163,17 @@ impl Caller {
             Self::Holder(holder) => Self::Holder(Arc::new(Holder {
                 token: holder.token.clone(),
                 usage: Arc::new(holder.usage.copy()),
-                uses: holder.uses.clone(),
+                last_use: holder.last_use.clone(),
             })),
         }
     }
 
-    /// Checks that the caller may bring one more database into being beside the `existing` ones. Those that it may write to
-    /// count, whoever made them and when, so that neither a restart nor another instance gives it more. `default`
-    /// applies to tokens without a quota of databases of their own, except those with all rights.
+    /// Checks that the caller may create one more database. All `existing` databases that it may write to count,
+    /// whoever created them, so that the limit holds across restarts and instances. `default` applies to tokens without
+    /// a quota of databases, except those with all rights.
     ///
     /// # Errors
-    /// When the limit is reached.
+    /// If the limit is reached.
     pub fn admits_database<'n>(
         &self,
         existing: impl Iterator<Item = &'n str>,
@@ -188,7 +189,7 @@ impl Caller {
         Err(Exhausted { rate: Rate::Databases, owner, limit, used: 1.0, retry_after: Duration::ZERO })
     }
 
-    /// The sender's token; `None` where none is required.
+    /// Returns the sender's token, or `None` for an anonymous sender.
     #[must_use]
     pub fn token(&self) -> Option<&Token> {
         match self {

@@ -1,6 +1,6 @@
-//! Tokens in a file of the data directory: with the embedded store the tokens themselves, with MongoDB a copy of the
-//! last known ones. A change writes a new file and renames it, so that a reader sees the old or the new file; changes
-//! of the tokens themselves hold a lock.
+//! Tokens in a file of the data folder. With the embedded store, the file has the tokens themselves; with MongoDB, a
+//! copy of the last known ones. A change replaces the file by a rename, so that a reader sees the old or the new
+//! content. Changes of the tokens themselves hold a lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -17,6 +17,7 @@ use crate::files;
 
 const FORMAT: u32 = 1;
 
+/// A JSON file of tokens.
 #[derive(Debug, Clone)]
 pub struct TokenFile {
     path: PathBuf,
@@ -29,22 +30,22 @@ struct TokensFile {
 }
 
 impl TokenFile {
-    /// The tokens of a service with the embedded store.
+    /// Returns the file for the tokens of a service with the embedded store.
     #[must_use]
     pub fn own(data_dir: &Path) -> Self {
         Self { path: data_dir.join("tokens.json") }
     }
 
-    /// The last known tokens of a service that keeps its tokens in MongoDB.
+    /// Returns the file for the last known tokens of a service with tokens in MongoDB.
     #[must_use]
     pub fn cache(data_dir: &Path) -> Self {
         Self { path: data_dir.join("tokens.cache.json") }
     }
 
-    /// All tokens; `None` if there is no file.
+    /// Reads all tokens. Returns `None` if there is no file.
     ///
     /// # Errors
-    /// The file cannot be read or is not a token file.
+    /// If the file cannot be read, or is not a token file.
     pub fn read(&self) -> Result<Option<Vec<Token>>, TokenStoreError> {
         let text = match fs::read(&self.path) {
             Ok(text) => text,
@@ -58,21 +59,22 @@ impl TokenFile {
         Ok(Some(content.tokens))
     }
 
-    /// Modification time and length, to detect a change.
+    /// Returns the modification time and the length, to detect changes.
     #[must_use]
     pub fn written(&self) -> Option<(SystemTime, u64)> {
         let meta = fs::metadata(&self.path).ok()?;
         Some((meta.modified().ok()?, meta.len()))
     }
 
-    /// When the tokens in it were last known to be right, in seconds since the epoch: the file's time.
+    /// Returns the time at which the tokens were last known to be current, in seconds since the epoch.
     #[must_use]
     pub fn read_at(&self) -> Option<i64> {
         let since = self.written()?.0.duration_since(SystemTime::UNIX_EPOCH).ok()?;
         i64::try_from(since.as_secs()).ok()
     }
 
-    /// The tokens in it are still right. A failure makes them seem older, which is safe.
+    /// Notes that the tokens are still current. A failure is ignored, because older tokens are safe: they expire
+    /// earlier.
     pub fn mark_read(&self) {
         if let Ok(file) = OpenOptions::new().write(true).open(&self.path) {
             let _ = file.set_modified(SystemTime::now());
@@ -82,7 +84,7 @@ impl TokenFile {
     /// Replaces all tokens, durably.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// If the file cannot be written.
     pub fn write(&self, tokens: &[Token]) -> io::Result<()> {
         let content = TokensFile { format: FORMAT, tokens: tokens.to_vec() };
         let mut text = serde_json::to_vec_pretty(&content)?;
@@ -90,18 +92,17 @@ impl TokenFile {
         files::replace(&self.path, &text, true)
     }
 
-    /// The file of the tokens' last uses.
     fn uses_path(&self) -> PathBuf {
         self.path.with_file_name("tokens.used.json")
     }
 
-    /// When tokens were last used. A file that cannot be read tells nothing and is replaced.
+    /// Reads the last uses by the token's name. An unreadable file counts as empty, and is replaced.
     fn read_uses(&self) -> HashMap<String, i64> {
         let text = fs::read(self.uses_path()).unwrap_or_default();
         serde_json::from_slice(&text).unwrap_or_default()
     }
 
-    /// Only the service calls this. It is not synced: after a power cut an older time may stand there.
+    /// Merges later uses into the file. The file is not synced, so a power cut may bring back older times.
     fn write_uses(&self, later: &[(String, i64)]) -> Result<(), TokenStoreError> {
         let tokens = self.read()?.unwrap_or_default();
         let mut uses = self.read_uses();
@@ -128,12 +129,12 @@ impl TokenFile {
         let lock = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(lock).map_err(away)?;
         lock.lock().map_err(away)?;
         let mut tokens = self.read()?.unwrap_or_default();
-        let here = tokens.iter().position(|known| known.name == token.name);
-        if here.map(|here| tokens[here].rev) != replaces {
+        let index = tokens.iter().position(|known| known.name == token.name);
+        if index.map(|index| tokens[index].rev) != replaces {
             return Ok(false);
         }
-        match here {
-            Some(here) => tokens[here] = token.clone(),
+        match index {
+            Some(index) => tokens[index] = token.clone(),
             None => tokens.push(token.clone()),
         }
         tokens.sort_by(|a, b| a.name.cmp(&b.name));
@@ -149,7 +150,8 @@ impl TokenStore for TokenFile {
     }
 
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError> {
-        let (file, token) = (self.clone(), token.clone());
+        let file = self.clone();
+        let token = token.clone();
         let written = tokio::task::spawn_blocking(move || file.put_now(&token, replaces)).await;
         written.unwrap_or_else(|ended| Err(TokenStoreError::Away { detail: ended.to_string() }))
     }
@@ -159,7 +161,8 @@ impl TokenStore for TokenFile {
     }
 
     async fn note_uses(&self, uses: &[(String, i64)]) -> Result<(), TokenStoreError> {
-        let (file, uses) = (self.clone(), uses.to_vec());
+        let file = self.clone();
+        let uses = uses.to_vec();
         let written = tokio::task::spawn_blocking(move || file.write_uses(&uses)).await;
         written.unwrap_or_else(|ended| Err(TokenStoreError::Away { detail: ended.to_string() }))
     }

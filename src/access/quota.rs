@@ -1,6 +1,6 @@
-//! Quotas of tokens and databases: readings per second, new sensors per hour, sensors in total. A request is admitted
-//! while anything is left of the quota, and is charged afterwards for all it held. So no request is admitted in part;
-//! after a large one the balance is negative, and later requests wait until it is positive again.
+//! Quotas of tokens and databases: readings per second, new sensors per hour, and sensors in total. A request is
+//! admitted while the balance is positive, and is charged for all its readings afterwards. So no request is admitted in
+//! part. After a large request the balance is negative, and later ones are refused until it is positive again.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -12,38 +12,39 @@ use parking_lot::Mutex;
 use rapidhash::fast::RandomState;
 use serde::{Deserialize, Serialize};
 
-/// A burst may use this many seconds' worth of readings at once.
+/// The size of a burst, as the number of seconds whose readings it may contain.
 const BURST_SECONDS: f64 = 5.0;
-/// From this used share on, the sender gets a warning.
+/// The used share from which the sender gets a warning.
 const WARN_FROM: f64 = 0.8;
 const HOUR: f64 = 3600.0;
 
-/// The limits of a quota; `None` for no limit.
+/// The limits of a quota. `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Readings per second, with bursts of a few seconds' worth.
+    /// Readings per second, with bursts of [`BURST_SECONDS`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readings_per_second: Option<u32>,
-    /// Sensors per hour that are new to the service.
+    /// New sensors per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub new_sensors_per_hour: Option<u32>,
     /// Sensors in total.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensors: Option<u32>,
-    /// Databases in the token's scopes, up to which it may bring new ones into being. A database has none.
+    /// Databases in the token's scopes. At this number, the token may not create more. Quotas of databases do not have
+    /// this limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub databases: Option<u32>,
 }
 
 impl Quota {
-    /// Whether it limits nothing.
+    /// Returns true if the quota has no limits.
     #[must_use]
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-/// What a limit applies to.
+/// The quantity that a limit applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
     Readings,
@@ -53,7 +54,7 @@ pub enum Rate {
 }
 
 impl Rate {
-    /// The metric label.
+    /// Returns the label in metrics.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -81,14 +82,14 @@ pub struct Exhausted {
     /// For display: `token plant-7`, `database climate`.
     pub owner: String,
     pub limit: u32,
-    /// The used share; above 1 when the balance is negative.
+    /// The used share, which is above 1 if the balance is negative.
     pub used: f64,
-    /// The time until something is left again.
+    /// The time until the balance is positive again.
     pub retry_after: Duration,
 }
 
 impl Exhausted {
-    /// The quota in words.
+    /// Returns the quota in words.
     #[must_use]
     pub fn bound(&self) -> String {
         format!("the quota of {} ({} {})", self.owner, self.limit, self.rate.words())
@@ -97,30 +98,31 @@ impl Exhausted {
 
 impl fmt::Display for Exhausted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.used {
-            used if used < 1.0 => write!(f, "{} is {:.0} % used", self.bound(), used * 100.0),
-            _ => write!(f, "{} is used up", self.bound()),
+        if self.used < 1.0 {
+            write!(f, "{} is {:.0} % used", self.bound(), self.used * 100.0)
+        } else {
+            write!(f, "{} is used up", self.bound())
         }
     }
 }
 
-/// The usage of a quota since the process started.
+/// The usage of a quota since the start of the process.
 #[derive(Debug)]
 pub struct Usage {
-    /// For display.
+    /// The owner for display, as in [`Exhausted::owner`].
     pub owner: String,
-    /// The metric label: `token` or `database`.
+    /// The label in metrics: `token` or `database`.
     pub scope: &'static str,
     pub quota: Quota,
     readings: Option<Mutex<TokenBucket>>,
     new_sensors: Option<Mutex<TokenBucket>>,
-    /// Hashes of the sensors written so far; never more than the quota allows. The seed is random, so that nobody can
-    /// compute keys that count as one.
+    /// Hashes of the sensors written so far, never more than the quota allows. The seed is random, so that a sender
+    /// cannot compute keys with equal hashes.
     sensors: Mutex<HashSet<u64, RandomState>>,
 }
 
 impl Usage {
-    /// Nothing used yet. The scope is a metric label: `token` or `database`.
+    /// Returns an unused quota. The scope is the label in metrics: `token` or `database`.
     #[must_use]
     pub fn new(scope: &'static str, name: &str, quota: Quota) -> Self {
         let bucket = |limit: Option<u32>, burst: f64, per_second: f64| {
@@ -136,26 +138,30 @@ impl Usage {
         }
     }
 
-    /// A copy, for a dry run: what is charged to it is charged to nobody.
+    /// Returns a copy for a dry run, which is charged without effect on the original.
     #[must_use]
     pub fn copy(&self) -> Self {
-        let bucket = |of: &Option<Mutex<TokenBucket>>| of.as_ref().map(|of| Mutex::new(of.lock().clone()));
+        let copy = |bucket: &Option<Mutex<TokenBucket>>| {
+            let bucket = bucket.as_ref()?.lock().clone();
+            Some(Mutex::new(bucket))
+        };
         Self {
             owner: self.owner.clone(),
             scope: self.scope,
             quota: self.quota,
-            readings: bucket(&self.readings),
-            new_sensors: bucket(&self.new_sensors),
+            readings: copy(&self.readings),
+            new_sensors: copy(&self.new_sensors),
             sensors: Mutex::new(self.sensors.lock().clone()),
         }
     }
 
-    /// Checks that readings may be admitted now.
+    /// Checks that readings can be admitted now.
     ///
     /// # Errors
-    /// When earlier readings have used up the quota.
+    /// If earlier readings have used up the quota.
     pub fn admit(&self, now: Instant) -> Result<(), Exhausted> {
-        let (Some(bucket), Some(limit)) = (&self.readings, self.quota.readings_per_second) else { return Ok(()) };
+        let Some(limit) = self.quota.readings_per_second else { return Ok(()) };
+        let Some(bucket) = &self.readings else { return Ok(()) };
         let mut bucket = bucket.lock();
         bucket.refill(now);
         if bucket.left > 0.0 {
@@ -164,19 +170,19 @@ impl Usage {
         Err(self.exhausted(Rate::Readings, limit, 1.0, bucket.until(0.0)))
     }
 
-    /// Charges for admitted readings; returns a warning when little is left.
+    /// Charges admitted readings. Returns a warning if the quota is nearly used up.
     pub fn charge(&self, readings: usize, now: Instant) -> Option<Exhausted> {
-        let (bucket, limit) = (self.readings.as_ref()?, self.quota.readings_per_second?);
-        let mut bucket = bucket.lock();
+        let limit = self.quota.readings_per_second?;
+        let mut bucket = self.readings.as_ref()?.lock();
         bucket.refill(now);
         bucket.left -= as_f64(readings);
         (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::Readings, limit, bucket.used(), bucket.until(0.0)))
     }
 
-    /// Charges for one new sensor.
+    /// Charges one new sensor.
     ///
     /// # Errors
-    /// When the hour's quota is used up.
+    /// If the hourly quota is used up.
     pub fn take_new_sensor(&self, now: Instant) -> Result<(), Exhausted> {
         self.new_sensor(now, 1.0)
     }
@@ -184,20 +190,21 @@ impl Usage {
     /// Checks that a new sensor would be admitted now.
     ///
     /// # Errors
-    /// When the hour's quota is used up.
+    /// If the hourly quota is used up.
     pub fn new_sensors_left(&self, now: Instant) -> Result<(), Exhausted> {
         self.new_sensor(now, 0.0)
     }
 
-    /// Charges `take` (1 or 0) if at least one new sensor is left.
-    fn new_sensor(&self, now: Instant, take: f64) -> Result<(), Exhausted> {
-        let (Some(bucket), Some(limit)) = (&self.new_sensors, self.quota.new_sensors_per_hour) else { return Ok(()) };
+    /// Charges `count` (1 or 0) if at least one new sensor is left.
+    fn new_sensor(&self, now: Instant, count: f64) -> Result<(), Exhausted> {
+        let Some(limit) = self.quota.new_sensors_per_hour else { return Ok(()) };
+        let Some(bucket) = &self.new_sensors else { return Ok(()) };
         let mut bucket = bucket.lock();
         bucket.refill(now);
         if bucket.left < 1.0 {
             return Err(self.exhausted(Rate::NewSensors, limit, 1.0, bucket.until(1.0)));
         }
-        bucket.left -= take;
+        bucket.left -= count;
         Ok(())
     }
 
@@ -209,10 +216,10 @@ impl Usage {
         }
     }
 
-    /// Counts this sensor as one of the owner's; those counted first stay admitted.
+    /// Counts a sensor of the owner. A sensor that was counted once stays admitted.
     ///
     /// # Errors
-    /// When the sensor is not counted yet and the limit is reached.
+    /// If the sensor is not counted yet and the limit is reached.
     pub fn admit_sensor(&self, key: &str) -> Result<(), Exhausted> {
         let Some(limit) = self.quota.sensors else { return Ok(()) };
         let mut sensors = self.sensors.lock();
@@ -227,17 +234,17 @@ impl Usage {
         Ok(())
     }
 
-    /// Checks that one more sensor can be counted here.
+    /// Checks that one more sensor can be counted.
     ///
     /// # Errors
-    /// When the limit is reached.
+    /// If the limit is reached.
     pub fn sensors_left(&self) -> Result<(), Exhausted> {
         let count = self.sensors.lock().len();
         self.too_many(count).map_or(Ok(()), Err)
     }
 
-    /// A warning when a quota of sensors is nearly used up. `known` is the owner's number of sensors if the caller
-    /// counts them; else those counted here apply.
+    /// Returns a warning if a quota of sensors is nearly used up. `known` is the owner's number of sensors, if the
+    /// caller counts them instead of [`Usage::admit_sensor`].
     #[must_use]
     pub fn sensors_warning(&self, known: Option<usize>, now: Instant) -> Option<Exhausted> {
         if let Some(limit) = self.quota.sensors {
@@ -247,13 +254,13 @@ impl Usage {
                 return Some(self.exhausted(Rate::Sensors, limit, used, Duration::ZERO));
             }
         }
-        let (bucket, limit) = (self.new_sensors.as_ref()?, self.quota.new_sensors_per_hour?);
-        let mut bucket = bucket.lock();
+        let limit = self.quota.new_sensors_per_hour?;
+        let mut bucket = self.new_sensors.as_ref()?.lock();
         bucket.refill(now);
         (bucket.used() >= WARN_FROM).then(|| self.exhausted(Rate::NewSensors, limit, bucket.used(), bucket.until(1.0)))
     }
 
-    /// An error if `known` sensors, counted by the caller, reach the limit.
+    /// Returns an error if `known` sensors, counted by the caller, reach the limit.
     #[must_use]
     pub fn too_many(&self, known: usize) -> Option<Exhausted> {
         let limit = self.quota.sensors?;
@@ -289,14 +296,14 @@ impl TokenBucket {
         if self.size > 0.0 { 1.0 - self.left / self.size } else { 1.0 }
     }
 
-    /// The time until so much is left.
+    /// Returns the time until the balance is `wanted`.
     fn until(&self, wanted: f64) -> Duration {
         let seconds = (wanted - self.left).max(0.0) / self.per_second.max(f64::MIN_POSITIVE);
         Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
     }
 }
 
-/// The usage that a request is charged to, if its sender has a quota.
+/// The usage to which a request is charged, if its sender has a quota.
 pub type Allowance = Option<Arc<Usage>>;
 
 #[expect(clippy::cast_precision_loss, reason = "counts far below 2^52")]
@@ -304,7 +311,7 @@ fn as_f64(count: usize) -> f64 {
     count as f64
 }
 
-/// Parses a rate such as `5000/s` or `100/h`; the unit may be missing.
+/// Parses a rate such as `5000/s` or `100/h`. The unit may be omitted.
 ///
 /// # Errors
 /// A message with an example.
@@ -331,23 +338,23 @@ mod tests {
     }
 
     #[test]
-    fn over_time_no_more_comes_in_than_the_rate_says() {
+    fn the_rate_limits_readings_over_time() {
         let usage = Usage::new("token", "t", quota(100, 1, 1));
         let start = Instant::now();
-        let mut let_in = 0;
+        let mut admitted = 0;
         for millisecond in 0..60_000 {
             let now = start + Duration::from_millis(millisecond);
             if usage.admit(now).is_ok() {
-                let_in += 37;
+                admitted += 37;
                 usage.charge(37, now);
             }
         }
-        // A minute's worth, one burst, and the request that made the balance negative.
-        assert!((6_000..=6_000 + 500 + 37).contains(&let_in), "{let_in}");
+        // The readings of a minute, a burst, and the request that made the balance negative.
+        assert!((6_000..=6_000 + 500 + 37).contains(&admitted), "{admitted}");
     }
 
     #[test]
-    fn whoever_is_over_is_told_when_to_come_back() {
+    fn errors_state_the_time_to_retry() {
         let usage = Usage::new("token", "plant-7", quota(100, 2, 2));
         let now = Instant::now();
         assert!(usage.charge(300, now).is_none(), "at 60 %");
@@ -366,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_sensors_stay_welcome_when_others_are_refused() {
+    fn counted_sensors_stay_admitted_at_the_limit() {
         let usage = Usage::new("token", "t", quota(1, 1, 2));
         for key in ["m,s=1", "m,s=2", "m,s=1", "m,s=2"] {
             usage.admit_sensor(key).unwrap();
@@ -376,9 +383,9 @@ mod tests {
         assert!(usage.sensors_warning(None, Instant::now()).is_some());
     }
 
-    /// The hash had no seed, so anybody could compute keys that a quota of sensors takes for one.
+    /// Regression: without a seed, a sender could compute keys that a quota of sensors counted as one.
     #[test]
-    fn which_keys_count_as_one_cannot_be_computed() {
+    fn hashes_of_sensors_are_seeded() {
         let hashes = || {
             let usage = Usage::new("token", "t", quota(1, 1, 1));
             usage.admit_sensor("m,s=1").unwrap();
@@ -388,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_read_as_they_are_written() {
+    fn rates_are_parsed() {
         assert_eq!(parse_rate("5000/s", "s"), Ok(5000));
         assert_eq!(parse_rate("100", "h"), Ok(100));
         for wrong in ["0/s", "-1/s", "5000/m", "x/s", "", "/s"] {

@@ -1,6 +1,6 @@
-//! The tokens in memory, refreshed in the background, so that authenticating a request needs no I/O.
+//! The tokens in memory. They are refreshed in the background, so that authenticating a request needs no I/O.
 
-mod again;
+mod reauthenticate;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,71 +18,78 @@ use super::token::{Token, TokenStore, TokenStoreError};
 use crate::clock::now_seconds;
 use crate::telemetry::TokenTerms;
 
-/// How often a token file is checked for changes.
+/// The interval at which a token file is checked for changes.
 const FILE_INTERVAL: Duration = Duration::from_millis(500);
-/// How often tokens in MongoDB are read: a change takes effect within seconds.
+/// The interval at which tokens in MongoDB are read, after which a change takes effect.
 const STORE_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often the cache's time is renewed.
+/// The interval at which the cache's time is renewed, in seconds.
 const MARK_SECONDS: i64 = 60;
 
-/// How often a token's last use is stored at most, and other instances' uses are read, in seconds.
+/// The minimum interval at which the last use of a token is stored and those of other instances are read, in seconds.
 const USES_SECONDS: i64 = 60;
-/// How often that is looked at.
+/// The interval at which unstored uses are checked.
 const USES_INTERVAL: Duration = Duration::from_secs(1);
-/// Most tokens whose uses are stored at once; the others follow.
-const USES_AT_ONCE: usize = 1000;
+/// Maximum number of tokens whose uses are stored at once.
+const BATCH_USES_MAX: usize = 1000;
 
-/// When a request needs a token.
+/// The requests that need a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     Always,
-    /// As soon as any token exists, even a revoked one.
+    /// No request until a token exists, then all of them. A revoked token counts too.
     OnceThereIsAToken,
 }
 
-/// All tokens, and the store they are loaded from.
+/// All tokens, with the store from which they are loaded.
 #[derive(Debug)]
 pub struct TokenRegistry {
     known: RwLock<Arc<KnownTokens>>,
     mode: Mode,
     store: Arc<dyn TokenStore>,
-    /// The store's file if it is one: checked for changes before it is read.
+    /// The file of tokens, if the store is one. It is checked for changes before it is read.
     file: Option<TokenFile>,
-    /// A copy of MongoDB's tokens, for a start while MongoDB is unavailable.
+    /// A copy of the tokens in MongoDB, for a start while MongoDB is unavailable.
     cache: Option<TokenFile>,
-    /// For how many seconds tokens apply that cannot be read again.
+    /// The number of seconds for which tokens stay valid that cannot be read again.
     max_age: i64,
-    /// For how many seconds a token is valid at most, from when it was created.
+    /// The maximum number of seconds for which a token is valid after its creation (`auth.max_lifetime`).
     max_lifetime: Option<i64>,
-    /// When the tokens were last read, in seconds since the epoch; with a file always now.
+    /// The time of the last read, in seconds since the epoch.
     read: AtomicI64,
-    /// When the cache was last marked as read again.
+    /// The time at which the cache was last marked as current, in seconds since the epoch.
     marked: AtomicI64,
 }
 
+/// A snapshot of all tokens, with indexes.
 #[derive(Debug, Default)]
 struct KnownTokens {
-    /// Whether tokens were ever loaded, from the store or from the cache.
-    learnt: bool,
-    /// Whether a token ever existed, or the tokens were unreadable and so may hold one: from then on every request
-    /// needs a token.
-    guarded: bool,
+    /// True once tokens were loaded from the store or from the cache.
+    is_loaded: bool,
+    /// True once a token has existed, or the tokens were unreadable, so that there may be one. From then on, every
+    /// request needs a token.
+    is_guarded: bool,
     tokens: Vec<Token>,
-    by_id: HashMap<String, (Secret, Arc<Holder>)>,
+    by_id: HashMap<String, KnownSecret>,
     by_name: HashMap<String, Arc<Holder>>,
     by_certificate: HashMap<String, Arc<Holder>>,
 }
 
+#[derive(Debug)]
+struct KnownSecret {
+    secret: Secret,
+    holder: Arc<Holder>,
+}
+
 impl KnownTokens {
-    /// The token that one of these names of a client's certificate is bound to.
-    fn bound(&self, certified: &[Box<str>]) -> Option<&Arc<Holder>> {
-        certified.iter().find_map(|identity| self.by_certificate.get(&**identity))
+    /// Returns the token that is bound to one of the identities of a client's certificate.
+    fn by_identities(&self, identities: &[Box<str>]) -> Option<&Arc<Holder>> {
+        identities.iter().find_map(|identity| self.by_certificate.get(&**identity))
     }
 }
 
 impl TokenRegistry {
-    /// Tokens in a file.
+    /// Returns a registry of tokens in a file.
     #[must_use]
     pub fn of_file(file: TokenFile, mode: Mode) -> Self {
         Self { file: Some(file.clone()), ..Self::new(Arc::new(file), mode) }
@@ -102,62 +109,58 @@ impl TokenRegistry {
         }
     }
 
-    /// Tokens in MongoDB, with a copy in a file. What was not read for `max_age` lets nobody in.
+    /// Returns a registry of tokens in MongoDB, with a copy in a file. All requests are denied if the tokens could not
+    /// be read for `max_age`.
     #[must_use]
     pub fn of_store(store: Arc<dyn TokenStore>, cache: TokenFile, mode: Mode, max_age: Duration) -> Self {
         let max_age = i64::try_from(max_age.as_secs()).unwrap_or(i64::MAX);
         Self { cache: Some(cache), max_age, ..Self::new(store, mode) }
     }
 
-    /// Ends every token so many seconds after it was created, whatever end it has itself.
+    /// Limits the validity of all tokens to `max_lifetime` seconds after their creation.
     #[must_use]
     pub fn limit_lifetime(self, max_lifetime: Option<i64>) -> Self {
         Self { max_lifetime, ..self }
     }
 
-    /// Loads the tokens; if the store fails and there is a cache, the last known ones.
+    /// Loads the tokens. If the store fails and there is a cache, loads the last known ones.
     ///
     /// # Errors
-    /// When neither the store nor a cache has tokens.
+    /// If neither the store nor a cache has tokens.
     pub async fn load(&self) -> Result<(), TokenStoreError> {
-        match self.refresh().await {
-            Ok(()) => Ok(()),
-            Err(error) => match self.cache.as_ref().map(TokenFile::read).transpose()?.flatten() {
-                Some(tokens) => {
-                    tracing::warn!(%error, tokens = tokens.len(), "reading the tokens failed; the last known tokens apply");
-                    let read = self.cache.as_ref().and_then(TokenFile::read_at).unwrap_or_default();
-                    self.read.store(read, Ordering::Relaxed);
-                    self.learn(tokens);
-                    Ok(())
-                }
-                None => Err(error),
-            },
-        }
+        let Err(error) = self.refresh().await else { return Ok(()) };
+        let Some(cache) = &self.cache else { return Err(error) };
+        let Some(tokens) = cache.read()? else { return Err(error) };
+        tracing::warn!(%error, tokens = tokens.len(), "reading the tokens failed; the last known tokens apply");
+        self.read.store(cache.read_at().unwrap_or_default(), Ordering::Relaxed);
+        self.replace_tokens(tokens);
+        Ok(())
     }
 
-    /// Refreshes the tokens, and stores when they were used, until it is aborted.
+    /// Refreshes the tokens and stores their last uses, until it is aborted.
     pub async fn watch(self: Arc<Self>) {
-        tokio::join!(self.follow(), self.keep_uses());
+        tokio::join!(self.keep_current(), self.keep_uses());
     }
 
-    /// Stores when tokens were used, and reads what other instances stored. Requests only note the time in memory.
+    /// Stores the last uses of tokens, and reads those of other instances. Requests only note the time in memory.
     async fn keep_uses(&self) {
-        let (mut recalled, mut failed) = (i64::MIN, false);
+        let mut last_read = i64::MIN;
+        let mut has_failed = false;
         loop {
             let now = now_seconds();
-            let mut kept = Ok(());
-            if now.saturating_sub(recalled) >= USES_SECONDS {
-                recalled = now;
-                kept = self.recall_uses().await;
+            let mut result = Ok(());
+            if now.saturating_sub(last_read) >= USES_SECONDS {
+                last_read = now;
+                result = self.read_uses().await;
             }
-            if kept.is_ok() {
-                kept = self.store_uses(now).await;
+            if result.is_ok() {
+                result = self.store_uses(now).await;
             }
-            match kept {
-                Ok(()) => failed = false,
-                Err(error) if !failed => {
-                    tracing::warn!(%error, "when tokens were last used cannot be stored");
-                    failed = true;
+            match result {
+                Ok(()) => has_failed = false,
+                Err(error) if !has_failed => {
+                    tracing::warn!(%error, "cannot store the last uses of tokens");
+                    has_failed = true;
                 }
                 Err(_) => {}
             }
@@ -165,11 +168,13 @@ impl TokenRegistry {
         }
     }
 
-    async fn recall_uses(&self) -> Result<(), TokenStoreError> {
+    async fn read_uses(&self) -> Result<(), TokenStoreError> {
         let uses = self.store.uses().await?;
         let known = self.known();
         for (name, holder) in &known.by_name {
-            uses.get(name).iter().for_each(|last| holder.uses.recall(**last));
+            if let Some(last) = uses.get(name) {
+                holder.last_use.merge_stored(*last);
+            }
         }
         Ok(())
     }
@@ -179,24 +184,25 @@ impl TokenRegistry {
         let due = known
             .by_name
             .iter()
-            .filter_map(|(name, holder)| Some((name.clone(), holder.uses.unstored(now, USES_SECONDS)?)));
-        let due: Vec<(String, i64)> = due.take(USES_AT_ONCE).collect();
+            .filter_map(|(name, holder)| Some((name.clone(), holder.last_use.unstored(now, USES_SECONDS)?)));
+        let due: Vec<(String, i64)> = due.take(BATCH_USES_MAX).collect();
         if due.is_empty() {
             return Ok(());
         }
         let stored = self.store.note_uses(&due).await;
         for (name, last) in &due {
-            // After a failure the next try comes as late as after a success.
+            // Note a failed write without a time, so that the next try is not earlier than after a successful one.
             let last = if stored.is_ok() { *last } else { 0 };
-            known.by_name[name].uses.note_stored(last, now);
+            known.by_name[name].last_use.note_stored(last, now);
         }
         stored
     }
 
-    async fn follow(&self) {
-        // `None`, so that a change since the first load is noticed.
+    /// Reads the tokens again when their file has changed, or at an interval.
+    async fn keep_current(&self) {
+        // Start with `None`, so that a change since the first load is noticed.
         let mut seen = None;
-        let mut failed = false;
+        let mut has_failed = false;
         loop {
             tokio::time::sleep(if self.file.is_some() { FILE_INTERVAL } else { STORE_INTERVAL }).await;
             let now = self.file.as_ref().map(TokenFile::written);
@@ -205,29 +211,28 @@ impl TokenRegistry {
             }
             match self.refresh().await {
                 Ok(()) => {
-                    if failed {
+                    if has_failed {
                         tracing::info!(tokens = self.len(), "the tokens can be read again");
                     }
                     seen = now;
-                    failed = false;
+                    has_failed = false;
                 }
-                // The last known tokens still apply.
-                Err(error) if !failed => {
-                    self.doubt(&error);
-                    if self.known().learnt {
+                Err(error) if !has_failed => {
+                    self.guard_unreadable(&error);
+                    if self.known().is_loaded {
                         tracing::warn!(%error, "reading the tokens failed; the last known tokens apply");
                     }
-                    failed = true;
+                    has_failed = true;
                 }
                 Err(_) => {}
             }
         }
     }
 
-    /// All tokens as they are stored now, for a backup.
+    /// Reads all tokens from the store, for a backup.
     ///
     /// # Errors
-    /// When they cannot be read.
+    /// If they cannot be read.
     pub async fn stored(&self) -> Result<Vec<Token>, TokenStoreError> {
         self.store.tokens().await
     }
@@ -235,17 +240,17 @@ impl TokenRegistry {
     async fn refresh(&self) -> Result<(), TokenStoreError> {
         let tokens = self.store.tokens().await?;
         self.note_read(now_seconds());
-        if self.known().learnt && self.known().tokens == tokens {
+        if self.known().is_loaded && self.known().tokens == tokens {
             return Ok(());
         }
         if let Some(Err(error)) = self.cache.as_ref().map(|cache| cache.write(&tokens)) {
             tracing::warn!(%error, "writing the token cache failed; a start while the store is unavailable would have old tokens");
         }
-        self.learn(tokens);
+        self.replace_tokens(tokens);
         Ok(())
     }
 
-    /// The tokens were read now. The cache gets the time, too, for the next start.
+    /// Notes the time of a successful read, also in the cache for the next start.
     fn note_read(&self, now: i64) {
         self.read.store(now, Ordering::Relaxed);
         let marked = self.marked.load(Ordering::Relaxed);
@@ -255,33 +260,36 @@ impl TokenRegistry {
         }
     }
 
-    /// If the tokens become unreadable while none is known, denies every request until they can be read: the unreadable
-    /// ones may be the first.
-    fn doubt(&self, error: &TokenStoreError) {
+    /// Denies every request if the tokens are unreadable and none is known, because the unreadable ones may be the
+    /// first.
+    fn guard_unreadable(&self, error: &TokenStoreError) {
         let before = self.known();
-        if matches!(error, TokenStoreError::Unreadable { .. }) && !before.guarded {
-            let known = KnownTokens { guarded: true, ..KnownTokens::default() };
+        if matches!(error, TokenStoreError::Unreadable { .. }) && !before.is_guarded {
+            let known = KnownTokens { is_guarded: true, ..KnownTokens::default() };
             *self.known.write() = Arc::new(known);
         }
     }
 
-    /// Replaces the tokens. The usage of a quota that did not change is kept.
-    fn learn(&self, tokens: Vec<Token>) {
+    /// Replaces the tokens. Keeps last uses, and the usage of each quota that did not change.
+    fn replace_tokens(&self, tokens: Vec<Token>) {
         let before = self.known();
-        let guarded = before.guarded || !tokens.is_empty();
-        let mut known = KnownTokens { learnt: true, guarded, ..KnownTokens::default() };
+        let is_guarded = before.is_guarded || !tokens.is_empty();
+        let mut known = KnownTokens { is_loaded: true, is_guarded, ..KnownTokens::default() };
         for token in &tokens {
-            let used = before.by_name.get(&token.name).filter(|holder| holder.token.quota == token.quota);
-            let usage = used.map(|holder| holder.usage.clone());
-            let usage = usage.unwrap_or_else(|| Arc::new(Usage::new("token", &token.name, token.quota)));
-            let uses = before.by_name.get(&token.name).map(|holder| holder.uses.clone()).unwrap_or_default();
+            let earlier = before.by_name.get(&token.name);
+            let usage = match earlier {
+                Some(holder) if holder.token.quota == token.quota => holder.usage.clone(),
+                _ => Arc::new(Usage::new("token", &token.name, token.quota)),
+            };
+            let last_use = earlier.map(|holder| holder.last_use.clone()).unwrap_or_default();
             let token = Token { expires: token.ends(self.max_lifetime), ..token.clone() };
-            let holder = Arc::new(Holder { token: token.clone(), usage, uses });
+            let holder = Arc::new(Holder { token: token.clone(), usage, last_use });
             for secret in &token.secrets {
-                known.by_id.insert(secret.id.clone(), (secret.clone(), holder.clone()));
+                let known_secret = KnownSecret { secret: secret.clone(), holder: holder.clone() };
+                known.by_id.insert(secret.id.clone(), known_secret);
             }
             for certificate in &token.certificates {
-                // A revoked token does not stand in the way of a new one with the same certificate.
+                // A revoked token must not hide a new one with the same certificate.
                 let known = known.by_certificate.entry(certificate.clone()).or_insert_with(|| holder.clone());
                 if known.token.revoked.is_some() {
                     *known = holder.clone();
@@ -297,46 +305,46 @@ impl TokenRegistry {
         self.known.read().clone()
     }
 
-    /// All tokens that are known, revoked ones included, each with its last use in seconds since the epoch.
+    /// Returns all known tokens, including revoked ones, each with its last use in seconds since the epoch.
     #[must_use]
     pub fn list(&self) -> Vec<(Token, Option<i64>)> {
         let known = self.known();
-        let used = |token: &Token| known.by_name.get(&token.name).and_then(|holder| holder.uses.last());
-        known.tokens.iter().map(|token| (token.clone(), used(token))).collect()
+        let last_use = |token: &Token| known.by_name.get(&token.name)?.last_use.last();
+        known.tokens.iter().map(|token| (token.clone(), last_use(token))).collect()
     }
 
-    /// Makes a change, which counts at once.
+    /// Makes a change, which takes effect at once.
     ///
     /// # Errors
     /// As [`TokenChange::apply`].
     pub async fn change(&self, change: TokenChange, now: i64) -> Result<ChangedToken, RejectedChange> {
         let changed = change.apply(&*self.store, self.max_lifetime, now).await?;
-        // It is stored: what follows is only that this process knows it at once.
+        // The change is stored. Apply it at once; a failure only delays it until the next refresh.
         if let Err(error) = self.refresh().await {
-            tracing::warn!(%error, "a token was changed, but not read back yet");
+            tracing::warn!(%error, "a token was changed, but cannot be read back yet");
         }
         Ok(changed)
     }
 
-    /// The number of tokens, revoked ones included.
+    /// Returns the number of tokens, including revoked ones.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known().tokens.len()
     }
 
-    /// Whether no token exists, not even a revoked one.
+    /// Returns true if no token exists, not even a revoked one.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether any token is valid at `now` (seconds since the epoch).
+    /// Returns true if any token is valid at `now` (seconds since the epoch).
     #[must_use]
     pub fn has_live(&self, now: i64) -> bool {
         self.known().by_name.values().any(|holder| holder.token.is_live(now))
     }
 
-    /// What reminders need to know of the valid tokens, at `now` (seconds since the epoch).
+    /// Returns the ages and ends of valid tokens at `now` (seconds since the epoch), for reminders and metrics.
     #[must_use]
     pub fn terms(&self, now: i64) -> TokenTerms {
         let known = self.known();
@@ -346,7 +354,8 @@ impl TokenRegistry {
             let since = |time: i64| now.saturating_sub(time).max(0);
             terms.valid += 1;
             terms.oldest = terms.oldest.max(since(created));
-            terms.unused = terms.unused.max(since(holder.uses.last().unwrap_or(created).max(created)));
+            let last_use = holder.last_use.last().unwrap_or(created);
+            terms.unused = terms.unused.max(since(last_use.max(created)));
             if let Some(expires) = holder.token.expires {
                 let ends_in = expires.saturating_sub(now);
                 terms.ends_in = Some(terms.ends_in.map_or(ends_in, |soonest: i64| soonest.min(ends_in)));
@@ -355,77 +364,81 @@ impl TokenRegistry {
         terms
     }
 
-    /// Whether requests need a token, or may need one as long as no token could be read.
+    /// Returns true if requests need a token, or may need one because the tokens have not been read yet.
     #[must_use]
     pub fn is_enforced(&self) -> bool {
         let known = self.known();
-        self.mode == Mode::Always || known.guarded || !known.learnt
+        self.mode == Mode::Always || known.is_guarded || !known.is_loaded
     }
 
-    /// Stores the first token. Returns false if a token exists already, or another process stores it at the same time.
+    /// Stores the first token. Returns false if a token exists already, or another process stores one at the same time.
     ///
     /// # Errors
-    /// When the token could not be stored.
+    /// If the token could not be stored.
     pub async fn make_first(&self, token: &Token) -> Result<bool, TokenStoreError> {
         if !self.is_empty() || !self.store.put(token, None).await? {
             return Ok(false);
         }
-        // The token exists now: whoever asked for it must get its text.
+        // The token exists now, so report success even if it cannot be read back: its text is shown only once.
         if let Err(error) = self.refresh().await {
-            tracing::warn!(%error, "the first token was stored, but not read back yet");
+            tracing::warn!(%error, "the first token was stored, but cannot be read back yet");
         }
         Ok(true)
     }
 
-    /// Authenticates a request: by its token, or without one by its client's certificate, which is given as all that a
-    /// token may be bound to ([`Token::certificate`]).
+    /// Authenticates a request by its token, or else by the identities of its client's certificate (see
+    /// [`Token::certificate`]).
     ///
     /// # Errors
-    /// When a token is required and there is no valid one.
-    pub fn caller(&self, token: Option<&str>, certified: &[Box<str>], now: i64) -> Result<Caller, Denied> {
+    /// If a token is required and there is no valid one.
+    pub fn caller(&self, token: Option<&str>, identities: &[Box<str>], now: i64) -> Result<Caller, Denied> {
         let known = self.current(now)?;
         if self.is_open(&known) {
             return Ok(Caller::Anybody);
         }
         let Some(text) = token.filter(|text| !text.is_empty()) else {
-            return live(known.bound(certified).ok_or(Denied::Missing)?, now);
+            return admit(known.by_identities(identities).ok_or(Denied::Missing)?, now);
         };
         let presented = Presented::parse(text).ok_or(Denied::Malformed)?;
-        let (secret, holder) = known.by_id.get(presented.id).ok_or(Denied::Unknown)?;
-        if !secret.is(&presented) {
+        let KnownSecret { secret, holder } = known.by_id.get(presented.id).ok_or(Denied::Unknown)?;
+        if !secret.matches(&presented) {
             return Err(Denied::Unknown);
         }
         if secret.until.is_some_and(|until| now >= until) {
             return Err(Denied::Expired);
         }
-        live(holder, now)
+        admit(holder, now)
     }
 
-    /// Whether no token is required.
+    /// Returns true if no token is required.
     fn is_open(&self, known: &KnownTokens) -> bool {
-        self.mode == Mode::OnceThereIsAToken && !known.guarded
+        self.mode == Mode::OnceThereIsAToken && !known.is_guarded
     }
 
-    /// The tokens, unless they were never read, or not for too long: there may be some, so that this is not "no token exists".
+    /// Returns the tokens, unless they were never read or not within `max_age`. Then there may be tokens that are
+    /// unknown here, so the request is denied.
     fn current(&self, now: i64) -> Result<Arc<KnownTokens>, Denied> {
         let known = self.known();
-        let is_old = now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age;
-        if known.learnt && !is_old { Ok(known) } else { Err(Denied::Unavailable) }
+        let is_outdated = now.saturating_sub(self.read.load(Ordering::Relaxed)) > self.max_age;
+        if known.is_loaded && !is_outdated { Ok(known) } else { Err(Denied::Unavailable) }
     }
 }
 
-fn live(holder: &Arc<Holder>, now: i64) -> Result<Caller, Denied> {
-    let holder = checked(holder, now)?;
-    holder.uses.add(now);
+/// Admits the holder of a valid token, and notes the use.
+fn admit(holder: &Arc<Holder>, now: i64) -> Result<Caller, Denied> {
+    check_valid(&holder.token, now)?;
+    holder.last_use.note(now);
     Ok(Caller::Holder(holder.clone()))
 }
 
-fn checked(holder: &Arc<Holder>, now: i64) -> Result<&Arc<Holder>, Denied> {
-    match holder.token {
-        Token { revoked: Some(_), .. } => Err(Denied::Revoked),
-        Token { expires: Some(expires), .. } if now >= expires => Err(Denied::Expired),
-        _ => Ok(holder),
+fn check_valid(token: &Token, now: i64) -> Result<(), Denied> {
+    if token.revoked.is_some() {
+        return Err(Denied::Revoked);
     }
+    if token.expires.is_some_and(|expires| now >= expires) {
+        return Err(Denied::Expired);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! The scopes of a token: databases by glob, and tag values that its sensors must have.
+//! The scopes of a token: databases by glob patterns, and required tag values of sensors.
 
 use serde::{Deserialize, Serialize};
 
 use crate::reading::Sensor;
 
-/// A tag and its only allowed value, for every sensor that the token writes or reads.
+/// A required tag value of every sensor that the token writes or reads.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pin {
     pub key: String,
@@ -12,22 +12,22 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Whether a sensor has the tag with this value.
+    /// Returns true if the sensor has the tag with this value.
     #[must_use]
     pub fn matches(&self, sensor: &Sensor) -> bool {
         sensor.tag(&self.key) == Some(&*self.value)
     }
 }
 
-/// What a token may do. The lists hold globs of database names.
+/// The permissions of a token. The lists have glob patterns of database names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scopes {
     #[serde(default)]
     pub write: Vec<String>,
     #[serde(default)]
     pub read: Vec<String>,
-    /// Databases it may write, read, delete from, create and drop. The glob `*` also allows operations on the whole
-    /// service.
+    /// Databases that the token may write, read, delete from, create and drop. The glob `*` also allows operations on
+    /// the whole service.
     #[serde(default)]
     pub admin: Vec<String>,
     /// Allows reading metrics and the service's status.
@@ -49,32 +49,32 @@ impl Scopes {
         any(&self.read, database) || any(&self.admin, database)
     }
 
-    /// Whether the token may delete from a database or drop it.
+    /// Returns true if the token may delete from a database or drop it.
     #[must_use]
     pub fn may_manage(&self, database: &str) -> bool {
-        // Dropping a database drops all its sensors, also those that the pins exclude.
+        // A drop also removes sensors that the pins exclude, so a token with pins must not manage databases.
         self.pins.is_empty() && any(&self.admin, database)
     }
 
-    /// Whether there may be a database that the token may manage.
+    /// Returns true if the token may manage some database.
     #[must_use]
     pub fn may_manage_some(&self) -> bool {
         self.pins.is_empty() && !self.admin.is_empty()
     }
 
-    /// Whether the token may run operations that concern all databases.
+    /// Returns true if the token may run operations on the whole service.
     #[must_use]
     pub fn is_admin(&self) -> bool {
         self.pins.is_empty() && self.admin.iter().any(|glob| glob == "*")
     }
 
-    /// Whether the token may read metrics and the service's status.
+    /// Returns true if the token may read metrics and the status of the service.
     #[must_use]
     pub fn may_observe(&self) -> bool {
         self.metrics || self.is_admin()
     }
 
-    /// Whether the token allows nothing.
+    /// Returns true if the token allows nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.write.is_empty() && self.read.is_empty() && self.admin.is_empty() && !self.metrics
@@ -82,23 +82,25 @@ impl Scopes {
 }
 
 fn any(globs: &[String], name: &str) -> bool {
-    // A database's retention policies are databases of their own, and belong to it.
+    // A retention policy is a database of its own, named `database/policy`. Access to the database includes it.
     let owner = name.split_once('/').map(|(owner, _)| owner);
     globs.iter().any(|glob| matches(glob, name) || owner.is_some_and(|owner| matches(glob, owner)))
 }
 
-/// Whether a text is a valid glob: `*` matches any characters, `?` matches one, nothing else is special.
+/// Returns true if a text is a valid glob. `*` matches any characters and `?` one; no other character is special.
 #[must_use]
 pub fn is_glob(text: &str) -> bool {
     !text.is_empty() && text.len() <= 64 && !text.chars().any(char::is_control)
 }
 
-/// Whether a glob matches a name. Takes at most time proportional to the product of their lengths.
+/// Returns true if a glob matches a name. The time is at most proportional to the product of their lengths.
 #[must_use]
 pub fn matches(glob: &str, name: &str) -> bool {
-    let (glob, name): (Vec<char>, Vec<char>) = (glob.chars().collect(), name.chars().collect());
-    let (mut g, mut n) = (0, 0);
-    // The position of the last `*`, and the end of what it matches so far.
+    let glob: Vec<char> = glob.chars().collect();
+    let name: Vec<char> = name.chars().collect();
+    let mut g = 0;
+    let mut n = 0;
+    // The position of the last `*`, and the end of its match so far.
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
         match glob.get(g) {
@@ -111,9 +113,11 @@ pub fn matches(glob: &str, name: &str) -> bool {
                 n += 1;
             }
             _ => {
-                let Some((at, swallowed)) = star else { return false };
-                star = Some((at, swallowed + 1));
-                (g, n) = (at + 1, swallowed + 1);
+                // Backtrack: let the last `*` match one more character.
+                let Some((position, end)) = star else { return false };
+                star = Some((position, end + 1));
+                g = position + 1;
+                n = end + 1;
             }
         }
     }
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_glob_takes_what_it_says_and_nothing_else() {
+    fn globs_match_names() {
         let cases = [
             ("climate", "climate", true),
             ("climate", "climate2", false),
@@ -141,13 +145,13 @@ mod tests {
             ("[a]", "a", false),
             ("*_lab", "x_lab_lab", true),
         ];
-        for (glob, name, takes) in cases {
-            assert_eq!(matches(glob, name), takes, "{glob} {name}");
+        for (glob, name, is_match) in cases {
+            assert_eq!(matches(glob, name), is_match, "{glob} {name}");
         }
     }
 
     #[test]
-    fn admin_includes_the_others_and_nothing_includes_admin() {
+    fn admin_includes_all_other_scopes() {
         let list = |glob: &str| vec![glob.to_owned()];
         let admin = Scopes { admin: list("a*"), ..Scopes::default() };
         assert!(admin.may_write("ab") && admin.may_read("ab") && admin.may_manage("ab"));

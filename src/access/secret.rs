@@ -1,5 +1,5 @@
-//! The secret of a token: 256 random bits, shown once, stored as SHA-256. Its text is `hg_<id>_<secret>`; the id is
-//! public and finds the token without a comparison against all of them.
+//! The secret of a token: 256 random bits, shown once, stored as SHA-256. Its text is `hg_<id>_<secret>`. The id is
+//! public and is the key by which a token is looked up.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -14,7 +14,7 @@ const SECRET_BYTES: usize = 32;
 pub struct Secret {
     /// 12 hexadecimal digits.
     pub id: String,
-    /// SHA-256 of the secret's text (not of its bytes), in hexadecimal.
+    /// The SHA-256 of the secret's hexadecimal text (not of its bytes), in hexadecimal.
     pub sha256: String,
     /// The end of its validity after a rotation, in seconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -22,22 +22,24 @@ pub struct Secret {
 }
 
 impl Secret {
-    /// A new secret, and the text to show once.
+    /// Generates a secret. Also returns its text, which is shown once.
     ///
     /// # Errors
-    /// When the system has no random bytes.
+    /// If the system has no random bytes.
     pub fn generate() -> Result<(Self, String), getrandom::Error> {
-        let (mut id, mut secret) = ([0; ID_BYTES], [0; SECRET_BYTES]);
+        let mut id = [0; ID_BYTES];
+        let mut secret = [0; SECRET_BYTES];
         getrandom::fill(&mut id)?;
         getrandom::fill(&mut secret)?;
-        let (id, secret) = (hex(&id), hex(&secret));
+        let id = hex(&id);
+        let secret = hex(&secret);
         let text = format!("{PREFIX}{id}_{secret}");
         Ok((Self { sha256: hex(&Sha256::digest(&secret)), id, until: None }, text))
     }
 
-    /// Whether the presented secret is this one. Compares in constant time.
+    /// Returns true if the presented secret is this one. Compares in constant time.
     #[must_use]
-    pub fn is(&self, presented: &Presented<'_>) -> bool {
+    pub fn matches(&self, presented: &Presented<'_>) -> bool {
         let digest = hex(&Sha256::digest(presented.secret));
         bool::from(self.sha256.as_bytes().ct_eq(digest.as_bytes()))
     }
@@ -52,7 +54,7 @@ pub struct Presented<'a> {
 }
 
 impl<'a> Presented<'a> {
-    /// `None` if the text is not in the form of a token.
+    /// Parses the text of a token. Returns `None` if it does not have the form of one.
     #[must_use]
     pub fn parse(text: &'a str) -> Option<Self> {
         let (id, secret) = text.trim().strip_prefix(PREFIX)?.split_once('_')?;
@@ -60,7 +62,7 @@ impl<'a> Presented<'a> {
         (is_hex(id, ID_BYTES) && is_hex(secret, SECRET_BYTES)).then_some(Self { id, secret })
     }
 
-    /// The stored form of this secret, for a token that is made from a given text.
+    /// Returns the stored form of this secret, for a token with a given text.
     #[must_use]
     pub fn to_secret(&self) -> Secret {
         Secret { id: self.id.to_owned(), sha256: hex(&Sha256::digest(self.secret)), until: None }
@@ -73,7 +75,7 @@ impl std::fmt::Debug for Presented<'_> {
     }
 }
 
-/// Bytes as hexadecimal digits.
+/// Formats bytes as lower-case hexadecimal digits.
 #[must_use]
 pub fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
@@ -87,12 +89,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_is_found_again_by_its_text_alone() {
+    fn a_secret_matches_only_its_own_text() {
         let (secret, text) = Secret::generate().unwrap();
         let (other, other_text) = Secret::generate().unwrap();
         assert_ne!(text, other_text);
         let presented = Presented::parse(&text).unwrap();
-        assert!(presented.id == secret.id && secret.is(&presented) && !other.is(&presented));
+        assert!(presented.id == secret.id && secret.matches(&presented) && !other.matches(&presented));
         assert_eq!(presented.to_secret(), secret);
         assert!(!text.contains(&secret.sha256) && !secret.sha256.contains(&text[16..]));
         assert!(!format!("{presented:?}").contains(&text[16..]), "Debug shows the secret");
@@ -106,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_is_none() {
+    fn malformed_tokens_are_rejected() {
         let (_, text) = Secret::generate().unwrap();
         for wrong in
             ["", "hg_", "hg__", &text[..text.len() - 1], &text[1..], &format!("{text}0"), &text.replace("hg_", "hx_")]

@@ -1,4 +1,4 @@
-//! A token as it is stored, and the trait of token stores.
+//! The stored form of a token, and the trait of token stores.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use super::secret::Secret;
 /// A stored token. Times are whole seconds since the epoch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Token {
-    /// Unique.
+    /// The unique name.
     pub name: String,
     /// The current secret, and after a rotation the previous one while both are valid. Empty once revoked.
     pub secrets: Vec<Secret>,
     pub scopes: Scopes,
-    /// The clients' certificates that count as this token, as [`Token::certificate`] writes them.
+    /// The client certificates that stand for this token, in the form of [`Token::certificate`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub certificates: Vec<String>,
     #[serde(default)]
@@ -26,39 +26,39 @@ pub struct Token {
     /// The end of its validity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires: Option<i64>,
-    /// When it was revoked. Revoked tokens stay stored, so that revoking the last one does not open the service to
+    /// The time of revocation. Revoked tokens stay stored, so that revoking the last one does not open the service to
     /// everybody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revoked: Option<i64>,
-    /// Grows with each change: a change names the rev it replaces, so that concurrent changes do not overwrite each
-    /// other.
+    /// The revision, which grows with each change. A change names the revision that it replaces, so that concurrent
+    /// changes cannot overwrite each other.
     pub rev: i64,
 }
 
 impl Token {
-    /// Whether the token is valid at `now`.
+    /// Returns true if the token is valid at `now`.
     #[must_use]
     pub fn is_live(&self, now: i64) -> bool {
         self.revoked.is_none() && self.expires.is_none_or(|expires| now < expires)
     }
 
-    /// When it ends, if no token may live longer than so many seconds.
+    /// Returns the end of the token's validity under a maximum lifetime in seconds.
     #[must_use]
     pub fn ends(&self, max_lifetime: Option<i64>) -> Option<i64> {
-        let at_most = max_lifetime.map(|seconds| self.created.saturating_add(seconds));
-        self.expires.into_iter().chain(at_most).min()
+        let latest = max_lifetime.map(|seconds| self.created.saturating_add(seconds));
+        self.expires.into_iter().chain(latest).min()
     }
 
-    /// Whether a text may be a token's name. Names are written into logs and headers.
+    /// Returns true if a text is a valid token name. Names are written to logs and headers, so few characters are
+    /// allowed.
     #[must_use]
     pub fn is_name(name: &str) -> bool {
-        let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
-        (1..=64).contains(&name.len()) && name.bytes().all(fits)
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'@' | b':');
+        (1..=64).contains(&name.len()) && name.bytes().all(is_allowed)
     }
 
-    /// What names a certificate, in the form in which it is stored and compared: `sha256:` and 64 hexadecimal digits
-    /// (colons between them are dropped), or `dns:` and one of its DNS names, which is no wildcard. `None` for anything
-    /// else.
+    /// Normalizes the identity of a certificate: `sha256:` with 64 hexadecimal digits (colons between them are
+    /// dropped), or `dns:` with one of its DNS names without wildcards. Returns `None` for any other text.
     #[must_use]
     pub fn certificate(text: &str) -> Option<String> {
         let (kind, value) = text.trim().split_once(':')?;
@@ -66,12 +66,12 @@ impl Token {
         match &*kind.to_ascii_lowercase() {
             "sha256" => {
                 let digits = value.replace(':', "");
-                let fits = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-                fits.then(|| format!("sha256:{digits}"))
+                let is_hash = digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit());
+                is_hash.then(|| format!("sha256:{digits}"))
             }
             "dns" => {
-                let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
-                let is_name = (1..=253).contains(&value.len()) && value.bytes().all(fits);
+                let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
+                let is_name = (1..=253).contains(&value.len()) && value.bytes().all(is_allowed);
                 is_name.then(|| format!("dns:{value}"))
             }
             _ => None,
@@ -79,7 +79,7 @@ impl Token {
     }
 }
 
-/// Why tokens could not be read or changed.
+/// An error of reading or changing tokens.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenStoreError {
     /// The store is unavailable.
@@ -88,7 +88,7 @@ pub enum TokenStoreError {
         /// The underlying error.
         detail: String,
     },
-    /// The stored data is not valid tokens.
+    /// The stored data are not valid tokens.
     #[error("the tokens in {place} cannot be read: {detail}")]
     Unreadable {
         /// The file or collection.
@@ -97,20 +97,20 @@ pub enum TokenStoreError {
     },
 }
 
-/// Stores tokens.
+/// A store of tokens.
 #[async_trait]
 pub trait TokenStore: Send + Sync + std::fmt::Debug {
-    /// All tokens, revoked ones included, in name order.
+    /// Reads all tokens, including revoked ones, sorted by name.
     async fn tokens(&self) -> Result<Vec<Token>, TokenStoreError>;
 
-    /// Stores a token. `replaces` is the rev of the stored token of this name, `None` for a new token. Returns false,
-    /// and changes nothing, if the stored rev differs.
+    /// Stores a token if the stored token of this name has the revision `replaces`, or does not exist and `replaces` is
+    /// `None`. Returns false otherwise.
     async fn put(&self, token: &Token, replaces: Option<i64>) -> Result<bool, TokenStoreError>;
 
-    /// When tokens were last used, in seconds since the epoch, by name; tokens that never were are left out.
+    /// Reads the last uses of tokens by name, in seconds since the epoch. Tokens that were never used are left out.
     async fn uses(&self) -> Result<HashMap<String, i64>, TokenStoreError>;
 
-    /// Stores later uses of tokens. The latest time stays if another instance stored one, too.
+    /// Stores the last uses of tokens. A later use that another instance has stored stays.
     async fn note_uses(&self, uses: &[(String, i64)]) -> Result<(), TokenStoreError>;
 }
 
@@ -119,8 +119,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificates_are_named_in_one_form() {
-        let (digits, colons) = ("0a".repeat(32), ["0A"; 32].join(":"));
+    fn identities_of_certificates_are_normalized() {
+        let digits = "0a".repeat(32);
+        let colons = ["0A"; 32].join(":");
         let stored = format!("sha256:{digits}");
         for (text, expected) in [
             (&*format!("sha256:{digits}"), Some(&*stored)),

@@ -153,7 +153,7 @@ pub struct KnownSensor {
 impl KnownSensor {
     pub(crate) fn new(sensor: Sensor, ids: SensorIds, state: Arc<CatalogState>) -> Self {
         let charge = state.bytes.charge(memory(&sensor));
-        let kind = AtomicU8::new(kind_number(state.kinds.place(&sensor, None)));
+        let kind = AtomicU8::new(number(state.kinds.index_of(&sensor, None)));
         Self {
             id: ids.id,
             sensor: Arc::new(sensor),
@@ -230,14 +230,14 @@ impl KnownSensor {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
-            self.kind.store(kind_number(kinds.place(&self.sensor, named)), Ordering::Relaxed);
+            self.kind.store(number(kinds.index_of(&self.sensor, named)), Ordering::Relaxed);
         }
     }
 
     pub fn kind(&self) -> Option<&Arc<Kind>> {
         match self.kind.load(Ordering::Relaxed) {
             0 => None,
-            number => self.state.kinds.at(usize::from(number) - 1),
+            number => self.state.kinds.get(usize::from(number) - 1),
         }
     }
 

@@ -46,8 +46,8 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let view = Arc::new(MergedView::new(store.clone()));
-    let opened = (log, &recovery, stamps);
-    let (ingest, closing) = Ingest::start(Arc::new(settings.clone()), view, Arc::new(sensors_of), opened, metrics);
+    let options = Arc::new(settings.clone());
+    let (ingest, closing) = Ingest::start(options, view, Arc::new(sensors_of), log, &recovery, stamps, metrics);
     ingest.join(settings.store.command_timeout).await;
     let watcher =
         tokio::spawn(watch_store(store.clone(), Arc::new(watch::channel(state).0), ingest.lookup.presence.clone()));

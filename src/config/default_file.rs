@@ -1,14 +1,15 @@
-//! Texts for people about all keys, made from `keys.rs`: `config/default.toml`, and the table in `docs/reference/configuration.md`.
+//! Generates the documentation of all keys from `keys.rs`: `config/default.toml`, and the table in
+//! `docs/reference/configuration.md`.
 
 use std::fmt::Write as _;
 
 use super::keys::keys;
 use super::sections::Key;
 
-/// What stands before the keys.
+/// The text before the keys.
 const HEAD: &str = include_str!("default_head.toml");
 
-/// The lists of tables, which have no default and stand behind the keys.
+/// The text after the keys, about lists of tables, which have no defaults.
 const LISTS: &str = include_str!("default_lists.toml");
 
 /// Returns the lowest layer as a file: every key with its meaning, unit, default and bounds.

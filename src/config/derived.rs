@@ -1,4 +1,4 @@
-//! Values that follow from the settings, and the settings of unit tests.
+//! Values that are derived from settings, and the settings of unit tests.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -7,35 +7,36 @@ use super::Settings;
 
 /// Maximum number of concurrent flush tasks per shard.
 pub const FLUSHES_MAX: usize = 2;
-/// Maximum size of a part of a deletion by value.
+/// Maximum bytes of a part of a deletion by value.
 const PART_BYTES_MAX: usize = 256 << 10;
-/// Bounds of the memory of one flush task: a reading of a large page must fit, and more than a command takes is no gain.
+/// Bounds of the memory of one flush task. The minimum has room for the readings of a large page. More than the maximum
+/// does not fit into one command anyway.
 const FLUSH_BYTES: RangeInclusive<usize> = 128 << 10..=8 << 20;
 
 impl Settings {
-    /// Returns the memory for what one flush task holds at a time; as much again is for what it encodes.
+    /// Returns the memory for the readings of one flush task. Their encoded form takes as much again.
     pub fn flush_task_bytes(&self) -> usize {
         let tasks = 2 * FLUSHES_MAX * self.ingest.shards.max(1);
         (self.flush_bytes() / tasks).clamp(*FLUSH_BYTES.start(), *FLUSH_BYTES.end())
     }
 
-    /// Returns the maximum size of a part of a deletion by value: its record must fit into a segment of the WAL.
+    /// Returns the maximum bytes of a part of a deletion by value, whose record must fit into a WAL segment.
     pub fn part_bytes(&self) -> usize {
         (self.wal.segment_bytes / 4).min(PART_BYTES_MAX)
     }
 }
 
-/// A count, or `None` for zero, which means no limit.
+/// Converts a limit. Returns `None` for zero, which is unlimited.
 pub fn bound(count: usize) -> Option<u32> {
     u32::try_from(count).ok().filter(|count| *count > 0)
 }
 
-/// Nanoseconds, or `None` for zero, which means no limit.
+/// Converts a limit to nanoseconds. Returns `None` for zero, which is unlimited.
 pub fn bound_ns(bound: Duration) -> Option<i64> {
     i64::try_from(bound.as_nanos()).ok().filter(|bound| *bound > 0)
 }
 
-/// Settings for unit tests, with little memory.
+/// Returns settings for unit tests, with little memory.
 #[cfg(test)]
 pub fn small() -> Settings {
     let mut settings = Settings::default();

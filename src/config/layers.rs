@@ -1,5 +1,5 @@
-//! The raw input: each layer's value of each key, with its source. Values keep the type that they were written in;
-//! `resolve.rs` interprets and validates them.
+//! The raw input: the value of each key in each layer, with its source. Values keep the type in which they were
+//! written. `resolve.rs` interprets and validates them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -17,24 +17,24 @@ use super::problem::{ConfigSource, Problem, show_text};
 /// Prefix of the variables that set keys.
 const PREFIX: &str = "HOURGLASS_";
 
-/// Prefix of the variables of tests, which set no keys (CONTRIBUTING.md).
+/// Prefix of the variables of tests, which do not set keys (CONTRIBUTING.md).
 const TEST_PREFIX: &str = "HOURGLASS_TEST_";
 
-/// The name of the type of a table, which no key has.
+/// The type name of an empty table, which is not a valid value of any key.
 const EMPTY_TABLE: &str = "table";
 
-/// Each key's values, the lowest layer first.
+/// The values of each key, the lowest layer first.
 pub struct Layers {
     entries: BTreeMap<&'static str, Vec<LayerEntry>>,
     /// The keys that a layer may set.
     settable: BTreeSet<&'static str>,
-    /// Whether a file could not be read completely, so that values may be missing.
+    /// True if a file could not be read completely, so that values may be missing.
     pub torn: bool,
     /// The lists of the file.
     pub lists: Lists,
 }
 
-/// One layer's value of one key.
+/// The value of a key in one layer.
 #[derive(Debug, Clone)]
 pub struct LayerEntry {
     pub value: WrittenValue,
@@ -46,18 +46,18 @@ pub struct LayerEntry {
 pub enum WrittenValue {
     /// A TOML string.
     Text(String),
-    /// A TOML integer; one that does not fit becomes the least or greatest `i128`.
+    /// A TOML integer. One that does not fit becomes the minimum or maximum of `i128`.
     Integer(i128),
     /// A TOML boolean.
     Bool(bool),
     /// The text of a variable or flag, which the key's type interprets.
     Bare(String),
-    /// A TOML type that no key has, by name.
+    /// The name of a TOML type that no key has.
     Other(&'static str),
 }
 
 impl WrittenValue {
-    /// The value as error messages show it.
+    /// Formats the value for error messages.
     pub fn show(&self) -> String {
         match self {
             Self::Text(text) | Self::Bare(text) => show_text(text),
@@ -69,13 +69,14 @@ impl WrittenValue {
 }
 
 impl Layers {
-    /// The defaults of all keys. Layers above may set constants only if `sets_constants`.
+    /// Returns the lowest layer, with the defaults of all keys. Higher layers may set constants only if
+    /// `sets_constants`.
     pub fn defaults(sets_constants: bool) -> Self {
         let mut layers =
             Self { entries: BTreeMap::new(), settable: BTreeSet::new(), torn: false, lists: Lists::default() };
         for key in keys::keys() {
             let Ok(value) = DeValue::parse(key.default) else {
-                panic!("the default of {} is no TOML: {}", key.name, key.default)
+                panic!("the default of {} is not TOML: {}", key.name, key.default)
             };
             layers.entries.insert(key.name, vec![LayerEntry { value: raw(&value), source: ConfigSource::Default }]);
             if sets_constants || !key.is_constant {
@@ -85,7 +86,7 @@ impl Layers {
         layers
     }
 
-    /// All layers' values of a known key, the lowest layer first.
+    /// Returns the values of a key in all layers, the lowest layer first.
     ///
     /// # Panics
     /// If there is no such key, which is a bug.
@@ -93,7 +94,7 @@ impl Layers {
         self.entries.get(key).unwrap_or_else(|| panic!("no key {key}"))
     }
 
-    /// The source of the effective value: the highest layer that sets the key.
+    /// Returns the source of the effective value: the highest layer that sets the key.
     pub fn source(&self, key: &str) -> &ConfigSource {
         self.entries(key).last().map_or(&ConfigSource::Default, |entry| &entry.source)
     }
@@ -102,7 +103,7 @@ impl Layers {
     pub fn add_file(&mut self, path: &Path, text: &str, problems: &mut Vec<Problem>) {
         let at = |line| ConfigSource::File { path: path.to_owned(), line };
         let (table, errors) = DeTable::parse_recoverable(text);
-        // The parser recovers some values from invalid TOML; they may be wrong, so they are not checked.
+        // The parser recovers some values from invalid TOML. They may be wrong, so do not check them.
         if !errors.is_empty() {
             self.torn = true;
             problems.extend(errors.iter().map(|error| {
@@ -113,8 +114,9 @@ impl Layers {
         }
         match lists::read(text) {
             Ok(lists) => self.lists = lists,
-            Err((span, message)) => {
-                problems.push(Problem::new(at(span.map_or(0, |span| line_of(text, &span))), message));
+            Err(error) => {
+                let line = error.span.map_or(0, |span| line_of(text, &span));
+                problems.push(Problem::new(at(line), error.message));
             }
         }
         for Leaf { key, value, span } in leaves(table.get_ref(), "") {
@@ -125,7 +127,7 @@ impl Layers {
             if self.settable.contains(&*key) {
                 self.push(&key, value, source);
             } else if !self.is_section(&key) {
-                // Its value is not shown, because it may be a secret.
+                // Do not show the value, because it may be a secret.
                 let nearest = nearest(&key, self.known());
                 problems.push(Problem::new(source, format!("unknown key {key}{}", did_you_mean(nearest))));
             } else if !matches!(value, WrittenValue::Other(EMPTY_TABLE)) {
@@ -144,8 +146,8 @@ impl Layers {
             let key = self.known().find(|key| variable_of(key) == name);
             match key {
                 Some(key) => self.push(key, WrittenValue::Bare(value), ConfigSource::Variable { name }),
-                None if is_of_orchestrator(path, &value) => {}
-                // If HOURGLASS_STORE_URL were ignored, the readings would go to the embedded store.
+                None if is_set_by_orchestrator(path, &value) => {}
+                // Do not ignore unknown variables: with HOURGLASS_STORE_URL, readings would go to the embedded store.
                 None => {
                     let meant = path.to_lowercase().replace("__", "_");
                     let nearest = nearest(&meant, self.known()).map(|key| variable_of(&key));
@@ -191,39 +193,40 @@ fn did_you_mean(nearest: Option<String>) -> String {
     nearest.map_or_else(String::new, |nearest| format!("; did you mean {nearest}?"))
 }
 
-/// Whether Kubernetes or Docker set the variable for a service named hourglass, or one whose name begins so.
-fn is_of_orchestrator(path: &str, value: &str) -> bool {
+/// Returns true for variables that Kubernetes and Docker set for services whose names begin with hourglass.
+fn is_set_by_orchestrator(path: &str, value: &str) -> bool {
     let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
-    let of_port = |(_, rest): (&str, &str)| {
+    // The rest after `_PORT_`, such as `8086_TCP_ADDR`.
+    let names_port = |rest: &str| {
         let mut parts = rest.split('_');
-        let number = parts.next().is_some_and(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
-        number && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
+        let has_number = parts.next().is_some_and(|port| !port.is_empty() && port.bytes().all(|b| b.is_ascii_digit()));
+        has_number && matches!(parts.next(), Some("TCP" | "UDP" | "SCTP"))
     };
     let path = format!("_{path}");
-    let of_service = ["_SERVICE_HOST", "_SERVICE_PORT"].iter().any(|end| path.ends_with(end));
-    of_service
+    path.ends_with("_SERVICE_HOST")
+        || path.ends_with("_SERVICE_PORT")
         || path.contains("_SERVICE_PORT_")
         || (path.ends_with("_PORT") && is_url)
-        || path.rsplit_once("_PORT_").is_some_and(of_port)
-        || path.split_once("_PORT_").is_some_and(of_port)
+        || path.rsplit_once("_PORT_").is_some_and(|(_, rest)| names_port(rest))
+        || path.split_once("_PORT_").is_some_and(|(_, rest)| names_port(rest))
 }
 
-/// The variable of a key.
+/// Returns the environment variable of a key.
 pub fn variable_of(key: &str) -> String {
     format!("{PREFIX}{}", key.to_uppercase().replace('.', "_"))
 }
 
-/// The line on which a span begins, counted from 1.
+/// Returns the line on which a span begins, counted from 1.
 fn line_of(text: &str, span: &Range<usize>) -> usize {
     text.as_bytes()[..span.start.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// A leaf of the tree of tables: a value or an empty table.
 struct Leaf {
-    /// Its dotted name.
+    /// The dotted name.
     key: String,
     value: WrittenValue,
-    /// The place of that name's last part.
+    /// The position of the last part of the name.
     span: Range<usize>,
 }
 

@@ -1,43 +1,44 @@
-//! How much memory this process may use at most: that of the machine, or of the control group that it runs in.
+//! The memory that is available to this process: that of the machine, or the limit of its control group.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where Linux shows control groups: version 2, and the memory controller of version 1.
+/// The mount points and limit files of Linux control groups: version 2, and the memory controller of version 1.
 const MOUNTS: [(&str, &str); 2] =
     [("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")];
 
-/// Bytes of memory that this process may use; `None` where the system does not tell.
+/// Returns the bytes of memory that are available to this process, or `None` if the system does not report them.
 #[must_use]
 pub fn memory() -> Option<usize> {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limits = group_limits(&groups, |file| fs::read_to_string(file).ok());
-    limits.into_iter().chain(fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text))).min()
+    let group_limits = group_limits(&groups, |file| fs::read_to_string(file).ok());
+    let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| machine_memory(&text));
+    group_limits.into_iter().chain(machine).min()
 }
 
-/// The `MemTotal` of `/proc/meminfo`, in bytes.
-fn of_machine(meminfo: &str) -> Option<usize> {
+/// Returns the `MemTotal` of `/proc/meminfo`, in bytes.
+fn machine_memory(meminfo: &str) -> Option<usize> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<usize>().ok()?.checked_mul(1024)
 }
 
-/// The limits of the groups that `/proc/self/cgroup` names, and of all groups around them: each limits those inside. In
-/// a container the named group may not be visible, but the mount itself then is the container's group.
+/// Returns the limits of the groups in `/proc/self/cgroup` and of all their parents, each of which limits its children.
+/// In a container the named group may not be visible. Then the mount itself is the group of the container.
 fn group_limits(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Vec<usize> {
     let mut limits = Vec::new();
     for line in groups.lines() {
         let mut parts = line.splitn(3, ':');
-        let (_, controllers, Some(group)) = (parts.next(), parts.next().unwrap_or_default(), parts.next()) else {
-            continue;
-        };
+        parts.next();
+        let controllers = parts.next().unwrap_or_default();
+        let Some(group) = parts.next() else { continue };
         let (mount, file) = match controllers {
             "" => MOUNTS[0],
             controllers if controllers.split(',').any(|controller| controller == "memory") => MOUNTS[1],
             _ => continue,
         };
         let own = PathBuf::from(mount).join(group.trim_start_matches('/'));
-        let around = own.ancestors().take_while(|folder| folder.starts_with(mount));
-        limits.extend(around.filter_map(|folder| read(&folder.join(file))?.trim().parse::<usize>().ok()));
+        let groups = own.ancestors().take_while(|folder| folder.starts_with(mount));
+        limits.extend(groups.filter_map(|folder| read(&folder.join(file))?.trim().parse::<usize>().ok()));
     }
     limits
 }
@@ -47,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_narrowest_group_counts() {
+    fn the_lowest_limit_of_all_groups_applies() {
         let files = [
             ("/sys/fs/cgroup/memory/a/b/memory.limit_in_bytes", "9223372036854771712\n"),
             ("/sys/fs/cgroup/memory/a/memory.limit_in_bytes", "268435456\n"),
@@ -65,9 +66,9 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_what_it_says() {
-        assert_eq!(of_machine("MemFree: 1 kB\nMemTotal:       24684096 kB\n"), Some(24_684_096 * 1024));
-        assert_eq!(of_machine("nothing"), None);
+    fn the_memory_of_the_machine_is_parsed() {
+        assert_eq!(machine_memory("MemFree: 1 kB\nMemTotal:       24684096 kB\n"), Some(24_684_096 * 1024));
+        assert_eq!(machine_memory("nothing"), None);
         assert!(memory().is_some_and(|bytes| bytes > 64 << 20));
     }
 }

@@ -1,18 +1,18 @@
-//! How `server.memory` is divided: the defaults of all keys that bound memory follow from it. What a key sets is not taken
-//! from the others, so that each can be looked up by itself; the sum is told at the start.
+//! Divides `server.memory`: the defaults of all keys that bound memory are shares of it. A key that is set by itself
+//! does not change the shares of the others. The start reports the sum.
 
 use super::Settings;
 use super::units::{GIB, KIB, MIB};
 use super::value::AUTO;
 
-/// The least that `server.memory` may be.
-pub const MEMORY_LEAST: usize = 64 * MIB;
-/// The default where a quarter of the machine is more, and the most that a default ever is.
-const MEMORY_DEFAULT_MOST: usize = 512 * MIB;
-/// The memory of the program itself: its code as far as it is used, stacks, the runtime, metrics.
+/// The minimum of `server.memory`.
+pub const MEMORY_MIN: usize = 64 * MIB;
+/// The maximum default of `server.memory`.
+const MEMORY_DEFAULT_MAX: usize = 512 * MIB;
+/// The memory of the program itself: used code, stacks, the runtime and metrics.
 const PROGRAM: usize = 20 * MIB;
 
-/// The parts of what is left after [`PROGRAM`], in percent. They add up to 100.
+/// The shares of the memory without [`PROGRAM`], in percent. They add up to 100.
 mod percent {
     pub const MEMTABLE: usize = 30;
     pub const CATALOG: usize = 15;
@@ -28,9 +28,9 @@ mod percent {
 /// Memory of a connection that waits for its next request.
 const CONNECTION: usize = 15 * KIB;
 
-/// The default of `server.memory` on a machine or in a control group with this much.
+/// Returns the default of `server.memory` for the memory of the machine or control group.
 fn default_memory(machine: Option<usize>) -> usize {
-    machine.map_or(MEMORY_DEFAULT_MOST, |bytes| (bytes / 4).clamp(MEMORY_LEAST, MEMORY_DEFAULT_MOST))
+    machine.map_or(MEMORY_DEFAULT_MAX, |bytes| (bytes / 4).clamp(MEMORY_MIN, MEMORY_DEFAULT_MAX))
 }
 
 /// Gives each key that is "auto" its share of the memory.
@@ -51,34 +51,34 @@ pub fn divide_memory(settings: &mut Settings, machine: Option<usize>) {
     let connections = (rest(memory) / 100 * percent::CONNECTIONS / CONNECTION).clamp(64, 1024);
     fill(&mut server.connections, connections);
     fill(&mut server.connections_per_address, (connections / 4).min(server.connections));
-    // Where only one of two related keys is set, the other follows it.
+    // If only one of two related keys is set, derive the other from it.
     let body_set = if limits.body_bytes == AUTO { 0 } else { limits.body_bytes };
     let in_flight = share(memory, percent::IN_FLIGHT);
     fill(&mut ingest.bytes_in_flight, in_flight.max(2 * body_set));
     fill(&mut limits.body_bytes, (in_flight / 2).min(25 * MIB).min(ingest.bytes_in_flight / 2));
     fill(&mut query.bytes, share(memory, percent::QUERIES));
-    fill(&mut query.request_bytes, whole(query.bytes / 2));
-    fill(&mut query.token_bytes, whole(query.bytes / 4 * 3));
+    fill(&mut query.request_bytes, round_down(query.bytes / 2));
+    fill(&mut query.token_bytes, round_down(query.bytes / 4 * 3));
 }
 
-/// What is left of the memory after [`PROGRAM`].
+/// Returns the memory without [`PROGRAM`].
 fn rest(memory: usize) -> usize {
     memory.saturating_sub(PROGRAM)
 }
 
-/// A part of what is left, in percent.
+/// Returns a share of the rest.
 fn share(memory: usize, percent: usize) -> usize {
-    whole(rest(memory) / 100 * percent)
+    round_down(rest(memory) / 100 * percent)
 }
 
-/// Rounded down to a size that reads well.
-fn whole(bytes: usize) -> usize {
+/// Rounds down to a size that is easy to read.
+fn round_down(bytes: usize) -> usize {
     let step = if bytes >= 16 * MIB { MIB } else { 64 * KIB };
     bytes / step * step
 }
 
 impl Settings {
-    /// The bounds of memory that keys set, by key, and what no key sets: they add up to what hourglass may use at most.
+    /// Returns the memory limits by key, and those without a key. Their sum is the maximum that hourglass may use.
     #[must_use]
     pub fn memory_bounds(&self) -> Vec<(&'static str, usize)> {
         let embedded = if self.store.uri.is_embedded() { self.embedded.cache_bytes } else { 0 };
@@ -96,7 +96,7 @@ impl Settings {
         ]
     }
 
-    /// Bytes that all flushes together may take: readings taken from the memtable, unpacked and encoded.
+    /// Returns the maximum bytes of all concurrent flushes: readings from the memtable, unpacked and encoded.
     #[must_use]
     pub fn flush_bytes(&self) -> usize {
         share(self.server.memory, percent::FLUSHES)
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parts_fill_the_memory_and_never_more() {
+    fn the_shares_fill_the_memory_and_never_exceed_it() {
         use percent::*;
         let all = [MEMTABLE, CATALOG, IN_FLIGHT, QUEUE, QUERIES, SUMMARIES, EMBEDDED, CONNECTIONS, FLUSHES];
         assert_eq!(all.iter().sum::<usize>(), 100);
@@ -140,8 +140,8 @@ mod tests {
 
     #[test]
     fn the_default_is_a_quarter_of_the_machine_within_bounds() {
-        let of = |mib: usize| default_memory(Some(mib * MIB)) / MIB;
-        assert_eq!([of(128), of(512), of(1024), of(8192)], [64, 128, 256, 512]);
+        let default_mib = |mib: usize| default_memory(Some(mib * MIB)) / MIB;
+        assert_eq!([128, 512, 1024, 8192].map(default_mib), [64, 128, 256, 512]);
         assert_eq!(default_memory(None) / MIB, 512);
     }
 }

@@ -1,5 +1,5 @@
-//! Configuration: built-in defaults, a file, environment variables and flags, merged and validated together. Reads only
-//! the config file and the file that `store.uri_file` names, and does not depend on the parts that it configures.
+//! Configuration: built-in defaults, a file, environment variables and flags, merged and validated together. It reads
+//! only the config file and the file of `store.uri_file`, and does not depend on the parts that it configures.
 
 #[macro_use]
 mod sections;
@@ -52,8 +52,8 @@ pub struct Overrides {
     pub memory: Option<String>,
 }
 
-/// Merges the defaults, the file, the variables and the flags. Of `env`, only variables of the form
-/// `HOURGLASS_SECTION_KEY` count; see [`environment`].
+/// Merges the defaults, the file, the variables and the flags. Only variables in `env` that begin with `HOURGLASS_` are
+/// used; see [`environment`].
 ///
 /// # Errors
 /// All problems at once, ordered by layer and by line of the file.
@@ -81,14 +81,14 @@ pub fn load(
     if problems.is_empty() { Ok(settings) } else { Err(problems) }
 }
 
-/// This process's environment, for [`load`]. Invalid UTF-8 becomes replacement characters; `std::env::vars` would panic
-/// on it, even in a variable that is not for hourglass.
+/// Returns the environment of this process, for [`load`]. Invalid UTF-8 is replaced. `std::env::vars` would panic on
+/// it, even in a variable of another program.
 pub fn environment() -> impl Iterator<Item = (String, String)> {
     std::env::vars_os().map(|(name, value)| (name.to_string_lossy().into_owned(), value.to_string_lossy().into_owned()))
 }
 
 impl Default for Settings {
-    /// The defaults, on a machine with plenty of memory.
+    /// Returns the defaults on a machine with enough memory.
     fn default() -> Self {
         resolve::resolve(&Layers::defaults(false), None, &mut Vec::new())
     }

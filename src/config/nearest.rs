@@ -1,6 +1,6 @@
 //! Finds the known key that a mistyped key resembles.
 
-/// The known key that was most likely meant, or `None` if none is close.
+/// Returns the known key that was most likely meant, or `None` if no key is close.
 ///
 /// A key counts as close if its name without the section is the same, or if the edit distance is at most a third of the
 /// mistyped key's length.
@@ -8,11 +8,11 @@ pub fn nearest<'k>(mistyped: &str, known: impl Iterator<Item = &'k str>) -> Opti
     let mistyped = mistyped.to_lowercase().replace('-', "_");
     let name = last_part(&mistyped);
     let distances = known.filter_map(|key| {
-        // Without a section, all sections are equally likely; the distance would prefer those with short names.
-        let bare = mistyped == name && last_part(key) == name;
-        let distance = if bare { 0 } else { strsim::levenshtein(&mistyped, key) };
-        let near = distance <= mistyped.chars().count() / 3 || last_part(key) == name;
-        near.then_some((distance, key))
+        // Without a section, treat all sections alike. The edit distance would prefer those with short names.
+        let lacks_section = mistyped == name && last_part(key) == name;
+        let distance = if lacks_section { 0 } else { strsim::levenshtein(&mistyped, key) };
+        let is_close = distance <= mistyped.chars().count() / 3 || last_part(key) == name;
+        is_close.then_some((distance, key))
     });
     distances.min().map(|(_, key)| key.to_owned())
 }

@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, as data; displayed as one line that says where, what and what would be right. No
+//! Problems of a configuration. Each is displayed as one line with its source, the fault and the expected value. No
 //! line shows credentials.
 
 use std::fmt;
@@ -6,60 +6,60 @@ use std::path::PathBuf;
 
 use super::redact_uri;
 
-/// Maximum number of characters of a value that a line quotes.
+/// Maximum number of characters of a value that are quoted.
 const VALUE_CHARS_MAX: usize = 120;
 
-/// A problem of the configuration, because of which hourglass does not start.
+/// A problem of the configuration. hourglass does not start with any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// Where the value, or the unknown key, comes from.
+    /// The source of the value or of the unknown key.
     pub source: ConfigSource,
-    /// The key whose value is invalid by itself; `None` for any other problem.
+    /// The key whose value is invalid by itself. `None` for any other problem.
     pub key: Option<&'static str>,
-    /// What is wrong, and what would be right.
+    /// The fault, and the expected value.
     pub message: String,
 }
 
 impl Problem {
-    /// A problem that is not one of a key's value alone.
+    /// Returns a problem that is not an invalid value of one key.
     pub fn new(source: ConfigSource, message: impl Into<String>) -> Self {
         Self { source, key: None, message: message.into() }
     }
 }
 
-/// Where a value comes from. Sources are ordered like the layers: a greater source overrides a lesser one.
+/// The source of a value. Sources are ordered like the layers: a greater source overrides a lesser one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigSource {
-    /// The default, which `keys.rs` states.
+    /// The default in `keys.rs`.
     Default,
     /// The file given by `--config`.
     File {
-        /// As given on the command line.
+        /// The path as given on the command line.
         path: PathBuf,
-        /// Counted from 1; 0 for the file as a whole.
+        /// The line, counted from 1; 0 for the file as a whole.
         line: usize,
     },
     /// An environment variable.
     Variable {
-        /// Its full name.
+        /// The full name.
         name: String,
     },
     /// A flag of `hourglass serve`.
     Flag {
-        /// With its dashes.
+        /// The name with its dashes.
         name: &'static str,
     },
 }
 
 impl ConfigSource {
-    /// Whether both belong to the same layer, so that neither overrides the other.
+    /// Returns true if both belong to the same layer, so that neither overrides the other.
     #[must_use]
     pub fn same_layer(&self, other: &Self) -> bool {
         std::mem::discriminant(self) == std::mem::discriminant(other)
     }
 }
 
-/// The text as an error message may quote it: without credentials, in quotation marks, and shortened.
+/// Quotes a text for error messages, without credentials and shortened.
 #[must_use]
 pub fn show_text(text: &str) -> String {
     let redacted = redact_uri(text);

@@ -1,4 +1,5 @@
-//! From the layers to [`Settings`]: the values of the highest layers, the shares of the memory, and the relations between keys.
+//! Makes [`Settings`] from the layers: takes the value of the highest layer, divides the memory, and checks relations
+//! between keys.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -16,8 +17,8 @@ use crate::reading::duration::show_duration;
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
-/// Validates every layer's value of every key, including overridden ones, so that whether a file is valid does not
-/// depend on the environment. The settings may be used only if there is no problem.
+/// Validates the values of all layers, including overridden ones, so that the validity of a file does not depend on the
+/// environment. The settings may be used only if there are no problems.
 pub fn resolve(layers: &Layers, machine: Option<usize>, problems: &mut Vec<Problem>) -> Settings {
     let mut reader = KeyReader { layers, problems };
     let mut settings = keys::read(&mut reader, &layers.lists);
@@ -34,7 +35,7 @@ pub struct KeyReader<'a> {
 }
 
 impl KeyReader<'_> {
-    /// Reads one key. An invalid value leaves the lower layer's value in effect, so that the other keys can be checked.
+    /// Reads one key. If a value is invalid, returns that of the lower layer, so that other keys can be checked.
     pub fn read<T>(&mut self, key: &'static str, kind: &Kind<T>) -> T {
         let mut read = None;
         for entry in self.layers.entries(key) {
@@ -46,7 +47,7 @@ impl KeyReader<'_> {
         read.unwrap_or_else(|| panic!("the default of {key} is invalid: {:?}", self.problems))
     }
 
-    /// Returns the store of `store.uri` or of `store.uri_file`, whichever a higher layer sets.
+    /// Returns the store of `store.uri` or `store.uri_file`, depending on the higher layer.
     fn store(&mut self, settings: &Settings) -> StoreUri {
         let uri = settings.store.uri.clone();
         let file = &settings.store.uri_file;
@@ -69,54 +70,56 @@ impl KeyReader<'_> {
         uri
     }
 
-    /// Checks relations between keys, but only where both values are valid on their own.
+    /// Checks relations between keys whose values are valid on their own.
     fn check_relations(&mut self, settings: &Settings) {
         let Settings { ingest, wal, limits, .. } = settings;
         let sizes = [
-            // A body and the readings made of it are in memory at the same time.
+            // A body and its parsed readings are in memory at the same time.
             ("ingest.bytes_in_flight", ingest.bytes_in_flight, "limits.body_bytes", limits.body_bytes),
             ("wal.budget_bytes", wal.budget_bytes, "wal.segment_bytes", wal.segment_bytes),
         ];
         for (low, room, floor, floor_bytes) in sizes {
             let half = room / 2;
-            if half < floor_bytes && self.are_sound(&[low, floor]) {
-                self.note_below((low, format!("half of it is {}", show_size(half))), (floor, show_size(floor_bytes)));
+            if half < floor_bytes && self.are_valid(&[low, floor]) {
+                self.note_below(low, &format!("half of it is {}", show_size(half)), floor, &show_size(floor_bytes));
             }
         }
         self.check_retention(&settings.retention);
         self.check_needs(settings);
         self.check_listeners(settings);
-        if settings.store.uri.is_unescaped() && self.are_sound(&["store.uri"]) {
+        if settings.store.uri.is_unescaped() && self.are_valid(&["store.uri"]) {
             let message = "store.uri: user or password contain one of @ / : ? #; write %40 %2F %3A %3F %23 instead";
             self.note_at(&["store.uri", "store.uri_file"], message);
         }
     }
 
-    /// Reports what `PUT /api/v1/databases/NAME` refuses, too. Summaries may be kept shorter than readings that nothing limits: a
-    /// database may limit its own.
-    fn check_retention(&mut self, RetentionSettings { readings, summaries, .. }: &RetentionSettings) {
+    /// Checks retention by the rules of `PUT /api/v1/databases/NAME`. If readings are unlimited, summaries can still be
+    /// limited, because a database may limit its own readings.
+    fn check_retention(&mut self, retention: &RetentionSettings) {
+        let RetentionSettings { readings, summaries, .. } = retention;
         for (key, kept) in [("retention.readings", *readings), ("retention.summaries", *summaries)] {
             if !kept.is_zero() && kept < HOUR {
                 let expected = "0s, or a duration of at least 1h";
                 self.note_invalid(self.layers.source(key), key, &show_duration(kept), OUT_OF_BOUNDS, expected);
             }
         }
-        let (low, floor) = ("retention.summaries", "retention.readings");
-        if !summaries.is_zero() && summaries < readings && self.are_sound(&[low, floor]) {
-            self.note_below((low, show_duration(*summaries)), (floor, show_duration(*readings)));
+        let low = "retention.summaries";
+        let floor = "retention.readings";
+        if !summaries.is_zero() && summaries < readings && self.are_valid(&[low, floor]) {
+            self.note_below(low, &show_duration(*summaries), floor, &show_duration(*readings));
         }
     }
 
-    /// Reports listeners that would take each other's port.
+    /// Reports listeners with the same port.
     fn check_listeners(&mut self, settings: &Settings) {
-        let set = settings.listeners();
-        for (place, (key, address)) in set.iter().enumerate() {
-            let clashes = |(_, other): &&(&'static str, SocketAddr)| {
-                let any = address.ip().is_unspecified() || other.ip().is_unspecified();
-                address.port() != 0 && address.port() == other.port() && (any || address.ip() == other.ip())
+        let listeners = settings.listeners();
+        for (index, (key, address)) in listeners.iter().enumerate() {
+            let has_same_port = |other: &SocketAddr| {
+                let is_wildcard = address.ip().is_unspecified() || other.ip().is_unspecified();
+                address.port() != 0 && address.port() == other.port() && (is_wildcard || address.ip() == other.ip())
             };
-            if let Some((other, _)) = set[..place].iter().find(clashes)
-                && self.are_sound(&[key, other])
+            if let Some((other, _)) = listeners[..index].iter().find(|(_, other)| has_same_port(other))
+                && self.are_valid(&[key, other])
             {
                 let message =
                     format!("{key} = {address}: the port is that of {other}; give each listener a port of its own");
@@ -130,7 +133,7 @@ impl KeyReader<'_> {
         let Settings { tls, tcp, .. } = settings;
         let speaks_tls = [("tls.listen", tls.listen.is_some()), ("tcp.tls", tcp.tls)];
         let files = [("tls.cert_file", &tls.cert_file), ("tls.key_file", &tls.key_file)];
-        if settings.server.listen.is_none() && tls.listen.is_none() && self.are_sound(&["server.listen", "tls.listen"])
+        if settings.server.listen.is_none() && tls.listen.is_none() && self.are_valid(&["server.listen", "tls.listen"])
         {
             let message =
                 "server.listen is empty, which switches plain HTTP off, and tls.listen is not set: set one of them";
@@ -145,23 +148,24 @@ impl KeyReader<'_> {
         }
         let unset = needs.into_iter().filter(|(.., path)| path.as_os_str().is_empty());
         let mut unmet: Vec<_> = unset.map(|(key, needed, _)| (key, needed)).collect();
-        // Revocation lists of nobody's authorities would protect nothing.
+        // Without client certificates, revocation lists have no effect.
         if !tls.client_crl_file.as_os_str().is_empty() && tls.client_auth == ClientAuth::Off {
             unmet.push(("tls.client_crl_file", "tls.client_auth"));
         }
         for (key, needed) in unmet {
-            if self.are_sound(&[key, needed]) {
+            if self.are_valid(&[key, needed]) {
                 self.note_at(&[key], format!("{key} needs {needed}, which is not set"));
             }
         }
     }
 
-    fn note_below(&mut self, low: (&str, String), floor: (&str, String)) {
-        let message = format!("{} ({}) must be at least {} ({})", low.0, low.1, floor.0, floor.1);
-        self.note_at(&[low.0, floor.0], message);
+    /// Reports that the value of the key `low` must be at least that of the key `floor`.
+    fn note_below(&mut self, low: &str, low_value: &str, floor: &str, floor_value: &str) {
+        let message = format!("{low} ({low_value}) must be at least {floor} ({floor_value})");
+        self.note_at(&[low, floor], message);
     }
 
-    /// Reports a problem at the highest of the keys' sources: the lower layers were consistent without it.
+    /// Reports a problem at the highest source of the keys, because the lower layers were consistent without it.
     fn note_at(&mut self, keys: &[&str], message: impl Into<String>) {
         let source = keys.iter().map(|key| self.layers.source(key)).max().unwrap_or(&ConfigSource::Default);
         self.problems.push(Problem::new(source.clone(), message));
@@ -172,13 +176,13 @@ impl KeyReader<'_> {
         self.problems.push(Problem { source: source.clone(), key: Some(key), message });
     }
 
-    fn are_sound(&self, keys: &[&str]) -> bool {
-        let is_blamed = |problem: &Problem| problem.key.is_some_and(|key| keys.contains(&key));
-        !self.layers.torn && !self.problems.iter().any(is_blamed)
+    fn are_valid(&self, keys: &[&str]) -> bool {
+        let concerns_keys = |problem: &Problem| problem.key.is_some_and(|key| keys.contains(&key));
+        !self.layers.torn && !self.problems.iter().any(concerns_keys)
     }
 }
 
-/// Reads the file of `store.uri_file`; an error never shows its content.
+/// Reads the file of `store.uri_file`. An error never shows its content.
 fn read_uri_file(path: &Path) -> Result<StoreUri, String> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("cannot be read: {error}"))?;
     match text.trim() {

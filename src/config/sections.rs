@@ -1,17 +1,17 @@
-//! Makes the sections of the configuration, their types and the list of keys out of the descriptions in `keys.rs`.
+//! The macro that generates the settings types and the list of keys from the descriptions in `keys.rs`.
 
 /// The description of a key.
 #[derive(Debug)]
 pub struct Key {
-    /// With the section: `server.listen`.
+    /// The name with its section, such as `server.listen`.
     pub name: &'static str,
-    /// Lines of text, each with a leading space.
+    /// Lines of the description, each with a leading space.
     pub doc: &'static [&'static str],
     /// The default as TOML.
     pub default: &'static str,
-    /// What the key accepts, with its bounds.
+    /// A description of accepted values, with their bounds.
     pub expected: String,
-    /// True if only tests may set it.
+    /// True if only tests can set it.
     pub is_constant: bool,
 }
 
@@ -22,7 +22,7 @@ macro_rules! sections {
             $( $(#[doc = $doc:literal])+ $key:ident: $type:ty = $default:literal, $kind:expr $(, $constant:ident)?; )*
         }
     )*) => {
-        /// All settings, one field per section of the file: validated, with units resolved. Sizes are in bytes.
+        /// All settings, validated, one field per section of the file. Sizes are in bytes.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub struct Settings {
             $( #[doc = $about] pub $section: $section_type, )*

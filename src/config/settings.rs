@@ -1,4 +1,4 @@
-//! What the settings say together, and the types of their values. `keys.rs` has the settings themselves.
+//! The types of values, and values that are derived from several settings. `keys.rs` has the settings themselves.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,25 +11,26 @@ use crate::bucket::Caps;
 use crate::reading::Limits;
 
 impl Settings {
-    /// The folder of the WAL.
+    /// Returns the folder of the WAL.
     #[must_use]
     pub fn wal_dir(&self) -> PathBuf {
         if self.wal.dir.as_os_str().is_empty() { self.server.data_dir.join("log") } else { self.wal.dir.clone() }
     }
 
-    /// The folder of readings that the store rejects permanently.
+    /// Returns the folder of readings that the store rejects permanently.
     #[must_use]
     pub fn dead_letters_dir(&self) -> PathBuf {
         self.server.data_dir.join("dead-letters")
     }
 
-    /// The folder of rejected lines.
+    /// Returns the folder of rejected lines.
     #[must_use]
     pub fn rejections_dir(&self) -> PathBuf {
         self.server.data_dir.join("rejections")
     }
 
-    /// The first listener of readings or queries whose address is not loopback, so that other machines may reach it.
+    /// Returns the first listener for readings or queries that other machines can reach, because its address is not
+    /// loopback.
     #[must_use]
     pub fn exposed(&self) -> Option<SocketAddr> {
         // An IPv4 address mapped to IPv6, such as ::ffff:127.0.0.1, counts as the IPv4 address.
@@ -37,7 +38,7 @@ impl Settings {
         [self.server.listen, self.tls.listen, self.tcp.listen].into_iter().flatten().find(is_exposed)
     }
 
-    /// The address of each listener that is set, by its key.
+    /// Returns the key and the address of each listener that is set.
     #[must_use]
     pub fn listeners(&self) -> Vec<(&'static str, SocketAddr)> {
         let listeners = [
@@ -49,33 +50,34 @@ impl Settings {
         listeners.into_iter().filter_map(|(key, address)| Some((key, address?))).collect()
     }
 
-    /// Where other machines may reach hourglass, or else this machine. `resolve.rs` sees to it that there is an address.
+    /// Returns the address at which other machines reach hourglass, or else this machine. `resolve.rs` ensures that
+    /// there is one.
     #[must_use]
     pub fn front(&self) -> SocketAddr {
         let front = self.exposed().or(self.server.listen).or(self.tls.listen);
         front.unwrap_or_else(|| ([127, 0, 0, 1], 0).into())
     }
 
-    /// The longest life of a token in seconds, if there is a limit.
+    /// Returns the maximum lifetime of a token in seconds, if it is limited.
     #[must_use]
     pub fn max_lifetime(&self) -> Option<i64> {
         i64::try_from(self.auth.max_lifetime.as_secs()).ok().filter(|seconds| *seconds > 0)
     }
 
-    /// Whether a first token is to be made.
+    /// Returns true if the first start creates a token.
     #[must_use]
     pub fn makes_first_token(&self) -> bool {
         self.auth.first_token || !self.auth.first_token_file.as_os_str().is_empty()
     }
 
-    /// When a page is full.
+    /// Returns the limits of pages.
     #[must_use]
     pub fn caps(&self) -> Caps {
         let PageSettings { max_readings, max_bytes, hard_bytes } = self.page;
         Caps { max_readings, max_bytes, hard_bytes }
     }
 
-    /// The limits that the parsers enforce.
+    /// Returns the limits that the parsers enforce.
     #[must_use]
     pub fn reading_limits(&self) -> Limits {
         let LimitsSettings { line_bytes, tags, fields, name_bytes, .. } = self.limits;
@@ -83,39 +85,39 @@ impl Settings {
     }
 }
 
-/// `[[meta.copy]]`: one name of metadata that is copied.
+/// An entry of `[[meta.copy]]`: a metadata key that is copied into pages and days.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CopySettings {
     pub name: String,
-    /// Whether there is an index of it.
+    /// Create an index on it.
     #[serde(default)]
     pub index: bool,
-    /// `None` for all databases.
+    /// The database, or `None` for all.
     pub database: Option<String>,
 }
 
-/// `[[groups]]`: one group of sensors that have the same value.
+/// An entry of `[[groups]]`: groups of sensors with the same value of a tag or metadata key.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GroupSettings {
     pub name: String,
     /// A tag, or metadata with the prefix `meta.`.
     pub by: String,
-    /// `None` for all databases.
+    /// The database, or `None` for all.
     pub database: Option<String>,
 }
 
-/// When a request needs a token.
+/// The requests that need a token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AuthRequired {
-    /// If other machines may reach hourglass, or if any token exists.
+    /// All requests, if other machines can reach hourglass or if any token exists.
     Auto,
-    /// Always.
+    /// All requests.
     Always,
 }
 
-/// What happens to a timestamp that lies near now only in another unit than the default one, if none was declared.
+/// The treatment of a timestamp that seems to be in another unit than the default one, if no unit was declared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndeclaredUnit {
     /// It is rejected.
@@ -124,18 +126,18 @@ pub enum UndeclaredUnit {
     Warn,
 }
 
-/// How much of the senders' addresses is kept and logged with rejected lines.
+/// The form of senders' addresses that are kept and logged with rejected lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShownAddresses {
-    /// All of it.
+    /// The whole address.
     Full,
-    /// The network only: /24, or /64 of IPv6.
+    /// The network only: /24, or /64 for IPv6.
     Masked,
     /// Nothing.
     Off,
 }
 
-/// What an ack promises.
+/// The guarantee of an ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckLevel {
     /// The readings are synced to the WAL.
@@ -145,7 +147,7 @@ pub enum AckLevel {
 }
 
 impl AckLevel {
-    /// The level's name in the config, in `?ack=` and in `X-Hourglass-Ack`.
+    /// Returns the name of the level in the configuration, in `?ack=` and in `X-Hourglass-Ack`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -160,12 +162,12 @@ impl AckLevel {
     }
 }
 
-/// Whether clients must present a certificate.
+/// The treatment of client certificates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClientAuth {
     /// hourglass does not ask for one.
     Off,
-    /// A client may present none, but one that it presents must be valid.
+    /// A client may connect without one, but a certificate that it presents must be valid.
     Optional,
     /// Every client must present a valid one.
     Required,
@@ -211,9 +213,9 @@ mod tests {
     }
 
     #[test]
-    fn the_parsers_defaults_are_the_configs() {
-        let (parsers, config) = (Limits::default(), Settings::default().reading_limits());
-        assert_eq!(format!("{parsers:?}"), format!("{config:?}"));
+    fn the_default_limits_of_parsers_and_configuration_are_equal() {
+        let config = Settings::default().reading_limits();
+        assert_eq!(format!("{:?}", Limits::default()), format!("{config:?}"));
     }
 
     #[test]

@@ -1,16 +1,17 @@
-//! The store's address, and how to show it without credentials.
+//! The address of the store, and its display without credentials.
 
 use std::fmt;
 
-/// Replaces what is hidden.
+/// The text in place of secrets.
 const HIDDEN: &str = "***";
 
-/// The store's address: the word `embedded`, or a MongoDB URI. `Debug` and `Display` hide its credentials.
+/// The address of the store: the word `embedded`, or a MongoDB URI. `Debug` and `Display` hide credentials.
 #[derive(Clone, PartialEq, Eq)]
 pub struct StoreUri(String);
 
 impl StoreUri {
-    /// `None` if the text is neither `embedded` nor begins with a scheme of MongoDB. The driver checks the rest.
+    /// Parses an address. Returns `None` if the text is not `embedded` and has no MongoDB scheme. The driver checks the
+    /// rest.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let address = text.strip_prefix("mongodb://").or_else(|| text.strip_prefix("mongodb+srv://"));
@@ -22,13 +23,14 @@ impl StoreUri {
         self.0 == "embedded"
     }
 
-    /// The text with its credentials: only for the driver, never for a log.
+    /// Returns the text with its credentials, for the driver only. Never log it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether user or password contain a character that a URI must escape, so that the address is not what it seems.
+    /// Returns true if the user or password has a character that must be escaped in a URI, so that the driver would
+    /// read another address.
     #[must_use]
     pub fn is_unescaped(&self) -> bool {
         let Some((_, rest)) = self.0.split_once("://") else { return false };
@@ -36,8 +38,8 @@ impl StoreUri {
         login.contains(['@', '/', '?', '#']) || login.matches(':').count() > 1
     }
 
-    /// Identifies the store, without credentials and options and with sorted hosts. The WAL records it, so that its
-    /// readings are never flushed to another store.
+    /// Returns the identity of the store: the address without credentials and options, with sorted hosts. The WAL
+    /// records it, so that its readings are never flushed to another store.
     #[must_use]
     pub fn identity(&self) -> String {
         let text = redact_uri(&self.0).replace(&format!("{HIDDEN}@"), "");
@@ -62,7 +64,7 @@ impl fmt::Debug for StoreUri {
     }
 }
 
-/// The text without `user:password@`, and without the values of options that contain secrets.
+/// Removes `user:password@` and the values of options that contain secrets.
 ///
 /// A URI with a mistake must not leak its password either: a password may contain an unescaped `@`, `/` or `?`, so
 /// everything up to the last `@` is hidden. A URI with an `@` in an option therefore shows only its scheme.
@@ -74,7 +76,7 @@ pub fn redact_uri(uri: &str) -> String {
     let scheme = uri.find("://").map_or("", |end| &uri[..end + "://".len()]);
     let is_scheme = scheme.trim_end_matches("://").bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'+');
     let scheme = if is_scheme { scheme } else { "" };
-    // An `@` after a `?` may be part of a secret option; the rest of that secret would follow it.
+    // An `@` after a `?` may be inside a secret option, so hide the rest too.
     let rest = if uri[..at].contains('?') { "" } else { &uri[at..] };
     format!("{scheme}{HIDDEN}{}", redact_options(rest))
 }
@@ -100,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_store_is_the_same_whoever_logs_in_and_however_its_hosts_are_ordered() {
+    fn the_identity_ignores_credentials_and_the_order_of_hosts() {
         let identity = |uri: &str| StoreUri::parse(uri).unwrap().identity();
         assert_eq!(identity("embedded"), "embedded");
         assert_eq!(identity("mongodb://u:p@h2,h1:2/db?replicaSet=rs"), "mongodb://h1:2,h2/db");
@@ -150,9 +152,9 @@ mod tests {
         }
     }
 
-    /// The story: `config check` said that `user:p@ss@host` would start.
+    /// Regression: `config check` accepted `user:p@ss@host`.
     #[test]
-    fn a_login_with_unescaped_characters_is_seen() {
+    fn unescaped_characters_in_a_login_are_detected() {
         for (uri, unescaped) in [
             ("mongodb://user:p@ss@host", true),
             ("mongodb://user:p/ss@host/d", true),

@@ -11,7 +11,7 @@ pub const MIB: usize = 1 << 20;
 /// 1024 MiB.
 pub const GIB: usize = 1 << 30;
 
-/// Units of sizes, in bytes. The binary ones, in which sizes are displayed, come first, largest last.
+/// Units of sizes, in bytes. The binary units, in which sizes are displayed, come first in ascending order.
 const SIZE_UNITS: [(&str, u64); 10] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -36,8 +36,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationFault> {
     Ok(Duration::from_nanos(nanoseconds.unsigned_abs()))
 }
 
-/// Parses a size: a whole number of bytes, or one followed by `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024) or `KB`,
-/// `MB`, `GB`, `TB` (powers of 1000).
+/// Parses a size: a whole number of bytes, or a whole number with `B`, `KiB`, `MiB`, `GiB`, `TiB` (powers of 1024) or
+/// `KB`, `MB`, `GB`, `TB` (powers of 1000).
 ///
 /// # Errors
 /// If the number is missing, the unit is unknown, or the size is too large.
@@ -60,7 +60,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 /// Formats a size for [`parse_size`], in the largest binary unit that is exact.
 #[must_use]
 pub fn show_size(bytes: usize) -> String {
-    let (bytes, units) = (bytes as u64, &SIZE_UNITS[..BINARY_UNITS]);
+    let bytes = bytes as u64;
+    let units = &SIZE_UNITS[..BINARY_UNITS];
     let exact = units.iter().rev().find(|(_, factor)| bytes != 0 && bytes.is_multiple_of(*factor));
     let (name, factor) = exact.unwrap_or(&units[0]);
     format!("{}{name}", bytes / factor)
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_size_says_why() {
+    fn errors_of_sizes_state_the_fault() {
         let known = "(known are B, KiB, MiB, GiB, TiB, KB, MB, GB, TB)";
         let cases = [
             ("", "no number before the unit".to_owned()),
@@ -107,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_reads_back() {
+    fn shown_sizes_parse_to_the_same_value() {
         for (bytes, text) in [(0, "0B"), (1000, "1000B"), (1536, "1536B"), (64 * MIB, "64MiB"), (GIB, "1GiB")] {
             assert_eq!(show_size(bytes), text);
             assert_eq!(parse_size(text), Ok(bytes as u64));

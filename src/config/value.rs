@@ -1,4 +1,4 @@
-//! The kinds of values: how a value is parsed, and the sentence that says what it may be.
+//! The kinds of values, each with its parser and a description of accepted values.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -12,22 +12,22 @@ use super::units::{parse_duration, parse_size, show_size};
 use crate::reading::Precision;
 use crate::reading::duration::show_duration;
 
-/// A count or size whose value is "auto": it follows from `server.memory`.
+/// The placeholder for a count or size with the value "auto", which is derived from `server.memory`.
 pub const AUTO: usize = usize::MAX;
 
-/// Faults of values that several kinds have.
+/// Faults of values of several kinds.
 pub const OUT_OF_BOUNDS: &str = "out of bounds";
 pub const EMPTY: &str = "empty";
 pub const UNKNOWN_STORE: &str = "unknown store";
 const WRONG_TYPE: &str = "wrong type";
 const UNKNOWN_WORD: &str = "not one of the allowed words";
 
-/// Parses a value, or says what is wrong with it.
+/// A parser of a value, or a description of its fault.
 type Parse<T> = Box<dyn Fn(&WrittenValue) -> Result<T, String>>;
 
 /// The kind of a key's values.
 pub struct Kind<T> {
-    /// What the key accepts, with its bounds.
+    /// A description of accepted values, with their bounds.
     pub expected: String,
     pub parse: Parse<T>,
 }
@@ -87,7 +87,7 @@ pub fn duration(bounds: RangeInclusive<Duration>) -> Kind<Duration> {
     kind(expected, move |value| {
         let text = match value {
             WrittenValue::Text(text) | WrittenValue::Bare(text) => text.clone(),
-            // A bare number fails because it has no unit, as it does in a variable.
+            // A number without a unit fails, as it does in a variable.
             WrittenValue::Integer(number) => number.to_string(),
             _ => return Err(WRONG_TYPE.to_owned()),
         };
@@ -134,7 +134,7 @@ pub fn optional_path() -> Kind<PathBuf> {
     kind("a path, or nothing", |value| text_of(value).map(PathBuf::from))
 }
 
-/// The address of a listener; `None` for none.
+/// The address of a listener. An empty text is `None`.
 pub fn address() -> Kind<Option<SocketAddr>> {
     let expected = "an IP address and port, or a port of localhost, such as localhost:8086, or nothing";
     kind(expected, |value| match text_of(value)? {
@@ -143,9 +143,9 @@ pub fn address() -> Kind<Option<SocketAddr>> {
     })
 }
 
-/// A comma-separated list, or nothing.
-fn list<T: 'static>(what: &str, fault: &'static str, parse: fn(&str) -> Option<T>) -> Kind<Vec<T>> {
-    kind(format!("{what}, comma-separated, or nothing"), move |value| {
+/// A comma-separated list, which may be empty. `items` describes the items.
+fn list<T: 'static>(items: &str, fault: &'static str, parse: fn(&str) -> Option<T>) -> Kind<Vec<T>> {
+    kind(format!("{items}, comma-separated, or nothing"), move |value| {
         let items = text_of(value)?.split(',').map(str::trim).filter(|item| !item.is_empty());
         items.map(|item| parse(item).ok_or_else(|| fault.to_owned())).collect()
     })
@@ -157,13 +157,13 @@ pub fn origins() -> Kind<Vec<String>> {
     })
 }
 
-/// Addresses in canonical form, each with the number of its leading bits that count.
+/// Networks: canonical addresses, each with its prefix length in bits.
 pub fn networks() -> Kind<Vec<(IpAddr, u8)>> {
     let fault = "not IP addresses or networks such as 10.0.0.0/8, whose other bits are zero";
     list("IP addresses and networks", fault, parse_network)
 }
 
-/// Names in lower case.
+/// Host names, converted to lower case.
 pub fn hosts() -> Kind<Vec<String>> {
     list("host names without ports", "not a host name without a port, such as hourglass.example.org", |text| {
         is_host(text).then(|| text.to_ascii_lowercase())
@@ -193,7 +193,8 @@ fn text_of(value: &WrittenValue) -> Result<&str, String> {
     }
 }
 
-/// An address and a port; `localhost` or nothing but a port, with or without a colon, is loopback, never all addresses.
+/// Parses an address and a port. `localhost`, or a port alone with or without a colon, stands for 127.0.0.1, never for
+/// all addresses.
 fn parse_address(text: &str) -> Option<SocketAddr> {
     let loopback = |port: &str| Some((Ipv4Addr::LOCALHOST, port.parse().ok()?).into());
     let short = text.strip_prefix("localhost:").or_else(|| text.strip_prefix(':')).unwrap_or(text);
@@ -204,14 +205,14 @@ fn parse_address(text: &str) -> Option<SocketAddr> {
     }
 }
 
-/// Whether it is a scheme, a host and possibly a port, with only the characters that browsers write in an origin.
+/// Returns true for a scheme, a host and an optional port, in the characters that browsers use in an origin.
 fn is_origin(text: &str) -> bool {
     let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:[]".contains(&byte);
-    host.is_some_and(|host| !host.is_empty() && host.bytes().all(fits))
+    let is_allowed = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_:[]".contains(&byte);
+    host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_allowed))
 }
 
-/// An address, or one with a slash and the number of leading bits that count; the others must be zero.
+/// Parses an address, or a network with a slash and its prefix length, whose other bits must be zero.
 fn parse_network(text: &str) -> Option<(IpAddr, u8)> {
     let (address, bits) = text.split_once('/').map_or((text, None), |(address, bits)| (address, Some(bits)));
     let address: IpAddr = address.parse().ok()?;
@@ -228,14 +229,15 @@ fn parse_network(text: &str) -> Option<(IpAddr, u8)> {
     }
 }
 
-/// Whether it is a name such as `hourglass`, one with a star for what is below it, or a star alone.
+/// Returns true for a name such as `hourglass`, a pattern such as `*.example.org`, or `*`.
 fn is_host(text: &str) -> bool {
     let name = text.strip_prefix("*.").unwrap_or(text);
-    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    text == "*" || (!name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.bytes().all(fits))
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text == "*" || (!name.is_empty() && !name.starts_with('.') && !name.ends_with('.') && name.bytes().all(is_allowed))
 }
 
-/// Stricter than `tracing_subscriber`, which takes a mistyped level for a target and then logs nothing.
+/// Returns true for a valid directive. Stricter than `tracing_subscriber`, which takes a mistyped level for a target
+/// and then logs nothing.
 fn is_log_directive(directive: &str) -> bool {
     let is_level = |text: &str| {
         ["off", "error", "warn", "info", "debug", "trace"].iter().any(|level| level.eq_ignore_ascii_case(text))

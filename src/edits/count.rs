@@ -1,4 +1,4 @@
-//! Counts what a deletion would remove, without any change.
+//! Counts the readings and summaries that a deletion would remove, without a change.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -13,25 +13,26 @@ use crate::ingest::IngestError;
 use crate::query::influx::DeleteTargets;
 use crate::reading::{Hour, Sensor, Stamp};
 
-/// Sensors whose summaries are counted together, and pages of one that is counted alone.
-const SENSORS_TOGETHER: usize = 256;
-const PAGES: usize = 1024;
+/// Maximum number of sensors whose summaries are counted at once.
+const BATCH_SENSORS_MAX: usize = 256;
+/// Maximum number of pages that are read at once of a sensor that is counted alone.
+const BATCH_PAGES_MAX: usize = 1024;
 
-/// The number of sensors, readings and summaries that a database would lose.
+/// The numbers of sensors, readings and summaries that a database would lose.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DeletionCount {
     pub database: String,
     pub sensors: u64,
     pub readings: u64,
-    /// Hours of sensors of which there are only summaries.
+    /// Hours of sensors that have only summaries.
     pub summaries: u64,
 }
 
 impl Edits {
-    /// Counts by database what these targets would remove of everything that is acked by now.
+    /// Counts, by database, the acked readings that these targets would remove.
     ///
     /// # Errors
-    /// If not all of it can be stored and read, or the deletion would be refused.
+    /// If the acked readings cannot be stored and read in time, or the deletion would be refused.
     pub async fn count(&self, targets: Vec<DeleteTargets>) -> Result<Vec<DeletionCount>, EditError> {
         let Ok(_turn) = self.turn.acquire().await else { return Err(IngestError::Stopping.into()) };
         self.ingest.flush(self.options.timeout).await?;
@@ -61,8 +62,8 @@ impl Edits {
         Ok(counts)
     }
 
-    /// Counts the whole hours of sensors whose readings have expired and whose summaries a deletion takes; adds the sensors that
-    /// have some. One by value takes none.
+    /// Counts the whole hours with summaries but expired readings that a deletion would remove, and adds their sensors
+    /// to `found`. A deletion by value does not remove summaries.
     async fn count_summaries(&self, target: &DeleteTargets, found: &mut HashSet<Box<str>>) -> Result<u64, EditError> {
         let DeleteTargets { database, sensors, range, values, .. } = target;
         let from = self.query.settings().readings_from(database, now_ns()).filter(|_| values.is_none());
@@ -70,27 +71,32 @@ impl Edits {
         let first = Hour::of(range.start);
         let first = if first.start_ns() < range.start { first.next() } else { first };
         let hours = first..Hour::of(range.end.min(from));
+        if hours.is_empty() {
+            return Ok(0);
+        }
         let mut count = 0;
-        let mut left = if hours.is_empty() { &[][..] } else { &sensors[..] };
-        let mut together = 1;
-        while !left.is_empty() {
-            let (some, rest) = left.split_at(together.min(left.len()));
-            let Some(counts) = self.hours_with_summaries(database, some, &hours).await? else {
-                together = some.len() / 2;
+        let mut remaining = &sensors[..];
+        // Double the batch as long as it fits into memory.
+        let mut batch_len = 1;
+        while !remaining.is_empty() {
+            let (batch, rest) = remaining.split_at(batch_len.min(remaining.len()));
+            let Some(counts) = self.hours_with_summaries(database, batch, &hours).await? else {
+                batch_len = batch.len() / 2;
                 continue;
             };
-            for (sensor, hours) in some.iter().zip(counts).filter(|(_, hours)| *hours > 0) {
+            for (sensor, hours) in batch.iter().zip(counts).filter(|(_, hours)| *hours > 0) {
                 count += hours;
                 found.insert(sensor.key.clone());
             }
-            left = rest;
-            together = (together * 2).min(SENSORS_TOGETHER);
+            remaining = rest;
+            batch_len = (batch_len * 2).min(BATCH_SENSORS_MAX);
             tokio::task::yield_now().await;
         }
         Ok(count)
     }
 
-    /// The number of hours with summaries, by sensor; `None` if they are too much to be read together.
+    /// Returns the number of hours with summaries for each sensor, or `None` if the pages of several sensors do not fit
+    /// into memory together.
     async fn hours_with_summaries(
         &self,
         database: &str,
@@ -101,23 +107,23 @@ impl Edits {
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
         let wanted = Projection::SUMMARIES;
         if let Some(pages) = self.store.scan_sensors(database, &keys, hours.clone(), &wanted, bytes).await? {
-            return Ok(Some(pages.iter().map(|pages| hours_of(pages)).collect()));
+            return Ok(Some(pages.iter().map(|pages| count_hours(pages)).collect()));
         }
         let &[key] = &*keys else { return Ok(None) };
         let mut count = 0;
-        let mut left = hours.clone();
-        while !left.is_empty() {
-            let extent = Extent { pages: PAGES, bytes, hour_bytes: usize::MAX };
-            let scanned = self.store.scan(database, key, left, Order::Ascending, &wanted, extent).await?;
-            count += hours_of(&scanned.pages);
-            left = scanned.rest;
+        let mut remaining = hours.clone();
+        while !remaining.is_empty() {
+            let extent = Extent { pages: BATCH_PAGES_MAX, bytes, hour_bytes: usize::MAX };
+            let scanned = self.store.scan(database, key, remaining, Order::Ascending, &wanted, extent).await?;
+            count += count_hours(&scanned.pages);
+            remaining = scanned.rest;
         }
         Ok(Some(vec![count]))
     }
 }
 
-/// The number of hours that have summaries, of pages in order of hours.
-fn hours_of(pages: &[ScannedPage]) -> u64 {
-    let has_any = |of_hour: &&[ScannedPage]| of_hour.iter().any(|page| !page.summary.is_empty());
-    pages.chunk_by(|a, b| a.hour == b.hour).filter(has_any).count() as u64
+/// Counts the hours with summaries. `pages` must be sorted by hour.
+fn count_hours(pages: &[ScannedPage]) -> u64 {
+    let has_summary = |hour_pages: &&[ScannedPage]| hour_pages.iter().any(|page| !page.summary.is_empty());
+    pages.chunk_by(|a, b| a.hour == b.hour).filter(has_summary).count() as u64
 }

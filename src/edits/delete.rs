@@ -1,5 +1,5 @@
-//! Deletions by value. A deletion by value logs a mark, waits until everything older is in the store, resolves its condition
-//! to times of sensors in bounded memory, and logs these times part by part.
+//! Deletions by value. A deletion by value logs a mark, waits until everything older is in the store, resolves its
+//! condition to sensors and timestamps in bounded memory, and logs these in parts.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,23 +12,24 @@ use crate::influxql::Statement;
 use crate::ingest::IngestError;
 use crate::query::influx::{DeleteTargets, StatementContext};
 
-/// A statement that deletes by value, with all that outlives its request.
+/// A statement that deletes by value, with the context that outlives its request.
 #[derive(Debug)]
 pub struct ValueDeletion {
     pub statement: Statement,
-    /// The request's database and policy.
+    /// The database of the request.
     pub database: Option<String>,
+    /// The retention policy of the request.
     pub policy: Option<String>,
-    /// In nanoseconds since the epoch.
+    /// The time of the request, in nanoseconds since the epoch.
     pub now: i64,
     pub by: Caller,
 }
 
 impl Edits {
-    /// Carries out a deletion by value, whether or not the caller stays; returns a message for the client.
+    /// Carries out a deletion by value, even if the caller stops waiting. Returns a message for the client.
     ///
     /// # Errors
-    /// If it failed, or takes longer than a request may: then it goes on.
+    /// If the deletion fails, or is not complete in time and continues in the background.
     pub async fn delete_by_value(
         self: &Arc<Self>,
         deletion: ValueDeletion,
@@ -53,18 +54,18 @@ impl Edits {
 
     async fn delete_in(&self, deletion: &ValueDeletion, target: DeleteTargets) -> Result<Option<String>, EditError> {
         let DeleteTargets { database, values: Some(first), .. } = target else {
-            return Err(EditError::Refused(format!("no deletion by value: {}", deletion.statement)));
+            return Err(EditError::Refused(format!("not a deletion by value: {}", deletion.statement)));
         };
         let Ok(_turn) = self.turn.acquire().await else { return Err(IngestError::Stopping.into()) };
         let mark = self.ingest.mark(&database, deletion.now, self.options.timeout).await?;
-        // Everything older is stored now, and every sensor that has some of it is listed. Without its condition, a target
-        // would lose all of its sensors.
+        // Resolve the targets again, because everything older is stored now and every sensor with such readings is
+        // listed. Take only a target that still has a condition: without one, the deletion would remove whole sensors.
         let targets = self.targets(deletion, first.anywhere()).await?;
         let found = targets.into_iter().find(|target| target.database == database && target.values.is_some());
         let Some(target) = found else { return Ok(None) };
         if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.turned(values)) {
             return Err(EditError::Refused(format!(
-                "{name:?} was a field of {measurement:?} in database {database:?} and has become a tag of it: nothing was deleted \
+                "{name:?} was a field of {measurement:?} in database {database:?} and has become a tag: nothing was deleted \
                  there; write \"{name}\"::field or \"{name}\"::tag"
             )));
         }
@@ -77,7 +78,7 @@ impl Edits {
         let ResolvedReadings { sensors, readings, later, .. } = found;
         let mut message = format!("deleted {readings} readings of {sensors} sensors in database {database:?}");
         if later > 0 {
-            message += &format!("; {later} readings were written meanwhile and stay: run it again");
+            message += &format!("; {later} readings were written in the meantime and stay: run it again");
         }
         Ok(Some(message))
     }

@@ -1,14 +1,14 @@
-//! The reasons for which an edit fails.
+//! Errors of edits.
 
 use crate::bucket::StorageError;
 use crate::ingest::IngestError;
 use crate::query::QueryError;
 use crate::query::influx::StatementFailure;
 
-/// The reason for which an edit failed.
+/// An error of an edit.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// The statement cannot be carried out as it stands.
+    /// The statement cannot be carried out.
     #[error("{0}")]
     Refused(String),
     #[error(transparent)]

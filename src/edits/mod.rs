@@ -1,5 +1,5 @@
-//! Edits of stored readings: deletions by value, and counts of what a deletion would remove. Resolves a condition to times of
-//! sensors by reading the store; the log, the registry and the removal are `ingest`'s. Must not know HTTP.
+//! Edits of stored readings: deletions by value, and counts of the readings that a deletion would remove. A condition
+//! is resolved to sensors and timestamps by reading the store. [`crate::ingest`] logs and carries out the deletion.
 
 mod count;
 mod delete;
@@ -19,16 +19,16 @@ use crate::ingest::Ingest;
 use crate::query::Query;
 use crate::store::MergedView;
 
-/// The bounds of edits.
+/// The limits of edits.
 #[derive(Debug, Clone, Copy)]
 pub struct EditOptions {
-    /// Longest wait for an edit; it then goes on without its caller.
+    /// Maximum time that a caller waits for an edit, which then continues in the background.
     pub timeout: Duration,
-    /// About the memory that reading the store takes.
+    /// The approximate bytes of memory for reading the store.
     pub read_bytes: usize,
 }
 
-/// Carries out edits, one after the other: each takes the memory of a large query.
+/// Carries out edits, one at a time, because each takes as much memory as a large query.
 #[derive(Debug)]
 pub struct Edits {
     ingest: Arc<Ingest>,
@@ -39,7 +39,6 @@ pub struct Edits {
 }
 
 impl Edits {
-    /// Edits of the readings in a store.
     #[must_use]
     pub fn new(ingest: Arc<Ingest>, query: Arc<Query>, store: Arc<MergedView>, options: EditOptions) -> Self {
         Self { ingest, query, store, options, turn: Semaphore::new(1) }

@@ -1,22 +1,23 @@
-//! The parts of a deletion by value: records of times of sensors.
+//! Logs a deletion by value in parts. A part is a record of sensors and timestamps.
 
 use super::EditError;
 use crate::faults;
 use crate::ingest::{DeletedTimes, Ingest, Mark};
 use crate::reading::Sensor;
 
-/// The bytes that an element of a record takes beside a sensor's key, and those of a time, at most.
-const SENSOR_BYTES: usize = 64;
-const TIME_BYTES: usize = 10;
+/// Maximum bytes of a sensor in a record, without its key.
+const SENSOR_BYTES_MAX: usize = 64;
+/// Maximum bytes of a timestamp in a record.
+const TIME_BYTES_MAX: usize = 10;
 
-/// Logs times part by part, and waits until each part is carried out.
+/// Logs timestamps in parts, and waits until each part is carried out.
 pub struct DeletedParts<'a> {
     ingest: &'a Ingest,
     /// The time of the request, in nanoseconds since the epoch.
     now: i64,
     database: &'a str,
     mark: &'a Mark,
-    /// Each sensor once.
+    /// The sensors of the next part with their timestamps, each sensor once.
     waiting: Vec<(Sensor, Vec<i64>)>,
     bytes: usize,
     max_bytes: usize,
@@ -27,33 +28,33 @@ impl<'a> DeletedParts<'a> {
         Self { ingest, now, database, mark, waiting: Vec::new(), bytes: 0, max_bytes: ingest.options.part_bytes() }
     }
 
-    /// Adds times of a sensor. Those of one sensor must come one after the other.
+    /// Adds timestamps of a sensor. The calls for one sensor must be consecutive.
     pub async fn add(&mut self, sensor: &Sensor, times: &[i64]) -> Result<(), EditError> {
-        let mut left = times;
-        while !left.is_empty() {
-            if self.waiting.last().is_none_or(|(of, _)| of.key != sensor.key) {
-                let bytes = 2 * sensor.key.len() + SENSOR_BYTES;
-                if self.bytes > 0 && self.bytes + bytes + TIME_BYTES > self.max_bytes {
+        let mut remaining = times;
+        while !remaining.is_empty() {
+            if self.waiting.last().is_none_or(|(last, _)| last.key != sensor.key) {
+                let bytes = 2 * sensor.key.len() + SENSOR_BYTES_MAX;
+                if self.bytes > 0 && self.bytes + bytes + TIME_BYTES_MAX > self.max_bytes {
                     self.flush().await?;
                 }
                 self.bytes += bytes;
                 self.waiting.push((sensor.clone(), Vec::new()));
             }
-            let room = (self.max_bytes.saturating_sub(self.bytes) / TIME_BYTES).max(1).min(left.len());
-            let (some, rest) = left.split_at(room);
+            let room = (self.max_bytes.saturating_sub(self.bytes) / TIME_BYTES_MAX).max(1).min(remaining.len());
+            let (fitting, rest) = remaining.split_at(room);
             if let Some((_, times)) = self.waiting.last_mut() {
-                times.extend(some);
+                times.extend(fitting);
             }
-            self.bytes += some.len() * TIME_BYTES;
-            left = rest;
-            if self.bytes + TIME_BYTES > self.max_bytes {
+            self.bytes += fitting.len() * TIME_BYTES_MAX;
+            remaining = rest;
+            if self.bytes + TIME_BYTES_MAX > self.max_bytes {
                 self.flush().await?;
             }
         }
         Ok(())
     }
 
-    /// Logs what is waiting.
+    /// Logs the collected part, and waits until it is carried out.
     pub async fn flush(&mut self) -> Result<(), EditError> {
         self.bytes = 0;
         let mut sensors = Vec::with_capacity(self.waiting.len());

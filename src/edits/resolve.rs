@@ -15,24 +15,25 @@ use crate::reading::{Hour, Stamp, Value};
 /// The readings that a deletion removes in one database, read page by page.
 pub struct ResolvedReadings<'a> {
     target: &'a DeleteTargets,
+    /// Only cells with stamps below this count.
     before: Stamp,
     range: Range<i64>,
-    /// `None` if there is nothing to read.
+    /// `None` if nothing is left to read.
     parts: Option<Parts<'a>>,
     last: Option<Arc<SensorDocument>>,
     /// The number of sensors so far.
     pub sensors: u64,
     /// The number of readings so far.
     pub readings: u64,
-    /// The number of readings that were written while the statement ran, and stay.
+    /// The number of matching readings that were written while the statement ran, and stay.
     pub later: u64,
 }
 
 impl<'a> ResolvedReadings<'a> {
-    /// Readings of a target with cells whose stamps are below `before`.
+    /// Resolves a target. Only cells with stamps below `before` count.
     pub fn new(edits: &'a Edits, target: &'a DeleteTargets, before: Stamp) -> Self {
         let DeleteTargets { database, sensors, range, .. } = target;
-        // Readings that have expired are about to be removed; what is left of them cannot lose single ones.
+        // Skip expired readings, which are removed anyway. Single ones cannot be removed from their summaries.
         let kept_from = edits.query.settings().readings_from(database, now_ns());
         let range = kept_from.map_or(range.start, |from| from.max(range.start))..range.end;
         let parts = (!range.is_empty() && !sensors.is_empty()).then(|| {
@@ -44,7 +45,8 @@ impl<'a> ResolvedReadings<'a> {
         Self { target, before, range, parts, last: None, sensors: 0, readings: 0, later: 0 }
     }
 
-    /// The next sensor and times of its readings; those of one sensor come one after the other. `None` at the end.
+    /// Returns the next sensor with timestamps of its readings, or `None` at the end. A sensor can have several
+    /// consecutive results.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -66,32 +68,35 @@ impl<'a> ResolvedReadings<'a> {
         Ok(None)
     }
 
-    /// The times of the readings of a part that the deletion removes.
-    fn times(&mut self, Part { of, readings, within }: &Part) -> Vec<i64> {
+    /// Returns the timestamps of the readings of a part that the deletion removes.
+    fn times(&mut self, part: &Part) -> Vec<i64> {
+        let Part { of: document, readings, within } = part;
         let values = self.target.values.as_ref();
-        let entry = values.map(|values| values.entry(&of.sensor));
+        let entry = values.map(|values| values.entry(&document.sensor));
         let mut times = Vec::new();
-        for (place, time) in readings.times().iter().enumerate() {
+        for (index, time) in readings.times().iter().enumerate() {
             if !self.range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {
                 continue;
             }
-            let holds = |value: &dyn Fn(&str) -> Option<Value>| match (values, &entry) {
+            let is_condition_met = |value: &dyn Fn(&str) -> Option<Value>| match (values, &entry) {
                 (Some(values), Some(entry)) => values.holds(entry, value),
                 _ => true,
             };
-            // As if what is written meanwhile came later.
-            let value = |name: &str| {
-                let mut fields = readings.fields_before(place, self.before);
-                fields.find(|(of, _)| &***of == name).map(|(_, value)| value.clone())
+            // Check the condition on older cells only, as if concurrent writes came after the deletion.
+            let older_value = |name: &str| {
+                let mut fields = readings.fields_before(index, self.before);
+                fields.find(|(field, _)| &***field == name).map(|(_, value)| value.clone())
             };
-            let has_any = readings.fields_before(place, self.before).next().is_some();
-            if has_any && holds(&value) {
+            let has_older = readings.fields_before(index, self.before).next().is_some();
+            if has_older && is_condition_met(&older_value) {
                 times.push(*time);
                 continue;
             }
-            let value =
-                |name: &str| readings.fields(place).find(|(of, _)| &***of == name).map(|(_, value)| value.clone());
-            let is_later = self.before != Stamp::MAX && values.is_some() && holds(&value);
+            let value = |name: &str| {
+                let mut fields = readings.fields(index);
+                fields.find(|(field, _)| &***field == name).map(|(_, value)| value.clone())
+            };
+            let is_later = self.before != Stamp::MAX && values.is_some() && is_condition_met(&value);
             self.later += u64::from(is_later);
         }
         times

@@ -334,8 +334,8 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
     };
     let mut body = error_body(dialect, status, &message);
     match dialect {
-        Dialect::V2 => body["line"] = json!(rejected.told.first().map_or(0, |rejection| rejection.line)),
-        Dialect::V3 => body["data"] = rejected.told.iter().map(v3_item).collect(),
+        Dialect::V2 => body["line"] = json!(rejected.reported.first().map_or(0, |rejection| rejection.line)),
+        Dialect::V3 => body["data"] = rejected.reported.iter().map(v3_item).collect(),
         Dialect::V1 | Dialect::Native => {}
     }
     error_response(status, &message, &body, dialect)
@@ -359,9 +359,9 @@ fn v1_message(accepted: usize, rejected: &Rejected) -> String {
             format!("unable to parse '{}': {}", rejection.text, rejection.message())
         }
     };
-    let mut lines: Vec<String> = rejected.told.iter().map(explain).collect();
-    if rejected.count > rejected.told.len() {
-        lines.push(format!("and {} more", rejected.count - rejected.told.len()));
+    let mut lines: Vec<String> = rejected.reported.iter().map(explain).collect();
+    if rejected.count > rejected.reported.len() {
+        lines.push(format!("and {} more", rejected.count - rejected.reported.len()));
     }
     let text = lines.join("\n");
     if accepted == 0 { text } else { format!("partial write: {text} dropped={}", rejected.count) }

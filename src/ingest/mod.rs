@@ -1,6 +1,6 @@
-//! From a request's body to an ack. Admission validates lines and appends the request to the WAL as one record, which
-//! [`crate::buffer`] takes to the store. A write is acked when its record is durable, or on request when the store has
-//! the readings. Knows nothing of HTTP.
+//! Takes a write from its parsed body to its ack, independently of HTTP. Admission validates the lines and appends the
+//! request to the WAL as one record, which [`crate::buffer`] takes to the store. A write is acked once its record is
+//! durable or, on request, once the store has the readings.
 //!
 //! Admission is final: nothing after it validates a reading again.
 
@@ -18,8 +18,8 @@ pub use self::error::IngestError;
 pub use self::rejections::{KeptLine, KeptLines, Rejections, plain};
 pub use self::request_keys::RequestKey;
 pub use self::service::{
-    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaWish, PolicyError,
-    PolicyTerms, RenameRefusal, SetSettings, SettingChange, Wish, check_database_name,
+    Ack, Arrival, Explanation, Ingest, LINES_EXPLAINED, MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate,
+    PolicyError, PolicyTerms, RenameRefusal, SetSettings, SettingChange, check_database_name,
 };
 pub use crate::buffer::flush::dead_letters;
 pub use crate::buffer::flush::failing::FailingDatabase;

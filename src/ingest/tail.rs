@@ -1,6 +1,6 @@
-//! Readings as they are acked, for those who listen. While somebody does, requests copy their readings beside the record that they append, and
-//! the WAL's callback adds the copy to a ring of the last ones once the record is durable; each listener reads the ring at its own pace.
-//! While nobody listens, that costs a request one atomic load.
+//! Live readings for the tail. While there are listeners, each request copies its readings, and the WAL's callback adds
+//! the copy to a ring of recent records once the request is durable. Each listener reads the ring at its own pace.
+//! Without listeners, the cost is one atomic load per request.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,54 +16,57 @@ use crate::config::TailSettings;
 use crate::reading::Value;
 use crate::wal::Sequence;
 
-/// How long the ring is filled after the last listener has left, so that one that connects again misses nothing.
+/// Time for which the ring is still filled after the last listener has left, so that it can reconnect without a gap.
 const LINGER: Duration = Duration::from_secs(60);
 
-/// The last acked readings, and who listens to them.
+/// The recent acked readings and their listeners.
 #[derive(Debug)]
 pub struct Tail {
-    /// Maximum number of listeners.
+    /// Maximum number of listeners (`tail.clients`).
     clients: usize,
-    /// Memory of the ring.
+    /// Maximum bytes of memory of the ring.
     ring_bytes: usize,
-    /// Whether readings are copied.
+    /// True while readings are copied.
     active: AtomicBool,
     ring: Mutex<Ring>,
-    /// The position behind the newest record.
+    /// The position after the newest record.
     news: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Ring {
     records: VecDeque<(Sequence, Arc<TailRecord>)>,
-    /// The position of the first of them.
+    /// The position of the first record.
     first: u64,
     bytes: usize,
     listeners: usize,
-    /// When the last listener left.
+    /// The time at which the last listener left.
     left: Option<Instant>,
 }
 
-/// The readings of one request, in the order in which they were accepted, shard by shard.
+/// The readings of one request, grouped by shard, and within a shard in the order of the request.
 #[derive(Debug)]
 pub struct TailRecord {
     /// The database, with its retention policy.
     pub database: Box<str>,
-    /// Whether there are more readings than the ring holds: then there are none here.
+    /// True if the readings did not fit into memory. The record has no readings then.
     pub is_cut: bool,
     batches: Vec<Batch>,
     bytes: usize,
 }
 
-/// A reading of a [`TailRecord`]: its index in the record, its sensor, its time in nanoseconds, its fields.
+/// A reading of a [`TailRecord`].
 pub struct TailReading<'a> {
+    /// The index of the reading in the record.
     pub number: usize,
     pub known: &'a KnownSensor,
+    /// In nanoseconds since the epoch.
     pub time: i64,
     cells: &'a [(u16, Value)],
 }
 
-/// The place of a reading: the sequence of its record, and its index there. Its text is the id of a server-sent event.
+/// The position of a reading: the sequence of its record and its index there. Its text is the id of a server-sent
+/// event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TailPlace {
     pub sequence: Sequence,
@@ -74,19 +77,19 @@ pub struct TailPlace {
 #[derive(Debug)]
 pub struct Listener {
     tail: Arc<Tail>,
-    /// The position of the next record; `None` if some before the ring were missed.
+    /// The position of the next record. `None` if records from before the ring were missed.
     next: Option<u64>,
     news: watch::Receiver<u64>,
 }
 
-/// What a listener hears next.
+/// The next item for a listener.
 pub enum Heard {
     Record(Sequence, Arc<TailRecord>),
-    /// Records that the ring holds no more.
+    /// Some records were missed, because the ring has already dropped them.
     Missed,
 }
 
-/// As many listen as may (`tail.clients`).
+/// The limit on listeners (`tail.clients`) is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{limit} clients listen already (tail.clients): try again later")]
 pub struct TooManyListeners {
@@ -96,16 +99,20 @@ pub struct TooManyListeners {
 impl Tail {
     #[must_use]
     pub fn new(settings: &TailSettings) -> Arc<Self> {
-        let (ring, news) = (Mutex::default(), watch::channel(0).0);
-        let TailSettings { clients, bytes } = *settings;
-        Arc::new(Self { clients, ring_bytes: bytes / 2, active: AtomicBool::new(false), ring, news })
+        Arc::new(Self {
+            clients: settings.clients,
+            ring_bytes: settings.bytes / 2,
+            active: AtomicBool::new(false),
+            ring: Mutex::default(),
+            news: watch::channel(0).0,
+        })
     }
 
-    /// A listener. It begins behind the reading `after`, if there is one, and hears [`Heard::Missed`] first if the ring does not reach back
-    /// to it; else with the next reading that is acked.
+    /// Adds a listener. It starts with the record of the reading `after`, or with [`Heard::Missed`] if the ring no
+    /// longer has that record. Without `after`, it starts with the next acked request.
     ///
     /// # Errors
-    /// When there are too many.
+    /// If `tail.clients` is reached.
     pub fn listen(self: &Arc<Self>, after: Option<TailPlace>) -> Result<Listener, TooManyListeners> {
         let mut ring = self.ring.lock();
         if ring.listeners >= self.clients {
@@ -118,23 +125,23 @@ impl Tail {
             None => Some(end),
             Some(TailPlace { sequence, .. }) => {
                 let before = ring.records.partition_point(|(known, _)| *known < sequence);
-                let is_there = ring.records.get(before).is_some_and(|(known, _)| *known == sequence);
-                is_there.then_some(ring.first + before as u64)
+                let is_kept = ring.records.get(before).is_some_and(|(known, _)| *known == sequence);
+                is_kept.then_some(ring.first + before as u64)
             }
         };
         Ok(Listener { tail: self.clone(), next, news: self.news.subscribe() })
     }
 
-    /// A copy of a request's readings, if anybody listens.
+    /// Copies the readings of a request, if there are listeners.
     #[must_use]
     pub fn copy(&self, database: &Database, batches: &[Batch]) -> Option<TailRecord> {
         if !self.active.load(Ordering::Relaxed) || self.is_deserted() {
             return None;
         }
-        Some(TailRecord::of(&database.name, batches, self.ring_bytes))
+        Some(TailRecord::new(&database.name, batches, self.ring_bytes))
     }
 
-    /// Gives the copy to the listeners, now that the record is durable. Called in WAL order.
+    /// Adds the copy of a durable record to the ring, and wakes the listeners. Must be called in WAL order.
     pub fn publish(&self, sequence: Sequence, record: TailRecord) {
         let mut ring = self.ring.lock();
         ring.bytes += record.bytes;
@@ -147,14 +154,14 @@ impl Tail {
         self.news.send_replace(ring.first + ring.records.len() as u64);
     }
 
-    /// Whether the last listener has left for good; then the ring is emptied.
+    /// Returns true, and empties the ring, if there have been no listeners for [`LINGER`].
     fn is_deserted(&self) -> bool {
         let mut ring = self.ring.lock();
         if ring.listeners > 0 || ring.left.is_none_or(|left| left.elapsed() < LINGER) {
             return false;
         }
         self.active.store(false, Ordering::Relaxed);
-        // A position is given once, so that no listener takes a later record for one that it knows.
+        // Never reuse a position, so that a listener does not mistake a later record for an earlier one.
         ring.first += ring.records.len() as u64;
         ring.records = VecDeque::new();
         ring.bytes = 0;
@@ -163,17 +170,18 @@ impl Tail {
 }
 
 impl Listener {
-    /// Waits for the next record. May be cancelled.
+    /// Waits for the next record. Cancellation-safe.
     pub async fn next(&mut self) -> Heard {
         loop {
             {
                 let ring = self.tail.ring.lock();
-                let Some(at) = self.next.and_then(|next| next.checked_sub(ring.first)) else {
+                let Some(offset) = self.next.and_then(|next| next.checked_sub(ring.first)) else {
                     self.next = Some(ring.first);
                     return Heard::Missed;
                 };
-                if let Some((sequence, record)) = usize::try_from(at).ok().and_then(|at| ring.records.get(at)) {
-                    self.next = Some(ring.first + at + 1);
+                let index = usize::try_from(offset).unwrap_or(usize::MAX);
+                if let Some((sequence, record)) = ring.records.get(index) {
+                    self.next = Some(ring.first + offset + 1);
                     return Heard::Record(*sequence, record.clone());
                 }
                 self.news.mark_unchanged();
@@ -183,7 +191,7 @@ impl Listener {
         }
     }
 
-    /// Waits until the ring holds the record that was heard last no more. May be cancelled.
+    /// Waits until the ring has dropped the record that [`Listener::next`] returned last. Cancellation-safe.
     pub async fn passed(&mut self) {
         loop {
             {
@@ -210,26 +218,26 @@ impl Drop for Listener {
 }
 
 impl TailRecord {
-    fn of(database: &str, batches: &[Batch], most: usize) -> Self {
+    fn new(database: &str, batches: &[Batch], bytes_max: usize) -> Self {
         let bytes = size_of::<Self>() + batches.iter().map(Batch::memory).sum::<usize>();
-        if bytes > most {
+        if bytes > bytes_max {
             return Self::cut(database);
         }
         Self { database: database.into(), is_cut: false, batches: batches.to_vec(), bytes }
     }
 
-    /// What stands for readings that there is no room for.
+    /// Returns a record without its readings, for which there is no room.
     fn cut(database: &str) -> Self {
         Self { database: database.into(), is_cut: true, batches: Vec::new(), bytes: size_of::<Self>() }
     }
 
-    /// Bytes of memory.
+    /// Returns the bytes of memory.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The same without its readings.
+    /// Drops the readings, and marks the record as cut.
     #[must_use]
     pub fn without_readings(self) -> Self {
         Self::cut(&self.database)
@@ -244,8 +252,9 @@ impl TailRecord {
 }
 
 impl TailReading<'_> {
-    /// Calls `take` with each field's name and value. Fields of logged readings keep their index.
+    /// Calls `take` with the name and value of each field.
     pub fn for_each_field(&self, mut take: impl FnMut(&str, &Value)) {
+        // The index of a field never changes once a reading with it is logged.
         let fields = self.known.fields();
         for (field, value) in self.cells {
             if let Some(name) = fields.names.get(usize::from(*field)) {
@@ -262,7 +271,7 @@ impl std::fmt::Display for TailPlace {
 }
 
 impl TailPlace {
-    /// Of the text of an event's id.
+    /// Parses the id of a server-sent event.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (sequence, number) = text.trim().split_once('-')?;
@@ -296,7 +305,8 @@ mod tests {
     #[tokio::test]
     async fn each_listener_hears_every_record_once_and_in_order() {
         let tail = tail(2, 1000);
-        let (mut one, mut two) = (tail.listen(None).unwrap(), tail.listen(None).unwrap());
+        let mut one = tail.listen(None).unwrap();
+        let mut two = tail.listen(None).unwrap();
         assert_eq!(tail.listen(None).unwrap_err(), TooManyListeners { limit: 2 });
         (1..=3).for_each(|sequence| tail.publish(sequence, record(10)));
         for sequence in 1..=3 {
@@ -310,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_slow_is_told_and_goes_on_with_what_is_left() {
+    async fn a_slow_listener_gets_missed_and_continues_with_the_rest() {
         let tail = tail(1, 100);
         let mut slow = tail.listen(None).unwrap();
         (1..=20).for_each(|sequence| tail.publish(sequence, record(10)));
@@ -334,13 +344,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_comes_back_goes_on_where_it_was_or_is_told() {
+    async fn a_returning_listener_continues_or_gets_missed() {
         let tail = tail(1, 100);
         drop(tail.listen(None).unwrap());
         (1..=20).for_each(|sequence| tail.publish(sequence * 10, record(10)));
         let at = |sequence| Some(TailPlace { sequence, number: 0 });
         let mut again = tail.listen(at(150)).unwrap();
-        // The record of its last reading may have more of them.
+        // The record of the last reading is repeated, because it may have more readings.
         assert_eq!((heard(&mut again).await, heard(&mut again).await), (Some(150), Some(160)));
         drop(again);
         for unknown in [0, 100, 155, 999] {
@@ -352,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_read_as_it_is_written() {
+    fn places_round_trip_through_text() {
         let place = TailPlace { sequence: 0x19f0_0000_0000_002a, number: 77 };
         assert_eq!(TailPlace::parse(&place.to_string()), Some(place));
         for wrong in ["", "-", "1", "1-", "x-1", "1-x", "1-2-3", "10000000000000000-1"] {

@@ -1,7 +1,7 @@
-//! Kinds of sensors: what their readings and their metadata must be, as the configuration says (`[[kinds]]`).
+//! Kinds of sensors: configured schemas of readings and metadata (`[[kinds]]`).
 //!
-//! A sensor is of the kind that its metadata names (`kind`), else of the one that has its measurement. What is admitted is
-//! final, so a kind is asked when readings and metadata come in, and never again.
+//! The kind of a sensor is the one that its metadata names (`kind`), or else the one of its measurement. Readings and
+//! metadata are checked when they are admitted, and never again.
 
 mod schema;
 
@@ -21,53 +21,53 @@ use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::value::RawValue;
 use crate::reading::{Reason, Sensor};
 
-/// The name of metadata that names a sensor's kind.
+/// The metadata key that names a sensor's kind.
 pub const KIND: &str = "kind";
-/// After so many expected intervals without a reading a sensor is silent.
-const INTERVALS: u32 = 3;
+/// The number of expected intervals without a reading after which a sensor is silent.
+const SILENT_INTERVALS: u32 = 3;
 
-/// What happens to what is not as its kind says.
+/// The treatment of readings and metadata that violate their kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum KindAction {
-    /// It is kept, with a warning.
+    /// Keep them, with a warning.
     #[default]
     Warn,
-    /// It is rejected.
+    /// Reject them.
     Reject,
 }
 
-/// One kind, as the configuration has it.
+/// A configured kind.
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kind {
     pub name: String,
-    /// Sensors of this measurement are of this kind if their metadata names none.
+    /// The measurement whose sensors have this kind, unless their metadata names another one.
     pub measurement: Option<String>,
     #[serde(default)]
     pub action: KindAction,
-    /// Of each reading.
+    /// The schema of each reading.
     pub fields: Option<Schema>,
-    /// Of metadata.
+    /// The schema of metadata.
     pub meta: Option<Schema>,
-    /// By field.
+    /// Units by field.
     #[serde(default)]
     pub units: BTreeMap<String, String>,
-    /// The longest time between two readings; `None` if any is right.
+    /// The expected maximum time between two readings. `None` is unlimited.
     #[serde(default, deserialize_with = "interval")]
     pub interval: Option<Duration>,
-    /// Whether the store has indexes of them.
+    /// Create indexes on the kind's metadata in the store.
     #[serde(default)]
     pub index: bool,
 }
 
-/// Reads an interval such as `1m`.
+/// Deserializes an interval such as `1m`.
 fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::Error> {
     let text = String::deserialize(from)?;
     let from_milliseconds = &DURATION_UNITS[4..];
     match parse_duration(&text, from_milliseconds) {
         Ok(nanoseconds) if nanoseconds > 0 => Ok(Some(Duration::from_nanos(nanoseconds.unsigned_abs()))),
-        _ => Err(D::Error::custom(format_args!("interval = {text:?} is no duration such as \"1m\""))),
+        _ => Err(D::Error::custom(format_args!("interval = {text:?} is not a duration such as \"1m\""))),
     }
 }
 
@@ -75,7 +75,7 @@ fn interval<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Duration>, D::E
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kinds(Arc<[Arc<Kind>]>);
 
-/// What is not as its kind says.
+/// A violation of a kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KindFault {
     pub kind: String,
@@ -83,10 +83,10 @@ pub struct KindFault {
 }
 
 impl KindFault {
-    /// The same without the value that is wrong.
+    /// Hides the invalid value.
     #[must_use]
     pub fn without_value(mut self) -> Self {
-        "is not as it must be".clone_into(&mut self.fault.what);
+        "is not as it must be".clone_into(&mut self.fault.description);
         self
     }
 }
@@ -98,19 +98,19 @@ impl fmt::Display for KindFault {
 }
 
 impl From<KindFault> for Reason {
-    fn from(KindFault { kind, fault: Fault { name, what } }: KindFault) -> Self {
-        Self::Kind { kind: kind.into(), field: name.into(), what: what.into() }
+    fn from(KindFault { kind, fault: Fault { name, description } }: KindFault) -> Self {
+        Self::Kind { kind: kind.into(), field: name.into(), what: description.into() }
     }
 }
 
 impl Kind {
-    /// How long a sensor of this kind may send nothing before it counts as silent.
+    /// Returns the time without readings after which a sensor of this kind counts as silent.
     #[must_use]
     pub fn silent_after(&self) -> Option<Duration> {
-        self.interval.map(|interval| interval * INTERVALS)
+        self.interval.map(|interval| interval * SILENT_INTERVALS)
     }
 
-    /// What is wrong with a reading, if anything.
+    /// Returns the violation of a reading, if there is one.
     pub fn fault_of_reading<'v, 'a: 'v>(
         &self,
         fields: impl Iterator<Item = (&'v str, &'v RawValue<'a>)> + Clone,
@@ -136,59 +136,60 @@ impl Kinds {
         self.0.is_empty()
     }
 
-    /// All kinds.
+    /// Iterates over all kinds.
     pub fn all(&self) -> impl Iterator<Item = &Arc<Kind>> {
         self.0.iter()
     }
 
-    /// The place of the kind of a sensor whose metadata has this JSON under [`KIND`]: the one named there, else that of its measurement.
-    /// Goes by the stored name of the sensor, whatever it is shown as.
+    /// Returns the index of a sensor's kind. `json` is the sensor's metadata value of [`KIND`]. Without it, the
+    /// measurement decides. `stored` is the stored name of the sensor, not the shown one.
     #[must_use]
-    pub fn place(&self, stored: &Sensor, named: Option<&str>) -> Option<usize> {
-        let name = named.and_then(|json| serde_json::from_str::<String>(json).ok());
+    pub fn index_of(&self, stored: &Sensor, json: Option<&str>) -> Option<usize> {
+        let name = json.and_then(|json| serde_json::from_str::<String>(json).ok());
         match name {
             Some(name) => self.0.iter().position(|kind| kind.name == name),
             None => self.0.iter().position(|kind| kind.measurement.as_deref() == Some(&*stored.measurement)),
         }
     }
 
-    /// The kind at a place.
+    /// Returns the kind at an index of [`Kinds::index_of`].
     #[must_use]
-    pub fn at(&self, place: usize) -> Option<&Arc<Kind>> {
-        self.0.get(place)
+    pub fn get(&self, index: usize) -> Option<&Arc<Kind>> {
+        self.0.get(index)
     }
 
-    /// Whether sensors of a kind can be silent.
+    /// Returns true if some kind has an interval, so that its sensors can be silent.
     #[must_use]
     pub fn have_intervals(&self) -> bool {
         self.all().any(|kind| kind.interval.is_some())
     }
 
-    /// The kind of a sensor with this metadata, as [`Kinds::place`] says.
+    /// Returns the kind of a sensor with this metadata.
     #[must_use]
-    pub fn of(&self, stored: &Sensor, meta: &Meta) -> Option<&Arc<Kind>> {
+    pub fn kind_of(&self, stored: &Sensor, meta: &Meta) -> Option<&Arc<Kind>> {
         if self.is_empty() {
             return None;
         }
-        self.at(self.place(stored, meta.get(KIND).map(|json| &**json))?)
+        self.get(self.index_of(stored, meta.get(KIND).map(|json| &**json))?)
     }
 
-    /// What is wrong with metadata as it would be, and what happens then. Nothing, if what there was is wrong already: what is
-    /// there stays, and may be mended step by step.
+    /// Checks metadata after an update. Returns the violation and its treatment. Accepts everything if the metadata
+    /// before the update was invalid too, so that it can be fixed step by step.
     #[must_use]
-    pub fn judge_meta(
+    pub fn check_meta(
         &self,
         stored: &Sensor,
         before: &Map<String, Value>,
         after: &Map<String, Value>,
     ) -> Option<(KindFault, KindAction)> {
-        let of = |values: &Map<String, Value>| {
-            let named = values.get(KIND).map(Value::to_string);
-            self.at(self.place(stored, named.as_deref())?)
+        let kind_of = |values: &Map<String, Value>| {
+            let json = values.get(KIND).map(Value::to_string);
+            self.get(self.index_of(stored, json.as_deref())?)
         };
-        let kind = of(after)?;
+        let kind = kind_of(after)?;
         let fault = kind.fault_of_meta(after)?;
-        let was_wrong = !before.is_empty() && of(before).is_some_and(|kind| kind.fault_of_meta(before).is_some());
+        let fault_before = kind_of(before).and_then(|kind| kind.fault_of_meta(before));
+        let was_wrong = !before.is_empty() && fault_before.is_some();
         (!was_wrong).then_some((fault, kind.action))
     }
 }
@@ -219,32 +220,34 @@ mod tests {
     }
 
     #[test]
-    fn metadata_names_the_kind_or_the_measurement_does() {
-        let (kinds, sensor) = (kinds(), Sensor::new("climate", [("s", "1")]).unwrap());
-        let name = |sensor: &Sensor, named: Option<&str>| {
-            kinds.place(sensor, named).and_then(|place| kinds.at(place)).map(|kind| kind.name.clone())
+    fn metadata_or_the_measurement_determines_the_kind() {
+        let kinds = kinds();
+        let sensor = Sensor::new("climate", [("s", "1")]).unwrap();
+        let name = |sensor: &Sensor, json: Option<&str>| {
+            kinds.index_of(sensor, json).and_then(|index| kinds.get(index)).map(|kind| kind.name.clone())
         };
         assert_eq!(name(&sensor, None).as_deref(), Some("thermometer"));
         assert_eq!(name(&sensor, Some("\"meter\"")).as_deref(), Some("meter"));
-        assert_eq!(name(&sensor, Some("\"other\"")), None, "metadata wins, whatever it names");
+        assert_eq!(name(&sensor, Some("\"other\"")), None, "an unknown kind in metadata wins too");
         assert_eq!(name(&Sensor::new("m", [("s", "1")]).unwrap(), None), None);
     }
 
     #[test]
-    fn what_was_wrong_before_may_stay() {
-        let (kinds, sensor) = (kinds(), Sensor::new("climate", [("s", "1")]).unwrap());
-        let judged = |before: Value, after: Value| {
-            let fault = kinds.judge_meta(&sensor, before.as_object().unwrap(), after.as_object().unwrap());
+    fn metadata_that_was_invalid_before_is_accepted() {
+        let kinds = kinds();
+        let sensor = Sensor::new("climate", [("s", "1")]).unwrap();
+        let fault = |before: Value, after: Value| {
+            let fault = kinds.check_meta(&sensor, before.as_object().unwrap(), after.as_object().unwrap());
             fault.map(|(fault, _)| fault.to_string())
         };
-        assert_eq!(judged(json!({}), json!({"site": "lab"})), None);
-        assert_eq!(judged(json!({}), json!({"x": 1})).as_deref(), Some("site is missing (kind thermometer)"));
+        assert_eq!(fault(json!({}), json!({"site": "lab"})), None);
+        assert_eq!(fault(json!({}), json!({"x": 1})).as_deref(), Some("site is missing (kind thermometer)"));
         assert_eq!(
-            judged(json!({"site": "lab"}), json!({"site": 3})).as_deref().map(|text| &text[..9]),
+            fault(json!({"site": "lab"}), json!({"site": 3})).as_deref().map(|text| &text[..9]),
             Some("site is 3")
         );
-        assert_eq!(judged(json!({"x": 1}), json!({"x": 2})), None, "it was wrong before");
-        let other_kind = judged(json!({"site": "lab"}), json!({"site": "lab", "kind": "meter"}));
+        assert_eq!(fault(json!({"x": 1}), json!({"x": 2})), None, "it was invalid before");
+        let other_kind = fault(json!({"site": "lab"}), json!({"site": "lab", "kind": "meter"}));
         assert_eq!(other_kind.as_deref(), Some("owner is missing (kind meter)"));
     }
 }

@@ -1,6 +1,6 @@
-//! What the values of a kind of sensor must be: the keywords `type`, `required`, `enum`, `minimum`, `maximum`, `pattern` and
-//! `properties` of JSON Schema, and no others. No references, so that a schema is a tree; patterns in RE2's syntax, which
-//! takes linear time.
+//! Schemas of readings and metadata: a subset of [JSON Schema](https://json-schema.org) with the keywords `type`,
+//! `required`, `enum`, `minimum`, `maximum`, `pattern` and `properties`. There are no references, so a schema is a
+//! tree. Patterns have the syntax of RE2, and match in linear time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,21 +11,22 @@ use serde_json::{Map, Value};
 
 use crate::reading::value::RawValue;
 
-/// Most levels of a schema.
+/// Maximum number of levels of a schema.
 const DEPTH_MAX: usize = 8;
-/// Most names and most alternatives of one level.
+/// Maximum number of names and of alternatives in one level.
 const NAMES_MAX: usize = 256;
-/// Most bytes of a pattern, and of what it is compiled to.
-const PATTERN_BYTES: usize = 256;
-const PATTERN_SIZE: usize = 64 << 10;
-/// Characters of a value that a fault shows.
-const SHOWN_CHARS: usize = 60;
+/// Maximum bytes of a pattern.
+const PATTERN_BYTES_MAX: usize = 256;
+/// Maximum bytes of a compiled pattern.
+const COMPILED_BYTES_MAX: usize = 64 << 10;
+/// Maximum number of characters of a value that a fault shows.
+const SHOWN_CHARS_MAX: usize = 60;
 
-/// What a value must be.
+/// A schema of a value.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(try_from = "Value")]
 pub struct Schema {
-    /// As it was written.
+    /// The JSON of the schema.
     source: Value,
     types: Vec<&'static str>,
     one_of: Option<Vec<Value>>,
@@ -41,10 +42,10 @@ const TYPES: [&str; 7] = ["null", "boolean", "integer", "number", "string", "arr
 
 /// A value of a reading or of metadata.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Judged<'a> {
+enum AnyValue<'a> {
     Null,
     Boolean(bool),
-    /// With its nearest double.
+    /// A signed or unsigned integer of 64 bits.
     Integer(i128),
     Float(f64),
     Text(&'a str),
@@ -52,22 +53,22 @@ enum Judged<'a> {
     Object(&'a Map<String, Value>),
 }
 
-/// What is wrong with a value.
+/// A violation of a schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// The name of the value, with dots between levels; empty for the whole.
+    /// The name of the value, with dots between levels. Empty for the whole.
     pub name: String,
-    /// What it is, and what it must be.
-    pub what: String,
+    /// The value and the violated rule, such as `is 61, above the maximum 60`.
+    pub description: String,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", if self.name.is_empty() { "the whole" } else { &self.name }, self.what)
+        write!(f, "{} {}", if self.name.is_empty() { "the whole" } else { &self.name }, self.description)
     }
 }
 
-/// Schemas are equal if they were written alike.
+/// Schemas are equal if their JSON is.
 impl PartialEq for Schema {
     fn eq(&self, other: &Self) -> bool {
         self.source == other.source
@@ -85,36 +86,40 @@ impl TryFrom<Value> for Schema {
 }
 
 impl Schema {
-    /// A schema out of its JSON.
+    /// Parses a schema from JSON.
     ///
     /// # Errors
-    /// What is wrong with it, and where.
+    /// The fault, and its place in the schema.
     pub fn parse(json: &Value) -> Result<Self, String> {
-        Self::at("the schema", json, DEPTH_MAX)
+        Self::parse_level("the schema", json, DEPTH_MAX)
     }
 
-    fn at(place: &str, json: &Value, depth: usize) -> Result<Self, String> {
+    /// Parses a level of at most `depth` levels. `place` is its name in errors.
+    fn parse_level(place: &str, json: &Value, depth: usize) -> Result<Self, String> {
         let object = json.as_object().ok_or_else(|| format!("{place} is not a table"))?;
         if depth == 0 {
             return Err(format!("{place} nests deeper than {DEPTH_MAX} levels"));
         }
         let mut schema = Self { source: json.clone(), ..Self::default() };
         for (keyword, value) in object {
-            let wrong = |what: &str| format!("{place}: {keyword} is not {what}");
+            let wrong = |expected: &str| format!("{place}: {keyword} is not {expected}");
             match keyword.as_str() {
                 "type" => {
                     schema.types = types(value).ok_or_else(|| wrong("a type of JSON Schema, or a list of them"))?
                 }
                 "enum" => {
-                    let values = value.as_array().filter(|of| (1..=NAMES_MAX).contains(&of.len()));
+                    let values = value.as_array().filter(|values| (1..=NAMES_MAX).contains(&values.len()));
                     schema.one_of = Some(values.ok_or_else(|| wrong("a list of 1 to 256 values"))?.clone());
                 }
                 "minimum" => schema.minimum = Some(value.as_f64().ok_or_else(|| wrong("a number"))?),
                 "maximum" => schema.maximum = Some(value.as_f64().ok_or_else(|| wrong("a number"))?),
                 "pattern" => {
-                    let text = value.as_str().filter(|text| text.len() <= PATTERN_BYTES);
+                    let text = value.as_str().filter(|text| text.len() <= PATTERN_BYTES_MAX);
                     let text = text.ok_or_else(|| wrong("a text of at most 256 bytes"))?;
-                    let pattern = RegexBuilder::new(text).size_limit(PATTERN_SIZE).dfa_size_limit(PATTERN_SIZE).build();
+                    let pattern = RegexBuilder::new(text)
+                        .size_limit(COMPILED_BYTES_MAX)
+                        .dfa_size_limit(COMPILED_BYTES_MAX)
+                        .build();
                     schema.pattern = Some(pattern.map_err(|error| format!("{place}: pattern: {error}"))?);
                 }
                 "required" => {
@@ -124,10 +129,10 @@ impl Schema {
                     schema.required = names.ok_or_else(|| wrong("a list of at most 256 names"))?;
                 }
                 "properties" => {
-                    let properties = value.as_object().filter(|of| of.len() <= NAMES_MAX);
-                    for (name, of) in properties.ok_or_else(|| wrong("a table of at most 256 names"))? {
+                    let properties = value.as_object().filter(|properties| properties.len() <= NAMES_MAX);
+                    for (name, property) in properties.ok_or_else(|| wrong("a table of at most 256 names"))? {
                         let place = format!("{place}.properties.{name}");
-                        schema.properties.insert(name.clone(), Self::at(&place, of, depth - 1)?);
+                        schema.properties.insert(name.clone(), Self::parse_level(&place, property, depth - 1)?);
                     }
                 }
                 _ => {
@@ -140,60 +145,60 @@ impl Schema {
         Ok(schema)
     }
 
-    /// What is wrong with metadata, if anything.
+    /// Returns the first violation in metadata, if there is one.
     #[must_use]
     pub fn fault_of_meta(&self, values: &Map<String, Value>) -> Option<Fault> {
-        self.fault("", Judged::Object(values))
+        self.fault("", AnyValue::Object(values))
     }
 
-    /// What is wrong with a reading, if anything.
+    /// Returns the first violation in a reading, if there is one.
     pub fn fault_of_reading<'v, 'a: 'v>(
         &self,
         mut fields: impl Iterator<Item = (&'v str, &'v RawValue<'a>)> + Clone,
     ) -> Option<Fault> {
-        let has = |name: &String| fields.clone().any(|(of, _)| of == name);
-        if let Some(name) = self.required.iter().find(|name| !has(name)) {
+        let has_field = |wanted: &String| fields.clone().any(|(name, _)| name == wanted);
+        if let Some(name) = self.required.iter().find(|name| !has_field(name)) {
             return Some(missing(name.clone()));
         }
-        fields.find_map(|(name, value)| self.properties.get(name)?.fault(name, judged(value)))
+        fields.find_map(|(name, value)| self.properties.get(name)?.fault(name, value.into()))
     }
 
-    fn fault(&self, name: &str, value: Judged<'_>) -> Option<Fault> {
-        let fault = |what: String| Some(Fault { name: name.to_owned(), what });
-        if !self.types.is_empty() && !self.types.iter().any(|of| value.is(of)) {
+    fn fault(&self, name: &str, value: AnyValue<'_>) -> Option<Fault> {
+        let fault = |description: String| Some(Fault { name: name.to_owned(), description });
+        if !self.types.is_empty() && !self.types.iter().any(|type_name| value.has_type(type_name)) {
             return fault(format!("is {value}, not of the type {}", self.types.join(" or ")));
         }
-        if self.one_of.as_ref().is_some_and(|values| !values.iter().any(|one| value.equals(one))) {
-            return fault(format!("is {value}, none of the values that it may have"));
+        if self.one_of.as_ref().is_some_and(|allowed| !allowed.iter().any(|allowed| value.equals(allowed))) {
+            return fault(format!("is {value}, none of the allowed values"));
         }
         if let Some(number) = value.number() {
-            if let Some(least) = self.minimum.filter(|least| number < *least) {
-                return fault(format!("is {value}, below the minimum {least}"));
+            if let Some(minimum) = self.minimum.filter(|minimum| number < *minimum) {
+                return fault(format!("is {value}, below the minimum {minimum}"));
             }
-            if let Some(most) = self.maximum.filter(|most| number > *most) {
-                return fault(format!("is {value}, above the maximum {most}"));
+            if let Some(maximum) = self.maximum.filter(|maximum| number > *maximum) {
+                return fault(format!("is {value}, above the maximum {maximum}"));
             }
         }
-        if let (Judged::Text(text), Some(pattern)) = (value, &self.pattern)
+        if let (AnyValue::Text(text), Some(pattern)) = (value, &self.pattern)
             && !pattern.is_match(text)
         {
             return fault(format!("is {value}, which does not match {}", pattern.as_str()));
         }
-        let Judged::Object(object) = value else { return None };
-        let within = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}.{inner}") };
+        let AnyValue::Object(object) = value else { return None };
+        let full_name = |inner: &str| if name.is_empty() { inner.to_owned() } else { format!("{name}.{inner}") };
         if let Some(inner) = self.required.iter().find(|inner| !object.contains_key(*inner)) {
-            return Some(missing(within(inner)));
+            return Some(missing(full_name(inner)));
         }
-        self.properties.iter().find_map(|(inner, schema)| schema.fault(&within(inner), of_json(object.get(inner)?)))
+        self.properties.iter().find_map(|(inner, schema)| schema.fault(&full_name(inner), object.get(inner)?.into()))
     }
 }
 
 fn missing(name: String) -> Fault {
-    Fault { name, what: "is missing".to_owned() }
+    Fault { name, description: "is missing".to_owned() }
 }
 
 fn types(value: &Value) -> Option<Vec<&'static str>> {
-    let known = |name: &Value| TYPES.into_iter().find(|of| name == of);
+    let known = |name: &Value| TYPES.into_iter().find(|known| name == known);
     match value {
         Value::String(_) => Some(vec![known(value)?]),
         Value::Array(names) if !names.is_empty() => names.iter().map(known).collect(),
@@ -201,41 +206,45 @@ fn types(value: &Value) -> Option<Vec<&'static str>> {
     }
 }
 
-fn judged<'v>(value: &'v RawValue<'_>) -> Judged<'v> {
-    match value {
-        RawValue::Float(number) => Judged::Float(*number),
-        RawValue::Integer(number) => Judged::Integer(i128::from(*number)),
-        RawValue::Unsigned(number) => Judged::Integer(i128::from(*number)),
-        RawValue::Boolean(is_true) => Judged::Boolean(*is_true),
-        RawValue::String(text) => Judged::Text(text),
+impl<'v> From<&'v RawValue<'_>> for AnyValue<'v> {
+    fn from(value: &'v RawValue<'_>) -> Self {
+        match value {
+            RawValue::Float(number) => Self::Float(*number),
+            RawValue::Integer(number) => Self::Integer(i128::from(*number)),
+            RawValue::Unsigned(number) => Self::Integer(i128::from(*number)),
+            RawValue::Boolean(is_true) => Self::Boolean(*is_true),
+            RawValue::String(text) => Self::Text(text),
+        }
     }
 }
 
-fn of_json(value: &Value) -> Judged<'_> {
-    match value {
-        Value::Null => Judged::Null,
-        Value::Bool(is_true) => Judged::Boolean(*is_true),
-        Value::Number(number) => match number.as_i64() {
-            Some(whole) => Judged::Integer(i128::from(whole)),
-            None => Judged::Float(number.as_f64().unwrap_or_default()),
-        },
-        Value::String(text) => Judged::Text(text),
-        Value::Array(values) => Judged::Array(values),
-        Value::Object(object) => Judged::Object(object),
+impl<'v> From<&'v Value> for AnyValue<'v> {
+    fn from(value: &'v Value) -> Self {
+        match value {
+            Value::Null => Self::Null,
+            Value::Bool(is_true) => Self::Boolean(*is_true),
+            Value::Number(number) => match number.as_i64() {
+                Some(whole) => Self::Integer(i128::from(whole)),
+                None => Self::Float(number.as_f64().unwrap_or_default()),
+            },
+            Value::String(text) => Self::Text(text),
+            Value::Array(values) => Self::Array(values),
+            Value::Object(object) => Self::Object(object),
+        }
     }
 }
 
-impl Judged<'_> {
-    /// As in JSON Schema, a float without a fraction is an integer, too.
-    fn is(self, of: &str) -> bool {
+impl AnyValue<'_> {
+    /// Returns true if the value has a type of JSON Schema. A float without a fraction is an integer too.
+    fn has_type(self, name: &str) -> bool {
         match self {
-            Self::Null => of == "null",
-            Self::Boolean(_) => of == "boolean",
-            Self::Integer(_) => matches!(of, "integer" | "number"),
-            Self::Float(number) => of == "number" || of == "integer" && number.fract() == 0.0,
-            Self::Text(_) => of == "string",
-            Self::Array(_) => of == "array",
-            Self::Object(_) => of == "object",
+            Self::Null => name == "null",
+            Self::Boolean(_) => name == "boolean",
+            Self::Integer(_) => matches!(name, "integer" | "number"),
+            Self::Float(number) => name == "number" || name == "integer" && number.fract() == 0.0,
+            Self::Text(_) => name == "string",
+            Self::Array(_) => name == "array",
+            Self::Object(_) => name == "object",
         }
     }
 
@@ -249,16 +258,17 @@ impl Judged<'_> {
     }
 
     fn equals(self, other: &Value) -> bool {
-        match (self, of_json(other)) {
-            (one @ Self::Integer(_), other @ Judged::Float(_)) | (one @ Self::Float(_), other @ Judged::Integer(_)) => {
-                one.number() == other.number()
+        let other = AnyValue::from(other);
+        match (self, other) {
+            (Self::Integer(_), AnyValue::Float(_)) | (Self::Float(_), AnyValue::Integer(_)) => {
+                self.number() == other.number()
             }
-            (one, other) => one == other,
+            _ => self == other,
         }
     }
 }
 
-impl fmt::Display for Judged<'_> {
+impl fmt::Display for AnyValue<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Null => f.write_str("null"),
@@ -266,7 +276,7 @@ impl fmt::Display for Judged<'_> {
             Self::Integer(number) => write!(f, "{number}"),
             Self::Float(number) => write!(f, "{number}"),
             Self::Text(text) => {
-                let shown: String = text.chars().take(SHOWN_CHARS).collect();
+                let shown: String = text.chars().take(SHOWN_CHARS_MAX).collect();
                 write!(f, "{shown:?}{}", if shown.len() < text.len() { "…" } else { "" })
             }
             Self::Array(_) => f.write_str("a list"),
@@ -288,26 +298,27 @@ mod tests {
     }
 
     #[test]
-    fn each_keyword_says_what_it_says_in_json_schema() {
-        let of = |schema: Value| json!({"properties": {"x": schema}});
+    fn keywords_work_as_in_json_schema() {
+        let schema_of_x = |schema: Value| json!({"properties": {"x": schema}});
         for (schema, good, bad, why) in [
             (json!({"type": "number"}), json!(1.5), json!("1"), r#"x is "1", not of the type number"#),
             (json!({"type": ["integer", "null"]}), json!(2.0), json!(2.5), "x is 2.5, not of the type integer or null"),
-            (json!({"enum": ["a", 1]}), json!(1.0), json!("b"), r#"x is "b", none of the values that it may have"#),
+            (json!({"enum": ["a", 1]}), json!(1.0), json!("b"), r#"x is "b", none of the allowed values"#),
             (json!({"minimum": -1}), json!(-1), json!(-1.5), "x is -1.5, below the minimum -1"),
             (json!({"maximum": 60}), json!("a text"), json!(61), "x is 61, above the maximum 60"),
             (json!({"pattern": "^[a-z]+$"}), json!(7), json!("A"), r#"x is "A", which does not match ^[a-z]+$"#),
             (json!({"required": ["y"]}), json!({"y": null}), json!({}), "x.y is missing"),
         ] {
-            assert_eq!(fault(&of(schema.clone()), &json!({"x": good})), None, "{schema}");
-            assert_eq!(fault(&of(schema.clone()), &json!({"x": bad})).as_deref(), Some(why), "{schema}");
-            assert_eq!(fault(&of(schema.clone()), &json!({"other": bad})), None, "{schema}");
+            let with_x = schema_of_x(schema.clone());
+            assert_eq!(fault(&with_x, &json!({"x": good})), None, "{schema}");
+            assert_eq!(fault(&with_x, &json!({"x": bad})).as_deref(), Some(why), "{schema}");
+            assert_eq!(fault(&with_x, &json!({"other": bad})), None, "{schema}");
         }
         assert_eq!(fault(&json!({"required": ["site"]}), &json!({})).as_deref(), Some("site is missing"));
     }
 
     #[test]
-    fn readings_are_judged_by_their_fields() {
+    fn readings_are_checked_by_their_fields() {
         let schema = json!({"required": ["temp"], "properties": {"temp": {"type": "number", "maximum": 60}}});
         let schema = Schema::parse(&schema).unwrap();
         let fault = |fields: &[(&str, RawValue<'_>)]| {
@@ -322,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn a_schema_that_says_more_is_refused() {
+    fn unsupported_schemas_are_rejected() {
         for (schema, why) in [
             (json!({"$ref": "#/x"}), "$ref is not supported"),
             (json!({"properties": {"x": {"format": "date"}}}), "the schema.properties.x: format is not supported"),

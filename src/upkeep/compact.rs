@@ -1,5 +1,5 @@
-//! Gives space back to the disk while the service runs: compacts the embedded file, by itself or when asked, and has MongoDB
-//! compact its collections when asked.
+//! Returns free space to the disk while the service runs. Compacts the embedded file on a schedule or on request, and
+//! the collections in MongoDB on request only.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,14 +8,14 @@ use super::job::{Job, JobError, Run};
 use crate::store::embedded::FileSpace;
 use crate::store::{CollectionSpace, EmbeddedStore, MongoStore};
 
-/// How often the embedded file is measured, which reads all of it.
+/// The interval at which the embedded file is measured, which reads all of it.
 const PAUSE: Duration = Duration::from_secs(3600);
-/// Least free bytes for which the file is compacted by itself.
-const LEAST_FREE: u64 = 64 << 20;
-/// Percent of the file that must be free for it to be compacted by itself.
-const FREE_PERCENT: u64 = 50;
+/// Minimum free bytes at which the file is compacted without a request.
+const FREE_BYTES_MIN: u64 = 64 << 20;
+/// Minimum free percentage of the file at which it is compacted without a request.
+const FREE_PERCENT_MIN: u64 = 50;
 
-/// The job that gives space back.
+/// The job that returns free space to the disk.
 pub enum Compact {
     Embedded(Arc<EmbeddedStore>),
     Mongo(Arc<MongoStore>),
@@ -49,31 +49,30 @@ async fn compact_collections(store: &MongoStore, run: &Run) -> Result<(), JobErr
 }
 
 async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<(), JobError> {
-    // A small file cannot have that much free space, and need not be read.
-    if !run.is_asked && store.file_bytes() < LEAST_FREE {
+    // Skip a small file without reading it, because it cannot have enough free space.
+    if !run.is_asked && store.file_bytes() < FREE_BYTES_MIN {
         return Ok(());
     }
     let space = store.measure().await?;
     show(space.taken, space.taken.saturating_sub(space.used), run);
-    if !run.is_asked && !is_worth_it(space) {
+    if !run.is_asked && !has_enough_free(space) {
         return Ok(());
     }
     tracing::info!(bytes = space.taken, in_use = space.used, "compacting the embedded file");
     let copying = run.clone();
     let taken = store.compact_in_use(move |rows| copying.set("rows", rows)).await?;
-    let given_back = space.taken.saturating_sub(taken);
-    tracing::info!(bytes = taken, given_back, "compacted the embedded file");
-    note(given_back, run);
+    let freed = space.taken.saturating_sub(taken);
+    tracing::info!(bytes = taken, freed, "compacted the embedded file");
+    note(freed, run);
     show(taken, taken.saturating_sub(space.used), run);
     Ok(())
 }
 
-/// Measures all collections and reports the totals.
-async fn measure(store: &MongoStore, run: &Run) -> Result<Vec<CollectionSpace>, JobError> {
-    let spaces = store.collection_spaces().await?;
-    let bytes = spaces.iter().map(|space| space.bytes).sum();
-    let reusable = spaces.iter().map(|space| space.reusable).sum();
-    show(bytes, reusable, run);
+/// Returns the name, the bytes and the free bytes of each collection.
+async fn measure(store: &MongoStore, run: &Run) -> Result<Vec<(String, u64, u64)>, JobError> {
+    let spaces = store.reusable().await?;
+    let sum = |bytes: fn(&(String, u64, u64)) -> u64| spaces.iter().map(bytes).sum();
+    show(sum(|space| space.1), sum(|space| space.2), run);
     Ok(spaces)
 }
 
@@ -82,15 +81,15 @@ fn show(bytes: u64, free: u64, run: &Run) {
     run.set("free_bytes", free);
 }
 
-fn note(given_back: u64, run: &Run) {
+fn note(freed: u64, run: &Run) {
     run.count("times", 1);
-    run.count("given_back_bytes", given_back);
+    run.count("given_back_bytes", freed);
 }
 
-/// Returns true if so much of the file is free that it is compacted without a request.
-fn is_worth_it(space: FileSpace) -> bool {
+/// Returns true if enough of the file is free to compact it without a request.
+fn has_enough_free(space: FileSpace) -> bool {
     let free = space.taken.saturating_sub(space.used);
-    free >= LEAST_FREE && u128::from(free) * 100 >= u128::from(space.taken) * u128::from(FREE_PERCENT)
+    free >= FREE_BYTES_MIN && u128::from(free) * 100 >= u128::from(space.taken) * u128::from(FREE_PERCENT_MIN)
 }
 
 #[cfg(test)]
@@ -98,11 +97,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_is_compacted_by_itself_when_half_of_it_and_64_mib_are_free() {
-        let is_worth = |taken: u64, used: u64| is_worth_it(FileSpace { taken: taken << 20, used: used << 20 });
-        assert!(is_worth(200, 100) && is_worth(128, 64));
-        assert!(!is_worth(200, 101), "less than half is free");
-        assert!(!is_worth(127, 64), "less than 64 MiB are free");
-        assert!(!is_worth(100, 200), "measured while it grew");
+    fn a_file_is_compacted_if_half_of_it_and_64_mib_are_free() {
+        let is_due = |taken: u64, used: u64| has_enough_free(FileSpace { taken: taken << 20, used: used << 20 });
+        assert!(is_due(200, 100) && is_due(128, 64));
+        assert!(!is_due(200, 101), "less than half is free");
+        assert!(!is_due(127, 64), "less than 64 MiB are free");
+        assert!(!is_due(100, 200), "measured while it grew");
     }
 }

@@ -1,7 +1,7 @@
-//! Deletes what has expired, as if a client had sent `DELETE WHERE time < …`: the deletion is logged, remembered in the
-//! registry and thereby hidden at once by every instance, and carried out there once no older reading can arrive any more
-//! (the job `sweep`). One instance does it for all, once per day or hour by the wall clock, never by the time
-//! of a reading: one from the future expires nothing.
+//! Deletes expired readings as if a client had sent `DELETE WHERE time < …`. The deletion is logged and remembered in
+//! the registry, so every instance hides the readings at once. The job `sweep` repeats the deletion once no older
+//! reading can arrive. One instance runs this for all, once per day or hour of the wall clock. Timestamps of readings
+//! do not matter, so a reading from the future does not cause an expiry.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,37 +18,47 @@ use crate::reading::duration::show_duration;
 use crate::reading::stamp::first_of;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN};
 
-/// So long a retention must be known before readings expire by it: every instance that can reach the store refuses older
-/// ones by then, so that the deletion comes after those that were still accepted.
+/// Time for which a retention must be known before readings expire by it. By then, every instance that reaches the
+/// store refuses older readings, so the deletion comes after the last accepted one.
 const KNOWN_FOR: Duration = Duration::from_secs(3);
-/// How long one deletion of expired readings is waited for. It is in the log by then.
-const DELETED_WITHIN: Duration = Duration::from_secs(60);
-/// The wait before another look at what could not expire yet.
-const AGAIN: Duration = Duration::from_secs(1);
-/// How often is asked whether earlier requests are logged.
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Maximum wait for one deletion of expired readings, which is in the WAL by then.
+const DELETE_TIMEOUT: Duration = Duration::from_secs(60);
+/// The wait before another attempt to expire readings that could not expire yet.
+const RETRY: Duration = Duration::from_secs(1);
+/// The interval of checks that earlier requests are logged.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How long a database keeps readings and summaries, and since when this process knows that.
-type KnownSince = ((Keep, Keep), Instant);
-/// How long databases keep readings and summaries.
-type KeptBy = BTreeMap<String, (Keep, Keep)>;
+/// The retention of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct KeptTimes {
+    readings: Keep,
+    summaries: Keep,
+}
 
-/// How far what has expired was deleted.
+/// A retention, with the time at which this instance learnt it.
+#[derive(Debug, Clone, Copy)]
+struct KnownRetention {
+    kept: KeptTimes,
+    since: Instant,
+}
+
+/// The result of an expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expired {
     All,
-    /// The rest is not known by all instances yet, readings validated before are not in the log, or nothing is known at all.
+    /// Another attempt is needed: the retention is not known by all instances yet, or readings that were validated
+    /// earlier are not in the WAL.
     Some,
 }
 
-/// The job that deletes what has expired.
+/// The job that deletes expired readings.
 pub struct Expire {
     retention: Arc<Retention>,
     submitter: Arc<Submitter>,
-    /// How long each database keeps readings and summaries, and since when this process knows that.
-    known: HashMap<String, KnownSince>,
-    /// What the last run went by.
-    acted_on: Option<KeptBy>,
+    /// The retention by database.
+    known: HashMap<String, KnownRetention>,
+    /// The retention by database that the last run applied.
+    applied: Option<BTreeMap<String, KeptTimes>>,
 }
 
 impl Job for Expire {
@@ -59,20 +69,20 @@ impl Job for Expire {
     }
 
     fn is_due(&mut self) -> bool {
-        self.acted_on.as_ref().is_none_or(|kept| *kept != kept_by(&self.retention.settings.now()))
+        self.applied.as_ref().is_none_or(|applied| *applied != kept_by_database(&self.retention.settings.now()))
     }
 
     async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
         let retention = self.retention.clone();
         let Retention { member, store, .. } = &*retention;
-        self.acted_on = Some(kept_by(&retention.settings.now()));
+        self.applied = Some(kept_by_database(&retention.settings.now()));
         if !retention.is_read() || !member.registry_view.is_known() {
-            return Ok(Some(AGAIN));
+            return Ok(Some(RETRY));
         }
         if !member.leads().await? {
             return Ok(None);
         }
-        // What expires by a wrong time is gone, on every instance.
+        // Do not expire anything by a wrong clock, because it would be lost on every instance.
         let Ok(now) = member.clock.trusted_ns(store.raw().has_other_writers()) else { return Ok(None) };
         let databases = store.raw().databases().await?;
         self.known.retain(|name, _| databases.contains(name));
@@ -82,10 +92,10 @@ impl Job for Expire {
             let began = Instant::now();
             match self.expire_in(&database, now, run).await {
                 Ok(Expired::All) => {}
-                Ok(Expired::Some) => next = Some(AGAIN),
+                Ok(Expired::Some) => next = Some(RETRY),
                 // A failure in one database does not stop the others.
                 Err(error) => {
-                    tracing::debug!(%database, %error, "expired readings could not be deleted");
+                    tracing::debug!(%database, %error, "cannot delete expired readings");
                     failed = Some(error);
                 }
             }
@@ -98,88 +108,90 @@ impl Job for Expire {
 impl Expire {
     #[must_use]
     pub fn new(retention: Arc<Retention>, submitter: Arc<Submitter>) -> Self {
-        Self { retention, submitter, known: HashMap::new(), acted_on: None }
+        Self { retention, submitter, known: HashMap::new(), applied: None }
     }
 
-    /// Whether every instance keeps a database's readings and summaries for so long by now.
-    fn is_known_by_all(&mut self, database: &str, kept: (Keep, Keep)) -> bool {
-        let now = Instant::now();
-        let since = self.known.entry(database.to_owned()).or_insert((kept, now));
-        if since.0 != kept {
-            *since = (kept, now);
+    /// Returns true if every instance knows this retention of a database by now.
+    fn is_known_by_all(&mut self, database: &str, kept: KeptTimes) -> bool {
+        let new = KnownRetention { kept, since: Instant::now() };
+        let known = self.known.entry(database.to_owned()).or_insert(new);
+        if known.kept != kept {
+            *known = new;
         }
-        !self.retention.store.raw().has_other_writers() || since.1.elapsed() >= KNOWN_FOR
+        !self.retention.store.raw().has_other_writers() || known.since.elapsed() >= KNOWN_FOR
     }
 
     async fn expire_in(&mut self, database: &str, now: i64, run: &Run) -> Result<Expired, IngestError> {
         let settings = self.retention.settings.now();
-        let (of_readings, kept) = (settings.kept(database), settings.summaries_kept(database));
-        if !self.is_known_by_all(database, (of_readings, kept)) {
+        let kept = KeptTimes { readings: settings.kept(database), summaries: settings.summaries_kept(database) };
+        if !self.is_known_by_all(database, kept) {
             return Ok(Expired::Some);
         }
-        let held = settings.of(database);
+        let present = settings.of(database);
         let mut done = Expired::All;
         if let Some(before) = settings.summaries_only_before(database, now) {
-            done = self.expire_readings((database, &held), before, now).await?;
+            done = self.expire_readings(database, &present, before, now).await?;
         }
         let Some(cutoff) = settings.gone_before(database, now) else { return Ok(done) };
-        // A cutoff in the future is of a clock that was wrong.
-        if held.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
+        // Ignore an earlier cutoff in the future, which comes from a wrong clock.
+        if present.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
             return Ok(done);
         }
         faults::point("before_expiry");
         faults::halt_at("expiring").await;
-        // Whoever was answered that more is kept is right.
-        if !keeps_as(&held, &self.retention.refresh().await?.of(database)) {
+        // Read the settings again, because a client may have been told that more is kept.
+        if !has_same_retention(&present, &self.retention.refresh().await?.of(database)) {
             return Ok(Expired::Some);
         }
-        match self.submitter.delete((database, now), (&[], EXPIRY), TIMESTAMP_MIN..cutoff, DELETED_WITHIN).await {
-            // It is in the log and follows.
+        match self.submitter.delete(database, now, &[], EXPIRY, TIMESTAMP_MIN..cutoff, DELETE_TIMEOUT).await {
+            // After a timeout, the deletion is in the WAL and is carried out later.
             Ok(()) | Err(IngestError::DeletionTimeout(_)) => {}
             Err(error) => return Err(error),
         }
         faults::point("after_expiry");
-        // Not if somebody has changed the retention meanwhile: it begins anew then.
-        let note = |now: &mut DatabaseSettings| {
-            if keeps_as(&held, now) {
-                now.expired = Some(cutoff);
+        // Do not note the cutoff if the retention has changed in the meantime: the next run applies the new one.
+        let note = |settings: &mut DatabaseSettings| {
+            if has_same_retention(&present, settings) {
+                settings.expired = Some(cutoff);
             }
         };
         self.retention.change(database, note).await?;
         run.count("deletions", 1);
-        let kept = Duration::from_nanos(kept.ns().unsigned_abs());
+        let kept = Duration::from_nanos(kept.summaries.ns().unsigned_abs());
         tracing::info!(%database, kept = show_duration(kept), before = cutoff, "readings expired");
         Ok(done)
     }
 
-    /// Notes that readings before a time have expired while their summaries stay. From then on no instance takes or shows any;
-    /// the job `strip` removes them from the store. Not if somebody has changed the retention meanwhile, which `held` is.
+    /// Notes that readings before a time have expired while their summaries stay. From then on no instance accepts or
+    /// shows such readings, and the job `strip` removes them from the store. Does nothing if the retention is no longer
+    /// that of `present`.
     async fn expire_readings(
         &self,
-        (database, held): (&str, &DatabaseSettings),
+        database: &str,
+        present: &DatabaseSettings,
         before: i64,
         now: i64,
     ) -> Result<Expired, StorageError> {
-        // A day in the future is of a clock that was wrong.
-        let is_new = |held: &DatabaseSettings| held.expired_readings.is_none_or(|gone| gone.before < before);
-        if before > now || !is_new(held) {
+        let is_new = |settings: &DatabaseSettings| settings.expired_readings.is_none_or(|gone| gone.before < before);
+        // Ignore a day in the future, which comes from a wrong clock.
+        if before > now || !is_new(present) {
             return Ok(Expired::All);
         }
         faults::point("before_expired_readings");
         faults::halt_at("expiring").await;
         let Retention { member, store, .. } = &*self.retention;
         if !store.raw().has_other_writers() && !self.are_earlier_logged().await {
-            tracing::debug!(%database, "readings expire once those that were checked before are in the log; it is tried again");
+            tracing::debug!(%database, "readings cannot expire before earlier requests are in the log; it is tried again");
             return Ok(Expired::Some);
         }
-        // Others refuse by their own clocks, and know of this after the next refresh.
+        // Other instances refuse readings by their own clocks, and learn of this expiry with their next refresh.
         let margin =
             if store.raw().has_other_writers() { member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
         let millis = u64::try_from(now / MILLI_NS).unwrap_or_default();
         let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
         let stamp = latest.max(member.stamp_now());
         let note = |settings: &mut DatabaseSettings| {
-            if is_new(settings) && keeps_as(held, settings) {
+            if is_new(settings) && has_same_retention(present, settings) {
                 let done = settings.expired_readings.map_or(TIMESTAMP_MIN, |gone| gone.done);
                 settings.expired_readings = Some(ExpiredReadings { before, stamp, done });
             }
@@ -189,27 +201,27 @@ impl Expire {
         Ok(Expired::All)
     }
 
-    /// Waits until what was validated before is in the log: it may have readings that are refused by now. The log may be full, so
-    /// this does not wait for ever; it is tried again at the next look.
+    /// Waits until requests that were validated earlier are in the WAL, because they may have readings that are refused
+    /// by now. Returns false on a timeout, because the WAL may be full.
     async fn are_earlier_logged(&self) -> bool {
-        let (under_way, began) = (&self.submitter.under_way, Instant::now());
-        under_way.end_period();
-        while !under_way.are_earlier_done() {
+        let in_validation = &self.submitter.in_validation;
+        let began = Instant::now();
+        in_validation.end_period();
+        while !in_validation.are_earlier_done() {
             if began.elapsed() >= self.submitter.ack_timeout {
                 return false;
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
         true
     }
 }
 
-/// Whether a database's settings keep its readings and summaries for as long as others of it say.
-fn keeps_as(one: &DatabaseSettings, other: &DatabaseSettings) -> bool {
-    (one.readings, one.summaries) == (other.readings, other.summaries)
+fn has_same_retention(one: &DatabaseSettings, other: &DatabaseSettings) -> bool {
+    one.readings == other.readings && one.summaries == other.summaries
 }
 
-fn kept_by(settings: &Settings) -> KeptBy {
-    let kept = |name: &String| (name.clone(), (settings.kept(name), settings.summaries_kept(name)));
-    settings.by_database.keys().map(kept).collect()
+fn kept_by_database(settings: &Settings) -> BTreeMap<String, KeptTimes> {
+    let kept = |name: &str| KeptTimes { readings: settings.kept(name), summaries: settings.summaries_kept(name) };
+    settings.by_database.keys().map(|name| (name.clone(), kept(name))).collect()
 }

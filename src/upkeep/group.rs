@@ -1,5 +1,5 @@
-//! Keeps groups' documents as the sensors' documents say. The store notes which of these it writes; what is known only there
-//! would be lost with the process, and a walk at the start and every hour looks at all sensors.
+//! Updates the documents of groups from those of sensors. The store notes changed sensors in memory. A walk through all
+//! sensors, at the start and every hour, finds the changes that were lost with a process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,16 +8,16 @@ use super::job::{Job, JobError, Run};
 use crate::bucket::store::MongoExtras;
 use crate::bucket::{Regrouped, StorageError};
 
-/// How often it is looked for sensors whose documents were written.
+/// The interval at which changed sensors are processed.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The wait between two walks through all sensors.
-const WALK: Duration = Duration::from_secs(3600);
-/// Sensors that are looked at together, in one transaction. A step of 256 took 0.1 s in an unoptimized build on two shared cores.
-const TOGETHER: usize = 256;
-/// How often a step of a walk is tried while other instances are faster.
-const TRIES: usize = 5;
+/// The interval of walks through all sensors.
+const WALK_INTERVAL: Duration = Duration::from_secs(3600);
+/// Number of sensors per transaction. A step of 256 took 0.1 s in an unoptimized build on two shared cores.
+const BATCH_SENSORS: usize = 256;
+/// Maximum number of attempts for a step of a walk that conflicts with other instances.
+const ATTEMPTS_MAX: usize = 5;
 
-/// The job that keeps groups' documents.
+/// The job that updates the documents of groups.
 pub struct Group {
     store: Arc<dyn MongoExtras>,
     next_walk: Instant,
@@ -29,23 +29,25 @@ impl Group {
         Self { store, next_walk: Instant::now() }
     }
 
-    /// Looks at all sensors, some at a time.
-    async fn look(&mut self, run: &Run) -> Result<(), StorageError> {
+    /// Walks through all sensors in batches.
+    async fn walk(&mut self, run: &Run) -> Result<(), StorageError> {
         for database in self.store.databases().await? {
             let mut after = Some(String::new());
             while let Some(sensor) = after {
                 let began = Instant::now();
-                let mut tries = 1;
+                let mut attempt = 1;
                 let (done, last) = loop {
-                    match self.store.regroup_after(&database, &sensor, TOGETHER).await {
-                        Err(error) if error.is_transient() && tries < TRIES => tokio::time::sleep(PAUSE).await,
-                        looked => break looked?,
+                    match self.store.regroup_after(&database, &sensor, BATCH_SENSORS).await {
+                        Err(error) if error.is_transient() && attempt < ATTEMPTS_MAX => {
+                            tokio::time::sleep(PAUSE).await;
+                        }
+                        result => break result?,
                     }
-                    tries += 1;
+                    attempt += 1;
                 };
                 show(&done, run);
                 after = last;
-                // Also during a walk, which does not begin anew because another instance was faster here.
+                // Process changed sensors during the walk too. A conflict here does not restart the walk.
                 match self.regroup(run).await {
                     Err(error) if !error.is_transient() => return Err(error),
                     _ => {}
@@ -56,10 +58,10 @@ impl Group {
         Ok(())
     }
 
-    /// Sees to some sensors whose documents were written; returns how many are left.
+    /// Processes a batch of changed sensors. Returns the number of sensors that are left.
     async fn regroup(&mut self, run: &Run) -> Result<u64, StorageError> {
         let began = Instant::now();
-        let done = self.store.regroup(TOGETHER).await?;
+        let done = self.store.regroup(BATCH_SENSORS).await?;
         show(&done, run);
         if done.is_incomplete {
             self.next_walk = began;
@@ -84,8 +86,8 @@ impl Job for Group {
     async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
         let began = Instant::now();
         if run.is_asked || self.next_walk <= began {
-            self.next_walk = began + WALK;
-            self.look(run).await.inspect_err(|_| self.next_walk = began)?;
+            self.next_walk = began + WALK_INTERVAL;
+            self.walk(run).await.inspect_err(|_| self.next_walk = began)?;
         }
         loop {
             let began = Instant::now();

@@ -1,4 +1,4 @@
-//! Makes the indexes that the configuration declares, and drops those that it does not declare any more.
+//! Creates the indexes that the configuration declares, and drops those that it no longer declares.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use super::job::{Job, JobError, Run};
 use crate::bucket::store::MongoExtras;
 
-/// The wait between two looks at all databases: a new one has its indexes within this time.
+/// The interval at which all databases are checked, within which a new database gets its indexes.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The job that keeps declared indexes.
+/// The job that creates and drops declared indexes.
 pub struct Index {
     pub store: Arc<dyn MongoExtras>,
-    /// The configuration declares indexes. Else the job has no schedule once those are dropped that were declared before.
+    /// True if the configuration declares indexes. Otherwise the job runs once, to drop those that were declared
+    /// before.
     pub is_declared: bool,
     pub has_run: bool,
 }

@@ -1,4 +1,4 @@
-//! What a job is, and what it may ask of the runner.
+//! The trait of jobs, and the interface of the runner for them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,26 +12,26 @@ use crate::store::embedded::CompactError;
 /// The longest rest after a step in the background.
 const REST_MAX: Duration = Duration::from_secs(5);
 
-/// A background task that works in bounded steps. It may be stopped at any await, so that each run must be able to continue
-/// what an earlier one left.
+/// A background task that works in bounded steps. It may be stopped at any await, so a run must be able to continue the
+/// work of an interrupted one.
 pub trait Job: Send + 'static {
     /// The name in URLs, commands, metrics and logs.
     const NAME: &'static str;
 
-    /// The wait between two runs; `None` if the job runs only on demand.
+    /// Returns the wait between two runs, or `None` if the job runs only on demand.
     fn interval(&self) -> Option<Duration>;
 
-    /// Returns true if the job should run before its interval has passed. Asked twice per second.
+    /// Returns true if the job should run before its interval has passed. Called twice per second.
     fn is_due(&mut self) -> bool {
         false
     }
 
-    /// Runs once. It reports how much it did through [`Run::count`], and rests after each step ([`Run::rest`]). If something
-    /// has to wait for others, it returns the time until the next run, for the case that this is before the interval ends.
+    /// Runs once. Reports progress through [`Run::count`], and rests after each step ([`Run::rest`]). May return an
+    /// earlier time than the interval until the next run, if some work has to wait for other parts.
     fn run(&mut self, run: &Run) -> impl Future<Output = Result<Option<Duration>, JobError>> + Send;
 }
 
-/// Why a run failed.
+/// An error of a run.
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
     #[error(transparent)]
@@ -50,17 +50,18 @@ impl JobError {
         }
     }
 
-    /// Returns true if the cause ends by itself: another writer was faster, or the store is away, which others report.
+    /// Returns true if a retry can succeed without intervention: another writer was faster, or the store is away, which
+    /// requests report.
     pub fn is_passing(&self) -> bool {
         self.of_store().is_some_and(|error| error.is_away() || error.is_transient())
     }
 }
 
-/// The run under way.
+/// The current run of a job.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub(super) state: Arc<JobState>,
-    /// Somebody waits for it.
+    /// True if the run was requested, so that a caller may be waiting for it.
     pub is_asked: bool,
 }
 
@@ -77,17 +78,18 @@ impl Run {
         });
     }
 
-    /// Sets how much is known to be left to do; `None` if that is not known.
+    /// Sets the amount of work that is left, or `None` if it is unknown.
     pub fn set_left(&self, left: Option<u64>) {
         self.state.update(|status| status.left = left);
     }
 
-    /// Sets a remark for people who asked for the run.
+    /// Sets a remark for the caller who requested the run.
     pub fn note(&self, note: Option<String>) {
         self.state.update(|status| status.note = note);
     }
 
-    /// Leaves the store to flushes and queries for as long as the job had it since `began`, unless somebody waits for the run.
+    /// Sleeps for as long as the step has taken since `began`, so that flushes and queries get half of the store's
+    /// time. Does not sleep in a requested run.
     pub async fn rest(&self, began: Instant) {
         if !self.is_asked {
             tokio::time::sleep(began.elapsed().min(REST_MAX)).await;

@@ -1,6 +1,6 @@
-//! Upkeep: background jobs that keep the store in shape. A job is one file with its walk; `runner.rs` owns what all of them
-//! share: schedule, pacing, retries, runs on demand, status, metrics, logging and the stop. Knows ingest and the store;
-//! knows nothing of HTTP.
+//! Upkeep: background jobs that maintain the store. Each job is a file with its walk. `runner.rs` has the parts that
+//! they share: schedule, pacing, retries, runs on demand, status, metrics, logging and shutdown. Does not depend on
+//! HTTP.
 
 mod compact;
 mod expire;
@@ -22,15 +22,16 @@ pub use self::runner::{JobState, JobStatus, Jobs};
 use crate::ingest::Ingest;
 use crate::telemetry::Metrics;
 
-/// Copies of metadata are final after so many command timeouts: a write waits for its turn, for the read before it, and for its
-/// answer, so none that read older metadata is left then.
-const COPIES_SETTLE: u32 = 4;
+/// The number of command timeouts after which copies of metadata are final. A write takes less: it waits for its turn,
+/// for the read before it, and for its answer. So no write with older metadata is left by then.
+const SETTLE_TIMEOUTS: u32 = 4;
 
 /// Starts all jobs that the store needs.
 #[must_use]
 pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     let Ingest { options, store, dispatch, submitter, retention, member, deleter, .. } = ingest;
-    let (context, turns) = (&deleter.context, &deleter.turns);
+    let context = &deleter.context;
+    let turns = &deleter.turns;
     let mut jobs = Jobs::new(metrics);
     let sealer = Arc::new(seal::Sealer::new(context.clone(), turns.clone(), options));
     jobs.add(seal::Seal::new(sealer.clone(), dispatch.clone(), options.seal.form, options.seal.interval));
@@ -41,7 +42,7 @@ pub fn start(ingest: &Ingest, compact: Compact, metrics: Metrics) -> Jobs {
     jobs.add(compact);
     if let Some(extras) = context.store.raw().clone().mongo_extras() {
         if extras.keeps_copies() {
-            let settle = COPIES_SETTLE * options.store.command_timeout;
+            let settle = SETTLE_TIMEOUTS * options.store.command_timeout;
             jobs.add(refresh::Refresh::new(extras.clone(), context.stale_copies.clone(), settle));
         }
         if extras.keeps_groups() {

@@ -1,4 +1,4 @@
-//! Removes outlier marks some time after a sensor last outgrew a page, also from sensors that have gone silent.
+//! Removes outlier marks some time after a sensor last outgrew a page, even if the sensor sends nothing more.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,10 +10,10 @@ use crate::buffer::flush::outliers::expire;
 use crate::clock::now_ns;
 use crate::store::MergedView;
 
-/// The wait between two looks at all databases.
+/// The interval at which all databases are checked.
 const PAUSE: Duration = Duration::from_secs(3600);
-/// Documents per step.
-const BATCH: usize = 500;
+/// Number of documents per step.
+const BATCH_DOCUMENTS: usize = 500;
 
 /// The job that removes expired outlier marks.
 pub struct Outliers {
@@ -21,10 +21,10 @@ pub struct Outliers {
 }
 
 impl Outliers {
-    /// Clears expired marks of some sensors; returns the last of them. A document that another writer changes meanwhile keeps
-    /// its mark until the next run.
+    /// Clears the expired marks of a batch of sensors. Returns the last sensor of the batch. A document that another
+    /// writer changes at the same time keeps its mark until the next run.
     async fn clear(&self, database: &str, after: Option<String>, run: &Run) -> Result<Option<String>, StorageError> {
-        let filter = SensorFilter { outliers: true, limit: BATCH, after };
+        let filter = SensorFilter { outliers: true, limit: BATCH_DOCUMENTS, after };
         let outliers = self.store.list_sensors(database, &filter).await?;
         let last = outliers.last().map(|document| document.sensor.key.to_string());
         let now = now_ns();
@@ -54,8 +54,8 @@ impl Job for Outliers {
             loop {
                 let began = Instant::now();
                 after = match self.clear(&database, after, run).await {
-                    Err(error) if error.is_store_unreachable() => return Err(error.into()),
-                    // A document or a database that cannot be read keeps its marks and does not stop the others.
+                    Err(error) if error.is_of_store() => return Err(error.into()),
+                    // An unreadable document or database keeps its marks, and does not stop the others.
                     last => last.unwrap_or_default(),
                 };
                 run.rest(began).await;

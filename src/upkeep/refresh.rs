@@ -1,9 +1,9 @@
-//! Sets the copies of metadata in pages and days as the sensors' documents say now. Twice for each change: at once in the
-//! latest pages, and in all documents once every write is over that may have read older metadata. Both are updates of what
-//! differs, so that they may be repeated, in any order, by any number of instances.
+//! Updates the copies of metadata in pages and days from the sensors' documents. Each change is applied twice: at once
+//! to the latest pages, and to all documents once no write with older metadata can be left. Both update only
+//! differences, so any number of instances can repeat them in any order.
 //!
-//! What is known only here would be lost with the process: a sensor's document says for which change its copies are done, and
-//! a walk at the start and every hour finds those for which it does not.
+//! Changed sensors are noted in memory. A sensor's document also has the change for which its copies are complete, so
+//! that a walk at the start and every hour finds the changes that were lost with a process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,40 +16,44 @@ use crate::clock::now_ns;
 use crate::faults;
 use crate::reading::Hour;
 
-/// The wait between two walks through all sensors.
-const WALK: Duration = Duration::from_secs(3600);
-/// Sensors that are looked at together.
-const EXAMINED: usize = 2000;
-/// Sensors that are refreshed together: at least and at most, and how long that shall take. A step waits twice for MongoDB's
-/// journal, whatever is in them: fewer sensors than these would not make it shorter under load, and all of them take for ever.
-const TOGETHER: (usize, usize) = (64, 1024);
+/// The interval of walks through all sensors.
+const WALK_INTERVAL: Duration = Duration::from_secs(3600);
+/// Number of sensors per step of a walk.
+const WALK_SENSORS: usize = 2000;
+/// Minimum number of sensors per refresh. A refresh waits twice for MongoDB's journal in any case, so fewer sensors
+/// would not make it shorter.
+const BATCH_SENSORS_MIN: usize = 64;
+/// Maximum number of sensors per refresh.
+const BATCH_SENSORS_MAX: usize = 1024;
+/// The intended duration of a refresh, to which the number of sensors adapts.
 const STEP: Duration = Duration::from_millis(500);
-/// The latest pages begin in the hour before the current one, or later.
+/// The number of hours before the current one in which the latest pages begin.
 const LATEST_HOURS: i64 = 1;
 
-/// The job that sets copies of metadata.
+/// The job that updates copies of metadata.
 pub struct Refresh {
     store: Arc<dyn MongoExtras>,
     stale: StaleCopies,
-    /// How long after a change its copies are set for good.
+    /// The time after a change at which its copies can be updated for good.
     settle: Duration,
     next_walk: Instant,
-    together: usize,
+    /// The number of sensors in the next refresh.
+    batch_sensors: usize,
 }
 
 impl Refresh {
     #[must_use]
     pub fn new(store: Arc<dyn MongoExtras>, stale: StaleCopies, settle: Duration) -> Self {
-        Self { store, stale, settle, next_walk: Instant::now(), together: TOGETHER.0 }
+        Self { store, stale, settle, next_walk: Instant::now(), batch_sensors: BATCH_SENSORS_MIN }
     }
 
-    /// Finds sensors whose documents do not say that their copies are done.
-    async fn find(&self, run: &Run) -> Result<(), StorageError> {
+    /// Finds sensors whose copies are not complete according to their documents.
+    async fn walk(&self, run: &Run) -> Result<(), StorageError> {
         for database in self.store.databases().await? {
             let mut after = Some(String::new());
             while let Some(sensor) = after {
                 let began = Instant::now();
-                let (stale, last) = self.store.next_stale_copies(&database, &sensor, EXAMINED).await?;
+                let (stale, last) = self.store.next_stale_copies(&database, &sensor, WALK_SENSORS).await?;
                 stale.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
                 run.set_left(Some(self.stale.count()));
                 after = last;
@@ -68,12 +72,12 @@ impl Refresh {
         }
         let done = self.store.refresh_copies(&next.database, &sensors, scope).await?;
         run.count("documents", done.documents);
-        // What was not done within the time limit is done in another step.
+        // If the time limit was reached, the sensors stay due for another step.
         if done.is_complete {
             run.count("sensors", self.stale.refreshed(next, began));
         }
-        let grown = if began.elapsed() < STEP { 2 * self.together } else { self.together / 2 };
-        self.together = grown.clamp(TOGETHER.0, TOGETHER.1);
+        let adapted = if began.elapsed() < STEP { 2 * self.batch_sensors } else { self.batch_sensors / 2 };
+        self.batch_sensors = adapted.clamp(BATCH_SENSORS_MIN, BATCH_SENSORS_MAX);
         Ok(())
     }
 }
@@ -82,7 +86,7 @@ impl Job for Refresh {
     const NAME: &'static str = "refresh";
 
     fn interval(&self) -> Option<Duration> {
-        Some(WALK)
+        Some(WALK_INTERVAL)
     }
 
     fn is_due(&mut self) -> bool {
@@ -93,13 +97,13 @@ impl Job for Refresh {
     async fn run(&mut self, run: &Run) -> Result<Option<Duration>, JobError> {
         let began = Instant::now();
         if run.is_asked || self.next_walk <= began || self.stale.take_incomplete() {
-            self.next_walk = began + WALK;
-            self.find(run).await.inspect_err(|_| self.next_walk = began)?;
+            self.next_walk = began + WALK_INTERVAL;
+            self.walk(run).await.inspect_err(|_| self.next_walk = began)?;
         }
         loop {
             let began = Instant::now();
             run.set_left(Some(self.stale.count()));
-            let Some(next) = self.stale.next(self.together, self.settle, began) else { return Ok(None) };
+            let Some(next) = self.stale.next(self.batch_sensors, self.settle, began) else { return Ok(None) };
             self.refresh(&next, began, run).await?;
             run.rest(began).await;
         }

@@ -12,15 +12,16 @@ use super::job::{Job, JobError, Run};
 use crate::clock::now_ns;
 use crate::telemetry::Metrics;
 
-/// How often a waiting job is asked whether it is due.
+/// The interval at which waiting jobs are checked for being due.
 const TICK: Duration = Duration::from_millis(500);
-/// The wait before the first retry after a failure that ends by itself, and after others. It doubles with each failure.
+/// The wait before the first retry after a passing failure ([`JobError::is_passing`]). It doubles with each failure.
 const RETRY_PASSING: Duration = Duration::from_secs(1);
+/// The wait before the first retry after any other failure. It doubles with each failure.
 const RETRY: Duration = Duration::from_secs(10);
-/// The longest wait before a retry. It is no longer than the job's interval either, if that is above [`RETRY_PASSING`].
+/// The maximum wait before a retry. The job's interval also limits it, but not below [`RETRY_PASSING`].
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// All jobs of this process. They stop when this is dropped.
+/// All jobs of this process. They stop on drop.
 #[derive(Debug)]
 pub struct Jobs {
     metrics: Metrics,
@@ -28,7 +29,7 @@ pub struct Jobs {
     tasks: Vec<JoinHandle<()>>,
 }
 
-/// What the runner shares with those who ask for the status or for a run.
+/// The state of a job, shared by the runner and by callers that request its status or a run.
 #[derive(Debug)]
 pub struct JobState {
     pub name: &'static str,
@@ -43,24 +44,24 @@ struct Runs {
     begun: u64,
     /// The number of runs that have ended.
     ended: u64,
-    /// Somebody waits for the next run.
+    /// True if the next run was requested.
     is_asked: bool,
 }
 
-/// The state of a job, for people.
+/// The status of a job, for display.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobStatus {
     /// Counters since the start of the process, and figures of the last run.
     pub progress: BTreeMap<&'static str, u64>,
-    /// How much is known to be left to do.
+    /// The amount of work that is left, if it is known.
     pub left: Option<u64>,
     /// A remark on the last run.
     pub note: Option<String>,
-    /// Wall-clock time in nanoseconds.
+    /// The end of the last successful run, in nanoseconds since the epoch.
     pub last_success: Option<i64>,
-    /// Why the last run failed; `None` if it did not.
+    /// The error of the last run, if it failed.
     pub last_error: Option<String>,
-    /// Wall-clock time of the next run in nanoseconds, unless somebody asks for one earlier; `None` without a schedule.
+    /// The time of the next scheduled run, in nanoseconds since the epoch. `None` without a schedule.
     pub next_run: Option<i64>,
 }
 
@@ -78,14 +79,14 @@ impl JobState {
         change(&mut self.status.lock());
     }
 
-    /// Returns true while a run is under way.
+    /// Returns true during a run.
     #[must_use]
     pub fn is_running(&self) -> bool {
         let runs = self.runs.borrow();
         runs.begun > runs.ended
     }
 
-    /// Asks for a run. Returns its number, for [`JobState::wait`].
+    /// Requests a run. Returns its number, for [`JobState::wait`].
     #[must_use]
     pub fn ask(&self) -> u64 {
         let mut next = 0;
@@ -97,21 +98,21 @@ impl JobState {
         next
     }
 
-    /// Waits for the end of a run for at most this long; returns true if it has ended.
+    /// Waits for the end of a run, at most `longest`. Returns true if it has ended.
     pub async fn wait(&self, run: u64, longest: Duration) -> bool {
         let mut runs = self.runs.subscribe();
         let ended = runs.wait_for(|runs| runs.ended >= run);
         tokio::time::timeout(longest, ended).await.is_ok_and(|ended| ended.is_ok())
     }
 
-    /// Waits until it is time for a run, or somebody asks for one; returns true if somebody did.
+    /// Waits until a run is due or requested. Returns true if it was requested.
     async fn next(&self, pause: Option<Duration>, mut is_due: impl FnMut() -> bool) -> bool {
-        let pause = pause.map(|pause| (Instant::now(), pause));
-        let next_run =
-            pause.map(|(_, pause)| now_ns().saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX)));
+        let began = Instant::now();
+        let pause_ns = pause.map(|pause| i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX));
+        let next_run = pause_ns.map(|pause_ns| now_ns().saturating_add(pause_ns));
         self.update(|status| status.next_run = next_run);
         while !is_due() {
-            let left = pause.map(|(since, pause)| pause.saturating_sub(since.elapsed()));
+            let left = pause.map(|pause| pause.saturating_sub(began.elapsed()));
             if left.is_some_and(|left| left.is_zero()) {
                 break;
             }
@@ -185,7 +186,7 @@ async fn run<J: Job>(mut job: J, state: Arc<JobState>, metrics: Metrics) {
         failures = if outcome.is_ok() { 0 } else { failures + 1 };
         metrics.job_ended(J::NAME, began.elapsed(), outcome.is_ok());
         let error = outcome.err();
-        // The first failure in a row only; requests report a store that is away.
+        // Log only the first of several failures. Requests report a store that is away.
         if let Some(error) = error.as_ref().filter(|error| failures == 1 && !error.is_passing()) {
             tracing::warn!(job = J::NAME, %error, "job failed; retrying");
         }
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_run_counts_its_steps_and_tells_of_its_failure() {
+    async fn runs_count_steps_and_report_failures() {
         let mut jobs = Jobs::new(Metrics::new("toy", "embedded").expect("metrics"));
         jobs.add(Steps::default());
         assert!(jobs.find("others").is_none());
@@ -257,7 +258,7 @@ mod tests {
         assert!(state.wait(second, Duration::ZERO).await);
         let success = state.status().last_success;
         assert!(success.is_some() && state.status().last_error.is_some());
-        assert!(!state.next(Some(Duration::ZERO), || false).await, "nobody asked");
+        assert!(!state.next(Some(Duration::ZERO), || false).await, "the run was not requested");
         state.end(None);
         assert!(!state.next(None, || true).await, "it was due");
     }

@@ -1,10 +1,10 @@
-//! Removes readings that have expired from days of which the summaries are kept longer.
+//! Removes expired readings from days whose summaries are kept longer.
 //!
-//! The job `expire` notes in the database's settings before which day readings have expired, and a stamp above everything that was
-//! logged before all instances knew that. Once the floor has passed this stamp, nothing older can come any more: the days are
-//! sealed, and each part is written again without its readings, by compare-and-set. A part whose readings have expired says so
-//! itself, so whoever stops at any step leaves parts that are whole, each in one of the two forms. One instance does it for all;
-//! if two do, one of them loses each compare-and-set.
+//! The job `expire` notes in the database's settings the day before which readings have expired, and a stamp above
+//! every record that was logged before all instances knew it. Once the floor has passed this stamp, no older reading
+//! can arrive. Then the days are sealed, and each part is written again without its readings, by compare-and-set. A
+//! part records that its readings have expired, so an interruption at any step leaves complete parts, each in one of
+//! the two forms. One instance runs this for all. If two do, one of them loses each compare-and-set.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -21,21 +21,21 @@ use crate::faults;
 use crate::members::retention::Retention;
 use crate::reading::{Day, Hour, Stamp};
 
-/// Sensors that are seen to together.
+/// Number of sensors per step.
 const SENSORS: usize = 100;
-/// Most stored bytes of places that are read at a time.
+/// Maximum stored bytes of page headers that are read at once.
 const PLACES_BYTES: usize = 16 << 20;
-/// Parts whose readings are in memory together.
+/// Number of parts whose readings are in memory at once.
 const PARTS: usize = 4;
 
-/// The job that removes readings that have expired from days whose summaries are kept.
+/// The job that removes expired readings from days whose summaries are kept.
 pub struct Strip {
     pub sealer: Arc<Sealer>,
     pub retention: Arc<Retention>,
     pub left: LeftBefore,
 }
 
-/// What is stripped: a database's days.
+/// The days of a database that are being stripped.
 struct Stripped<'a> {
     database: &'a str,
     days: Range<Day>,
@@ -43,7 +43,7 @@ struct Stripped<'a> {
     left: LeftDays,
 }
 
-/// The days that a round could not strip wholly, and those between them.
+/// The range of days from the first to the last one that a round could not strip completely.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 struct LeftDays(Option<Range<Day>>);
 
@@ -54,7 +54,8 @@ impl LeftDays {
     }
 }
 
-/// What the last rounds left, by database: without it each would read everything again while one day cannot be sealed.
+/// The days that the last rounds left, by database, so that a round does not read all days again while one day cannot
+/// be sealed.
 type LeftBefore = HashMap<String, (ExpiredReadings, Range<Day>)>;
 
 impl Job for Strip {
@@ -87,10 +88,10 @@ impl Job for Strip {
 }
 
 impl Strip {
-    /// The databases with readings that have expired and that nothing older can come to any more.
+    /// Returns the databases with expired readings for which no older reading can arrive.
     async fn waiting(&mut self) -> Result<Vec<(String, ExpiredReadings)>, StorageError> {
         let settings = self.retention.settings.now();
-        // Another stamp may have let more come to days that were done.
+        // Under another stamp, readings may have arrived for days that were stripped already.
         self.left.retain(|name, (of, _)| settings.of(name).expired_readings == Some(*of));
         let floor = self.floor();
         let is_left = |gone: &ExpiredReadings| gone.done < gone.before && gone.stamp < floor;
@@ -109,7 +110,7 @@ impl Strip {
         self.sealer.context.registry_view.view().floor
     }
 
-    /// Strips everything that has expired; returns what is left.
+    /// Strips all expired days. Returns the days that are left.
     async fn strip(&self, mut of: Stripped<'_>, run: &Run) -> Result<LeftDays, StorageError> {
         self.sealer.seal_before(of.database, of.days.end, run).await?;
         faults::point("strip_sealed");
@@ -125,21 +126,21 @@ impl Strip {
                 stripped => stripped?,
             }
             if !self.forget_recent(&of, documents).await? {
-                // Whichever day is left, all documents are looked at again.
+                // Leave a day, so that the next round visits all documents again.
                 of.left.add(of.days.start);
             }
             run.rest(began).await;
         }
     }
 
-    /// Strips days of sensors one by one, after something of one of them could not be read: it hides no other.
+    /// Strips the days of each sensor by itself, so that an unreadable sensor does not stop the others.
     async fn strip_singly(&self, of: &mut Stripped<'_>, documents: &[SensorDocument]) -> Result<(), StorageError> {
         for document in documents {
             match self.strip_some(of, std::slice::from_ref(document)).await {
                 Err(error) if !error.is_away() => {
                     let (database, sensor) = (of.database, &*document.sensor.key);
                     tracing::debug!(database, sensor, %error, "days of a sensor could not be stripped");
-                    // Whichever of them it is.
+                    // The failed day is unknown, so all days are left.
                     of.left = LeftDays(Some(of.days.clone()));
                 }
                 stripped => stripped?,
@@ -148,25 +149,26 @@ impl Strip {
         Ok(())
     }
 
-    /// Strips days of some sensors.
+    /// Strips the days of a batch of sensors.
     async fn strip_some(&self, of: &mut Stripped<'_>, documents: &[SensorDocument]) -> Result<(), StorageError> {
         let context = &self.sealer.context;
         let turn = self.sealer.turns.of(of.database);
         let _turn = turn.lock().await;
-        // Before the deletions: what is kept must not have what a deletion below the floor covers.
+        // Read the floor before the deletions, so that the merge knows every deletion below it.
         let floor = self.floor();
         let keys: Vec<&str> = documents.iter().map(|document| &*document.sensor.key).collect();
         let hours = of.days.start.hours().start..of.days.end.hours().start;
-        // Before the parts: what another instance folds in between is in a part, or was seen as a page.
+        // Read the pages before the parts, so that readings that another instance folds in between are seen in one of
+        // both.
         let places =
             context.store.raw().scan_sensors(of.database, &keys, hours, &Projection::places(), PLACES_BYTES).await?;
         let parts = context.store.raw().list_day_parts(of.database, &keys, of.days.clone()).await?;
         let Some(places) = places else {
-            // So much is not sealed that it is not even listed.
+            // There are too many unsealed pages to list.
             of.left = LeftDays(Some(of.days.clone()));
             return Ok(());
         };
-        // Nothing can come beside a part that is stripped.
+        // A day with pages or chunks cannot be stripped, because a stripped part cannot take their readings.
         let mut unsealed: HashSet<(usize, Day)> = HashSet::new();
         for (place, pages) in places.iter().enumerate() {
             unsealed.extend(pages.iter().map(|page| (place, Day::of(page.hour))));
@@ -177,7 +179,7 @@ impl Strip {
             .filter(|(.., part)| matches!(part, DayPart::Hour(_)))
             .map(|(place, day, _)| (*place, *day))
             .collect();
-        // A day that is about to be sealed by hour.
+        // A day with both kinds of parts is being sealed by hour.
         let both =
             parts.iter().filter(|(place, day, part)| *part == DayPart::Whole && by_hour.contains(&(*place, *day)));
         unsealed.extend(both.map(|(place, day, _)| (*place, *day)));
@@ -200,12 +202,12 @@ impl Strip {
     async fn write_stripped(&self, of: &mut Stripped<'_>, ids: &[DayId], floor: Stamp) -> Result<(), StorageError> {
         let store = &self.sealer.context.store;
         let held = store.read_days(of.database, ids).await?;
-        // Another instance has moved its readings on, to parts that are not listed.
+        // Another instance has moved the readings of missing parts to parts that are not listed here.
         let moved = ids.iter().zip(&held).filter(|(_, held)| held.is_none());
         moved.for_each(|(id, _)| of.left.add(id.day));
         let mut none = Readings::default();
         none.raise_floor(floor);
-        // A part without readings is a claim that its writer never came back to.
+        // Skip a part without readings, which is an abandoned claim.
         let strip = |(id, held): (&'_ DayId, Option<crate::bucket::StoredDay>)| {
             let held = held.filter(|held| held.expired.is_none() && !held.readings.is_empty())?;
             Some((id.clone(), held.rev, ExpiredDay::of(&held.readings)))
@@ -226,14 +228,14 @@ impl Strip {
         Ok(())
     }
 
-    /// Removes readings that have expired from sensors' documents.
+    /// Removes expired readings from sensors' documents. Returns false if another writer was faster for some of them.
     async fn forget_recent(&self, of: &Stripped<'_>, documents: Vec<SensorDocument>) -> Result<bool, StorageError> {
         let has_some = |document: &SensorDocument| document.recent.iter().any(|reading| reading.time < of.before);
         let keys: Vec<&str> = documents.iter().filter(|document| has_some(document)).map(|d| &*d.sensor.key).collect();
         if keys.is_empty() {
             return Ok(true);
         }
-        // A database that is dropped meanwhile would be listed again.
+        // Keep the database from being dropped in the meantime, because the write would create it again.
         let turn = self.sealer.turns.of(of.database);
         let _turn = turn.lock().await;
         let mut changed: Vec<SensorDocument> = Vec::new();

@@ -1,4 +1,4 @@
-//! Repeats deletions that every WAL has passed, and then forgets them. One instance does it for all.
+//! Repeats deletions that every WAL has passed, and then forgets them. One instance runs this for all.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -41,7 +41,7 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
         for (body, why) in [
             (json!([1]), "no JSON object"),
             (json!({"": 1}), "empty"),
-            (json!({"x": "y".repeat(9000)}), "more than 8192"),
+            (json!({"x": "y".repeat(9000)}), "limits.meta_bytes (8192)"),
             (json!({"x": [[[[[[[[[1]]]]]]]]]}), "nests"),
         ] {
             let refused = send(&server, "PATCH", "m,s=1", &body, &[]).expect(400);

@@ -1,46 +1,46 @@
-//! Checks the chain of a trail: a record that was changed, removed, added or moved shows, and so do missing files and a
-//! missing end. Whoever may write to the folder can make the whole chain anew; against that, keep the last hash that a
+//! Checks the hash chain of a trail. It detects records that were changed, removed, added or moved, missing files, and
+//! a missing end. It cannot detect that the whole chain was rewritten. To detect that too, keep the last hash that a
 //! check printed on another machine.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::trail::{Head, Link, chained, files, head_of, lines, parse, read_head};
+use super::trail::{Head, Link, chained, files, head_path, lines, parse, read_head};
 
-/// Most faults that are told one by one.
-const FAULTS_TOLD: usize = 20;
+/// Maximum number of faults that are described.
+const FAULTS_MAX: usize = 20;
 
-/// What a check found.
+/// The result of a check.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct TrailReport {
-    /// Chained records.
+    /// The number of chained records.
     pub records: u64,
-    /// The last record's hash.
+    /// The hash of the last record.
     pub last: Option<String>,
-    /// What is wrong, the first ones in words.
+    /// Descriptions of the first faults.
     pub faults: Vec<String>,
-    /// The number of faults.
+    /// The number of all faults.
     pub faulty: usize,
 }
 
 impl TrailReport {
     fn note(&mut self, fault: String) {
         self.faulty += 1;
-        if self.faults.len() < FAULTS_TOLD {
+        if self.faults.len() < FAULTS_MAX {
             self.faults.push(fault);
         }
     }
 }
 
-/// Checks all files of a trail; `None` if there is no file and no head.
+/// Checks all files of a trail. Returns `None` if there are neither files nor a head.
 ///
 /// # Errors
-/// A file cannot be read.
+/// If a file cannot be read.
 pub fn check(path: &Path) -> io::Result<Option<TrailReport>> {
-    let head = match File::open(head_of(path)) {
+    let head = match File::open(head_path(path)) {
         Ok(mut file) => {
-            // Nobody appends or rotates meanwhile.
+            // Keep other processes from appending and rotating.
             file.lock_shared()?;
             let head = read_head(&mut file)?;
             return report(path, head.as_ref()).map(Some);
@@ -57,16 +57,17 @@ fn report(path: &Path, head: Option<&Head>) -> io::Result<TrailReport> {
     for file in files(path) {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         for (index, line) in lines(&file)?.enumerate() {
-            let (line, at) = (line?, format!("{name}, line {}", index + 1));
+            let line = line?;
+            let place = format!("{name}, line {}", index + 1);
             match parse(&line) {
                 Some((link, body)) => {
-                    judge(&mut report, head, before.as_ref(), &link, &body, &at);
+                    check_record(&mut report, head, before.as_ref(), &link, &body, &place);
                     report.records += 1;
                     before = Some(link);
                 }
                 // The end of a file that ends with a line feed.
                 None if line.is_empty() => {}
-                None => report.note(format!("{at}: not a record: it was cut by a crash, or changed")),
+                None => report.note(format!("{place}: not a record: it was cut by a crash, or changed")),
             }
         }
     }
@@ -74,28 +75,36 @@ fn report(path: &Path, head: Option<&Head>) -> io::Result<TrailReport> {
     match (head, before) {
         (None, Some(_)) => report.note("the file with the last number (.head) is missing or damaged".to_owned()),
         (Some(head), last) if last.as_ref().map_or(0, |link| link.number) < head.last => {
-            let (last, head) = (last.map_or(0, |link| link.number), head.last);
-            report.note(format!("the records {} to {head} are missing at the end", last + 1));
+            let first_missing = last.map_or(0, |link| link.number) + 1;
+            report.note(format!("the records {first_missing} to {} are missing at the end", head.last));
         }
         _ => {}
     }
     Ok(report)
 }
 
-fn judge(report: &mut TrailReport, head: Option<&Head>, before: Option<&Link>, link: &Link, body: &str, at: &str) {
+/// Checks the number and the hash of a record against the record `before` it.
+fn check_record(
+    report: &mut TrailReport,
+    head: Option<&Head>,
+    before: Option<&Link>,
+    link: &Link,
+    body: &str,
+    place: &str,
+) {
     let number = link.number;
     let expected = match before {
         Some(before) => before.number + 1,
         None => head.map_or(number, |head| head.first),
     };
     if number > expected {
-        report.note(format!("{at}: the records {expected} to {} are missing before it", number - 1));
+        report.note(format!("{place}: the records {expected} to {} are missing before it", number - 1));
     } else if number < expected {
-        report.note(format!("{at}: record {number} stands where {expected} belongs"));
+        report.note(format!("{place}: record {number} is in the place of record {expected}"));
     } else if before.is_some() || number == 1 {
         let known = before.map_or("", |before| &before.chain);
         if chained(known, body) != link.chain {
-            report.note(format!("{at}: record {number}, or the one before it, was changed"));
+            report.note(format!("{place}: record {number}, or the one before it, was changed"));
         }
     }
 }

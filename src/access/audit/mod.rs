@@ -1,7 +1,7 @@
-//! The audit trail in the data folder, one JSON object per line. `admin.log` has changes of tokens and everything that
-//! administrators of the service did, `audit.log` everything else: what was created and deleted, and who was refused.
-//! Each has its own files, so that nobody else rotates away what administrators of the service did. Everything a client
-//! sent is written as a JSON string, so that no client can forge a line.
+//! The audit trail in the data folder, one JSON object per line. `admin.log` has changes of tokens and all changes by
+//! administrators of the service. `audit.log` has all other changes, and denied requests. Each log has its own files,
+//! so that other callers cannot rotate away the records of administrators. Texts of clients are written as JSON
+//! strings, so that a client cannot forge a line.
 
 mod check;
 mod escape;
@@ -18,21 +18,22 @@ use parking_lot::Mutex;
 use serde::{Serialize, Serializer};
 
 pub use self::check::TrailReport;
-pub use self::escape::steers;
+pub use self::escape::is_control_or_invisible;
 pub use self::os_user::OsUser;
 use self::trail::Trail;
 use super::caller::Caller;
 use super::quota::Quota;
 use super::scopes::Scopes;
 
-/// Most characters of a client's text in one line.
-const TEXT_CHARS: usize = 256;
-/// Most refusals of one reason that are written per minute; the others are counted.
+/// Maximum characters of a client's text in one line.
+const TEXT_CHARS_MAX: usize = 256;
+/// Maximum number of refusals of one reason that are written per minute. The others are counted.
 const REFUSALS_PER_MINUTE: u32 = 20;
 const MINUTE: Duration = Duration::from_secs(60);
-/// All files, for checks.
+/// The file names of all trails.
 const TRAILS: [&str; 2] = ["admin.log", "audit.log"];
 
+/// A record of the audit trail.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum Event<'a> {
@@ -41,7 +42,6 @@ pub enum Event<'a> {
         /// `created`, `rotated`, `bound` or `revoked`.
         action: &'static str,
         name: &'a str,
-        /// What the token may do.
         scopes: &'a Scopes,
         quota: &'a Quota,
         /// Seconds since the epoch.
@@ -62,17 +62,17 @@ pub enum Event<'a> {
         address: Option<IpAddr>,
         /// The route's pattern, or `tcp`.
         route: &'static str,
-        /// The token's name if it is known, else the id in the text that was sent.
+        /// The token's name if it is known, or else the id in the sent text.
         token: Option<&'a str>,
     },
     /// Refusals that were not written one by one.
     Suppressed {
-        /// As of the refusals.
+        /// The reason of the refusals.
         reason: &'static str,
-        /// Their number since the last written refusal of this reason.
+        /// The number of refusals since the last written one.
         denials: u64,
     },
-    /// Data was created or deleted, or a client that may do so failed.
+    /// Data was created or deleted, or an attempt of a permitted client has failed.
     Change {
         #[serde(serialize_with = "name_of_token")]
         by: &'a Caller,
@@ -89,32 +89,37 @@ fn name_of_token<S: Serializer>(by: &Caller, serializer: S) -> Result<S::Ok, S::
     serializer.serialize_str(by.name())
 }
 
+/// The two logs of the audit trail.
 #[derive(Debug)]
 pub struct Audit {
     admin: Trail,
     others: Trail,
-    /// By the reason of a refusal, of which there is a fixed number.
+    /// Refusals by reason. The number of reasons is fixed.
     refused: Mutex<HashMap<&'static str, Refused>>,
 }
 
-/// Refusals of one reason.
+/// The refusals of one reason in the present minute.
 #[derive(Debug)]
 struct Refused {
     since: Instant,
-    told: u32,
+    written: u32,
     suppressed: u64,
 }
 
 impl Audit {
-    /// The files are created by the first events. Each of both logs takes about `max_bytes` with its older files.
+    /// Returns the audit trail of a data folder. Each log, with its older files, takes about `max_bytes`. The first
+    /// event creates the file.
     #[must_use]
     pub fn new(data_dir: &Path, max_bytes: u64) -> Self {
         let [admin, others] = TRAILS.map(|name| data_dir.join(name));
-        let (admin, others) = (Trail::new(admin, max_bytes, true), Trail::new(others, max_bytes, false));
-        Self { admin, others, refused: Mutex::default() }
+        Self {
+            admin: Trail::new(admin, max_bytes, true),
+            others: Trail::new(others, max_bytes, false),
+            refused: Mutex::default(),
+        }
     }
 
-    /// Writes an event; a failure is logged.
+    /// Writes an event. Logs a failure.
     pub fn note(&self, event: &Event<'_>) {
         let trail = match event {
             Event::Token { .. } => &self.admin,
@@ -126,7 +131,7 @@ impl Audit {
         }
     }
 
-    /// Writes a refusal, unless there were too many for this reason in this minute.
+    /// Writes a refusal, unless too many were written for this reason in the present minute.
     pub fn note_denied(&self, event: &Event<'_>, now: Instant) {
         let reason = match event {
             Event::Denied { reason, .. } => reason,
@@ -134,15 +139,16 @@ impl Audit {
         };
         let suppressed = {
             let mut refused = self.refused.lock();
-            let refused = refused.entry(reason).or_insert(Refused { since: now, told: 0, suppressed: 0 });
+            let refused = refused.entry(reason).or_insert(Refused { since: now, written: 0, suppressed: 0 });
             if now.saturating_duration_since(refused.since) >= MINUTE {
-                (refused.since, refused.told) = (now, 0);
+                refused.since = now;
+                refused.written = 0;
             }
-            if refused.told >= REFUSALS_PER_MINUTE {
+            if refused.written >= REFUSALS_PER_MINUTE {
                 refused.suppressed += 1;
                 return;
             }
-            refused.told += 1;
+            refused.written += 1;
             std::mem::take(&mut refused.suppressed)
         };
         if suppressed > 0 {
@@ -151,10 +157,10 @@ impl Audit {
         self.note(event);
     }
 
-    /// Checks the chains of all files in a data folder; what is not there has no report.
+    /// Checks the hash chains of both logs in a data folder. A missing log has no report.
     ///
     /// # Errors
-    /// A file cannot be read.
+    /// If a file cannot be read.
     pub fn check(data_dir: &Path) -> io::Result<Vec<(&'static str, TrailReport)>> {
         let mut reports = Vec::new();
         for name in TRAILS {
@@ -163,17 +169,17 @@ impl Audit {
         Ok(reports)
     }
 
-    /// The files that exist: those of administrators first, each log's oldest first.
+    /// Returns the existing files: `admin.log` first, and of each log the oldest file first.
     #[must_use]
     pub fn files(data_dir: &Path) -> Vec<PathBuf> {
         TRAILS.iter().flat_map(|name| trail::files(&data_dir.join(name))).collect()
     }
 }
 
-/// A client's text, cut to the length that fits into a line.
+/// Cuts a client's text to the maximum length in a record.
 #[must_use]
 pub fn cut(text: &str) -> String {
-    text.chars().take(TEXT_CHARS).collect()
+    text.chars().take(TEXT_CHARS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -187,12 +193,12 @@ mod tests {
     use super::super::token::Token;
     use super::*;
 
-    /// The holder of a token with this scope of administration.
+    /// Returns the holder of a token with this admin scope.
     fn holder(admin: &str) -> Caller {
         let scopes = Scopes { admin: vec![admin.to_owned()], ..Scopes::default() };
-        let (name, quota) = ("a".to_owned(), Quota::default());
+        let quota = Quota::default();
         let token = Token {
-            name,
+            name: "a".to_owned(),
             scopes,
             secrets: Vec::new(),
             certificates: Vec::new(),
@@ -205,7 +211,7 @@ mod tests {
         Caller::Holder(Arc::new(Holder {
             token,
             usage: Arc::new(Usage::new("token", "a", quota)),
-            uses: Arc::default(),
+            last_use: Arc::default(),
         }))
     }
 
@@ -218,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_rotates_away_what_administrators_of_the_service_did() {
+    fn other_callers_do_not_rotate_the_log_of_administrators() {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::new(folder.path(), 10_000);
         audit.note(&change(&holder("*"), "first"));
@@ -230,22 +236,23 @@ mod tests {
     }
 
     #[test]
-    fn a_line_stays_a_line_whatever_is_in_it() {
+    fn texts_of_clients_cannot_forge_lines() {
         let folder = tempfile::tempdir().unwrap();
         let evil = "x\n{\"event\":\"token\",\"action\":\"created\"}\u{1b}[2J\u{2028}\0\u{9b}2J\u{202e}\u{2066}\u{7f}";
         note(&Audit::new(folder.path(), 1 << 20), evil);
         let text = fs::read_to_string(folder.path().join("audit.log")).unwrap();
         assert_eq!(text.lines().count(), 1);
-        assert!(!text.trim_end().chars().any(steers), "{text}");
+        assert!(!text.trim_end().chars().any(is_control_or_invisible), "{text}");
         let line: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert_eq!((line["event"].as_str(), line["database"].as_str()), (Some("change"), Some(evil)));
     }
 
     #[test]
-    fn refusals_are_told_some_at_a_time_and_all_are_counted() {
+    fn refusals_are_limited_per_reason_and_all_are_counted() {
         let folder = tempfile::tempdir().unwrap();
         let audit = Audit::new(folder.path(), 1 << 20);
-        let (start, failing) = (Instant::now(), holder("db_*"));
+        let start = Instant::now();
+        let failing = holder("db_*");
         for number in 0..10_000 {
             let reason = if number % 100 == 0 { "forbidden" } else { "unknown" };
             let denied = Event::Denied { reason, address: None, route: "/write", token: None };
@@ -254,23 +261,23 @@ mod tests {
         }
         let text = fs::read_to_string(folder.path().join("audit.log")).unwrap();
         let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        // Whoever sends many wrong tokens does not hide another's attempts.
+        // Many wrong tokens must not hide refusals for other reasons.
         for (reason, suppressed) in [("unknown", 4_930), ("forbidden", 30), ("failed", 4_980)] {
-            let of: Vec<_> = lines.iter().filter(|line| line["reason"] == reason).collect();
-            let told: u64 = of.iter().filter_map(|line| line["denials"].as_u64()).sum();
-            assert_eq!(told, suppressed, "{reason}");
+            let with_reason = lines.iter().filter(|line| line["reason"] == reason);
+            let counted: u64 = with_reason.filter_map(|line| line["denials"].as_u64()).sum();
+            assert_eq!(counted, suppressed, "{reason}");
         }
         assert_eq!(lines.len(), 3 * 2 * 20 + 3);
         assert!(!folder.path().join("admin.log").exists());
     }
 
-    /// All processes append under one lock: numbers follow each other through every rotation.
+    /// All processes append under one lock, so numbers are consecutive across rotations.
     #[test]
-    fn writers_at_one_time_make_one_chain() {
+    fn concurrent_writers_make_one_chain() {
         let folder = tempfile::tempdir().unwrap();
         std::thread::scope(|scope| {
             for _ in 0..4 {
-                // Each has files of its own open, as another process has.
+                // Each thread opens the files itself, as another process does.
                 scope.spawn(|| {
                     let audit = Audit::new(folder.path(), 40_000);
                     (0..100).for_each(|_| note(&audit, "x"));
@@ -292,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_done_to_a_file_shows() {
+    fn changes_of_a_file_are_detected() {
         type Edit = fn(&Path, Vec<&str>) -> String;
         let cases: &[(&str, Edit, &str)] = &[
             ("nothing", |_, lines| lines.concat(), ""),
@@ -313,13 +320,17 @@ mod tests {
                 },
                 "records 3 to 3 are missing",
             ),
-            ("one twice", |_, lines| [&lines[..3], &lines[2..]].concat().concat(), "record 3 stands where 4 belongs"),
+            (
+                "one twice",
+                |_, lines| [&lines[..3], &lines[2..]].concat().concat(),
+                "record 3 is in the place of record 4",
+            ),
             ("one added", |_, lines| lines.concat() + "{\"event\":\"change\"}\n", "not a record"),
             ("one cut", |_, lines| lines.concat().trim_end_matches("\"}\n").to_owned(), "not a record"),
             (
                 "no head",
                 |file, lines| {
-                    fs::remove_file(trail::head_of(file)).unwrap();
+                    fs::remove_file(trail::head_path(file)).unwrap();
                     lines.concat()
                 },
                 ".head",
@@ -327,31 +338,33 @@ mod tests {
         ];
         for (what, edit, fault) in cases {
             let folder = tempfile::tempdir().unwrap();
-            let (audit, file) = (Audit::new(folder.path(), 1 << 20), folder.path().join("audit.log"));
+            let audit = Audit::new(folder.path(), 1 << 20);
+            let file = folder.path().join("audit.log");
             (0..10).for_each(|number| note(&audit, &format!("x{number}")));
             let text = fs::read_to_string(&file).unwrap();
             fs::write(&file, edit(&file, text.split_inclusive('\n').collect())).unwrap();
-            let told = faults(folder.path());
-            assert!(told.contains(fault) && told.is_empty() == fault.is_empty(), "{what}: {told}");
+            let found = faults(folder.path());
+            assert!(found.contains(fault) && found.is_empty() == fault.is_empty(), "{what}: {found}");
             if *what == "no head" {
                 continue;
             }
-            // What is written later hides nothing.
+            // Later records do not hide the fault.
             note(&audit, "later");
             let later = faults(folder.path());
             assert_eq!(later.is_empty(), fault.is_empty(), "{what}: {later}");
         }
     }
 
-    /// A process died between writing a record and its number.
+    /// A crash between writing a record and its head leaves a valid chain.
     #[test]
-    fn the_chain_goes_on_after_a_crash() {
+    fn the_chain_continues_after_a_crash() {
         let folder = tempfile::tempdir().unwrap();
-        let (audit, file) = (Audit::new(folder.path(), 1 << 20), folder.path().join("audit.log"));
+        let audit = Audit::new(folder.path(), 1 << 20);
+        let file = folder.path().join("audit.log");
         note(&audit, "one");
-        let head = fs::read_to_string(trail::head_of(&file)).unwrap();
+        let head = fs::read_to_string(trail::head_path(&file)).unwrap();
         note(&audit, "two");
-        fs::write(trail::head_of(&file), head).unwrap();
+        fs::write(trail::head_path(&file), head).unwrap();
         note(&audit, "three");
         let reports = Audit::check(folder.path()).unwrap();
         assert_eq!((reports[0].1.records, reports[0].1.faulty), (3, 0), "{reports:?}");

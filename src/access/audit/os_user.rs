@@ -1,31 +1,31 @@
-//! Who runs this process, by the operating system: for records of changes made by command.
+//! The operating system's user of this process, for records of changes by commands.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use serde::Serialize;
 
-/// What `/proc/self/loginuid` says where nobody logged in.
-const NOBODY_LOGGED_IN: u32 = u32::MAX;
+/// The content of `/proc/self/loginuid` for a process without a login.
+const NO_LOGIN: u32 = u32::MAX;
 
-/// The user of this process. Variables of the environment are not asked, since anybody can set them.
+/// The user of this process. Environment variables are ignored, because any user can set them.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct OsUser {
-    /// The name, or the number where it has none.
+    /// The user's name, or the number if there is no name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// Who logged in, if it is another user: `sudo` does not change it.
+    /// The user who logged in, if it is another one. `sudo` does not change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
 }
 
 impl OsUser {
-    /// Both are unknown where the system has no `/proc`.
+    /// Returns the present user. Both names are unknown on systems without `/proc`.
     #[must_use]
     pub fn current() -> Self {
         let uid = fs::metadata("/proc/self").ok().map(|meta| meta.uid());
         let login = fs::read_to_string("/proc/self/loginuid").ok().and_then(|text| text.trim().parse().ok());
-        let login = login.filter(|login| *login != NOBODY_LOGGED_IN && Some(*login) != uid);
+        let login = login.filter(|login| *login != NO_LOGIN && Some(*login) != uid);
         Self { user: uid.map(name_of), login: login.map(name_of) }
     }
 }

@@ -1,6 +1,6 @@
-//! One file of records, one JSON object per line, chained: each record has a number and the hash of itself and of the
-//! record before it. The file `.head` beside it has the number and the hash of the last record, and is the lock under
-//! which every process appends and rotates. See `check.rs` for what a check can show.
+//! A file of chained records, one JSON object per line. Each record has a number, and a hash of itself and the previous
+//! record's hash. The file `.head` next to it has the number and the hash of the last record, and is the lock under
+//! which processes append and rotate. `check.rs` describes the faults that a check can detect.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -14,31 +14,31 @@ use sha2::{Digest, Sha256};
 use super::super::secret::hex;
 use super::escape::escaped;
 
-/// Readable by the owner only.
+/// Readable and writable by the owner only.
 const MODE: u32 = 0o600;
-/// How much of a file's end is read to find its last record: first little, since nearly all are short; one that is
-/// longer than the second counts as none.
+/// Bytes at the end of a file that are searched for its last record, in two attempts. Nearly all records are shorter
+/// than the first value. A record longer than the second one is not found.
 const TAIL_BYTES: [u64; 2] = [8 << 10, 256 << 10];
-/// Most bytes of a head.
-const HEAD_BYTES: u64 = 4 << 10;
-/// Older files that are kept, so that a trail has four with the one that is written.
+/// Maximum bytes of a head.
+const HEAD_BYTES_MAX: u64 = 4 << 10;
+/// The number of older files that are kept in addition to the present one.
 const OLDER_FILES: usize = 3;
 const CHAIN: &str = ",\"chain\":\"";
 
-/// A chained file and its older ones: `audit.log`, `audit.log.1`, and so on.
+/// A chained file and its older files: `audit.log`, `audit.log.1`, and so on.
 #[derive(Debug)]
 pub struct Trail {
     path: PathBuf,
-    /// Above this size the file is renamed.
+    /// The size above which the file is rotated.
     file_bytes: u64,
-    /// Whether a record is on the disk before [`Trail::append`] returns.
+    /// Sync each record to disk before [`Trail::append`] returns.
     synced: bool,
 }
 
-/// What is known of the chain.
+/// The state of the chain, as stored in the file `.head`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// The number of the oldest record that was not rotated away.
+    /// The number of the oldest record that is kept.
     pub first: u64,
     /// The number of the last record.
     pub last: u64,
@@ -53,6 +53,7 @@ pub struct Link {
     pub chain: String,
 }
 
+/// A record without its hash.
 #[derive(Serialize)]
 struct Numbered<'a, T> {
     n: u64,
@@ -62,7 +63,7 @@ struct Numbered<'a, T> {
 }
 
 impl Trail {
-    /// The first record creates the file.
+    /// Returns a trail at `path`, whose files take about `max_bytes` in total. The first record creates the file.
     #[must_use]
     pub fn new(path: PathBuf, max_bytes: u64, synced: bool) -> Self {
         Self { path, file_bytes: max_bytes / (OLDER_FILES as u64 + 1), synced }
@@ -71,7 +72,7 @@ impl Trail {
     /// Appends a record.
     ///
     /// # Errors
-    /// A file cannot be read or written.
+    /// If a file cannot be read or written.
     pub fn append(&self, event: &impl Serialize) -> io::Result<()> {
         let mut head_file = OpenOptions::new()
             .read(true)
@@ -79,9 +80,9 @@ impl Trail {
             .create(true)
             .truncate(false)
             .mode(MODE)
-            .open(head_of(&self.path))?;
+            .open(head_path(&self.path))?;
         head_file.lock()?;
-        let mut head = self.resumed(read_head(&mut head_file)?)?;
+        let mut head = self.resume(read_head(&mut head_file)?)?;
         if fs::metadata(&self.path).is_ok_and(|meta| meta.len() > self.file_bytes) {
             self.rotate(&mut head)?;
         }
@@ -91,8 +92,8 @@ impl Trail {
         let body = escaped(&serde_json::to_string(&record)?);
         let chain = chained(&head.chain, &body);
         let open = body.strip_suffix('}').unwrap_or(&body);
-        // A crash may have cut the last line; the next record must not continue it.
-        let gap = if ends_a_line(&mut file)? { "" } else { "\n" };
+        // A crash may have cut the last line. Start a new one, so that the record does not continue it.
+        let gap = if is_at_line_start(&mut file)? { "" } else { "\n" };
         file.write_all(format!("{gap}{open}{CHAIN}{chain}\"}}\n").as_bytes())?;
         if self.synced {
             file.sync_data()?;
@@ -100,32 +101,33 @@ impl Trail {
         write_head(&mut head_file, &Head { last: number, chain, ..head })
     }
 
-    /// Where the chain goes on. The file is ahead of the head if the last writer died between writing both; it is behind
-    /// if records were removed, and then the next number shows it.
-    fn resumed(&self, head: Option<Head>) -> io::Result<Head> {
+    /// Returns the state from which the chain continues. The file is ahead of the head if the last writer crashed
+    /// between writing both. It is behind if records were removed, which the next number reveals.
+    fn resume(&self, head: Option<Head>) -> io::Result<Head> {
         let last = last_link(&self.path)?;
         let mut head = match head {
             Some(head) => head,
             None => Head { first: self.oldest_number()?.unwrap_or(1), ..Head::default() },
         };
         if let Some(link) = last.filter(|link| link.number > head.last) {
-            (head.last, head.chain) = (link.number, link.chain);
+            head.last = link.number;
+            head.chain = link.chain;
         }
         Ok(head)
     }
 
-    /// Renames every file to the next number and removes what is too old.
+    /// Renames every file to the next number, and removes the oldest one.
     fn rotate(&self, head: &mut Head) -> io::Result<()> {
-        let oldest = older(&self.path, OLDER_FILES);
-        let removed = oldest.exists();
-        if removed {
+        let oldest = older_path(&self.path, OLDER_FILES);
+        let is_full = oldest.exists();
+        if is_full {
             fs::remove_file(oldest)?;
         }
-        for number in (1..OLDER_FILES).rev().filter(|number| older(&self.path, *number).exists()) {
-            fs::rename(older(&self.path, number), older(&self.path, number + 1))?;
+        for number in (1..OLDER_FILES).rev().filter(|number| older_path(&self.path, *number).exists()) {
+            fs::rename(older_path(&self.path, number), older_path(&self.path, number + 1))?;
         }
-        fs::rename(&self.path, older(&self.path, 1))?;
-        if removed {
+        fs::rename(&self.path, older_path(&self.path, 1))?;
+        if is_full {
             head.first = self.oldest_number()?.unwrap_or(head.first);
         }
         Ok(())
@@ -143,42 +145,43 @@ impl Trail {
     }
 }
 
-/// The lock of a trail, which holds its head.
+/// Returns the path of a trail's head, which is also its lock.
 #[must_use]
-pub fn head_of(path: &Path) -> PathBuf {
+pub fn head_path(path: &Path) -> PathBuf {
     path.with_extension("head")
 }
 
-/// All files of a trail that exist, oldest first.
+/// Returns the existing files of a trail, oldest first.
 #[must_use]
 pub fn files(path: &Path) -> Vec<PathBuf> {
-    let mut files: Vec<PathBuf> = (1..).map(|number| older(path, number)).take_while(|file| file.exists()).collect();
+    let mut files: Vec<PathBuf> =
+        (1..).map(|number| older_path(path, number)).take_while(|file| file.exists()).collect();
     files.reverse();
     files.extend(path.exists().then(|| path.to_owned()));
     files
 }
 
-fn older(path: &Path, number: usize) -> PathBuf {
+fn older_path(path: &Path, number: usize) -> PathBuf {
     path.with_extension(format!("log.{number}"))
 }
 
-/// The lines of a file; bytes that are no text are replaced, so that they fit no hash.
+/// Returns the lines of a file. Invalid UTF-8 is replaced, so that it does not match its hash.
 ///
 /// # Errors
-/// The file cannot be opened.
+/// If the file cannot be opened.
 pub fn lines(path: &Path) -> io::Result<impl Iterator<Item = io::Result<String>>> {
     let file = BufReader::new(File::open(path)?);
     Ok(file.split(b'\n').map(|line| line.map(|line| String::from_utf8_lossy(&line).into_owned())))
 }
 
-/// The head in its file; `None` if there is none, or none that can be read.
+/// Reads the head from its file. Returns `None` if the file has no valid head.
 ///
 /// # Errors
-/// The file cannot be read.
+/// If the file cannot be read.
 pub fn read_head(file: &mut File) -> io::Result<Option<Head>> {
     let mut text = String::new();
     file.seek(SeekFrom::Start(0))?;
-    match file.take(HEAD_BYTES).read_to_string(&mut text) {
+    match file.take(HEAD_BYTES_MAX).read_to_string(&mut text) {
         Ok(_) => Ok(serde_json::from_str(&text).ok()),
         Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
         Err(error) => Err(error),
@@ -192,7 +195,7 @@ fn write_head(file: &mut File, head: &Head) -> io::Result<()> {
     file.set_len(text.len() as u64)
 }
 
-/// A record's number and hash, and its text without the hash.
+/// Parses a line. Returns the record's number and hash, and its text without the hash.
 #[must_use]
 pub fn parse(line: &str) -> Option<(Link, String)> {
     let (open, rest) = line.rsplit_once(CHAIN)?;
@@ -202,7 +205,7 @@ pub fn parse(line: &str) -> Option<(Link, String)> {
     Some((Link { number, chain: chain.to_owned() }, body))
 }
 
-/// The hash of a record that follows the one with the hash `before`.
+/// Returns the hash of a record after the one with the hash `before`.
 #[must_use]
 pub fn chained(before: &str, body: &str) -> String {
     hex(&Sha256::new().chain_update(before).chain_update(body).finalize())
@@ -227,7 +230,7 @@ fn last_link(path: &Path) -> io::Result<Option<Link>> {
     Ok(None)
 }
 
-fn ends_a_line(file: &mut File) -> io::Result<bool> {
+fn is_at_line_start(file: &mut File) -> io::Result<bool> {
     if file.metadata()?.len() == 0 {
         return Ok(true);
     }

@@ -4,14 +4,13 @@ use crate::access::{Quota, Scopes};
 fn token(name: &str) -> (Token, String) {
     let (secret, text) = Secret::generate().unwrap();
     let scopes = Scopes { read: vec!["*".to_owned()], ..Scopes::default() };
-    let (quota, created) = (Quota::default(), 100);
     let token = Token {
         name: name.to_owned(),
         secrets: vec![secret],
         scopes,
         certificates: Vec::new(),
-        quota,
-        created,
+        quota: Quota::default(),
+        created: 100,
         expires: None,
         revoked: None,
         rev: 1,
@@ -20,7 +19,7 @@ fn token(name: &str) -> (Token, String) {
 }
 
 #[tokio::test]
-async fn a_token_counts_from_when_it_is_kept_until_it_is_revoked() {
+async fn a_token_is_valid_from_its_creation_to_its_revocation() {
     let folder = tempfile::tempdir().unwrap();
     let file = TokenFile::own(folder.path());
     let registry = TokenRegistry::of_file(file.clone(), Mode::OnceThereIsAToken);
@@ -29,8 +28,8 @@ async fn a_token_counts_from_when_it_is_kept_until_it_is_revoked() {
     let (mut one, text) = token("one");
     one.certificates = vec!["dns:gw-1".to_owned()];
     assert!(file.put(&one, None).await.unwrap());
-    assert!(!file.put(&one, None).await.unwrap(), "a name is there once");
-    assert!(!file.put(&one, Some(7)).await.unwrap(), "another rev than it knows");
+    assert!(!file.put(&one, None).await.unwrap(), "names are unique");
+    assert!(!file.put(&one, Some(7)).await.unwrap(), "the stored rev differs");
     registry.refresh().await.unwrap();
     assert_eq!(registry.caller(Some(&text), &[], 0).unwrap().name(), "one");
     assert_eq!(registry.caller(None, &[], 0).unwrap_err(), Denied::Missing);
@@ -40,7 +39,7 @@ async fn a_token_counts_from_when_it_is_kept_until_it_is_revoked() {
     let wrong = if wrong == text { format!("{}1", &text[..text.len() - 1]) } else { wrong };
     assert_eq!(registry.caller(Some(&wrong), &[], 0).unwrap_err(), Denied::Unknown);
     assert_eq!(registry.caller(None, &["sha256:00".into(), "dns:gw-1".into()], 0).unwrap().name(), "one");
-    // The names of tokens alone bind nothing, and neither does a certificate beside a wrong token.
+    // A certificate with the name of a token is not bound to it, and a bound certificate does not help a wrong token.
     assert_eq!(registry.caller(None, &["one".into(), "dns:one".into()], 0).unwrap_err(), Denied::Missing);
     assert_eq!(registry.caller(Some("x"), &["dns:gw-1".into()], 0).unwrap_err(), Denied::Malformed);
     one.revoked = Some(200);
@@ -54,12 +53,12 @@ async fn a_token_counts_from_when_it_is_kept_until_it_is_revoked() {
     assert!(file.put(&two, None).await.unwrap());
     registry.refresh().await.unwrap();
     assert_eq!(registry.caller(None, &["dns:gw-1".into()], 0).unwrap().name(), "two");
-    assert!(registry.is_enforced(), "the last token's end opens nothing");
+    assert!(registry.is_enforced(), "the service stays closed after the last token");
 }
 
-/// A store that could not be read yet left the service open to everybody where no listener is exposed.
+/// Regression: a store that could not be read yet left the service open to everybody.
 #[tokio::test]
-async fn what_was_never_read_opens_nothing() {
+async fn all_requests_are_denied_until_tokens_are_read() {
     for mode in [Mode::OnceThereIsAToken, Mode::Always] {
         let folder = tempfile::tempdir().unwrap();
         let file = TokenFile::own(folder.path());
@@ -71,7 +70,7 @@ async fn what_was_never_read_opens_nothing() {
     }
 }
 
-/// A store that answers until it is away.
+/// A store that is unavailable once the flag is set.
 #[derive(Debug, Default)]
 struct Away(std::sync::atomic::AtomicBool);
 
@@ -95,11 +94,12 @@ impl TokenStore for Away {
     }
 }
 
-/// A token that was revoked in MongoDB stayed valid for ever on an instance that MongoDB was away from.
+/// Regression: a revoked token stayed valid for ever on an instance without a connection to MongoDB.
 #[tokio::test]
-async fn what_cannot_be_read_again_ends() {
+async fn outdated_tokens_are_not_valid() {
     let folder = tempfile::tempdir().unwrap();
-    let (store, hour) = (Arc::new(Away::default()), Duration::from_secs(3600));
+    let store = Arc::new(Away::default());
+    let hour = Duration::from_secs(3600);
     let open = || {
         let cache = TokenFile::cache(folder.path());
         TokenRegistry::of_store(store.clone(), cache, Mode::OnceThereIsAToken, hour)
@@ -110,7 +110,7 @@ async fn what_cannot_be_read_again_ends() {
     let now = now_seconds();
     assert!(registry.caller(None, &[], now + 3500).is_ok());
     assert_eq!(registry.caller(None, &[], now + 3700).unwrap_err(), Denied::Unavailable);
-    // Nor does a start make them younger.
+    // A restart does not renew their age.
     let registry = open();
     registry.load().await.unwrap();
     assert!(registry.caller(None, &[], now + 3500).is_ok());
@@ -120,13 +120,13 @@ async fn what_cannot_be_read_again_ends() {
     assert!(registry.caller(None, &[], now).is_ok());
 }
 
-/// A token without an end was valid for ever, wherever it was created.
+/// Regression: the maximum lifetime did not apply to tokens without an end.
 #[tokio::test]
-async fn no_token_lives_longer_than_it_may() {
+async fn the_maximum_lifetime_applies_to_all_tokens() {
     let folder = tempfile::tempdir().unwrap();
     let file = TokenFile::own(folder.path());
-    let (one, of_one) = token("one");
-    let (mut two, of_two) = token("two");
+    let (one, text_one) = token("one");
+    let (mut two, text_two) = token("two");
     two.expires = Some(120);
     for token in [&one, &two] {
         file.put(token, None).await.unwrap();
@@ -134,16 +134,16 @@ async fn no_token_lives_longer_than_it_may() {
     let registry = TokenRegistry::of_file(file, Mode::Always).limit_lifetime(Some(50));
     registry.load().await.unwrap();
     let ok = |text: &str, now| registry.caller(Some(text), &[], now).is_ok();
-    assert!(ok(&of_one, 149) && ok(&of_two, 119));
-    assert_eq!(registry.caller(Some(&of_one), &[], 150).unwrap_err(), Denied::Expired);
-    assert_eq!(registry.caller(Some(&of_two), &[], 120).unwrap_err(), Denied::Expired);
+    assert!(ok(&text_one, 149) && ok(&text_two, 119));
+    assert_eq!(registry.caller(Some(&text_one), &[], 150).unwrap_err(), Denied::Expired);
+    assert_eq!(registry.caller(Some(&text_two), &[], 120).unwrap_err(), Denied::Expired);
     assert!(registry.has_live(149) && !registry.has_live(150));
     assert_eq!(registry.terms(110), TokenTerms { valid: 2, ends_in: Some(10), oldest: 10, unused: 0 });
     assert_eq!(registry.terms(125), TokenTerms { valid: 1, ends_in: Some(25), oldest: 25, unused: 0 });
     assert_eq!(registry.terms(200), TokenTerms::default());
 }
 
-/// Uses were in memory only: after a restart every token seemed never used.
+/// Regression: uses were kept in memory only, so after a restart every token seemed never used.
 #[tokio::test]
 async fn uses_are_stored_at_most_once_a_minute() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,7 +154,7 @@ async fn uses_are_stored_at_most_once_a_minute() {
     let registry = TokenRegistry::of_file(file.clone(), Mode::Always);
     registry.load().await.unwrap();
     registry.store_uses(1000).await.unwrap();
-    assert!(file.uses().await.unwrap().is_empty(), "nothing was used");
+    assert!(file.uses().await.unwrap().is_empty(), "no token was used");
     for (used, stored_at, expected) in [(1000, 1001, 1000), (1030, 1031, 1000), (1050, 1061, 1050), (1055, 1062, 1050)]
     {
         registry.caller(Some(&text), &[], used).unwrap();
@@ -164,13 +164,13 @@ async fn uses_are_stored_at_most_once_a_minute() {
     }
     let later = TokenRegistry::of_file(file, Mode::Always);
     later.load().await.unwrap();
-    later.recall_uses().await.unwrap();
+    later.read_uses().await.unwrap();
     assert_eq!(later.terms(1100).unused, 1000, "two was never used");
-    assert_eq!(later.known().by_name["one"].uses.last(), Some(1050));
+    assert_eq!(later.known().by_name["one"].last_use.last(), Some(1050));
 }
 
 #[tokio::test]
-async fn time_ends_tokens_and_secrets() {
+async fn tokens_and_secrets_expire() {
     let folder = tempfile::tempdir().unwrap();
     let file = TokenFile::own(folder.path());
     let (mut one, old) = token("one");

@@ -1,4 +1,4 @@
-//! `config/default.toml` and `docs/reference/configuration.md` are those that the code makes.
+//! Compares `config/default.toml` and `docs/reference/configuration.md` with the generated text.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! All layers together: which layer overrides which, and every class of problem.
+//! Tests all layers together: their order, and every class of problem.
 
 mod default_file;
 
@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::units::{GIB, KIB, MIB};
 use super::*;
 
-/// Loads a file of this text, these variables and these flags. Problems are returned as printed, without the file's
-/// folder.
+/// Loads a file with this text, variables and flags. Returns problems as printed, without the file's folder.
 fn load_all(file: &str, variables: &[(&str, &str)], flags: &Overrides) -> Result<Settings, Vec<String>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("my.toml");
@@ -85,7 +84,7 @@ fn toml_is_read_in_all_its_spellings() {
 }
 
 #[test]
-fn a_wrong_value_says_where_what_and_what_would_be_right() {
+fn problems_state_source_fault_and_expected_value() {
     let bounds = "expected a whole number, 1 to 1024";
     let cases = [
         ("[query]\n\nconcurrent = 1025", format!("my.toml:3: query.concurrent = 1025: out of bounds; {bounds}")),
@@ -167,10 +166,9 @@ fn a_wrong_value_says_where_what_and_what_would_be_right() {
     );
 }
 
-/// `--listen localhost:8086`, `:8086` and `8086` were refused, although there is one meaning that harms nobody: this
-/// machine only.
+/// Regression: `--listen localhost:8086`, `:8086` and `8086` were refused.
 #[test]
-fn a_port_alone_is_one_of_this_machine() {
+fn a_port_alone_is_on_loopback() {
     for (listen, expected) in [
         ("localhost:8086", "127.0.0.1:8086"),
         (":8086", "127.0.0.1:8086"),
@@ -189,7 +187,7 @@ fn a_port_alone_is_one_of_this_machine() {
 }
 
 #[test]
-fn plain_http_may_be_off_beside_tls_only() {
+fn plain_http_can_be_off_only_with_tls() {
     let tls = "tls.listen = ':8443'\ntls.cert_file = 'c'\ntls.key_file = 'k'\n";
     let settings = load_all(&format!("{tls}server.listen = ''"), &[], &Overrides::default()).unwrap();
     assert_eq!((settings.server.listen, settings.front().port()), (None, 8443));
@@ -228,7 +226,7 @@ fn proxies_are_addresses_and_networks() {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_the_one_that_was_meant() {
+fn an_unknown_key_is_reported_with_the_nearest_known_one() {
     let cases = [
         ("[query]\nconcurent = 3", "my.toml:2: unknown key query.concurent; did you mean query.concurrent?"),
         ("[qury]\nconcurrent = 3", "my.toml:2: unknown key qury.concurrent; did you mean query.concurrent?"),
@@ -244,7 +242,7 @@ fn an_unknown_key_is_named_with_the_one_that_was_meant() {
 }
 
 #[test]
-fn an_unknown_variable_stops_the_start_when_it_must_be_ours() {
+fn an_unknown_variable_is_a_problem_unless_an_orchestrator_sets_it() {
     let ours = "HOURGLASS_QUERY_CONCURENT";
     check_variable(ours, "3", &[&format!("variable {ours}: names no key; did you mean HOURGLASS_QUERY_CONCURRENT?")]);
     check_variable("HOURGLASS_CLUSTER_SIZE", "3", &["variable HOURGLASS_CLUSTER_SIZE: names no key"]);
@@ -269,9 +267,9 @@ fn an_unknown_variable_stops_the_start_when_it_must_be_ours() {
     }
 }
 
-/// `HOURGLASS_STORE_URL` was ignored, and the readings went to the embedded store.
+/// Regression: `HOURGLASS_STORE_URL` was ignored, and readings went to the embedded store.
 #[test]
-fn no_variable_that_begins_with_our_name_is_ignored() {
+fn no_variable_with_our_prefix_is_ignored() {
     for (variable, meant) in [
         ("HOURGLASS_STORE_URL", Some("HOURGLASS_STORE_URI")),
         ("HOURGLASS_STROE_URI", Some("HOURGLASS_STORE_URI")),
@@ -300,7 +298,7 @@ fn no_variable_that_begins_with_our_name_is_ignored() {
 }
 
 #[test]
-fn files_that_cannot_be_read_or_are_no_toml_say_so() {
+fn unreadable_files_and_invalid_toml_are_problems() {
     let missing = load(Some(Path::new("/nowhere/my.toml")), owned(&[]), &Overrides::default()).unwrap_err();
     assert_eq!(missing.len(), 1);
     assert!(missing[0].to_string().starts_with("/nowhere/my.toml: cannot be read: "), "{}", missing[0]);
@@ -345,14 +343,14 @@ fn relations_between_keys_hold() {
         "limits.body_bytes = '65MiB'\ningest.bytes_in_flight = '128MiB'",
         &["my.toml:2: ingest.bytes_in_flight (half of it is 64MiB) must be at least limits.body_bytes (65MiB)"],
     );
-    // What follows from the memory follows a related key, too.
+    // Defaults also adapt to a related key.
     let settings = load_all("limits.body_bytes = '65MiB'\nquery.bytes = '2MiB'", &[], &Overrides::default()).unwrap();
     assert_eq!((settings.ingest.bytes_in_flight, settings.query.request_bytes), (130 << 20, 1 << 20));
     check_file(
         "[wal]\nbudget_bytes = '100MiB'",
         &["my.toml:2: wal.budget_bytes (half of it is 50MiB) must be at least wal.segment_bytes (64MiB)"],
     );
-    // As `PUT /api/v1/databases/NAME` refuses it. Summaries may be limited where readings are limited by databases alone.
+    // The rules of `PUT /api/v1/databases/NAME` apply. Summaries can be limited if readings are unlimited.
     check_file(
         "[retention]\nreadings = '30d'\nsummaries = '10d'",
         &["my.toml:3: retention.summaries (240h) must be at least retention.readings (720h)"],
@@ -374,7 +372,7 @@ fn relations_between_keys_hold() {
 }
 
 #[test]
-fn the_uri_may_come_from_a_file() {
+fn the_uri_can_be_in_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let secret = folder.path().join("uri");
     std::fs::write(&secret, "mongodb://user:pw@host/db\n").unwrap();
@@ -399,7 +397,7 @@ fn the_uri_may_come_from_a_file() {
 }
 
 #[test]
-fn a_useless_uri_file_is_a_problem_that_shows_nothing_of_it() {
+fn an_invalid_uri_file_is_a_problem_that_hides_its_content() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("uri");
     for (text, fault) in
@@ -446,7 +444,7 @@ fn no_problem_shows_credentials() {
     }
 }
 
-/// Sections and keys are joined by the same character that stands inside them.
+/// Variables join section and key by an underscore, which names also contain.
 #[test]
 fn each_key_has_a_variable_of_its_own() {
     let keys = keys();
@@ -455,7 +453,7 @@ fn each_key_has_a_variable_of_its_own() {
 }
 
 #[test]
-fn constants_can_be_set_by_tests_alone() {
+fn only_tests_can_set_constants() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("my.toml");
     for key in keys() {

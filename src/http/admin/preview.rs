@@ -76,7 +76,7 @@ async fn policy_altered(
 ) -> ApiResult<StatementAnswer> {
     let terms = terms(policy);
     let name = policy.name.as_deref().unwrap_or_default();
-    let (named, _) = app.ingest.check_alter((database, name), terms).await?;
+    let named = app.ingest.check_alter(database, name, terms).await?.database;
     let readings = terms.kept.map_or(SettingChange::Stays, |kept| SettingChange::To(Some(kept)));
     let set = SetSettings { readings, ..SetSettings::default() };
     let told = would_go_by(app, asked.budget, &named, &set).await?;

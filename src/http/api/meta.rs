@@ -17,7 +17,7 @@ use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::{end_with_next, pair};
 use crate::http::render::text::Text;
 use crate::http::server::body;
-use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
+use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 use crate::kinds::KindFault;
 use crate::reading::Sensor;
 
@@ -102,10 +102,10 @@ pub async fn change(
     };
     let arrival =
         MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry: false };
-    let wish = if method == Method::PUT { Wish::Put(values) } else { Wish::Patch(values) };
-    let wish = MetaWish { sensor, wish };
+    let update = if method == Method::PUT { MetaUpdate::Put(values) } else { MetaUpdate::Patch(values) };
+    let request = MetaRequest { sensor, update };
     let (may, mut outcome) = (|meta: &Meta| is_as_known(&headers, meta), None);
-    app.ingest.change_meta(arrival, std::iter::once((0, Ok(wish))), may, |_, of| outcome = Some(of)).await?;
+    app.ingest.change_meta(arrival, std::iter::once((0, Ok(request))), may, |_, of| outcome = Some(of)).await?;
     match outcome {
         Some(Ok(MetaOutcome { values, unlike, .. })) => {
             // Who may only write is not told what there is.
@@ -157,12 +157,12 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
         false => Box::new(of_lines(&bytes, most)),
     };
     let rows = rows.map(|(line, row)| {
-        let wish = row.and_then(|(key, values)| {
+        let request = row.and_then(|(key, values)| {
             let sensor = parameters.key(&key).and_then(|sensor| parameters.pinned(sensor));
             let sensor = sensor.map_err(|error| error.to_string())?;
-            Ok(MetaWish { sensor, wish: Wish::Patch(values) })
+            Ok(MetaRequest { sensor, update: MetaUpdate::Patch(values) })
         });
-        (line, wish.map_err(MetaRefusal::Unreadable))
+        (line, request.map_err(MetaRefusal::Unreadable))
     });
     let arrival = MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry };
     let mut told = Imported::default();

@@ -59,7 +59,7 @@ async fn listed(
 /// Documents under the names by which sensors are stored, with their kinds.
 fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
     let listed = |document: SensorDocument| {
-        let kind = app.settings.kinds.of(&document.sensor, &document.meta).cloned();
+        let kind = app.settings.kinds.kind_of(&document.sensor, &document.meta).cloned();
         ListedSensor { document, kind }
     };
     documents.into_iter().map(listed).collect()
@@ -86,7 +86,7 @@ pub async fn stored(
     let since = app.ingest.catalog_version(Some(database)).map_err(IngestError::from)?;
     let stored = app.query.sensors(budget, database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
-    let mut documents = app.ingest.sensors(database, filter, (stored, since)).await?;
+    let mut documents = app.ingest.sensors(database, filter, stored, since).await?;
     let full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
     documents.retain(|document| !document.is_tombstone());

@@ -230,7 +230,7 @@ impl Terms {
         if let Err(stale) = peer.judge(now) {
             return Some(stale.to_string());
         }
-        match self.app.access.again(by, secret.as_deref(), peer.identities(), now) {
+        match self.app.access.reauthenticate(by, secret.as_deref(), peer.identities(), now) {
             Err(denied) => Some(ApiError::Denied(denied).to_string()),
             Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != by.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())

@@ -276,22 +276,21 @@ async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -
         }
         Statement::CreateDatabase { name, policy } => {
             let policy = policy.clone().unwrap_or_default();
-            let with = (policy.name.as_deref(), terms(&policy));
-            let said = app.ingest.create_database_with(name, with, asked.by).await?;
+            let said = app.ingest.create_database_with(name, policy.name.as_deref(), terms(&policy), asked.by).await?;
             Ok(together(said, without_effect(&policy)))
         }
         Statement::CreatePolicy(PolicyStatement { database, policy, default }) => {
-            let named = (&**database, policy.name.as_deref().unwrap_or_default());
-            app.ingest.create_policy(named, terms(policy), *default, asked.by).await?;
+            let name = policy.name.as_deref().unwrap_or_default();
+            app.ingest.create_policy(database, name, terms(policy), *default, asked.by).await?;
             Ok(without_effect(policy))
         }
         Statement::AlterPolicy(PolicyStatement { database, policy, default }) => {
-            let named = (&**database, policy.name.as_deref().unwrap_or_default());
-            app.ingest.alter_policy(named, terms(policy), *default).await?;
+            let name = policy.name.as_deref().unwrap_or_default();
+            app.ingest.alter_policy(database, name, terms(policy), *default).await?;
             Ok(without_effect(policy))
         }
         Statement::DropPolicy { name, database } => {
-            patiently(app, app.ingest.drop_policy((database, name), asked.now, timeout)).await.map(|()| None)
+            patiently(app, app.ingest.drop_policy(database, name, asked.now, timeout)).await.map(|()| None)
         }
         Statement::DropDatabase { name } if name.contains('/') => Err(IngestError::from(PolicyError::Name).into()),
         Statement::DropDatabase { name } => {
@@ -344,7 +343,8 @@ async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;
     for DeleteTargets { database, sensors, range, statement, .. } in targets {
-        patiently(app, app.ingest.delete((&database, asked.now), (&sensors, &statement), range, timeout)).await?;
+        let deletion = app.ingest.delete(&database, asked.now, &sensors, &statement, range, timeout);
+        patiently(app, deletion).await?;
     }
     Ok(None)
 }

@@ -219,7 +219,7 @@ fn optional<T>(out: &mut String, item: Option<T>, write: impl FnOnce(&mut String
 pub fn ack_json(ack: &Ack) -> String {
     let mut out = String::new();
     put(&mut out, format_args!("{{\"accepted\":{},\"rejected\":[", ack.accepted));
-    list(&mut out, &ack.rejected.told, |out, rejection| {
+    list(&mut out, &ack.rejected.reported, |out, rejection| {
         put(out, format_args!("{{\"line\":{},\"column\":{},\"reason\":", rejection.line, rejection.column));
         string(out, &rejection.reason.to_string());
         out.push_str(",\"text\":");
@@ -227,7 +227,7 @@ pub fn ack_json(ack: &Ack) -> String {
         out.push('}');
     });
     out.push(']');
-    if ack.rejected.count > ack.rejected.told.len() {
+    if ack.rejected.count > ack.rejected.reported.len() {
         put(&mut out, format_args!(",\"rejected_total\":{}", ack.rejected.count));
     }
     if ack.rejected.count > 0 {

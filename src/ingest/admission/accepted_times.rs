@@ -1,4 +1,4 @@
-//! The bounds of timestamps.
+//! The accepted range of timestamps.
 
 use crate::config::{LimitsSettings, bound_ns};
 use crate::reading::Reason;
@@ -6,12 +6,12 @@ use crate::reading::Reason;
 /// In nanoseconds.
 const SECOND: i64 = 1_000_000_000;
 
-/// Which timestamps are accepted, relative to when the request was received (`limits.max_past`, `limits.max_future`).
+/// The accepted timestamps, relative to the receipt of the request (`limits.max_past`, `limits.max_future`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AcceptedTimes {
-    /// Nanoseconds before it; `None` is unbounded.
+    /// Nanoseconds before the receipt. `None` is unbounded.
     pub past: Option<i64>,
-    /// Nanoseconds after it; `None` is unbounded.
+    /// Nanoseconds after the receipt. `None` is unbounded.
     pub future: Option<i64>,
 }
 
@@ -20,7 +20,7 @@ impl AcceptedTimes {
         Self { past: bound_ns(limits.max_past), future: bound_ns(limits.max_future) }
     }
 
-    /// Why a timestamp is refused; `None` if it is accepted.
+    /// Returns the reason to reject a timestamp, or `None` if it is accepted.
     #[must_use]
     pub fn refusal(&self, time: i64, received: i64) -> Option<Reason> {
         let outside =

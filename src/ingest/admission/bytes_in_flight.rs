@@ -1,4 +1,4 @@
-//! The bytes in flight: every request reserves its memory before it takes it.
+//! Memory reservations of requests (`ingest.bytes_in_flight`). A request reserves its memory before it allocates.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::ingest::IngestError;
 
-/// A request's share of the bytes in flight. It grows as the body arrives and is returned when this is dropped, after
+/// The bytes that one request has reserved. The reservation grows as the body arrives, and is released on drop, after
 /// the request was acked or refused.
 #[derive(Debug)]
 pub struct BytesInFlight {
@@ -20,10 +20,11 @@ impl BytesInFlight {
     /// Reserves `bytes` more.
     ///
     /// # Errors
-    /// [`IngestError::Overloaded`] when `ingest.bytes_in_flight` is reached, [`IngestError::TooLarge`] when this request alone has
-    /// more.
+    /// [`IngestError::Overloaded`] if all requests together reach `ingest.bytes_in_flight`, [`IngestError::TooLarge`]
+    /// if this request alone exceeds it.
     pub fn grow(&mut self, bytes: usize) -> Result<(), IngestError> {
-        let (limit, key) = (self.limit, "ingest.bytes_in_flight");
+        let limit = self.limit;
+        let key = "ingest.bytes_in_flight";
         if self.size().saturating_add(bytes) > limit {
             return Err(IngestError::TooLarge { limit, key });
         }
@@ -38,7 +39,7 @@ impl BytesInFlight {
         Ok(())
     }
 
-    /// The bytes reserved so far.
+    /// Returns the bytes reserved so far.
     #[must_use]
     pub fn size(&self) -> usize {
         self.permit.as_ref().map_or(0, OwnedSemaphorePermit::num_permits)

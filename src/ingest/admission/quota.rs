@@ -1,4 +1,4 @@
-//! Quota charges: a request uses the quotas of its sender's token and of its database.
+//! Charges a request to the quotas of its sender's token and of its database.
 
 use std::time::Instant;
 
@@ -8,6 +8,7 @@ use crate::catalog::Database;
 use crate::ingest::error::IngestError;
 use crate::telemetry::Metrics;
 
+/// The quotas that apply to one request.
 pub struct QuotaCharge<'a> {
     usages: [Option<&'a Usage>; 2],
     database: &'a Database,
@@ -17,45 +18,48 @@ pub struct QuotaCharge<'a> {
 }
 
 impl<'a> QuotaCharge<'a> {
-    /// For a request that came `now`.
-    pub fn of(by: &'a Caller, database: &'a Database, metrics: Option<&'a Metrics>, now: Instant) -> Self {
-        let usage_of_database = Some(&database.usage).filter(|usage| !usage.quota.is_none());
-        Self { usages: [by.allowance().map(|usage| &**usage), usage_of_database], database, metrics, now }
+    /// Collects the quotas of a request that was received at `now`.
+    pub fn new(caller: &'a Caller, database: &'a Database, metrics: Option<&'a Metrics>, now: Instant) -> Self {
+        let token_usage = caller.allowance().map(|usage| &**usage);
+        let database_usage = Some(&database.usage).filter(|usage| !usage.quota.is_none());
+        Self { usages: [token_usage, database_usage], database, metrics, now }
     }
 
     fn usages(&self) -> impl Iterator<Item = &'a Usage> {
         self.usages.into_iter().flatten()
     }
 
-    /// Whether the request may be validated at all.
+    /// Checks the quotas before validation.
     ///
     /// # Errors
-    /// When earlier requests have used up a quota.
+    /// If earlier requests have used up a quota.
     pub fn admit(&self) -> Result<(), IngestError> {
         self.usages().try_for_each(|usage| usage.admit(self.now).map_err(|exhausted| self.refused(usage, exhausted)))
     }
 
-    /// Counts a refusal when a quota kept sensors out.
+    /// Checks the quotas after validation, and counts a refusal if a quota kept sensors out.
     ///
     /// # Errors
-    /// When nothing was admitted, and new sensors over the hourly quota are the only reason: retrying later helps.
+    /// If nothing was admitted and the hourly quota of new sensors is the only reason. A later retry can succeed.
     pub fn check(&self, validated: &ValidatedBody) -> Result<(), IngestError> {
         let Some(exhausted) = &validated.exhausted else { return Ok(()) };
         let Some(usage) = self.usages().find(|usage| exhausted.owner == usage.owner) else { return Ok(()) };
-        let of_hour = exhausted.rate == Rate::NewSensors && validated.accepted == 0;
+        let is_hourly = exhausted.rate == Rate::NewSensors;
         let refused = self.refused(usage, exhausted.clone());
-        match of_hour && validated.rejected.reasons.keys().all(|reason| *reason == "sensors") {
-            true => Err(refused),
-            false => Ok(()),
+        let has_other_reasons = validated.rejected.reasons.keys().any(|reason| *reason != "sensors");
+        if is_hourly && validated.accepted == 0 && !has_other_reasons {
+            return Err(refused);
         }
+        Ok(())
     }
 
-    /// Charges for admitted readings, and adds warnings about quotas that are nearly used up.
+    /// Charges admitted readings, and adds a warning for each quota that is nearly used up.
     pub fn settle(&self, readings: usize, warnings: &mut Vec<String>) {
         for usage in self.usages() {
-            let counted = (usage.scope == "database").then(|| self.database.known());
-            let due = [usage.charge(readings, self.now), usage.sensors_warning(counted, self.now)];
-            for warning in due.into_iter().flatten() {
+            let database_sensors = (usage.scope == "database").then(|| self.database.known());
+            let readings_warning = usage.charge(readings, self.now);
+            let sensors_warning = usage.sensors_warning(database_sensors, self.now);
+            for warning in readings_warning.into_iter().chain(sensors_warning) {
                 self.count("warned", usage, &warning);
                 warnings.push(warning.to_string());
             }
@@ -67,9 +71,9 @@ impl<'a> QuotaCharge<'a> {
         IngestError::OverQuota(exhausted)
     }
 
-    fn count(&self, what: &'static str, usage: &Usage, exhausted: &Exhausted) {
+    fn count(&self, outcome: &'static str, usage: &Usage, exhausted: &Exhausted) {
         if let Some(metrics) = self.metrics {
-            metrics.quota(what, usage.scope, exhausted.rate.label());
+            metrics.quota(outcome, usage.scope, exhausted.rate.label());
         }
     }
 }

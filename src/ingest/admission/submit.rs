@@ -1,5 +1,5 @@
-//! Appends admitted batches to the WAL, whose callback dispatches them to the shards, and waits for what the ack level
-//! promises. Deletions take the same way.
+//! Appends admitted requests, deletions and metadata changes to the WAL, and waits until the ack level is reached. The
+//! WAL's callback dispatches each durable record to the shards.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::bytes_in_flight::BytesInFlight;
-use super::under_way::{Judged, UnderWay};
+use super::in_validation::{InValidation, RequestGuard};
 use super::validate::ValidatedBody;
 use crate::bucket::StorageError;
 use crate::buffer::dispatch::{Dispatch, KnownChange};
@@ -29,32 +29,39 @@ use crate::members::positions::LoggedRequest;
 use crate::reading::{Sensor, Stamp};
 use crate::wal::{AppendError, Sequence, Wal};
 
-/// Most bytes of sensor keys in one record of a deletion, far below what the smallest WAL segment holds.
-const DELETION_BYTES: usize = 16 << 10;
+/// Maximum bytes of sensor keys in one record of a deletion, far below the size of the smallest WAL segment.
+const DELETION_BYTES_MAX: usize = 16 << 10;
 
-/// Most bytes of the statements of all remembered deletions, far below MongoDB's 16 MiB for a document.
+/// Maximum bytes of the statements of all remembered deletions, far below MongoDB's 16 MiB for a document.
 const STATEMENT_BYTES_MAX: usize = 4 << 20;
 
-/// A record in the WAL, and the channel that reports when the store has what it says.
-type Logged = (Sequence, oneshot::Receiver<Result<(), StorageError>>);
+/// A durable record that is not stored yet.
+struct LoggedRecord {
+    sequence: Sequence,
+    /// Receives the outcome once the store has applied the record.
+    stored: oneshot::Receiver<Result<(), StorageError>>,
+}
 
-/// Metadata in the WAL, and how long to wait until it is stored.
-pub(crate) type LoggedMeta = (Logged, AppendDeadline);
+/// A durable metadata change that is not stored yet.
+pub(crate) struct LoggedMeta {
+    record: LoggedRecord,
+    deadline: AppendDeadline,
+}
 
-/// How many of these sensors, from the first on, fit into a record: at least one, if there is any.
-fn chunk(sensors: &[Arc<Sensor>]) -> usize {
+/// Returns the number of leading sensors that fit into one record: at least one, if there are any.
+fn sensors_per_record(sensors: &[Arc<Sensor>]) -> usize {
     let mut bytes = 0;
     let fits = |sensor: &&Arc<Sensor>| {
         let is_first = bytes == 0;
         bytes += sensor.key.len();
-        is_first || bytes <= DELETION_BYTES
+        is_first || bytes <= DELETION_BYTES_MAX
     };
     sensors.iter().take_while(fits).count()
 }
 
 const ACK_TIMEOUT: &str = "ingest.ack_timeout";
 
-/// When a request stops waiting for its record to be durable, and what the error says of it.
+/// The time until which a request waits for its record, and the terms in which errors state it.
 #[derive(Clone, Copy)]
 pub(crate) struct AppendDeadline {
     at: Instant,
@@ -67,7 +74,7 @@ impl AppendDeadline {
         Self { at: Instant::now() + waited, waited, key }
     }
 
-    /// The error if a durable record is not stored in time.
+    /// Returns the error for a durable record that is not stored in time.
     fn store_timeout(self) -> IngestError {
         IngestError::StoreTimeout { waited: self.waited, key: self.key }
     }
@@ -77,11 +84,11 @@ impl AppendDeadline {
 pub(crate) struct Submitter {
     pub wal: Arc<Wal>,
     pub dispatch: Arc<Dispatch>,
-    /// Knows whether this process may ack anything.
+    /// Decides whether this instance is allowed to ack.
     pub member: Arc<Member>,
     pub tail: Arc<Tail>,
-    /// What was validated and is not logged yet.
-    pub under_way: UnderWay,
+    /// The requests that are validated but not logged yet.
+    pub in_validation: InValidation,
     /// `ingest.ack_timeout`.
     pub ack_timeout: Duration,
     /// `limits.deletions`.
@@ -89,14 +96,14 @@ pub(crate) struct Submitter {
 }
 
 impl Submitter {
-    /// Appends the batches to the WAL and waits for what the ack promises. From the append on, the WAL's callback owns
-    /// the batches, whether or not the client stays connected.
+    /// Appends the batches to the WAL and waits until `level` is reached. From the append on, the WAL's callback owns
+    /// the batches, so they are kept even if the client disconnects.
     pub(in crate::ingest) async fn submit(
         &self,
         database: &Arc<Database>,
         arrival: &Arrival<'_>,
         validated: ValidatedBody,
-        judged: Judged,
+        guard: RequestGuard,
         mut admission: BytesInFlight,
         level: AckLevel,
     ) -> Result<(), IngestError> {
@@ -106,33 +113,35 @@ impl Submitter {
         let readings = batches.iter().map(Batch::len).sum::<usize>() as u64;
         let (waiter, stored) = oneshot::channel();
         let waiter = (level == AckLevel::Store).then_some(waiter);
-        let heard = self.copy_for_listeners(database, &batches, &mut admission);
-        let (dispatch, database) = (self.dispatch.clone(), database.clone());
+        let tail_copy = self.copy_for_listeners(database, &batches, &mut admission);
+        let dispatch = self.dispatch.clone();
+        let database = database.clone();
         faults::halt_at("before_append").await;
         let deadline = AppendDeadline::after(self.ack_timeout, ACK_TIMEOUT);
         let logged = move |sequence: Sequence| {
-            drop(judged);
-            // Before the fields reach a shard.
+            drop(guard);
+            // Make the new fields firm before they reach a shard.
             claims.logged();
             if let Some(waiter) = waiter {
                 dispatch.positions.wait_for(sequence, waiter);
             }
             dispatch.logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
-            if let Some((tail, record)) = heard {
+            if let Some((tail, record)) = tail_copy {
                 tail.publish(sequence, record);
             }
             drop(admission);
         };
-        let deadline_of_wal = (!arrival.patient).then_some(deadline);
-        let sequence = self.append((0, record::KIND_READINGS), record, deadline_of_wal, logged).await?;
+        let append_deadline = (!arrival.patient).then_some(deadline);
+        let sequence = self.append(0, record::KIND_READINGS, record, append_deadline, logged).await?;
         if level == AckLevel::Log {
             return Ok(());
         }
         self.dispatch.wake();
-        self.stored((sequence, stored), deadline.at, deadline.store_timeout()).await
+        self.wait_until_stored(LoggedRecord { sequence, stored }, deadline.at, deadline.store_timeout()).await
     }
 
-    /// What listeners get once the request is logged, if there are any. Counts as the request's memory until then.
+    /// Copies the readings for the listeners of the tail, if there are any. The copy counts as memory of the request
+    /// until the request is logged.
     fn copy_for_listeners(
         &self,
         database: &Database,
@@ -140,7 +149,7 @@ impl Submitter {
         admission: &mut BytesInFlight,
     ) -> Option<(Arc<Tail>, TailRecord)> {
         let record = self.tail.copy(database, batches)?;
-        // No write fails because somebody listens.
+        // A write must not fail for lack of memory for its listeners: without room, they get a record without readings.
         let has_room = admission.grow(record.bytes()).is_ok();
         Some((self.tail.clone(), if has_room { record } else { record.without_readings() }))
     }
@@ -148,32 +157,35 @@ impl Submitter {
     /// See [`crate::ingest::Ingest::delete`].
     pub async fn delete(
         &self,
-        (database, received): (&str, i64),
-        (sensors, statement): (&[Arc<Sensor>], &str),
+        database: &str,
+        received: i64,
+        sensors: &[Arc<Sensor>],
+        statement: &str,
         range: Range<i64>,
         timeout: Duration,
     ) -> Result<(), IngestError> {
         let deadline = AppendDeadline::after(timeout, FLUSH_DEADLINE);
-        let (mut logged, mut left) = (Vec::new(), sensors);
+        let mut logged = Vec::new();
+        let mut remaining = sensors;
         // Log all records before waiting for any of them. A deletion without sensors is logged too: other instances may
         // have readings of sensors that this one does not know.
         loop {
-            let (sensors, rest) = left.split_at(chunk(left));
+            let (sensors, rest) = remaining.split_at(sensors_per_record(remaining));
             let sensors = sensors.iter().map(|sensor| Sensor::clone(sensor)).collect();
             let statement = rest.is_empty().then(|| statement.to_owned());
             let scope = Scope::Readings { sensors, range: range.clone(), statement };
             let deletion = Deletion { received, database: database.to_owned(), scope };
             self.check_room(1, deletion.statement_bytes())?;
             logged.push(self.log_deletion(deletion, 0, Some(deadline)).await?);
-            left = rest;
-            if left.is_empty() {
-                return self.deleted(logged, deadline).await;
+            remaining = rest;
+            if remaining.is_empty() {
+                return self.wait_until_deleted(logged, deadline).await;
             }
         }
     }
 
-    /// See [`crate::ingest::Ingest::drop_database`]. The drop's stamp lies above `created`, when the database was created or
-    /// its settings were set.
+    /// See [`crate::ingest::Ingest::drop_database`]. The drop gets a stamp above `created`, the stamp of the last
+    /// change of the database's settings.
     pub async fn drop_database(
         &self,
         database: &str,
@@ -185,38 +197,42 @@ impl Submitter {
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
         self.check_room(1, deletion.statement_bytes())?;
         let logged = self.log_deletion(deletion, created, Some(deadline)).await?;
-        self.deleted(vec![logged], deadline).await
+        self.wait_until_deleted(vec![logged], deadline).await
     }
 
-    /// Logs the mark of a deletion by value: what is older will be covered. Without a deadline, as nobody would end a mark that
-    /// became durable later.
+    /// Logs the mark of a deletion by value, which covers everything older than the mark. There is no deadline, because
+    /// nothing would release a mark that became durable after it.
     pub async fn mark(&self, database: &str, received: i64) -> Result<Mark, IngestError> {
         self.member.check()?;
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Mark };
         let record = record::deletion::encode(&deletion);
-        let (memory, dispatch) = (record.len(), self.dispatch.clone());
+        let memory = record.len();
+        let dispatch = self.dispatch.clone();
         let logged = move |sequence: Sequence| {
             dispatch.mark_logged(LoggedRequest { sequence, readings: 0, memory, received });
         };
         let above = self.member.registry_view.greatest();
-        let sequence = self.append((above, record::deletion::KIND_DELETION), record, None, logged).await?;
+        let sequence = self.append(above, record::deletion::KIND_DELETION, record, None, logged).await?;
         Ok(Mark::new(sequence, self.dispatch.marks.clone()))
     }
 
-    /// Logs changes of metadata, all in one record. Returns what to wait for where the ack says that they are stored.
+    /// Logs metadata changes in one record. Returns the record to wait for if the ack level is `store`.
     pub async fn change_meta(
         &self,
         database: &Arc<Database>,
-        (received, changes): (i64, Vec<KnownChange>),
+        received: i64,
+        changes: Vec<KnownChange>,
         level: AckLevel,
     ) -> Result<Option<LoggedMeta>, IngestError> {
         self.member.check()?;
-        let only = changes.iter().map(|(_, change)| change.clone()).collect();
-        let record = record::meta::encode(&MetaRecord { received, database: database.name.to_string(), changes: only });
+        let logged_changes = changes.iter().map(|(_, change)| change.clone()).collect();
+        let name = database.name.to_string();
+        let record = record::meta::encode(&MetaRecord { received, database: name, changes: logged_changes });
         let memory = record.len();
         let (waiter, stored) = oneshot::channel();
         let waiter = (level == AckLevel::Store).then_some(waiter);
-        let (dispatch, database) = (self.dispatch.clone(), database.clone());
+        let dispatch = self.dispatch.clone();
+        let database = database.clone();
         let logged = move |sequence: Sequence| {
             if let Some(waiter) = waiter {
                 dispatch.positions.wait_for(sequence, waiter);
@@ -224,13 +240,15 @@ impl Submitter {
             dispatch.meta_logged(LoggedRequest { sequence, readings: 0, memory, received }, &database, changes);
         };
         let deadline = AppendDeadline::after(self.ack_timeout, ACK_TIMEOUT);
-        let sequence = self.append((0, record::meta::KIND_META), record, Some(deadline), logged).await?;
-        Ok((level == AckLevel::Store).then_some(((sequence, stored), deadline)))
+        let sequence = self.append(0, record::meta::KIND_META, record, Some(deadline), logged).await?;
+        let record = LoggedRecord { sequence, stored };
+        Ok((level == AckLevel::Store).then_some(LoggedMeta { record, deadline }))
     }
 
-    /// Waits until logged metadata is stored.
-    pub async fn meta_stored(&self, (logged, deadline): LoggedMeta) -> Result<(), IngestError> {
-        self.stored(logged, deadline.at, deadline.store_timeout()).await
+    /// Waits until a metadata change is stored.
+    pub async fn wait_until_meta_stored(&self, logged: LoggedMeta) -> Result<(), IngestError> {
+        let deadline = logged.deadline;
+        self.wait_until_stored(logged.record, deadline.at, deadline.store_timeout()).await
     }
 
     /// Logs a part of a deletion by value, and waits until it is carried out.
@@ -243,16 +261,17 @@ impl Submitter {
     ) -> Result<(), IngestError> {
         let scope = Scope::Cells { sensors, before: mark.stamp };
         let deletion = Deletion { received, database: database.to_owned(), scope };
-        let (_, stored) = self.log_deletion(deletion, 0, None).await?;
-        match stored.await {
-            Ok(done) => Ok(done?),
+        let logged = self.log_deletion(deletion, 0, None).await?;
+        match logged.stored.await {
+            Ok(outcome) => Ok(outcome?),
             Err(_) => Err(IngestError::Stopping),
         }
     }
 
-    /// Whether the registry has room for more deletions, whose statements have so many bytes together.
+    /// Checks that the registry has room for `more` deletions, with `statement_bytes` bytes of statements in total.
     pub fn check_room(&self, more: usize, statement_bytes: usize) -> Result<(), IngestError> {
-        let (limit, remembered) = (self.deletions, self.member.registry_view.remembered());
+        let limit = self.deletions;
+        let remembered = self.member.registry_view.remembered();
         if remembered + more > limit {
             return Err(IngestError::TooManyDeletions { more, remembered, limit });
         }
@@ -268,10 +287,11 @@ impl Submitter {
         deletion: Deletion,
         above: Stamp,
         deadline: Option<AppendDeadline>,
-    ) -> Result<Logged, IngestError> {
+    ) -> Result<LoggedRecord, IngestError> {
         self.member.check()?;
         let record = record::deletion::encode(&deletion);
-        let (memory, received) = (record.len(), deletion.received);
+        let memory = record.len();
+        let received = deletion.received;
         let (waiter, stored) = oneshot::channel();
         let dispatch = self.dispatch.clone();
         // Look the targets up here, not in the WAL's callback, which delays the acks of other requests.
@@ -282,22 +302,23 @@ impl Submitter {
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
         let above = self.member.registry_view.greatest().max(above);
-        Ok((self.append((above, record::deletion::KIND_DELETION), record, deadline, logged).await?, stored))
+        let sequence = self.append(above, record::deletion::KIND_DELETION, record, deadline, logged).await?;
+        Ok(LoggedRecord { sequence, stored })
     }
 
-    /// Waits until deletions are done.
-    async fn deleted(&self, all: Vec<Logged>, deadline: AppendDeadline) -> Result<(), IngestError> {
+    async fn wait_until_deleted(&self, all: Vec<LoggedRecord>, deadline: AppendDeadline) -> Result<(), IngestError> {
         for logged in all {
-            self.stored(logged, deadline.at, IngestError::DeletionTimeout(deadline.waited)).await?;
+            self.wait_until_stored(logged, deadline.at, IngestError::DeletionTimeout(deadline.waited)).await?;
         }
         Ok(())
     }
 
-    /// Appends a record with a sequence above `above`; the WAL's callback owns `logged` from there on. Waits until the
-    /// record is durable or known not to be, without a deadline as long as that takes.
+    /// Appends a record with a sequence above `above`, and waits until the record is durable or its append has failed.
+    /// The WAL's callback calls `logged` for a durable record. Without a deadline the wait is unbounded.
     async fn append(
         &self,
-        (above, kind): (Sequence, u8),
+        above: Sequence,
+        kind: u8,
         record: Vec<u8>,
         deadline: Option<AppendDeadline>,
         logged: impl FnOnce(Sequence) + Send + 'static,
@@ -309,7 +330,7 @@ impl Submitter {
             if let Ok(sequence) = appended {
                 logged(sequence);
             }
-            // The receiver is gone if the client disconnected; its readings are kept all the same.
+            // The receiver is gone if the client has disconnected. Its readings are kept nevertheless.
             let _ = ack.send(appended);
         };
         self.wal.append(above, kind, record, done).map_err(|error| self.refused(error))?;
@@ -327,19 +348,24 @@ impl Submitter {
         }
     }
 
-    /// Waits until the store has what a record says; fails with `late` if that takes longer.
-    async fn stored(&self, (sequence, stored): Logged, by: Instant, late: IngestError) -> Result<(), IngestError> {
-        match tokio::time::timeout_at(by, stored).await {
-            Ok(Ok(stored)) => Ok(stored?),
+    /// Waits until the store has applied a record. Fails with `late` if that does not happen by `until`.
+    async fn wait_until_stored(
+        &self,
+        record: LoggedRecord,
+        until: Instant,
+        late: IngestError,
+    ) -> Result<(), IngestError> {
+        match tokio::time::timeout_at(until, record.stored).await {
+            Ok(Ok(outcome)) => Ok(outcome?),
             Ok(Err(_)) => Err(late),
             Err(_) => {
-                self.dispatch.positions.forget(sequence);
+                self.dispatch.positions.forget(record.sequence);
                 Err(late)
             }
         }
     }
 
-    /// The error for a request whose append failed.
+    /// Converts an append error into the error of the request.
     fn refused(&self, error: AppendError) -> IngestError {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         match error {

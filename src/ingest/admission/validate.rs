@@ -1,5 +1,5 @@
-//! Validates points of any format. An accepted point is final; a rejected one is reported with its place and reason and
-//! never affects an accepted one.
+//! Validates points of any format. An accepted point is final. A rejected point is reported with its position and
+//! reason, and never affects an accepted one.
 
 mod drift;
 mod explain;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use rapidhash::fast::RandomState;
 
-use self::new_sensor::one_too_many;
-use self::request_sensor::RequestSensor;
+use self::new_sensor::sensor_quota_violation;
+use self::request_sensor::{FieldRules, RequestSensor};
 use self::sensor_order::SensorOrder;
-use super::write_policy::{barred, seeming_unit};
+use super::write_policy::{pin_violation, seeming_unit};
 use crate::access::{Caller, Exhausted};
 use crate::bucket::Renames;
 use crate::buffer::record::batch::{Batch, index};
@@ -31,87 +31,111 @@ use crate::reading::value::RawValue;
 use crate::reading::{Limits, Precision, Reason, Rejection, Sensor, Value};
 use crate::wire::Point;
 
-/// The usual least length of a line with a sensor, a field and a timestamp.
+/// The expected minimum length of a line with a sensor, a field and a timestamp.
 const LINE_BYTES: usize = 48;
-/// Most sensors of a request for which room is allocated in advance.
+/// Maximum number of sensors for which a request allocates room in advance.
 const SENSORS_EXPECTED: usize = 4096;
+
+/// The number of findings of one kind in a request, and the first of them.
+#[derive(Debug)]
+pub struct Tally<T> {
+    pub count: usize,
+    pub first: Option<T>,
+}
+
+impl<T> Default for Tally<T> {
+    fn default() -> Self {
+        Self { count: 0, first: None }
+    }
+}
+
+impl<T> Tally<T> {
+    /// Counts a finding, and keeps it if it is the first.
+    pub fn note(&mut self, finding: T) {
+        self.count += 1;
+        self.first.get_or_insert(finding);
+    }
+}
+
 /// The result of validating a body.
 #[derive(Debug, Default)]
 pub struct ValidatedBody {
-    /// Accepted lines.
+    /// The number of accepted lines.
     pub accepted: usize,
     pub rejected: Rejected,
     /// The readings, one batch per shard.
     pub batches: Vec<Batch>,
-    /// Bytes of memory of all of this.
+    /// Bytes of memory that the result takes.
     pub memory: usize,
     /// Sensors that the catalog does not know. Their lines were skipped: validate again after the lookup.
     pub unknown: Vec<Sensor>,
-    /// The quota that kept sensors out, if one did.
+    /// The quota for which sensors were rejected.
     pub exhausted: Option<Exhausted>,
-    /// New fields; they stay if the readings are logged.
+    /// New fields. They stay if the readings are logged.
     pub claims: Claims,
-    /// Where a key gives the times of undated readings: the sensors that have some.
+    /// The sensors with undated readings, if the request has a key that determines their times.
     pub undated: Vec<Arc<KnownSensor>>,
     /// The number of the last line with an undated reading.
     pub undated_span: i64,
-    /// How many timestamps look as if they were in another unit than declared, and the unit that the first one seems to
-    /// be in.
-    pub suspects: (usize, Option<&'static str>),
-    /// How many values are kept beside their fields, and the name under which the first one is.
-    pub drifted: (usize, Option<String>),
-    /// How many accepted readings are not as the kinds of their sensors say, and what is wrong with the first one.
-    pub unlike: (usize, Option<KindFault>),
+    /// Timestamps that look as if they were in another unit than declared, with the likely unit.
+    pub suspect_units: Tally<&'static str>,
+    /// Values that are kept in drift fields, with the names of these fields.
+    pub drifted_values: Tally<String>,
+    /// Accepted readings that do not conform to the kinds of their sensors.
+    pub kind_faults: Tally<KindFault>,
 }
 
 impl ValidatedBody {
-    /// Drops the readings of a request that must be accepted as a whole and cannot be.
-    pub fn keep_nothing(&mut self) {
+    /// Drops the readings of a request that must be accepted as a whole but has rejected lines.
+    pub fn discard_readings(&mut self) {
         self.accepted = 0;
         self.memory = 0;
         self.batches.clear();
         self.claims = Claims::default();
-        self.drifted = (0, None);
+        self.drifted_values = Tally::default();
         self.undated.clear();
     }
 }
 
-/// The parameters of one validation of a body.
+/// The parameters of one validation pass over a body.
 #[derive(Debug, Clone, Copy)]
 pub struct ValidationPass {
-    /// When the request was received, in nanoseconds since the epoch: the time of undated readings.
+    /// The time of receipt, in nanoseconds since the epoch. Undated readings get this time.
     pub received: i64,
-    /// Earlier timestamps have expired; and how long the database keeps readings, in nanoseconds.
-    pub kept_from: (i64, i64),
+    /// The start of the retention period, in nanoseconds since the epoch. Earlier timestamps have expired.
+    pub kept_from: i64,
+    /// The length of the retention period in nanoseconds.
+    pub kept_ns: i64,
     /// The declared unit of timestamps.
     pub precision: Precision,
-    /// Whether timestamps that seem to be in another unit are rejected.
+    /// Reject timestamps that seem to be in another unit.
     pub refuses_other_units: bool,
-    /// Whether a value of another family than its field's is kept beside it.
+    /// Keep a value of another family than its field's in a drift field.
     pub keeps_drift: bool,
-    /// Whether the sensor lookup is done: sensors that are still unknown are over a limit.
+    /// The sensor lookup is done, so sensors that are still unknown are over a limit.
     pub looked_up: bool,
-    /// Whether new fields are claimed, which makes them visible to other requests.
+    /// Claim new fields, which makes them visible to other requests.
     pub publish: bool,
     /// Bytes of memory at which validation stops.
     pub budget: usize,
     /// Bytes of the body.
     pub body_bytes: usize,
-    /// The time of an undated reading on the body's first line, where a key gives it; on each further line one nanosecond more,
-    /// whatever becomes of other lines. `None`: each has the time of its receipt, or the next that the sensor has free.
+    /// For a request with a key, the time of an undated reading on line 1. Each further line adds one nanosecond,
+    /// whether its reading is accepted or not. `None` stands for the time of receipt, or the next free time of the
+    /// sensor.
     pub undated_from: Option<i64>,
 }
 
-/// The outcome for a spelling that this request has had before.
+/// The lookup result of a spelling that occurred earlier in this request.
 #[derive(Clone, Copy)]
 enum SpellingState {
     Known(usize),
-    /// The sensor is in `unknown`: it is looked up before the request is validated again.
+    /// The sensor is in [`ValidatedBody::unknown`].
     Unknown,
     /// A limit or quota is reached.
     Refused,
-    /// The sender may not write it.
-    Barred,
+    /// The sender may not write the sensor.
+    Forbidden,
 }
 
 /// Validates the lines of one request.
@@ -122,17 +146,19 @@ pub struct Validator<'a> {
     limits: Limits,
     times: AcceptedTimes,
     pass: ValidationPass,
-    /// The guard on the database's sensors, held from one line to the next.
+    /// The read guard on the database's sensors, held across lines.
     sensors: Option<SensorsRead<'a>>,
     /// Spellings that were not in the catalog when first seen.
     spellings: HashMap<Box<str>, SpellingState, RandomState>,
+    /// The known sensors of this request.
     locals: Vec<RequestSensor>,
+    /// The index in `locals` by sensor id.
     by_id: HashMap<u32, usize, RandomState>,
     order: SensorOrder,
-    by: &'a Caller,
-    /// The database's renames: a written name may be the shown one of a stored sensor.
+    caller: &'a Caller,
+    /// The renames of the database. A written name may be the shown name of a stored sensor.
     renames: Option<Renames>,
-    /// Why further sensors are refused, for the first measurements where that was determined.
+    /// The reasons to reject new sensors, for the first few measurements of which a sensor was rejected.
     full: Vec<Reason>,
     validated: ValidatedBody,
 }
@@ -143,18 +169,15 @@ impl<'a> Validator<'a> {
         catalog: &'a Catalog,
         options: &'a Settings,
         pass: ValidationPass,
-        by: &'a Caller,
+        caller: &'a Caller,
         renames: Option<Renames>,
     ) -> Self {
         database.follow_renames(renames.as_ref());
         let batch = |_| Batch::expecting(pass.body_bytes, options.ingest.shards.max(1));
         let batches = (0..options.ingest.shards).map(batch).collect();
         let validated = ValidatedBody { batches, ..ValidatedBody::default() };
-        // At most as many as the body has lines. Pages of memory that stay unused are never touched.
-        let few = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
-        let (locals, by_id) = (Vec::with_capacity(few), HashMap::with_capacity_and_hasher(few, RandomState::default()));
-        let (spellings, order) = (HashMap::default(), SensorOrder { last: None, patience: SensorOrder::PATIENCE });
-        let (sensors, full) = (None, Vec::new());
+        // Reserve room for one sensor per line. Unused memory pages are never touched.
+        let capacity = (pass.body_bytes / LINE_BYTES).min(SENSORS_EXPECTED);
         Self {
             database,
             catalog,
@@ -162,29 +185,28 @@ impl<'a> Validator<'a> {
             limits: options.reading_limits(),
             times: AcceptedTimes::new(&options.limits),
             pass,
-            sensors,
-            spellings,
-            locals,
-            by_id,
-            order,
-            by,
-            full,
+            sensors: None,
+            spellings: HashMap::default(),
+            locals: Vec::with_capacity(capacity),
+            by_id: HashMap::with_capacity_and_hasher(capacity, RandomState::default()),
+            order: SensorOrder { last: None, patience: SensorOrder::PATIENCE },
+            caller,
+            full: Vec::new(),
             validated,
             renames,
         }
     }
 
-    /// Whether the memory budget allows more.
+    /// Returns true if the memory budget allows more points.
     pub fn has_room(&self) -> bool {
         self.validated.memory <= self.pass.budget
     }
 
-    /// The result.
     pub fn close(self) -> ValidatedBody {
         self.validated
     }
 
-    /// Counts a rejection and keeps it for the answer if there is room.
+    /// Counts a rejection, and keeps it for the response if there is room.
     pub fn reject(&mut self, rejection: Rejection) {
         self.validated.rejected.note(rejection, self.options.rejections.max_bytes > 0);
     }
@@ -200,7 +222,7 @@ impl<'a> Validator<'a> {
         };
         match state {
             SpellingState::Known(local) => self.admit(local, point),
-            SpellingState::Refused | SpellingState::Barred => match point.sensor(&self.limits) {
+            SpellingState::Refused | SpellingState::Forbidden => match point.sensor(&self.limits) {
                 Ok(sensor) => {
                     let reason = self.refusal(&sensor);
                     self.reject(point.refuse_sensor(reason));
@@ -217,14 +239,15 @@ impl<'a> Validator<'a> {
         self.spellings.insert(spelling, state);
     }
 
-    /// Returns the sensor of that spelling, if the catalog has it. With renames, a sensor whose readings were all deleted
-    /// counts only if `takes_emptied`: the name may mean another one by now.
+    /// Returns the index in `locals` of the sensor with that spelling, if the catalog has it. In a database with
+    /// renames, a sensor whose readings were all deleted is found only if `takes_emptied`, because its name may stand
+    /// for another sensor by now.
     fn known(&mut self, spelling: &str, takes_emptied: bool) -> Option<usize> {
-        /// Memory of a sensor: here, in a batch, and in the map by id.
-        const PLACES: usize =
+        /// Bytes of memory of a sensor: in `locals`, in a batch, and in `by_id`.
+        const LOCAL_BYTES: usize =
             size_of::<RequestSensor>() + size_of::<Arc<KnownSensor>>() + 2 * size_of::<(u32, usize)>();
-        let Self { database, sensors, locals, by_id, validated, by, order, renames, .. } = self;
-        if let Some(last) = order.last.filter(|last| locals[*last].is(spelling)) {
+        let Self { database, sensors, locals, by_id, validated, caller, order, renames, .. } = self;
+        if let Some(last) = order.last.filter(|last| locals[*last].has_spelling(spelling)) {
             return Some(last);
         }
         let known = order.find(sensors.get_or_insert_with(|| database.sensors()), locals, spelling)?;
@@ -232,9 +255,9 @@ impl<'a> Validator<'a> {
             return None;
         }
         let local = *by_id.entry(known.id).or_insert_with(|| {
-            validated.memory += PLACES;
-            let barred = barred(by, renames.as_ref(), &known.sensor)
-                .or_else(|| one_too_many(by, &known.sensor, validated))
+            validated.memory += LOCAL_BYTES;
+            let forbidden = pin_violation(caller, renames.as_ref(), &known.sensor)
+                .or_else(|| sensor_quota_violation(caller, &known.sensor, validated))
                 .map(Box::new);
             let fields = known.fields();
             locals.push(RequestSensor {
@@ -243,7 +266,7 @@ impl<'a> Validator<'a> {
                 fields,
                 in_batch: None,
                 is_undated: false,
-                barred,
+                forbidden,
                 kind: known.kind().filter(|kind| kind.fields.is_some()).cloned(),
             });
             locals.len() - 1
@@ -259,7 +282,7 @@ impl<'a> Validator<'a> {
         }
         let state = self.look_up(&*point.sensor(&self.limits)?);
         if let SpellingState::Known(local) = state {
-            // Release the read guard: `add_spelling` writes to the same map.
+            // Release the read guard, because `add_spelling` writes to the same map.
             self.sensors = None;
             self.catalog.add_spelling(self.database, spelling, &self.locals[local].known, self.renames.as_ref());
         }
@@ -274,13 +297,13 @@ impl<'a> Validator<'a> {
             Some(names) => names.iter().find_map(|name| self.known(&name.key, false)),
             None => self.known(&sensor.key, true),
         };
-        // After the lookup, a sensor without readings is the new one.
+        // After the lookup, a sensor without readings is the new sensor itself.
         if known.is_none() && self.pass.looked_up {
             known = self.known(&new.key, true);
         }
         match known {
             Some(local) => SpellingState::Known(local),
-            None if barred(self.by, self.renames.as_ref(), new).is_some() => SpellingState::Barred,
+            None if pin_violation(self.caller, self.renames.as_ref(), new).is_some() => SpellingState::Forbidden,
             None if self.pass.looked_up || self.validated.unknown.len() >= self.catalog.room() => {
                 SpellingState::Refused
             }
@@ -292,24 +315,26 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// The index of a field of a sensor, which becomes one of it if it is not.
+    /// Returns the index of a field of a sensor. Adds the field to the sensor if it is new.
     fn field(&mut self, local: usize, name: &str, value: &RawValue<'_>, hint: usize) -> Result<u16, Reason> {
         let claims = self.pass.publish.then_some(&mut self.validated.claims);
-        self.locals[local].field(name, value, hint, claims, (self.catalog, self.options, self.pass.keeps_drift))
+        let fields_max = self.options.limits.sensor_fields;
+        let rules = FieldRules { catalog: self.catalog, fields_max, keeps_drift: self.pass.keeps_drift };
+        self.locals[local].field(name, value, hint, claims, &rules)
     }
 
     fn admit(&mut self, local: usize, point: &Point<'_, '_>) {
-        if let Some(reason) = &self.locals[local].barred {
-            // As of a sensor that is not known: the answer does not tell which ones are.
+        if let Some(reason) = &self.locals[local].forbidden {
+            // Reject it as an unknown sensor would be rejected, so that the response does not reveal which sensors
+            // exist.
             return self.reject(point.refuse_sensor(Reason::clone(reason)));
         }
         if let Some(time) = point.timestamp {
             if let Some(reason) = self.times.refusal(time, self.pass.received) {
                 return self.reject(point.refuse(0, reason));
             }
-            let (kept_from, kept) = self.pass.kept_from;
-            if time < kept_from {
-                let seconds = (kept / 1_000_000_000).unsigned_abs();
+            if time < self.pass.kept_from {
+                let seconds = (self.pass.kept_ns / 1_000_000_000).unsigned_abs();
                 return self.reject(point.refuse(0, Reason::Expired { time, seconds }));
             }
             if let Some(unit) = seeming_unit(time, self.pass.precision, self.pass.received) {
@@ -317,9 +342,7 @@ impl<'a> Validator<'a> {
                     let number = time / self.pass.precision.unit_ns(time);
                     return self.reject(point.refuse(0, Reason::UndeclaredUnit { number, unit }));
                 }
-                let (count, first) = &mut self.validated.suspects;
-                *count += 1;
-                first.get_or_insert(unit);
+                self.validated.suspect_units.note(unit);
             }
         }
         if let Some(kind) = &self.locals[local].kind
@@ -328,27 +351,27 @@ impl<'a> Validator<'a> {
             if kind.action == KindAction::Reject {
                 return self.reject(point.refuse(0, fault.into()));
             }
-            let (count, first) = &mut self.validated.unlike;
-            *count += 1;
-            first.get_or_insert(fault);
+            self.validated.kind_faults.note(fault);
         }
         let shard = self.locals[local].known.shard;
         let start = self.validated.batches[shard].cells();
         let kept_before = self.validated.rejected.kept.len();
-        let mut has_beside = false;
+        let mut has_drift = false;
         for (hint, (name, value)) in point.fields.iter().enumerate() {
             let found = match self.field(local, name, value, hint) {
-                Err(reason) => self.beside(local, name, value, reason).inspect(|_| has_beside = true),
+                Err(reason) => self.drift_field(local, name, value, reason).inspect(|_| has_drift = true),
                 found => found,
             };
             match found {
                 Ok(field) => {
                     self.validated.memory += size_of::<(u16, Value)>() + text_bytes(value);
-                    let (value, batch) = (value.clone().into_value(), &mut self.validated.batches[shard]);
-                    // The line may name the same field once more: `temp="x",temp@string="y"`.
-                    match has_beside {
-                        true => batch.set_cell(start, field, value),
-                        false => batch.push_cell(field, value),
+                    let value = value.clone().into_value();
+                    let batch = &mut self.validated.batches[shard];
+                    // The line may also name the drift field itself: `temp="x",temp@string="y"`.
+                    if has_drift {
+                        batch.set_cell(start, field, value);
+                    } else {
+                        batch.push_cell(field, value);
                     }
                 }
                 Err(reason) => self.reject(point.refuse(0, reason)),
@@ -357,7 +380,7 @@ impl<'a> Validator<'a> {
         let RequestSensor { known, in_batch, is_undated, .. } = &mut self.locals[local];
         let batch = &mut self.validated.batches[shard];
         if batch.cells() == start {
-            // Every field was rejected with its own reason: nothing is left of the line.
+            // Every field was rejected, each with a reason of its own.
             self.validated.rejected.lines += 1;
             return;
         }
@@ -386,7 +409,7 @@ impl<'a> Validator<'a> {
     }
 }
 
-/// The time of an undated reading on a line of a request with a key.
+/// Returns the time of an undated reading on line `number`, from 1, of a request with a key.
 fn undated_time(base: i64, number: usize) -> i64 {
     base.saturating_add(i64::try_from(number).unwrap_or(i64::MAX) - 1)
 }

@@ -1,30 +1,30 @@
-//! Checks that need more than the line itself: whether the sender may write the sensor, and whether the timestamp looks
-//! as if it were in another unit than declared.
+//! Checks that need more than the line itself: the sender's permission to write the sensor, and timestamps that look as
+//! if they were in another unit than declared.
 
 use crate::access::{Caller, Pin};
 use crate::bucket::Renames;
 use crate::reading::{Precision, Reason, Sensor};
 
-/// Timestamps further from now than this, in nanoseconds, are checked for a wrong unit: ten years.
-const FAR: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
+/// Timestamps closer to now than this, in nanoseconds, are plausible: ten years. Others are checked for a wrong unit.
+const PLAUSIBLE_NS: u64 = 10 * 365 * 24 * 3600 * 1_000_000_000;
 
-/// The reason for which a sender may not write a stored sensor, if there is one: a tag that its token pins differs, in the
-/// stored name or in the shown one.
-pub fn barred(by: &Caller, renames: Option<&Renames>, stored: &Sensor) -> Option<Reason> {
-    if by.pins().is_empty() {
+/// Returns the reason for which a caller may not write a stored sensor: its token pins a tag to a value that the stored
+/// or the shown name does not have.
+pub fn pin_violation(caller: &Caller, renames: Option<&Renames>, stored: &Sensor) -> Option<Reason> {
+    if caller.pins().is_empty() {
         return None;
     }
     let shown = renames.and_then(|renames| renames.shown(stored));
-    let has_other = |pin: &&Pin| !pin.matches(stored) || shown.as_ref().is_some_and(|shown| !pin.matches(shown));
-    let pin = by.pins().iter().find(has_other)?;
+    let is_violated = |pin: &&Pin| !pin.matches(stored) || shown.as_ref().is_some_and(|shown| !pin.matches(shown));
+    let pin = caller.pins().iter().find(is_violated)?;
     Some(Reason::OtherSensor { tag: pin.key.clone(), required: pin.value.clone() })
 }
 
-/// The unit that a timestamp seems to be in, if it is not the declared one: in the declared unit it is far from now, in
-/// the other one near.
+/// Guesses the unit of a timestamp. Returns a unit if the timestamp is far from now in the declared unit and close to
+/// now in that one.
 #[must_use]
 pub fn seeming_unit(time: i64, declared: Precision, received: i64) -> Option<&'static str> {
-    if time.abs_diff(received) < FAR || declared == Precision::Auto {
+    if time.abs_diff(received) < PLAUSIBLE_NS || declared == Precision::Auto {
         return None;
     }
     let number = time / declared.unit_ns(time);
@@ -34,8 +34,8 @@ pub fn seeming_unit(time: i64, declared: Precision, received: i64) -> Option<&'s
         ("us", Precision::Microseconds),
         ("ns", Precision::Nanoseconds),
     ];
-    let near = |unit: &Precision| unit.to_ns(number).is_some_and(|time| time.abs_diff(received) < FAR);
-    units.into_iter().find(|(_, unit)| *unit != declared && near(unit)).map(|(name, _)| name)
+    let is_plausible = |unit: &Precision| unit.to_ns(number).is_some_and(|time| time.abs_diff(received) < PLAUSIBLE_NS);
+    units.into_iter().find(|(_, unit)| *unit != declared && is_plausible(unit)).map(|(name, _)| name)
 }
 
 #[cfg(test)]
@@ -48,7 +48,7 @@ mod tests {
     const NOW: i64 = 1_700_000_000 * SECOND;
 
     #[test]
-    fn a_window_takes_its_ends() {
+    fn bounds_are_inclusive() {
         let window = AcceptedTimes { past: Some(10 * SECOND), future: Some(SECOND) };
         assert_eq!(window.refusal(NOW - 10 * SECOND, NOW), None);
         assert_eq!(window.refusal(NOW + SECOND, NOW), None);
@@ -60,8 +60,10 @@ mod tests {
     }
 
     #[test]
-    fn what_was_meant_in_another_unit_is_noticed_and_old_data_is_not_blamed() {
-        let (ns, ms, s) = (Precision::Nanoseconds, Precision::Milliseconds, Precision::Seconds);
+    fn wrong_units_are_detected_but_old_data_is_not() {
+        let ns = Precision::Nanoseconds;
+        let ms = Precision::Milliseconds;
+        let s = Precision::Seconds;
         let cases = [
             (1_700_000_000, ns, Some("s")),
             (1_700_000_000_000, ns, Some("ms")),

@@ -1,5 +1,5 @@
-//! Rejected lines on disk, bounded in bytes and age. A line is no promise: its sender was told that it was rejected, and a
-//! crash may lose the last seconds of them.
+//! Rejected lines on disk, bounded in bytes and age. They are kept without any guarantee: the sender knows that they
+//! were rejected, and a crash may lose the lines of the last seconds.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,8 +15,8 @@ use crate::config::RejectionsSettings;
 use crate::side_file::{SideFile, SideFileLimits};
 
 /// Maximum bytes of lines that wait to be written.
-const WAITING_BYTES: usize = 1 << 20;
-/// Bytes of a line beside its texts.
+const WAITING_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a line in addition to its text and reason.
 const FIXED_BYTES: usize = 256;
 /// Number of segments that share the bytes.
 const SEGMENTS: u64 = 8;
@@ -26,23 +26,23 @@ const SEGMENT_BYTES: u64 = 4 << 20;
 /// A rejected line or reading.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptLine {
-    /// When its request was received, in nanoseconds since the epoch.
+    /// The time of receipt of its request, in nanoseconds since the epoch.
     pub received: i64,
-    /// With its retention policy.
+    /// The database, with its retention policy.
     pub database: String,
-    /// The name of the sender's token; `None` where no token was required.
+    /// The name of the sender's token. `None` if no token was required.
     pub token: Option<String>,
-    /// As `rejections.addresses` shows it.
+    /// The sender's address, as `rejections.addresses` allows.
     pub address: Option<String>,
-    /// In its request, from 1.
+    /// The line in its request, from 1.
     pub number: usize,
-    /// From 1; 0 for the whole line.
+    /// The column, from 1; 0 for the whole line.
     pub column: usize,
-    /// As sent: line protocol or JSON.
+    /// The line as sent, in line protocol or JSON.
     pub text: String,
-    /// The only field that was rejected: the others are stored.
+    /// The rejected field, if the others are stored.
     pub field: Option<String>,
-    /// The timestamp that the line was given if its text has none and a part of it is stored.
+    /// The timestamp of the stored fields of the line.
     pub time: Option<i64>,
     /// The unit of its timestamp.
     pub precision: String,
@@ -95,12 +95,12 @@ impl KeptLines {
         let mut disk = Disk { file, held: HashMap::new() };
         if let Err(error) = disk.count() {
             let path = folder.display();
-            tracing::warn!(%path, %error, "rejected lines cannot be read; they are left out");
+            tracing::warn!(%path, %error, "cannot read rejected lines; unreadable ones are left out");
         }
         Self { max_bytes, keep: settings.keep, waiting: Mutex::default(), disk: Mutex::new(disk) }
     }
 
-    /// Takes lines of one sender. One token takes at most half of what may wait, so that it leaves room for others.
+    /// Queues lines of one sender. The lines of one token fill at most half of the queue.
     pub fn add(&self, lines: impl Iterator<Item = KeptLine>) {
         if self.max_bytes == 0 {
             return;
@@ -109,7 +109,7 @@ impl KeptLines {
         for line in lines {
             let bytes = line.bytes();
             let held = waiting.by_token.get(line.token()).copied().unwrap_or_default();
-            if waiting.bytes + bytes > WAITING_BYTES || held + bytes > WAITING_BYTES / 2 {
+            if waiting.bytes + bytes > WAITING_BYTES_MAX || held + bytes > WAITING_BYTES_MAX / 2 {
                 return;
             }
             waiting.bytes += bytes;
@@ -118,19 +118,19 @@ impl KeptLines {
         }
     }
 
-    /// Writes the lines that wait, and removes segments that are too old.
+    /// Writes the queued lines, and removes segments that are too old.
     ///
     /// # Errors
-    /// If the folder cannot be written. The lines are then lost.
+    /// If the folder cannot be written. The queued lines are lost then.
     pub fn save(&self) -> io::Result<()> {
         let mut disk = self.disk.lock();
         let lines = std::mem::take(&mut *self.waiting.lock()).lines;
         disk.file.expire(SystemTime::now() - self.keep)?;
-        // In parts, so that a segment does not become much larger than it may.
+        // Append in small parts, so that a segment does not grow far beyond its limit.
         lines.chunks(16).try_for_each(|part| disk.append(part, self.max_bytes / 2))
     }
 
-    /// Passes on the lines with an id above `after`, oldest first.
+    /// Calls `take` for each line with an id above `after`, oldest first, until it breaks.
     ///
     /// # Errors
     /// If the folder cannot be read or written.
@@ -144,7 +144,7 @@ impl KeptLines {
         self.disk.lock().file.read(after, read).map(drop)
     }
 
-    /// Removes lines; returns their number.
+    /// Removes the lines for which `is_removed` returns true. Returns their number.
     ///
     /// # Errors
     /// If the folder cannot be read or written.
@@ -158,15 +158,15 @@ impl KeptLines {
 }
 
 impl Disk {
-    /// Appends lines, without those of tokens that have their share.
+    /// Appends lines, except those of tokens that have reached their share of the bytes.
     fn append(&mut self, lines: &[KeptLine], share: u64) -> io::Result<()> {
         let mut added: Vec<KeptLine> = Vec::new();
         let mut bytes: HashMap<&str, u64> = HashMap::new();
         for line in lines {
             let held = self.held.iter().filter(|((_, token), _)| token == line.token()).map(|(_, bytes)| bytes);
-            let of_token = bytes.entry(line.token()).or_insert_with(|| held.sum());
-            if *of_token < share {
-                *of_token += line.bytes() as u64;
+            let token_bytes = bytes.entry(line.token()).or_insert_with(|| held.sum());
+            if *token_bytes < share {
+                *token_bytes += line.bytes() as u64;
                 added.push(line.clone());
             }
         }
@@ -182,6 +182,7 @@ impl Disk {
         Ok(())
     }
 
+    /// Counts the bytes by segment and token from the files.
     fn count(&mut self) -> io::Result<()> {
         self.held.clear();
         let held = &mut self.held;

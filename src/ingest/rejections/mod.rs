@@ -1,5 +1,5 @@
-//! Rejected lines and readings, so that their sender's owner sees and mends them: what was sent, by whom, and why it was
-//! rejected. Written off the request path. Also warns in the log, about each sender now and then.
+//! Keeps rejected lines with their sender and reason, so that operators can find and fix them. Lines are written to
+//! disk outside of the request path. Also logs a warning about each sender, at a limited rate.
 
 mod lines;
 mod senders;
@@ -25,18 +25,19 @@ use crate::access::Caller;
 use crate::config::{RejectionsSettings, ShownAddresses};
 use crate::ingest::Arrival;
 
-/// How often lines are written to disk: so much a crash may lose.
+/// The interval at which lines are written to disk. A crash may lose the lines of one interval.
 const SAVE_INTERVAL: Duration = Duration::from_secs(10);
 /// Maximum number of characters of a line or reason in a log message, which stays under 500 bytes.
 const LOG_CHARS: usize = 100;
 
+/// The rejected lines of all requests.
 #[derive(Debug)]
 pub struct Rejections {
     folder: PathBuf,
     addresses: ShownAddresses,
     lines: Arc<KeptLines>,
     senders: Mutex<Senders>,
-    /// Whether the last write to disk failed.
+    /// True if the last write to disk failed.
     failing: AtomicBool,
 }
 
@@ -48,7 +49,7 @@ impl Rejections {
         Self { folder, addresses, lines, senders: Mutex::default(), failing: AtomicBool::new(false) }
     }
 
-    /// Keeps what one request had rejected, at the cost of a lock or two per request.
+    /// Keeps the rejected lines of one request, and logs a warning if one is due.
     pub fn note(&self, arrival: &Arrival<'_>, rejected: &mut Rejected) {
         if rejected.count == 0 {
             return;
@@ -61,10 +62,10 @@ impl Rejections {
             Caller::Holder(_) => Some(by.name()),
         };
         let warning = self.senders.lock().note(&sender_key(token, &network), rejected.count as u64, Instant::now());
-        if let (Some(count), Some(first)) = (warning, rejected.told.first()) {
+        if let (Some(count), Some(first)) = (warning, rejected.reported.first()) {
             let line = plain(&hidden(&first.text), LOG_CHARS);
             let reason = plain(&without_tokens(&first.reason.to_string()), LOG_CHARS);
-            // What is wrong comes first, and nothing is escaped: people read this at a terminal.
+            // Log the reason first and nothing in escaped form, because people read this at a terminal.
             let database = plain(database, LOG_CHARS);
             tracing::warn!(%reason, %line, count, database, token = by.name(), address, "readings were rejected");
         }
@@ -84,7 +85,7 @@ impl Rejections {
         }));
     }
 
-    /// The kept lines.
+    /// Returns the kept lines.
     #[must_use]
     pub fn lines(&self) -> &Arc<KeptLines> {
         &self.lines
@@ -98,7 +99,7 @@ impl Rejections {
         self.note_written(removed.await);
     }
 
-    /// Writes new lines to disk again and again.
+    /// Writes new lines to disk at intervals, for ever.
     pub async fn keep_saving(self: Arc<Self>) {
         loop {
             tokio::time::sleep(SAVE_INTERVAL).await;
@@ -112,7 +113,7 @@ impl Rejections {
         self.note_written(tokio::task::spawn_blocking(move || lines.save()).await);
     }
 
-    /// Logs the first of several failures to write.
+    /// Logs a failed write, unless the previous one failed too.
     fn note_written(&self, written: Result<std::io::Result<()>, tokio::task::JoinError>) {
         let Ok(Err(error)) = written else {
             self.failing.store(false, Ordering::Relaxed);
@@ -120,12 +121,12 @@ impl Rejections {
         };
         if !self.failing.swap(true, Ordering::Relaxed) {
             let path = self.folder.display();
-            tracing::warn!(%path, %error, "rejected lines cannot be written; they are lost");
+            tracing::warn!(%path, %error, "cannot write rejected lines; they are lost");
         }
     }
 }
 
-/// Whoever has an IPv6 /64 network has all its addresses.
+/// Returns the /64 network of an IPv6 address, all of whose addresses usually belong to one owner, or the IPv4 address.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(std::net::Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
@@ -133,6 +134,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
+/// Formats an address as `rejections.addresses` prescribes.
 fn shown(address: IpAddr, addresses: ShownAddresses) -> Option<String> {
     match (addresses, address.to_canonical()) {
         (ShownAddresses::Off, _) => None,

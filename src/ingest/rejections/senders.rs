@@ -1,13 +1,13 @@
-//! Limits how often the log tells of a sender's rejections. A sender is a token at an address.
+//! Limits the rate of log messages about a sender's rejections. A sender is a token at an address.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// Maximum number of senders that are told apart; further ones count as one until others are silent.
+/// Maximum number of distinct senders. Further ones count as one sender until others are forgotten.
 pub const SENDERS_MAX: usize = 1024;
-/// A sender without rejections for so long is forgotten where room is needed.
-const SILENT: Duration = Duration::from_secs(120);
-/// Shortest time between two log messages about one sender.
+/// Time without rejections after which a sender can be forgotten.
+const IDLE_MAX: Duration = Duration::from_secs(120);
+/// Minimum time between two log messages about one sender.
 const WARN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The senders with rejections.
@@ -16,21 +16,23 @@ pub struct Senders(HashMap<String, Sender>);
 
 #[derive(Debug)]
 struct Sender {
+    /// The time of the last log message.
     warned: Option<Instant>,
-    /// Rejections since then.
+    /// The number of rejections since then.
     since: u64,
+    /// The time of the last rejection.
     seen: Instant,
 }
 
-/// The key of a sender. No token's name has a line break.
+/// Returns the key of a sender. It is unique, because names of tokens have no line breaks.
 pub fn sender_key(token: Option<&str>, network: &str) -> String {
     format!("{}\n{network}", token.unwrap_or_default())
 }
 
 impl Senders {
-    /// Counts rejections; returns how many there were since the last log message, if there is to be one.
+    /// Counts rejections. If a log message is due, returns the number of rejections since the previous one.
     pub fn note(&mut self, key: &str, count: u64, now: Instant) -> Option<u64> {
-        let key = if self.0.contains_key(key) { key } else { self.room_for(key, now) };
+        let key = if self.0.contains_key(key) { key } else { self.new_key(key, now) };
         let sender = self.0.entry(key.to_owned()).or_insert(Sender { warned: None, since: 0, seen: now });
         sender.seen = now;
         sender.since += count;
@@ -41,10 +43,10 @@ impl Senders {
         })
     }
 
-    /// The key under which a new sender is known: its own where there is room.
-    fn room_for<'k>(&mut self, key: &'k str, now: Instant) -> &'k str {
+    /// Returns the key for a new sender: its own if there is room, or else the shared one.
+    fn new_key<'k>(&mut self, key: &'k str, now: Instant) -> &'k str {
         if self.0.len() >= SENDERS_MAX {
-            self.0.retain(|_, sender| now.saturating_duration_since(sender.seen) < SILENT);
+            self.0.retain(|_, sender| now.saturating_duration_since(sender.seen) < IDLE_MAX);
         }
         if self.0.len() >= SENDERS_MAX { "" } else { key }
     }

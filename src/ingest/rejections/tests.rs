@@ -1,4 +1,4 @@
-//! What is kept of whom, and for how long.
+//! Tests for rejected lines: limits, retention and export.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::senders::{SENDERS_MAX, Senders};
 use super::text::measurement_of;
 use super::*;
-use crate::access::steers;
+use crate::access::is_control_or_invisible;
 use crate::clock::now_ns;
 use crate::reading::{Precision, Reason, Rejection};
 
@@ -14,8 +14,9 @@ const SETTINGS: RejectionsSettings =
     RejectionsSettings { max_bytes: 1 << 20, keep: Duration::from_secs(3600), addresses: ShownAddresses::Full };
 
 #[test]
-fn a_sender_is_warned_of_once_a_minute() {
-    let (mut senders, start) = (Senders::default(), Instant::now());
+fn a_sender_is_logged_once_a_minute() {
+    let mut senders = Senders::default();
+    let start = Instant::now();
     let mut warned = Vec::new();
     for number in 0..100_000_u64 {
         let count = senders.note("a\nb", 3, start + Duration::from_millis(number));
@@ -25,10 +26,11 @@ fn a_sender_is_warned_of_once_a_minute() {
     assert_eq!(senders.note("a\nc", 1, start), Some(1), "another sender");
 }
 
-/// Somebody with many addresses takes no more memory than [`SENDERS_MAX`] senders.
+/// A sender with many addresses takes no more memory than [`SENDERS_MAX`] senders.
 #[test]
-fn the_senders_that_are_told_apart_are_bounded() {
-    let (mut senders, start) = (Senders::default(), Instant::now());
+fn the_number_of_distinct_senders_is_bounded() {
+    let mut senders = Senders::default();
+    let start = Instant::now();
     let warned = (0..10 * SENDERS_MAX).filter_map(|number| senders.note(&format!("t\n{number}"), 1, start)).count();
     assert_eq!(warned, SENDERS_MAX + 1);
     assert_eq!(senders.note("t\nlater", 1, start + Duration::from_secs(121)), Some(1));
@@ -70,9 +72,9 @@ fn texts(lines: &KeptLines) -> Vec<String> {
     all(lines).into_iter().map(|line| line.text).collect()
 }
 
-/// A restart keeps the lines, and only their owner may read the files, which show no token.
+/// Lines survive a restart. Only the owner of the files can read them, and they do not contain tokens.
 #[tokio::test]
-async fn the_lines_outlive_the_process() {
+async fn lines_survive_a_restart() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rejections");
@@ -99,13 +101,13 @@ async fn the_lines_outlive_the_process() {
     assert_eq!(all(again.lines()), expected);
     assert_eq!((expected[0].address.as_deref(), &*expected[0].code), (Some("192.0.2.7"), "encoding"));
     let exported = expected[0].exported();
-    assert!(!exported.lines().next().unwrap().chars().any(steers), "{exported}");
+    assert!(!exported.lines().next().unwrap().chars().any(is_control_or_invisible), "{exported}");
     again.forget("plant").await;
     assert!(all(again.lines()).is_empty());
 }
 
 #[test]
-fn an_address_is_shown_as_the_key_says() {
+fn addresses_are_shown_as_configured() {
     for (address, full, masked) in [
         ("192.0.2.7", "192.0.2.7", "192.0.2.0/24"),
         ("::ffff:192.0.2.7", "192.0.2.7", "192.0.2.0/24"),
@@ -119,7 +121,7 @@ fn an_address_is_shown_as_the_key_says() {
 }
 
 #[test]
-fn the_measurement_of_a_line_is_found_as_far_as_it_tells() {
+fn the_measurement_of_a_line_is_found() {
     let cases = [
         ("climate,sensor=a temp=", "climate"),
         (r"a\ b\,c\d v=x", r"a b,c\d"),
@@ -128,7 +130,7 @@ fn the_measurement_of_a_line_is_found_as_far_as_it_tells() {
         (r#"{"measurement":"cut o…"#, ""),
         (r#"{"measurement":7}"#, ""),
         (r#"{"sensor":"s"}"#, ""),
-        // Taken for JSON, it could not be exported as what it is.
+        // Line protocol that looks like JSON.
         ("{m},s=a v=\"x\"", "{m}"),
         ("[0] v=\"x\"", "[0]"),
     ];
@@ -154,7 +156,7 @@ fn line(token: &str, text: &str) -> KeptLine {
     }
 }
 
-/// An exported line has the time that it had or would have had, and of a reading only the fields that are not stored.
+/// An exported line has the time that it had or would have had, and only the fields that are not stored.
 #[test]
 fn lines_are_exported_as_line_protocol_in_nanoseconds() {
     let body = |line: KeptLine| line.exported().lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
@@ -173,7 +175,7 @@ fn lines_are_exported_as_line_protocol_in_nanoseconds() {
 }
 
 #[test]
-fn lines_are_removed_and_stay_so() {
+fn removed_lines_stay_removed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rejections");
     let lines = KeptLines::open(path.clone(), &SETTINGS);
@@ -186,7 +188,7 @@ fn lines_are_removed_and_stay_so() {
 }
 
 #[test]
-fn lines_are_bounded_by_bytes_and_age_and_a_token_by_half() {
+fn lines_are_bounded_by_bytes_and_age_and_one_token_to_half() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rejections");
     let settings = RejectionsSettings { max_bytes: 64 << 10, ..SETTINGS };
@@ -201,10 +203,10 @@ fn lines_are_bounded_by_bytes_and_age_and_a_token_by_half() {
         lines.save().unwrap();
         assert!(on_disk() <= (64 << 10) + 1024, "{}", on_disk());
     }
-    assert!(texts(&lines).contains(&"m v=0".to_owned()), "a loud sender pushes nobody out");
+    assert!(texts(&lines).contains(&"m v=0".to_owned()), "a loud sender must not displace a quiet one");
     let of_loud = texts(&lines).iter().filter(|text| text.starts_with("loud")).count();
     assert!((50..1000).contains(&of_loud), "{of_loud} of loud");
-    // As much as may wait is from several senders, too.
+    // The queue has room for several senders.
     lines.add((0..5000).map(|number| line("loud", &format!("loud v={number}"))));
     lines.add(std::iter::once(line("other", "m v=1")));
     assert!(texts(&lines).contains(&"m v=1".to_owned()));
@@ -213,7 +215,7 @@ fn lines_are_bounded_by_bytes_and_age_and_a_token_by_half() {
         lines.save().unwrap();
     }
     assert!(on_disk() <= (64 << 10) + 40_000, "{}", on_disk());
-    assert!(!texts(&lines).contains(&"m v=0".to_owned()), "the oldest goes");
+    assert!(!texts(&lines).contains(&"m v=0".to_owned()), "the oldest line is removed");
     assert!(texts(&lines).contains(&"late7 v=0".to_owned()));
     let short = KeptLines::open(path.clone(), &RejectionsSettings { keep: Duration::from_nanos(1), ..settings });
     assert!(texts(&short).is_empty());

@@ -1,9 +1,9 @@
-//! The text of rejected lines: what it names, what it must not show, and the line protocol to send again.
+//! The text of rejected lines: finds the measurement, hides tokens, and exports line protocol that can be sent again.
 
 use std::fmt::Write;
 
 use super::KeptLine;
-use crate::access::steers;
+use crate::access::is_control_or_invisible;
 use crate::reading::time::write_rfc3339;
 use crate::reading::{Limits, Precision, Value};
 use crate::wire::Points;
@@ -14,25 +14,25 @@ use crate::wire::line_protocol::{Lines, write_line};
 pub const REASON_CHARS: usize = 256;
 
 impl KeptLine {
-    /// The measurement, as far as the line tells it.
+    /// Returns the measurement, or an empty text if the line does not have one.
     #[must_use]
     pub fn measurement(&self) -> String {
         measurement_of(&self.text)
     }
 
-    /// The line as line protocol with a timestamp in nanoseconds, below a comment with the reason. A line that cannot be
-    /// parsed stands there as it was sent, or as a comment if it is JSON or may steer a terminal.
+    /// Returns the line as line protocol with a timestamp in nanoseconds, after a comment with the reason. A line that
+    /// cannot be parsed is returned as sent, or as a comment if it is JSON or has terminal control characters.
     #[must_use]
     pub fn exported(&self) -> String {
         let mut text = "# ".to_owned();
         write_rfc3339(&mut text, self.received);
-        let token = self.token.as_deref().map(|token| format!(" of token {token}")).unwrap_or_default();
+        let token = self.token.as_ref().map(|token| format!(" of token {token}")).unwrap_or_default();
         let comment = format!(", line {}{token}: {}: {}", self.number, self.code, self.reason);
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{}", plain(&comment, usize::MAX));
         let line = match self.parsed() {
             Some(line) => line,
-            None if is_json(&self.text) || self.text.chars().any(steers) => {
+            None if is_json(&self.text) || self.text.chars().any(is_control_or_invisible) => {
                 format!("# {}\n", plain(&self.text, usize::MAX))
             }
             None => format!("{}\n", self.text),
@@ -52,14 +52,14 @@ impl KeptLine {
         }
     }
 
-    /// The only point, without the fields that are stored.
+    /// Returns the single point as line protocol, without the fields that are already stored.
     fn written<'a>(&self, mut points: impl Points<'a>, limits: &Limits) -> Option<String> {
         let mut line = String::new();
         {
             let point = points.next()?.ok()?;
             let sensor = point.sensor(limits).ok()?;
-            let is_left = |name: &str| self.field.as_deref().is_none_or(|field| field == name);
-            let fields = point.fields.iter().filter(|(name, _)| is_left(name));
+            let is_rejected = |name: &str| self.field.as_deref().is_none_or(|field| field == name);
+            let fields = point.fields.iter().filter(|(name, _)| is_rejected(name));
             let fields: Vec<(&str, Value)> =
                 fields.map(|(name, value)| (&**name, value.clone().into_value())).collect();
             let time = point.timestamp.or(self.time).unwrap_or_else(|| self.undated_time());
@@ -68,35 +68,36 @@ impl KeptLine {
         points.next().is_none().then_some(line)
     }
 
-    /// The time of a line without one. Undated readings that were accepted have the time of receipt or a later one, so this
-    /// is one nanosecond earlier per line.
+    /// Returns the time for a line without a timestamp: one nanosecond per line before the receipt, because accepted
+    /// undated readings have the time of receipt or a later one.
     fn undated_time(&self) -> i64 {
         self.received.saturating_sub(i64::try_from(self.number).unwrap_or(i64::MAX))
     }
 }
 
-/// Whether a line is JSON and not line protocol, in which names may begin with a bracket, too.
+/// Returns true if a line is JSON. Names in line protocol may begin with a bracket too, so the next character decides.
 fn is_json(line: &str) -> bool {
-    let begins = |open: char, next: [char; 2]| {
-        let behind = line.trim_start().strip_prefix(open);
-        behind.is_some_and(|behind| behind.trim_start().starts_with(next))
+    let begins_with = |open: char, next: [char; 2]| {
+        let rest = line.trim_start().strip_prefix(open);
+        rest.is_some_and(|rest| rest.trim_start().starts_with(next))
     };
-    begins('{', ['"', '}']) || begins('[', ['{', ']'])
+    begins_with('{', ['"', '}']) || begins_with('[', ['{', ']'])
 }
 
-/// The measurement of a line, as far as it tells it.
+/// Returns the measurement of a line, or an empty text if it does not have one.
 pub fn measurement_of(line: &str) -> String {
     let text = line.trim_start();
     if !is_json(text) {
         return line_protocol_name(text);
     }
-    // The text may be cut off, so it is not parsed as a whole.
-    let behind = text.split_once("\"measurement\"").and_then(|(_, behind)| behind.trim_start().strip_prefix(':'));
-    let value = behind.map(|behind| serde_json::Deserializer::from_str(behind).into_iter::<String>().next());
-    value.flatten().and_then(Result::ok).unwrap_or_default()
+    // The text may be truncated, so it cannot be parsed as a whole.
+    let Some((_, rest)) = text.split_once("\"measurement\"") else { return String::new() };
+    let Some(rest) = rest.trim_start().strip_prefix(':') else { return String::new() };
+    let mut values = serde_json::Deserializer::from_str(rest).into_iter::<String>();
+    values.next().and_then(Result::ok).unwrap_or_default()
 }
 
-/// The text up to the first comma or space that is not escaped, without the escapes.
+/// Returns the text up to the first comma or space that is not escaped, without the escapes.
 fn line_protocol_name(text: &str) -> String {
     let mut name = String::new();
     let mut characters = text.chars().peekable();
@@ -110,13 +111,14 @@ fn line_protocol_name(text: &str) -> String {
     name
 }
 
-/// The line without tokens. An `auth` line that was not the first line over TCP still holds one, and so may any other.
+/// Hides tokens in a line. An `auth` line has a token even if it was not the first line over TCP, and any other line
+/// may have one.
 pub fn hidden(text: &str) -> String {
     let is_auth = text.split_whitespace().next().is_some_and(|word| word.eq_ignore_ascii_case("auth"));
     if is_auth { "auth ***".to_owned() } else { without_tokens(text) }
 }
 
-/// The text with `hg_***` for everything that may be a token, or the beginning of one.
+/// Replaces everything that may be a token, or the beginning of one, with `hg_***`.
 pub fn without_tokens(text: &str) -> String {
     let mut parts = text.split("hg_");
     let mut shown = parts.next().unwrap_or_default().to_owned();
@@ -128,7 +130,8 @@ pub fn without_tokens(text: &str) -> String {
     shown
 }
 
-/// The text on one line, with what steers a terminal or hides text as `\u{9b}`, cut after so many characters.
+/// Returns the text as one line of at most `chars_max` characters. Escapes characters that control a terminal or hide
+/// text, as in `\u{9b}`.
 pub fn plain(text: &str, chars_max: usize) -> String {
     let mut plain = String::with_capacity(text.len().min(chars_max.saturating_mul(4)));
     for (number, character) in text.chars().enumerate() {
@@ -136,7 +139,7 @@ pub fn plain(text: &str, chars_max: usize) -> String {
             plain.push('…');
             break;
         }
-        if steers(character) {
+        if is_control_or_invisible(character) {
             // Writing to a String cannot fail.
             let _ = write!(plain, "{}", character.escape_unicode());
         } else {

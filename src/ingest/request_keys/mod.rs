@@ -1,6 +1,6 @@
-//! The keys by which clients repeat requests with undated readings: a repeated request gets the times of the first, so its
-//! readings are the same. The first try's times are on disk before its readings are logged, so whatever became of it, a retry
-//! knows them: after a crash, too.
+//! Keys with which clients retry requests with undated readings (`Idempotency-Key`). A retry gets the times of the
+//! first try, so its readings are the same. The times are on disk before the first try is logged, so a retry finds them
+//! even after a crash.
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
@@ -22,36 +22,36 @@ use crate::faults;
 use crate::side_file::{SideFile, SideFileLimits};
 
 /// Maximum bytes of a record.
-const RECORD_BYTES: u64 = 200;
+const RECORD_BYTES_MAX: u64 = 200;
 /// Minimum bytes of a segment.
-const SEGMENT_BYTES: u64 = 16 << 10;
+const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 
 /// A request's key as its sender gave it.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestKey<'a> {
     pub key: &'a str,
-    /// Of the whole body, decompressed.
+    /// The hash of the whole decompressed body.
     pub body_hash: u64,
 }
 
-/// The key's hash, with the sender's token and the database.
+/// The hash of the sender's token, the database and the key.
 pub type KeyHash = [u8; 16];
 
-/// What is remembered of a key.
+/// A remembered key, as stored on disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Remembered {
     pub hash: KeyHash,
     pub body_hash: u64,
-    /// The first of the times that its undated readings have, in nanoseconds since the epoch.
+    /// The first time of the undated readings, in nanoseconds since the epoch.
     pub base: i64,
-    /// When that was decided, in nanoseconds since the epoch.
+    /// The time at which the key was remembered, in nanoseconds since the epoch.
     pub since: i64,
 }
 
 /// Maximum number of remembered keys of writes.
 pub const REQUEST_KEYS_MAX: usize = 10_000;
 
-/// How many keys are remembered, how long, and where.
+/// The folder and the limits of remembered keys.
 #[derive(Debug, Clone)]
 pub struct KeyOptions {
     pub folder: PathBuf,
@@ -64,34 +64,48 @@ pub struct KeyOptions {
 #[derive(Debug, Default)]
 struct Known {
     by_hash: HashMap<KeyHash, Remembered>,
-    /// In the order in which they were remembered; a key that was remembered twice stands here twice.
+    /// The hash and `since` of each key, oldest first. A key that was remembered twice is listed twice.
     order: VecDeque<(KeyHash, i64)>,
     /// Keys of requests that are being written.
     in_flight: HashSet<KeyHash>,
+}
+
+/// A key that waits to be written.
+#[derive(Debug)]
+struct QueuedKey {
+    number: u64,
+    key: Remembered,
+}
+
+/// The keys that are not on disk yet.
+#[derive(Debug, Default)]
+struct WriteQueue {
+    /// The number of the newest key that was ever queued.
+    last_number: u64,
+    keys: Vec<QueuedKey>,
 }
 
 #[derive(Debug)]
 struct Shared {
     options: KeyOptions,
     known: Mutex<Known>,
-    /// Not on disk yet, with their numbers.
-    queue: Mutex<(u64, Vec<(u64, Remembered)>)>,
-    /// The number of the last one that is on disk; held while others are written.
+    queue: Mutex<WriteQueue>,
+    /// The number of the newest key on disk. Locked during writes.
     saved: tokio::sync::Mutex<u64>,
     file: Mutex<SideFile<Remembered>>,
 }
 
-/// All remembered keys.
+/// The remembered keys of all requests.
 #[derive(Debug, Clone)]
 pub struct RequestKeys(Arc<Shared>);
 
-/// A key while its request is written. Dropping it lets a retry begin.
+/// A key whose request is being written. A retry is refused until this is dropped.
 #[derive(Debug)]
 pub struct KeyInFlight {
     keys: RequestKeys,
     hash: KeyHash,
     body_hash: u64,
-    /// The times of an earlier try.
+    /// The first time of the undated readings, if there was an earlier try.
     pub base: Option<i64>,
 }
 
@@ -107,7 +121,7 @@ impl Known {
         self.by_hash.insert(remembered.hash, remembered);
     }
 
-    /// Forgets those that are too old or too many, the oldest first.
+    /// Forgets keys from before `since_min`, and the oldest ones above `count_max`.
     fn prune(&mut self, since_min: i64, count_max: usize) {
         while let Some((hash, since)) = self.order.front().copied() {
             if since >= since_min && self.order.len() <= count_max {
@@ -124,9 +138,10 @@ impl Known {
 impl RequestKeys {
     /// Opens the folder of remembered keys.
     pub fn open(options: KeyOptions, now: i64) -> Self {
-        // The segments beside the oldest one hold as many keys as are remembered at most.
-        let keep_bytes = options.count_max as u64 * RECORD_BYTES;
-        let limits = SideFileLimits { segment_bytes: SEGMENT_BYTES.max(keep_bytes / 4), keep_bytes: Some(keep_bytes) };
+        // The segments without the oldest one have room for the maximum number of keys.
+        let keep_bytes = options.count_max as u64 * RECORD_BYTES_MAX;
+        let limits =
+            SideFileLimits { segment_bytes: SEGMENT_BYTES_MIN.max(keep_bytes / 4), keep_bytes: Some(keep_bytes) };
         let file = SideFile::new(options.folder.clone(), limits);
         let mut known = Known::default();
         let read = file.read(0, |_, _, remembered| {
@@ -135,7 +150,7 @@ impl RequestKeys {
         });
         if let Err(error) = read {
             let folder = options.folder.display();
-            tracing::warn!(%folder, %error, "the keys of earlier requests cannot be read; retries of those count as new");
+            tracing::warn!(%folder, %error, "cannot read the keys of earlier requests; their retries count as new requests");
         }
         let keys = Self(Arc::new(Shared {
             options,
@@ -148,6 +163,7 @@ impl RequestKeys {
         keys
     }
 
+    /// Forgets expired keys, and returns the lock on the others.
     fn prune(&self, now: i64) -> MutexGuard<'_, Known> {
         let window = i64::try_from(self.0.options.window.as_nanos()).unwrap_or(i64::MAX);
         let mut known = self.0.known.lock();
@@ -155,22 +171,24 @@ impl RequestKeys {
         known
     }
 
-    /// Begins a request.
+    /// Begins a request with a key.
     ///
     /// # Errors
-    /// When a request with this key is being written, or the key was used for another body.
+    /// If another request with this key is being written, or the key was used for another body.
     pub fn begin(
         &self,
         key: RequestKey<'_>,
-        (token, database): (&str, &str),
+        token: &str,
+        database: &str,
         now: i64,
     ) -> Result<KeyInFlight, IngestError> {
         let hash = hash_of(token, database, key.key);
         let mut known = self.prune(now);
-        let base = match known.by_hash.get(&hash) {
-            Some(of_other) if of_other.body_hash != key.body_hash => return Err(IngestError::KeyOfOtherBody),
-            found => found.map(|found| found.base),
-        };
+        let earlier = known.by_hash.get(&hash);
+        if earlier.is_some_and(|earlier| earlier.body_hash != key.body_hash) {
+            return Err(IngestError::KeyOfOtherBody);
+        }
+        let base = earlier.map(|earlier| earlier.base);
         if !known.in_flight.insert(hash) {
             return Err(IngestError::KeyInFlight);
         }
@@ -178,17 +196,17 @@ impl RequestKeys {
         Ok(KeyInFlight { keys: self.clone(), hash, body_hash: key.body_hash, base })
     }
 
-    /// Writes everything queued, unless somebody else has by now.
+    /// Writes all queued keys, unless another task has written the one with this number by now.
     async fn save(self, number: u64, now: i64) -> io::Result<()> {
         let mut saved = self.0.saved.lock().await;
         if *saved >= number {
             return Ok(());
         }
-        let (through, queued) = {
+        let WriteQueue { last_number, keys: queued } = {
             let mut queue = self.0.queue.lock();
-            (queue.0, std::mem::take(&mut queue.1))
+            WriteQueue { last_number: queue.last_number, keys: std::mem::take(&mut queue.keys) }
         };
-        let records: Vec<Remembered> = queued.iter().map(|(_, remembered)| *remembered).collect();
+        let records: Vec<Remembered> = queued.iter().map(|queued| queued.key).collect();
         let keys = self.clone();
         let written = tokio::task::spawn_blocking(move || {
             let mut file = keys.0.file.lock();
@@ -198,42 +216,42 @@ impl RequestKeys {
         });
         let written = written.await.map_err(io::Error::other)?;
         if let Err(error) = written {
-            // The others try again, each for itself.
-            self.0.queue.lock().1.extend(queued.into_iter().filter(|(of, _)| *of != number));
+            // Queue the keys of other requests again. Each of these requests retries the write itself.
+            self.0.queue.lock().keys.extend(queued.into_iter().filter(|queued| queued.number != number));
             return Err(error);
         }
         let mut known = self.prune(now);
-        queued.into_iter().for_each(|(_, remembered)| known.add(remembered));
-        *saved = through;
+        queued.into_iter().for_each(|queued| known.add(queued.key));
+        *saved = last_number;
         Ok(())
     }
 }
 
 impl KeyInFlight {
-    /// Remembers the times of this request. On return they are on disk.
+    /// Remembers the first time of the undated readings. On return it is on disk.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub async fn remember(&self, base: i64, now: i64) -> Result<(), IngestError> {
         let number = {
             let mut queue = self.keys.0.queue.lock();
-            queue.0 += 1;
-            let remembered = Remembered { hash: self.hash, body_hash: self.body_hash, base, since: now };
-            let number = queue.0;
-            queue.1.push((number, remembered));
+            queue.last_number += 1;
+            let number = queue.last_number;
+            let key = Remembered { hash: self.hash, body_hash: self.body_hash, base, since: now };
+            queue.keys.push(QueuedKey { number, key });
             number
         };
-        // A task of its own: the request may be cancelled, and others wait for the same write.
+        // Spawn a task, because this request may be cancelled while others wait for the same write.
         let saved = tokio::spawn(self.keys.clone().save(number, now)).await;
         saved.map_err(io::Error::other).and_then(|saved| saved).map_err(|error| {
             let folder = self.keys.0.options.folder.display();
-            tracing::warn!(%folder, %error, "the times of a request with a key cannot be written; request refused");
+            tracing::warn!(%folder, %error, "cannot write the times of a request with a key; request refused");
             IngestError::KeyUnwritten { error: error.to_string() }
         })
     }
 }
 
-/// No two of (token, database, key) give the same bytes: no token's name has a NUL, nor has a database's.
+/// Hashes a key. The hashed bytes are unambiguous, because names of tokens and databases have no NUL.
 fn hash_of(token: &str, database: &str, key: &str) -> KeyHash {
     let mut digest = Sha256::new();
     for part in [token, database, key] {

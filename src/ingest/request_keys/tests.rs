@@ -7,7 +7,7 @@ fn options(folder: &tempfile::TempDir, count_max: usize) -> KeyOptions {
 }
 
 fn begin(keys: &RequestKeys, key: &str, now: i64) -> Result<KeyInFlight, IngestError> {
-    keys.begin(RequestKey { key, body_hash: 7 }, ("t", "d"), now)
+    keys.begin(RequestKey { key, body_hash: 7 }, "t", "d", now)
 }
 
 async fn remember(keys: &RequestKeys, key: &str, base: i64, now: i64) {
@@ -19,7 +19,7 @@ fn base(keys: &RequestKeys, key: &str, now: i64) -> Option<i64> {
 }
 
 #[tokio::test]
-async fn a_key_is_remembered_for_its_window_over_restarts_and_by_whom_it_is() {
+async fn a_key_is_remembered_per_token_and_database_for_its_window_across_restarts() {
     let folder = tempfile::tempdir().unwrap();
     let keys = RequestKeys::open(options(&folder, 100), 0);
     remember(&keys, "a", 5, SECOND).await;
@@ -27,11 +27,11 @@ async fn a_key_is_remembered_for_its_window_over_restarts_and_by_whom_it_is() {
     for keys in [&keys, &RequestKeys::open(options(&folder, 100), 2 * SECOND)] {
         assert_eq!((base(keys, "a", 3 * SECOND), base(keys, "b", 3 * SECOND)), (Some(5), Some(6)));
         assert_eq!(base(keys, "c", 3 * SECOND), None);
-        let of = |token, database| {
-            keys.begin(RequestKey { key: "a", body_hash: 7 }, (token, database), 3 * SECOND).unwrap().base
+        let base_for = |token, database| {
+            keys.begin(RequestKey { key: "a", body_hash: 7 }, token, database, 3 * SECOND).unwrap().base
         };
-        assert_eq!((of("t", "d"), of("u", "d"), of("t", "e")), (Some(5), None, None));
-        let other = keys.begin(RequestKey { key: "a", body_hash: 8 }, ("t", "d"), 3 * SECOND);
+        assert_eq!((base_for("t", "d"), base_for("u", "d"), base_for("t", "e")), (Some(5), None, None));
+        let other = keys.begin(RequestKey { key: "a", body_hash: 8 }, "t", "d", 3 * SECOND);
         assert!(matches!(other, Err(IngestError::KeyOfOtherBody)));
         assert_eq!((base(keys, "a", 12 * SECOND), base(keys, "b", 12 * SECOND)), (None, Some(6)));
     }
@@ -42,14 +42,14 @@ async fn a_key_is_remembered_for_its_window_over_restarts_and_by_whom_it_is() {
 }
 
 #[tokio::test]
-async fn the_oldest_go_first_and_the_file_stays_bounded() {
+async fn the_oldest_keys_are_forgotten_first_and_the_file_stays_bounded() {
     let folder = tempfile::tempdir().unwrap();
     let keys = RequestKeys::open(options(&folder, 10), 0);
     for number in 0..1000 {
         remember(&keys, &number.to_string(), number, number).await;
         let segments = std::fs::read_dir(&keys.0.options.folder).unwrap();
         let bytes: u64 = segments.map(|entry| entry.unwrap().metadata().unwrap().len()).sum();
-        assert!(bytes <= 10 * RECORD_BYTES + 3 * SEGMENT_BYTES, "{bytes}");
+        assert!(bytes <= 10 * RECORD_BYTES_MAX + 3 * SEGMENT_BYTES_MIN, "{bytes}");
     }
     drop(keys);
     let keys = RequestKeys::open(options(&folder, 10), 1000);
@@ -59,27 +59,27 @@ async fn the_oldest_go_first_and_the_file_stays_bounded() {
 }
 
 #[test]
-fn a_record_is_as_large_as_is_counted_on() {
+fn the_largest_record_is_within_its_limit() {
     let largest = Remembered { hash: [255; 16], body_hash: u64::MAX, base: i64::MIN, since: i64::MIN };
-    // Checksum, id, and what separates them.
+    // Checksum, id and separators.
     let json = serde_json::to_string(&largest).unwrap().len() as u64;
-    assert!(8 + 1 + 20 + 1 + json < RECORD_BYTES, "{json}");
+    assert!(8 + 1 + 20 + 1 + json < RECORD_BYTES_MAX, "{json}");
 }
 
-/// Requests that come together share a write, and a write that fails is told to each of them.
+/// Concurrent requests share a write, and a failed write fails each of them.
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_is_told_that_its_key_is_on_disk_when_it_is_not() {
+async fn a_failed_write_fails_every_request_that_waits_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let mut options = options(&folder, 1000);
     let keys = RequestKeys::open(options.clone(), 0);
-    let all: Vec<_> = (0..50)
+    let tasks: Vec<_> = (0..50)
         .map(|number| {
             let keys = keys.clone();
             tokio::spawn(async move { remember(&keys, &number.to_string(), number, 0).await })
         })
         .collect();
-    for one in all {
-        one.await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
     }
     let again = RequestKeys::open(options.clone(), 0);
     assert!((0..50).all(|number| base(&again, &number.to_string(), 0) == Some(number)));
@@ -91,8 +91,8 @@ async fn no_request_is_told_that_its_key_is_on_disk_when_it_is_not() {
         let keys = keys.clone();
         failed.push(tokio::spawn(async move { begin(&keys, &number.to_string(), 0).unwrap().remember(1, 0).await }));
     }
-    for one in failed {
-        assert!(matches!(one.await.unwrap(), Err(IngestError::KeyUnwritten { .. })));
+    for task in failed {
+        assert!(matches!(task.await.unwrap(), Err(IngestError::KeyUnwritten { .. })));
     }
     std::fs::remove_file(folder.path().join("nowhere")).unwrap();
     remember(&keys, "a", 1, 0).await;

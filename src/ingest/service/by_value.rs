@@ -1,5 +1,5 @@
-//! Deletions by value, as far as the log and the registry are concerned: a mark, the wait until everything older is in the
-//! store, and parts. What a part deletes is resolved elsewhere.
+//! The WAL side of deletions by value: logs a mark and waits until the store has everything older.
+//! [`crate::edits`] resolves and deletes the parts.
 
 use std::time::{Duration, Instant};
 
@@ -8,15 +8,15 @@ use crate::ingest::error::{FLUSH_DEADLINE, IngestError};
 use crate::members::marks::Mark;
 use crate::reading::Stamp;
 
-/// How often the instances' watermarks are looked at.
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// The interval at which the watermarks of all instances are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 impl Ingest {
-    /// Logs a mark, then waits until everything older than it is in the store, of all instances, and the registry says so: then
-    /// no process merges any of it again, after a crash neither.
+    /// Logs a mark, and waits until all instances have stored everything older and have published this in the registry.
+    /// From then on, no instance merges an older reading again, not even after a crash.
     ///
     /// # Errors
-    /// When that takes longer than `timeout`: nothing is deleted.
+    /// If that takes longer than `timeout`. Nothing is deleted then.
     pub async fn mark(&self, database: &str, received: i64, timeout: Duration) -> Result<Mark, IngestError> {
         let mark = self.submitter.mark(database, received).await?;
         crate::faults::point("marked");
@@ -26,17 +26,17 @@ impl Ingest {
 
     async fn await_stored(&self, through: Stamp, timeout: Duration) -> Result<(), IngestError> {
         let until = Instant::now() + timeout;
-        // With the sensors' documents, which hold the watermark, too.
+        // Wait for truncation, because sensors' documents that are not stored hold the watermark too.
         let own = self.dispatch.positions.want_truncated_through(through);
         self.dispatch.wake();
-        let late = |_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE };
-        tokio::time::timeout(timeout, async {
-            // A record that dispatch has to read back is dispatched, too: see `Marks`.
-            self.dispatch.positions.wait_until_dispatched().await;
-            self.dispatch.positions.wait_until_truncatable(own).await;
-        })
-        .await
-        .map_err(late)?;
+        let own_stored = async {
+            // Records that are still to be replayed must be dispatched first: see `Marks`.
+            self.dispatch.positions.dispatched().await;
+            self.dispatch.positions.truncated(own).await;
+        };
+        tokio::time::timeout(timeout, own_stored)
+            .await
+            .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })?;
         loop {
             let registry = self.member.publish().await?;
             let behind = registry.logs.iter().filter(|log| log.taken.is_none() && log.watermark < through);
@@ -47,7 +47,7 @@ impl Ingest {
             if Instant::now() >= until {
                 return Err(IngestError::OthersBehind { hosts: hosts.join(", "), waited: timeout });
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
 }

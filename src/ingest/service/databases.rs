@@ -1,4 +1,4 @@
-//! Creates databases, explicitly or with the first write to one.
+//! Creates databases, explicitly or with their first write.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,12 +14,13 @@ impl Ingest {
     /// Creates the database unless it exists.
     ///
     /// # Errors
-    /// An invalid name, the limit on databases or the caller's, a drop in progress, or a store that does not answer.
+    /// If the name is invalid, `limits.databases` or the caller's quota is reached, the database is being dropped, or
+    /// the store does not answer.
     pub async fn create_database(&self, name: &str, by: &Caller) -> Result<(), IngestError> {
         self.create_with(name, by, |_| {}).await
     }
 
-    /// As [`Ingest::create_database`], with what is set of it from the start.
+    /// As [`Ingest::create_database`]. `set` changes the initial settings.
     pub(super) async fn create_with(
         &self,
         name: &str,
@@ -30,14 +31,16 @@ impl Ingest {
         if self.catalog.is_dropping(name) {
             return Err(IngestError::BeingDropped { name: name.to_owned() });
         }
-        // First: a drop that was logged before, and is carried out while or after this one is listed, finds it here.
-        let (name, created) = (&*database.name, self.member.stamp_now());
-        let is_new = self.noted(self.retention.note_created(name, created, set).await)?;
-        let made = self.noted(self.store.raw().create_database(name).await);
-        if made.is_err() && is_new {
-            self.noted(self.retention.remove(name).await)?;
+        // Write the settings first. A drop that was logged earlier and is still to be carried out sees from them that
+        // the database was created after the drop.
+        let name = &*database.name;
+        let created = self.member.stamp_now();
+        let is_new = self.report(self.retention.note_created(name, created, set).await)?;
+        let result = self.report(self.store.raw().create_database(name).await);
+        if result.is_err() && is_new {
+            self.report(self.retention.remove(name).await)?;
         }
-        Ok(made?)
+        Ok(result?)
     }
 
     pub(super) async fn database(&self, name: &str, by: &Caller) -> Result<Arc<Database>, IngestError> {
@@ -67,21 +70,21 @@ impl Ingest {
         }
     }
 
-    /// The databases that the store has, as far as it answers, for one that is not known.
+    /// Returns the databases of the store, to look for `name` among them. The list is empty if the store does not
+    /// answer.
     pub(super) async fn stored_databases(&self, name: &str) -> Result<Vec<String>, IngestError> {
         check_database_name(name)?;
-        Ok(if self.lookup.presence.is_silent(name, Instant::now()) {
+        if self.lookup.presence.is_silent(name, Instant::now()) {
+            return Ok(Vec::new());
+        }
+        Ok(self.store.raw().databases().await.unwrap_or_else(|error| {
+            self.lookup.missed(name, &error);
             Vec::new()
-        } else {
-            self.store.raw().databases().await.unwrap_or_else(|error| {
-                self.lookup.note_failure(name, &error);
-                Vec::new()
-            })
-        })
+        }))
     }
 
-    /// Counts and logs a failure of the store that ends a request.
-    fn noted<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
+    /// Counts and logs a store error that fails a request.
+    fn report<T>(&self, result: Result<T, StorageError>) -> Result<T, StorageError> {
         result.inspect_err(|error| {
             self.metrics.store_error(error.class());
             tracing::warn!(%error, "create database failed; request refused");
@@ -89,7 +92,7 @@ impl Ingest {
     }
 }
 
-/// Checks the name of a database.
+/// Checks the name of a database: 1 to 64 bytes without control characters.
 ///
 /// # Errors
 /// [`IngestError::DatabaseName`] if it is invalid.

@@ -1,41 +1,42 @@
-//! The drain: waits until the whole WAL is in the store, including what is still to be replayed. Used by shutdown and
-//! by `hourglass wal flush`.
+//! The drain: waits until the whole WAL is in the store, including the records that are still to be replayed. Shutdown
+//! and `hourglass wal flush` use it.
 
 use std::time::{Duration, Instant};
 
 use super::Ingest;
 use crate::wal::Sequence;
 
-/// How often to check whether the drain can still make progress.
+/// The interval at which the drain checks that it can still make progress.
 const TICK: Duration = Duration::from_millis(50);
 
 impl Ingest {
-    /// Waits until the store has everything that the WAL holds by now: readings, deletions, sensors' documents. Gives
-    /// up when the replay is blocked, when a shard has failed, or when the store has been away for `patience`.
+    /// Waits until the store has everything that is in the WAL: readings, deletions and sensors' documents. Gives up if
+    /// the replay is blocked, a shard has failed, or the store has been away for `patience`.
     pub async fn drain(&self, patience: Option<Duration>) {
         let positions = &self.dispatch.positions;
         let drained = async {
-            // Replay everything before anything is made due, so that pages are written once, when they are full.
-            positions.wait_until_dispatched().await;
+            // Replay everything before any bucket becomes due, so that each page is written once.
+            positions.dispatched().await;
             let through = positions.want_truncated_through(Sequence::MAX);
             self.dispatch.wake();
             positions.wait_until_truncatable(through).await;
         };
         tokio::select! {
             () = drained => {}
-            () = self.is_hopeless(patience) => {}
+            () = self.wait_until_stuck(patience) => {}
         }
     }
 
-    async fn is_hopeless(&self, patience: Option<Duration>) {
-        let mut answered = Instant::now();
+    /// Returns once the drain cannot make progress any more.
+    async fn wait_until_stuck(&self, patience: Option<Duration>) {
+        let mut last_answer = Instant::now();
         loop {
             tokio::time::sleep(TICK).await;
             if !self.lookup.presence.is_away() {
-                answered = Instant::now();
+                last_answer = Instant::now();
             }
-            let is_lost = patience.is_some_and(|patience| answered.elapsed() >= patience);
-            if is_lost || self.lag().blocked.is_some() || self.dispatch.positions.is_sealed() {
+            let is_store_lost = patience.is_some_and(|patience| last_answer.elapsed() >= patience);
+            if is_store_lost || self.lag().blocked.is_some() || self.dispatch.positions.is_sealed() {
                 return;
             }
         }

@@ -1,61 +1,60 @@
-//! The dry run of a write: its lines are judged as a write would judge them, on a copy of what this process knows of their
-//! sensors and quotas, and the copy is dropped.
+//! The dry run of a write. It validates the lines as a write does, but on a temporary copy of the sensors and quotas
+//! that they concern.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Instant;
 
-use super::write::{suspected, unlike};
+use super::write::{kind_warning, unit_warning};
 use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::admission::quota::QuotaCharge;
 use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
-use crate::ingest::admission::write_policy::barred;
+use crate::ingest::admission::write_policy::pin_violation;
 use crate::ingest::error::IngestError;
 use crate::reading::{Limits, Sensor};
 use crate::wire::Points;
 
-/// Most lines of a body that is explained.
+/// Maximum number of lines of a dry run.
 pub const LINES_EXPLAINED: usize = 1000;
 
-/// What a write would come to.
+/// The expected outcome of a write.
 #[derive(Debug)]
 pub struct Explanation {
     /// The database with its retention policy.
     pub database: String,
-    /// Whether the write would create it.
+    /// True if the write would create the database.
     pub new_database: bool,
-    /// In the order sent.
+    /// The points in the order of the body.
     pub points: Vec<ExplainedPoint>,
-    /// The keys of sensors that would be new, as far as is known.
+    /// The keys of new sensors, as far as is known.
     pub new_sensors: HashSet<Box<str>>,
-    /// How many of them would be charged: the others are over a limit.
+    /// The number of new sensors within the limits. These would be charged.
     pub sensors_charged: usize,
-    /// Whether the store was asked about the sensors that are not known here: if it does not answer, nobody knows
-    /// whether they are new.
+    /// False if the store did not answer, so that sensors unknown to this instance may or may not be new.
     pub store_asked: bool,
-    /// Readings that would be kept and charged.
+    /// The number of readings that would be kept and charged.
     pub accepted: usize,
     pub rejected: Rejected,
-    /// Why the write would be refused as a whole, if it would be.
+    /// The error for which the write would be refused as a whole.
     pub refused: Option<IngestError>,
-    /// As a write's.
+    /// The warnings of the write, as in [`super::Ack::warnings`].
     pub warnings: Vec<String>,
 }
 
-/// What was found of the sensors of a body.
-struct Copied {
+/// A copy of the catalog for the sensors of one body.
+struct SensorsCopy {
     copy: CatalogCopy,
     new: HashSet<Box<str>>,
     store_asked: bool,
 }
 
 impl Ingest {
-    /// Says what [`Ingest::take`] would do with a body. Nothing of it stays: no sensor, field or database becomes known, and
-    /// no quota, metric or list of rejections changes.
+    /// Explains what [`Ingest::take`] would do with a body. It adds no sensor, field or database, and changes no quota,
+    /// metric or list of rejections.
     ///
     /// # Errors
-    /// When the write would be refused before its lines are looked at, and for bodies of more than [`LINES_EXPLAINED`] lines.
+    /// If the write would be refused before validation, or the body has more than [`LINES_EXPLAINED`] lines.
     pub async fn explain<'b, P: Points<'b>>(
         &self,
         arrival: Arrival<'_>,
@@ -63,41 +62,41 @@ impl Ingest {
         body_bytes: usize,
     ) -> Result<Explanation, IngestError> {
         let name = self.resolve(arrival.database, None).await?;
-        let new_database = match self.catalog.database(&name) {
-            Some(_) => false,
-            None => {
-                let stored = self.stored_databases(&name).await?;
-                let is_new = self.catalog.would_add_database(&name, &stored, self.database_terms(arrival.by));
-                is_new.map_err(|refusal| self.refused_database(&name, refusal))?
-            }
+        let new_database = if self.catalog.database(&name).is_some() {
+            false
+        } else {
+            let stored = self.stored_databases(&name).await?;
+            let terms = (self.options.limits.databases, arrival.by, bound(self.options.quota.token_databases));
+            let added = self.catalog.would_add_database(&name, &stored, terms);
+            added.map_err(|full| self.no_room(&name, full))?
         };
         let by = arrival.by.copy();
         let arrival = Arrival { database: &name, by: &by, ..arrival };
         let mut sensors = sensors_of(read(self.options.reading_limits()), &self.options.reading_limits())?;
-        // Whoever may not write a sensor learns nothing of it.
+        // Do not reveal sensors that the caller may not write.
         let renames = self.retention.settings.now().renames(&name).cloned();
         if let Some(renames) = &renames {
             sensors = self.stored_names(&name, sensors, renames).await?;
         }
-        sensors.retain(|sensor| barred(&by, renames.as_ref(), sensor).is_none());
-        let Copied { copy, new, store_asked } = self.copied(&name, &by, sensors).await;
-        // Before the lines are judged, as a write is.
+        sensors.retain(|sensor| pin_violation(&by, renames.as_ref(), sensor).is_none());
+        let SensorsCopy { copy, new, store_asked } = self.copy_sensors(&name, &by, sensors).await;
+        // Check the quotas before validation, as a write does.
         let refused = self.refused(&copy.database, &by);
         let was_refused = refused.is_some();
-        let pass = ValidationPass { looked_up: true, ..self.terms(&name, arrival, body_bytes) };
-        let (points, mut judged) = self.judge(&copy, &by, pass, read);
-        if !arrival.partial && judged.rejected.count > 0 {
-            judged.keep_nothing();
+        let pass = ValidationPass { looked_up: true, ..self.pass_parameters(&name, arrival, body_bytes) };
+        let (points, mut validated) = self.explain_points(&copy, &by, pass, read);
+        if !arrival.partial && validated.rejected.count > 0 {
+            validated.discard_readings();
         }
-        let mut warnings: Vec<String> = suspected(judged.suspects, arrival.precision).into_iter().collect();
-        warnings.extend(unlike(&judged.unlike));
-        let quotas = QuotaCharge::of(&by, &copy.database, None, Instant::now());
-        let refused = refused.or_else(|| quotas.check(&judged).err());
-        let accepted = if refused.is_some() { 0 } else { judged.accepted };
+        let mut warnings: Vec<String> = unit_warning(&validated.suspect_units, arrival.precision).into_iter().collect();
+        warnings.extend(kind_warning(&validated.kind_faults));
+        let quotas = QuotaCharge::new(&by, &copy.database, None, Instant::now());
+        let refused = refused.or_else(|| quotas.check(&validated).err());
+        let accepted = if refused.is_some() { 0 } else { validated.accepted };
         if accepted > 0 {
             quotas.settle(accepted, &mut warnings);
         }
-        let rejected = judged.rejected;
+        let rejected = validated.rejected;
         let charged = new.iter().filter(|key| copy.catalog.sensor(&copy.database, key).is_some()).count();
         let sensors_charged = if was_refused { 0 } else { charged };
         Ok(Explanation {
@@ -114,22 +113,21 @@ impl Ingest {
         })
     }
 
-    /// Why a write would be refused before its lines are looked at.
+    /// Returns the error for which a write would be refused before validation.
     fn refused(&self, copy: &Database, by: &Caller) -> Option<IngestError> {
-        let checked = self
-            .member
-            .check()
-            .map_err(IngestError::from)
-            .and_then(|()| QuotaCharge::of(by, copy, None, Instant::now()).admit());
-        checked.and_then(|()| self.check_share(copy)).err()
+        if let Err(error) = self.member.check() {
+            return Some(error.into());
+        }
+        let admitted = QuotaCharge::new(by, copy, None, Instant::now()).admit();
+        admitted.and_then(|()| self.check_share(copy)).err()
     }
 
-    /// A copy of what is known of the sensors, the store's documents included.
-    async fn copied(&self, name: &str, by: &Caller, sensors: Vec<Sensor>) -> Copied {
+    /// Copies the catalog entries of the sensors, and completes them with the documents of the store.
+    async fn copy_sensors(&self, name: &str, by: &Caller, sensors: Vec<Sensor>) -> SensorsCopy {
         let mut copy = self.catalog.copy(name, sensors, &self.options);
         let unknown = std::mem::take(&mut copy.unknown);
         if unknown.is_empty() {
-            return Copied { copy, new: HashSet::new(), store_asked: true };
+            return SensorsCopy { copy, new: HashSet::new(), store_asked: true };
         }
         let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
         let mut found = self.lookup.find(copy.database.original(), &keys, self.catalog.sensors_max()).await;
@@ -140,10 +138,10 @@ impl Ingest {
         let wanted =
             unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: by.allowance().cloned() }).collect();
         copy.catalog.add_sensors(&copy.database, wanted, found, self.catalog.sensors_max());
-        Copied { copy, new, store_asked }
+        SensorsCopy { copy, new, store_asked }
     }
 
-    fn judge<'b, P: Points<'b>>(
+    fn explain_points<'b, P: Points<'b>>(
         &self,
         copy: &CatalogCopy,
         by: &Caller,
@@ -152,7 +150,8 @@ impl Ingest {
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
         let renames = self.retention.settings.now().renames(&copy.database.name).cloned();
         let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by, renames);
-        let (mut points, mut seen) = (read(self.options.reading_limits()), HashMap::new());
+        let mut points = read(self.options.reading_limits());
+        let mut seen = HashMap::new();
         let mut explained = Vec::new();
         while let Some(point) = points.next() {
             explained.push(match point {
@@ -164,15 +163,17 @@ impl Ingest {
     }
 }
 
-/// The distinct sensors of a body, in order of their keys.
+/// Returns the distinct sensors of a body, sorted by key.
 fn sensors_of<'b>(mut points: impl Points<'b>, limits: &Limits) -> Result<Vec<Sensor>, IngestError> {
-    let (mut sensors, mut lines) = (BTreeMap::new(), 0);
+    let mut sensors = BTreeMap::new();
+    let mut lines = 0;
     while let Some(point) = points.next() {
         lines += 1;
         if lines > LINES_EXPLAINED {
             return Err(IngestError::LinesToExplain { limit: LINES_EXPLAINED });
         }
-        if let Ok(sensor) = point.as_ref().map_err(|_| ()).and_then(|point| point.sensor(limits).map_err(|_| ())) {
+        let Ok(point) = point else { continue };
+        if let Ok(sensor) = point.sensor(limits) {
             sensors.entry(sensor.key.clone()).or_insert_with(|| sensor.into_owned());
         }
     }

@@ -1,4 +1,4 @@
-//! Writes with a key: their undated readings get times that a retry gets again.
+//! Writes with a key: a retry gives the undated readings the same times as the first try.
 
 use std::sync::Arc;
 
@@ -10,14 +10,21 @@ use crate::ingest::request_keys::{KeyInFlight, RequestKey};
 use crate::reading::Limits;
 use crate::wire::Points;
 
-/// How often times are looked for that no other write has taken meanwhile.
-const ATTEMPTS: i64 = 8;
-/// By so much further from the last ones each time, in nanoseconds: other writes take one or a few at a time.
+/// Maximum number of attempts to find times that no concurrent write takes.
+const ATTEMPTS_MAX: i64 = 8;
+/// Nanoseconds that each attempt moves further ahead. Other writes take one or a few times at once.
 const STRIDE: i64 = 1000;
 
+/// A validated body of a request with a key.
+pub(super) struct KeyedBody {
+    pub(super) validated: ValidatedBody,
+    /// Must be held until the body is logged.
+    pub(super) key: KeyInFlight,
+}
+
 impl Ingest {
-    /// Validates a body with the times of an earlier try of it. Without one, its times are taken, and are on disk before anything
-    /// is logged. Also returns the key, which is held until the body is logged.
+    /// Validates a body with the times of an earlier try. On the first try, chooses times and writes them to disk,
+    /// before anything is logged.
     pub(super) async fn validate_keyed<'b, P: Points<'b>>(
         &self,
         database: &Arc<Database>,
@@ -25,34 +32,30 @@ impl Ingest {
         key: RequestKey<'_>,
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
-    ) -> Result<(ValidatedBody, KeyInFlight), IngestError> {
+    ) -> Result<KeyedBody, IngestError> {
         let Arrival { received, by, .. } = arrival;
-        let in_flight = self.request_keys.begin(key, (by.name(), &database.name), received)?;
-        if let Some(base) = in_flight.base {
+        let key = self.request_keys.begin(key, by.name(), &database.name, received)?;
+        if let Some(base) = key.base {
             let validated = self.validate(database, arrival, Some(base), body_bytes, &read).await?;
-            // As after the first try, in case that was before a restart: no other reading gets these times.
+            // Reserve the times again, because the first try may have been before a restart.
             for known in &validated.undated {
                 known.note_times(base, validated.undated_span);
             }
-            return Ok((validated, in_flight));
+            return Ok(KeyedBody { validated, key });
         }
         let mut base = received;
-        for attempt in 0..ATTEMPTS {
+        for attempt in 0..ATTEMPTS_MAX {
             let validated = self.validate(database, arrival, Some(base), body_bytes, &read).await?;
             let span = validated.undated_span;
             let taken = validated.undated.iter().map(|known| known.take_times(base, span));
-            // Of all sensors, so that what this attempt took is not in the way of the next one.
-            match taken.filter_map(Result::err).max() {
-                None => {
-                    if !validated.undated.is_empty() {
-                        in_flight.remember(base, received).await?;
-                    }
-                    return Ok((validated, in_flight));
+            // Try all sensors, so that the next attempt lies beyond the times that this one took.
+            let Some(last) = taken.filter_map(Result::err).max() else {
+                if !validated.undated.is_empty() {
+                    key.remember(base, received).await?;
                 }
-                Some(last) => {
-                    base = last.max(base.saturating_add(span)).saturating_add(1 + attempt * STRIDE);
-                }
-            }
+                return Ok(KeyedBody { validated, key });
+            };
+            base = last.max(base.saturating_add(span)).saturating_add(1 + attempt * STRIDE);
         }
         Err(IngestError::TimesTaken)
     }

@@ -1,4 +1,4 @@
-//! What queries need beyond the store: readings, sensors and databases that are acked and not stored yet.
+//! Provides queries with readings, sensors and databases that are acked but not stored yet.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -20,24 +20,24 @@ use crate::clock::now_ns;
 use crate::ingest::error::IngestError;
 use crate::reading::Hour;
 
-/// Adds sensors, and adds fields to sensors that are there.
-fn unite(sensors: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
-    let places: HashMap<Box<str>, usize> =
-        sensors.iter().enumerate().map(|(place, sensors)| (sensors.sensor.key.clone(), place)).collect();
+/// Merges sensors into a list, field by field.
+fn merge_sensors(sensors: &mut Vec<CatalogSensor>, others: Vec<CatalogSensor>) {
+    let index_by_key: HashMap<Box<str>, usize> =
+        sensors.iter().enumerate().map(|(index, known)| (known.sensor.key.clone(), index)).collect();
     for other in others {
-        let Some(place) = places.get(&other.sensor.key) else {
+        let Some(index) = index_by_key.get(&other.sensor.key) else {
             sensors.push(other);
             continue;
         };
-        let here = &mut sensors[*place].fields;
-        let new: Vec<_> =
-            other.fields.into_iter().filter(|(name, _)| !here.iter().any(|(known, _)| known == name)).collect();
-        here.extend(new);
+        let fields = &mut sensors[*index].fields;
+        let new_fields: Vec<_> =
+            other.fields.into_iter().filter(|(name, _)| !fields.iter().any(|(known, _)| known == name)).collect();
+        fields.extend(new_fields);
     }
 }
 
-/// Whether lists have a sensor.
-fn is_told(document: &SensorDocument) -> bool {
+/// Returns true if the sensor has, or had, readings or metadata. Only such sensors are listed.
+fn is_listed(document: &SensorDocument) -> bool {
     document.rev > 0 || document.last_seen.is_some() || !document.meta.is_without_values()
 }
 
@@ -54,10 +54,11 @@ impl UnflushedReadings for Ingest {
         }
         let mut all = vec![Vec::new(); sensors.len()];
         let Some(database) = self.catalog.database(database) else { return Ok(all) };
+        // The index in `sensors` and the id of each known sensor, by shard.
         let mut by_shard: Vec<Vec<(usize, u32)>> = vec![Vec::new(); self.options.ingest.shards];
-        for (place, sensor) in sensors.iter().enumerate() {
+        for (index, sensor) in sensors.iter().enumerate() {
             if let Some(known) = self.catalog.sensor(&database, sensor) {
-                by_shard[known.shard].push((place, known.id));
+                by_shard[known.shard].push((index, known.id));
             }
         }
         let mut answers = Vec::new();
@@ -69,8 +70,8 @@ impl UnflushedReadings for Ingest {
         }
         for answer in answers {
             // If a shard has ended, its readings are available again after the next start.
-            for (place, readings) in answer.await.map_err(|_| Behind)? {
-                all[place] = readings;
+            for (index, readings) in answer.await.map_err(|_| Behind)? {
+                all[index] = readings;
             }
         }
         Ok(all)
@@ -89,8 +90,8 @@ impl UnflushedReadings for Ingest {
     }
 
     fn databases(&self) -> Vec<String> {
-        let waiting = self.catalog.databases().into_iter().filter(|database| database.has_unflushed());
-        let mut names: Vec<String> = waiting.map(|database| database.name.to_string()).collect();
+        let unstored = self.catalog.databases().into_iter().filter(|database| database.is_waiting());
+        let mut names: Vec<String> = unstored.map(|database| database.name.to_string()).collect();
         if !self.dispatch.positions.is_live() {
             names.extend(self.dispatch.backlog.databases());
         }
@@ -108,8 +109,7 @@ impl UnflushedReadings for Ingest {
 }
 
 impl Ingest {
-    /// Known sensors without new metadata that a deletion covers, of another instance too, and with the wanted ones of the
-    /// backlog.
+    /// Removes new metadata that a deletion of any instance covers, and adds the wanted sensors of the backlog.
     fn with_backlog(
         &self,
         database: &str,
@@ -124,26 +124,28 @@ impl Ingest {
             }
         }
         if !self.dispatch.positions.is_live() {
-            unite(&mut sensors, self.dispatch.backlog.catalog_sensors(database, wanted));
+            merge_sensors(&mut sensors, self.dispatch.backlog.catalog_sensors(database, wanted));
         }
         sensors
     }
 
-    /// A page of the list of sensors. Takes what the store returned, and the catalog's version from before that read.
-    /// Adds sensors that are not stored yet, and updates every document with what is acked.
+    /// Completes a page of the list of sensors. `stored` are the documents that the store returned, and `since` is the
+    /// catalog's version before that read. Adds sensors that are not stored yet, and updates every document with acked
+    /// readings and metadata.
     ///
     /// # Errors
-    /// When readings must be read and the store fails, or acked readings are still being replayed.
+    /// If readings must be read and the store fails, or acked readings are still being replayed.
     pub async fn sensors(
         &self,
         database: &str,
         filter: &SensorFilter,
-        (stored, since): (Vec<SensorDocument>, CatalogVersion),
+        stored: Vec<SensorDocument>,
+        since: CatalogVersion,
     ) -> Result<Vec<SensorDocument>, IngestError> {
         let mut documents: BTreeMap<Box<str>, SensorDocument> =
             stored.into_iter().map(|document| (document.sensor.key.clone(), document)).collect();
-        let full = documents.len() >= filter.limit;
-        let last = documents.last_key_value().filter(|_| full).map(|(key, _)| key.clone());
+        let is_full = documents.len() >= filter.limit;
+        let last = documents.last_key_value().filter(|_| is_full).map(|(key, _)| key.clone());
         let is_on_page = |key: &str| {
             filter.after.as_deref().is_none_or(|after| key > after) && last.as_deref().is_none_or(|last| key <= last)
         };
@@ -158,25 +160,26 @@ impl Ingest {
             }
         }
         let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
-        // Sensors that are known but never had an accepted reading.
-        refreshed.retain(is_told);
+        // Drop sensors that are known but never had an accepted reading.
+        refreshed.retain(is_listed);
         refreshed.truncate(filter.limit);
         Ok(refreshed)
     }
 
-    /// Fails while acked readings of wanted sensors may have yet to be replayed.
+    /// Fails while acked readings of wanted sensors may still have to be replayed.
     fn check_replayed(&self, database: &str, is_wanted: impl Fn(&str) -> bool) -> Result<(), Behind> {
         let is_behind = !self.member.registry_view.is_known() || self.dispatch.is_any_behind(database, is_wanted);
         if is_behind { Err(Behind) } else { Ok(()) }
     }
 
-    /// The documents of these sensors, updated with what is acked; only of those that have readings or metadata.
+    /// Returns the documents of those of the sensors that have readings or metadata, updated with acked ones. `keys`
+    /// must be sorted.
     ///
     /// # Errors
     /// As [`Ingest::sensors`].
     pub async fn sensor_documents(&self, database: &str, keys: &[&str]) -> Result<Vec<SensorDocument>, IngestError> {
-        let is_asked = |key: &str| keys.binary_search(&key).is_ok();
-        self.check_replayed(database, is_asked)?;
+        let is_wanted = |key: &str| keys.binary_search(&key).is_ok();
+        self.check_replayed(database, is_wanted)?;
         let known = self.catalog.database(database);
         let sensor = |key: &&&str| self.catalog.sensor(known.as_ref()?, key);
         let unstored: Vec<Arc<KnownSensor>> = keys.iter().filter_map(|key| sensor(&key)).collect();
@@ -190,17 +193,17 @@ impl Ingest {
             documents.entry(known.sensor.key.clone()).or_insert_with(|| SensorDocument::new(known.sensor.clone()));
         }
         let mut refreshed = self.refresh(&database, documents.into_values().collect()).await?;
-        refreshed.retain(is_told);
+        refreshed.retain(is_listed);
         Ok(refreshed)
     }
 
-    /// What is said of these sensors, as far as they are known: what the store has, and what is logged.
+    /// Returns the stored and logged metadata of those of the sensors that are known, by key.
     ///
     /// # Errors
     /// If the store does not answer, or acked changes are still being replayed.
     pub async fn sensor_metas(&self, database: &str, keys: &[&str]) -> Result<HashMap<Box<str>, Meta>, IngestError> {
         self.check_replayed(database, |key| keys.contains(&key))?;
-        // Before the store is read: what is stored in between is then found in both.
+        // Read the catalog before the store, so that a change that is stored in between is not missed.
         let mut metas: HashMap<Box<str>, Meta> = HashMap::new();
         if let Some(known) = self.catalog.database(database) {
             for sensor in keys.iter().filter_map(|key| self.catalog.sensor(&known, key)) {
@@ -215,15 +218,15 @@ impl Ingest {
         Ok(metas)
     }
 
-    /// The sensors among these that have readings or metadata. The catalog alone does not tell: it also knows sensors
-    /// whose readings were deleted.
+    /// Returns those of the sensors that have readings or metadata. The catalog alone is not enough, because it also
+    /// has sensors whose readings were deleted.
     ///
     /// # Errors
     /// If the store does not answer, or acked changes are still being replayed.
     pub(super) async fn existing(&self, database: &str, keys: &[&str]) -> Result<HashSet<Box<str>>, IngestError> {
         self.check_replayed(database, |key| keys.contains(&key))?;
         let mut existing = HashSet::new();
-        // Before the store is read: what is stored in between is then found in both.
+        // Read the catalog before the store, so that a change that is stored in between is not missed.
         if let Some(known) = self.catalog.database(database) {
             let is_here = |key: &&&str| {
                 let sensor = self.catalog.catalog_sensor(&known, key);
@@ -233,11 +236,12 @@ impl Ingest {
             existing.extend(keys.iter().filter(is_here).map(|key| Box::from(*key)));
         }
         let documents = self.store.read_sensors(database, keys).await?;
-        existing.extend(documents.into_iter().filter(|of| !of.is_tombstone()).map(|of| of.sensor.key.clone()));
+        let with_data = documents.into_iter().filter(|document| !document.only_remembers());
+        existing.extend(with_data.map(|document| document.sensor.key.clone()));
         Ok(existing)
     }
 
-    /// Updates documents read from the store with the readings that the shards have since their last write.
+    /// Updates documents that were read from the store with the unflushed readings of the shards.
     async fn refresh(
         &self,
         database: &Arc<Database>,
@@ -253,30 +257,38 @@ impl Ingest {
         database: &Arc<Database>,
         mut documents: Vec<SensorDocument>,
     ) -> Result<Vec<SensorDocument>, IngestError> {
-        let mut by_shard: Vec<(Vec<usize>, Vec<Arc<KnownSensor>>)> =
-            vec![Default::default(); self.options.ingest.shards];
-        for (place, document) in documents.iter().enumerate() {
+        /// The sensors of one shard, with the indexes of their documents.
+        #[derive(Clone, Default)]
+        struct ShardSensors {
+            indexes: Vec<usize>,
+            sensors: Vec<Arc<KnownSensor>>,
+        }
+        let mut by_shard: Vec<ShardSensors> = vec![ShardSensors::default(); self.options.ingest.shards];
+        for (index, document) in documents.iter().enumerate() {
             if let Some(known) = self.catalog.sensor(database, &document.sensor.key) {
-                let (places, sensors) = &mut by_shard[known.shard];
-                places.push(place);
-                sensors.push(known);
+                let of_shard = &mut by_shard[known.shard];
+                of_shard.indexes.push(index);
+                of_shard.sensors.push(known);
             }
         }
+        // Ask all shards before waiting for any of them.
         let mut answers = Vec::new();
-        for (shard, (places, sensors)) in by_shard.into_iter().enumerate().filter(|(_, (places, _))| !places.is_empty())
-        {
+        for (shard, ShardSensors { indexes, sensors }) in by_shard.into_iter().enumerate() {
+            if indexes.is_empty() {
+                continue;
+            }
             let (reply, answer) = oneshot::channel();
-            let (database, asked) = (database.clone(), sensors.clone());
-            self.dispatch.ask(shard, ShardMessage::Latest { database, sensors: asked, reply });
-            answers.push((places, sensors, answer));
+            let message = ShardMessage::Latest { database: database.clone(), sensors: sensors.clone(), reply };
+            self.dispatch.ask(shard, message);
+            answers.push((indexes, sensors, answer));
         }
-        for (places, sensors, answer) in answers {
+        for (indexes, sensors, answer) in answers {
             let latest = answer.await.map_err(|_| IngestError::Stopping)?;
-            let old = places.iter().map(|place| documents[*place].clone()).collect();
-            let of = Documents { context: &self.flushes, database: &database.name };
-            let fresh = of.apply_latest(&sensors, old, latest).await?;
-            for (place, document) in places.into_iter().zip(fresh) {
-                documents[place] = document;
+            let old = indexes.iter().map(|index| documents[*index].clone()).collect();
+            let updater = Documents { context: &self.flushes, database: &database.name };
+            let fresh = updater.lay_latest(&sensors, (old, latest)).await?;
+            for (index, document) in indexes.into_iter().zip(fresh) {
+                documents[index] = document;
             }
         }
         Ok(documents)

@@ -1,9 +1,9 @@
-//! Changes of metadata: from what a client asks for to a WAL record. A patch is resolved against what the sensor has, so that the
-//! record is final.
+//! Metadata updates, from the request to the WAL record. A patch is applied to the present metadata before it is
+//! logged, so that the record is final.
 
-mod wish;
+mod update;
 
-pub use self::wish::Wish;
+pub use self::update::MetaUpdate;
 
 use std::collections::HashMap;
 
@@ -15,272 +15,302 @@ use crate::bucket::{Meta, Renames};
 use crate::buffer::record::meta::MetaChange;
 use crate::config::AckLevel;
 use crate::ingest::admission::submit::LoggedMeta;
-use crate::ingest::admission::write_policy::barred;
+use crate::ingest::admission::write_policy::pin_violation;
 use crate::ingest::error::IngestError;
 use crate::kinds::{KindAction, KindFault};
 use crate::reading::{Reason, Sensor, Stamp};
 
-/// Most names of one sensor, and how deep a value may nest.
+/// Maximum number of metadata keys per sensor.
 const NAMES_MAX: usize = 64;
+/// Maximum nesting depth of a value.
 const DEPTH_MAX: usize = 8;
-/// Most removed names of one sensor that are remembered.
+/// Maximum number of removed keys per sensor that are remembered.
 const REMOVED_MAX: usize = 256;
-/// Rows that are looked at together at most, and the memory that makes fewer of them.
-const TOGETHER: usize = 500;
-const TOGETHER_BYTES: usize = 1 << 20;
-/// A sensor, and what is to become of its metadata.
+/// Maximum number of rows in a batch.
+const BATCH_ROWS_MAX: usize = 500;
+/// Bytes of memory at which a batch ends.
+const BATCH_BYTES_MAX: usize = 1 << 20;
+
+/// A requested update of one sensor's metadata.
 #[derive(Debug, Clone)]
-pub struct MetaWish {
+pub struct MetaRequest {
     pub sensor: Sensor,
-    pub wish: Wish,
+    pub update: MetaUpdate,
 }
 
-/// A row of a request by its number: what it wishes, or why it cannot be taken.
-pub type MetaRow = (usize, Result<MetaWish, MetaRefusal>);
+/// The number of a row, with its request or the reason to reject the row.
+pub type MetaRow = (usize, Result<MetaRequest, MetaRefusal>);
 
-/// Who asks, and how.
+/// The parameters of one request that updates metadata.
 #[derive(Debug, Clone, Copy)]
 pub struct MetaArrival<'a> {
     pub database: &'a str,
-    /// When it was received, in nanoseconds since the epoch.
+    /// The time of receipt, in nanoseconds since the epoch.
     pub received: i64,
     pub by: &'a Caller,
-    /// The ack level; `None` for `ingest.ack`.
+    /// The ack level. `None` stands for `ingest.ack`.
     pub ack: Option<AckLevel>,
-    /// Whether only to tell what would change.
+    /// True for a dry run, which changes nothing.
     pub is_dry: bool,
 }
 
-/// What became of one wish, or would become of it.
+/// The outcome, or in a dry run the expected outcome, of one update.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MetaOutcome {
-    /// Whether the sensor was not known before.
+    /// True if the sensor was not known before.
     pub is_new: bool,
     pub is_changed: bool,
-    /// The metadata afterwards.
+    /// The metadata after the update.
     pub values: Map<String, Value>,
-    /// How it is not as the kind of the sensor says, where that is a warning.
+    /// The violation of the sensor's kind, if the kind warns instead of rejecting.
     pub unlike: Option<KindFault>,
 }
 
-/// Why the metadata of one sensor is not changed. Sent again, it would be refused again.
+/// The reason for which the metadata of one sensor is not changed. Most refusals are final, so a retry does not help.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MetaRefusal {
     #[error("{0}")]
     Unreadable(String),
-    #[error("the metadata of {sensor} would take {bytes} bytes, more than {limit}")]
+    #[error("the metadata of {sensor} exceeds limits.meta_bytes ({limit}): {bytes} bytes")]
     TooLarge { sensor: String, bytes: usize, limit: usize },
-    #[error("the metadata of {sensor} would have {names} names, more than {NAMES_MAX}")]
+    #[error("the metadata of {sensor} exceeds the limit of {NAMES_MAX} names: {names} names")]
     TooManyNames { sensor: String, names: usize },
     #[error(
-        "{REMOVED_MAX} names of the metadata of {sensor} were removed lately, and other instances may not know of it yet: retry later"
+        "more than {REMOVED_MAX} names were removed from the metadata of {sensor} recently, and other instances may not \
+         know of it yet: retry later"
     )]
     TooManyRemoved { sensor: String },
-    #[error("a name of the metadata of {sensor} is empty or has more than {limit} bytes (limits.name_bytes)")]
+    #[error("a name in the metadata of {sensor} is empty or has more than {limit} bytes (limits.name_bytes)")]
     Name { sensor: String, limit: usize },
     #[error("the metadata of {sensor} nests deeper than {DEPTH_MAX} levels")]
     TooDeep { sensor: String },
-    #[error("the sensor {sensor} is new, and {limit} leaves no room for it")]
+    #[error("no room for the new sensor {sensor}: {limit} is reached")]
     NoRoom { sensor: String, limit: String },
     #[error("the metadata of {sensor} is not as the kind {} says: {}", fault.kind, fault.fault)]
     Unlike { sensor: String, fault: KindFault },
     #[error("{by} may not change the metadata of {sensor}: its stored or its shown name has another tag {tag:?}")]
     Pinned { sensor: String, by: String, tag: String },
-    #[error("the metadata of {sensor} is not as the condition of the request says: read it again")]
+    #[error("the metadata of {sensor} does not match the condition of the request: read it again")]
     Changed { sensor: String },
 }
 
-/// What is to be logged of one stored sensor, and the wishes that it comes of. One change per sensor: those of a record have the same stamp,
-/// by which the later one could not win.
-struct Resolved {
-    places: Vec<usize>,
+/// The change of one stored sensor, with the indexes of the requests that it comes from.
+struct SensorChange {
+    requests: Vec<usize>,
     change: MetaChange,
 }
 
-/// Changes of some wishes, in order.
+/// The changes of a batch, at most one per sensor, in order. All changes of a record have the same stamp, so a second
+/// change of a sensor could not win over the first.
 #[derive(Default)]
-struct ResolvedList {
-    all: Vec<Resolved>,
+struct BatchChanges {
+    all: Vec<SensorChange>,
     by_key: HashMap<Box<str>, usize>,
 }
 
-impl ResolvedList {
-    fn add(&mut self, place: usize, change: MetaChange) {
-        match self.by_key.get(&change.sensor.key).and_then(|at| self.all.get_mut(*at)) {
+impl BatchChanges {
+    fn add(&mut self, request: usize, change: MetaChange) {
+        match self.by_key.get(&change.sensor.key).and_then(|index| self.all.get_mut(*index)) {
             Some(earlier) => {
-                earlier.places.push(place);
+                earlier.requests.push(request);
                 earlier.change.follow(change);
             }
             None => {
                 self.by_key.insert(change.sensor.key.clone(), self.all.len());
-                self.all.push(Resolved { places: vec![place], change });
+                self.all.push(SensorChange { requests: vec![request], change });
             }
         }
     }
 }
 
-/// The metadata of stored sensors, by key, as far as they are known.
-type Metas = HashMap<Box<str>, Meta>;
+/// The state of one request that updates metadata, across its batches.
+struct MetaImport<'a> {
+    /// The database, with its retention policy.
+    database: &'a str,
+    renames: Option<&'a Renames>,
+    /// In a dry run, the metadata that sensors would have after the earlier batches, by key.
+    dry_run_metadata: HashMap<Box<str>, Meta>,
+    /// The number of accepted updates so far.
+    updates: Stamp,
+    /// The records to wait for.
+    logged: Vec<LoggedMeta>,
+}
 
-/// What the groups of a request's wishes leave to later ones.
+/// Some rows of a request.
 #[derive(Default)]
-struct Earlier {
-    /// What sensors would have, if it is a dry run.
-    would_be: Metas,
-    wishes: Stamp,
+struct MetaBatch {
+    row_numbers: Vec<usize>,
+    requests: Vec<MetaRequest>,
+}
+
+impl MetaBatch {
+    /// Reads the next rows. Passes rejected rows to `on_result`. Returns `None` if no rows are left.
+    fn read(
+        rows: &mut impl Iterator<Item = MetaRow>,
+        on_result: &mut impl FnMut(usize, Result<MetaOutcome, MetaRefusal>),
+    ) -> Option<Self> {
+        let mut batch = Self::default();
+        let mut seen = 0;
+        let mut bytes = 0;
+        while seen < BATCH_ROWS_MAX && bytes < BATCH_BYTES_MAX {
+            let Some((number, row)) = rows.next() else { break };
+            seen += 1;
+            match row {
+                Ok(request) => {
+                    bytes += request.update.memory();
+                    batch.row_numbers.push(number);
+                    batch.requests.push(request);
+                }
+                Err(refusal) => on_result(number, Err(refusal)),
+            }
+        }
+        (seen > 0).then_some(batch)
+    }
 }
 
 impl Ingest {
-    /// Bytes of the text of one sensor's metadata at most: with spaces, escapes and its key.
+    /// Returns the maximum bytes of the JSON text of one sensor's metadata, including its key, spaces and escapes.
     #[must_use]
     pub fn meta_text_max(&self) -> usize {
         4 * self.options.limits.meta_bytes + (4 << 10)
     }
 
-    /// Changes metadata, and tells the outcome of each row, in groups of about [`TOGETHER_BYTES`], so that rows need not be in memory
-    /// all at once. `may` says of what a sensor has whether it may be changed. Of two wishes for one sensor the later one sees what the
-    /// earlier one did.
+    /// Updates metadata, and passes the outcome of each row to `on_result`. `is_allowed` decides from the present
+    /// metadata of a sensor if it may be changed. A later row for the same sensor sees the outcome of an earlier one.
     ///
     /// # Errors
-    /// When what a sensor has cannot be read, or a change is not durable, or not known to be. Sending all again is harmless.
+    /// If the present metadata cannot be read, or a change is not durable or not known to be durable. The request may
+    /// be sent again without harm.
     pub async fn change_meta(
         &self,
         arrival: MetaArrival<'_>,
-        mut rows: impl Iterator<Item = MetaRow>,
-        may: impl Fn(&Meta) -> bool,
-        mut tell: impl FnMut(usize, Result<MetaOutcome, MetaRefusal>),
+        rows: impl Iterator<Item = MetaRow>,
+        is_allowed: impl Fn(&Meta) -> bool,
+        mut on_result: impl FnMut(usize, Result<MetaOutcome, MetaRefusal>),
     ) -> Result<(), IngestError> {
         self.member.check()?;
-        let name = self.resolve(arrival.database, None).await?;
+        let database = self.resolve(arrival.database, None).await?;
         let waited = self.options.ingest.ack_timeout;
         let turn = tokio::time::timeout(waited, self.meta_turn.lock()).await;
         let turn = turn.map_err(|_| IngestError::Timeout { waited, key: "ingest.ack_timeout" })?;
-        let (mut logged, mut earlier) = (Vec::new(), Earlier::default());
         let settings = self.retention.settings.now();
-        let renames = settings.renames(&name);
-        let mut is_over = false;
-        while !is_over {
-            let (mut numbers, mut wishes, mut seen, mut bytes) = (Vec::new(), Vec::new(), 0, 0);
-            while seen < TOGETHER && bytes < TOGETHER_BYTES && !is_over {
-                seen += 1;
-                match rows.next() {
-                    Some((number, Ok(wish))) => {
-                        bytes += wish.wish.memory();
-                        numbers.push(number);
-                        wishes.push(wish);
-                    }
-                    Some((number, Err(refused))) => tell(number, Err(refused)),
-                    None => is_over = true,
-                }
+        let mut import = MetaImport {
+            database: &database,
+            renames: settings.renames(&database),
+            dry_run_metadata: HashMap::new(),
+            updates: 0,
+            logged: Vec::new(),
+        };
+        // Work in batches, so that a large import never has to fit into memory.
+        let mut rows = rows.fuse();
+        while let Some(batch) = MetaBatch::read(&mut rows, &mut on_result) {
+            let outcomes = self.apply_meta_batch(&mut import, arrival, &batch.requests, &is_allowed).await?;
+            for (number, outcome) in batch.row_numbers.into_iter().zip(outcomes) {
+                on_result(number, outcome);
             }
-            let of = (&*name, renames, &mut earlier);
-            let outcomes = self.change_some(of, arrival, &wishes, &may, &mut logged).await?;
-            numbers.into_iter().zip(outcomes).for_each(|(number, outcome)| tell(number, outcome));
             tokio::task::consume_budget().await;
         }
         drop(turn);
-        for logged in logged {
-            self.submitter.meta_stored(logged).await?;
+        for logged in import.logged {
+            self.submitter.wait_until_meta_stored(logged).await?;
         }
         Ok(())
     }
 
-    async fn change_some(
+    /// Applies a batch to the present metadata and logs the changes. Returns one outcome per request.
+    async fn apply_meta_batch(
         &self,
-        (name, renames, earlier): (&str, Option<&Renames>, &mut Earlier),
+        import: &mut MetaImport<'_>,
         arrival: MetaArrival<'_>,
-        wishes: &[MetaWish],
-        may: &impl Fn(&Meta) -> bool,
-        logged: &mut Vec<LoggedMeta>,
+        requests: &[MetaRequest],
+        is_allowed: &impl Fn(&Meta) -> bool,
     ) -> Result<Vec<Result<MetaOutcome, MetaRefusal>>, IngestError> {
-        let written: Vec<Sensor> = wishes.iter().map(|wish| wish.sensor.clone()).collect();
-        let stored = match renames {
-            Some(renames) => self.stored_names(name, written, renames).await?,
+        let written: Vec<Sensor> = requests.iter().map(|request| request.sensor.clone()).collect();
+        let stored_sensors = match import.renames {
+            Some(renames) => self.stored_names(import.database, written, renames).await?,
             None => written,
         };
-        let keys: Vec<&str> = stored.iter().map(|sensor| &*sensor.key).collect();
-        let mut metas = self.sensor_metas(name, &keys).await?;
-        metas.extend(
-            keys.iter()
-                .filter_map(|key| earlier.would_be.get_key_value(*key))
-                .map(|(key, meta)| (key.clone(), meta.clone())),
-        );
-        let (mut outcomes, mut resolved) = (Vec::with_capacity(wishes.len()), ResolvedList::default());
-        // Another instance may have logged and not stored an older change, which would win over no record at all.
+        let keys: Vec<&str> = stored_sensors.iter().map(|sensor| &*sensor.key).collect();
+        let mut metas = self.sensor_metas(import.database, &keys).await?;
+        let dry_run = keys.iter().filter_map(|key| import.dry_run_metadata.get_key_value(*key));
+        metas.extend(dry_run.map(|(key, meta)| (key.clone(), meta.clone())));
+        let mut outcomes = Vec::with_capacity(requests.len());
+        let mut changes = BatchChanges::default();
+        // Another instance may have logged an older change that is not stored yet. It would win if this instance logged
+        // nothing, so log updates without effect too.
         let is_shared = self.store.raw().has_other_writers();
-        for (place, (wish, stored)) in wishes.iter().zip(&stored).enumerate() {
-            let held = metas.get(&stored.key);
-            let is_new = held.is_none();
-            let held = held.cloned().unwrap_or_default();
-            if !may(&held) {
-                outcomes.push(Err(MetaRefusal::Changed { sensor: wish.sensor.key.to_string() }));
+        for (index, (request, stored)) in requests.iter().zip(&stored_sensors).enumerate() {
+            let present = metas.get(&stored.key);
+            let is_new = present.is_none();
+            let present = present.cloned().unwrap_or_default();
+            if !is_allowed(&present) {
+                outcomes.push(Err(MetaRefusal::Changed { sensor: request.sensor.key.to_string() }));
                 continue;
             }
-            let before = values_of(&held);
-            let after = wish.wish.applied_to(&before);
-            let checked = match barred(arrival.by, renames, stored) {
-                Some(reason) => Err(pinned(&wish.sensor, arrival.by, reason)),
-                None => self.check_meta(wish, &held, &after),
+            let before = values_of(&present);
+            let after = request.update.applied_to(&before);
+            let checked = match pin_violation(arrival.by, import.renames, stored) {
+                Some(reason) => Err(pinned(&request.sensor, arrival.by, reason)),
+                None => self.check_meta(request, &present, &after),
             };
-            let judged = checked.and_then(|()| self.judged((name, arrival.by), stored, &before, &after));
-            let unlike = match judged {
+            let checked = checked.and_then(|()| self.check_kind(arrival.by, import.database, stored, &before, &after));
+            let unlike = match checked {
                 Ok(unlike) => unlike,
-                Err(refused) => {
-                    outcomes.push(Err(refused));
+                Err(refusal) => {
+                    outcomes.push(Err(refusal));
                     continue;
                 }
             };
-            // Later than all that is stored, and in order: the next wish may be for one of these sensors, too.
-            let stamp = Stamp::MAX - (1 << 32) + earlier.wishes;
-            earlier.wishes += 1;
+            // Give the updates increasing stamps above every stored one, so that a later row wins over an earlier row
+            // for the same sensor.
+            let stamp = Stamp::MAX - (1 << 32) + import.updates;
+            import.updates += 1;
             let is_changed = after != before;
-            if is_changed || is_shared && !wish.wish.is_nothing() {
-                let change = wish.wish.change(stored, &before, &after, is_shared);
+            if is_changed || is_shared && !request.update.is_empty_patch() {
+                let change = request.update.change(stored, &before, &after, is_shared);
                 metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
-                resolved.add(place, change);
+                changes.add(index, change);
             }
             outcomes.push(Ok(MetaOutcome { is_new, is_changed, values: after, unlike }));
         }
-        let resolved = resolved.all;
+        let changes = changes.all;
         if arrival.is_dry {
-            let changed = resolved.iter().filter_map(|of| metas.remove_entry(&of.change.sensor.key));
-            earlier.would_be.extend(changed);
-        } else if !resolved.is_empty() {
-            logged.extend(self.log_meta(name, arrival, resolved, &mut outcomes).await?);
+            let changed = changes.iter().filter_map(|of_sensor| metas.remove_entry(&of_sensor.change.sensor.key));
+            import.dry_run_metadata.extend(changed);
+        } else if !changes.is_empty() {
+            let logged = self.log_meta(import.database, arrival, changes, &mut outcomes).await?;
+            import.logged.extend(logged);
         }
         Ok(outcomes)
     }
 
-    /// How metadata would not be as the sensor's kind says, where that is a warning.
-    fn judged(
+    /// Checks metadata against the sensor's kind. Returns the violation if the kind only warns.
+    fn check_kind(
         &self,
-        (name, by): (&str, &Caller),
+        caller: &Caller,
+        database: &str,
         stored: &Sensor,
         before: &Map<String, Value>,
         after: &Map<String, Value>,
     ) -> Result<Option<KindFault>, MetaRefusal> {
-        let Some((fault, action)) = self.options.kinds.judge_meta(stored, before, after) else { return Ok(None) };
-        // Who may only write is not told what there is.
-        let fault = if by.may_read(name) { fault } else { fault.without_value() };
+        let Some((fault, action)) = self.options.kinds.check_meta(stored, before, after) else { return Ok(None) };
+        // A write-only token must not learn stored values.
+        let fault = if caller.may_read(database) { fault } else { fault.without_value() };
         match action {
             KindAction::Reject => Err(MetaRefusal::Unlike { sensor: stored.key.to_string(), fault }),
             KindAction::Warn => Ok(Some(fault)),
         }
     }
 
-    /// Checks the bounds of metadata as it would be after a wish.
-    fn check_meta(
-        &self,
-        MetaWish { sensor, wish }: &MetaWish,
-        held: &Meta,
-        after: &Map<String, Value>,
-    ) -> Result<(), MetaRefusal> {
-        let sensor = || sensor.key.to_string();
-        let (limit, name_bytes) = (self.options.limits.meta_bytes, self.options.limits.name_bytes);
-        // Removed names are remembered until no older change can come; a replacement drops them.
-        let removed = match wish {
-            Wish::Put(_) => 0,
-            Wish::Patch(_) => held.entries().count() - held.values().count(),
+    /// Checks the limits on the metadata after an update.
+    fn check_meta(&self, request: &MetaRequest, present: &Meta, after: &Map<String, Value>) -> Result<(), MetaRefusal> {
+        let sensor = || request.sensor.key.to_string();
+        let limit = self.options.limits.meta_bytes;
+        let name_bytes = self.options.limits.name_bytes;
+        // Removed keys are remembered until no older change can arrive. A replacement drops them.
+        let removed = match request.update {
+            MetaUpdate::Put(_) => 0,
+            MetaUpdate::Patch(_) => present.entries().count() - present.values().count(),
         };
         if after.len() > NAMES_MAX {
             return Err(MetaRefusal::TooManyNames { sensor: sensor(), names: after.len() });
@@ -301,38 +331,40 @@ impl Ingest {
         Ok(())
     }
 
-    /// Logs changes, a few per record, once their sensors are known.
+    /// Adds unknown sensors to the catalog, and logs the changes in as few records as possible.
     async fn log_meta(
         &self,
         name: &str,
         arrival: MetaArrival<'_>,
-        resolved: Vec<Resolved>,
+        sensor_changes: Vec<SensorChange>,
         outcomes: &mut [Result<MetaOutcome, MetaRefusal>],
     ) -> Result<Vec<LoggedMeta>, IngestError> {
         let database = self.database(name, arrival.by).await?;
-        let is_unknown = |of: &&Resolved| self.catalog.sensor(&database, &of.change.sensor.key).is_none();
-        let unknown: Vec<Sensor> = resolved.iter().filter(is_unknown).map(|of| of.change.sensor.clone()).collect();
+        let sensors = sensor_changes.iter().map(|of_sensor| &of_sensor.change.sensor);
+        let is_unknown = |sensor: &&Sensor| self.catalog.sensor(&database, &sensor.key).is_none();
+        let unknown: Vec<Sensor> = sensors.filter(is_unknown).cloned().collect();
         if !unknown.is_empty() {
             self.lookup.look_up(&database, unknown, &arrival.by.allowance().cloned()).await;
         }
-        let (mut changes, mut bytes, mut logged) = (Vec::new(), 0, Vec::new());
+        let mut changes = Vec::new();
+        let mut bytes = 0;
+        let mut logged = Vec::new();
         let level = arrival.ack.unwrap_or(self.options.ingest.ack);
-        for Resolved { places, change } in resolved {
+        for SensorChange { requests, change } in sensor_changes {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
-                let limit = self
-                    .catalog
-                    .limit_for_sensor(&change.sensor)
-                    .unwrap_or_else(|| "a quota of new sensors".to_owned());
-                let refused = MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit };
-                places.into_iter().for_each(|place| outcomes[place] = Err(refused.clone()));
+                let limit = self.catalog.full(&change.sensor).unwrap_or_else(|| "a quota of new sensors".to_owned());
+                let refusal = MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit };
+                for request in requests {
+                    outcomes[request] = Err(refusal.clone());
+                }
                 continue;
             };
             self.metrics.meta_changes.increment(1);
             bytes += change.bytes() + 2 * change.sensor.key.len();
             changes.push((known, change));
             if bytes > self.options.part_bytes() {
-                let some = std::mem::take(&mut changes);
-                logged.extend(self.submitter.change_meta(&database, (arrival.received, some), level).await?);
+                let full = std::mem::take(&mut changes);
+                logged.extend(self.submitter.change_meta(&database, arrival.received, full, level).await?);
                 bytes = 0;
             }
         }
@@ -340,18 +372,18 @@ impl Ingest {
             self.catalog.forget_unused(database);
             return Ok(logged);
         }
-        logged.extend(self.submitter.change_meta(&database, (arrival.received, changes), level).await?);
+        logged.extend(self.submitter.change_meta(&database, arrival.received, changes, level).await?);
         Ok(logged)
     }
 }
 
-/// The refusal of a change by a token that is pinned to other sensors.
+/// Returns the refusal for a token that is pinned to other sensors.
 fn pinned(sensor: &Sensor, by: &Caller, reason: Reason) -> MetaRefusal {
     let tag = if let Reason::OtherSensor { tag, .. } = reason { tag } else { String::new() };
     MetaRefusal::Pinned { sensor: sensor.key.to_string(), by: by.name().to_owned(), tag }
 }
 
-/// The values as JSON.
+/// Returns the metadata as JSON values.
 pub fn values_of(meta: &Meta) -> Map<String, Value> {
     let value = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
     meta.values().map(|(name, text)| (name.to_owned(), value(text))).collect()

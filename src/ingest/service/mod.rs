@@ -1,4 +1,4 @@
-//! The ingest service: makes the parts of the ingest path, and passes requests through them.
+//! The ingest service: builds the parts of the ingest path and passes requests through them.
 
 mod by_value;
 mod databases;
@@ -16,7 +16,7 @@ mod write;
 
 pub use self::databases::check_database_name;
 pub use self::explain::{Explanation, LINES_EXPLAINED};
-pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaWish, Wish};
+pub use self::meta::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpdate};
 pub use self::policies::{PolicyError, PolicyTerms, SetSettings, SettingChange};
 pub use self::rename::RenameRefusal;
 pub use self::write::{Ack, Arrival};
@@ -48,6 +48,7 @@ use crate::reading::Sensor;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 
+/// The ingest service. It takes writes, deletions and changes of metadata and settings.
 pub struct Ingest {
     pub(crate) options: Arc<Settings>,
     pub(crate) store: Arc<MergedView>,
@@ -63,7 +64,7 @@ pub struct Ingest {
     metrics: Metrics,
     pub(crate) member: Arc<Member>,
     pub(crate) deleter: Arc<Deleter>,
-    /// Held from the read of metadata until what follows from it is logged.
+    /// Serializes metadata changes: held from the read of the stored metadata until the change is logged.
     meta_turn: tokio::sync::Mutex<()>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -81,22 +82,22 @@ impl Drop for Ingest {
 }
 
 impl Ingest {
-    /// Registers with the other members of the store; waits at most `longest`.
+    /// Registers with the other instances of the store. Waits at most `longest`.
     pub async fn join(&self, longest: Duration) {
         self.member.join(longest).await;
-        // Before the first write: it must go to the policy that is meant.
+        // Read the settings before the first write, because they determine its retention policy.
         if !matches!(tokio::time::timeout(longest, self.retention.refresh()).await, Ok(Ok(_))) {
-            tracing::warn!("the databases' settings could not be read; the last known ones apply until then");
+            tracing::warn!("cannot read the settings of databases; the last known ones apply until the store answers");
         }
     }
 
-    /// How far the store is behind the WAL.
+    /// Returns the lag of the store behind the WAL.
     #[must_use]
     pub fn lag(&self) -> Lag {
         self.dispatch.positions.lag()
     }
 
-    /// The databases that the store fails on while it accepts others, by name.
+    /// Returns the databases that the store fails on while it accepts others, by name.
     #[must_use]
     pub fn failing(&self) -> Vec<FailingDatabase> {
         let mut failing = self.flushes.failing.list();
@@ -104,28 +105,27 @@ impl Ingest {
         failing
     }
 
-    /// Bytes of the WAL from the oldest unflushed reading of the database on.
+    /// Returns the bytes of the WAL from the oldest unflushed reading of the database on.
     fn wal_bytes(&self, failing: &FailingDatabase) -> u64 {
         failing.first.map_or(0, |first| self.submitter.wal.bytes_from(first))
     }
 
-    /// Bytes that the WAL may take on its disk.
+    /// Returns the maximum bytes of the WAL on its disk (`wal.budget_bytes`).
     #[must_use]
     pub fn wal_budget(&self) -> u64 {
         self.options.wal.budget_bytes as u64
     }
 
-    /// Why writes are refused at present, if they are.
+    /// Returns the reason for which all writes are refused at present, if there is one.
     #[must_use]
     pub fn refusal(&self) -> Option<String> {
-        let folder = self.options.wal_dir();
-        let folder = folder.display();
-        let unwritable =
-            self.submitter.wal.stats().unwritable.map(|why| format!("the log in {folder} takes no writes: {why}"));
-        unwritable.or_else(|| self.member.check().err().map(|error| error.to_string()))
+        let Some(cause) = self.submitter.wal.stats().unwritable else {
+            return self.member.check().err().map(|error| error.to_string());
+        };
+        Some(format!("the log in {} takes no writes: {cause}", self.options.wal_dir().display()))
     }
 
-    /// An empty reservation of bytes in flight.
+    /// Returns an empty reservation of bytes in flight.
     #[must_use]
     pub fn admission(&self) -> BytesInFlight {
         BytesInFlight {
@@ -136,52 +136,57 @@ impl Ingest {
         }
     }
 
-    /// Whether all of these deletions can be logged, so that none of a statement's are where another one cannot: each with its database,
-    /// its range and the bytes of its statement.
+    /// Checks that all deletions of a statement can be logged, before any of them is. Each item has the database, the
+    /// range in nanoseconds, and the bytes of the statement.
     ///
     /// # Errors
-    /// Without room to remember them, or if one cuts an hour of which only summaries are left.
+    /// If the registry has no room to remember them, or if one cuts an hour of which only summaries are left.
     pub fn check_deletions<'d>(
         &self,
         deletions: impl Iterator<Item = (&'d str, &'d Range<i64>, usize)>,
     ) -> Result<(), IngestError> {
-        let (mut more, mut statement_bytes) = (0, 0);
+        let mut count = 0;
+        let mut statement_bytes = 0;
         for (database, range, bytes) in deletions {
             self.retention.check_deletion(database, range)?;
-            (more, statement_bytes) = (more + 1, statement_bytes + bytes);
+            count += 1;
+            statement_bytes += bytes;
         }
-        self.submitter.check_room(more, statement_bytes)
+        self.submitter.check_room(count, statement_bytes)
     }
 
-    /// Deletes the readings of sensors in a range of nanoseconds, and the sensors that have none left. On return they
-    /// are gone, from the store too. Concurrent writes of other clients may be ordered before or after the deletion.
-    /// The statement lets other instances find sensors that this one does not know.
+    /// Deletes the readings of `sensors` in a range of nanoseconds, and the sensors that have none left. On return, the
+    /// store has no such readings any more. A concurrent write is ordered either before or after the deletion.
+    ///
+    /// `statement` lets other instances find the sensors that this one does not know.
     ///
     /// # Errors
-    /// When it is not done by `timeout`. What is in the WAL by then is carried out all the same.
+    /// If the deletion is not complete within `timeout`. A deletion that is in the WAL by then is carried out later.
     pub async fn delete(
         &self,
-        of: (&str, i64),
-        what: (&[Arc<Sensor>], &str),
+        database: &str,
+        received: i64,
+        sensors: &[Arc<Sensor>],
+        statement: &str,
         range: Range<i64>,
         timeout: Duration,
     ) -> Result<(), IngestError> {
-        self.retention.check_deletion(of.0, &range)?;
-        self.submitter.delete(of, what, range, timeout).await
+        self.retention.check_deletion(database, &range)?;
+        self.submitter.delete(database, received, sensors, statement, range, timeout).await
     }
 
-    /// Deletes a database with everything in it, its policies too. Otherwise as [`Ingest::delete`].
+    /// Deletes a database with its readings, sensors, settings and retention policies.
     ///
     /// # Errors
-    /// When it is not done by `timeout`. If it is in the WAL by then, it is carried out all the same.
+    /// If the deletion is not complete within `timeout`. A deletion that is in the WAL by then is carried out later.
     pub async fn drop_database(&self, database: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        // Without the store the drop is logged, and follows.
+        // If the store is away, log the drop with the settings known here. It is carried out later.
         let settings = self.settings_now().await.unwrap_or_else(|_| self.retention.settings.now());
         let policies = settings.policies(database).map(|(policy, _)| policy_database(database, policy));
         let mut dropped = Ok(());
         for name in policies.chain([database.to_owned()]) {
             match self.drop_one(&name, received, timeout).await {
-                // It is in the WAL, and the others must be, too.
+                // This drop is in the WAL. Log the others too before failing.
                 Err(error @ IngestError::DeletionTimeout(_)) => dropped = Err(error),
                 other => other?,
             }
@@ -192,7 +197,7 @@ impl Ingest {
     /// Flushes everything that is acked by now, and waits until the store has it.
     ///
     /// # Errors
-    /// When that takes longer than `timeout`.
+    /// If that takes longer than `timeout`.
     pub async fn flush(&self, timeout: Duration) -> Result<(), IngestError> {
         let through = self.dispatch.positions.make_due();
         self.dispatch.wake();

@@ -1,4 +1,4 @@
-//! Databases and their retention policies: made, altered and dropped. Every change is in the store before it is answered.
+//! Creates, alters and drops databases and their retention policies. A change is in the store before the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,42 +9,51 @@ use crate::bucket::settings::{AUTOGEN, Drift, KEPT_MIN, NoSuchPolicy, Settings, 
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm};
 use crate::ingest::error::IngestError;
 
-/// The terms of a policy, as far as they are named. `replication` and `shard_duration` have no effect.
+/// An existing retention policy, before it is altered.
+#[derive(Debug)]
+pub struct PresentPolicy {
+    /// The database that holds the readings of the policy.
+    pub database: String,
+    /// The duration of its shard groups in nanoseconds.
+    pub shard_duration: i64,
+}
+
+/// The given terms of a retention policy. `replication` and `shard_duration` are stored, but have no effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PolicyTerms {
     pub kept: Option<Keep>,
     pub replication: Option<u32>,
-    /// In nanoseconds, 0 for the usual one.
+    /// In nanoseconds; 0 stands for the default.
     pub shard_duration: Option<i64>,
 }
 
-/// What becomes of one setting.
+/// A change of one setting.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum SettingChange<T> {
-    /// It stays as it is.
+    /// Keeps the present value.
     #[default]
     Stays,
-    /// It is this from now on; `None` for the default.
+    /// Sets a value. `None` resets to the default.
     To(Option<T>),
 }
 
-/// What is set of a database by `PUT /api/v1/databases/NAME`.
+/// The settings in a request `PUT /api/v1/databases/NAME`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SetSettings {
-    /// How long readings are kept; by default as the config says.
+    /// The retention of readings. The default is set in the configuration.
     pub readings: SettingChange<Keep>,
-    /// How long summaries are kept; by default as the config says, or as long as readings.
+    /// The retention of summaries. The default is set in the configuration, and is at least that of readings.
     pub summaries: SettingChange<Keep>,
-    /// The default policy.
+    /// The default retention policy.
     pub default: SettingChange<String>,
-    /// How days are sealed; by default as the config says.
+    /// The form of sealed days. The default is set in the configuration.
     pub seal_form: SettingChange<SealForm>,
-    /// What becomes of values of other families; by default as the config says.
+    /// The treatment of values of another family than their field's. The default is set in the configuration.
     pub drift: SettingChange<Drift>,
 }
 
 impl<T: Clone> SettingChange<T> {
-    fn put(&self, setting: &mut Option<T>) {
+    fn apply(&self, setting: &mut Option<T>) {
         if let Self::To(wanted) = self {
             setting.clone_from(wanted);
         }
@@ -54,19 +63,24 @@ impl<T: Clone> SettingChange<T> {
 impl SetSettings {
     /// Changes the settings of a database.
     pub fn put(&self, settings: &mut DatabaseSettings) {
-        let before = (settings.readings, settings.summaries);
-        self.readings.put(&mut settings.readings);
-        self.summaries.put(&mut settings.summaries);
-        settings.expired = settings.expired.filter(|_| before == (settings.readings, settings.summaries));
-        settings.shard_duration = settings.shard_duration.filter(|_| before.0 == settings.readings);
-        self.default.put(&mut settings.default);
+        let readings = settings.readings;
+        let summaries = settings.summaries;
+        self.readings.apply(&mut settings.readings);
+        self.summaries.apply(&mut settings.summaries);
+        if settings.readings != readings || settings.summaries != summaries {
+            settings.expired = None;
+        }
+        if settings.readings != readings {
+            settings.shard_duration = None;
+        }
+        self.default.apply(&mut settings.default);
         settings.default = settings.default.take().filter(|default| default != AUTOGEN);
-        self.seal_form.put(&mut settings.seal_form);
-        self.drift.put(&mut settings.drift);
+        self.seal_form.apply(&mut settings.seal_form);
+        self.drift.apply(&mut settings.drift);
     }
 }
 
-/// Why a policy is not as asked. The texts are InfluxDB's, where it has one.
+/// An error of a statement or request about retention policies. The texts are those of InfluxDB, if it has one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     #[error("invalid name")]
@@ -90,31 +104,29 @@ pub enum PolicyError {
 }
 
 impl PolicyTerms {
-    /// Checks the terms as InfluxDB does, beside those of the policy that is altered: how long it keeps readings, and how
-    /// long its shard groups are.
-    fn check(&self, held: Option<(Keep, i64)>) -> Result<(), PolicyError> {
-        let kept = self.kept.or(held.map(|(kept, _)| kept)).unwrap_or(Keep::Forever);
+    /// Checks the terms as InfluxDB does. Terms that are not given have their defaults.
+    fn check(&self) -> Result<(), PolicyError> {
+        let kept = self.kept.unwrap_or(Keep::Forever);
         if matches!(kept, Keep::For(ns) if ns < KEPT_MIN) {
             return Err(PolicyError::TooShort);
         }
-        let shards = self.shard_duration.or(held.map(|(_, shards)| shards)).unwrap_or_default();
-        if kept != Keep::Forever && shards > kept.ns() {
+        if kept != Keep::Forever && self.shard_duration.unwrap_or_default() > kept.ns() {
             return Err(PolicyError::Shards);
         }
         Ok(())
     }
 
-    /// Whether the named ones are those of a policy.
-    fn fit(&self, held: &DatabaseSettings, kept: Keep) -> bool {
-        self.kept.is_none_or(|asked| asked == kept)
-            && self.replication.is_none_or(|asked| asked == held.replication.unwrap_or(1))
-            && self.shard_duration.is_none_or(|asked| {
-                let kept_asked = self.kept.unwrap_or(kept);
-                crate::bucket::settings::shard_duration(asked, kept_asked) == held.shard_duration(kept)
+    /// Returns true if the given terms equal those of an existing policy.
+    fn fit(&self, policy: &DatabaseSettings, kept: Keep) -> bool {
+        self.kept.is_none_or(|given| given == kept)
+            && self.replication.is_none_or(|given| given == policy.replication.unwrap_or(1))
+            && self.shard_duration.is_none_or(|given| {
+                let kept_given = self.kept.unwrap_or(kept);
+                crate::bucket::settings::shard_duration(given, kept_given) == policy.shard_duration(kept)
             })
     }
 
-    fn put(&self, settings: &mut DatabaseSettings) {
+    fn apply(&self, settings: &mut DatabaseSettings) {
         if let Some(kept) = self.kept {
             settings.expired = settings.expired.filter(|_| settings.readings == Some(kept));
             settings.readings = Some(kept);
@@ -125,13 +137,13 @@ impl PolicyTerms {
 }
 
 impl Ingest {
-    /// The settings of databases, as this process knows them.
+    /// Returns the settings of databases as this instance knows them.
     #[must_use]
     pub fn settings(&self) -> KnownSettings {
         self.retention.settings.clone()
     }
 
-    /// The settings as the store has them.
+    /// Reads the settings of databases from the store.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -139,19 +151,19 @@ impl Ingest {
         Ok(self.retention.refresh().await?)
     }
 
-    /// The database that a name and a policy stand for. One that another instance has just made is known.
+    /// Returns the database that a name and a policy stand for. Also finds a policy that another instance has just
+    /// created.
     ///
     /// # Errors
-    /// If there is no such policy.
+    /// If there is no such policy, or it is unknown here and the store does not answer.
     pub async fn resolve(&self, name: &str, policy: Option<&str>) -> Result<String, IngestError> {
         if let Ok(database) = self.retention.settings.now().resolve(name, policy) {
             return Ok(database);
         }
-        // If the store does not answer, nobody can say that there is none.
         Ok(self.retention.refresh().await?.resolve(name, policy).map_err(PolicyError::from)?)
     }
 
-    /// Whether there is a database of this name, itself or by a policy.
+    /// Returns true if a database of this name exists, or has a policy.
     async fn is_database(&self, name: &str) -> Result<bool, IngestError> {
         if self.catalog.database(name).is_some() || self.settings_now().await?.policies(name).next().is_some() {
             return Ok(true);
@@ -159,15 +171,16 @@ impl Ingest {
         Ok(self.store.raw().databases().await?.iter().any(|known| known == name))
     }
 
-    /// Creates a database with these terms, which are those of its policy `autogen` or of another one, then the default.
-    /// Of a database that exists, a policy that it does not have is created beside the others. Says what was not as asked.
+    /// Creates a database with the given terms for its policy `autogen`, or with a policy of another name as the
+    /// default. If the database exists, adds the policy to it and returns a warning that the default has not changed.
     ///
     /// # Errors
-    /// If it exists with other terms, and as [`Ingest::create_database`].
+    /// If the policy exists with other terms, and as [`Ingest::create_database`].
     pub async fn create_database_with(
         &self,
         database: &str,
-        (policy, terms): (Option<&str>, PolicyTerms),
+        policy: Option<&str>,
+        terms: PolicyTerms,
         by: &Caller,
     ) -> Result<Option<String>, IngestError> {
         check_new_name(database)?;
@@ -175,7 +188,7 @@ impl Ingest {
         if policy.is_some_and(|policy| !is_policy_name(policy)) {
             return Err(PolicyError::Name.into());
         }
-        terms.check(None)?;
+        terms.check()?;
         let is_new = !self.is_database(database).await?;
         let settings = self.settings_now().await?;
         let named = policy.map_or_else(|| database.to_owned(), |policy| policy_database(database, policy));
@@ -184,7 +197,7 @@ impl Ingest {
             return Err(PolicyError::Conflict.into());
         }
         check_database_name(&named)?;
-        // If it exists, too: a drop that was logged before may be carried out later.
+        // Create the database even if it exists, because a drop that was logged earlier may still be carried out.
         self.create_database(database, by).await?;
         let Some(policy) = policy else {
             if terms != PolicyTerms::default() {
@@ -192,32 +205,33 @@ impl Ingest {
             }
             return Ok(None);
         };
-        self.make_policy(&named, terms, by).await?;
+        self.write_policy(&named, terms, by).await?;
         if is_new {
             self.set_default(database, Some(policy)).await?;
             return Ok(None);
         }
         Ok((!has_policy).then(|| {
-            format!("the database exists: the retention policy {policy} was created beside its others, and its default stays")
+            format!("the database exists: the retention policy {policy} was added to it, and its default policy stays")
         }))
     }
 
-    /// Creates a policy.
+    /// Creates a policy. With `default`, makes it the default policy.
     ///
     /// # Errors
-    /// If it exists with other terms, and as [`Ingest::create_database`].
+    /// If the policy exists with other terms, and as [`Ingest::create_database`].
     pub async fn create_policy(
         &self,
-        (database, policy): (&str, &str),
+        database: &str,
+        policy: &str,
         terms: PolicyTerms,
         default: bool,
         by: &Caller,
     ) -> Result<(), IngestError> {
-        terms.check(None)?;
+        terms.check()?;
         if policy != AUTOGEN && !is_policy_name(policy) {
             return Err(PolicyError::Name.into());
         }
-        // A policy has none of its own.
+        // A name with a slash stands for a policy, which has no policies of its own.
         if database.contains('/') || !self.is_database(database).await? {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
@@ -227,39 +241,41 @@ impl Ingest {
             return Err(PolicyError::Exists.into());
         }
         check_database_name(&named)?;
-        self.make_policy(&named, terms, by).await?;
+        self.write_policy(&named, terms, by).await?;
         if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
     }
 
-    /// Alters a policy; terms that are not named stay.
+    /// Alters a policy. Terms that are not given stay. With `default`, makes it the default policy.
     ///
     /// # Errors
-    /// If there is none, or the terms are not valid.
+    /// If the policy does not exist, or the terms are invalid.
     pub async fn alter_policy(
         &self,
-        (database, policy): (&str, &str),
+        database: &str,
+        policy: &str,
         terms: PolicyTerms,
         default: bool,
     ) -> Result<(), IngestError> {
-        let (named, shards) = self.check_alter((database, policy), terms).await?;
+        let altered = self.check_alter(database, policy, terms).await?;
         if terms != PolicyTerms::default() {
             // As in InfluxDB, a new duration does not change the length of shard groups.
-            let shard_duration = terms.shard_duration.or(Some(shards));
-            self.set_terms(&named, PolicyTerms { shard_duration, ..terms }).await?;
+            let shard_duration = terms.shard_duration.or(Some(altered.shard_duration));
+            self.set_terms(&altered.database, PolicyTerms { shard_duration, ..terms }).await?;
         }
         if default { self.set_default(database, Some(policy)).await } else { Ok(()) }
     }
 
-    /// Checks what [`Ingest::alter_policy`] is to set. Returns the database that the policy is, and how long its shard groups are.
+    /// Checks the parameters of [`Ingest::alter_policy`], and returns the present policy.
     ///
     /// # Errors
-    /// See there.
+    /// As [`Ingest::alter_policy`].
     pub async fn check_alter(
         &self,
-        (database, policy): (&str, &str),
+        database: &str,
+        policy: &str,
         terms: PolicyTerms,
-    ) -> Result<(String, i64), IngestError> {
-        // A policy has none of its own.
+    ) -> Result<PresentPolicy, IngestError> {
+        // A name with a slash stands for a policy, which has no policies of its own.
         if database.contains('/') || !self.is_database(database).await? {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
@@ -269,18 +285,24 @@ impl Ingest {
         }
         let named = named(database, policy);
         let kept = settings.kept(&named);
-        let shards = settings.of(&named).shard_duration(kept);
-        terms.check(Some((kept, shards)))?;
-        Ok((named, shards))
+        let shard_duration = settings.of(&named).shard_duration(kept);
+        let resulting = PolicyTerms {
+            kept: terms.kept.or(Some(kept)),
+            shard_duration: terms.shard_duration.or(Some(shard_duration)),
+            ..terms
+        };
+        resulting.check()?;
+        Ok(PresentPolicy { database: named, shard_duration })
     }
 
-    /// Drops a policy with everything in it. If it was the default, the database itself is the default from then on.
+    /// Drops a policy with everything in it. If it was the default, `autogen` becomes the default.
     ///
     /// # Errors
     /// As [`Ingest::drop_database`].
     pub async fn drop_policy(
         &self,
-        (database, policy): (&str, &str),
+        database: &str,
+        policy: &str,
         received: i64,
         timeout: Duration,
     ) -> Result<(), IngestError> {
@@ -289,7 +311,7 @@ impl Ingest {
         }
         let settings = self.settings_now().await?;
         if !settings.has_policy(database, policy) {
-            // As InfluxDB answers.
+            // InfluxDB reports success too.
             return Ok(());
         }
         if settings.default_policy(database) == policy {
@@ -300,17 +322,17 @@ impl Ingest {
 
     /// Drops a database and its settings.
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        let of = self.retention.settings.now().of(name);
-        self.submitter.drop_database(name, of.last_changed(), received, timeout).await?;
+        let settings = self.retention.settings.now().of(name);
+        self.submitter.drop_database(name, settings.last_changed(), received, timeout).await?;
         self.rejections.forget(name).await;
-        // The deletion removed them.
+        // The deletion removed the settings, so read them again.
         self.settings_now().await.map(drop)
     }
 
-    /// Changes what is set of a database. Creates what does not exist.
+    /// Changes the settings of a database or policy. Creates it if it does not exist.
     ///
     /// # Errors
-    /// An invalid name, policy or time, and as [`Ingest::create_database`].
+    /// If the name, the policy or a retention period is invalid, and as [`Ingest::create_database`].
     pub async fn put_settings(
         &self,
         name: &str,
@@ -321,40 +343,40 @@ impl Ingest {
         if let Some((database, _)) = name.split_once('/') {
             self.create_if_missing(database, by, |_| {}).await?;
         }
-        let at = self.member.stamp_now();
+        let stamp = self.member.stamp_now();
         let set = |settings: &mut DatabaseSettings| {
-            settings.set = at;
+            settings.set = stamp;
             wanted.put(settings);
         };
-        // First: what is set may have readings deleted at once, and a database is not created meanwhile.
+        // Create the database first, because the new settings may cause an expiry at once, during which it cannot be
+        // created.
         self.create_if_missing(name, by, set).await?;
         Ok(self.retention.change(name, set).await?)
     }
 
-    /// Checks what [`Ingest::put_settings`] is to set.
+    /// Checks the parameters of [`Ingest::put_settings`].
     ///
     /// # Errors
-    /// See there.
+    /// As [`Ingest::put_settings`].
     pub async fn check_settings(&self, name: &str, wanted: &SetSettings) -> Result<(), IngestError> {
         check_database_name(name)?;
         let default = if let SettingChange::To(Some(default)) = &wanted.default { Some(default) } else { None };
-        match name.split_once('/') {
-            Some((database, policy)) if database.is_empty() || !is_policy_name(policy) || default.is_some() => {
-                return Err(PolicyError::Name.into());
-            }
-            _ => {}
+        if let Some((database, policy)) = name.split_once('/')
+            && (database.is_empty() || !is_policy_name(policy) || default.is_some())
+        {
+            return Err(PolicyError::Name.into());
         }
         let settings = self.settings_now().await?;
-        let held = settings.of(name);
-        let mut changed = held.clone();
+        let present = settings.of(name);
+        let mut changed = present.clone();
         wanted.put(&mut changed);
-        PolicyTerms { kept: changed.readings, ..PolicyTerms::default() }.check(None)?;
+        PolicyTerms { kept: changed.readings, ..PolicyTerms::default() }.check()?;
         let default_kept = settings.readings.filter(|_| !name.contains('/'));
         let readings = changed.readings.or(default_kept).unwrap_or(Keep::Forever);
-        // What is set already may be sent again, and summaries that are not sent last as long as readings.
-        let is_told = wanted.summaries != SettingChange::Stays
-            && (changed.readings, changed.summaries) != (held.readings, held.summaries);
-        if is_told && changed.summaries.is_some_and(|summaries| summaries.longer(readings) != summaries) {
+        // Accept present values that are sent again. Summaries without a value are kept at least as long as readings.
+        let has_new_summaries = wanted.summaries != SettingChange::Stays
+            && (changed.readings, changed.summaries) != (present.readings, present.summaries);
+        if has_new_summaries && changed.summaries.is_some_and(|summaries| summaries.longer(readings) != summaries) {
             return Err(PolicyError::SummariesTooShort.into());
         }
         match default {
@@ -365,15 +387,16 @@ impl Ingest {
         }
     }
 
-    /// The settings make a policy exist, so they come first: nothing is written to it before it has its terms.
-    async fn make_policy(&self, named: &str, terms: PolicyTerms, by: &Caller) -> Result<(), IngestError> {
+    /// Writes the terms of a policy, then creates its database. A policy exists once it has settings, so no reading can
+    /// be written to it before it has its terms.
+    async fn write_policy(&self, named: &str, terms: PolicyTerms, by: &Caller) -> Result<(), IngestError> {
         let is_new = self.retention.settings.now().of(named).rev == 0;
         self.set_terms(named, terms).await?;
-        let made = self.create_database(named, by).await;
-        if made.is_err() && is_new {
+        let result = self.create_database(named, by).await;
+        if result.is_err() && is_new {
             self.retention.remove(named).await?;
         }
-        made
+        result
     }
 
     async fn create_if_missing(
@@ -382,31 +405,31 @@ impl Ingest {
         by: &Caller,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<(), IngestError> {
-        match self.store.raw().databases().await?.iter().any(|known| known == name) {
-            true => Ok(()),
-            false => self.create_with(name, by, set).await,
+        if self.store.raw().databases().await?.iter().any(|known| known == name) {
+            return Ok(());
         }
+        self.create_with(name, by, set).await
     }
 
     async fn set_terms(&self, name: &str, terms: PolicyTerms) -> Result<(), IngestError> {
-        let at = self.member.stamp_now();
-        let put = |settings: &mut DatabaseSettings| {
-            terms.put(settings);
-            settings.set = at;
+        let stamp = self.member.stamp_now();
+        let set = |settings: &mut DatabaseSettings| {
+            terms.apply(settings);
+            settings.set = stamp;
         };
-        Ok(self.retention.change(name, put).await.map(drop)?)
+        Ok(self.retention.change(name, set).await.map(drop)?)
     }
 
     async fn set_default(&self, database: &str, policy: Option<&str>) -> Result<(), IngestError> {
         let policy = policy.filter(|policy| *policy != AUTOGEN).map(str::to_owned);
-        let at = self.member.stamp_now();
-        let put = |settings: &mut DatabaseSettings| {
+        let stamp = self.member.stamp_now();
+        let set = |settings: &mut DatabaseSettings| {
             if settings.default != policy {
                 settings.default.clone_from(&policy);
-                settings.set = at;
+                settings.set = stamp;
             }
         };
-        Ok(self.retention.change(database, put).await.map(drop)?)
+        Ok(self.retention.change(database, set).await.map(drop)?)
     }
 }
 
@@ -414,10 +437,10 @@ fn named(database: &str, policy: &str) -> String {
     if policy == AUTOGEN { database.to_owned() } else { policy_database(database, policy) }
 }
 
-/// A database that is created by name has no slash in it, which would be a policy's.
+/// Checks the name of a new database. A slash would make it the name of a policy.
 fn check_new_name(name: &str) -> Result<(), IngestError> {
-    match name.is_empty() || name.contains('/') {
-        true => Err(PolicyError::Name.into()),
-        false => check_database_name(name),
+    if name.is_empty() || name.contains('/') {
+        return Err(PolicyError::Name.into());
     }
+    check_database_name(name)
 }

@@ -1,5 +1,5 @@
-//! Renames: each change is one compare-and-set of the database's settings, which every instance reads again within a
-//! second. No reading and no log record changes.
+//! Renames of tags, fields and measurements. A change is one compare-and-set of the database's settings, which every
+//! instance reads within a second. Stored readings and WAL records keep their names.
 
 use std::collections::HashSet;
 
@@ -10,35 +10,35 @@ use crate::faults;
 use crate::ingest::error::IngestError;
 use crate::reading::Sensor;
 
-/// Number of written names that are looked up together.
-const NAMES_TOGETHER: usize = 64;
+/// Maximum number of written names that are looked up at once.
+const BATCH_NAMES_MAX: usize = 64;
 
-/// The reason for which names stay as they are.
+/// The reason for which a rename is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RenameRefusal {
     #[error("{0}")]
     Invalid(#[from] InvalidRename),
-    #[error("a name has {bytes} bytes, more than {limit} (limits.name_bytes)")]
+    #[error("the new name has {bytes} bytes, more than {limit} (limits.name_bytes): choose a shorter one")]
     Long { bytes: usize, limit: usize },
     #[error("{name} would name two stored sensors, {one} and {other}: rename one of them by its key first")]
     Conflict { name: String, one: String, other: String },
     #[error(
-        "no {} {from:?} of database {database:?} is renamed like that: GET /api/v1/renames lists the entries by their stored \
+        "no such rename of {} {from:?} in database {database:?}: GET /api/v1/renames lists the entries by their stored \
          names",
         kind.name()
     )]
     Unknown { kind: RenameKind, from: String, database: String },
     #[error("{database:?} is a retention policy: rename in its database, which the policies follow")]
     Policy { database: String },
-    #[error("the renames of database {database:?} are being changed by others: retry")]
+    #[error("concurrent changes of the renames of database {database:?}: retry")]
     Contended { database: String },
 }
 
 impl Ingest {
-    /// The renames of a database, from the store.
+    /// Reads the renames of a database from the store.
     ///
     /// # Errors
-    /// If it is none that can have renames, or the store does not answer.
+    /// If the name is invalid or stands for a retention policy, or the store does not answer.
     pub async fn renames(&self, database: &str) -> Result<Renames, IngestError> {
         check_database_name(database)?;
         if database.contains('/') {
@@ -47,26 +47,26 @@ impl Ingest {
         Ok(self.settings_now().await?.of(database).renames)
     }
 
-    /// Replaces the renames of a database, unless somebody else has changed them; returns whether it did.
+    /// Replaces the renames of a database if they still equal `held`. Returns true if they did.
     ///
     /// # Errors
     /// If the store does not answer.
     pub async fn set_renames(&self, database: &str, held: &Renames, renames: &Renames) -> Result<bool, IngestError> {
         faults::point("before_rename");
-        let at = self.member.stamp_now();
-        let put = |settings: &mut DatabaseSettings| {
+        let stamp = self.member.stamp_now();
+        let replace = |settings: &mut DatabaseSettings| {
             if settings.renames == *held {
                 settings.renames = renames.clone();
-                settings.set = at;
+                settings.set = stamp;
             }
         };
-        let settings = self.retention.change(database, put).await?;
+        let settings = self.retention.change(database, replace).await?;
         faults::point("after_rename");
-        Ok(settings.set == at)
+        Ok(settings.set == stamp)
     }
 
-    /// The stored sensors that written names mean: of several that a name may mean, the one that exists. Asks the store,
-    /// because a new sensor must not get a name that is shown as that of another one.
+    /// Returns the stored sensors that written names stand for. If a name may stand for several, returns the one that
+    /// exists. Reads the store, because a new sensor must not get a name under which another one is shown.
     ///
     /// # Errors
     /// If the store does not answer, or acked readings of such sensors are still being replayed.
@@ -77,22 +77,22 @@ impl Ingest {
         renames: &Renames,
     ) -> Result<Vec<Sensor>, IngestError> {
         let mut stored = Vec::with_capacity(written.len());
-        for some in written.chunks(NAMES_TOGETHER) {
-            let names: Vec<Vec<Sensor>> = some.iter().map(|name| renames.written(name)).collect();
-            let several = names.iter().filter(|names| names.len() > 1);
-            let keys: Vec<&str> = several.flatten().map(|name| &*name.key).collect();
-            let known = if keys.is_empty() { HashSet::new() } else { self.existing(database, &keys).await? };
-            stored.extend(names.into_iter().filter_map(|mut names| {
-                // Without one that exists, the last: the stored name of a new sensor.
-                let at = names.iter().position(|name| known.contains(&name.key));
-                names.truncate(at.map_or(names.len(), |at| at + 1));
+        for batch in written.chunks(BATCH_NAMES_MAX) {
+            let candidates: Vec<Vec<Sensor>> = batch.iter().map(|name| renames.written(name)).collect();
+            let ambiguous = candidates.iter().filter(|names| names.len() > 1);
+            let keys: Vec<&str> = ambiguous.flatten().map(|name| &*name.key).collect();
+            let existing = if keys.is_empty() { HashSet::new() } else { self.existing(database, &keys).await? };
+            stored.extend(candidates.into_iter().filter_map(|mut names| {
+                // If none exists, take the last: the stored name of a new sensor.
+                let index = names.iter().position(|name| existing.contains(&name.key));
+                names.truncate(index.map_or(names.len(), |index| index + 1));
                 names.pop()
             }));
         }
         Ok(stored)
     }
 
-    /// The metadata of the sensor that is shown under a name.
+    /// Returns the metadata of the sensor that is shown under a name.
     ///
     /// # Errors
     /// If the store does not answer, or acked changes are still being replayed.

@@ -1,4 +1,4 @@
-//! Makes the parts of the ingest path and starts their tasks.
+//! Builds the parts of the ingest path and starts their tasks.
 
 use std::sync::Arc;
 
@@ -23,8 +23,8 @@ use crate::catalog::lookup::{SensorLookup, StorePresence};
 use crate::catalog::{Catalog, silence};
 use crate::clock::{StampClock, now_ns};
 use crate::config::Settings;
+use crate::ingest::admission::in_validation::InValidation;
 use crate::ingest::admission::submit::Submitter;
-use crate::ingest::admission::under_way::UnderWay;
 use crate::ingest::rejections::Rejections;
 use crate::ingest::request_keys::{KeyOptions, REQUEST_KEYS_MAX, RequestKeys};
 use crate::ingest::tail::Tail;
@@ -38,7 +38,7 @@ use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::wal::{Recovery, Wal};
 
-/// For people who look at the registry.
+/// Returns the host name, which the registry shows to operators.
 fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname");
     name.map_or_else(|_| "a host".to_owned(), |name| name.trim().to_owned())
@@ -46,14 +46,16 @@ fn hostname() -> String {
 
 impl Ingest {
     /// Starts the shards, the replay of the WAL and the other tasks. The shards end once [`Ingest`] is dropped and
-    /// everything is stored, or cannot be stored now; [`Closing`] waits for that. `understand` turns the statements of
-    /// deletions into tests of sensors.
+    /// everything is stored or cannot be stored at present. [`Closing`] waits for that. `understand` parses the
+    /// statement of a deletion into a predicate on sensors.
     #[must_use]
     pub fn start(
         options: Arc<Settings>,
         store: Arc<MergedView>,
-        understand: StatementCompiler,
-        (wal, recovery, clock): (Wal, &Recovery, Arc<StampClock>),
+        understand: Understand,
+        wal: Wal,
+        recovery: &Recovery,
+        clock: Arc<StampClock>,
         metrics: Metrics,
     ) -> (Self, Closing) {
         let wal = Arc::new(wal);
@@ -78,7 +80,7 @@ impl Ingest {
         let is_held =
             |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(millis_of(recovery.last))) < horizon_ms;
         if mark.since_ms().is_some_and(is_held) {
-            // The registry still has an entry of this folder, so the floor waits for this WAL already.
+            // The registry still has the entry of this folder, so the floor already waits for this WAL.
             registry_view.note_joined();
         }
         let settings = KnownSettings::default();
@@ -99,9 +101,10 @@ impl Ingest {
             settings: settings.clone(),
             stale_copies: StaleCopies::default(),
         });
-        let (mut inboxes, mut shards) = (Vec::new(), Vec::new());
+        let mut inboxes = Vec::new();
+        let mut shards = Vec::new();
         for number in 0..options.ingest.shards {
-            // Bounded by the memory for unflushed readings: see `dispatch`.
+            // `dispatch` bounds this channel by the memory for unflushed readings.
             let (sender, inbox) = mpsc::unbounded_channel();
             let shard = Shard::new(number, &options, flushes.clone(), positions.clone());
             shards.push(tokio::spawn(shard.run(inbox)));
@@ -110,7 +113,7 @@ impl Ingest {
         let catalog = Arc::new(Catalog::new(&options));
         let lookup =
             SensorLookup { store: store.clone(), catalog: catalog.clone(), presence, metrics: metrics.clone() };
-        // Bounded as the shards' inboxes are: a deletion's record counts as unflushed until it is done.
+        // Bounded like the inboxes of shards, because a deletion's record counts as unflushed until it is carried out.
         let (deletions, deleter_inbox) = mpsc::unbounded_channel();
         let sensors_max = dispatch::backlog::sensors_max(options.memtable.max_bytes);
         let backlog = Backlog::new(recovery.truncated, recovery.last, sensors_max);
@@ -164,7 +167,8 @@ impl Ingest {
             tokio::spawn(rejections.clone().keep_saving()),
         ];
         if !options.sensors.silent_after.is_zero() || options.kinds.have_intervals() {
-            let (after, kinds) = (options.sensors.silent_after, options.kinds.clone());
+            let after = options.sensors.silent_after;
+            let kinds = options.kinds.clone();
             tasks.push(tokio::spawn(silence::watch(catalog.clone(), after, kinds, metrics.clone())));
         }
         let bytes = Arc::new(Semaphore::new(options.ingest.bytes_in_flight));
@@ -173,7 +177,7 @@ impl Ingest {
             dispatch: dispatch.clone(),
             member: member.clone(),
             tail: Tail::new(&options.tail),
-            under_way: UnderWay::default(),
+            in_validation: InValidation::default(),
             ack_timeout: options.ingest.ack_timeout,
             deletions: options.limits.deletions,
         });

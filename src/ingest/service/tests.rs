@@ -1,4 +1,4 @@
-//! A test of the write path with a format that only the test knows.
+//! Tests the write path with an invented format.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -30,16 +30,17 @@ impl<'a> Semicolons<'a> {
 
 impl<'a> Points<'a> for Semicolons<'a> {
     fn next(&mut self) -> Option<Result<Point<'_, 'a>, Rejection>> {
-        let (at, line) = self.lines.next()?;
-        let wrong = || Some(Err(Rejection::new(at + 1, 0, line.as_bytes(), Reason::MissingFields)));
+        let (index, line) = self.lines.next()?;
+        let rejection = || Some(Err(Rejection::new(index + 1, 0, line.as_bytes(), Reason::MissingFields)));
         let parts: Vec<&str> = line.split(';').collect();
-        let [measurement, field, value, time] = parts[..] else { return wrong() };
-        let (Ok(value), Ok(time)) = (value.parse(), time.parse()) else { return wrong() };
+        let [measurement, field, value, time] = parts[..] else { return rejection() };
+        let Ok(value) = value.parse() else { return rejection() };
+        let Ok(time) = time.parse() else { return rejection() };
         self.fields = vec![(Cow::Borrowed(field), RawValue::Float(value))];
         let no_tags: [(&str, &str); 0] = [];
         let sensor = self.sensor.insert(Sensor::new(measurement, no_tags).expect("no tag is there twice"));
         Some(Ok(Point {
-            number: at + 1,
+            number: index + 1,
             text: line.as_bytes(),
             series: PointSeries::Read(sensor),
             fields: &self.fields,
@@ -54,10 +55,10 @@ fn ingest(folder: &std::path::Path) -> Ingest {
     let disk = Folder::new(folder.join("log")).expect("a folder");
     let (log, recovery) = Wal::open(disk, wal::WalOptions::new("toy")).expect("a log in a new folder");
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
-    let opened = (log, &recovery, Arc::new(StampClock::new(bounds)));
+    let clock = Arc::new(StampClock::new(bounds));
     let settings = Arc::new(crate::config::small());
     let metrics = Metrics::new("toy", "embedded").expect("metrics");
-    Ingest::start(settings, store, Arc::new(|_: &str| None), opened, metrics).0
+    Ingest::start(settings, store, Arc::new(|_: &str| None), log, &recovery, clock, metrics).0
 }
 
 /// A new format needs only a parser; validation and storage work unchanged.
@@ -80,7 +81,7 @@ async fn a_format_is_a_type_that_yields_points() {
         address: None,
     };
     let ack = ingest.take(arrival, |_| Semicolons::new(body), ingest.admission()).await.expect("acked");
-    assert_eq!((ack.accepted, ack.rejected.count, ack.rejected.told[0].line), (2, 1, 2));
+    assert_eq!((ack.accepted, ack.rejected.count, ack.rejected.reported[0].line), (2, 1, 2));
     let hour = Hour::of(arrival.received);
     let unflushed = ingest.unflushed("plant", &["climate"], hour..hour.next()).await.expect("all is fed");
     let set = unflushed[0][0].readings();

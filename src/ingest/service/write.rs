@@ -1,4 +1,4 @@
-//! Write requests: validates the lines of a body, charges quotas, and submits what is accepted to the WAL.
+//! Write requests: validates the lines of a body, charges quotas, and submits the accepted readings to the WAL.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,22 +12,23 @@ use crate::catalog::Database;
 use crate::config::{AckLevel, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
-use crate::ingest::admission::validate::{Rejected, ValidatedBody, ValidationPass, Validator};
+use crate::ingest::admission::validate::{Rejected, Tally, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::error::IngestError;
 use crate::ingest::request_keys::RequestKey;
 use crate::kinds::KindFault;
 use crate::reading::{Limits, Precision};
 use crate::wire::Points;
 
-/// The result of a write request: `accepted` readings are durable.
+/// The result of a write request, whose accepted readings are durable.
 #[derive(Debug)]
 pub struct Ack {
-    /// Accepted readings, duplicates included.
+    /// The number of accepted readings, including duplicates.
     pub accepted: usize,
     pub rejected: Rejected,
-    /// Where the accepted readings are durable.
+    /// The ack level that the accepted readings have reached.
     pub level: AckLevel,
-    /// Warnings about quotas that are nearly used up, timestamps that look wrong, and readings that are not as their kind says.
+    /// Warnings about quotas that are nearly used up, suspicious timestamps, and readings that do not conform to their
+    /// kind.
     pub warnings: Vec<String>,
 }
 
@@ -37,31 +38,31 @@ pub struct Arrival<'a> {
     pub database: &'a str,
     /// The unit of integer timestamps.
     pub precision: Precision,
-    /// Whether the sender declared that unit, or it is a default.
+    /// True if the sender declared that unit, false if it is the default.
     pub declared: bool,
-    /// When it was received, in nanoseconds since the epoch: the time of undated readings.
+    /// The time of receipt, in nanoseconds since the epoch. Undated readings get this time.
     pub received: i64,
-    /// Whether good lines are kept when others are rejected.
+    /// Keep the accepted lines of a body that also has rejected ones.
     pub partial: bool,
-    /// The ack level; `None` for `ingest.ack`.
+    /// The ack level. `None` stands for `ingest.ack`.
     pub ack: Option<AckLevel>,
-    /// Whether to wait for the WAL without the limit `ingest.ack_timeout`: the TCP sender resends only what was refused,
-    /// and a timeout would not tell whether it was.
+    /// Wait for the WAL without the limit `ingest.ack_timeout`. TCP needs this, because it resends refused lines, and a
+    /// timeout does not tell whether they were refused.
     pub patient: bool,
-    /// What a retry of it has in common with it, if the sender says so.
+    /// The key that this request and its retries have in common.
     pub key: Option<RequestKey<'a>>,
     /// The sender.
     pub by: &'a Caller,
-    /// Where the sender is.
+    /// The address of the sender.
     pub address: Option<IpAddr>,
 }
 
 impl Ingest {
-    /// Writes a body of any format. `read` is called once per validation pass and parses from the start. On return the accepted readings are
-    /// durable as the ack level promises.
+    /// Writes a body of any format. `read` is called once per validation pass, and parses the body from its start. On
+    /// return, the accepted readings have reached the ack level.
     ///
     /// # Errors
-    /// When some accepted readings are not durable, or not known to be.
+    /// If some accepted readings are not durable, or not known to be durable.
     pub async fn take<'b, P: Points<'b>>(
         &self,
         arrival: Arrival<'_>,
@@ -87,38 +88,38 @@ impl Ingest {
         mut admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
-        let quotas = QuotaCharge::of(arrival.by, database, Some(&self.metrics), started);
+        let quotas = QuotaCharge::new(arrival.by, database, Some(&self.metrics), started);
         quotas.admit()?;
         self.check_share(database)?;
-        let judged = self.submitter.under_way.begin();
-        let (mut validated, _in_flight) = match arrival.key {
+        let guard = self.submitter.in_validation.begin();
+        let (mut validated, _key) = match arrival.key {
             None => (self.validate(database, arrival, None, admission.size(), read).await?, None),
             Some(key) => {
-                // In a box of its own: what it waits for would make the future of every request larger.
+                // Box the future, because it would make the future of every request larger.
                 let keyed = Box::pin(self.validate_keyed(database, arrival, key, admission.size(), read)).await?;
-                (keyed.0, Some(keyed.1))
+                (keyed.validated, Some(keyed.key))
             }
         };
-        // The batches stay in memory until they are acked, as the body does.
+        // The batches, like the body, stay in memory until they are acked.
         admission.grow(validated.memory)?;
         quotas.check(&validated)?;
         let level = arrival.ack.unwrap_or(self.options.ingest.ack);
-        self.metrics.suspect_timestamps.increment(validated.suspects.0 as u64);
-        let mut warnings: Vec<String> = suspected(validated.suspects, arrival.precision).into_iter().collect();
-        if let (count, Some(first)) = &validated.drifted {
-            self.metrics.drifted.increment(*count as u64);
-            warnings.push(drift_warning(*count, first));
+        self.metrics.suspect_timestamps.increment(validated.suspect_units.count as u64);
+        let mut warnings: Vec<String> = unit_warning(&validated.suspect_units, arrival.precision).into_iter().collect();
+        if let Some(warning) = drift_warning(&validated.drifted_values) {
+            self.metrics.drifted.increment(validated.drifted_values.count as u64);
+            warnings.push(warning);
         }
-        self.metrics.unlike_readings.increment(validated.unlike.0 as u64);
-        warnings.extend(unlike(&validated.unlike));
+        self.metrics.unlike_readings.increment(validated.kind_faults.count as u64);
+        warnings.extend(kind_warning(&validated.kind_faults));
         let accepted = validated.accepted;
         let mut rejected = std::mem::take(&mut validated.rejected);
         for (reason, count) in &rejected.reasons {
             self.metrics.rejected(reason, *count);
         }
         if accepted > 0 {
-            let submitted = self.submitter.submit(database, &arrival, validated, judged, admission, level).await;
-            // Readings that are not kept are not charged: the sender sends them again.
+            let submitted = self.submitter.submit(database, &arrival, validated, guard, admission, level).await;
+            // Do not charge readings that are not durable, because the sender sends them again.
             if matches!(submitted, Ok(()) | Err(IngestError::StoreTimeout { .. })) {
                 quotas.settle(accepted, &mut warnings);
             }
@@ -135,7 +136,7 @@ impl Ingest {
     /// `ingest.database_share`.
     pub(super) fn check_share(&self, database: &Database) -> Result<(), IngestError> {
         let Some(mut failing) = self.flushes.failing.get(&database.name) else { return Ok(()) };
-        // The share protects other databases: it is pointless without any, or while the store is away for all.
+        // The share protects other databases. It is pointless if there are none, or if the store is away altogether.
         if self.lookup.presence.is_away() || self.catalog.databases().len() < 2 {
             return Ok(());
         }
@@ -149,7 +150,8 @@ impl Ingest {
     }
 
     /// Validates all lines. If there are unknown sensors, looks them up and validates the body once more, which happens
-    /// once per sensor. A request that must be accepted as a whole is first validated without claiming fields.
+    /// once in the life of a sensor. A request that must be accepted as a whole is first validated without claiming
+    /// fields.
     pub(super) async fn validate<'b, P: Points<'b>>(
         &self,
         database: &Arc<Database>,
@@ -158,11 +160,11 @@ impl Ingest {
         body_bytes: usize,
         read: impl Fn(Limits) -> P,
     ) -> Result<ValidatedBody, IngestError> {
-        let terms = ValidationPass { undated_from, ..self.terms(&database.name, arrival, body_bytes) };
+        let parameters = ValidationPass { undated_from, ..self.pass_parameters(&database.name, arrival, body_bytes) };
         let renames = self.retention.settings.now().renames(&database.name).cloned();
         let pass = |looked_up: bool, publish: bool| {
             let budget = self.bytes.available_permits();
-            let pass = ValidationPass { looked_up, publish, budget, ..terms };
+            let pass = ValidationPass { looked_up, publish, budget, ..parameters };
             let mut validator =
                 Validator::new(database, &self.catalog, &self.options, pass, arrival.by, renames.clone());
             let mut points = read(self.options.reading_limits());
@@ -173,19 +175,20 @@ impl Ingest {
                 }
             }
             let validated = validator.close();
-            match validated.memory {
-                memory if memory <= budget => Ok(validated),
-                // It would not fit even if there were no other request: retrying is useless.
-                memory if memory + body_bytes > self.options.ingest.bytes_in_flight => {
-                    let limit = self.options.ingest.bytes_in_flight;
-                    Err(IngestError::TooLarge { limit, key: "ingest.bytes_in_flight" })
-                }
-                _ => Err(self.overloaded()),
+            if validated.memory <= budget {
+                return Ok(validated);
             }
+            let limit = self.options.ingest.bytes_in_flight;
+            let key = "ingest.bytes_in_flight";
+            // The request does not fit even if it is the only one, so a retry is useless.
+            if validated.memory + body_bytes > limit {
+                return Err(IngestError::TooLarge { limit, key });
+            }
+            Err(IngestError::Overloaded { limit, key })
         };
         let mut validated = pass(false, arrival.partial)?;
         if !validated.unknown.is_empty() {
-            // The result does not count as bytes in flight: free it before waiting for the lookup.
+            // Free the result before the lookup, because it does not count as bytes in flight.
             let unknown = std::mem::take(&mut validated.unknown);
             drop(validated);
             let unknown = match &renames {
@@ -202,21 +205,21 @@ impl Ingest {
             validated = pass(true, true)?;
         }
         if validated.rejected.count > 0 {
-            validated.keep_nothing();
+            validated.discard_readings();
         }
         Ok(validated)
     }
 
-    /// The parameters of the validation of a body that are the same in each pass.
-    pub(super) fn terms(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
+    /// Returns the parameters that are the same for all validation passes over a body.
+    pub(super) fn pass_parameters(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
         let Arrival { received, precision, declared, .. } = arrival;
         let settings = self.retention.settings.now();
-        let from = settings.accepted_from(database, received);
-        let kept_from = from.map_or((i64::MIN, 0), |from| (from, settings.kept(database).ns()));
+        let kept_from = settings.accepted_from(database, received);
         let refuses_other_units = self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !declared;
         ValidationPass {
             received,
-            kept_from,
+            kept_from: kept_from.unwrap_or(i64::MIN),
+            kept_ns: kept_from.map_or(0, |_| settings.kept(database).ns()),
             precision,
             refuses_other_units,
             keeps_drift: settings.drift(database) == Drift::Keep,
@@ -227,25 +230,28 @@ impl Ingest {
             undated_from: None,
         }
     }
-
-    fn overloaded(&self) -> IngestError {
-        IngestError::Overloaded { limit: self.options.ingest.bytes_in_flight, key: "ingest.bytes_in_flight" }
-    }
 }
 
-/// The warning about values that are kept beside their fields.
-fn drift_warning(count: usize, first: &str) -> String {
-    format!("{count} values of another type than their field's are kept beside it, such as {first:?} (ingest.drift)")
+/// Returns the warning about values that are kept in drift fields.
+fn drift_warning(drifted_values: &Tally<String>) -> Option<String> {
+    let Tally { count, first } = drifted_values;
+    let first = first.as_ref()?;
+    Some(format!(
+        "{count} values of another type than their field's are kept beside it, such as {first:?} (ingest.drift)"
+    ))
 }
 
-/// The warning about readings that are not as the kinds of their sensors say.
-pub(super) fn unlike((count, first): &(usize, Option<KindFault>)) -> Option<String> {
-    let KindFault { kind, fault } = first.as_ref()?;
-    let are = if *count == 1 { "reading is" } else { "readings are" };
+/// Returns the warning about readings that do not conform to the kinds of their sensors.
+pub(super) fn kind_warning(kind_faults: &Tally<KindFault>) -> Option<String> {
+    let KindFault { kind, fault } = kind_faults.first.as_ref()?;
+    let count = kind_faults.count;
+    let are = if count == 1 { "reading is" } else { "readings are" };
     Some(format!("{count} {are} not as the kind {kind} says, the first one because field {fault}"))
 }
 
-/// The warning about timestamps that look as if they were in another unit than declared.
-pub(super) fn suspected((count, unit): (usize, Option<&'static str>), declared: Precision) -> Option<String> {
-    unit.map(|unit| format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name()))
+/// Returns the warning about timestamps that look as if they were in another unit than declared.
+pub(super) fn unit_warning(suspect_units: &Tally<&'static str>, declared: Precision) -> Option<String> {
+    let unit = suspect_units.first?;
+    let count = suspect_units.count;
+    Some(format!("{count} timestamps look like {unit}, but {} was declared (precision=)", declared.name()))
 }

@@ -11,22 +11,22 @@ use crate::clock::first_rev;
 use crate::faults;
 use crate::reading::{Day, Hour, Sensor, Stamp};
 
-/// Most pages of an hour that is sealed.
+/// Maximum number of pages of an hour that can be sealed.
 const PAGES_MAX: usize = 1024;
 
-/// What became of an hour.
+/// The result of sealing an hour.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hourly {
-    /// Everything of it is in its part now, this many readings.
+    /// All readings of the hour, this many, are in its part.
     Sealed(usize),
-    /// It had nothing beside its part.
+    /// The hour had no readings outside of its part.
     Nothing,
     Left(Unsealable),
 }
 
 impl Sealing<'_> {
-    /// Folds a day's pages, its chunks and the part for the whole day, if there is one, into parts by hour. What was not for
-    /// one hour only is removed once all hours are sealed.
+    /// Folds the pages, the chunks and the part for the whole day, if there is one, into parts by hour. Removes the
+    /// chunks and that part once all hours are sealed.
     pub(super) async fn seal_hours(
         &mut self,
         sensor: &Arc<Sensor>,
@@ -125,7 +125,7 @@ impl Sealing<'_> {
         Ok(left)
     }
 
-    /// The pages of an hour, if they are few enough.
+    /// Returns the pages of an hour, unless they are too large to be sealed.
     async fn pages_of(&self, bucket: &BucketId) -> Result<Result<Vec<StoredPage>, Unsealable>, StorageError> {
         let store = &*self.context.store;
         // First without readings, to see how many there are.
@@ -144,7 +144,7 @@ impl Sealing<'_> {
         Ok(if is_whole { Ok(pages) } else { Err(Unsealable::Large) })
     }
 
-    /// What chunks and the part for the whole day have of an hour.
+    /// Returns the readings of an hour in chunks and in the part for the whole day.
     async fn within_hour(&self, whole: &[(DayId, u64)], hour: Hour) -> Result<Vec<Readings>, StorageError> {
         let mut found = Vec::new();
         // One at a time: each may be as large as a day.
@@ -156,7 +156,8 @@ impl Sealing<'_> {
         Ok(found)
     }
 
-    /// Why the part is not written, if it is not: somebody else changed it meanwhile, or the store takes none of its size.
+    /// Writes the part of an hour. Returns the reason if it is not written: another writer was faster, or the part is
+    /// too large for the store.
     async fn write_hour(&self, id: &DayId, rev: u64, readings: &Readings) -> Result<Option<Unsealable>, StorageError> {
         let next_rev = if rev == 0 { first_rev() } else { rev + 1 };
         let write = DayWrite { id, rev, next_rev, readings: Some(readings), expired: None };

@@ -1,5 +1,6 @@
-//! Days that are sealed together, and how many of them fit into memory. What is in memory of a day is counted before it is
-//! read where the store can tell, and else as it is read, a few parts at a time; days that do not fit go to the next lot.
+//! A lot: days that are sealed together because they fit into memory. The memory of a day is computed before it is read
+//! if the store knows the size, or else while it is read, a few parts at a time. Days that do not fit go to the next
+//! lot.
 
 use std::sync::Arc;
 
@@ -9,21 +10,22 @@ use crate::bucket::store::BucketId;
 use crate::bucket::{DayId, DayPart, Readings, StorageError, StoredDay, StoredPage};
 use crate::reading::{Day, Sensor, Stamp, Value};
 
-/// Most parts of days that are read before it is counted what they take.
+/// Maximum number of parts that are read before their memory is counted.
 const PARTS_AT_ONCE: usize = 4;
-/// Cells of pages from which on a day is too large for one part. Not every reading has all fields of its sensor.
+/// Maximum cells in pages of a day that is sealed as one part. It is an upper bound, because not every reading has all
+/// fields of its sensor.
 const PAGE_CELLS_MAX: usize = 4 * CELLS_MAX;
-/// Bytes from which on it is: [`fold`] takes no more either.
+/// Maximum bytes in pages of a day that is sealed as one part, which is also the limit of [`fold`].
 const PAGE_BYTES_MAX: usize = 2 * BYTES_MAX;
 
 /// Days of one lot: those that are sealed whole, and those that are sealed by hour.
 #[derive(Default)]
 pub(super) struct Lot {
-    /// In order of their places.
+    /// The days that are sealed whole, sorted by place.
     pub work: Vec<Work>,
-    /// Each with its place.
+    /// The days that are sealed by hour, each with its place.
     pub hourly: Vec<(usize, Arc<Sensor>, Day)>,
-    /// How many of the days that were asked for are in the lot: the first ones.
+    /// The number of leading requested days that are in the lot.
     pub days: usize,
 }
 
@@ -45,12 +47,12 @@ impl Lot {
 
 /// A sensor's day that is being sealed whole.
 pub(super) struct Work {
-    /// Its place among the days that were asked for.
+    /// The index among the requested days.
     pub place: usize,
     pub id: DayId,
-    /// The most fields that a reading of it has.
+    /// The maximum number of fields of its readings.
     pub fields: usize,
-    /// Whether the part for the whole day was listed.
+    /// True if the part for the whole day was listed.
     pub is_stored: bool,
     /// The rev of the stored part, or of this process's claim.
     pub rev: u64,
@@ -59,14 +61,14 @@ pub(super) struct Work {
     pub listed: Vec<DayId>,
     pub chunks: Vec<(DayId, StoredDay)>,
     pub buckets: Vec<(BucketId, Vec<StoredPage>)>,
-    /// Bytes of memory that it takes, or is about to.
+    /// Bytes of memory of the day, as far as it is or will be read.
     pub memory: usize,
-    /// Whether its parts turned out to be too large, and not all of them are here.
+    /// True if its parts are too large, so that not all of them were read.
     pub is_large: bool,
 }
 
 impl Work {
-    /// A day of which nothing is known yet.
+    /// Returns a day of which nothing has been read.
     pub fn of(id: DayId) -> Self {
         let (listed, chunks, buckets) = (Vec::new(), Vec::new(), Vec::new());
         let (place, fields, is_stored, rev, held, memory, is_large) = (0, 1, false, 0, None, 0, false);
@@ -79,12 +81,12 @@ impl Work {
         parts.map(|part| &part.readings).chain(pages)
     }
 
-    /// Whether all listed chunks are, which their names tell: nothing need be claimed or read to know that they are not.
+    /// Returns true if all listed chunks are settled. Their ids have the stamps, so that nothing has to be read.
     pub fn chunks_are_settled(&self, floor: Stamp) -> bool {
         self.listed.iter().all(|id| !matches!(id.part, DayPart::Chunk { stamp, .. } if stamp > floor))
     }
 
-    /// The day without its pages and chunks, which take memory.
+    /// Drops the pages and chunks to free their memory.
     pub fn without_content(self) -> Self {
         Self { chunks: Vec::new(), buckets: Vec::new(), ..self }
     }
@@ -93,7 +95,7 @@ impl Work {
         if self.is_large { Err(Unsealable::Large) } else { fold(self.sets(), floor, PartBounds::DAY) }
     }
 
-    /// Whether it has more already than [`fold`] takes.
+    /// Returns true if the day already exceeds the limits of [`fold`].
     fn is_too_much(&self) -> bool {
         let (mut cells, mut bytes) = (0, 0);
         for set in self.sets() {
@@ -109,7 +111,7 @@ impl Work {
     }
 }
 
-/// What pages have, by their marks.
+/// The size of pages, according to their marks.
 #[derive(Debug, Clone, Copy, Default)]
 struct Weight {
     readings: usize,
@@ -117,19 +119,19 @@ struct Weight {
 }
 
 impl Weight {
-    /// Whether it is too much for one part.
+    /// Returns true if the pages are too large for one part.
     fn is_large(self, fields: usize) -> bool {
         let cells = self.readings.saturating_mul(fields);
         self.readings > CELLS_MAX || cells > PAGE_CELLS_MAX || self.bytes > PAGE_BYTES_MAX
     }
 
-    /// The most memory that it takes: the texts are among the bytes.
+    /// Returns the maximum bytes of memory. `bytes` includes the texts.
     fn memory(self, fields: usize) -> usize {
         self.bytes + self.readings * (2 * size_of::<i64>() + fields * size_of::<Option<Value>>())
     }
 }
 
-/// How many of the first ones fit together: at least one.
+/// Returns the number of leading items that fit together: at least one.
 fn fitting(memory: impl Iterator<Item = usize>, bytes: usize) -> usize {
     let mut sum = 0_usize;
     let fits = |memory: &usize| {
@@ -147,7 +149,7 @@ impl Sealing<'_> {
         if ids.is_empty() {
             return Ok(());
         }
-        // Of what is deleted, too: without its readings nobody can tell what is left of a page.
+        // Count deleted readings too, because the remaining size of a page is unknown until it is read.
         let mut marks = self.context.store.raw().read_buckets(self.database, &ids, 0).await?.into_iter();
         for mut one in std::mem::take(&mut lot.work) {
             let mut weight = Weight::default();
@@ -231,8 +233,8 @@ impl Sealing<'_> {
 mod tests {
     use super::*;
 
-    /// After a lot of which no day could be sealed, 64 days were read at once, whatever they had: 65 sensors of two readings
-    /// a second took a gigabyte, and again after the kill.
+    /// After a lot of which no day could be sealed, 64 days were read at once, whatever they had: 65 sensors of two
+    /// readings a second took a gigabyte, and again after the kill.
     #[test]
     fn a_lot_has_only_days_that_fit_into_memory_together() {
         let twice_a_second = Weight { readings: 172_800, bytes: 3 << 20 };
@@ -240,7 +242,7 @@ mod tests {
         let memory = twice_a_second.memory(1);
         assert!(memory > 172_800 * 24, "{memory}");
         assert_eq!(fitting(std::iter::repeat_n(memory, 64), 64 << 20), (64 << 20) / memory);
-        assert_eq!(fitting(std::iter::repeat_n(memory, 64), 1), 1, "somebody always goes on");
+        assert_eq!(fitting(std::iter::repeat_n(memory, 64), 1), 1, "at least one always fits");
         // A large day behind small ones.
         let mixed = std::iter::repeat_n(100_000, 20).chain(std::iter::repeat_n(memory, 44));
         assert_eq!(fitting(mixed, 8 << 20), 20);

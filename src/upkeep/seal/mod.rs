@@ -1,7 +1,6 @@
-//! Seals days that have been over for a while: folds their hour pages and chunks into one document per sensor and day, or
-//! one per hour where a day is too large for that, and then removes them. `bucket::day` says why no reading is lost,
-//! doubled or reverted while others write or delete, and if the process stops at any step; the next round continues with
-//! what is left.
+//! Seals past days: folds the hour pages and chunks of a sensor into one document per day, or per hour if the day is
+//! too large, and then removes them. `bucket::day` explains why no reading is lost, doubled or reverted by concurrent
+//! writes and deletions, or by an interruption at any step. The next round continues with the days that are left.
 
 mod hourly;
 mod lot;
@@ -26,49 +25,51 @@ use crate::catalog::deletion::ALWAYS;
 use crate::reading::{Day, Hour};
 use crate::{config, faults};
 
-/// Buckets that are listed at a time.
+/// Number of buckets that are listed at once.
 const LISTED: usize = 512;
-/// Most days that are sealed together. All their readings are in memory: fewer where they would not fit ([`Lot`]).
+/// Maximum number of days that are sealed together. All their readings are in memory, so fewer are sealed if they do
+/// not fit ([`Lot`]).
 const DAYS_MOST: usize = 64;
-/// How often a round that somebody waits for tries again what was not settled, and the wait before each try. A log holds
-/// readings until their sensors' documents are written (`sensors.write_interval`).
+/// Maximum number of retries for unsettled days in a requested run. Readings stay in the WAL until their sensors'
+/// documents are written (`sensors.write_interval`).
 const SETTLING_MAX: usize = 60;
+/// The wait before each retry.
 const SETTLING: Duration = Duration::from_secs(2);
-/// The longest wait until what was acknowledged is stored.
+/// Maximum wait until all acked readings are stored.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(60);
-/// Most days of which a round remembers that it has counted them. Of more, some count twice.
+/// Maximum number of days that a round remembers as counted. Beyond it, some count twice.
 const COUNTED_MOST: usize = 100_000;
-/// How long after the last look for months without totals there is another one, if nothing was sealed.
+/// The interval of searches for months without totals while no day is sealed.
 const MONTHS_PAUSE: Duration = Duration::from_secs(6 * 3600);
 /// The walk that seals days.
 pub struct Sealer {
     pub context: Arc<FlushContext>,
-    /// Deletions of this process exclude sealing, database by database.
+    /// Locks by database that exclude sealing during deletions of this instance.
     pub turns: Arc<DatabaseTurns>,
-    /// How long a day must be over; `None` if days are sealed only when somebody asks for it.
+    /// The time for which a day must be over. `None` if days are sealed on request only.
     after: Option<Duration>,
-    /// How long no chunk of a day must have come before its chunks are folded in the background.
+    /// The time without new chunks after which the chunks of a day are folded.
     quiet: Duration,
-    /// The most cells of a part for an hour.
+    /// Maximum cells of a part for an hour.
     hour_cells: usize,
     /// The number of days sealed since the start.
     days: AtomicU64,
-    /// A day that cannot be sealed was logged, and the last round had one, too.
+    /// True if a failed day was logged and the last round had failed days too.
     is_failure_logged: AtomicBool,
 }
 
-/// When to look for months without totals: once sealing has come to rest after it did something, and now and then, because
-/// deletions and other instances remove totals, too.
+/// The schedule of searches for months without totals: after sealing has finished, and at an interval, because
+/// deletions and other instances also remove totals.
 #[derive(Debug, Default)]
 struct MonthsDue {
-    /// When that was last done, and how many days had been sealed then.
+    /// The time of the last search, with the number of days sealed by then.
     last: Option<(Instant, u64)>,
-    /// How many days had been sealed after the round before.
+    /// The number of days sealed by the end of the previous round.
     before: u64,
 }
 
 impl MonthsDue {
-    /// `sealed`: how many days have been sealed so far.
+    /// Returns true if a search is due. `sealed` is the number of days sealed so far.
     fn are_due(&mut self, is_asked: bool, sealed: u64) -> bool {
         let is_at_rest = std::mem::replace(&mut self.before, sealed) == sealed;
         let is_new = self.last.is_none_or(|(at, then)| then != sealed || at.elapsed() >= MONTHS_PAUSE);
@@ -80,16 +81,17 @@ impl MonthsDue {
     }
 }
 
-/// Days of a sensor that are over and were not sealed, and databases that are not.
+/// The numbers of past days that were not sealed, by reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Left {
-    /// A log may still have older values for some of their readings, or somebody else wrote to them meanwhile.
+    /// A WAL may still have older values for some of their readings, or another writer has changed them in the
+    /// meantime.
     unsettled: u64,
-    /// They are larger than a sealed day may be.
+    /// They exceed the size of a sealed day.
     large: u64,
-    /// Something of them can be neither read nor written: it is damaged, or a newer version wrote it.
+    /// Some documents cannot be read or written, because they are damaged or a newer version wrote them.
     failed: u64,
-    /// Databases, not days: their settings say that they are not sealed.
+    /// The number of databases (not days) whose settings turn sealing off.
     off: u64,
 }
 
@@ -105,7 +107,7 @@ impl Left {
         });
     }
 
-    /// While a run has not looked at all days, what an earlier one left says nothing.
+    /// Hides the numbers of the previous run during a run.
     fn hide(run: &Run) {
         run.state.update(|status| {
             for (name, _) in Self::default().figures() {
@@ -125,17 +127,17 @@ impl std::ops::AddAssign for Left {
     }
 }
 
-/// What one round did.
+/// The results of a round.
 #[derive(Debug, Default)]
 struct Round {
     days: u64,
     readings: u64,
-    /// How many days may be in the next lot: twice as many each time.
+    /// Maximum number of days in the next lot, which doubles each time.
     together: usize,
     left: Left,
-    /// Sensors and days that it could not seal, and that may come again in its lists.
+    /// Days of sensors that could not be sealed, and that the round may list again.
     skipped: HashSet<(Day, String)>,
-    /// Those that `left` counts, so that a day with pages and chunks counts once. At most [`COUNTED_MOST`].
+    /// The days that `left` includes, so that a day with pages and chunks counts once. At most [`COUNTED_MOST`].
     counted: HashSet<(Day, String)>,
 }
 
@@ -156,9 +158,9 @@ impl Round {
 /// The job that seals days, and adds up months.
 pub struct Seal {
     sealer: Arc<Sealer>,
-    /// Has the store take what was acknowledged, before a run that somebody asked for.
+    /// Flushes acked readings before a requested run.
     dispatch: Arc<Dispatch>,
-    /// How days are sealed of databases that do not say it themselves.
+    /// The form of sealed days in databases without a setting of their own.
     form: SealForm,
     /// The wait between two runs.
     pause: Duration,
@@ -171,10 +173,10 @@ impl Seal {
         Self { sealer, dispatch, form, pause, months: MonthsDue::default() }
     }
 
-    /// Has the store take everything acknowledged before; why it did not.
+    /// Flushes all acked readings. Returns a remark for the status if the store did not take them in time.
     async fn unflushed(&self) -> Option<String> {
         let positions = &self.dispatch.positions;
-        // Sensor documents, too: a day is settled only when its records have left the WAL.
+        // Wait for sensors' documents too, because a day is settled only when its records have left the WAL.
         let through = positions.want_truncated_through(u64::MAX);
         self.dispatch.wake();
         let flushed = tokio::time::timeout(FLUSHED_WITHIN, positions.wait_until_flushed(through)).await;
@@ -187,7 +189,7 @@ impl Seal {
         })
     }
 
-    /// Seals the days of all databases; returns what is left.
+    /// Seals the days of all databases. Returns the days that are left.
     async fn seal_all(&self, run: &Run) -> Result<Left, StorageError> {
         let context = &self.sealer.context;
         if !context.registry_view.is_known() {
@@ -195,7 +197,7 @@ impl Seal {
         }
         let trusted = context.trusted_ns();
         let now = trusted.map_err(|doubt| StorageError::Unavailable(doubt.to_string()))?;
-        // From the store: no day may be sealed before its database's settings are known.
+        // Read the settings from the store, because no day may be sealed before they are known.
         let by_database = context.store.raw().read_settings().await?.into_iter().collect();
         let settings = Settings { by_database, seal_form: Some(self.form), ..Settings::default() };
         let mut left = Left::default();
@@ -274,15 +276,15 @@ impl Sealer {
         }
     }
 
-    /// Seals all days of a database that are over for long enough: first those with hour pages, oldest first, then those that
-    /// have only chunks beside the day.
+    /// Seals all days of a database that have been over for long enough: first those with hour pages, oldest first,
+    /// then those with chunks only.
     async fn seal(&self, database: &str, now: i64, run: &Run) -> Result<Round, StorageError> {
         let after = if run.is_asked { Duration::ZERO } else { self.after.unwrap_or_default() };
         let now = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
         self.seal_until(database, Day::of(Hour::of(now)), run).await
     }
 
-    /// Seals all days of a database before one, whenever they ended and whatever its settings say.
+    /// Seals all days of a database before `until`, regardless of its settings and of `seal.after`.
     ///
     /// # Errors
     /// If the store fails.
@@ -358,7 +360,7 @@ impl Sealing<'_> {
         Ok(())
     }
 
-    /// Seals days one by one, after one of them could not be read or written: it hides no other.
+    /// Seals each day by itself, so that a day that cannot be read or written does not stop the others.
     async fn seal_singly(&mut self, days: &[(Day, String)]) -> Result<(), StorageError> {
         for one in days {
             match self.seal_some(std::slice::from_ref(one)).await {
@@ -368,7 +370,7 @@ impl Sealing<'_> {
                 }
                 Err(error) if !error.is_away() => {
                     let (day, sensor) = (one.0.hours().start.start_ns(), &one.1);
-                    // Once, not every round.
+                    // Warn once, not in every round.
                     if !self.sealer.is_failure_logged.swap(true, Ordering::Relaxed) {
                         tracing::warn!(database = self.database, sensor, day, %error, "a day could not be sealed; it is tried again");
                     } else {
@@ -382,15 +384,15 @@ impl Sealing<'_> {
         Ok(())
     }
 
-    /// Seals the first of these days, as many as fit into memory together; returns how many.
+    /// Seals as many leading days as fit into memory together. Returns their number.
     async fn seal_some(&mut self, days: &[(Day, String)]) -> Result<usize, StorageError> {
         let turn = self.sealer.turns.of(self.database);
         let _turn = turn.lock().await;
         if !is_listed(&**self.context.store.raw(), self.database).await? {
-            // It was dropped since the days were listed: claims would make it anew.
+            // The database was dropped after the days were listed. A claim would create it again.
             return Ok(days.len());
         }
-        // Before the deletions: a merge must know every deletion below the floor that it uses.
+        // Read the floor before the deletions, because a merge must know every deletion below its floor.
         let floor = self.context.registry_view.view().floor;
         let mut lot = self.list(days).await?;
         lot.work.retain(|one| {
@@ -452,7 +454,7 @@ fn hours(day: Day) -> impl Iterator<Item = Hour> {
     (start.0..end.0).map(Hour)
 }
 
-/// Returns the most cells of a part of a day for an hour: some are in memory several times while it is sealed.
+/// Returns the maximum cells of a part for an hour. While it is sealed, some cells are in memory several times.
 fn hour_cells(flush_bytes: usize) -> usize {
     const CELL: usize = 24;
     (flush_bytes / CELL).clamp(CELLS_MAX, HOUR_CELLS_MAX)

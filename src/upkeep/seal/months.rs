@@ -1,5 +1,5 @@
-//! Totals of months that are over, for questions about many days. `bucket::totals` says why they are never trusted when a part
-//! is newer.
+//! Totals of past months, for queries about many days. `bucket::totals` explains why they are never used if a part is
+//! newer.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -14,24 +14,24 @@ use crate::clock::first_rev;
 use crate::faults;
 use crate::reading::{Day, Hour, Month};
 
-/// Sensors whose months are looked for together.
+/// Number of sensors that are listed at once.
 const LISTED: usize = 500;
-/// Sensors whose months are written together: each write of the embedded store syncs the disk twice, and writes what it
-/// needs for a quick start, 32 KiB or more.
+/// Number of sensors whose months are written together. Each write of the embedded store syncs the disk twice, and
+/// writes at least 32 KiB for a fast start.
 const TOGETHER: usize = 128;
-/// Most bytes of hours that are read together.
+/// Maximum bytes of hours that are read at once.
 const HOURS_BYTES: usize = 16 << 20;
-/// How many days a month must be over.
+/// Number of days for which a month must be over.
 const DAYS_OVER: i64 = 1;
 
-/// A sensor's key, and its months from that of its first reading to that of its last one.
+/// Returns the sensor's key, and the range of months with its readings.
 fn months_of(document: &SensorDocument) -> Option<(Arc<str>, Range<i64>)> {
     let month = |time: i64| Month::of(Day::of(Hour::of(time))).0;
     let (first, last) = (month(document.first_seen?), month(document.last_seen?));
     Some((Arc::from(&*document.sensor.key), first..last + 1))
 }
 
-/// What cannot be read keeps only the months that are added up with it from being made: they are made for speed alone.
+/// Ignores months that cannot be read, because totals only make queries faster.
 fn some_at_least(made: Result<u64, StorageError>) -> Result<u64, StorageError> {
     match made {
         Err(error) if !error.is_away() => {
@@ -43,7 +43,7 @@ fn some_at_least(made: Result<u64, StorageError>) -> Result<u64, StorageError> {
 }
 
 impl Sealer {
-    /// Makes the totals of all months of a database that are over and have none; returns how many.
+    /// Computes the missing totals of all past months of a database. Returns their number.
     ///
     /// # Errors
     /// If the store fails.
@@ -106,8 +106,8 @@ impl Sealer {
         Ok(made)
     }
 
-    /// Adds up a month of some sensors; returns how many were written. `months` have the revs that are stored. `fit`: of
-    /// how many sensors the hours fit into memory, which it corrects.
+    /// Adds up months of a batch of sensors. Returns the number of totals that were written. `months` have the stored
+    /// revs. `fit` is the number of sensors whose hours fit into memory, which is corrected.
     async fn add_up<'a>(
         &self,
         database: &str,
@@ -161,7 +161,7 @@ impl Sealer {
         let fills: Vec<MonthWrite<'_>> = claimed.iter().filter_map(fill).collect();
         let written = store.raw().write_months(database, &fills).await;
         faults::point("month_filled");
-        // Who changed a part meanwhile has removed the claim.
+        // A writer that has changed a part in the meantime has removed the claim.
         Ok(written.iter().filter(|written| **written == Written::Yes).count() as u64)
     }
 }

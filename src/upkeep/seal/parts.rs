@@ -19,7 +19,8 @@ use crate::reading::{Day, Sensor, Stamp};
 const CHUNKS_MOST: usize = 24;
 
 impl Sealing<'_> {
-    /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour already.
+    /// The parts that are stored of these days: days that are to be sealed whole, and those that are sealed by hour
+    /// already.
     pub(super) async fn list(&mut self, days: &[(Day, String)]) -> Result<Lot, StorageError> {
         let store = &*self.context.store;
         let mut keys: Vec<&str> = days.iter().map(|(_, key)| &**key).collect();
@@ -63,7 +64,7 @@ impl Sealing<'_> {
         Ok(lot)
     }
 
-    /// Reads parts; those that are gone are left out.
+    /// Reads parts. Those that no longer exist are left out.
     pub(super) async fn read_parts(&self, ids: Vec<DayId>) -> Result<Vec<(DayId, StoredDay)>, StorageError> {
         if ids.is_empty() {
             return Ok(Vec::new());
@@ -72,11 +73,11 @@ impl Sealing<'_> {
         Ok(ids.into_iter().zip(read).filter_map(|(id, part)| Some((id, part?))).collect())
     }
 
-    /// Reads the stored days. Where others share the store, claims those that are not stored.
+    /// Reads the stored days. If other instances share the store, claims the days that are not stored.
     pub(super) async fn begin(&self, lot: &mut Lot, floor: Stamp) -> Result<(), StorageError> {
         self.read_held(lot).await?;
         let work = &mut lot.work;
-        // Nothing can be folded into what is left of readings that have expired.
+        // No reading can be folded into a day whose readings have expired.
         work.retain(|one| one.held.as_ref().is_none_or(|held| held.expired.is_none()));
         if !self.context.store.raw().has_other_writers() {
             return Ok(());
@@ -87,12 +88,12 @@ impl Sealing<'_> {
         for one in work.iter_mut().filter(|one| one.held.is_none()) {
             one.rev = claims.next().flatten().unwrap_or_default();
         }
-        // Another instance claimed or sealed the others meanwhile.
+        // Drop the days that another instance has claimed or sealed in the meantime.
         work.retain(|one| one.rev > 0);
         Ok(())
     }
 
-    /// Claims parts that are not stored; returns the revs of the claims, `None` where another instance was faster.
+    /// Claims parts that are not stored. Returns the rev of each claim, or `None` if another instance was faster.
     pub(super) async fn claim(&self, ids: &[DayId], floor: Stamp) -> Result<Vec<Option<u64>>, StorageError> {
         let mut none = Readings::default();
         none.raise_floor(floor);
@@ -105,7 +106,8 @@ impl Sealing<'_> {
             .collect()
     }
 
-    /// Removes the claims of days that cannot be folded now, together: each removal waits for a sync of the store.
+    /// Removes the claims of days that cannot be folded now, all together, because each removal waits for a sync of the
+    /// store.
     pub(super) async fn give_back_all(&self, work: &[Work]) -> Result<(), StorageError> {
         let claims = work.iter().filter(|one| is_claim(one.rev, one.held.as_ref()));
         let claims: Vec<(DayId, u64)> = claims.map(|one| (one.id.clone(), one.rev)).collect();
@@ -122,7 +124,7 @@ impl Sealing<'_> {
         written.into_iter().try_for_each(|written| written.applied().map(drop))
     }
 
-    /// Which of the days are written; the others were changed by somebody else meanwhile.
+    /// Writes the days. Returns true for each written day, and false if another writer was faster.
     pub(super) async fn write(&self, sealed: &[(Work, Readings)]) -> Result<Vec<bool>, StorageError> {
         let first = first_rev();
         let writes: Vec<DayWrite<'_>> = sealed
@@ -140,7 +142,7 @@ impl Sealing<'_> {
         outcomes.into_iter().map(Written::applied).collect()
     }
 
-    /// Removes the pages of sealed buckets: those of several pages here, each bucket at once, and the others later.
+    /// Removes the pages of sealed buckets with several pages, and adds buckets with a single page to `singles`.
     pub(super) async fn remove(
         &self,
         buckets: Vec<(BucketId, Vec<StoredPage>)>,
@@ -157,17 +159,17 @@ impl Sealing<'_> {
                 }
             }
         }
-        // What others changed meanwhile stays beside the day, until the next round.
+        // Pages that other writers have changed in the meantime stay until the next round.
         write_buckets(&**self.context.store.raw(), self.database, several).await.map(drop)
     }
 }
 
-/// Whether what is stored with this rev is a part without content.
+/// Returns true if the stored part with this rev is a claim, which has no content.
 pub(super) fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
     rev > 0 && held.is_none_or(StoredDay::is_empty)
 }
 
-/// Whether chunks of a day are still coming.
+/// Returns true if new chunks of a day are still arriving.
 fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
     let stamps =
         parts.iter().filter_map(|part| if let DayPart::Chunk { stamp, .. } = part { Some(*stamp) } else { None });

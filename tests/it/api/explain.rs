@@ -90,7 +90,7 @@ fn each_line_is_told_with_its_time_bucket_and_fields() {
     );
     assert_eq!(
         second["warnings"],
-        json!(["line 1 has the same sensor and timestamp: field by field, the later line wins"])
+        json!(["line 1 has the same sensor and timestamp: for fields in both, the later line wins"])
     );
     assert_eq!(
         (&undated["line"], &undated["undated"], &undated["new_sensor"]),

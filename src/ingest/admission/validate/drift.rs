@@ -1,17 +1,19 @@
-//! Values of another family than their field's, which are kept beside it: text for `temp` as `temp@string`.
+//! Keeps values of another family than their field's in a second field: text for `temp` goes to `temp@string`
+//! (`ingest.drift = "keep"`).
 
 use super::Validator;
 use crate::reading::value::RawValue;
 use crate::reading::{Family, Reason};
 
-/// The family of the values that a name stands for, if it is that of a field beside another one.
+/// Returns the family of the values of a drift field such as `temp@string`, or `None` for any other name.
 pub(super) fn reserved_for(name: &str) -> Option<Family> {
     Family::kept_beside(name).map(|(_, family)| family)
 }
 
 impl Validator<'_> {
-    /// The field beside the one that has no such values, if that is why it was rejected.
-    pub(super) fn beside(
+    /// Returns the index of the drift field for a value that was rejected with `reason`. Passes `reason` on if the
+    /// value was rejected for something else, or cannot be kept.
+    pub(super) fn drift_field(
         &mut self,
         local: usize,
         name: &str,
@@ -22,13 +24,13 @@ impl Validator<'_> {
         if !self.pass.keeps_drift || !is_drift {
             return Err(reason);
         }
-        let beside = value.family().beside(name);
-        // Nobody could send a longer name, nor undo its deletion.
-        let fits = beside.len() <= self.options.limits.name_bytes;
-        let found = if fits { self.field(local, &beside, value, usize::MAX).ok() } else { None };
-        let Some(field) = found else { return Err(reason) };
-        self.validated.drifted.0 += 1;
-        self.validated.drifted.1.get_or_insert(beside);
+        let drift_name = value.family().beside(name);
+        // A longer name could not be sent, so a deletion of it could not be undone.
+        if drift_name.len() > self.options.limits.name_bytes {
+            return Err(reason);
+        }
+        let Ok(field) = self.field(local, &drift_name, value, usize::MAX) else { return Err(reason) };
+        self.validated.drifted_values.note(drift_name);
         Ok(field)
     }
 }

@@ -1,4 +1,4 @@
-//! Determines why a request may not write a sensor or make it known.
+//! Determines the reason for which a request may not write or add a sensor.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
@@ -6,73 +6,82 @@ use std::time::Instant;
 use super::{ValidatedBody, Validator};
 use crate::access::Caller;
 use crate::catalog::SensorsRead;
-use crate::ingest::admission::write_policy::barred;
+use crate::ingest::admission::write_policy::pin_violation;
 use crate::reading::{Reason, Sensor};
 
-/// Most measurements of a request for which the widest tag is determined when their sensors are refused.
-const FULL_MAX: usize = 8;
+/// Maximum number of measurements per request for which a rejection names the widest tag.
+const WIDEST_TAGS_MAX: usize = 8;
 
 impl Validator<'_> {
-    /// Why a sensor may not become known.
+    /// Returns the reason to reject a new sensor.
     pub(super) fn refusal(&mut self, new: &Sensor) -> Reason {
         let stored = self.renames.as_ref().and_then(|renames| renames.written(new).pop());
-        if let Some(reason) = barred(self.by, self.renames.as_ref(), stored.as_ref().unwrap_or(new)) {
+        if let Some(reason) = pin_violation(self.caller, self.renames.as_ref(), stored.as_ref().unwrap_or(new)) {
             return reason;
         }
-        let is_of = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
-        if let Some(reason) = self.full.iter().find(is_of) {
+        let is_for_measurement = |reason: &&Reason| matches!(reason, Reason::TooManySensors { measurement, .. } if **measurement == *new.measurement);
+        if let Some(reason) = self.full.iter().find(is_for_measurement) {
             return reason.clone();
         }
-        let (now, database) = (Instant::now(), self.database);
-        // Ask the quotas again instead of remembering why the lookup left the sensor out: the answer reports the
+        let now = Instant::now();
+        let database = self.database;
+        // Check the quotas again instead of remembering the result of the lookup, so that the response reports the
         // present state.
         let exhausted =
             database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
-        let by = self.by;
-        let senders = || by.allowance()?.sensors_left().err().or_else(|| by.allowance()?.new_sensors_left(now).err());
-        let exhausted = exhausted.or_else(senders);
-        let full = self.catalog.limit_for_sensor(new);
+        let exhausted = exhausted.or_else(|| {
+            let allowance = self.caller.allowance()?;
+            allowance.sensors_left().err().or_else(|| allowance.new_sensors_left(now).err())
+        });
+        let full = self.catalog.full(new);
         let bound = match (&full, &exhausted) {
             (Some(limit), _) => limit.clone(),
             (None, Some(exhausted)) => exhausted.bound(),
-            // Another sensor was deleted meanwhile, and the limit is not reached any more.
+            // Another sensor was deleted in the meantime, so the limit is no longer reached.
             (None, None) => format!("the limit of {} sensors (limits.sensors)", self.options.limits.sensors),
         };
         self.validated.exhausted = exhausted.filter(|_| full.is_none());
-        let original = std::ptr::eq(database.original(), &**database);
-        let sensors_of_original = (!original).then(|| database.original().sensors());
-        let sensors = match &sensors_of_original {
+        let is_copy = !std::ptr::eq(database.original(), &**database);
+        let original_sensors = is_copy.then(|| database.original().sensors());
+        let sensors = match &original_sensors {
             Some(sensors) => sensors,
             None => &*self.sensors.get_or_insert_with(|| database.sensors()),
         };
-        // `widest_tag` walks many sensors, so it is done for few measurements per request.
-        let widest_tag = (self.full.len() < FULL_MAX).then(|| widest_tag(sensors, self.by, new)).flatten();
-        let reason = Reason::TooManySensors { measurement: new.measurement.to_string(), widest_tag, bound };
-        if self.full.len() < FULL_MAX {
-            self.full.push(reason.clone());
+        let measurement = new.measurement.to_string();
+        // `widest_tag` visits many sensors, so limit the number of calls per request.
+        if self.full.len() >= WIDEST_TAGS_MAX {
+            return Reason::TooManySensors { measurement, widest_tag: None, bound };
         }
+        let widest_tag = widest_tag(sensors, self.caller, new);
+        let reason = Reason::TooManySensors { measurement, widest_tag, bound };
+        self.full.push(reason.clone());
         reason
     }
 }
 
-/// Why a known sensor exceeds the sender's quota of sensors, if it does.
-pub(super) fn one_too_many(by: &Caller, sensor: &Sensor, validated: &mut ValidatedBody) -> Option<Reason> {
-    let exhausted = by.allowance()?.admit_sensor(&sensor.key).err()?;
-    let (measurement, bound) = (sensor.measurement.to_string(), exhausted.bound());
+/// Returns the reason to reject a known sensor that exceeds the caller's quota of sensors, and notes the quota.
+pub(super) fn sensor_quota_violation(
+    caller: &Caller,
+    sensor: &Sensor,
+    validated: &mut ValidatedBody,
+) -> Option<Reason> {
+    let exhausted = caller.allowance()?.admit_sensor(&sensor.key).err()?;
+    let measurement = sensor.measurement.to_string();
+    let bound = exhausted.bound();
     validated.exhausted = Some(exhausted);
     Some(Reason::TooManySensors { measurement, widest_tag: None, bound })
 }
 
-/// The tag of a measurement with the most values, among a sample of its sensors: usually the one that should be a
-/// field.
-fn widest_tag(sensors: &SensorsRead<'_>, by: &Caller, new: &Sensor) -> Option<String> {
-    const LOOKED_AT: usize = 2000;
+/// Returns the tag of the measurement with the most values in a sample of sensors. It is usually the tag that should be
+/// a field.
+fn widest_tag(sensors: &SensorsRead<'_>, caller: &Caller, new: &Sensor) -> Option<String> {
+    const SAMPLE_SENSORS: usize = 2000;
     let mut values: HashMap<&str, HashSet<&str>> = HashMap::new();
-    let of_measurement = sensors.values().take(LOOKED_AT).filter(|known| {
-        // Sensors that the sender may not write are not revealed.
-        known.sensor.measurement == new.measurement && barred(by, None, &known.sensor).is_none()
+    let visible = sensors.values().take(SAMPLE_SENSORS).filter(|known| {
+        // Do not reveal sensors that the caller may not write.
+        known.sensor.measurement == new.measurement && pin_violation(caller, None, &known.sensor).is_none()
     });
-    let tags = of_measurement.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
+    let tags = visible.flat_map(|known| known.sensor.tags.iter()).chain(new.tags.iter());
     for (key, value) in tags {
         values.entry(&**key).or_default().insert(&**value);
     }

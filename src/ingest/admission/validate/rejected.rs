@@ -1,26 +1,26 @@
-//! The rejections of one request: counts by reason, the first ones in full, and the lines to keep.
+//! The rejections of one request: counts by reason, the first rejections in full, and the lines to keep.
 
 use std::collections::BTreeMap;
 
 use crate::reading::Rejection;
 
-/// Most rejections of one request that are reported in full; the rest is only counted.
-const REJECTIONS_TOLD: usize = 100;
+/// Maximum number of rejections of one request that are reported in full. The rest is only counted.
+const REPORTED_MAX: usize = 100;
 /// Maximum bytes of one request's rejected lines that are kept.
-const KEPT_BYTES: usize = 1 << 20;
+const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// What a request had rejected.
+/// The rejections of one request.
 #[derive(Debug, Default)]
 pub struct Rejected {
-    /// Rejected lines and rejected single fields of lines.
+    /// The number of rejected lines and rejected single fields.
     pub count: usize,
-    /// Lines of which nothing was accepted.
+    /// The number of lines of which nothing was accepted.
     pub lines: usize,
-    /// The first rejections, for the answer.
-    pub told: Vec<Rejection>,
-    /// Counts by reason.
+    /// The first rejections, for the response.
+    pub reported: Vec<Rejection>,
+    /// Counts by the label of a [`crate::reading::Reason`].
     pub reasons: BTreeMap<&'static str, u64>,
-    /// Rejected lines with the reasons, up to [`KEPT_BYTES`].
+    /// Rejected lines with their reasons, up to [`KEPT_BYTES_MAX`].
     pub kept: Vec<RejectedLine>,
     kept_bytes: usize,
 }
@@ -28,15 +28,15 @@ pub struct Rejected {
 /// A rejected line.
 #[derive(Debug)]
 pub struct RejectedLine {
-    /// In the request, from 1.
+    /// The line in the request, from 1.
     pub number: usize,
-    /// From 1; 0 for the whole line.
+    /// The column, from 1; 0 for the whole line.
     pub column: usize,
-    /// As sent; only its beginning if it is long or no UTF-8.
+    /// The line as sent, or its beginning if it is long or not UTF-8.
     pub text: Box<str>,
-    /// The only field that was rejected; `None` if nothing of the line was accepted.
+    /// The rejected field. `None` if the whole line was rejected.
     pub field: Option<Box<str>>,
-    /// The timestamp of the fields that were accepted.
+    /// The timestamp of the accepted fields.
     pub time: Option<i64>,
     pub code: &'static str,
     pub reason: String,
@@ -51,15 +51,15 @@ impl Rejected {
         if keeps_lines {
             self.keep(&mut rejection);
         }
-        if self.told.len() < REJECTIONS_TOLD {
-            self.told.push(rejection);
+        if self.reported.len() < REPORTED_MAX {
+            self.reported.push(rejection);
         }
     }
 
     fn keep(&mut self, rejection: &mut Rejection) {
         let text = rejection.whole.take().map_or_else(|| rejection.text.as_str().into(), |whole| whole.0);
         let bytes = size_of::<RejectedLine>() + text.len();
-        if self.kept_bytes + bytes > KEPT_BYTES {
+        if self.kept_bytes + bytes > KEPT_BYTES_MAX {
             return;
         }
         self.kept_bytes += bytes;

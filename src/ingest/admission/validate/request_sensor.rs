@@ -1,52 +1,62 @@
-//! A sensor as one request uses it, and the fields that the request adds to it.
+//! The state of one sensor during a request, with the fields that the request adds to it.
 
 use std::sync::Arc;
 
 use super::drift;
 use crate::catalog::{Catalog, Claims, KnownSensor, SensorFields};
-use crate::config::Settings;
 use crate::kinds::Kind;
 use crate::reading::value::RawValue;
 use crate::reading::{Family, Reason};
 
-/// A sensor as one request uses it.
+/// A known sensor in the context of one request.
 pub(super) struct RequestSensor {
     pub(super) known: Arc<KnownSensor>,
     pub(super) fields: Arc<SensorFields>,
-    /// The index of fields before this one cannot change: they are firm, or claimed by this request.
+    /// Fields before this index keep their index: they are firm, or claimed by this request.
     pub(super) claimed: usize,
-    /// Its index in its shard's batch, once it has a reading there.
+    /// The index of the sensor in the batch of its shard, once it has a reading there.
     pub(super) in_batch: Option<u32>,
-    /// Whether it is in [`super::ValidatedBody::undated`].
+    /// True if the sensor is in [`super::ValidatedBody::undated`].
     pub(super) is_undated: bool,
-    /// Why the sender may not write it.
-    pub(super) barred: Option<Box<Reason>>,
-    /// What its readings must be.
+    /// The reason for which the sender may not write the sensor.
+    pub(super) forbidden: Option<Box<Reason>>,
+    /// The kind that the readings must conform to.
     pub(super) kind: Option<Arc<Kind>>,
 }
 
+/// The rules for new fields of a sensor.
+pub(super) struct FieldRules<'a> {
+    pub(super) catalog: &'a Catalog,
+    /// `limits.sensor_fields`, at most [`u16::MAX`].
+    pub(super) fields_max: usize,
+    pub(super) keeps_drift: bool,
+}
+
 impl RequestSensor {
-    pub(super) fn is(&self, spelling: &str) -> bool {
+    pub(super) fn has_spelling(&self, spelling: &str) -> bool {
         *self.known.sensor.key == *spelling && !self.known.is_superseded()
     }
 
-    /// Returns the index of a field, which becomes one of the sensor if it is not.
+    /// Returns the index of a field. Adds the field to the sensor if it is new.
     pub(super) fn field(
         &mut self,
         name: &str,
         value: &RawValue<'_>,
         hint: usize,
         claims: Option<&mut Claims>,
-        (catalog, options, keeps_drift): (&Catalog, &Settings, bool),
+        rules: &FieldRules<'_>,
     ) -> Result<u16, Reason> {
-        let (sent, max) = (value.family(), options.limits.sensor_fields);
+        let sent = value.family();
+        let max = rules.fields_max;
         let found = self.fields.find(name, hint);
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {
-            if let Some(limit) = catalog.limit_for_field(name).filter(|_| found.is_none()) {
+            let is_new = found.is_none();
+            if let Some(limit) = rules.catalog.full_for_field(name).filter(|_| is_new) {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
             }
-            if let Some(stored) = drift::reserved_for(name).filter(|of| keeps_drift && found.is_none() && *of != sent) {
+            let reserved = drift::reserved_for(name).filter(|_| rules.keeps_drift && is_new);
+            if let Some(stored) = reserved.filter(|family| *family != sent) {
                 return Err(self.conflict(name, sent, stored));
             }
             let grown = match claims {
@@ -55,7 +65,7 @@ impl RequestSensor {
                 None => self.fields.with(name, sent, max).map(Arc::new),
             };
             self.fields = grown.ok_or_else(|| Reason::TooManyFields { field: name.to_owned(), limit: max })?;
-            // Usually a request has its new fields in the same order in every line.
+            // Most requests have their new fields in the same order in every line.
             if self.fields.find(name, self.claimed) == Some(self.claimed) {
                 self.claimed += 1;
             }
@@ -66,7 +76,7 @@ impl RequestSensor {
         if stored != sent {
             return Err(self.conflict(name, sent, stored));
         }
-        // `limits.sensor_fields` is at most `u16::MAX`.
+        // `fields_max` is at most `u16::MAX`.
         Ok(u16::try_from(index).unwrap_or(u16::MAX))
     }
 

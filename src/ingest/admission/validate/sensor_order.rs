@@ -1,22 +1,22 @@
-//! Guesses which sensor the next line is of.
+//! Guesses the sensor of the next line.
 
 use std::sync::Arc;
 
 use super::request_sensor::RequestSensor;
 use crate::catalog::{KnownSensor, SensorsRead};
 
-/// Guesses a line's sensor from the order of sensors in earlier requests, as long as the guesses are mostly right.
+/// Guesses a line's sensor from the order of sensors in earlier requests, as long as most guesses are right.
 pub(super) struct SensorOrder {
     /// The sensor of the previous line.
     pub(super) last: Option<usize>,
-    /// How many wrong guesses are still allowed; right ones add to it.
+    /// The remaining number of wrong guesses. A right guess adds one.
     pub(super) patience: u8,
 }
 
 impl SensorOrder {
     pub(super) const PATIENCE: u8 = 16;
 
-    /// The sensor of that spelling.
+    /// Returns the sensor with that spelling.
     pub(super) fn find<'s>(
         &mut self,
         sensors: &'s SensorsRead<'_>,

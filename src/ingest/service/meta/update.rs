@@ -1,41 +1,41 @@
-//! Requested metadata: a replacement or a merge patch, and the values and the logged change that follow.
+//! A requested metadata update: applies it to present values, and makes the change for the WAL.
 
 use serde_json::{Map, Value};
 
 use crate::buffer::record::meta::MetaChange;
 use crate::reading::Sensor;
 
-/// The memory of one JSON value beside its text, about.
+/// The approximate memory of a JSON value in bytes, without its text.
 const VALUE_BYTES: usize = 100;
 
-/// What is to become of a sensor's metadata.
+/// A requested update of a sensor's metadata.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wish {
-    /// Exactly this.
+pub enum MetaUpdate {
+    /// Replaces all values.
     Put(Map<String, Value>),
-    /// What there is, changed as RFC 7396 says: null removes a name.
+    /// Merges a JSON merge patch (RFC 7396) into the present values: `null` removes a key.
     Patch(Map<String, Value>),
 }
 
-impl Wish {
-    /// Bytes of memory, about.
+impl MetaUpdate {
+    /// Returns the approximate bytes of memory.
     pub(super) fn memory(&self) -> usize {
         let (Self::Put(values) | Self::Patch(values)) = self;
         VALUE_BYTES + memory(values)
     }
 
-    /// Whether it changes nothing, whatever there is.
-    pub(super) fn is_nothing(&self) -> bool {
+    /// Returns true for an empty patch, which changes nothing.
+    pub(super) fn is_empty_patch(&self) -> bool {
         matches!(self, Self::Patch(patch) if patch.is_empty())
     }
 
-    /// What follows from it where there are these values.
+    /// Returns the values after the update.
     pub(super) fn applied_to(&self, values: &Map<String, Value>) -> Map<String, Value> {
         match self {
-            // As a merge patch into nothing: files of lines and of CSV could not say null.
+            // As a merge patch into an empty object, because an import file could not restore a null.
             Self::Put(wanted) => {
-                let said = wanted.iter().filter(|(_, value)| !value.is_null());
-                said.map(|(name, value)| (name.clone(), storable(value))).collect()
+                let set = wanted.iter().filter(|(_, value)| !value.is_null());
+                set.map(|(name, value)| (name.clone(), storable(value))).collect()
             }
             Self::Patch(patch) => {
                 let mut after = values.clone();
@@ -45,7 +45,8 @@ impl Wish {
         }
     }
 
-    /// The change that makes `before` to `after`, with `all` naming what stays as it is, too.
+    /// Returns the change from `before` to `after`. With `all`, it also names requested keys whose values stay the
+    /// same.
     pub(super) fn change(
         &self,
         sensor: &Sensor,
@@ -53,19 +54,17 @@ impl Wish {
         after: &Map<String, Value>,
         all: bool,
     ) -> MetaChange {
-        let (replaces, wanted) = match self {
-            Self::Put(wanted) => (true, wanted),
-            Self::Patch(wanted) => (false, wanted),
-        };
-        let is_news = |name: &str| replaces || all || before.get(name) != after.get(name);
+        let (Self::Put(wanted) | Self::Patch(wanted)) = self;
+        let replaces = matches!(self, Self::Put(_));
+        let is_included = |name: &str| replaces || all || before.get(name) != after.get(name);
         let value = |name: &str| after.get(name).map(|value| value.to_string().into());
-        let names = wanted.keys().filter(|name| is_news(name));
+        let names = wanted.keys().filter(|name| is_included(name));
         let values = names.map(|name| (name.as_str().into(), value(name))).collect();
         MetaChange { sensor: sensor.clone(), replaces, values }
     }
 }
 
-/// RFC 7396.
+/// Applies a JSON merge patch (RFC 7396).
 fn merge_patch(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
     for (name, value) in patch {
         match value {
@@ -84,7 +83,7 @@ fn merge_patch(target: &mut Map<String, Value>, patch: &Map<String, Value>) {
     }
 }
 
-/// As the stores give it back: a number that is no signed integer of 64 bits is a double.
+/// Converts a value to the form that stores return: a number outside of the signed 64-bit integers becomes a double.
 fn storable(value: &Value) -> Value {
     match value {
         Value::Number(number) if number.as_i64().is_none() => {
@@ -123,7 +122,7 @@ mod tests {
 
     /// The examples of RFC 7396, appendix A, whose targets and patches are objects.
     #[test]
-    fn a_patch_is_applied_as_its_standard_says() {
+    fn patches_follow_rfc_7396() {
         for (target, patch, expected) in [
             (r#"{"a":"b"}"#, r#"{"a":"c"}"#, r#"{"a":"c"}"#),
             (r#"{"a":"b"}"#, r#"{"b":"c"}"#, r#"{"a":"b","b":"c"}"#),
@@ -136,24 +135,24 @@ mod tests {
             (r#"{"e":null}"#, r#"{"a":1}"#, r#"{"e":null,"a":1}"#),
             ("{}", r#"{"a":{"bb":{"ccc":null}}}"#, r#"{"a":{"bb":{}}}"#),
         ] {
-            let after = Wish::Patch(map(patch)).applied_to(&map(target));
+            let after = MetaUpdate::Patch(map(patch)).applied_to(&map(target));
             assert_eq!(after, map(expected), "{target} {patch}");
         }
     }
 
     #[test]
-    fn a_change_names_what_differs_and_a_replacement_everything() {
+    fn a_patch_logs_differences_and_a_replacement_all_values() {
         let sensor = Sensor::new("m", [("s", "1")]).unwrap();
-        let (before, patch) =
-            (map(r#"{"a":1,"b":2,"c":3}"#), Wish::Patch(map(r#"{"a":1,"b":null,"d":18446744073709551615}"#)));
+        let before = map(r#"{"a":1,"b":2,"c":3}"#);
+        let patch = MetaUpdate::Patch(map(r#"{"a":1,"b":null,"d":18446744073709551615}"#));
         let after = patch.applied_to(&before);
         let change = patch.change(&sensor, &before, &after, false);
         let values: Vec<(&str, Option<&str>)> =
             change.values.iter().map(|(name, value)| (&**name, value.as_deref())).collect();
         assert_eq!(values, [("b", None), ("d", Some("1.8446744073709552e+19"))]);
-        let put = Wish::Put(map(r#"{"a":{"z":1,"b":2}}"#));
+        let put = MetaUpdate::Put(map(r#"{"a":{"z":1,"b":2}}"#));
         let change = put.change(&sensor, &before, &put.applied_to(&before), false);
         assert!(change.replaces);
-        assert_eq!(change.values[0].1.as_deref(), Some(r#"{"b":2,"z":1}"#), "names of objects in order");
+        assert_eq!(change.values[0].1.as_deref(), Some(r#"{"b":2,"z":1}"#), "keys of objects are sorted");
     }
 }
