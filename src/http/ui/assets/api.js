@@ -40,14 +40,14 @@ export async function send(method, path, { parameters, body, headers, signal } =
   }
   if (answer.ok) return answer;
   const text = await answer.text();
-  let said = {};
+  let problem = {};
   try {
-    said = JSON.parse(text);
+    problem = JSON.parse(text);
   } catch {
     // Not JSON: the answer may come from a proxy.
   }
   if (answer.status === 401) window.dispatchEvent(new Event("token-needed"));
-  throw new Failure(answer.status, said.error ?? said.message ?? `The answer is ${answer.status}.`, { code: said.code, retryAfter: Number(answer.headers.get("Retry-After")) || 0 });
+  throw new Failure(answer.status, problem.error ?? problem.message ?? `The answer is ${answer.status}.`, { code: problem.code, retryAfter: Number(answer.headers.get("Retry-After")) || 0 });
 }
 
 export async function get(path, parameters, signal) {

@@ -89,7 +89,7 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
     axes: axes(series, unit),
     hooks: {
       setSelect: [(plot) => plot.select.width > 3 && zoom?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"))],
-      setCursor: [(plot) => tell(plot, tip, series, ofSeries, unit)],
+      setCursor: [(plot) => updateTip(plot, tip, series, ofSeries, unit)],
     },
   };
   place.replaceChildren();
@@ -134,7 +134,7 @@ function points(plot, line, isRoomy) {
 }
 
 /** Shows the values at the cursor: all series if there are at most six, else the nearest one. */
-function tell(plot, tip, series, ofSeries, unit) {
+function updateTip(plot, tip, series, ofSeries, unit) {
   const { idx, left, top } = plot.cursor;
   if (idx === null || idx === undefined || left < 0) {
     tip.hidden = true;

@@ -1,7 +1,7 @@
 // Connect: code to paste into a device, and its readings as they arrive.
 
 import { post, rights } from "./api.js";
-import { button, card, copy, dialog, empty, failure, field, h, segments, select, show, tell, title, toast } from "./dom.js";
+import { announce, button, card, copy, dialog, empty, failure, field, h, segments, select, show, title, toast } from "./dom.js";
 import { ago, value, visible } from "./format.js";
 import { partsOf } from "./key.js";
 import { shell } from "./quote.js";
@@ -112,10 +112,10 @@ function watch(place, caller, database) {
   const [big, about] = [h("p", { class: "big" }), h("p")];
   let [wanted, others, heard, sensor, isOpen, end] = [undefined, new Set(), 0, "", false, null];
   const explored = button("Open in Explore", () => go("explore", { db: database, sensor, m: partsOf(sensor).measurement, range: "1h" }), { class: "primary" });
-  const waiting = (text) => tell(status, text, () => h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), visible(text)));
+  const waiting = (text) => announce(status, text, () => h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), visible(text)));
   const ready = () => {
     const arrive = `Receiving readings of ${visible(sensor)}.`;
-    if (heard) tell(status, arrive, () => h("p", { class: "hint" }, arrive));
+    if (heard) announce(status, arrive, () => h("p", { class: "hint" }, arrive));
     else waiting(wanted ? `Waiting for a reading of ${wanted.measurement} with sensor ${wanted.sensor} …` : `Waiting for a reading in ${database} …`);
   };
   const isWanted = ({ sensor: key, tags }) => !wanted || (tags.sensor === wanted.sensor && partsOf(key).measurement === wanted.measurement);
@@ -132,7 +132,7 @@ function watch(place, caller, database) {
   };
   const hear = ({ state, why, error, readings = [] }) => {
     if (state) isOpen = state === "open";
-    if (error) tell(status, error.message, () => failure(error));
+    if (error) announce(status, error.message, () => failure(error));
     if (state === "hidden") waiting("Paused while this page is hidden.");
     if (state === "waiting") waiting(why);
     if (state === "open") ready();

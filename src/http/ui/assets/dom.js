@@ -38,9 +38,9 @@ export function show(parent, ...children) {
 }
 
 /** Updates a live region, unless it already has this text: screen readers would announce it again. */
-export function tell(place, text, make) {
-  if (place.dataset.told === text) return;
-  place.dataset.told = text;
+export function announce(place, text, make) {
+  if (place.dataset.announced === text) return;
+  place.dataset.announced = text;
   show(place, make());
 }
 

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { chart } from "./chart.js";
-import { card, failure, h, show, tell, title } from "./dom.js";
+import { announce, card, failure, h, show, title } from "./dom.js";
 import { ago, bytes, number, seconds, short, time, visible } from "./format.js";
 
 /** Refresh interval, in milliseconds. */
@@ -21,7 +21,7 @@ export function health(place) {
       }
     } catch (error) {
       if (!stopped) {
-        tell(news, error.message, () => failure(error));
+        announce(news, error.message, () => failure(error));
         show(body);
       }
     }
@@ -38,7 +38,7 @@ export function health(place) {
 
 function draw(news, place, now) {
   const { rates, acks, store, log, memory, disk, jobs, backup, tokens, samples } = now;
-  const troubles = [
+  const problems = [
     now.refusing && `Writes are refused: ${visible(now.refusing)}`,
     store.away && `The store is unavailable: ${visible(store.away)}. Readings are kept in the write-ahead log.`,
     store.blocked && visible(store.blocked),
@@ -50,7 +50,7 @@ function draw(news, place, now) {
     tokens.first_ends_in_seconds !== null && tokens.first_ends_in_seconds < 7 * 86400 && `A token expires in ${seconds(tokens.first_ends_in_seconds)}.`,
   ].filter(Boolean);
   const places = [h("div", { class: "plot" }), h("div", { class: "plot" }), h("div", { class: "plot" })];
-  tell(news, troubles.join("\n"), () => (troubles.length ? h("div", { role: "alert" }, h("ul", { class: "notices bad" }, troubles.map((text) => h("li", null, text)))) : h("p", { class: "fine" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Writes are acknowledged and stored.")));
+  announce(news, problems.join("\n"), () => (problems.length ? h("div", { role: "alert" }, h("ul", { class: "notices bad" }, problems.map((text) => h("li", null, text)))) : h("p", { class: "fine" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Writes are acknowledged and stored.")));
   show(place,
     h("div", { class: "figures" },
       figure("Readings", `${number(Math.round(rates.readings_per_second * 10) / 10)}/s`, `${short(rates.readings)} since the start`),

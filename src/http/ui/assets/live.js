@@ -2,7 +2,7 @@
 
 import { address, get } from "./api.js";
 import { curl } from "./copies.js";
-import { button, card, failure, field, h, select, show, tell, title } from "./dom.js";
+import { announce, button, card, failure, field, h, select, show, title } from "./dom.js";
 import { conditions, filterBar, selection } from "./filters.js";
 import { clock, number, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
@@ -24,7 +24,7 @@ export function live(place, { caller, database }) {
 
   const say = (text) => {
     show(rate);
-    tell(status, text, () => [h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), visible(text)]);
+    announce(status, text, () => [h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), visible(text)]);
   };
   const flush = () => {
     timer = null;
@@ -52,7 +52,7 @@ export function live(place, { caller, database }) {
     if (news.state === "hidden") say("Paused while this page is hidden.");
     if (news.state === "waiting") say(news.why);
     if (news.ended) say(news.ended);
-    if (news.error) tell(status, news.error.message, () => failure(news.error));
+    if (news.error) announce(status, news.error.message, () => failure(news.error));
   };
   const begin = () => {
     [came, missed, count, since] = [0, 0, 0, Date.now()];

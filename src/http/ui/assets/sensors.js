@@ -2,7 +2,7 @@
 
 import { get, rights, send } from "./api.js";
 import { sparkline } from "./chart.js";
-import { button, card, dialog, empty, failure, field, h, keepFocus, segments, show, svg, table, tell, title, toast } from "./dom.js";
+import { announce, button, card, dialog, empty, failure, field, h, keepFocus, segments, show, svg, table, title, toast } from "./dom.js";
 import { ago, number, time, value, visible } from "./format.js";
 import { change, go, settings } from "./state.js";
 
@@ -45,7 +45,7 @@ export function sensors(place, { caller, database }) {
       draw();
     } catch (error) {
       if (mine !== asked || closed) return;
-      tell(problem, error.message, () => failure(error));
+      announce(problem, error.message, () => failure(error));
       if (!problem.isConnected) show(list, problem);
     }
     again(REFRESH * Math.max(parts, 1));
