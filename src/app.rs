@@ -105,7 +105,7 @@ async fn serve(
     asked: &Arc<Notify>,
     on_ready: impl FnOnce(Ready<'_>),
 ) -> anyhow::Result<RunEnd> {
-    let started = (clock::now_ns(), Instant::now());
+    let started = http::StartTime { wall_ns: clock::now_ns(), monotonic: Instant::now() };
     // First of all, because SIGHUP ends a process that has no handler for it.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     data_folder::must_be_finished(&settings)?;
@@ -180,7 +180,7 @@ async fn serve(
         addresses,
         first_token: first_token.as_ref(),
         enforced: app.access.is_enforced(),
-        started: started.1,
+        started: started.monotonic,
         told,
     });
     let asked = is_asked_to_stop(&mut stop, &mut closing).await;
@@ -229,7 +229,7 @@ async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
 /// Checks the store again and again and updates [`Health`]. Logs each change once.
 pub(crate) async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: StorePresence) {
     loop {
-        let now = Health::of(store.check().await);
+        let now = Health::from_check(store.check().await);
         presence.note(now == Health::Ready);
         health.send_if_modified(|health| {
             if *health == Health::Stopping {

@@ -13,7 +13,7 @@ use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::config::{Settings, ShownAddresses};
 use hourglass::edge::{Bounds, ConnectionLimits, Listener};
 use hourglass::edits::{EditOptions, Edits};
-use hourglass::http::{self, App, Health, Serves};
+use hourglass::http::{self, App, EndpointSet, Health, StartTime};
 use hourglass::ingest::Ingest;
 use hourglass::query::Query;
 use hourglass::store::{EmbeddedStore, MergedView};
@@ -88,10 +88,10 @@ fn start() -> Addresses {
                 http: format!("http://{}", addresses.http),
             });
             let protocol = http::Protocol { http2: true, ..http::Protocol::default() };
-            let service = http::HttpService::new(app, Serves::All, Arc::default());
+            let service = http::HttpService::new(app, EndpointSet::All, Arc::default());
             told.send(addresses).expect("the caller waits for it");
             tokio::join!(
-                seats.clone().keep(),
+                seats.clone().enforce_deadlines(),
                 tcp::serve(lines, seats.clone(), tcp, stopped.clone()),
                 http::serve(http, seats.clone(), service, protocol, stopped),
             );
@@ -103,7 +103,7 @@ fn start() -> Addresses {
 
 async fn listener() -> Listener {
     let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    Listener { tcp, tls: None, idle: None, proxies: Arc::default(), finish: HEAD }
+    Listener { tcp, tls: None, idle: None, proxies: Arc::default(), drain_timeout: HEAD }
 }
 
 fn app() -> (Arc<App>, Metrics) {
@@ -130,7 +130,7 @@ fn app() -> (Arc<App>, Metrics) {
         Arc::new(Audit::new(folder.path(), 1 << 20)),
     );
     drop(folder);
-    let started = (0, Instant::now());
+    let started = StartTime { wall_ns: 0, monotonic: Instant::now() };
     let metrics_of_app = metrics.clone();
     let query = Arc::new(query);
     let edit_options = EditOptions { timeout: HEAD, read_bytes: 1 << 20 };

@@ -14,7 +14,7 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::config::Settings;
 use crate::edge::{self, ConnectionLimits, Listener, Tls, TrustedProxies};
-use crate::http::{self, App, Cors, Hosts, Senders, Serves};
+use crate::http::{self, App, Cors, EndpointSet, Hosts, Senders};
 use crate::tcp;
 use crate::telemetry::Metrics;
 
@@ -87,9 +87,9 @@ impl Listeners {
         let protocol = protocol(settings);
         let senders = Arc::new(senders(settings));
         // The other half of the time is for the flush and for closing.
-        let finish = settings.server.shutdown_timeout / 2;
-        let proxies = Arc::new(TrustedProxies::of(&settings.server.trusted_proxies));
-        let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), finish };
+        let drain_timeout = settings.server.shutdown_timeout / 2;
+        let proxies = Arc::new(TrustedProxies::new(&settings.server.trusted_proxies));
+        let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), drain_timeout };
         let by_tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
         let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
@@ -99,16 +99,16 @@ impl Listeners {
             serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
         }
         if let Some(tcp) = self.status {
-            let service = http::HttpService::new(app.clone(), Serves::Status, senders.clone());
+            let service = http::HttpService::new(app.clone(), EndpointSet::Status, senders.clone());
             // Its own connection limits, so that health checks work even if the other listeners are full.
             let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
             let serve = http::serve(plain(tcp), limits.clone(), service, protocol.clone(), told.clone());
             serving.spawn(while_kept(limits, serve));
         }
-        let serves = if self.addresses.status.is_some() { Serves::AllButStatus } else { Serves::All };
-        let service = http::HttpService::new(app, serves, senders);
+        let endpoints = if self.addresses.status.is_some() { EndpointSet::AllButStatus } else { EndpointSet::All };
+        let service = http::HttpService::new(app, endpoints, senders);
         if let Some(tcp) = self.https {
-            let listener = Listener { tls: by_tls(protocol.names()), ..plain(tcp) };
+            let listener = Listener { tls: by_tls(protocol.alpn_names()), ..plain(tcp) };
             serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), told.clone()));
         }
         if let Some(tcp) = self.http {
@@ -128,7 +128,7 @@ impl Listeners {
 /// Serves, and meanwhile enforces the connections' deadlines.
 async fn while_kept(limits: Arc<ConnectionLimits>, serve: impl Future<Output = ()>) {
     tokio::select! {
-        () = limits.keep() => {}
+        () = limits.enforce_deadlines() => {}
         () = serve => {}
     }
 }
@@ -155,7 +155,7 @@ async fn listen(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option
 async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
     let changes = async {
         if let Some(tls) = tls.clone() {
-            tls.follow().await;
+            tls.watch_files().await;
         }
     };
     let told = async {
@@ -171,9 +171,9 @@ async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
 
 fn senders(settings: &Settings) -> Senders {
     Senders {
-        cors: Cors::of(&settings.cors.origins),
-        hosts: Hosts::of(&settings.server.hosts),
-        proxies: TrustedProxies::of(&settings.server.trusted_proxies),
+        cors: Cors::new(&settings.cors.origins),
+        hosts: Hosts::new(&settings.server.hosts),
+        proxies: TrustedProxies::new(&settings.server.trusted_proxies),
     }
 }
 

@@ -29,7 +29,7 @@ pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn S
         return Ok((store.clone(), Health::Ready, OpenedStore::Embedded(store)));
     }
     let store = open_mongo(settings).await?;
-    let health = Health::of(store.check().await);
+    let health = Health::from_check(store.check().await);
     match &health {
         Health::StoreUnusable { cause: Unusable::Older, detail } => {
             anyhow::bail!("store: {} ({detail}): {}", Unusable::Older, Unusable::Older.advice());

@@ -1,5 +1,4 @@
-//! The accept loop: enforces the connection limits, does the TLS handshake if the listener has TLS, and drains
-//! connections at shutdown.
+//! The accept loop: enforces the connection limits, does TLS handshakes, and drains connections at shutdown.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,20 +15,21 @@ use super::proxies::TrustedProxies;
 use super::stream::{Io, Stream};
 use super::tls::Acceptor;
 
-/// The pause after a failed `accept`, for example when file descriptors run out.
+/// Pause after a failed `accept`, for example without free file descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// A listening socket and its settings.
 #[derive(Debug)]
 pub struct Listener {
     pub tcp: TcpListener,
     /// `None` for a plain listener.
     pub tls: Option<Acceptor>,
-    /// Overrides [`Bounds::idle`](super::Bounds::idle) for the connections of this listener.
+    /// Overrides [`Bounds::idle`](super::Bounds::idle).
     pub idle: Option<Duration>,
-    /// Their connections are those of many clients, so no limit per address applies to them.
+    /// Proxies are exempt from the limit per address, because they connect for many clients.
     pub proxies: Arc<TrustedProxies>,
-    /// At shutdown, how long requests in progress may take to finish.
-    pub finish: Duration,
+    /// Maximum time for requests in progress at shutdown.
+    pub drain_timeout: Duration,
 }
 
 /// An accepted connection, after its TLS handshake if there is one.
@@ -37,12 +37,20 @@ pub struct Listener {
 pub struct Connection {
     pub stream: Stream,
     pub peer: Arc<Peer>,
-    /// The handler reports the progress of its requests here.
-    pub watch: Arc<ConnectionState>,
+    /// The handler reports the progress of requests here.
+    pub state: Arc<ConnectionState>,
 }
 
-/// Accepts connections and passes each to `handle` until `stop` turns true. Then accepts no more and waits up to
-/// `finish` for the open ones to end; those that have not ended by then are aborted.
+/// An accepted connection with a permit, before its TLS handshake.
+struct Admitted {
+    stream: TcpStream,
+    address: SocketAddr,
+    permit: ConnectionPermit,
+    state: Arc<ConnectionState>,
+}
+
+/// Accepts connections and passes each to `handle` until `stop` turns true. Then waits up to `drain_timeout` for open
+/// connections to end, and aborts the remaining ones.
 pub async fn serve<Handled>(
     listener: Listener,
     limits: Arc<ConnectionLimits>,
@@ -51,50 +59,45 @@ pub async fn serve<Handled>(
 ) where
     Handled: Future<Output = ()> + Send + 'static,
 {
-    let Listener { tcp, tls, idle, proxies, finish } = listener;
     let mut tasks = JoinSet::new();
     loop {
         while tasks.try_join_next().is_some() {}
-        let (stream, address, permit, watch) = tokio::select! {
+        let admitted = tokio::select! {
             () = stopped(&mut stop) => break,
-            seated = next(&tcp, &limits, (tls.is_some(), idle), &proxies) => match seated {
-                Some(seated) => seated,
-                None => continue,
-            },
+            admitted = next_connection(&listener, &limits) => admitted,
         };
-        // Answers are small: Nagle's algorithm would only delay them.
+        let Some(Admitted { stream, address, permit, state }) = admitted else { continue };
+        // Answers are small, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
-        let (id, tls, handle) = (permit.id, tls.clone(), handle.clone());
+        let id = permit.id;
+        let tls = listener.tls.clone();
+        let handle = handle.clone();
         let task = tasks.spawn(async move {
             let _permit = permit;
-            if let Some(connection) = open(stream, address, tls, watch).await {
+            if let Some(connection) = open(stream, address, tls, state).await {
                 handle(connection).await;
             }
         });
-        limits.sits(id, task);
+        limits.register_task(id, task);
     }
-    drop(tcp);
+    let drain_timeout = listener.drain_timeout;
+    drop(listener);
     let ended = async { while tasks.join_next().await.is_some() {} };
-    if tokio::time::timeout(finish, ended).await.is_err() {
-        tracing::warn!(connections = tasks.len(), "shutdown time is over; open connections were aborted");
+    if tokio::time::timeout(drain_timeout, ended).await.is_err() {
+        tracing::warn!(connections = tasks.len(), "aborted open connections at the end of the shutdown time");
     }
     tasks.shutdown().await;
 }
 
-/// Resolves when `stop` is true or its sender is gone.
+/// Resolves when `stop` is true or its sender was dropped.
 pub async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// The next connection that gets a permit. `None` if `accept` failed or the client's address has reached
-/// `server.connections_per_address`, unless it is a trusted proxy's.
-async fn next(
-    tcp: &TcpListener,
-    limits: &Arc<ConnectionLimits>,
-    (secure, idle): (bool, Option<Duration>),
-    proxies: &TrustedProxies,
-) -> Option<(TcpStream, SocketAddr, ConnectionPermit, Arc<ConnectionState>)> {
-    let (stream, address) = match tcp.accept().await {
+/// Accepts a connection and waits for a permit. `None` if `accept` failed, or if the client's address has reached
+/// `server.connections_per_address` and is not a trusted proxy.
+async fn next_connection(listener: &Listener, limits: &Arc<ConnectionLimits>) -> Option<Admitted> {
+    let (stream, address) = match listener.tcp.accept().await {
         Ok(accepted) => accepted,
         Err(error) => {
             tracing::warn!(%error, "accepting a connection failed");
@@ -102,15 +105,15 @@ async fn next(
             return None;
         }
     };
-    let bounded = !proxies.has(address.ip().to_canonical());
+    let is_limited = !listener.proxies.has(address.ip().to_canonical());
     loop {
-        if bounded && limits.is_full_for(address.ip()) {
+        if is_limited && limits.is_full_for(address.ip()) {
             return None;
         }
-        if let Some((permit, watch)) = limits.take(address.ip(), secure, idle) {
-            return Some((stream, address, permit, watch));
+        if let Some((permit, state)) = limits.try_acquire(address.ip(), listener.tls.is_some(), listener.idle) {
+            return Some(Admitted { stream, address, permit, state });
         }
-        limits.freed().await;
+        limits.wait_for_room().await;
     }
 }
 
@@ -119,7 +122,7 @@ async fn open(
     stream: TcpStream,
     address: SocketAddr,
     tls: Option<Acceptor>,
-    watch: Arc<ConnectionState>,
+    state: Arc<ConnectionState>,
 ) -> Option<Connection> {
     let address = address.ip().to_canonical();
     let secure = tls.is_some();
@@ -133,7 +136,7 @@ async fn open(
             }
         },
     };
-    watch.handshaken();
+    state.end_handshake();
     let peer = Arc::new(Peer { address, secure, certificate });
-    Some(Connection { stream: Stream::new(io, watch.clone()), peer, watch })
+    Some(Connection { stream: Stream::new(io, state.clone()), peer, state })
 }

@@ -1,5 +1,4 @@
-//! Reads X.509 certificates that were verified already or are the server's own: what a token may be bound to, and when
-//! they expire. Format: [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
+//! Reads identities and expiry times from X.509 certificates that were verified already or are the server's own. Format: [RFC 5280](https://www.rfc-editor.org/rfc/rfc5280#section-4.1).
 
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest, Sha256};
@@ -16,9 +15,8 @@ const UTC_TIME: u8 = 0x17;
 /// A time with a four-digit year.
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// What a token may be bound to (`access` compares the texts): the certificate's SHA-256 fingerprint as `sha256:HEX`,
-/// and its DNS names as `dns:NAME` in lower case. Not the common name: an authority that checks DNS names need not
-/// check what else stands in a subject.
+/// Returns the identities to which a token can be bound: the SHA-256 fingerprint as `sha256:HEX`, and the DNS names as
+/// `dns:NAME` in lower case. The common name is not included, because authorities need not verify it.
 pub fn identities(certificate: &CertificateDer<'_>) -> Vec<Box<str>> {
     let fingerprint = format!("sha256:{}", hex(&Sha256::digest(certificate)));
     let mut identities = vec![fingerprint.into_boxed_str()];
@@ -29,22 +27,22 @@ pub fn identities(certificate: &CertificateDer<'_>) -> Vec<Box<str>> {
     identities
 }
 
-/// The expiry of a certificate (`notAfter`), in seconds since the epoch.
+/// Returns the expiry of a certificate (`notAfter`), in seconds since the epoch; `None` if it is malformed.
 pub fn not_after(certificate: &CertificateDer<'_>) -> Option<i64> {
-    let expect = |der, tag| element(der).filter(|found| found.0 == tag).map(|(_, content, rest)| (content, rest));
-    let (certificate, _) = expect(certificate, SEQUENCE)?;
-    let (signed, _) = expect(certificate, SEQUENCE)?;
-    let serial = expect(signed, VERSION).map_or(signed, |(_, rest)| rest);
-    let (_, algorithm) = expect(serial, INTEGER)?;
-    let (_, issuer) = expect(algorithm, SEQUENCE)?;
-    let (_, validity) = expect(issuer, SEQUENCE)?;
-    let (validity, _) = expect(validity, SEQUENCE)?;
-    let (_, _not_before, not_after) = element(validity)?;
-    let (tag, text, _) = element(not_after)?;
-    seconds(tag, std::str::from_utf8(text).ok()?)
+    let expect = |der, tag| element(der).filter(|found| found.tag == tag);
+    let certificate = expect(certificate, SEQUENCE)?;
+    let signed = expect(certificate.content, SEQUENCE)?.content;
+    let serial = expect(signed, VERSION).map_or(signed, |version| version.rest);
+    let algorithm = expect(serial, INTEGER)?.rest;
+    let issuer = expect(algorithm, SEQUENCE)?.rest;
+    let validity = expect(issuer, SEQUENCE)?.rest;
+    let validity = expect(validity, SEQUENCE)?.content;
+    let not_before = element(validity)?;
+    let not_after = element(not_before.rest)?;
+    seconds(not_after.tag, std::str::from_utf8(not_after.content).ok()?)
 }
 
-/// Seconds since the epoch of a time such as `491231235959Z` or `20491231235959Z`.
+/// Parses a time to seconds since the epoch, such as `491231235959Z` or `20491231235959Z`.
 fn seconds(tag: u8, text: &str) -> Option<i64> {
     let text = match tag {
         UTC_TIME if *text < *"50" => format!("20{text}"),
@@ -56,8 +54,16 @@ fn seconds(tag: u8, text: &str) -> Option<i64> {
     Some(time.duration_since(jiff::civil::date(1970, 1, 1).at(0, 0, 0, 0)).as_secs())
 }
 
-/// The first DER element: its tag, its content, and the bytes after it.
-fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+/// A DER element.
+struct Element<'a> {
+    tag: u8,
+    content: &'a [u8],
+    /// The bytes after the element.
+    rest: &'a [u8],
+}
+
+/// Parses the first DER element.
+fn element(der: &[u8]) -> Option<Element<'_>> {
     let (tag, rest) = der.split_first()?;
     let (first, rest) = rest.split_first()?;
     let (length, rest) = match first {
@@ -69,7 +75,7 @@ fn element(der: &[u8]) -> Option<(u8, &[u8], &[u8])> {
         _ => return None,
     };
     let (content, rest) = rest.split_at_checked(length)?;
-    Some((*tag, content, rest))
+    Some(Element { tag: *tag, content, rest })
 }
 
 #[cfg(test)]
@@ -77,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_has_a_fingerprint_and_no_names() {
+    fn invalid_certificates_have_a_fingerprint_but_no_names() {
         let identities = identities(&CertificateDer::from_slice(b"abc"));
         // From FIPS 180-2, appendix B.1.
         let expected = "sha256:ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
@@ -85,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn both_kinds_of_time_are_read() {
+    fn both_time_formats_are_parsed() {
         for (tag, text, second) in [
             (UTC_TIME, "700101000001Z", Some(1)),
             (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
@@ -102,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_found_behind_what_may_be_missing_and_nowhere_in_what_is_torn() {
+    fn the_expiry_is_found_with_and_without_a_version_but_not_in_truncated_certificates() {
         let element = |tag: u8, content: &[u8]| [&[tag, u8::try_from(content.len()).expect("short")], content].concat();
         let times = [element(UTC_TIME, b"260101000000Z"), element(UTC_TIME, b"270101000000Z")].concat();
         let behind = [&element(SEQUENCE, &[])[..], &element(SEQUENCE, b"issuer"), &element(SEQUENCE, &times), b"..."];

@@ -1,4 +1,4 @@
-//! The client of a connection, as far as the connection itself identifies it.
+//! The client of a connection, with its address and certificate.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
@@ -9,63 +9,65 @@ use rustls_pki_types::CertificateDer;
 use super::certificate;
 use super::tls::Tls;
 
+/// The client of a connection.
 #[derive(Debug)]
 pub struct Peer {
-    /// In canonical form: an IPv4 client of an IPv6 socket has its IPv4 address here.
+    /// The canonical address: IPv4 for an IPv4 client of an IPv6 socket.
     pub address: IpAddr,
-    /// Whether the connection uses TLS.
+    /// True if the connection uses TLS.
     pub secure: bool,
-    /// The certificate that the client presented in the handshake.
+    /// The client certificate of the TLS handshake.
     pub(super) certificate: Option<PeerCertificate>,
 }
 
-/// A client's certificate, which the handshake has verified.
+/// A client certificate that was verified in the handshake.
 #[derive(Debug)]
 pub(super) struct PeerCertificate {
-    /// With the certificates that the client sent beside it.
+    /// The certificate, followed by the other certificates that the client sent.
     chain: Vec<CertificateDer<'static>>,
     identities: Vec<Box<str>>,
     /// `notAfter`, in seconds since the epoch.
     not_after: Option<i64>,
     tls: Arc<Tls>,
-    /// The generation of the files by which the certificate was last verified.
+    /// The generation of the TLS files that last verified the certificate.
     generation: AtomicU64,
 }
 
-/// Why a certificate that was good in the handshake is no longer good.
+/// The reason why a certificate is no longer valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum StaleCertificate {
     #[error(
-        "the client's certificate has expired since this connection was opened: connect again with a new certificate"
+        "the client certificate has expired since this connection was opened: connect again with a new certificate"
     )]
     Expired,
     #[error(
-        "the client's certificate is no longer accepted: it was revoked (tls.client_crl_file), or tls.client_ca_file has \
-         changed: connect again with another certificate"
+        "the client certificate is no longer accepted, because it was revoked (tls.client_crl_file) or tls.client_ca_file \
+         has changed: connect again with another certificate"
     )]
     Refused,
 }
 
 impl Peer {
-    /// The fingerprint (`sha256:HEX`) and the DNS names (`dns:NAME`) of the client's certificate; empty without one.
+    /// The fingerprint (`sha256:HEX`) and the DNS names (`dns:NAME`) of the client certificate; empty without one.
     #[must_use]
     pub fn identities(&self) -> &[Box<str>] {
         self.certificate.as_ref().map_or(&[], |certificate| &certificate.identities)
     }
 
-    /// Whether others on the network can read what the client sends.
+    /// Returns true if others on the network can read the requests: plain TCP from another machine.
     #[must_use]
-    pub fn is_overheard(&self) -> bool {
+    pub fn is_exposed(&self) -> bool {
         !self.secure && !self.address.is_loopback()
     }
 
-    /// Whether the client's certificate, if it has one, is still good at `now` (seconds since the epoch). To be asked
-    /// for each request: a connection may outlive its certificate. Costs two comparisons while the files do not change.
+    /// Checks that the client certificate, if there is one, is still valid at `now` (seconds since the epoch). Call this for
+    /// each request, because a connection may outlive its certificate. Costs two comparisons while the TLS files do not
+    /// change.
     ///
     /// # Errors
-    /// When the certificate has expired, or was revoked since the handshake.
-    pub fn judge(&self, now: i64) -> Result<(), StaleCertificate> {
-        self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.judge(now))
+    /// If the certificate has expired or is no longer accepted.
+    pub fn check_certificate(&self, now: i64) -> Result<(), StaleCertificate> {
+        self.certificate.as_ref().map_or(Ok(()), |certificate| certificate.check(now))
     }
 }
 
@@ -82,7 +84,7 @@ impl PeerCertificate {
         })
     }
 
-    fn judge(&self, now: i64) -> Result<(), StaleCertificate> {
+    fn check(&self, now: i64) -> Result<(), StaleCertificate> {
         if self.not_after.is_none_or(|end| now > end) {
             return Err(StaleCertificate::Expired);
         }
@@ -98,7 +100,7 @@ impl PeerCertificate {
 }
 
 impl StaleCertificate {
-    /// The label in metrics and the reason in the audit log.
+    /// The label in metrics, and the reason in the audit trail.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -108,8 +110,8 @@ impl StaleCertificate {
     }
 }
 
-/// The address that counts for the limit per address: an IPv6 /64 network belongs to one customer, who may use all of
-/// its addresses.
+/// Returns the address for the limit per address. An IPv6 /64 network counts as one, because it usually belongs to one
+/// customer.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX))),
@@ -123,8 +125,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_other_machines_without_tls_are_overheard() {
-        for (address, secure, overheard) in [
+    fn only_plain_connections_from_other_machines_are_exposed() {
+        for (address, secure, exposed) in [
             ("127.0.0.1", false, false),
             ("127.9.9.9", false, false),
             ("::1", false, false),
@@ -133,12 +135,12 @@ mod tests {
             ("192.168.1.5", true, false),
         ] {
             let peer = Peer { address: address.parse().unwrap(), secure, certificate: None };
-            assert_eq!(peer.is_overheard(), overheard, "{address} {secure}");
+            assert_eq!(peer.is_exposed(), exposed, "{address} {secure}");
         }
     }
 
     #[test]
-    fn a_network_of_64_bits_counts_as_one() {
+    fn an_ipv6_network_of_64_bits_counts_as_one() {
         for (address, counted) in [
             ("192.0.2.7", "192.0.2.7"),
             ("::ffff:192.0.2.7", "192.0.2.7"),

@@ -1,20 +1,19 @@
-//! Proxies whose word about their clients' addresses counts. Anybody can write the header; only the part that trusted
-//! proxies added is read.
+//! Trusted proxies. Anybody can send `X-Forwarded-For`, so only the part that trusted proxies added is used.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-/// From `server.trusted_proxies`.
+/// The networks of trusted proxies, from `server.trusted_proxies`.
 #[derive(Debug, Clone, Default)]
 pub struct TrustedProxies(Vec<(IpAddr, u8)>);
 
 impl TrustedProxies {
-    /// Of networks: an address and the number of its leading bits that count.
+    /// Trusts networks, given as an address and the length of its prefix in bits.
     #[must_use]
-    pub fn of(networks: &[(IpAddr, u8)]) -> Self {
+    pub fn new(networks: &[(IpAddr, u8)]) -> Self {
         Self(networks.to_vec())
     }
 
-    /// Whether a canonical address is that of a trusted proxy.
+    /// Returns true if a canonical address belongs to a trusted proxy.
     #[must_use]
     pub fn has(&self, address: IpAddr) -> bool {
         self.0.iter().any(|(network, bits)| match (network, address) {
@@ -28,16 +27,16 @@ impl TrustedProxies {
         })
     }
 
-    /// The client of a connection from `peer`, given the values of `X-Forwarded-For` in their order. Each proxy adds the
-    /// address from which it was asked on the right: the first untrusted one from there is the client, and what stands
-    /// left of it is only what the client says. Where the header ends, or is not an address, the last trusted one counts.
+    /// Returns the client of a connection from `peer`, given the values of `X-Forwarded-For` in order. Each proxy appends
+    /// the address of its client, so the client is the rightmost untrusted address. If there is none, or if an entry is not
+    /// an address, it is the last trusted one.
     pub fn client<'a>(&self, peer: IpAddr, forwarded: impl DoubleEndedIterator<Item = &'a str>) -> IpAddr {
         if !self.has(peer) {
             return peer;
         }
         let mut client = peer;
         for hop in forwarded.rev().flat_map(|value| value.rsplit(',')) {
-            let Some(address) = address_of(hop.trim()) else { break };
+            let Some(address) = parse_address(hop.trim()) else { break };
             client = address;
             if !self.has(address) {
                 break;
@@ -47,8 +46,8 @@ impl TrustedProxies {
     }
 }
 
-/// Some proxies add the port.
-fn address_of(hop: &str) -> Option<IpAddr> {
+/// Parses an address, with or without a port.
+fn parse_address(hop: &str) -> Option<IpAddr> {
     let plain = || hop.parse::<IpAddr>().ok();
     let bracketed = || hop.strip_prefix('[')?.strip_suffix(']')?.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
     let with_port = || hop.parse::<SocketAddr>().ok().map(|address| address.ip());
@@ -62,11 +61,11 @@ mod tests {
 
     fn proxies() -> TrustedProxies {
         let networks = [("10.0.0.0", 8), ("192.0.2.7", 32), ("2001:db8::", 32), ("::1", 128)];
-        TrustedProxies::of(&networks.map(|(address, bits)| (address.parse().unwrap(), bits)))
+        TrustedProxies::new(&networks.map(|(address, bits)| (address.parse().unwrap(), bits)))
     }
 
     #[test]
-    fn networks_are_of_one_family() {
+    fn networks_match_addresses_of_their_family() {
         for (address, trusted) in [
             ("10.255.0.1", true),
             ("11.0.0.1", false),
@@ -79,25 +78,25 @@ mod tests {
         ] {
             assert_eq!(proxies().has(address.parse().unwrap()), trusted, "{address}");
         }
-        let all = TrustedProxies::of(&[("0.0.0.0".parse().unwrap(), 0)]);
+        let all = TrustedProxies::new(&[("0.0.0.0".parse().unwrap(), 0)]);
         assert!(all.has("203.0.113.9".parse().unwrap()) && !all.has("::1".parse().unwrap()));
         assert!(!TrustedProxies::default().has("127.0.0.1".parse().unwrap()));
     }
 
     #[test]
-    fn only_what_trusted_proxies_added_counts() {
+    fn only_addresses_from_trusted_proxies_count() {
         let none: &[&str] = &[];
         for (peer, forwarded, client) in [
-            // Whoever is no proxy may write what he likes.
+            // The header of other clients is ignored.
             ("203.0.113.9", ["198.51.100.1"].as_slice(), "203.0.113.9"),
             ("10.0.0.1", none, "10.0.0.1"),
             ("10.0.0.1", &["198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["1.1.1.1, 198.51.100.1"], "198.51.100.1"),
             ("10.0.0.1", &["1.1.1.1", "198.51.100.1 , 10.2.3.4"], "198.51.100.1"),
             ("10.0.0.1", &["198.51.100.1, 1.1.1.1", "10.2.3.4", "192.0.2.7"], "1.1.1.1"),
-            // Nobody but proxies.
+            // Only proxies.
             ("10.0.0.1", &["10.0.0.3, 10.0.0.2"], "10.0.0.3"),
-            // No address: the proxy that took it counts.
+            // Not an address: use the proxy that received it.
             ("10.0.0.1", &["198.51.100.1, unknown"], "10.0.0.1"),
             ("10.0.0.1", &["198.51.100.1, , 10.0.0.2"], "10.0.0.2"),
             ("10.0.0.1", &[""], "10.0.0.1"),

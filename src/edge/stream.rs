@@ -1,4 +1,4 @@
-//! A connection's stream, which reports reads and writes to its [`ConnectionState`].
+//! The stream of a connection. It reports reads and writes to its [`ConnectionState`].
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -12,9 +12,10 @@ use tokio_util::either::Either;
 
 use super::connection_state::ConnectionState;
 
-/// A connection's socket: plain TCP or TLS, which is boxed because it is large.
+/// The socket of a connection: plain TCP, or TLS, boxed because it is large.
 pub(super) type Io = Either<TcpStream, Box<TlsStream<TcpStream>>>;
 
+/// The stream of a connection, with or without TLS.
 #[derive(Debug)]
 pub struct Stream {
     io: Io,
@@ -26,10 +27,10 @@ impl Stream {
         Self { io, state }
     }
 
-    fn noted(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    fn record_write(&self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &written {
-            Poll::Pending => self.state.wrote(None),
-            Poll::Ready(written) => self.state.wrote(Some(*written.as_ref().unwrap_or(&0))),
+            Poll::Pending => self.state.record_blocked_write(),
+            Poll::Ready(written) => self.state.record_write(*written.as_ref().unwrap_or(&0)),
         }
         written
     }
@@ -38,12 +39,12 @@ impl Stream {
 impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        this.state.rests();
+        this.state.check_idle();
         let before = buf.filled().len();
         let read = Pin::new(&mut this.io).poll_read(cx, buf);
         let bytes = &buf.filled()[before..];
         if !bytes.is_empty() {
-            this.state.read(bytes);
+            this.state.record_read(bytes);
         }
         read
     }
@@ -53,7 +54,7 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, data: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write(cx, data);
-        this.noted(written)
+        this.record_write(written)
     }
 
     fn poll_write_vectored(
@@ -63,7 +64,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let written = Pin::new(&mut this.io).poll_write_vectored(cx, data);
-        this.noted(written)
+        this.record_write(written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -73,7 +74,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.io).poll_flush(cx);
-        this.state.flushed(flushed.is_pending());
+        this.state.record_flush(flushed.is_pending());
         flushed
     }
 

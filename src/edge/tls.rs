@@ -1,6 +1,5 @@
-//! TLS: certificate and key from files that may change while the service runs. An invalid new certificate or key is
-//! ignored and logged once; the old ones stay in use. Open connections go on, but a client's certificate is verified
-//! again with its next request.
+//! TLS with certificates and keys from files that are reloaded when they change. Invalid new files are logged once, and the
+//! old ones stay in use. Open connections continue, but client certificates are verified again with the next request.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -26,10 +25,10 @@ use super::peer::PeerCertificate;
 use crate::config::{ClientAuth, TlsSettings};
 use crate::telemetry::Metrics;
 
-/// How often the files are checked for changes.
-const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval of the checks for changed files.
+const CHECK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Why the files cannot be used.
+/// The reason why the TLS files cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// A file is missing, unreadable or not PEM of the expected kind.
@@ -38,13 +37,13 @@ pub enum TlsError {
         /// The config key that names the file.
         key: &'static str,
         file: String,
-        /// What is wrong; never contains the file's content.
+        /// Never contains the content of the file.
         reason: String,
     },
     /// Certificate and key do not match or are unusable.
     #[error("cannot use tls.cert_file with tls.key_file: {0}")]
     Pair(rustls::Error),
-    /// The authorities' certificates are unusable.
+    /// The CA certificates are unusable.
     #[error("cannot use tls.client_ca_file: {0}")]
     ClientCa(String),
     /// The revocation lists are unusable.
@@ -60,19 +59,19 @@ pub struct Tls {
     /// [`Loaded::generation`] of the current files, readable without the lock.
     generation: AtomicU64,
     metrics: Metrics,
-    /// Signals that a reload was requested.
-    wanted: Notify,
+    /// Signals a requested reload.
+    reload: Notify,
 }
 
-/// What was made of the files.
+/// The configuration from the files.
 #[derive(Debug)]
 struct Loaded {
     config: ServerConfig,
-    /// Verifies clients' certificates; `None` where none is asked for.
+    /// Verifies client certificates; `None` if `tls.client_auth` is off.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
     /// Expiry of the server's certificate, in seconds since the epoch.
     not_after: Option<i64>,
-    /// Grows by one with each change of the files that was taken.
+    /// Grows by one with each successful reload.
     generation: u64,
 }
 
@@ -84,30 +83,38 @@ pub struct Acceptor {
 }
 
 impl Tls {
+    /// Loads the files.
+    ///
     /// # Errors
-    /// When a file cannot be read or used.
+    /// If a file cannot be read or used.
     pub fn load(files: TlsSettings, metrics: Metrics) -> Result<Arc<Self>, TlsError> {
         let loaded = load(&files)?;
         metrics.certificate(loaded.not_after);
-        let others_read = |file: &Path| std::fs::metadata(file).is_ok_and(|of| of.permissions().mode() & 0o004 != 0);
-        if others_read(&files.key_file) {
-            tracing::warn!(file = %files.key_file.display(), "tls.key_file is readable by every user of this machine; remove that permission");
+        let is_readable_by_others =
+            |file: &Path| std::fs::metadata(file).is_ok_and(|metadata| metadata.permissions().mode() & 0o004 != 0);
+        if is_readable_by_others(&files.key_file) {
+            tracing::warn!(file = %files.key_file.display(), "tls.key_file is readable by every user of this machine: remove the permission");
         }
-        let (current, generation) = (RwLock::new(Arc::new(loaded)), AtomicU64::new(0));
-        Ok(Arc::new(Self { files, current, generation, metrics, wanted: Notify::new() }))
+        Ok(Arc::new(Self {
+            files,
+            current: RwLock::new(Arc::new(loaded)),
+            generation: AtomicU64::new(0),
+            metrics,
+            reload: Notify::new(),
+        }))
     }
 
-    /// When the server's certificate expires, in seconds since the epoch, if that can be read.
+    /// The expiry of the server certificate, in seconds since the epoch; `None` if it cannot be read.
     #[must_use]
     pub fn not_after(&self) -> Option<i64> {
         self.current().not_after
     }
 
-    /// Whether an authority that signs clients' certificates has no revocation list, although there are lists: then all
-    /// its clients are refused.
+    /// Returns true if there are revocation lists, but none of some CA for client certificates. All clients of that CA are
+    /// refused then.
     ///
     /// # Errors
-    /// When the files can no longer be read.
+    /// If the files can no longer be read.
     pub fn lacks_revocation_list(&self) -> Result<bool, TlsError> {
         let lists = revocation_lists(&self.files.client_crl_file)?;
         if lists.is_empty() || self.files.client_auth == ClientAuth::Off {
@@ -122,15 +129,16 @@ impl Tls {
         Ok(unlisted.next().is_some())
     }
 
-    /// Changes whenever changed files were taken.
+    /// The generation of the current files. It changes with each reload.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// Whether the current files accept this chain of a client now.
+    /// Returns true if the current files accept this chain of a client.
     pub(super) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
         let current = self.current();
-        let (Some(verifier), Some((first, rest))) = (&current.verifier, chain.split_first()) else { return false };
+        let Some(verifier) = &current.verifier else { return false };
+        let Some((first, rest)) = chain.split_first() else { return false };
         verifier.verify_client_cert(first, rest, UnixTime::now()).is_ok()
     }
 
@@ -138,38 +146,39 @@ impl Tls {
         self.current.read().clone()
     }
 
-    /// For a listener that offers these protocols by ALPN.
+    /// Makes an acceptor that offers these protocols by ALPN.
     #[must_use]
     pub fn acceptor(self: &Arc<Self>, protocols: &[&str]) -> Acceptor {
         let protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Acceptor { tls: self.clone(), protocols }
     }
 
-    /// Requests a reload of the files, whether they changed or not.
+    /// Requests a reload of the files, even if they have not changed.
     pub fn reload(&self) {
-        self.wanted.notify_one();
+        self.reload.notify_one();
     }
 
-    /// Reloads changed files; runs until it is cancelled. TlsSettings that changed since the last check may still be in the
-    /// middle of a change, so they are loaded only once two checks in a row see the same state.
-    pub async fn follow(self: Arc<Self>) {
-        let stamp = || {
+    /// Reloads changed files until it is cancelled. Waits until two checks in a row see the same state, because a change may
+    /// be in progress.
+    pub async fn watch_files(self: Arc<Self>) {
+        let versions = || {
             let TlsSettings { cert_file, key_file, client_ca_file, client_crl_file, .. } = &self.files;
             [cert_file, key_file, client_ca_file, client_crl_file].map(|file| file_version(file))
         };
-        let (mut taken, mut last) = (stamp(), stamp());
+        let mut loaded = versions();
+        let mut last = loaded;
         loop {
-            let asked = tokio::time::timeout(LOOK_INTERVAL, self.wanted.notified()).await.is_ok();
-            let seen = stamp();
-            let rests = seen == std::mem::replace(&mut last, seen);
-            if asked || (rests && seen != taken) {
-                taken = seen;
-                self.take_new();
+            let is_requested = tokio::time::timeout(CHECK_INTERVAL, self.reload.notified()).await.is_ok();
+            let seen = versions();
+            let is_stable = seen == std::mem::replace(&mut last, seen);
+            if is_requested || (is_stable && seen != loaded) {
+                loaded = seen;
+                self.load_again();
             }
         }
     }
 
-    fn take_new(&self) {
+    fn load_again(&self) {
         match load(&self.files) {
             Ok(loaded) => {
                 self.metrics.certificate(loaded.not_after);
@@ -178,18 +187,18 @@ impl Tls {
                 *self.current.write() = loaded;
                 self.generation.store(generation, Ordering::Release);
                 self.metrics.tls_loaded(true);
-                tracing::info!("TLS certificate and key reloaded");
+                tracing::info!("reloaded TLS certificate and key");
             }
             Err(error) => {
                 self.metrics.tls_loaded(false);
-                tracing::error!(%error, "reloading TLS certificate and key failed; the old ones stay in use");
+                tracing::error!(%error, "cannot reload TLS certificate and key; the old ones stay in use");
             }
         }
     }
 }
 
 impl Acceptor {
-    /// Does the handshake; the client's certificate if it presented one.
+    /// Does the handshake. Returns the client certificate, if there is one.
     pub(super) async fn accept(
         &self,
         stream: TcpStream,
@@ -200,7 +209,7 @@ impl Acceptor {
         config.alpn_protocols.clone_from(&self.protocols);
         let accepted = TlsAcceptor::from(Arc::new(config)).accept(stream).await;
         let accepted = accepted.inspect_err(|error| {
-            // Port checks disconnect during the handshake; they are not counted.
+            // Do not count port checks, which disconnect during the handshake.
             if !matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) {
                 self.tls.metrics.connection_closed("tls");
             }
@@ -211,18 +220,35 @@ impl Acceptor {
     }
 }
 
-/// A file's device, inode, length, modification time (seconds, nanoseconds) and the nanoseconds of its last status
-/// change; `None` if the file cannot be examined. Follows symbolic links.
-fn file_version(file: &Path) -> Option<(u64, u64, u64, i64, i64, i64)> {
-    let of = std::fs::metadata(file).ok()?;
-    Some((of.dev(), of.ino(), of.len(), of.mtime(), of.mtime_nsec(), of.ctime_nsec()))
+/// Metadata of a file that changes with its content.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileVersion {
+    device: u64,
+    inode: u64,
+    length: u64,
+    modified_s: i64,
+    modified_ns: i64,
+    changed_ns: i64,
+}
+
+/// Returns the version of a file, after following symbolic links; `None` if it cannot be read.
+fn file_version(file: &Path) -> Option<FileVersion> {
+    let metadata = std::fs::metadata(file).ok()?;
+    Some(FileVersion {
+        device: metadata.dev(),
+        inode: metadata.ino(),
+        length: metadata.len(),
+        modified_s: metadata.mtime(),
+        modified_ns: metadata.mtime_nsec(),
+        changed_ns: metadata.ctime_nsec(),
+    })
 }
 
 fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
     let chain: Vec<CertificateDer<'static>> = items("tls.cert_file", &files.cert_file)?;
     let not_after = chain.first().and_then(certificate::not_after);
     let key = PrivateKeyDer::from_pem_file(&files.key_file)
-        .map_err(|error| refused("tls.key_file", &files.key_file, &error))?;
+        .map_err(|error| file_error("tls.key_file", &files.key_file, &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = &[&rustls::version::TLS13, &rustls::version::TLS12];
     let builder = ServerConfig::builder_with_provider(provider.clone()).with_protocol_versions(versions);
@@ -238,7 +264,7 @@ fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
     };
     let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Pair)?;
     if verifier.is_some() {
-        // A resumed session is not verified again: a certificate that has expired or was revoked would go on for ever.
+        // A resumed session skips the verification, so expired or revoked certificates would stay valid.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
@@ -263,22 +289,24 @@ fn verifier(
     })
 }
 
-/// The revocation lists of a file. With any list, a certificate is refused unless there is a list of the authority that
-/// signed it, for each certificate of its chain.
+/// Reads the revocation lists of a file. If there are any, every CA in the chain of a client certificate needs one.
 fn revocation_lists(file: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
     if file.as_os_str().is_empty() { Ok(Vec::new()) } else { items("tls.client_crl_file", file) }
 }
 
-/// The items of a PEM file, of which there must be some.
+/// Reads the items of a PEM file.
+///
+/// # Errors
+/// If there are none, or the file cannot be read.
 fn items<T: PemObject>(key: &'static str, file: &Path) -> Result<Vec<T>, TlsError> {
     let read = T::pem_file_iter(file).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|error| refused(key, file, &error))?;
+    let found = read.map_err(|error| file_error(key, file, &error))?;
     if found.is_empty() {
-        return Err(refused(key, file, &pem::Error::NoItemsFound));
+        return Err(file_error(key, file, &pem::Error::NoItemsFound));
     }
     Ok(found)
 }
 
-fn refused(key: &'static str, file: &Path, error: &pem::Error) -> TlsError {
+fn file_error(key: &'static str, file: &Path, error: &pem::Error) -> TlsError {
     TlsError::File { key, file: file.display().to_string(), reason: error.to_string() }
 }

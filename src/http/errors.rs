@@ -1,5 +1,5 @@
-//! Errors of requests, and how each kind of client receives them: the status, the shape of the body, and the headers
-//! that client libraries evaluate.
+//! Errors of requests, and their formats for each client family: status, body, and the headers that client libraries
+//! evaluate.
 
 use axum::Json;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -17,16 +17,16 @@ use crate::reading::Rejection;
 
 /// Seconds in `Retry-After` of a 503.
 const RETRY_AFTER: &str = "1";
-/// Sent with 401: some clients send credentials only after a challenge.
+/// The challenge of a 401. Some clients send credentials only after it.
 const CHALLENGE: &str = "Basic realm=\"hourglass\"";
-/// Carries warnings of a successful write: quotas nearly used up, timestamps that look wrong.
+/// Answer header with warnings: quotas that are nearly used up, suspicious timestamps, ignored parameters.
 pub const WARNING_HEADER: &str = "x-hourglass-warning";
-/// In a request the ack level asked for, in an answer the level reached.
+/// Header with the requested ack level, and in answers the reached one.
 pub const ACK_HEADER: &str = "x-hourglass-ack";
-/// Most bytes of an error text in a header.
-const HEADER_BYTES_MAX: usize = 1024;
+/// Maximum number of characters of a text in a header.
+const HEADER_CHARS_MAX: usize = 1024;
 
-/// The client family whose format an answer has.
+/// The client family that determines the format of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// `{"error": "…", "code": "…"}`: the native API.
@@ -39,22 +39,22 @@ pub enum Dialect {
     V3,
 }
 
-/// What a request is answered with, or why it fails.
+/// The result of handling a request.
 pub type ApiResult<T> = Result<T, ApiError>;
 
-/// Why a request fails, with the text for the client.
+/// The error of a request, with the text for the client.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ApiError {
-    /// An invalid parameter or header; the text names it and says what is valid.
+    /// Something in the request is invalid; the text names it and the valid values.
     #[error("{0}")]
     Bad(String),
     /// The body exceeds `limits.body_bytes`, on the wire or decompressed.
-    #[error("Request Entity Too Large: the body is over {limit} bytes (limits.body_bytes): send smaller batches")]
+    #[error("Request Entity Too Large: the body exceeds limits.body_bytes ({limit} bytes): send smaller batches")]
     TooLarge {
         /// In bytes.
         limit: usize,
     },
-    /// The body did not arrive in time. The status is not 408, on which Telegraf drops its readings.
+    /// The body did not arrive in time. Not 408, because Telegraf would drop its readings.
     #[error("the body did not arrive in time (within 30 s, and at 1 KiB/s after 10 s)")]
     BodyTimeout,
     /// The body's encoding is not supported.
@@ -66,16 +66,16 @@ pub enum ApiError {
     /// The sender is not authenticated.
     #[error("{}", denial(*.0))]
     Denied(Denied),
-    /// The sender may not do this; the text says what.
+    /// The sender may not do this; the text has the details.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    /// As many do this already as may; the text names the limit.
+    /// A limit of concurrent requests is reached; the text names it.
     #[error("{0}")]
     Busy(String),
-    /// What is asked for does not go with what there is; the text says what to do.
+    /// The request conflicts with the current state; the text says what to do.
     #[error("{0}")]
     Conflict(String),
-    /// What is to be changed is not as the request's `If-Match` says.
+    /// A precondition (`If-Match`) failed, because the resource has changed.
     #[error("{0}")]
     Changed(String),
     /// Writing failed.
@@ -86,7 +86,7 @@ pub enum ApiError {
     Query(#[from] QueryError),
 }
 
-/// The client is not told what was wrong with the token; the audit log has the reason.
+/// Returns the text for an unauthenticated client. It does not reveal what is wrong with the token; the audit trail does.
 fn denial(denied: Denied) -> &'static str {
     match denied {
         Denied::Unavailable => "the tokens are not loaded yet: try again later",
@@ -140,12 +140,12 @@ impl ApiError {
         self.class().0
     }
 
-    /// What programs may branch on: it stays while texts change. Each stands in `/openapi.json`.
+    /// The stable code for programs. All codes are listed in `/openapi.json`.
     pub fn code(&self) -> &'static str {
         self.class().1
     }
 
-    /// The status and the code. The status is 503 if a retry may succeed, never 5xx for data that can never be accepted.
+    /// Returns the status and the code. The status is 503 if a retry may succeed, and never 5xx for invalid data.
     fn class(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Bad(_) => (StatusCode::BAD_REQUEST, "invalid"),
@@ -164,8 +164,10 @@ impl ApiError {
         }
     }
 
+    /// Makes the response in the format of a client family.
     pub fn respond(&self, dialect: Dialect) -> Response {
-        let (status, message) = (self.status(), self.to_string());
+        let status = self.status();
+        let message = self.to_string();
         let mut body = error_body(dialect, status, &message);
         if dialect == Dialect::Native {
             body["code"] = json!(self.code());
@@ -184,7 +186,7 @@ impl ApiError {
             }
             _ => {}
         }
-        // The write is in the WAL; only the requested ack level was not reached.
+        // The write is in the WAL, but the requested ack level was not reached.
         if matches!(self, Self::Ingest(IngestError::StoreTimeout { .. } | IngestError::DeletionTimeout(_))) {
             response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(AckLevel::Log.name()));
         }
@@ -194,8 +196,8 @@ impl ApiError {
 
 /// Returns true if a retry of the same lines over TCP may succeed. After a timeout they may have been written.
 pub fn can_pass(error: &IngestError) -> bool {
-    let is_over = matches!(error, IngestError::Timeout { .. } | IngestError::Stopping);
-    !is_over && class_of_ingest(error).0 == StatusCode::SERVICE_UNAVAILABLE
+    let may_be_written = matches!(error, IngestError::Timeout { .. } | IngestError::Stopping);
+    !may_be_written && class_of_ingest(error).0 == StatusCode::SERVICE_UNAVAILABLE
 }
 
 fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
@@ -205,7 +207,7 @@ fn class_of_ingest(error: &IngestError) -> (StatusCode, &'static str) {
             return (StatusCode::PAYLOAD_TOO_LARGE, "too_large");
         }
         IngestError::OverQuota(_) => return (StatusCode::TOO_MANY_REQUESTS, "over_quota"),
-        // Not 429, which clients repeat.
+        // Not 429, because clients would retry.
         IngestError::DatabaseQuota { .. } => return (StatusCode::FORBIDDEN, "database_quota"),
         IngestError::TooManyDatabases { .. } => return (StatusCode::BAD_REQUEST, "too_many_databases"),
         IngestError::CutsExpired(_) => return (StatusCode::BAD_REQUEST, "expired_hours"),
@@ -267,11 +269,13 @@ fn class_of_storage(error: &StorageError) -> (StatusCode, &'static str) {
     (StatusCode::SERVICE_UNAVAILABLE, code)
 }
 
-/// The codes of errors that are no [`ApiError`].
+/// The code for an unknown path.
 pub const NO_ENDPOINT: &str = "no_endpoint";
+/// The code for an unsupported method.
 pub const WRONG_METHOD: &str = "method_not_allowed";
+/// The code of a flush with dead letters.
 pub const DEAD_LETTERS: &str = "dead_letters";
-/// The code of a write some of whose readings were rejected.
+/// The code of a write with rejected readings.
 pub const REJECTED: &str = "rejected";
 
 fn v2_code(status: StatusCode) -> &'static str {
@@ -305,12 +309,12 @@ fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dial
     response
 }
 
-/// Adds a header with these texts, if there are any: shortened, with a space for each character that is not printable
-/// ASCII.
+/// Adds a header with the texts, joined by `; `, if there are any. Shortens them and replaces all characters except printable
+/// ASCII by spaces.
 pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl AsRef<str>]) {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
     let printable = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
-    let shown: String = texts.join("; ").chars().take(HEADER_BYTES_MAX).map(printable).collect();
+    let shown: String = texts.join("; ").chars().take(HEADER_CHARS_MAX).map(printable).collect();
     if let Ok(value) = HeaderValue::from_str(shown.trim())
         && !texts.is_empty()
     {
@@ -318,7 +322,7 @@ pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl As
     }
 }
 
-/// The answer to a write with rejected readings; the accepted ones are acked.
+/// Makes the answer to a write with rejected readings. The accepted ones are acked.
 pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
     let message = v1_message(accepted, rejected);
     if is_forbidden(accepted, rejected) {
@@ -341,14 +345,14 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
     error_response(status, &message, &body, dialect)
 }
 
-/// Whether all readings were rejected because the sender may not write them.
+/// Returns true if all readings were rejected because the sender may not write them.
 pub fn is_forbidden(accepted: usize, rejected: &Rejected) -> bool {
     accepted == 0 && rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "forbidden")
 }
 
-/// Contains the words that 1.x clients look for: `unable to parse`, and `partial write` with `dropped=`.
+/// Makes the error text with the words that 1.x clients look for: `unable to parse`, and `partial write` with `dropped=`.
 fn v1_message(accepted: usize, rejected: &Rejected) -> String {
-    // InfluxDB's words, which its clients know.
+    // The exact text of InfluxDB, which its clients parse.
     if rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "retention") {
         return format!("partial write: points beyond retention policy dropped={}", rejected.count);
     }

@@ -1,5 +1,5 @@
-//! HTTP: routes, client-compatible requests and answers, and HTTP connections. Validates no readings itself and does
-//! not access the store: it calls `ingest` and `query`.
+//! The HTTP API: endpoints, encodings, and the compatibility with InfluxDB clients. Validates no readings and does not
+//! access the store, except for backups: it calls `ingest` and `query`.
 
 mod admin;
 pub mod api;
@@ -22,7 +22,7 @@ pub use errors::can_pass;
 pub use server::cors::Cors;
 pub use server::hosts::Hosts;
 pub use server::senders::Senders;
-pub use server::service::{HttpService, Serves};
+pub use server::service::{EndpointSet, HttpService};
 pub use server::{Protocol, serve};
 
 use crate::access::{Audit, TokenRegistry};
@@ -37,8 +37,8 @@ use crate::upkeep::Jobs;
 
 /// Maximum time that a requested flush waits for the store, unless `ingest.ack_timeout` is longer.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(300);
-/// Maximum time that it waits for an unreachable store, unless `ingest.ack_timeout` is longer.
-const FLUSH_AWAY: Duration = Duration::from_secs(15);
+/// Maximum time that a requested flush waits for an unavailable store, unless `ingest.ack_timeout` is longer.
+const FLUSH_AWAY_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// The state of the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,19 +47,19 @@ pub enum Health {
     Ready,
     /// The store is unavailable, for this reason; writes are still acked from the WAL.
     StoreAway(String),
-    /// The store answers, and cannot be used as it is configured; writes are still acked from the WAL.
+    /// The store answers but cannot be used with this configuration; writes are still acked from the WAL.
     StoreUnusable {
         cause: Unusable,
-        /// User, database, hosts and the store's words: only for the operator.
+        /// User, database, hosts and the error of the store. Shown only to operators.
         detail: String,
     },
     Stopping,
 }
 
 impl Health {
-    /// By the outcome of a check of the store.
+    /// Maps the result of a store check.
     #[must_use]
-    pub fn of(check: Result<(), StorageError>) -> Self {
+    pub fn from_check(check: Result<(), StorageError>) -> Self {
         match check {
             Ok(()) => Self::Ready,
             Err(StorageError::Unusable { cause, detail }) => Self::StoreUnusable { cause, detail },
@@ -67,55 +67,62 @@ impl Health {
         }
     }
 
-    /// Whether the store takes nothing at present.
+    /// Returns true if the store is unavailable or unusable.
     #[must_use]
     pub fn is_away(&self) -> bool {
         matches!(self, Self::StoreAway(_) | Self::StoreUnusable { .. })
     }
 }
 
-/// Whether the sender of a request may see what only the operator is told.
+/// Request extension of `/health`: true if the sender may see the details for operators.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct SeesDetails(pub bool);
+pub struct CanSeeDetails(pub bool);
+
+/// The time when the service started.
+#[derive(Debug, Clone, Copy)]
+pub struct StartTime {
+    /// Nanoseconds since the epoch.
+    pub wall_ns: i64,
+    pub monotonic: Instant,
+}
 
 /// The state shared by all handlers.
 #[derive(Debug)]
 pub struct App {
-    /// They stop before ingest does.
+    /// Stopped before `ingest`.
     pub jobs: Jobs,
     pub ingest: Arc<Ingest>,
     pub query: Arc<Query>,
     pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
-    /// As queries see it; only backups read it here.
+    /// The merged view. In this module, only backups read it.
     pub store: Arc<MergedView>,
-    /// Parts of backups are sent one after the other.
+    /// One permit: parts of backups are sent one after the other.
     pub backups: Arc<Semaphore>,
     pub edits: Arc<Edits>,
-    /// Updated by `app`.
+    /// Updated by the health check in `app`.
     pub health: watch::Receiver<Health>,
     pub settings: Arc<Settings>,
-    /// The groups of sensors that the settings declare.
+    /// The sensor groups of the configuration.
     pub groups: GroupRules,
-    /// When the service started: nanoseconds since the epoch, and the monotonic clock.
-    pub started: (i64, Instant),
+    pub started: StartTime,
 }
 
 impl App {
-    /// Maximum wait for a requested flush.
+    /// The maximum duration of a requested flush.
     #[must_use]
     pub fn flush_timeout(&self) -> Duration {
         self.settings.ingest.ack_timeout.max(FLUSH_TIMEOUT)
     }
 
-    /// Maximum time that the store may be unavailable during a requested flush.
+    /// The maximum time that the store may be unavailable during a requested flush.
     #[must_use]
-    pub fn flush_away(&self) -> Duration {
-        self.settings.ingest.ack_timeout.max(FLUSH_AWAY)
+    pub fn flush_away_timeout(&self) -> Duration {
+        self.settings.ingest.ack_timeout.max(FLUSH_AWAY_TIMEOUT)
     }
 
-    /// About the memory that sending a backup takes.
+    /// The approximate memory for sending a part of a backup, in bytes.
     #[must_use]
     pub fn backup_bytes(&self) -> usize {
         self.settings.query.request_bytes / 2

@@ -1,13 +1,14 @@
-//! The query parameters of a request, by name. Endpoints of the native API refuse those that they do not know. Clients
-//! of InfluxDB send some that have no meaning here, so their endpoints ignore them with a warning; but one that is nearly
-//! a parameter with an effect is a mistake that would store readings in the wrong place or at the wrong time.
+//! The query parameters of a request. Endpoints of the native API refuse unknown parameters. Endpoints for InfluxDB
+//! clients ignore them with a warning, because these clients send parameters without meaning here. They refuse a name
+//! that is almost that of a known parameter: ignoring a typo could store readings in the wrong place or at the wrong
+//! time.
 
 use axum::extract::Query;
 use axum::http::Uri;
 
 use super::errors::{ApiError, ApiResult};
 
-/// What clients of InfluxDB send beside the parameters that have an effect here.
+/// Parameters of InfluxDB clients that are ignored without a warning.
 const IGNORED: &[&str] = &[
     "org",
     "orgID",
@@ -24,31 +25,30 @@ const IGNORED: &[&str] = &[
     "chunked",
     "params",
 ];
-/// Names that a warning lists at most.
-const SHOWN: usize = 5;
-/// Shorter names are near to too many others.
+/// Maximum number of names in a warning.
+const SHOWN_MAX: usize = 5;
+/// Minimum length of a known name for typo detection. Shorter names resemble too many others.
 const NEAR_BYTES_MIN: usize = 4;
 
-/// Parameters that have an effect, each given at most once.
+/// The known parameters of a request, each at most once.
 #[derive(Debug, Default)]
 pub struct Pairs(Vec<(String, String)>);
 
 impl Pairs {
-    /// All pairs of a URL.
+    /// Parses the query of a URL.
     ///
     /// # Errors
     /// If the query cannot be decoded.
-    pub fn of_url(uri: &Uri) -> ApiResult<Vec<(String, String)>> {
+    pub fn parse_url(uri: &Uri) -> ApiResult<Vec<(String, String)>> {
         let query = Query::try_from_uri(uri);
         query.map(|Query(sent)| sent).map_err(|error| ApiError::Bad(error.body_text()))
     }
 
-    /// The pairs of a request that has no others than these; credentials of 1.x clients, who are authenticated already,
-    /// are left out.
+    /// Checks that all parameters are known. Drops the credentials of 1.x clients, which were checked already.
     ///
     /// # Errors
-    /// If a parameter is not known, or given twice.
-    pub fn only_known(sent: Vec<(String, String)>, known: &[&str]) -> ApiResult<Self> {
+    /// If a parameter is unknown or given twice.
+    pub fn strict(sent: Vec<(String, String)>, known: &[&str]) -> ApiResult<Self> {
         let mut pairs = Self::default();
         for (name, value) in sent {
             if matches!(&*name, "u" | "p") {
@@ -62,11 +62,11 @@ impl Pairs {
         Ok(pairs)
     }
 
-    /// The known pairs of a request, and a warning that names the others, if there are any.
+    /// Returns the known parameters, and a warning that lists the unknown ones.
     ///
     /// # Errors
-    /// If a known parameter is given twice, or another one is nearly known.
-    pub fn known_of(sent: Vec<(String, String)>, known: &[&str]) -> ApiResult<(Self, Option<String>)> {
+    /// If a known parameter is given twice, or an unknown one looks like a typo.
+    pub fn lenient(sent: Vec<(String, String)>, known: &[&str]) -> ApiResult<(Self, Option<String>)> {
         let mut pairs = Self::default();
         let mut unknown: Vec<String> = Vec::new();
         for (name, value) in sent {
@@ -77,13 +77,13 @@ impl Pairs {
             if IGNORED.contains(&&*name) {
                 continue;
             }
-            if let Some(near) = known.iter().find(|known| is_near(&name, known)) {
-                return Err(ApiError::Bad(format!("unknown parameter {name:?}: did you mean {near}?")));
+            if let Some(similar) = known.iter().find(|known| is_similar(&name, known)) {
+                return Err(ApiError::Bad(format!("unknown parameter {name:?}: did you mean {similar}?")));
             }
             unknown.push(name);
         }
-        let more = unknown.len().saturating_sub(SHOWN);
-        unknown.truncate(SHOWN);
+        let more = unknown.len().saturating_sub(SHOWN_MAX);
+        unknown.truncate(SHOWN_MAX);
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         let warning = format!("unknown parameters are ignored: {}{more}", unknown.join(", "));
         Ok((pairs, (!unknown.is_empty()).then_some(warning)))
@@ -97,28 +97,28 @@ impl Pairs {
         Ok(())
     }
 
-    /// These pairs, and others for missing ones.
+    /// Adds parameters of `others` that are missing here.
     #[must_use]
-    pub fn or(mut self, others: Self) -> Self {
+    pub fn with_defaults(mut self, others: Self) -> Self {
         let missing: Vec<_> = others.0.into_iter().filter(|(name, _)| self.raw(name).is_none()).collect();
         self.0.extend(missing);
         self
     }
 
-    /// A value, which may be empty.
+    /// Returns the value of a parameter, which may be empty.
     pub fn raw(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| &**value)
     }
 
-    /// A value that is not empty.
+    /// Returns the value of a parameter, unless it is empty.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.raw(name).filter(|value| !value.is_empty())
     }
 
-    /// A switch, which is on if it is given without a value.
+    /// Returns the value of a boolean parameter. It is true if it is given without a value.
     ///
     /// # Errors
-    /// If its value is neither true nor false.
+    /// If the value is neither true nor false.
     pub fn flag(&self, name: &str) -> ApiResult<Option<bool>> {
         match self.raw(name) {
             None => Ok(None),
@@ -133,8 +133,8 @@ impl Pairs {
     }
 }
 
-/// Whether a name differs from a known one only by its case, or by one or two letters if that leaves most of it.
-fn is_near(name: &str, known: &str) -> bool {
+/// Returns true if the names differ only in case, or in at most a quarter of the letters.
+fn is_similar(name: &str, known: &str) -> bool {
     let name = name.to_lowercase();
     name == known
         || known.len() >= NEAR_BYTES_MIN
@@ -147,17 +147,17 @@ fn is_near(name: &str, known: &str) -> bool {
 mod tests {
     use super::*;
 
-    const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
+    const KNOWN: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
     fn warning(query: &str) -> ApiResult<Option<String>> {
-        let sent = Pairs::of_url(&format!("/write?{query}").parse().unwrap())?;
-        Ok(Pairs::known_of(sent, ACTED_ON)?.1)
+        let sent = Pairs::parse_url(&format!("/write?{query}").parse().unwrap())?;
+        Ok(Pairs::lenient(sent, KNOWN)?.1)
     }
 
-    /// `precison=s` was ignored: readings in seconds were stored in 1970.
+    /// Regression: `precison=s` was ignored, so readings in seconds were stored in 1970.
     #[test]
-    fn a_near_miss_is_refused_and_the_rest_is_told() {
-        for (query, near) in [
+    fn a_typo_is_refused_and_other_unknown_names_get_a_warning() {
+        for (query, known) in [
             ("precison=s", "precision"),
             ("db=a&Precision=s", "precision"),
             ("presicion=s", "precision"),
@@ -167,9 +167,9 @@ mod tests {
             ("%70recison=s", "precision"),
         ] {
             let error = warning(query).unwrap_err().to_string();
-            assert!(error.ends_with(&format!("did you mean {near}?")), "{query}: {error}");
+            assert!(error.ends_with(&format!("did you mean {known}?")), "{query}: {error}");
         }
-        // As the clients of InfluxDB 1.x, 2.x and 3, Telegraf, QuestDB and TSBS send them.
+        // Queries of the clients of InfluxDB 1.x, 2.x and 3, Telegraf, QuestDB and TSBS.
         for query in [
             "",
             "db=d&precision=ns&rp=&consistency=all",
@@ -182,8 +182,8 @@ mod tests {
         ] {
             assert_eq!(warning(query).unwrap(), None, "{query}");
         }
-        let told = warning("db=d&colour=red&tz").unwrap();
-        assert_eq!(told.as_deref(), Some("unknown parameters are ignored: colour, tz"));
+        let text = warning("db=d&colour=red&tz").unwrap();
+        assert_eq!(text.as_deref(), Some("unknown parameters are ignored: colour, tz"));
         let many = warning("aaaaa&bbbbb&ccccc&ddddd&eeeee&fffff").unwrap().unwrap();
         assert!(many.ends_with("eeeee and 1 more"), "{many}");
     }

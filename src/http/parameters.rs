@@ -27,10 +27,10 @@ use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN, as_if_in_utc, parse_rfc
 use crate::reading::{Precision, Sensor};
 use crate::wire::line_protocol::parse_series;
 
-/// The database of a request that names none.
+/// The database of requests without the parameter `db`.
 pub const DEFAULT_DATABASE: &str = "default";
 
-/// The sender of a request, added by the service to every request that has an endpoint.
+/// The sender of a request. The service adds it as an extension to every request for an endpoint.
 #[derive(Debug, Clone)]
 pub struct Sender {
     pub by: Caller,
@@ -45,7 +45,10 @@ impl Sender {
         app.audit.note(&Event::Change { by, address: *address, statement, database, outcome: outcome.into() });
     }
 
-    /// Checks that the caller administers a database.
+    /// Checks that the caller may administer a database.
+    ///
+    /// # Errors
+    /// [`ApiError::Forbidden`] if it may not.
     pub fn check_manages(&self, database: &str) -> ApiResult<()> {
         if self.by.may_manage(database) {
             return Ok(());
@@ -54,7 +57,7 @@ impl Sender {
     }
 }
 
-/// The variable parts of a request's path.
+/// Extractor for the variable parts of a request's path.
 pub struct InPath<T>(pub T);
 
 impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for InPath<T> {
@@ -66,30 +69,30 @@ impl<T: DeserializeOwned + Send> FromRequestParts<Arc<App>> for InPath<T> {
     }
 }
 
-/// One nanosecond after the last possible timestamp, as a client may write it.
+/// One nanosecond after the last possible timestamp, in the two forms that clients send.
 const END: &str = "9223372036854775807";
 const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 
-/// Parameters by name, each known to the endpoint and given at most once.
+/// The parameters of a request. Each is known to the endpoint and given at most once.
 pub struct Parameters {
     pub app: Arc<App>,
     pub sender: Sender,
     settings: Arc<Settings>,
-    plain: Pairs,
+    pairs: Pairs,
     tags: Vec<TagFilter>,
 }
 
-/// The selected sensors.
+/// The sensors that a request selects.
 pub struct Selected {
     pub selector: Selector,
-    /// Whether a bare name was found in the sensor's tag.
+    /// True if `sensor=` is not a key but the value of the tag `sensor`.
     pub by_tag: bool,
-    /// Why nothing is selected.
+    /// The reason if nothing is selected.
     notice: Option<String>,
 }
 
 impl Selected {
-    pub fn of(selector: Selector) -> Self {
+    pub fn new(selector: Selector) -> Self {
         Self { selector, by_tag: false, notice: None }
     }
 }
@@ -100,43 +103,43 @@ impl FromRequestParts<Arc<App>> for Parameters {
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> ApiResult<Self> {
         let known = parts.extensions.get::<&'static Endpoint>();
         let known: Vec<&str> = known.into_iter().flat_map(|endpoint| endpoint.parameters()).collect();
-        let mut sent = Pairs::of_url(&parts.uri)?;
+        let mut sent = Pairs::parse_url(&parts.uri)?;
         let mut tags = Vec::new();
         if known.contains(&"tag.KEY") {
             for (name, value) in sent.extract_if(.., |(name, _)| name.starts_with("tag.")) {
                 tags.push(tag_filter(&name["tag.".len()..], &value)?);
             }
         }
-        let plain = Pairs::only_known(sent, &known)?;
+        let pairs = Pairs::strict(sent, &known)?;
         let sender = parts.extensions.get().cloned().unwrap_or(Sender { by: Caller::Anybody, address: None });
-        Ok(Self { app: app.clone(), sender, settings: app.query.settings(), plain, tags })
+        Ok(Self { app: app.clone(), sender, settings: app.query.settings(), pairs, tags })
     }
 }
 
 impl Parameters {
-    /// Starts the query's budget, described by the parameters.
+    /// Starts the budget of a query. Its description in logs is the parameters.
     pub fn budget(&self) -> Budget {
-        let mut text: Vec<String> = self.plain.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        let mut text: Vec<String> = self.pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
         text.sort_unstable();
         self.app.query.begin(&self.sender.by, &text.join("&"))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.plain.get(name)
+        self.pairs.get(name)
     }
 
-    /// A switch: on if it is given without a value, off if it is missing.
+    /// Returns the value of a boolean parameter: true without a value, false if it is missing.
     pub fn flag(&self, name: &str) -> ApiResult<bool> {
-        Ok(self.plain.flag(name)?.unwrap_or(false))
+        Ok(self.pairs.flag(name)?.unwrap_or(false))
     }
 
-    /// The database that is meant, its default policy included, if the caller may read it.
+    /// Resolves `db` to a stored database, including the default retention policy, if the caller may read it.
     pub fn database(&self) -> ApiResult<String> {
         self.settings.resolve(&self.stored_database()?, None).map_err(|unknown| ApiError::Bad(unknown.to_string()))
     }
 
-    /// The database of exactly this name in the store, if the caller may read it.
+    /// Returns `db` without resolving the default retention policy, if the caller may read it.
     pub fn stored_database(&self) -> ApiResult<String> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
         if !self.sender.by.may_read(name) {
@@ -146,47 +149,46 @@ impl Parameters {
         Ok(name.to_owned())
     }
 
-    /// The sensor that `sensor=` means: the one with this key, or else the only one that the caller may read with this
-    /// name in its tag `sensor`.
+    /// Finds the sensor of `sensor=`: by key, or else the only readable sensor with this value in its tag `sensor`.
     async fn sensor(&self, budget: &Budget, text: &str) -> ApiResult<Selected> {
         let sensor = self.key(text)?;
         if !sensor.tags.is_empty() {
-            return Ok(Selected::of(Selector::Sensor(Arc::new(self.pinned(sensor)?))));
+            return Ok(Selected::new(Selector::Sensor(Arc::new(self.pinned(sensor)?))));
         }
-        if let Some(sensor) = self.sensor_of_cursor(&sensor) {
-            return Ok(Selected { by_tag: true, ..Selected::of(Selector::Sensor(sensor)) });
+        if let Some(sensor) = self.sensor_from_cursor(&sensor) {
+            return Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(sensor)) });
         }
         match self.app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
-            NamedSensor::Exact => Ok(Selected::of(Selector::Sensor(Arc::new(self.pinned(sensor)?)))),
+            NamedSensor::Exact => Ok(Selected::new(Selector::Sensor(Arc::new(self.pinned(sensor)?)))),
             NamedSensor::Tagged(sensor) => {
-                // The list has names that the caller may read; by this one it may read what else it is shown as, too.
+                // The lookup respects the pins by the shown name; check the resolved sensor again.
                 let sensor = self.pinned(Arc::unwrap_or_clone(sensor))?;
-                Ok(Selected { by_tag: true, ..Selected::of(Selector::Sensor(Arc::new(sensor))) })
+                Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(Arc::new(sensor))) })
             }
             NamedSensor::Several(notice) => {
-                // No measurement has an empty name.
-                Ok(Selected { notice: Some(notice), ..Selected::of(self.matching(Some(String::new()))) })
+                // Select nothing: no measurement has an empty name.
+                Ok(Selected { notice: Some(notice), ..Selected::new(self.matching(Some(String::new()))) })
             }
         }
     }
 
-    /// The sensor that an earlier part of this answer was found to be of, by its tag.
-    fn sensor_of_cursor(&self, bare: &Sensor) -> Option<Arc<Sensor>> {
+    /// Returns the sensor in the cursor, if an earlier part of the answer found it by its tag.
+    fn sensor_from_cursor(&self, bare: &Sensor) -> Option<Arc<Sensor>> {
         let (_, key) = self.get("cursor")?.split_once('.')?;
         let sensor = self.key(key).ok().and_then(|sensor| self.pinned(sensor).ok())?;
         (sensor.tag("sensor") == Some(&*bare.measurement)).then(|| Arc::new(sensor))
     }
 
-    /// The sensor of a key.
+    /// Parses a sensor key.
     pub fn key(&self, text: &str) -> ApiResult<Sensor> {
         parse_series(text, &self.app.settings.reading_limits()).map_err(|error| match error.column {
-            // The whole key, not one place in it.
+            // Column 0 means the whole key.
             0 => ApiError::Bad(format!("parameter sensor: {}", error.reason)),
             column => ApiError::Bad(format!("parameter sensor, column {column}: {}", error.reason)),
         })
     }
 
-    /// The sensor, if the caller's token is not pinned to others.
+    /// Returns the sensor, if the caller's pins allow it.
     pub fn pinned(&self, sensor: Sensor) -> ApiResult<Sensor> {
         match self.sender.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
@@ -197,33 +199,33 @@ impl Parameters {
         }
     }
 
-    /// The tag values that every sensor the caller reads must have.
+    /// The tag values that the caller's token is pinned to.
     pub fn pins(&self) -> &[Pin] {
         self.sender.by.pins()
     }
 
-    /// Database, range and fields; the sensor's key is empty if not one sensor is selected.
+    /// Returns the selected database, range and fields. The sensor key is empty if several sensors are selected.
     pub fn selection(&self, selector: &Selector) -> ApiResult<Selection> {
         let sensor = if let Selector::Sensor(sensor) = selector { sensor.key.to_string() } else { String::new() };
         Ok(Selection { database: self.database()?, sensor, range: self.range()?, fields: self.names("fields") })
     }
 
-    /// Whether a range ends in the past, so that only late data can change it.
+    /// Returns true if a range ends in the past, so that only late data can change its readings.
     pub fn is_past(range: &Range<i64>) -> bool {
         range.end <= now_ns()
     }
 
-    /// The keys of the tags that sensors are chosen by.
+    /// The keys of the tag filters.
     pub fn tag_keys(&self) -> impl Iterator<Item = &str> {
         self.tags.iter().map(|filter| &*filter.key)
     }
 
-    /// Names separated by commas; empty if the parameter is missing.
+    /// Splits a comma-separated list of names; empty if the parameter is missing.
     pub fn names(&self, name: &str) -> Vec<String> {
         self.get(name).map(|names| names.split(',').map(str::to_owned).collect()).unwrap_or_default()
     }
 
-    /// The range from `from` up to but not including `to`; a missing bound is unlimited.
+    /// Returns the range `from..to`. A missing bound is unlimited.
     pub fn range(&self) -> ApiResult<Range<i64>> {
         let range = self.time("from", TIMESTAMP_MIN)?..self.end("to")?;
         if range.start > range.end {
@@ -232,7 +234,7 @@ impl Parameters {
         Ok(range)
     }
 
-    /// One sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
+    /// Selects one sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
     pub async fn selector(&self, budget: &Budget) -> ApiResult<Selected> {
         let measurement = self.get("measurement").map(str::to_owned);
         if let Some(sensor) = self.get("sensor") {
@@ -249,23 +251,24 @@ impl Parameters {
                     .to_owned(),
             ));
         }
-        Ok(Selected::of(self.matching(measurement)))
+        Ok(Selected::new(self.matching(measurement)))
     }
 
-    /// As [`Parameters::selector`], but all sensors if none are selected.
+    /// As [`Parameters::selector`], but selects all sensors without such parameters.
     pub async fn selector_or_all(&self, budget: &Budget) -> ApiResult<Selected> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
-            (None, None, []) => Ok(Selected::of(self.all())),
+            (None, None, []) => Ok(Selected::new(self.all())),
             _ => self.selector(budget).await,
         }
     }
 
-    /// All sensors that the caller may read.
+    /// Selects all sensors that the caller may read.
     pub fn all(&self) -> Selector {
         self.matching(None)
     }
 
-    /// The notices of an answer. Names are looked for if the answer is empty, or if a name may be unknown all the same.
+    /// Collects the notices of an answer. Looks for unknown names only if the answer is empty or the request has names that
+    /// may be unknown although it is not.
     pub async fn notices(
         &self,
         budget: &Budget,
@@ -276,18 +279,18 @@ impl Parameters {
         if let Some(notice) = &selected.notice {
             return vec![notice.clone()];
         }
-        // A later part repeats no notices.
+        // Only the first part of an answer has notices.
         let is_first = self.get("cursor").is_none();
         let expired = match self.get("from") {
-            // By the settings from before the read: what expires meanwhile may be in the answer.
+            // Use the settings from before the read, because readings that expired since may be in the answer.
             Some(_) if is_first => {
                 self.range().ok().and_then(|range| expired(&self.settings, names.database, range.start, now_ns()))
             }
             _ => None,
         };
-        let has_more = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
+        let has_names = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
         let mut notices = Vec::new();
-        if is_first && (is_empty || has_more) {
+        if is_first && (is_empty || has_names) {
             notices = self.app.query.notices(budget, &self.sender.by, &names).await;
         }
         notices.extend(expired);
@@ -301,7 +304,7 @@ impl Parameters {
         Selector::Matching { measurement, tags: self.tags.clone(), pins: self.pins().to_vec() }
     }
 
-    /// The exclusive end of a range; also accepts one nanosecond after the last possible timestamp.
+    /// Parses the exclusive end of a range. Also accepts one nanosecond after the last possible timestamp.
     fn end(&self, name: &str) -> ApiResult<i64> {
         let is_nanoseconds = matches!(self.get("precision"), None | Some("auto" | "n" | "ns"));
         match self.get(name) {
@@ -311,12 +314,13 @@ impl Parameters {
         }
     }
 
+    /// Parses a time to nanoseconds since the epoch.
     pub fn time(&self, name: &str, default: i64) -> ApiResult<i64> {
         let Some(text) = self.get(name) else { return Ok(default) };
         let unit = self.get("precision").unwrap_or("auto");
         let unit = Precision::from_name(unit)
             .ok_or_else(|| ApiError::Bad(format!("invalid precision {unit:?} (use auto, n, u, ms, s, m or h)")))?;
-        // A plus in a query string means a space: repair the offset of an RFC 3339 time.
+        // `+` in a query means a space, so restore it in the offset of an RFC 3339 time.
         let time = match (text.parse::<i64>(), relative(text)) {
             (Ok(number), _) => unit.to_ns(number),
             (Err(_), Some(before)) => Some(now_ns().saturating_sub(before)),
@@ -327,17 +331,18 @@ impl Parameters {
         };
         if let (None, Some(in_utc)) = (time, as_if_in_utc(text)) {
             return Err(ApiError::Bad(format!(
-                "parameter {name}: {text:?} has no zone: send {name}={in_utc} if it is in UTC, else its offset, such as %2B01:00, for the Z"
+                "parameter {name}: {text:?} has no zone: send {name}={in_utc} for UTC, or replace Z by an offset such as %2B01:00"
             )));
         }
         time.ok_or_else(|| {
             ApiError::Bad(format!(
-                "parameter {name}: {text:?} is neither RFC 3339 nor an integer in range (precision={unit:?}), now or a duration such as -24h"
+                "parameter {name}: {text:?} is neither RFC 3339, an integer in range (precision={unit:?}), now, nor a duration such as -24h"
             ))
         })
     }
 
-    /// The first instant of a date in the zone of `tz`, else in UTC; `None` if the text is no date.
+    /// Returns the first instant of a date in the zone of `tz` or in UTC. The outer option is `None` if the text is not a
+    /// date; the inner one if the time is out of range.
     fn midnight(&self, text: &str) -> Option<Option<i64>> {
         let is_date = text.len() == "2026-01-15".len() && text.bytes().filter(|byte| *byte == b'-').count() == 2;
         let date: jiff::civil::Date = text.parse().ok().filter(|_| is_date)?;
@@ -347,7 +352,7 @@ impl Parameters {
         Some(time.filter(|time| (TIMESTAMP_MIN..=TIMESTAMP_MAX).contains(time)))
     }
 
-    /// A number from 1 to `max`; `key` is the config key of that limit, for the error.
+    /// Parses a number from 1 to `max`.
     pub fn count(&self, name: &str, max: usize) -> ApiResult<Option<usize>> {
         let Some(text) = self.get(name) else { return Ok(None) };
         match text.parse() {
@@ -356,10 +361,12 @@ impl Parameters {
         }
     }
 
+    /// Parses the parameter `limit`.
     pub fn limit(&self, default: usize, max: usize) -> ApiResult<usize> {
         Ok(self.count("limit", max)?.unwrap_or(default))
     }
 
+    /// Parses the format of timestamps (`epoch`).
     pub fn times(&self) -> ApiResult<Times> {
         match self.get("epoch") {
             None => Ok(Times::Text),
@@ -372,16 +379,17 @@ impl Parameters {
     }
 }
 
-/// Parses `tag.site=lab`, `tag.site!=lab`, `tag.room=~^r[0-9]+$` or `tag.room!~^r`, given as the text after `tag.`,
-/// split at the first `=`.
+/// Parses a tag filter, given as the text after `tag.`, split at the first `=`: `site=lab`, `site!=lab`,
+/// `room=~^r[0-9]+$` or `room!~^r`.
 fn tag_filter(name: &str, value: &str) -> ApiResult<TagFilter> {
     let pattern = |key: &str, pattern: &str, negated: bool| {
-        let bad = |why: String| ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is not a valid regex: {why}"));
-        let test = TagTest::Matches(pattern.to_owned());
-        pattern_fault(pattern).map_or(Ok(TagFilter { key: key.to_owned(), test, negated }), |why| Err(bad(why)))
+        if let Some(fault) = pattern_fault(pattern) {
+            return Err(ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is not a valid regex: {fault}")));
+        }
+        Ok(TagFilter { key: key.to_owned(), test: TagTest::Matches(pattern.to_owned()), negated })
     };
     if let Some((key, start)) = name.split_once("!~") {
-        // The split at the first `=` may have cut the pattern.
+        // The pattern may contain the `=` at which the parameter was split.
         let rest = if value.is_empty() { start.to_owned() } else { format!("{start}={value}") };
         return pattern(key, &rest, true);
     }

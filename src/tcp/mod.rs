@@ -1,6 +1,5 @@
-//! Line protocol over plain TCP, for clients that cannot use HTTP. Nothing is acked: lines sent shortly before a
-//! connection breaks may be lost. Under overload the service stops reading, which slows the sender down; it never
-//! asks the sender to retry.
+//! Line protocol over TCP, for clients that cannot use HTTP. Nothing is acked, so lines sent shortly before a connection
+//! breaks may be lost. Under overload the service stops reading, which slows the sender down.
 
 mod batches;
 mod conversation;
@@ -24,11 +23,11 @@ pub struct TcpService {
     pub access: Arc<TokenRegistry>,
     pub audit: Arc<Audit>,
     pub metrics: Metrics,
-    /// The URL where HTTP is served, for the answer to HTTP requests on this port.
+    /// The URL of the HTTP service, for the answer to HTTP requests on this port.
     pub http: String,
 }
 
-/// Serves connections until `stop` turns true; lines read by then still go to ingest.
+/// Serves connections until `stop` turns true. Lines read by then are still passed to ingest.
 pub async fn serve(
     listener: Listener,
     limits: Arc<ConnectionLimits>,
@@ -36,44 +35,44 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let stopping = stop.clone();
-    let handle = move |connection| conversation::converse(connection, service.clone(), stopping.clone());
+    let handle = move |connection| conversation::serve_connection(connection, service.clone(), stopping.clone());
     edge::serve(listener, limits, stop, handle).await;
 }
 
 impl TcpService {
-    /// The sender, if it may write to the database.
+    /// Authenticates a sender that may write to the database.
     ///
     /// # Errors
-    /// The reason for which it may not, for the sender.
+    /// The reason of a refusal, for the sender.
     fn authorize(&self, token: Option<&str>, peer: &edge::Peer, database: &str) -> Result<Caller, String> {
-        static TOLD: Once = Once::new();
+        static WARNED: Once = Once::new();
         let now = now_seconds();
-        peer.judge(now).map_err(|stale| {
-            self.note_denied(stale.label(), token, peer);
+        peer.check_certificate(now).map_err(|stale| {
+            self.log_denied(stale.label(), token, peer);
             stale.to_string()
         })?;
         let caller = self.access.caller(token, peer.identities(), now).map_err(|denied| {
-            self.note_denied(denied.label(), token, peer);
+            self.log_denied(denied.label(), token, peer);
             match denied {
                 Denied::Unavailable => "the tokens are not loaded yet: try again later",
                 _ => "authorization failed: start with the line 'auth TOKEN' and a valid token",
             }
         })?;
-        if token.is_some() && matches!(caller, Caller::Holder(_)) && peer.is_overheard() {
-            TOLD.call_once(|| tracing::warn!(
+        if token.is_some() && matches!(caller, Caller::Holder(_)) && peer.is_exposed() {
+            WARNED.call_once(|| tracing::warn!(
                 token = caller.name(),
                 address = %peer.address,
-                "a token came over plain TCP from another machine, so others on the network can read it: set tcp.tls and rotate the token"
+                "a token was sent over plain TCP from another machine, so others on the network can read it: set tcp.tls and rotate the token"
             ));
         }
         if caller.may_write(database) {
             return Ok(caller);
         }
-        self.note_denied("forbidden", token, peer);
+        self.log_denied("forbidden", token, peer);
         Err(format!("{} may not write to database {database:?}", caller.name()))
     }
 
-    fn note_denied(&self, reason: &'static str, token: Option<&str>, peer: &edge::Peer) {
+    fn log_denied(&self, reason: &'static str, token: Option<&str>, peer: &edge::Peer) {
         self.metrics.denied(reason);
         let token = token.and_then(Presented::parse).map(|presented| presented.id);
         let denied = Event::Denied { reason, address: Some(peer.address), route: "tcp", token };

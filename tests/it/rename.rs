@@ -204,7 +204,7 @@ fn what_would_leave_a_name_unclear_is_refused() {
     refused(&json!({"kind": "tag_key", "from": "room"}), "kind, from and to are needed");
     refused(&json!({"kind": "room", "from": "a", "to": "b"}), "tag_value");
     refused(&json!({"kind": "measurement", "from": "m", "to": "w", "since": "x"}), "unknown key");
-    refused(&json!({"kind": "measurement", "from": "m", "to": 7}), "send a text");
+    refused(&json!({"kind": "measurement", "from": "m", "to": 7}), "send a string");
     refused(&value("room", "a", &"b".repeat(70_000)), "limits.name_bytes");
     let policy = server.url("/api/v1/renames?db=d/week");
     request("PUT", &policy, value("room", "a", "b").to_string().as_bytes(), &[]).unwrap().expect(400);

@@ -1,5 +1,5 @@
-//! What `hourglass backup` asks of a running service. The readings of a day, and the sensors of a database, are sent as they
-//! are read, part by part, within half of a request's memory; one day at a time is sent.
+//! Endpoints for `hourglass backup`. The readings of a day and the sensors of a database are streamed while they are read,
+//! within half of a request's memory. Only one stream is sent at a time.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
@@ -26,12 +26,12 @@ use crate::query::{HeldBytes, QueryError};
 use crate::reading::{Day, Hour};
 use crate::store::MergedView;
 
-/// By how much the clocks of two instances may differ, twice the default of `clock.tolerance` and a margin.
-const CLOCKS_MS: u64 = 1000;
-/// Days that a timestamp may be in.
-const DAYS: RangeInclusive<i64> = -106_752..=106_751;
+/// Maximum difference between the clocks of two instances: twice the default of `clock.tolerance`, plus a margin.
+const CLOCK_SKEW_MS: u64 = 1000;
+/// The days of all valid timestamps.
+const VALID_DAYS: RangeInclusive<i64> = -106_752..=106_751;
 
-fn failed(error: StorageError) -> ApiError {
+fn storage_error(error: StorageError) -> ApiError {
     ApiError::Query(QueryError::Storage(error))
 }
 
@@ -41,63 +41,65 @@ pub async fn begin(parameters: Parameters) -> ApiResult<Json<Value>> {
     let opening = app.ingest.member.opening;
     let now_ms = app.ingest.member.clock.now_ms();
     let since = parameters.count("since", usize::MAX)?.and_then(|since| u64::try_from(since).ok());
-    let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(failed)?;
+    let behind = behind(&**app.store.raw(), opening, since.unwrap_or(now_ms)).await.map_err(storage_error)?;
     if since.is_some() {
         return Ok(Json(json!({ "behind": behind })));
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
     parameters.sender.note(app, "BACKUP".to_owned(), "", "begun");
-    let databases = app.store.raw().databases().await.map_err(failed)?;
-    let rows = app.store.raw().read_settings().await.map_err(failed)?;
-    let settings = settings_to_json(rows.iter().map(|(name, of)| (name, of)));
+    let databases = app.store.raw().databases().await.map_err(storage_error)?;
+    let rows = app.store.raw().read_settings().await.map_err(storage_error)?;
+    let settings = settings_to_json(rows.iter().map(|(name, settings)| (name, settings)));
     Ok(Json(json!({
         "began_ms": now_ms, "databases": databases, "tokens": tokens, "settings": settings, "behind": behind,
     })))
 }
 
-/// The other instances that may have acknowledged something before this time that is not in the store.
+/// Lists the other instances that may have unstored readings acknowledged before this time.
 async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>, StorageError> {
     if !store.has_other_writers() {
         return Ok(Vec::new());
     }
-    let wanted = settled_before(since_ms.saturating_add(CLOCKS_MS));
+    let required = settled_before(since_ms.saturating_add(CLOCK_SKEW_MS));
     let logs = store.read_registry().await?.logs;
-    let behind = logs.iter().filter(|log| log.opening != own && log.taken.is_none() && log.watermark < wanted);
+    let behind = logs.iter().filter(|log| log.opening != own && log.taken.is_none() && log.watermark < required);
     Ok(behind.map(|log| json!({ "host": log.host, "opening": format!("{:016x}", log.opening) })).collect())
 }
 
 /// `GET /api/v1/backup/days`.
 pub async fn days(parameters: Parameters) -> ApiResult<Json<Value>> {
-    let days = list_days(&parameters.app.store, &parameters.stored_database()?).await.map_err(failed)?;
+    let days = list_days(&parameters.app.store, &parameters.stored_database()?).await.map_err(storage_error)?;
     Ok(Json(json!({ "days": days.iter().map(|day| day.0).collect::<Vec<_>>() })))
 }
 
 /// `GET /api/v1/backup/day`.
 pub async fn day(parameters: Parameters) -> ApiResult<Response> {
     let app = parameters.app.clone();
-    let (database, text) = (parameters.stored_database()?, parameters.get("day").unwrap_or_default());
-    let day = text.parse().ok().filter(|day| DAYS.contains(day)).map(Day);
+    let database = parameters.stored_database()?;
+    let text = parameters.get("day").unwrap_or_default();
+    let day = text.parse().ok().filter(|day| VALID_DAYS.contains(day)).map(Day);
     let day =
         day.ok_or_else(|| ApiError::Bad(format!("parameter day: {text:?} is not a day counted from 1970-01-01")))?;
-    let known = known(&parameters)?;
-    let turn = turn(&parameters).await?;
+    let known = known_digest(&parameters)?;
+    let turn = Turn::wait(&parameters).await?;
     let bounds = ReadBounds::of_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
-        && known == digest_of(&app.store, &database, hours.clone(), bounds).await.map_err(failed)?
+        && known == digest_of(&app.store, &database, hours.clone(), bounds).await.map_err(storage_error)?
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     Ok(stream(app, database, Some((hours, bounds)), turn))
 }
 
-fn known(parameters: &Parameters) -> ApiResult<Option<u128>> {
+/// Parses the digest of the last backup.
+fn known_digest(parameters: &Parameters) -> ApiResult<Option<u128>> {
     let known = parameters.get("known").map(|digest| u128::from_str_radix(digest, 16)).transpose();
     known.map_err(|_| ApiError::Bad("parameter known is not a digest of 32 hexadecimal digits".to_owned()))
 }
 
-/// The answer with the readings of some hours, or with all sensors. One part waits while the next one is read.
+/// Makes an answer with the readings of some hours, or with all sensors. Reads one part ahead.
 fn stream(app: Arc<App>, database: String, hours: Option<(Range<Hour>, ReadBounds)>, turn: Turn) -> Response {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(1);
     let parts = futures_util::stream::poll_fn(move |context| {
@@ -109,8 +111,8 @@ fn stream(app: Arc<App>, database: String, hours: Option<(Range<Hour>, ReadBound
             None => send_sensors(&app.store, &database, &sender).await,
         };
         if let Err(error) = sent {
-            tracing::warn!(%error, database, "a part of a backup could not be read");
-            // In the place of the end.
+            tracing::warn!(%error, database, "cannot read a part of a backup");
+            // The refusal takes the place of the end.
             let _ = sender.send(Frames::refusal(&error).into()).await;
         }
         drop(turn);
@@ -121,11 +123,13 @@ fn stream(app: Arc<App>, database: String, hours: Option<(Range<Hour>, ReadBound
 /// `GET /api/v1/backup/sensors`.
 pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let app = parameters.app.clone();
-    let (database, known) = (parameters.stored_database()?, known(&parameters)?);
-    let turn = turn(&parameters).await?;
+    let database = parameters.stored_database()?;
+    let known = known_digest(&parameters)?;
+    let turn = Turn::wait(&parameters).await?;
     if let Some(known) = known {
-        let (mut sensors, mut frames) = (Sensors::new(&app.store, &database), Frames::default());
-        while let Some(document) = sensors.next().await.map_err(failed)? {
+        let mut sensors = Sensors::new(&app.store, &database);
+        let mut frames = Frames::default();
+        while let Some(document) = sensors.next().await.map_err(storage_error)? {
             drop(frames.sensor(&document));
         }
         if frames.held().content == known {
@@ -136,30 +140,37 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
 }
 
 /// Held while a part of a backup is sent.
-type Turn = (Option<OwnedSemaphorePermit>, HeldBytes);
-
-/// Waits until no other part of a backup is sent, and takes the memory for it.
-async fn turn(parameters: &Parameters) -> ApiResult<Turn> {
-    let app = &parameters.app;
-    let turn = app.backups.clone().acquire_owned().await.ok();
-    let budget = app.query.begin(&parameters.sender.by, "backup");
-    Ok((turn, budget.hold(app.backup_bytes())?))
+struct Turn {
+    _permit: Option<OwnedSemaphorePermit>,
+    _held: HeldBytes,
 }
 
-/// Sends the sensors until they end, or nobody listens any more.
+impl Turn {
+    /// Waits until no other part of a backup is sent, and reserves the memory.
+    async fn wait(parameters: &Parameters) -> ApiResult<Self> {
+        let app = &parameters.app;
+        let permit = app.backups.clone().acquire_owned().await.ok();
+        let budget = app.query.begin(&parameters.sender.by, "backup");
+        Ok(Self { _permit: permit, _held: budget.hold(app.backup_bytes())? })
+    }
+}
+
+/// Sends all sensors, unless the client disconnects.
 async fn send_sensors(store: &MergedView, database: &str, sender: &mpsc::Sender<Bytes>) -> Result<(), StorageError> {
     let mut sensors = Sensors::new(store, database);
     let mut frames = Frames::default();
     let mut bytes = HEAD.to_vec();
     loop {
-        let some = sensors.some().await?;
-        if some.is_empty() {
+        let batch = sensors.some().await?;
+        if batch.is_empty() {
             bytes.extend(frames.end());
-            // The client sees by itself that an end is missing.
+            // A client detects a missing end.
             let _ = sender.send(bytes.into()).await;
             return Ok(());
         }
-        some.iter().for_each(|document| bytes.extend(frames.sensor(document)));
+        for document in &batch {
+            bytes.extend(frames.sensor(document));
+        }
         if sender.send(std::mem::take(&mut bytes).into()).await.is_err() {
             return Ok(());
         }
@@ -172,20 +183,21 @@ async fn digest_of(
     hours: Range<Hour>,
     bounds: ReadBounds,
 ) -> Result<u128, StorageError> {
-    let (mut parts, mut digest) = (Parts::new(store, database, hours, bounds), SetDigest::default());
+    let mut parts = Parts::new(store, database, hours, bounds);
+    let mut digest = SetDigest::default();
     while let Some(piece) = parts.next().await? {
-        digest += apart(move || piece.digest()).await?;
+        digest += run_blocking(move || piece.digest()).await?;
     }
     Ok(digest.sum)
 }
 
-/// Runs what takes long where it keeps no request waiting.
-async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StorageError> {
+/// Runs CPU or file work on a blocking thread.
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StorageError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|error| StorageError::Unavailable(error.to_string()))
 }
 
-/// Sends a day until it ends, or nobody listens any more.
+/// Sends a day, unless the client disconnects.
 async fn send_day(
     store: &MergedView,
     database: &str,
@@ -198,11 +210,11 @@ async fn send_day(
     let mut bytes = HEAD.to_vec();
     while sender.send(bytes.into()).await.is_ok() {
         let Some(piece) = parts.next().await? else {
-            // The client sees by itself that an end is missing.
+            // A client detects a missing end.
             let _ = sender.send(frames.end().into()).await;
             break;
         };
-        (frames, bytes) = apart(move || {
+        (frames, bytes) = run_blocking(move || {
             let bytes = frames.piece(&piece);
             (frames, bytes)
         })
@@ -215,9 +227,11 @@ async fn send_day(
 /// `POST /api/v1/backup/proved`.
 pub async fn proved(parameters: Parameters) -> ApiResult<StatusCode> {
     let began = parameters.get("began").and_then(|began| began.parse::<u64>().ok());
-    let began = began.ok_or_else(|| ApiError::Bad("parameter began is missing: milliseconds since 1970".to_owned()))?;
+    let began = began.ok_or_else(|| {
+        ApiError::Bad("parameter began is missing or invalid: send milliseconds since 1970".to_owned())
+    })?;
     let folder = parameters.app.settings.server.data_dir.clone();
-    let written = apart(move || kept::keep(&folder, began)).await.map_err(failed)?;
+    let written = run_blocking(move || kept::keep(&folder, began)).await.map_err(storage_error)?;
     written.map_err(|error| ApiError::Unreadable(format!("the time of the last proved backup: {error}")))?;
     parameters.app.metrics.backup_proved(began);
     Ok(StatusCode::NO_CONTENT)

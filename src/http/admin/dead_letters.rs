@@ -1,4 +1,4 @@
-//! Lists this instance's dead letters: readings and metadata that could not be stored.
+//! Lists the dead letters of this instance: readings and metadata that could not be stored.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -9,38 +9,41 @@ use crate::http::errors::{ApiError, ApiResult, DEAD_LETTERS};
 use crate::http::parameters::Parameters;
 use crate::ingest::dead_letters::{DeadLetter, Outstanding};
 
-/// Maximum bytes of one dead letter's lines, and approximately of all in an answer.
-const LINES_BYTES: usize = 16 << 10;
-const ANSWER_BYTES: usize = 1 << 20;
-/// Dead letters per answer: by default, and at most.
-const LETTERS: (usize, usize) = (100, 1000);
+/// Maximum bytes of the lines of one dead letter.
+const LINES_BYTES_MAX: usize = 16 << 10;
+/// Approximate maximum size of an answer, in bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Default number of dead letters per answer.
+const LIMIT_DEFAULT: usize = 100;
+/// Maximum number of dead letters per answer.
+const LIMIT_MAX: usize = 1000;
 
 /// `GET /api/v1/dead-letters`.
 pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
-    let count_max = parameters.limit(LETTERS.0, LETTERS.1)?;
+    let count_max = parameters.limit(LIMIT_DEFAULT, LIMIT_MAX)?;
     let cursor = parameters.get("cursor").map_or(Ok(0), str::parse);
     let cursor = cursor
         .map_err(|_| ApiError::Bad("parameter cursor is invalid: use the value of `next` unchanged".to_owned()))?;
     let letters = &parameters.app.ingest.flushes.dead_letters;
     let unreadable = |error: std::io::Error| ApiError::Unreadable(format!("the dead letters: {error}"));
     let outstanding = letters.outstanding().await.map_err(unreadable)?;
-    let (found, has_more) = letters.page(cursor, count_max, ANSWER_BYTES).await.map_err(unreadable)?;
+    let (found, has_more) = letters.page(cursor, count_max, ANSWER_BYTES_MAX).await.map_err(unreadable)?;
     let next = found.last().filter(|_| has_more).map(|(id, _)| id.to_string());
     Ok(Json(json!({
         "readings": outstanding.readings(),
         "databases": outstanding.by_database,
         "metadata": outstanding.metadata,
-        "letters": found.iter().map(|(id, letter)| shown(*id, letter)).collect::<Vec<_>>(),
+        "letters": found.iter().map(|(id, letter)| letter_json(*id, letter)).collect::<Vec<_>>(),
         "next": next,
     })))
 }
 
-fn shown(id: u64, letter: &DeadLetter) -> Value {
-    let mut shown = match letter {
+fn letter_json(id: u64, letter: &DeadLetter) -> Value {
+    let mut json = match letter {
         DeadLetter::Readings(letter) => {
-            let is_cut = letter.lines.len() > LINES_BYTES;
-            // Cut after the last whole line, so never inside a character.
-            let end = letter.lines.as_bytes()[..letter.lines.len().min(LINES_BYTES)]
+            let is_cut = letter.lines.len() > LINES_BYTES_MAX;
+            // Cut after the last whole line, which never splits a character.
+            let end = letter.lines.as_bytes()[..letter.lines.len().min(LINES_BYTES_MAX)]
                 .iter()
                 .rposition(|byte| *byte == b'\n')
                 .map_or(0, |end| end + 1);
@@ -52,11 +55,11 @@ fn shown(id: u64, letter: &DeadLetter) -> Value {
         DeadLetter::Metadata(letter) => json!(letter),
         DeadLetter::Done(_) => json!({}),
     };
-    shown["id"] = json!(id.to_string());
-    shown
+    json["id"] = json!(id.to_string());
+    json
 }
 
-/// The answer to a flush that stored everything except dead letters.
+/// Answers a flush that stored everything except dead letters.
 pub fn not_stored(outstanding: &Outstanding) -> Response {
     let error = format!(
         "not all acked readings are in the store: {} are dead letters (GET /api/v1/dead-letters lists them)",

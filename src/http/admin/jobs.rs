@@ -1,4 +1,4 @@
-//! Background jobs: their state, and runs on demand.
+//! The state of background jobs, and runs on demand.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::http::parameters::{InPath, Parameters};
 use crate::reading::time::rfc3339;
 use crate::upkeep::{JobState, JobStatus, Jobs};
 
-/// The longest wait for a run in one request: shorter than clients wait for an answer.
-const WAIT: Duration = Duration::from_secs(5);
+/// Maximum wait for a run in one request, shorter than the timeouts of clients.
+const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// `GET /api/v1/jobs`.
 pub async fn list(parameters: Parameters) -> Json<Value> {
@@ -23,37 +23,37 @@ pub async fn list(parameters: Parameters) -> Json<Value> {
 
 /// `GET /api/v1/jobs/NAME`.
 pub async fn show(parameters: Parameters, InPath(name): InPath<String>) -> ApiResult<Json<Value>> {
-    Ok(Json(shown(find(&parameters.app, &name)?)))
+    Ok(Json(job_json(find_job(&parameters.app, &name)?)))
 }
 
-/// `POST /api/v1/jobs/NAME/run`: 200 once the run has ended; 202 with its number while it is under way. With that number as
-/// `run`, waits for it again.
+/// `POST /api/v1/jobs/NAME/run`: 200 once the run has ended, or 202 with its number while it is in progress. A call with
+/// that number as `run` waits for the same run.
 pub async fn run(parameters: Parameters, InPath(name): InPath<String>) -> ApiResult<Response> {
     let invalid = |_| ApiError::Bad("parameter run is invalid: use the value of `run` unchanged".to_owned());
     let run: Option<u64> = parameters.get("run").map(str::parse).transpose().map_err(invalid)?;
-    let job = find(&parameters.app, &name)?;
+    let job = find_job(&parameters.app, &name)?;
     let run = run.unwrap_or_else(|| {
         parameters.sender.note(&parameters.app, format!("RUN JOB {}", job.name), "", "begun");
         job.ask()
     });
-    let has_ended = job.wait(run, WAIT).await;
-    let mut body = shown(job);
+    let has_ended = job.wait(run, WAIT_MAX).await;
+    let mut body = job_json(job);
     body["run"] = json!(run.to_string());
     Ok((if has_ended { StatusCode::OK } else { StatusCode::ACCEPTED }, Json(body)).into_response())
 }
 
-fn find<'a>(app: &'a App, name: &str) -> ApiResult<&'a JobState> {
+fn find_job<'a>(app: &'a App, name: &str) -> ApiResult<&'a JobState> {
     let job = app.jobs.find(name);
     job.map(|job| &**job)
-        .ok_or_else(|| ApiError::Bad(format!("there is no job {name:?}: GET /api/v1/jobs lists those that there are")))
+        .ok_or_else(|| ApiError::Bad(format!("unknown job {name:?}: list the jobs with GET /api/v1/jobs")))
 }
 
 /// The state of all jobs.
 pub fn all(jobs: &Jobs) -> Vec<Value> {
-    jobs.all().iter().map(|job| shown(job)).collect()
+    jobs.all().iter().map(|job| job_json(job)).collect()
 }
 
-fn shown(job: &JobState) -> Value {
+fn job_json(job: &JobState) -> Value {
     let time = |time: Option<i64>| time.map(rfc3339);
     let JobStatus { progress, left, note, last_success, last_error, next_run } = job.status();
     let state = match &last_error {

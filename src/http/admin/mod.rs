@@ -1,4 +1,4 @@
-//! Endpoints of administration: databases, tokens, jobs, renames, rejections, dead letters and backups.
+//! Administration endpoints: databases, tokens, jobs, renames, rejections, dead letters and backups.
 
 pub(crate) mod backup;
 pub(crate) mod databases;

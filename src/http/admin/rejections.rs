@@ -1,5 +1,4 @@
-//! Rejected lines, for those who administer the database that they were sent to: listed, exported as line protocol, and
-//! removed when they are done.
+//! Rejected lines, for administrators of the database: lists, exports as line protocol, and removes them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
@@ -16,25 +15,27 @@ use crate::http::parameters::{DEFAULT_DATABASE, Parameters};
 use crate::ingest::{KeptLine, KeptLines, plain};
 use crate::reading::time::rfc3339;
 
-/// Lines per answer: by default, and at most.
-const LIMITS: (usize, usize) = (100, 1000);
-/// Maximum bytes of an export, after which the next line ends it.
+/// Default number of lines per answer.
+const LIMIT_DEFAULT: usize = 100;
+/// Maximum number of lines per answer.
+const LIMIT_MAX: usize = 1000;
+/// An export ends with the first line that brings it to this many bytes.
 const EXPORT_BYTES: usize = 1 << 20;
 /// Maximum number of characters of a listed line.
-const TEXT_CHARS: usize = 256;
+const TEXT_CHARS_MAX: usize = 256;
 
 /// `GET /api/v1/rejections`.
 pub async fn list(parameters: Parameters) -> ApiResult<Response> {
     let app = &parameters.app;
-    let limit = parameters.limit(LIMITS.0, LIMITS.1)?;
+    let limit = parameters.limit(LIMIT_DEFAULT, LIMIT_MAX)?;
     let selection = Selection::new(&parameters, parameters.get("db"))?;
-    let after = id(&parameters, "after")?.unwrap_or_default();
+    let after = parse_id(&parameters, "after")?.unwrap_or_default();
     match parameters.get("format").unwrap_or("json") {
         "json" => {
-            let body = on_lines(app, move |lines| listed(lines, after, limit, &selection)).await?;
+            let body = with_lines(app, move |lines| list_json(lines, after, limit, &selection)).await?;
             Ok(Json(body).into_response())
         }
-        "lp" => Ok(on_lines(app, move |lines| exported(lines, after, limit, &selection)).await?.into_response()),
+        "lp" => Ok(with_lines(app, move |lines| export(lines, after, limit, &selection)).await?.into_response()),
         other => Err(ApiError::Bad(format!("parameter format: {other:?} is neither \"json\" nor \"lp\""))),
     }
 }
@@ -43,17 +44,17 @@ pub async fn list(parameters: Parameters) -> ApiResult<Response> {
 pub async fn remove(parameters: Parameters) -> ApiResult<Json<Value>> {
     let database = parameters.get("db").unwrap_or(DEFAULT_DATABASE);
     let selection = Selection::new(&parameters, Some(database))?;
-    let through = id(&parameters, "through")?;
+    let through = parse_id(&parameters, "through")?;
     let through = through.ok_or_else(|| ApiError::Bad("parameter through is missing".to_owned()))?;
     let app = &parameters.app;
-    let removed = on_lines(app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
+    let removed = with_lines(app, move |lines| lines.remove(|id, line| id <= through && selection.has(line))).await;
     let outcome = removed.as_ref().map_or_else(ToString::to_string, |removed| format!("{removed} removed"));
     parameters.sender.note(app, "REMOVE REJECTIONS".to_owned(), database, outcome);
     Ok(Json(json!({ "removed": removed? })))
 }
 
-/// Reads or changes the kept lines where nobody waits for the disk.
-async fn on_lines<T: Send + 'static>(
+/// Runs file work on the rejected lines on a blocking thread.
+async fn with_lines<T: Send + 'static>(
     app: &App,
     work: impl FnOnce(&KeptLines) -> std::io::Result<T> + Send + 'static,
 ) -> ApiResult<T> {
@@ -63,8 +64,8 @@ async fn on_lines<T: Send + 'static>(
     done.map_err(|ended| unreadable(ended.to_string()))?.map_err(|error| unreadable(error.to_string()))
 }
 
-/// The newest lines, and how many there are of each code.
-fn listed(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<Value> {
+/// The number of lines by code, and the newest lines.
+fn list_json(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<Value> {
     let mut newest: VecDeque<(u64, KeptLine)> = VecDeque::new();
     let mut codes: BTreeMap<String, u64> = BTreeMap::new();
     lines.read(after, |id, line| {
@@ -77,13 +78,13 @@ fn listed(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) ->
         }
         ControlFlow::Continue(())
     })?;
-    let shown: Vec<Value> = newest.iter().rev().map(|(id, line)| shown(*id, line)).collect();
+    let shown: Vec<Value> = newest.iter().rev().map(|(id, line)| line_json(*id, line)).collect();
     Ok(json!({ "codes": codes, "rejections": shown }))
 }
 
-/// The oldest lines as line protocol, below comments with the reasons; a last comment has the id of the last line. Empty without
-/// any line.
-fn exported(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
+/// Exports the oldest lines as line protocol, each after a comment with the reason. The last comment has the id of the last
+/// line. Empty without lines.
+fn export(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
     let mut text = String::new();
     let mut count = 0;
     let mut last = 0;
@@ -101,9 +102,9 @@ fn exported(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) 
     Ok(text)
 }
 
-/// The rejections that a request is about.
+/// The rejections that a request selects.
 struct Selection {
-    /// All that the caller administers if `None`.
+    /// `None` selects all databases that the caller administers.
     database: Option<String>,
     by: Caller,
     received: Range<i64>,
@@ -116,15 +117,14 @@ impl Selection {
     fn new(parameters: &Parameters, database: Option<&str>) -> ApiResult<Self> {
         let by = parameters.sender.by.clone();
         let database = database.map(str::to_owned);
-        let (may_see, what) = match &database {
-            Some(database) => (by.may_manage(database), format!("rejections of database {database:?}")),
-            None => (by.may_manage_some(), "rejections".to_owned()),
+        let is_allowed = match &database {
+            Some(database) => by.may_manage(database),
+            None => by.may_manage_some(),
         };
-        if !may_see {
-            return Err(ApiError::Forbidden(format!(
-                "{} may not see {what}: it takes a token created with --admin",
-                by.name()
-            )));
+        if !is_allowed {
+            let scope = database.map_or_else(String::new, |database| format!(" of database {database:?}"));
+            let text = format!("{} may not see rejections{scope}: use a token created with --admin", by.name());
+            return Err(ApiError::Forbidden(text));
         }
         let text = |name: &str| parameters.get(name).map(str::to_owned);
         let [code, measurement, contains] = ["code", "measurement", "contains"].map(text);
@@ -132,11 +132,11 @@ impl Selection {
     }
 
     fn has(&self, line: &KeptLine) -> bool {
-        let is_of_database = match &self.database {
+        let is_in_database = match &self.database {
             Some(database) => line.database == *database || owner(&line.database) == database,
             None => self.by.may_manage(&line.database),
         };
-        is_of_database
+        is_in_database
             && self.received.contains(&line.received)
             && self.code.as_ref().is_none_or(|code| line.code == *code)
             && self.measurement.as_ref().is_none_or(|name| line.measurement() == *name)
@@ -144,15 +144,15 @@ impl Selection {
     }
 }
 
-fn id(parameters: &Parameters, name: &str) -> ApiResult<Option<u64>> {
+fn parse_id(parameters: &Parameters, name: &str) -> ApiResult<Option<u64>> {
     let bad = |_| ApiError::Bad(format!("parameter {name} is not the id of a rejection"));
     parameters.get(name).map(|text| text.parse().map_err(bad)).transpose()
 }
 
-fn shown(id: u64, line: &KeptLine) -> Value {
+fn line_json(id: u64, line: &KeptLine) -> Value {
     let KeptLine { received, database, token, address, number, column, text, reason, code, .. } = line;
     json!({
         "id": id.to_string(), "time": rfc3339(*received), "database": database, "token": token, "address": address, "line": number,
-        "column": column, "text": plain(text, TEXT_CHARS), "reason": reason, "code": code,
+        "column": column, "text": plain(text, TEXT_CHARS_MAX), "reason": reason, "code": code,
     })
 }

@@ -1,4 +1,4 @@
-//! `/api/v1/renames`: the names under which sensors are shown, listed, set and deleted.
+//! `/api/v1/renames`: lists, sets and deletes the names under which sensors are shown.
 
 use axum::Json;
 use axum::body::Body;
@@ -12,21 +12,21 @@ use crate::http::server::body;
 use crate::ingest::{IngestError, RenameRefusal};
 use crate::query::native::renames::RenameEffect;
 
-/// Number of tries to change renames that others change meanwhile.
+/// Number of attempts to change renames if others change them concurrently.
 const ATTEMPTS: usize = 8;
 
 /// `GET /api/v1/renames`.
 pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
-    let renames = parameters.app.ingest.renames(&managed(&parameters)?).await?;
-    Ok(Json(json!({ "renames": renames.entries().iter().map(shown).collect::<Vec<_>>() })))
+    let renames = parameters.app.ingest.renames(&managed_database(&parameters)?).await?;
+    Ok(Json(json!({ "renames": renames.entries().iter().map(rename_json).collect::<Vec<_>>() })))
 }
 
-/// `PUT /api/v1/renames`: adds an entry, or edits the one of the same name; with `dry_run` only counts.
+/// `PUT /api/v1/renames`: adds an entry, or replaces that of the same stored name. With `dry_run` it only counts.
 pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let database = managed(&parameters)?;
+    let database = managed_database(&parameters)?;
     let (bytes, _admission) = body::read(app, &headers, &mut body).await?;
-    let mut rename = entry_of(&bytes)?;
+    let mut rename = parse_entry(&bytes)?;
     let limit = app.settings.limits.name_bytes;
     if rename.kind == RenameKind::Sensor {
         parameters.key(&rename.to)?;
@@ -35,13 +35,13 @@ pub async fn put(parameters: Parameters, headers: HeaderMap, mut body: Body) -> 
     } else if let Some(bytes) = [rename.from.len(), rename.to.len()].into_iter().find(|bytes| *bytes > limit) {
         return Err(IngestError::from(RenameRefusal::Long { bytes, limit }).into());
     }
-    let statement = format!("RENAME {}", shown(&rename));
+    let statement = format!("RENAME {}", rename_json(&rename));
     change(&parameters, &database, |held| Ok(held.with(rename.clone())?), statement).await
 }
 
-/// `DELETE /api/v1/renames`: deletes the entry of a stored name.
+/// `DELETE /api/v1/renames`: deletes the entry for a stored name.
 pub async fn delete(parameters: Parameters) -> ApiResult<Json<Value>> {
-    let database = managed(&parameters)?;
+    let database = managed_database(&parameters)?;
     let [tag, measurement, from] =
         ["tag", "measurement", "from"].map(|name| parameters.get(name).unwrap_or_default().to_owned());
     let kind = parameters.get("kind").and_then(RenameKind::from_name);
@@ -54,7 +54,7 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Json<Value>> {
     change(&parameters, &database, without, statement).await
 }
 
-/// Changes the renames of a database, unless two sensors would have one name; with `dry_run` only counts.
+/// Changes the renames of a database, unless two sensors would get the same name. With `dry_run` it only counts.
 async fn change(
     parameters: &Parameters,
     database: &str,
@@ -75,14 +75,14 @@ async fn change(
             if !is_dry {
                 parameters.sender.note(app, statement, database, "done");
             }
-            return Ok(Json(told(is_dry, &effect)));
+            return Ok(Json(effect_json(is_dry, &effect)));
         }
     }
     Err(IngestError::from(RenameRefusal::Contended { database: database.to_owned() }).into())
 }
 
-/// The database, which the caller must administer.
-fn managed(parameters: &Parameters) -> ApiResult<String> {
+/// Returns the database, if the caller administers it.
+fn managed_database(parameters: &Parameters) -> ApiResult<String> {
     let name = parameters.stored_database()?;
     parameters.sender.check_manages(&name)?;
     Ok(name)
@@ -90,9 +90,9 @@ fn managed(parameters: &Parameters) -> ApiResult<String> {
 
 const KINDS: &str = "sensor, measurement, tag_key or tag_value";
 
-/// The entry that a request's body describes.
-fn entry_of(body: &[u8]) -> ApiResult<Rename> {
-    let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
+/// Parses the entry in a request body.
+fn parse_entry(body: &[u8]) -> ApiResult<Rename> {
+    let bad = |fault: String| ApiError::Bad(format!("invalid body: {fault}"));
     let Ok(Value::Object(sent)) = serde_json::from_slice::<Value>(body) else {
         let example = r#"{"kind":"tag_value","tag":"room","from":"lab","to":"hall"}"#;
         return Err(bad(format!("send a JSON object such as {example}")));
@@ -103,19 +103,19 @@ fn entry_of(body: &[u8]) -> ApiResult<Rename> {
             return Err(bad(format!("unknown key {name:?}; use {}", known.join(", "))));
         }
         if !value.is_string() && !value.is_null() {
-            return Err(bad(format!("{name} is {value}: send a text")));
+            return Err(bad(format!("{name} is {value}: send a string")));
         }
     }
     let entry = Rename::from_fields(|name| sent.get(name).and_then(Value::as_str));
     entry.ok_or_else(|| bad(format!("kind, from and to are needed; kind is {KINDS}")))
 }
 
-fn shown(entry: &Rename) -> Value {
+fn rename_json(entry: &Rename) -> Value {
     entry.fields().map(|(name, text)| (name.to_owned(), Value::from(text))).collect::<Map<_, _>>().into()
 }
 
-/// The effect of a change, or what it would be.
-fn told(is_dry: bool, effect: &RenameEffect) -> Value {
+/// The effect of a change or dry run.
+fn effect_json(is_dry: bool, effect: &RenameEffect) -> Value {
     let examples = effect.examples.iter().map(|(from, to)| json!({ "from": from, "to": to })).collect::<Vec<_>>();
     json!({ "dry_run": is_dry, "renamed": effect.renamed, "examples": examples })
 }

@@ -1,5 +1,5 @@
-//! Tokens over HTTP: who the caller is and what it may do, and for administrators of everything the list of tokens, new ones, and their end.
-//! The first token of a service is never made here: it would make every device need one, so that is left to `hourglass token add`.
+//! Tokens over HTTP: the caller's rights, and for administrators of all databases the list, creation and revocation of
+//! tokens. The first token must be created with `hourglass token add`, because from then on every device needs one.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::http::server::body;
 use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::rfc3339;
 
-/// `GET /api/v1/caller`: who the caller is to this service, and what it may do.
+/// `GET /api/v1/caller`: the name and the rights of the caller.
 pub async fn caller(State(app): State<Arc<App>>, Extension(Sender { by, .. }): Extension<Sender>) -> Json<Value> {
     let token = by.token();
     Json(json!({
         "name": token.map(|token| &token.name), "token_needed": app.access.is_enforced(), "admin_of_all": by.is_admin(),
-        "metrics": by.may_observe(), "scopes": token.map(|token| scopes(&token.scopes)),
+        "metrics": by.may_observe(), "scopes": token.map(|token| scopes_json(&token.scopes)),
         "expires": token.and_then(|token| token.expires).map(time),
     }))
 }
@@ -34,15 +34,15 @@ pub async fn caller(State(app): State<Arc<App>>, Extension(Sender { by, .. }): E
 /// `GET /api/v1/tokens`.
 pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
     let now = now_seconds();
-    let tokens: Vec<Value> = app.access.list().iter().map(|(token, used)| shown(token, *used, now)).collect();
+    let tokens: Vec<Value> = app.access.list().iter().map(|(token, used)| token_json(token, *used, now)).collect();
     Json(json!({ "tokens": tokens }))
 }
 
-/// `POST /api/v1/tokens`: makes a token, and answers its text this once.
+/// `POST /api/v1/tokens`: creates a token. Only this answer has its text.
 pub async fn create(parameters: Parameters, headers: HeaderMap, body: Body) -> ApiResult<(StatusCode, Json<Value>)> {
-    let new = requested(&parameters, &headers, body).await?;
+    let new = read_request(&parameters, &headers, body).await?;
     let ChangedToken { token, text, .. } = change(&parameters, TokenChange::Create(new)).await?;
-    let mut body = shown(&token, None, now_seconds());
+    let mut body = token_json(&token, None, now_seconds());
     body["token"] = json!(text);
     Ok((StatusCode::CREATED, Json(body)))
 }
@@ -50,11 +50,11 @@ pub async fn create(parameters: Parameters, headers: HeaderMap, body: Body) -> A
 /// `POST /api/v1/tokens/{key}/revoke`.
 pub async fn revoke(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Json<Value>> {
     if name == parameters.sender.by.name() {
-        let text = "a token does not revoke itself: use another one, or hourglass token revoke";
+        let text = "a token cannot revoke itself: use another token, or hourglass token revoke";
         return Err(ApiError::Conflict(text.to_owned()));
     }
     let ChangedToken { token, .. } = change(&parameters, TokenChange::Revoke { name }).await?;
-    Ok(Json(shown(&token, None, now_seconds())))
+    Ok(Json(token_json(&token, None, now_seconds())))
 }
 
 async fn change(parameters: &Parameters, change: TokenChange) -> ApiResult<ChangedToken> {
@@ -78,48 +78,48 @@ async fn change(parameters: &Parameters, change: TokenChange) -> ApiResult<Chang
     Ok(changed)
 }
 
-/// The body of a request for a token.
+/// The body of a request to create a token.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Wanted {
+struct TokenRequest {
     name: String,
     write: Vec<String>,
     read: Vec<String>,
     metrics: bool,
-    /// Tags that its sensors must have.
+    /// Tags that sensors of the token must have.
     tags: std::collections::BTreeMap<String, String>,
-    /// How long it is valid, such as `90d`.
+    /// The lifetime, such as `90d`.
     expires_in: Option<String>,
 }
 
-async fn requested(parameters: &Parameters, headers: &HeaderMap, mut body: Body) -> ApiResult<NewToken> {
+async fn read_request(parameters: &Parameters, headers: &HeaderMap, mut body: Body) -> ApiResult<NewToken> {
     let (bytes, _admission) = body::read(&parameters.app, headers, &mut body).await?;
     if matches!(parameters.sender.by, Caller::Anybody) {
-        let text = "this service needs no token yet, and its first one would make every device need one: create it with hourglass token add";
+        let text = "the service has no token yet: create the first one with hourglass token add, since every device needs one afterwards";
         return Err(ApiError::Conflict(text.to_owned()));
     }
-    let bad = |what: String| ApiError::Bad(format!("the body is not as expected: {what}"));
-    let wanted: Wanted = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
-    if !Token::is_name(&wanted.name) {
-        return Err(bad(format!("name {:?}: use 1 to 64 letters, digits and -_.@:", wanted.name)));
+    let bad = |fault: String| ApiError::Bad(format!("invalid body: {fault}"));
+    let request: TokenRequest = serde_json::from_slice(&bytes).map_err(|error| bad(error.to_string()))?;
+    if !Token::is_name(&request.name) {
+        return Err(bad(format!("name {:?}: use 1 to 64 letters, digits and -_.@:", request.name)));
     }
-    if let Some(glob) = wanted.write.iter().chain(&wanted.read).find(|glob| !is_glob(glob)) {
-        return Err(bad(format!("{glob:?} is not the name of a database, with * and ? for any characters")));
+    if let Some(glob) = request.write.iter().chain(&request.read).find(|glob| !is_glob(glob)) {
+        return Err(bad(format!("{glob:?} is not a database name; the wildcards * and ? are allowed")));
     }
-    let expires_in = wanted.expires_in.as_deref().map(|text| {
+    let expires_in = request.expires_in.as_deref().map(|text| {
         let seconds = parse_duration(text, &DURATION_UNITS).ok().map(|nanoseconds| nanoseconds / 1_000_000_000);
         let seconds = seconds.filter(|seconds| *seconds > 0);
         seconds.ok_or_else(|| bad(format!("expires_in {text:?} is not a duration such as 90d")))
     });
-    let pins = wanted.tags.into_iter().map(|(key, value)| Pin { key, value }).collect();
-    let scopes = Scopes { write: wanted.write, read: wanted.read, admin: Vec::new(), metrics: wanted.metrics, pins };
+    let pins = request.tags.into_iter().map(|(key, value)| Pin { key, value }).collect();
+    let scopes = Scopes { write: request.write, read: request.read, admin: Vec::new(), metrics: request.metrics, pins };
     if scopes.is_empty() {
-        return Err(bad("a token for nothing: give write, read or metrics".to_owned()));
+        return Err(bad("the token has no rights: give write, read or metrics".to_owned()));
     }
-    Ok(NewToken { name: wanted.name, scopes, expires_in: expires_in.transpose()?, ..NewToken::default() })
+    Ok(NewToken { name: request.name, scopes, expires_in: expires_in.transpose()?, ..NewToken::default() })
 }
 
-fn shown(token: &Token, used: Option<i64>, now: i64) -> Value {
+fn token_json(token: &Token, used: Option<i64>, now: i64) -> Value {
     let state = match (token.revoked, token.expires) {
         (Some(_), _) => "revoked",
         (None, Some(expires)) if now >= expires => "expired",
@@ -127,11 +127,12 @@ fn shown(token: &Token, used: Option<i64>, now: i64) -> Value {
     };
     json!({
         "name": token.name, "state": state, "created": time(token.created), "expires": token.expires.map(time), "used": used.map(time),
-        "scopes": scopes(&token.scopes), "id": token.secrets.last().map(|secret| &secret.id),
+        "scopes": scopes_json(&token.scopes), "id": token.secrets.last().map(|secret| &secret.id),
     })
 }
 
-fn scopes(Scopes { write, read, admin, metrics, pins }: &Scopes) -> Value {
+fn scopes_json(scopes: &Scopes) -> Value {
+    let Scopes { write, read, admin, metrics, pins } = scopes;
     let tags: serde_json::Map<String, Value> = pins.iter().map(|pin| (pin.key.clone(), json!(pin.value))).collect();
     json!({ "write": write, "read": read, "admin": admin, "metrics": metrics, "tags": tags })
 }

@@ -1,4 +1,4 @@
-//! The dry run of a write: what would become of each line, without keeping any.
+//! The dry run of a write: the outcome of each line, without storing it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Uri};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
-use super::write::WriteTerms;
+use super::write::WriteOptions;
 use crate::bucket::bucket_name;
 use crate::http::App;
 use crate::http::endpoints::Endpoint;
@@ -24,9 +24,9 @@ use crate::reading::{Hour, Limits, Reason, Rejection};
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
-/// Most bytes of a body that is explained.
-const BODY_BYTES: usize = 256 << 10;
-/// The memory of an explanation per byte of its body, measured with lines of very many short fields.
+/// Maximum size of the body, in bytes.
+const BODY_BYTES_MAX: usize = 256 << 10;
+/// Estimated memory of an explanation per byte of the body, measured with lines of many short fields.
 const MEMORY_PER_BYTE: usize = 48;
 
 /// `POST /api/v1/explain`.
@@ -58,50 +58,55 @@ async fn explained(
     body: &mut Body,
 ) -> ApiResult<Value> {
     let known: Vec<&str> = endpoint.parameters().collect();
-    let parameters = Pairs::only_known(Pairs::of_url(uri)?, &known)?;
-    // Whoever may not write learns nothing, whatever the body is.
-    let of_lines = WriteTerms::new(&parameters, headers, Dialect::V1, &sender.by);
-    let of_json = WriteTerms::new(&parameters, headers, Dialect::Native, &sender.by);
-    if let (Err(error), Err(_)) = (&of_lines, &of_json) {
+    let parameters = Pairs::strict(Pairs::parse_url(uri)?, &known)?;
+    // Check the rights before the body: a caller that may not write must learn nothing.
+    let lines_options = WriteOptions::new(&parameters, headers, Dialect::V1, &sender.by);
+    let json_options = WriteOptions::new(&parameters, headers, Dialect::Native, &sender.by);
+    if let (Err(error), Err(_)) = (&lines_options, &json_options) {
         return Err(error.clone());
     }
     let (bytes, mut admission) = body::read(app, headers, body).await?;
-    if bytes.len() > BODY_BYTES {
-        let key = "what a dry run explains at once";
-        return Err(IngestError::TooLarge { limit: BODY_BYTES, key }.into());
+    if bytes.len() > BODY_BYTES_MAX {
+        let key = "the maximum of a dry run";
+        return Err(IngestError::TooLarge { limit: BODY_BYTES_MAX, key }.into());
     }
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
     let is_json = is_json(&bytes);
-    let terms = if is_json { of_json } else { of_lines }?;
-    let (arrival, precision, length) = (terms.arrival(&bytes, sender), terms.precision, bytes.len());
-    let explanation = match is_json {
-        true => app.ingest.explain(arrival, |limits: Limits| Items::new(&bytes, precision, limits), length).await,
-        false => app.ingest.explain(arrival, |limits: Limits| Lines::new(&bytes, precision, limits), length).await,
+    let options = if is_json { json_options } else { lines_options }?;
+    let arrival = options.arrival(&bytes, sender);
+    let precision = options.precision;
+    let length = bytes.len();
+    let explanation = if is_json {
+        app.ingest.explain(arrival, |limits: Limits| Items::new(&bytes, precision, limits), length).await
+    } else {
+        app.ingest.explain(arrival, |limits: Limits| Lines::new(&bytes, precision, limits), length).await
     };
     match explanation {
-        Ok(explanation) => Ok(shown(&explanation, is_json)),
+        Ok(explanation) => Ok(explanation_json(&explanation, is_json)),
         Err(error @ (IngestError::LinesToExplain { .. } | IngestError::TooLarge { .. })) => Err(error.into()),
         Err(error) => {
-            let charge = json!({ "readings": 0, "new_sensors": 0, "passes": false });
-            Ok(json!({ "write": refused(&error.into()), "accepted": 0, "quota": charge, "warnings": [], "lines": [] }))
+            let quota = json!({ "readings": 0, "new_sensors": 0, "passes": false });
+            Ok(
+                json!({ "write": error_json(&error.into()), "accepted": 0, "quota": quota, "warnings": [], "lines": [] }),
+            )
         }
     }
 }
 
-/// Whether a body is JSON: one of line protocol begins with a brace only if somebody has named a measurement so.
+/// Returns true if a body is JSON. Line protocol begins with a brace or bracket only if the measurement does.
 fn is_json(body: &Bytes) -> bool {
     body.iter().find(|byte| !byte.is_ascii_whitespace()).is_some_and(|byte| matches!(byte, b'{' | b'['))
 }
 
-fn refused(error: &ApiError) -> Value {
+fn error_json(error: &ApiError) -> Value {
     json!({ "status": error.status().as_u16(), "code": error.code(), "error": error.to_string() })
 }
 
-/// The explanation, with the status that the write would be answered with.
-fn shown(explanation: &Explanation, is_json: bool) -> Value {
+/// The explanation, with the status that the write would get.
+fn explanation_json(explanation: &Explanation, is_json: bool) -> Value {
     let Explanation { accepted, rejected, refused: error, .. } = explanation;
     let write = match error {
-        Some(error) => refused(&error.clone().into()),
+        Some(error) => error_json(&error.clone().into()),
         None if rejected.count == 0 => {
             json!({ "status": if is_json { 200 } else { 204 }, "code": null, "error": null })
         }
@@ -119,25 +124,26 @@ fn shown(explanation: &Explanation, is_json: bool) -> Value {
         "rejected": rejected.count,
         "quota": { "readings": accepted, "new_sensors": new_sensors, "passes": error.is_none() },
         "warnings": explanation.warnings,
-        "lines": explanation.points.iter().map(|point| line(explanation, point)).collect::<Vec<_>>(),
+        "lines": explanation.points.iter().map(|point| line_json(explanation, point)).collect::<Vec<_>>(),
     })
 }
 
-fn line(explanation: &Explanation, point: &ExplainedPoint) -> Value {
+fn line_json(explanation: &Explanation, point: &ExplainedPoint) -> Value {
     let rejections = &point.rejections;
     let mut line = json!({
         "line": point.number, "kept": point.time.is_some(), "warnings": point.warnings,
-        "rejected": rejections.iter().map(rejection).collect::<Vec<_>>(),
+        "rejected": rejections.iter().map(rejection_json).collect::<Vec<_>>(),
     });
     let Some(sensor) = &point.sensor else { return line };
     let is_new = explanation.new_sensors.contains(&sensor.key);
-    let is_barred = rejections.iter().any(|rejection| matches!(rejection.reason, Reason::OtherSensor { .. }));
-    let is_told = !is_barred && (is_new || explanation.store_asked);
+    // A pinned token must not learn if a sensor outside its pins exists.
+    let is_outside_pins = rejections.iter().any(|rejection| matches!(rejection.reason, Reason::OtherSensor { .. }));
+    let is_known = !is_outside_pins && (is_new || explanation.store_asked);
     line["sensor"] = json!(sensor.key);
     line["measurement"] = json!(sensor.measurement);
     line["tags"] = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect::<Map<_, _>>().into();
-    line["new_sensor"] = json!(is_told.then_some(is_new));
-    line["fields"] = point.fields.iter().map(field).collect();
+    line["new_sensor"] = json!(is_known.then_some(is_new));
+    line["fields"] = point.fields.iter().map(field_json).collect();
     if let Some(time) = point.time {
         let hour = Hour::of(time);
         let start = rfc3339(hour.start_ns());
@@ -150,12 +156,12 @@ fn line(explanation: &Explanation, point: &ExplainedPoint) -> Value {
     line
 }
 
-fn rejection(rejection: &Rejection) -> Value {
+fn rejection_json(rejection: &Rejection) -> Value {
     let Rejection { column, text, reason, .. } = rejection;
     json!({ "column": column, "code": reason.label(), "reason": reason.to_string(), "text": text })
 }
 
-fn field(field: &ExplainedField) -> Value {
+fn field_json(field: &ExplainedField) -> Value {
     let ExplainedField { name, value, known, kept } = field;
     let mut text = String::new();
     json::value(&mut text, value);

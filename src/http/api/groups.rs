@@ -1,21 +1,21 @@
-//! Groups of sensors: which there are, their values, and the sensors of a value with their latest readings. All from what is
-//! known of the sensors, acked changes included; the groups' documents in `MongoDB` are for those who read it themselves.
+//! Groups of sensors: the groups, their values, and the sensors of a value with their latest readings. The answers come
+//! from the sensors, including acked changes, not from the group documents in MongoDB, which are for external readers.
 
 use axum::Json;
 use axum::response::Response;
 use serde_json::{Value, json};
 
-use super::sensors::{is_silent, of_stored};
+use super::sensors::{is_silent, latest_of};
 use crate::bucket::GroupRule;
 use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{InPath, Parameters};
-use crate::http::render::json::{end_with_next, pair, sensor};
+use crate::http::render::json::{SensorItem, end_with_next, pair, sensor};
 use crate::http::render::text::Text;
 
-/// Sensors whose documents are read together.
-const BATCH: usize = 256;
+/// Number of sensor documents per read.
+const BATCH_SENSORS: usize = 256;
 
 /// `GET /api/v1/groups`.
 pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
@@ -24,12 +24,12 @@ pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
     Ok(Json(json!({ "groups": groups })))
 }
 
-/// The group of a database that a path names.
-fn rule(app: &App, database: &str, name: &str) -> ApiResult<GroupRule> {
+/// Finds a group of a database by name.
+fn find_rule(app: &App, database: &str, name: &str) -> ApiResult<GroupRule> {
     app.groups.of(database).into_iter().find(|rule| *rule.name == *name).cloned().ok_or_else(|| {
         ApiError::Bad(format!(
-            "database {database:?} has no group {name:?}: GET /api/v1/groups lists those that there are, [[groups]] in the \
-             configuration declares others"
+            "database {database:?} has no group {name:?}: list the groups with GET /api/v1/groups, or declare it in [[groups]] of \
+             the configuration"
         ))
     })
 }
@@ -39,7 +39,7 @@ pub async fn values(InPath(name): InPath<String>, parameters: Parameters) -> Api
     let app = &*parameters.app;
     let budget = parameters.budget();
     let database = parameters.database()?;
-    let rule = rule(app, &database, &name)?;
+    let rule = find_rule(app, &database, &name)?;
     let max = app.settings.query.sensors_max;
     let limit = parameters.limit(max, max)?;
     let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
@@ -66,7 +66,7 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     let app = &*parameters.app;
     let budget = parameters.budget();
     let database = parameters.database()?;
-    let rule = rule(app, &database, &name)?;
+    let rule = find_rule(app, &database, &name)?;
     let max = app.settings.query.sensors_max;
     let limit = parameters.limit(max, max)?;
     let times = parameters.times()?;
@@ -79,11 +79,11 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     let now = now_ns();
     let groups = app.groups.of(&database);
     let mut text = Text::list(&budget, "sensors")?;
-    for some in members.chunks(BATCH) {
+    for some in members.chunks(BATCH_SENSORS) {
         let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();
-        for listed in of_stored(app, &budget, &database, &keys).await? {
-            let silent = is_silent(app, &listed, now);
-            text.item(|out| sensor(out, (&listed, &groups, silent), times, false)).await?;
+        for listed in latest_of(app, &budget, &database, &keys).await? {
+            let item = SensorItem { sensor: &listed, groups: &groups, is_silent: is_silent(app, &listed, now) };
+            text.item(|out| sensor(out, item, times, false)).await?;
         }
     }
     end_with_next(&mut text.out, next.as_deref(), &[]);

@@ -10,7 +10,7 @@ use crate::http::render::text::Text;
 use crate::query::native::many::{TagWords, Vocabulary};
 use crate::query::native::notices::RequestNames;
 
-/// Answers with the list of a name that is made of the words of the selected sensors.
+/// Answers with a list called `name`, made from the vocabulary of the selected sensors.
 async fn list<I: Iterator<Item = Value>>(
     parameters: &Parameters,
     name: &str,
@@ -40,7 +40,7 @@ pub async fn measurements(parameters: Parameters) -> ApiResult<Response> {
     list(&parameters, "measurements", TagWords::Own, |words| words.measurements.into_iter().map(item)).await
 }
 
-/// `GET /api/v1/tags`: with `metadata=true` also names of metadata, as queries take them.
+/// `GET /api/v1/tags`: tag keys, with `metadata=true` also metadata names (`meta.NAME`).
 pub async fn tags(parameters: Parameters) -> ApiResult<Response> {
     let tags = if parameters.flag("metadata")? { TagWords::WithMetadata } else { TagWords::Own };
     list(&parameters, "tags", tags, |words| {
@@ -51,7 +51,7 @@ pub async fn tags(parameters: Parameters) -> ApiResult<Response> {
     .await
 }
 
-/// `GET /api/v1/tags/{key}`, of metadata with the prefix `meta.`.
+/// `GET /api/v1/tags/{key}`: values of a tag, or of metadata with the prefix `meta.`.
 pub async fn tag_values(InPath(key): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
     list(&parameters, "values", TagWords::One(&key), |mut words| {
         let values = words.tags.remove(&key).unwrap_or_default();

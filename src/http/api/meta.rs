@@ -1,4 +1,4 @@
-//! Metadata of sensors: one sensor's as JSON, many as NDJSON or CSV.
+//! Metadata of sensors: of one sensor as JSON, of many as NDJSON or CSV.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header}
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
 
+use super::sensors::{DocumentPage, find_documents};
 use super::write::ack_level;
 use crate::access::Caller;
 use crate::bucket::Meta;
@@ -21,24 +22,24 @@ use crate::ingest::{MetaArrival, MetaOutcome, MetaRefusal, MetaRequest, MetaUpda
 use crate::kinds::KindFault;
 use crate::reading::Sensor;
 
-/// Most refusals that an answer names.
-const REASONS: usize = 20;
-/// Times the bytes of a body that its parsed lines take, about.
-const PARSED: usize = 6;
-/// Most bytes of a column's name; `limits.name_bytes` is at most as large.
-const NAME_MAX: usize = 16 << 10;
-/// The column of a CSV body that names the sensor.
+/// Maximum number of refused lines in an answer.
+const REASONS_MAX: usize = 20;
+/// Estimated memory of parsed lines per byte of the body.
+const PARSED_FACTOR: usize = 6;
+/// Maximum length of a column name, in bytes. `limits.name_bytes` is not larger.
+const NAME_BYTES_MAX: usize = 16 << 10;
+/// The CSV column, and JSON member, with the sensor key.
 const SENSOR: &str = "sensor";
 
 /// `GET /api/v1/sensors/KEY/meta`.
 pub async fn show(InPath(key): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
     let sensor = parameters.pinned(parameters.key(&key)?)?;
     let database = parameters.database()?;
-    Ok(told(parameters.app.ingest.sensor_meta(&database, &sensor).await?.json()))
+    Ok(meta_response(parameters.app.ingest.sensor_meta(&database, &sensor).await?.json()))
 }
 
-/// The answer that tells metadata, with its ETag.
-fn told(text: String) -> Response {
+/// Makes an answer with metadata and its ETag.
+fn meta_response(text: String) -> Response {
     let tag = tag_of(&text);
     let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
     if let Ok(tag) = HeaderValue::from_str(&tag) {
@@ -51,20 +52,20 @@ fn tag_of(text: &str) -> String {
     format!("\"{:016x}\"", rapidhash::v3::rapidhash_v3(text.as_bytes()))
 }
 
-/// Whether metadata is as the request's conditions say; it is without one.
-fn is_as_known(headers: &HeaderMap, meta: &Meta) -> bool {
+/// Returns true if metadata meets the conditions `If-Match` and `If-None-Match` of a request.
+fn meets_conditions(headers: &HeaderMap, meta: &Meta) -> bool {
     let tag = tag_of(&meta.json());
     let sent = |name: HeaderName| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
     };
-    let is_met =
+    let is_matched =
         !headers.contains_key(header::IF_MATCH) || sent(header::IF_MATCH).any(|sent| sent == "*" || sent == tag);
     let is_other = |sent: &str| sent != tag && (sent != "*" || meta.is_without_values());
-    is_met && sent(header::IF_NONE_MATCH).all(is_other)
+    is_matched && sent(header::IF_NONE_MATCH).all(is_other)
 }
 
-/// Refuses conditions that cannot be judged, or whose answer would tell a caller what it may not read.
+/// Refuses unsupported conditions, and conditions of a caller that may not read the metadata: the answer would reveal it.
 fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> ApiResult<()> {
     if let Some(name) =
         [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE].iter().find(|name| headers.contains_key(*name))
@@ -72,10 +73,11 @@ fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> ApiResu
         return Err(ApiError::Bad(format!("the header {name} is not supported: send If-Match with an ETag")));
     }
     let has_some = [header::IF_MATCH, header::IF_NONE_MATCH].iter().any(|name| headers.contains_key(name));
-    match has_some && !by.may_read(database) {
-        true => Err(ApiError::Forbidden(format!("{} may not read database {database:?}, as If-Match asks", by.name()))),
-        false => Ok(()),
+    if has_some && !by.may_read(database) {
+        let text = format!("{} may not read database {database:?}: send no If-Match or If-None-Match", by.name());
+        return Err(ApiError::Forbidden(text));
     }
+    Ok(())
 }
 
 /// `PUT /api/v1/sensors/KEY/meta` replaces the metadata, `PATCH` takes a merge patch (RFC 7396).
@@ -89,72 +91,76 @@ pub async fn change(
     let app = &parameters.app;
     let by = &parameters.sender.by;
     let sensor = parameters.pinned(parameters.key(&key)?)?;
-    let database = writable(&parameters)?;
+    let database = writable_database(&parameters)?;
     check_conditions(&headers, by, &database)?;
     let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
-    let most = app.ingest.meta_text_max();
-    if bytes.len() > most {
-        return Err(ApiError::Bad(format!("the body has more than {most} bytes")));
+    let bytes_max = app.ingest.meta_text_max();
+    if bytes.len() > bytes_max {
+        return Err(ApiError::Bad(format!("the body has more than {bytes_max} bytes")));
     }
-    admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
+    admission.grow(bytes.len().saturating_mul(PARSED_FACTOR)).map_err(ApiError::Ingest)?;
     let Ok(Value::Object(values)) = serde_json::from_slice(&bytes) else {
-        return Err(ApiError::Bad("the body is no JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
+        return Err(ApiError::Bad("the body is not a JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
     };
     let arrival =
         MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry: false };
-    let update = if method == Method::PUT { MetaUpdate::Put(values) } else { MetaUpdate::Patch(values) };
-    let request = MetaRequest { sensor, update };
-    let (may, mut outcome) = (|meta: &Meta| is_as_known(&headers, meta), None);
-    app.ingest.change_meta(arrival, std::iter::once((0, Ok(request))), may, |_, of| outcome = Some(of)).await?;
+    let wish = if method == Method::PUT { Wish::Put(values) } else { Wish::Patch(values) };
+    let wish = MetaWish { sensor, wish };
+    let is_allowed = |meta: &Meta| meets_conditions(&headers, meta);
+    let mut outcome = None;
+    let on_result = |_, result| outcome = Some(result);
+    app.ingest.change_meta(arrival, std::iter::once((0, Ok(wish))), is_allowed, on_result).await?;
     match outcome {
         Some(Ok(MetaOutcome { values, unlike, .. })) => {
-            // Who may only write is not told what there is.
-            let response = match by.may_read(&database) {
-                true => told(Value::Object(values).to_string()),
-                false => StatusCode::NO_CONTENT.into_response(),
+            // A write-only token must not learn stored values.
+            let response = if by.may_read(&database) {
+                meta_response(Value::Object(values).to_string())
+            } else {
+                StatusCode::NO_CONTENT.into_response()
             };
-            Ok(warned(response, usize::from(unlike.is_some()), unlike.as_ref()))
+            Ok(with_kind_warning(response, usize::from(unlike.is_some()), unlike.as_ref()))
         }
         Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
         Some(Err(refused @ MetaRefusal::Pinned { .. })) => Err(ApiError::Forbidden(refused.to_string())),
         Some(Err(refused @ MetaRefusal::TooManyRemoved { .. })) => Err(ApiError::Busy(refused.to_string())),
-        Some(Err(refused)) => Err(ApiError::Bad(told_to(&refused, by, &database))),
-        None => Err(ApiError::Bad("nothing was asked for".to_owned())),
+        Some(Err(refused)) => Err(ApiError::Bad(refusal_text(&refused, by, &database))),
+        None => Err(ApiError::Bad("the request has no change".to_owned())),
     }
 }
 
-/// Adds the warning about metadata that is not as a kind says.
-fn warned(mut response: Response, count: usize, first: Option<&KindFault>) -> Response {
+/// Adds a warning about metadata that violates the schema of a kind.
+fn with_kind_warning(mut response: Response, count: usize, first: Option<&KindFault>) -> Response {
     let Some(KindFault { kind, fault }) = first else { return response };
     let text = format!(
-        "metadata of {count} sensors is not as their kinds say, of the first one because {fault} (kind {kind})"
+        "metadata of {count} sensors violates the schema of their kind; the first because {fault} (kind {kind})"
     );
     add_texts(&mut response, WARNING_HEADER, &[text]);
     response
 }
 
-/// The database of a change, if the caller may write to it.
-fn writable(parameters: &Parameters) -> ApiResult<String> {
+/// Returns the database of a change, if the caller may write to it.
+fn writable_database(parameters: &Parameters) -> ApiResult<String> {
     let by = &parameters.sender.by;
     let name = parameters.get("db").unwrap_or(crate::http::parameters::DEFAULT_DATABASE);
-    match by.may_write(name) {
-        true => Ok(name.to_owned()),
-        false => Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", by.name()))),
+    if !by.may_write(name) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", by.name())));
     }
+    Ok(name.to_owned())
 }
 
 /// `POST /api/v1/meta`: patches the metadata of many sensors.
 pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Response> {
     let app = &parameters.app;
     let by = &parameters.sender.by;
-    let database = writable(&parameters)?;
+    let database = writable_database(&parameters)?;
     let is_dry = parameters.flag("dry_run")?;
     let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
-    admission.grow(bytes.len().saturating_mul(PARSED)).map_err(ApiError::Ingest)?;
-    let most = app.ingest.meta_text_max();
-    let rows: Box<dyn Iterator<Item = Row> + Send> = match is_csv(&headers) {
-        true => Box::new(of_csv(&bytes, most)?),
-        false => Box::new(of_lines(&bytes, most)),
+    admission.grow(bytes.len().saturating_mul(PARSED_FACTOR)).map_err(ApiError::Ingest)?;
+    let row_bytes_max = app.ingest.meta_text_max();
+    let rows: Box<dyn Iterator<Item = Row> + Send> = if is_csv(&headers) {
+        Box::new(parse_csv(&bytes, row_bytes_max)?)
+    } else {
+        Box::new(parse_lines(&bytes, row_bytes_max))
     };
     let rows = rows.map(|(line, row)| {
         let request = row.and_then(|(key, values)| {
@@ -165,149 +171,157 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
         (line, request.map_err(MetaRefusal::Unreadable))
     });
     let arrival = MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry };
-    let mut told = Imported::default();
-    let tell = |line, outcome| told.add((line, outcome), by, &database);
+    let mut imported = ImportOutcome::default();
+    let tell = |line, outcome| imported.add(line, outcome, by, &database);
     app.ingest.change_meta(arrival, rows, |_| true, tell).await?;
-    let (unlike, first) = (told.unlike, told.first_unlike.take());
-    Ok(warned(told.answer(is_dry, by.may_read(&database)), unlike, first.as_ref()))
+    let faulty = imported.faulty;
+    let first_fault = imported.first_fault.take();
+    Ok(with_kind_warning(imported.respond(is_dry, by.may_read(&database)), faulty, first_fault.as_ref()))
 }
 
-/// Whether a body is CSV by its type.
+/// Returns true if the content type is CSV.
 fn is_csv(headers: &HeaderMap) -> bool {
-    let of = headers.get(header::CONTENT_TYPE).and_then(|of| of.to_str().ok()).unwrap_or_default();
-    of.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/csv")
+    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/csv")
 }
 
-/// Why metadata is not changed, as the caller may know it: who may only write is not told what there is.
-fn told_to(refused: &MetaRefusal, by: &Caller, database: &str) -> String {
+/// Returns the text of a refusal. A write-only token must not learn the size of stored metadata.
+fn refusal_text(refused: &MetaRefusal, by: &Caller, database: &str) -> String {
     match refused {
         MetaRefusal::TooLarge { sensor, limit, .. } if !by.may_read(database) => {
-            format!("the metadata of {sensor} would take more than {limit} bytes")
+            format!("metadata of {sensor} exceeds limits.meta_bytes ({limit} bytes)")
         }
         other => other.to_string(),
     }
 }
 
-/// What became of the lines of an import.
+/// The outcome of an import.
 #[derive(Default)]
-struct Imported {
+struct ImportOutcome {
     changed: usize,
     new: usize,
     unchanged: usize,
     rejected: usize,
-    /// Why, of the first ones by their line.
+    /// Reasons of the first rejected lines, by line number.
     reasons: BTreeMap<usize, String>,
-    /// Those that are not as their kinds say, and how the first one is not.
-    unlike: usize,
-    first_unlike: Option<KindFault>,
+    /// Sensors whose metadata violates the schema of their kind.
+    faulty: usize,
+    first_fault: Option<KindFault>,
 }
 
-impl Imported {
-    fn add(&mut self, (line, outcome): (usize, Result<MetaOutcome, MetaRefusal>), by: &Caller, database: &str) {
+impl ImportOutcome {
+    fn add(&mut self, line: usize, outcome: Result<MetaOutcome, MetaRefusal>, by: &Caller, database: &str) {
         match outcome {
             Ok(MetaOutcome { is_changed, is_new, unlike, .. }) => {
                 self.changed += usize::from(is_changed);
                 self.unchanged += usize::from(!is_changed);
                 self.new += usize::from(is_changed && is_new);
-                self.unlike += usize::from(unlike.is_some());
-                self.first_unlike = self.first_unlike.take().or(unlike);
+                self.faulty += usize::from(unlike.is_some());
+                self.first_fault = self.first_fault.take().or(unlike);
             }
-            Err(why) => {
+            Err(refusal) => {
                 self.rejected += 1;
-                self.reasons.insert(line, told_to(&why, by, database));
-                if self.reasons.len() > REASONS {
+                self.reasons.insert(line, refusal_text(&refusal, by, database));
+                if self.reasons.len() > REASONS_MAX {
                     self.reasons.pop_last();
                 }
             }
         }
     }
 
-    /// Who may only write is not told what there is: all that is taken is changed.
-    fn answer(self, is_dry: bool, may_read: bool) -> Response {
+    /// Makes the answer. A write-only token must not learn if the metadata existed, so all accepted lines count as changed.
+    fn respond(self, is_dry: bool, can_read: bool) -> Response {
         let reasons: Vec<Value> =
-            self.reasons.iter().map(|(line, why)| json!({ "line": line, "error": why })).collect();
-        let mut told =
+            self.reasons.iter().map(|(line, reason)| json!({ "line": line, "error": reason })).collect();
+        let mut body =
             json!({ "dry_run": is_dry, "changed": self.changed, "rejected": self.rejected, "reasons": reasons });
-        match may_read {
-            true => (told["new"], told["unchanged"]) = (json!(self.new), json!(self.unchanged)),
-            false => told["changed"] = json!(self.changed + self.unchanged),
+        if can_read {
+            body["new"] = json!(self.new);
+            body["unchanged"] = json!(self.unchanged);
+        } else {
+            body["changed"] = json!(self.changed + self.unchanged);
         }
         let mut status = StatusCode::OK;
         if self.rejected > 0 {
             status = StatusCode::BAD_REQUEST;
-            let others = if is_dry { "would be taken" } else { "were taken" };
-            told["error"] = json!(format!("{} lines were refused; the others {others}", self.rejected));
-            told["code"] = json!("invalid");
+            let others = if is_dry { "would be accepted" } else { "were accepted" };
+            body["error"] = json!(format!("{} lines were rejected; the others {others}", self.rejected));
+            body["code"] = json!("invalid");
         }
-        (status, axum::Json(told)).into_response()
+        (status, axum::Json(body)).into_response()
     }
 }
 
-/// A line's number, and its sensor and values.
+/// A line number, and the sensor and values of the line or its error.
 type Row = (usize, Result<(String, Map<String, Value>), String>);
 
-/// Lines such as `{"sensor":"climate,sensor=s1","meta":{"site":"lab"}}`, of at most so many bytes.
-fn of_lines(body: &[u8], most: usize) -> impl Iterator<Item = Row> {
+/// Parses lines such as `{"sensor":"climate,sensor=s1","meta":{"site":"lab"}}`, of at most `row_bytes_max` bytes.
+fn parse_lines(body: &[u8], row_bytes_max: usize) -> impl Iterator<Item = Row> {
     let row = |line: &[u8]| match serde_json::from_slice(line) {
-        Ok(Value::Object(mut of)) if of.len() == 2 => match (of.remove(SENSOR), of.remove("meta")) {
+        Ok(Value::Object(mut object)) if object.len() == 2 => match (object.remove(SENSOR), object.remove("meta")) {
             (Some(Value::String(key)), Some(Value::Object(values))) => Ok((key, values)),
-            _ => Err("expected the members \"sensor\", a text, and \"meta\", an object".to_owned()),
+            _ => Err("expected the members \"sensor\" (a string) and \"meta\" (an object)".to_owned()),
         },
         Ok(_) => Err("expected an object with the members \"sensor\" and \"meta\"".to_owned()),
-        Err(error) => Err(format!("it is no JSON: {error}")),
+        Err(error) => Err(format!("invalid JSON: {error}")),
     };
     let lines = body.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| !line.trim_ascii().is_empty());
-    lines.map(move |(at, line)| (at + 1, if line.len() > most { Err(too_long(most)) } else { row(line) }))
+    lines.map(move |(index, line)| {
+        let row = if line.len() > row_bytes_max { Err(too_long(row_bytes_max)) } else { row(line) };
+        (index + 1, row)
+    })
 }
 
-fn too_long(most: usize) -> String {
-    format!("it has more than {most} bytes")
+fn too_long(row_bytes_max: usize) -> String {
+    format!("the line has more than {row_bytes_max} bytes")
 }
 
-/// Rows of at most so many bytes below a header of names, of which one is `sensor`. An empty cell says nothing of its name; one that is
-/// JSON, but not `null`, is that, everything else is text.
-fn of_csv(body: &[u8], most: usize) -> ApiResult<impl Iterator<Item = Row>> {
+/// Parses CSV rows of at most `row_bytes_max` bytes. The header row has the metadata names and one column `sensor`. An empty
+/// cell leaves its name unchanged. A cell with valid JSON other than `null` is that value; all others are strings.
+fn parse_csv(body: &[u8], row_bytes_max: usize) -> ApiResult<impl Iterator<Item = Row>> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
     let names = reader.headers().map_err(|error| ApiError::Bad(format!("the CSV's header: {error}")))?.clone();
-    let Some(of_sensor) = names.iter().position(|name| name == SENSOR) else {
+    let Some(sensor_column) = names.iter().position(|name| name == SENSOR) else {
         return Err(ApiError::Bad("the CSV has no column named sensor: name the columns in the first line".to_owned()));
     };
-    // Each row that has a value of it repeats the name.
-    if let Some(name) = names.iter().find(|name| name.len() > NAME_MAX) {
+    // Parsed rows repeat the names, so limit their memory.
+    if let Some(name) = names.iter().find(|name| name.len() > NAME_BYTES_MAX) {
         let start: String = name.chars().take(20).collect();
-        return Err(ApiError::Bad(format!("the CSV's header: the name {start:?}… has more than {NAME_MAX} bytes")));
+        return Err(ApiError::Bad(format!(
+            "the CSV's header: the name {start:?}… has more than {NAME_BYTES_MAX} bytes"
+        )));
     }
-    let mut lines = Lines { body, line: 1, byte: 0 };
+    let mut lines = LineCounter { body, line: 1, byte: 0 };
     Ok(reader.into_records().map(move |record| {
         let record = match record {
             Ok(record) => record,
-            Err(error) => return (lines.at(error.position()), Err(error.to_string())),
+            Err(error) => return (lines.number_at(error.position()), Err(error.to_string())),
         };
-        let line = lines.at(record.position());
-        if record.as_slice().len() > most {
-            return (line, Err(too_long(most)));
+        let line = lines.number_at(record.position());
+        if record.as_slice().len() > row_bytes_max {
+            return (line, Err(too_long(row_bytes_max)));
         }
         if record.len() != names.len() {
-            return (line, Err(format!("it has {} cells, where the header has {}", record.len(), names.len())));
+            return (line, Err(format!("the row has {} cells, but the header has {}", record.len(), names.len())));
         }
         let cells = names.iter().zip(&record).enumerate();
-        let said = cells.filter(|(at, (_, cell))| *at != of_sensor && !cell.is_empty());
-        let values = said.map(|(_, (name, cell))| (name.to_owned(), value_of(cell))).collect();
-        (line, Ok((record[of_sensor].to_owned(), values)))
+        let set = cells.filter(|(column, (_, cell))| *column != sensor_column && !cell.is_empty());
+        let values = set.map(|(_, (name, cell))| (name.to_owned(), parse_cell(cell))).collect();
+        (line, Ok((record[sensor_column].to_owned(), values)))
     }))
 }
 
-/// Counts lines: the reader's own count is one behind where lines end with CR LF.
-struct Lines<'a> {
+/// Computes line numbers. Those of the CSV reader are off by one if lines end with CR LF.
+struct LineCounter<'a> {
     body: &'a [u8],
     line: usize,
     byte: usize,
 }
 
-impl Lines<'_> {
-    /// The line of a record that comes later than the one before.
-    fn at(&mut self, position: Option<&csv::Position>) -> usize {
-        let start = position.and_then(|at| usize::try_from(at.byte()).ok()).unwrap_or(self.byte);
+impl LineCounter<'_> {
+    /// Returns the line of a record. Positions must increase from call to call.
+    fn number_at(&mut self, position: Option<&csv::Position>) -> usize {
+        let start = position.and_then(|position| usize::try_from(position.byte()).ok()).unwrap_or(self.byte);
         let is_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
         let ends = self.body.get(start..).unwrap_or_default().iter().take_while(is_end).count();
         let passed = self.body.get(self.byte..start + ends).unwrap_or_default();
@@ -317,25 +331,26 @@ impl Lines<'_> {
     }
 }
 
-fn value_of(cell: &str) -> Value {
+/// Parses a CSV cell.
+fn parse_cell(cell: &str) -> Value {
     match serde_json::from_str(cell) {
         Ok(Value::Null) | Err(_) => Value::from(cell),
         Ok(value) => value,
     }
 }
 
-/// The cell of CSV that a value is read from again: text as it is, unless it is empty or would be read as something else. Null, which
-/// earlier versions stored, is none.
+/// Formats a value as a CSV cell that parses to the same value: strings without quotes, unless they are empty or would parse as
+/// another value. Null, which earlier versions stored, is an empty cell.
 #[must_use]
 pub fn cell_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) if !text.is_empty() && value_of(text) == *value => text.clone(),
+        Value::String(text) if !text.is_empty() && parse_cell(text) == *value => text.clone(),
         other => other.to_string(),
     }
 }
 
-/// `GET /api/v1/meta`: the metadata of all sensors that have some, in lines as [`import`] takes them.
+/// `GET /api/v1/meta`: the metadata of all sensors, in the format of [`import`].
 pub async fn export(parameters: Parameters) -> ApiResult<Response> {
     let app = &*parameters.app;
     let budget = parameters.budget();
@@ -347,13 +362,13 @@ pub async fn export(parameters: Parameters) -> ApiResult<Response> {
         let shown = settings.renames(&database).and_then(|renames| renames.shown(stored));
         shown.map_or_else(|| stored.clone(), Arc::new)
     };
-    let is_theirs = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
-    let takes = |document: &crate::bucket::SensorDocument| {
-        !document.meta.is_without_values() && is_theirs(&shown(&document.sensor))
+    let is_readable = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));
+    let is_match = |document: &crate::bucket::SensorDocument| {
+        !document.meta.is_without_values() && is_readable(&shown(&document.sensor))
     };
-    let after = parameters.get("cursor").map(str::to_owned);
-    let all = super::sensors::all_of(app, &budget, (database.clone(), after, limit), takes);
-    let (documents, next, mut held) = all.await?;
+    let cursor = parameters.get("cursor");
+    let page = find_documents(app, &budget, &database, cursor, limit, is_match).await?;
+    let DocumentPage { documents, next, mut held } = page;
     let metas: Vec<(Arc<Sensor>, Meta)> =
         documents.into_iter().map(|document| (shown(&document.sensor), document.meta)).collect();
     held.grow(metas.iter().map(|(sensor, meta)| sensor.key.len() + meta.memory()).sum())?;
@@ -378,39 +393,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_of_csv_are_patches_of_what_they_name() {
+    fn csv_rows_are_patches() {
         let body = "site,sensor,floor,serial\r\nlab,\"m,s=1\",3,007\n,\"m,s=2\",true,\"a \"\"b\"\"\"\nx,m\n";
-        let rows: Vec<Row> = of_csv(body.as_bytes(), 100).unwrap().collect();
+        let rows: Vec<Row> = parse_csv(body.as_bytes(), 100).unwrap().collect();
         let map = |json: &str| serde_json::from_str::<Map<String, Value>>(json).unwrap();
         assert_eq!(rows[0], (2, Ok(("m,s=1".to_owned(), map(r#"{"site":"lab","floor":3,"serial":"007"}"#)))));
         assert_eq!(rows[1], (3, Ok(("m,s=2".to_owned(), map(r#"{"floor":true,"serial":"a \"b\""}"#)))));
         assert!(rows[2].0 == 4 && rows[2].1.is_err() && rows.len() == 3, "{rows:?}");
-        assert!(of_csv(b"site,floor\n", 100).is_err());
-        let wide = format!("sensor,{}\nm,1", "n".repeat(NAME_MAX + 1));
-        assert!(of_csv(wide.as_bytes(), 10_000).is_err(), "each row would repeat it");
-        let long: Vec<Row> = of_csv(b"sensor,site\nm,laboratory\nm,lab", 8).unwrap().collect();
+        assert!(parse_csv(b"site,floor\n", 100).is_err());
+        let wide = format!("sensor,{}\nm,1", "n".repeat(NAME_BYTES_MAX + 1));
+        assert!(parse_csv(wide.as_bytes(), 10_000).is_err(), "the name is too long");
+        let long: Vec<Row> = parse_csv(b"sensor,site\nm,laboratory\nm,lab", 8).unwrap().collect();
         assert!(long[0].1.is_err() && long[1].1.is_ok(), "{long:?}");
     }
 
     #[test]
-    fn every_value_is_read_from_its_cell_again() {
+    fn every_value_survives_a_cell() {
         let texts =
             ["lab", "007", "7", "true", "null", "", " 7", "\"lab\"", "{}", "[1]", "a\r\nb", "-", "NaN", "\"a \"b\"\""];
         let others = r#"[7, -1.5e300, 0.1, 18446744073709551615, true, {"x":[1,null]}, []]"#;
         let others: Vec<Value> = serde_json::from_str(others).unwrap();
         for value in texts.into_iter().map(Value::from).chain(others) {
             let cell = cell_of(&value);
-            assert!(!cell.is_empty() && value_of(&cell) == value, "{value} is written as {cell}");
+            assert!(!cell.is_empty() && parse_cell(&cell) == value, "{value} is written as {cell}");
         }
         let plain =
             ["lab", "007", "null", "a\r\nb", "-", "NaN", "\"a \"b\"\""].map(|text| cell_of(&Value::from(text)) == text);
-        assert_eq!(plain, [true; 7], "what is text anyway stays as it is");
+        assert_eq!(plain, [true; 7], "plain strings are not quoted");
     }
 
     #[test]
     fn a_line_names_a_sensor_and_its_values() {
         let lines = b"{\"sensor\":\"m\",\"meta\":{\"a\":null}}\n\n{\"sensor\":\"m\"}\n{\"sensor\":1,\"meta\":{}}\nx\n";
-        let rows: Vec<Row> = of_lines(lines, 100).collect();
+        let rows: Vec<Row> = parse_lines(lines, 100).collect();
         assert_eq!(
             rows.iter().map(|(line, row)| (*line, row.is_ok())).collect::<Vec<_>>(),
             [(1, true), (3, false), (4, false), (5, false)]

@@ -1,4 +1,4 @@
-//! The native API: readings, summaries, sensors, metadata, lists, the live tail, and the write endpoints.
+//! The native API: readings, summaries, sensors, metadata, lists, the live tail, and writes.
 
 pub(crate) mod explain;
 pub(crate) mod groups;

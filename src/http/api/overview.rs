@@ -1,4 +1,5 @@
-//! `GET /api/v1/overview`: what an operator asks first, in one answer. Served where readings are, since `/metrics` may be elsewhere.
+//! `GET /api/v1/overview`: the state of the service for operators, in one answer. Served on the main address even if
+//! `/metrics` is on `status.listen`.
 
 use std::sync::Arc;
 
@@ -16,13 +17,16 @@ use crate::telemetry::recent::resident_bytes;
 
 /// `GET /api/v1/overview`.
 pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
-    let (lag, log, health) = (app.ingest.lag(), app.ingest.submitter.wal.stats(), app.health.borrow().clone());
+    let lag = app.ingest.lag();
+    let log = app.ingest.submitter.wal.stats();
+    let health = app.health.borrow().clone();
     let recent = &app.metrics.recent;
-    let (samples, disk) = (recent.samples(), recent.disk());
+    let samples = recent.samples();
+    let disk = recent.disk();
     let last = samples.last();
     let away = match &health {
         Health::StoreAway(reason) => Some(reason.clone()),
-        Health::StoreUnusable { cause, .. } => Some(status::unusable(*cause)),
+        Health::StoreUnusable { cause, .. } => Some(status::unusable_text(*cause)),
         Health::Ready | Health::Stopping => None,
     };
     let terms = app.access.terms(now_seconds());
@@ -30,8 +34,8 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
         app.ingest.flushes.dead_letters.outstanding().await.ok().map(|outstanding| outstanding.readings());
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "started": rfc3339(app.started.0),
-        "uptime_seconds": app.started.1.elapsed().as_secs(),
+        "started": rfc3339(app.started.wall_ns),
+        "uptime_seconds": app.started.monotonic.elapsed().as_secs(),
         "refusing": status::refusal(&app, &health),
         "rates": {
             "readings_per_second": last.map_or(0.0, |sample| sample.readings_per_second),
@@ -56,12 +60,12 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
             "days_left": recent.days_left(),
         },
         "jobs": jobs::all(&app.jobs),
-        "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(of_millis) },
+        "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(time_from_ms) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples,
     }))
 }
 
-fn of_millis(millis: u64) -> Option<String> {
+fn time_from_ms(millis: u64) -> Option<String> {
     Some(rfc3339(i64::try_from(millis).ok()?.checked_mul(1_000_000)?))
 }

@@ -1,4 +1,4 @@
-//! `GET /api/v1/readings`: raw readings of one sensor or many, in parts with a cursor, or thinned for a chart.
+//! `GET /api/v1/readings`: raw readings of one or many sensors, in parts with a cursor, or downsampled for a chart.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
-use crate::http::render::series::{self, SensorReadings, TableColumns};
+use crate::http::render::series::{self, AnswerEnd, SensorReadings, TableColumns};
 use crate::http::render::text::Text;
 use crate::query::native::Selection;
 use crate::query::native::many::{ManySelection, TagWords};
@@ -25,32 +25,33 @@ use crate::reading::Sensor;
 pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
     let app = &*parameters.app;
     let budget = parameters.budget();
-    let (format, times) = (Format::of(&parameters, &headers)?, parameters.times()?);
+    let format = Format::negotiate(&parameters, &headers)?;
+    let times = parameters.times()?;
     let selected = parameters.selector(&budget).await?;
-    let asked = ManySelection {
+    let selection = ManySelection {
         selector: selected.selector.clone(),
         of_each: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
         from: None,
     };
     let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
-    let cursor = parameters.get("cursor");
-    let Selection { database, range, fields, .. } = asked.of_each.clone();
+    let page = Page { limit, cursor: parameters.get("cursor") };
+    let Selection { database, range, fields, .. } = selection.of_each.clone();
     let columns = match format {
         Format::Csv(_) => {
-            let of = (&*database, &asked.selector);
-            TableColumns::of(app.query.vocabulary(&budget, of, TagWords::Own).await?, fields.clone())
+            let scope = (&*database, &selection.selector);
+            TableColumns::new(app.query.vocabulary(&budget, scope, TagWords::Own).await?, fields.clone())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
     let points_max = parameters.count("max_points", app.settings.query.limit_max)?;
-    let ReadingsPart { series, next, held } = match (&asked.selector, points_max) {
-        (_, Some(points_max)) => for_a_chart(app, &budget, &parameters, asked, points_max).await?,
+    let ReadingsPart { series, next, held } = match (&selection.selector, points_max) {
+        (_, Some(points_max)) => chart_points(app, &budget, &parameters, selection, points_max).await?,
         (Selector::Sensor(sensor), None) => {
-            let sensor = (sensor.clone(), selected.by_tag);
-            one_sensor(app, &budget, sensor, asked, (limit, cursor)).await?
+            let sensor = sensor.clone();
+            one_sensor(app, &budget, sensor, selected.by_tag, selection, page).await?
         }
-        (Selector::Matching { .. }, None) => many_sensors(app, &budget, asked, (limit, cursor)).await?,
+        (Selector::Matching { .. }, None) => many_sensors(app, &budget, selection, page).await?,
     };
     let names = RequestNames {
         database: &database,
@@ -61,7 +62,8 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
     };
     let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
-    series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
+    let end = AnswerEnd { next: next.as_deref(), notices: &notices };
+    series::readings(&mut body, format, &series, columns, times, end).await?;
     drop((series, held));
     budget.answered();
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
@@ -75,7 +77,15 @@ fn order(parameters: &Parameters) -> ApiResult<Order> {
     }
 }
 
-/// One part of the answer, and the memory it holds.
+/// The requested part of an answer.
+#[derive(Clone, Copy)]
+struct Page<'a> {
+    limit: usize,
+    /// The cursor of the part; `None` for the first one.
+    cursor: Option<&'a str>,
+}
+
+/// A part of the answer, and its memory.
 struct ReadingsPart {
     series: Vec<SensorReadings>,
     next: Option<String>,
@@ -85,21 +95,22 @@ struct ReadingsPart {
 async fn one_sensor(
     app: &App,
     budget: &Budget,
-    (sensor, by_tag): (Arc<Sensor>, bool),
-    asked: ManySelection,
-    (limit, cursor): (usize, Option<&str>),
+    sensor: Arc<Sensor>,
+    by_tag: bool,
+    selection: ManySelection,
+    page: Page<'_>,
 ) -> ApiResult<ReadingsPart> {
-    let ManySelection { of_each: mut selection, order, .. } = asked;
-    if let Some(cursor) = cursor {
+    let ManySelection { of_each: mut selection, order, .. } = selection;
+    if let Some(cursor) = page.cursor {
         let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
-        let time = time(text).filter(|time| selection.range.contains(time));
+        let time = parse_time(text).filter(|time| selection.range.contains(time));
         selection.range = rest(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
     }
-    let part = app.query.readings(budget, &selection, order, limit).await?;
-    // Opaque to clients: the time of the next reading, in hexadecimal, and the key of a sensor that was found by its tag:
-    // the next part is of the same sensor, even if others have the tag by then.
-    let key = |time: i64| if by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
-    let next = part.next.map(key);
+    let part = app.query.readings(budget, &selection, order, page.limit).await?;
+    // The cursor is opaque to clients: the hexadecimal time of the next reading, and the key of a sensor that was found by
+    // its tag, so that the next part is of the same sensor even if other sensors have the tag by then.
+    let cursor = |time: i64| if by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
+    let next = part.next.map(cursor);
     Ok(ReadingsPart {
         series: part.known.then_some((sensor, part.readings)).into_iter().collect(),
         next,
@@ -110,25 +121,25 @@ async fn one_sensor(
 async fn many_sensors(
     app: &App,
     budget: &Budget,
-    mut asked: ManySelection,
-    (limit, cursor): (usize, Option<&str>),
+    mut selection: ManySelection,
+    page: Page<'_>,
 ) -> ApiResult<ReadingsPart> {
-    // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
-    if let Some(cursor) = cursor {
+    // The cursor is opaque to clients: the hexadecimal time of the next reading, and its sensor key.
+    if let Some(cursor) = page.cursor {
         let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
-        let time = time(text).filter(|time| asked.of_each.range.contains(time));
-        asked.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
+        let time = parse_time(text).filter(|time| selection.of_each.range.contains(time));
+        selection.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
     }
-    let part = app.query.many_readings(budget, &asked, limit).await?;
+    let part = app.query.many_readings(budget, &selection, page.limit).await?;
     let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));
     Ok(ReadingsPart { series: part.series, next, held: part.held })
 }
 
-async fn for_a_chart(
+async fn chart_points(
     app: &App,
     budget: &Budget,
     parameters: &Parameters,
-    asked: ManySelection,
+    selection: ManySelection,
     points_max: usize,
 ) -> ApiResult<ReadingsPart> {
     for name in ["limit", "cursor"] {
@@ -136,16 +147,17 @@ async fn for_a_chart(
             return Err(ApiError::Bad(format!("parameter max_points covers the whole range: leave out {name}")));
         }
     }
-    let is_one = matches!(asked.selector, Selector::Sensor(_));
-    let Thinned { mut series, held } = app.query.thinned(budget, &asked, points_max).await?;
+    let is_one = matches!(selection.selector, Selector::Sensor(_));
+    let Thinned { mut series, held } = app.query.thinned(budget, &selection, points_max).await?;
     series.retain(|(_, readings)| is_one || !readings.is_empty());
     Ok(ReadingsPart { series, next: None, held })
 }
 
-fn time(text: &str) -> Option<i64> {
+/// Parses the time of a cursor.
+fn parse_time(text: &str) -> Option<i64> {
     u64::from_str_radix(text, 16).ok().map(u64::cast_signed)
 }
 
 fn bad_cursor(cursor: &str) -> ApiError {
-    ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: pass next on as it was given"))
+    ApiError::Bad(format!("parameter cursor: {cursor:?} is not of this range: send the value of next unchanged"))
 }

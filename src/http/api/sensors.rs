@@ -1,4 +1,4 @@
-//! The list of sensors in their current state, and the latest reading of each.
+//! Lists of sensors with their current state, and the latest reading of each sensor.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{Parameters, Selected};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
-use crate::http::render::json;
-use crate::http::render::series::{self, TableColumns};
+use crate::http::render::json::{self, SensorItem};
+use crate::http::render::series::{self, AnswerEnd, TableColumns};
 use crate::http::render::text::Text;
 use crate::ingest::IngestError;
 use crate::kinds::Kind;
@@ -24,31 +24,32 @@ use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
 use crate::reading::Sensor;
 
-/// A sensor as lists show it.
+/// A sensor in a list.
 pub struct ListedSensor {
     pub document: SensorDocument,
-    /// By its stored name.
+    /// The kind of the sensor by its stored name.
     pub kind: Option<Arc<Kind>>,
 }
 
-/// One batch of sensors, including unflushed changes, and the key after which the next batch begins.
-async fn listed(
+/// Reads one batch of sensors, including unflushed changes, and the key after which the next batch begins.
+async fn read_batch(
     app: &App,
     budget: &Budget,
-    (database, as_stored): (&str, bool),
+    database: &str,
+    use_stored_names: bool,
     filter: &SensorFilter,
 ) -> ApiResult<(Vec<ListedSensor>, Option<String>)> {
     let settings = app.query.settings();
-    let (mut sensors, next) = match settings.renames(database).filter(|_| !as_stored) {
+    let (mut sensors, next) = match settings.renames(database).filter(|_| !use_stored_names) {
         Some(renames) => {
             let entries = app.query.sensors_after(budget, database, filter.after.as_deref(), filter.limit).await?;
             let next = entries.last().filter(|_| entries.len() == filter.limit).map(|last| last.sensor.key.to_string());
             let keys: Vec<&str> = entries.iter().map(|entry| &*entry.stored.key).collect();
             let documents = app.ingest.sensor_documents(database, &keys).await?;
-            (shown_by(renames, with_kinds(app, documents)), next)
+            (rename_sensors(renames, with_kinds(app, documents)), next)
         }
         None => {
-            let (documents, next) = stored(app, budget, database, filter).await?;
+            let (documents, next) = read_stored(app, budget, database, filter).await?;
             (with_kinds(app, documents), next)
         }
     };
@@ -56,17 +57,17 @@ async fn listed(
     Ok((sensors, next))
 }
 
-/// Documents under the names by which sensors are stored, with their kinds.
+/// Adds the kinds of sensors, given by their stored names.
 fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
-    let listed = |document: SensorDocument| {
-        let kind = app.settings.kinds.kind_of(&document.sensor, &document.meta).cloned();
+    let add_kind = |document: SensorDocument| {
+        let kind = app.settings.kinds.of(&document.sensor, &document.meta).cloned();
         ListedSensor { document, kind }
     };
-    documents.into_iter().map(listed).collect()
+    documents.into_iter().map(add_kind).collect()
 }
 
-/// Sensors under their shown names, in key order.
-fn shown_by(renames: &Renames, mut sensors: Vec<ListedSensor>) -> Vec<ListedSensor> {
+/// Replaces stored names by shown names, and sorts by key.
+fn rename_sensors(renames: &Renames, mut sensors: Vec<ListedSensor>) -> Vec<ListedSensor> {
     for ListedSensor { document, .. } in &mut sensors {
         if let Some(shown) = renames.shown(&document.sensor) {
             document.sensor = Arc::new(shown);
@@ -76,8 +77,8 @@ fn shown_by(renames: &Renames, mut sensors: Vec<ListedSensor>) -> Vec<ListedSens
     sensors
 }
 
-/// One batch as [`listed`], under the names by which sensors are stored, and with what has expired.
-pub async fn stored(
+/// Reads one batch as [`read_batch`], under stored names and including expired readings.
+pub async fn read_stored(
     app: &App,
     budget: &Budget,
     database: &str,
@@ -86,62 +87,74 @@ pub async fn stored(
     let since = app.ingest.catalog_version(Some(database)).map_err(IngestError::from)?;
     let stored = app.query.sensors(budget, database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
-    let mut documents = app.ingest.sensors(database, filter, stored, since).await?;
-    let full = documents.len() == filter.limit;
-    let next = documents.last().filter(|_| full).map(|last| last.sensor.key.to_string()).or(stored_last);
-    documents.retain(|document| !document.is_tombstone());
+    let mut documents = app.ingest.sensors(database, filter, (stored, since)).await?;
+    let is_full = documents.len() == filter.limit;
+    let next = documents.last().filter(|_| is_full).map(|last| last.sensor.key.to_string()).or(stored_last);
+    documents.retain(|document| !document.only_remembers());
     Ok((documents, next))
 }
 
-/// Documents still have what has expired until it is removed from the store.
+/// Removes expired readings from the documents, which have them until they are deleted from the store.
 fn hide_expired(app: &App, database: &str, sensors: &mut Vec<ListedSensor>) {
-    let (settings, now) = (app.query.settings(), now_ns());
-    let gone = settings.gone_before(database, now);
-    let readings_from = settings.readings_from(database, now).max(gone).unwrap_or(i64::MIN);
-    let gone = gone.unwrap_or(i64::MIN);
-    let is_gone = |document: &SensorDocument| document.last_seen.is_some_and(|last| last < gone);
-    sensors.retain(|of| !is_gone(&of.document) || !of.document.meta.is_without_values());
+    let settings = app.query.settings();
+    let now = now_ns();
+    let expired_before = settings.gone_before(database, now);
+    let readings_from = settings.readings_from(database, now).max(expired_before).unwrap_or(i64::MIN);
+    let expired_before = expired_before.unwrap_or(i64::MIN);
+    let is_expired = |document: &SensorDocument| document.last_seen.is_some_and(|last| last < expired_before);
+    sensors.retain(|sensor| !is_expired(&sensor.document) || !sensor.document.meta.is_without_values());
     for ListedSensor { document, .. } in sensors {
-        if is_gone(document) {
-            (document.first_seen, document.last_seen, document.outlier) = (None, None, None);
+        if is_expired(document) {
+            document.first_seen = None;
+            document.last_seen = None;
+            document.outlier = None;
             document.recent.clear();
             continue;
         }
         document.recent.retain(|reading| reading.time >= readings_from);
-        document.first_seen = document.first_seen.map(|first| first.max(gone));
+        document.first_seen = document.first_seen.map(|first| first.max(expired_before));
     }
 }
 
-/// The parameters of a list of sensors.
+/// The query for a list of sensors.
 #[derive(Default)]
 struct SensorListQuery {
     database: String,
     after: Option<String>,
     outliers: bool,
-    /// Whether to include all recent readings, or only the latest.
+    /// True to include all recent readings, false for only the latest.
     recent: bool,
     limit: usize,
-    /// Whether under the names by which sensors are stored.
-    as_stored: bool,
+    /// True for stored names, false for shown names.
+    use_stored_names: bool,
 }
 
-type SensorPages = (Vec<ListedSensor>, Option<String>, HeldBytes);
+/// A part of a list of sensors.
+struct SensorPage {
+    sensors: Vec<ListedSensor>,
+    /// The cursor of the next part.
+    next: Option<String>,
+    /// The memory of the sensors.
+    held: HeldBytes,
+}
 
-/// Reads sensors in batches until `limit` of them pass `takes`. Returns them with the next cursor and the memory they
-/// hold. The cursor is the key of a returned sensor, so it never reveals a sensor that `takes` excludes.
-async fn chosen(
+/// Reads sensors in batches until `limit` of them match. The cursor is the key of a returned sensor, so it never reveals a
+/// sensor that does not match.
+async fn find_sensors(
     app: &App,
     budget: &Budget,
-    wanted: SensorListQuery,
-    takes: impl Fn(&ListedSensor) -> bool,
-) -> ApiResult<SensorPages> {
-    let SensorListQuery { database, after, outliers, recent, limit, as_stored } = wanted;
+    query: SensorListQuery,
+    is_match: impl Fn(&ListedSensor) -> bool,
+) -> ApiResult<SensorPage> {
+    let SensorListQuery { database, after, outliers, recent, limit, use_stored_names } = query;
     let mut filter = SensorFilter { after, outliers, ..first_batch() };
-    let (mut found, mut held) = (Vec::new(), budget.hold(0)?);
+    let mut found = Vec::new();
+    let mut held = budget.hold(0)?;
     loop {
-        let (sensors, next) = app.query.patiently(|| listed(app, budget, (&database, as_stored), &filter)).await?;
-        filter.limit = next_batch(filter.limit, sensors.iter().map(|of| &of.document));
-        for mut sensor in sensors.into_iter().filter(&takes) {
+        let read = || read_batch(app, budget, &database, use_stored_names, &filter);
+        let (sensors, next) = app.query.patiently(read).await?;
+        filter.limit = next_batch(filter.limit, sensors.iter().map(|sensor| &sensor.document));
+        for mut sensor in sensors.into_iter().filter(&is_match) {
             if !recent {
                 sensor.document.recent = sensor.document.recent.pop().into_iter().collect();
             }
@@ -156,95 +169,123 @@ async fn chosen(
     let is_cut = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| is_cut).map(|last| last.document.sensor.key.to_string());
-    Ok((found, next, held))
+    Ok(SensorPage { sensors: found, next, held })
 }
 
-/// Sensors as they are stored that pass a test, from one on: those, the next cursor, and the memory they hold.
-pub async fn all_of(
+/// A part of a list of sensor documents under stored names.
+pub struct DocumentPage {
+    pub documents: Vec<SensorDocument>,
+    /// The cursor of the next part.
+    pub next: Option<String>,
+    /// The memory of the documents.
+    pub held: HeldBytes,
+}
+
+/// Finds documents that match, under stored names, after a cursor.
+pub async fn find_documents(
     app: &App,
     budget: &Budget,
-    (database, after, limit): (String, Option<String>, usize),
-    takes: impl Fn(&SensorDocument) -> bool,
-) -> ApiResult<(Vec<SensorDocument>, Option<String>, HeldBytes)> {
-    let wanted = SensorListQuery { database, after, limit, as_stored: true, ..SensorListQuery::default() };
-    let (sensors, next, held) = chosen(app, budget, wanted, |of| takes(&of.document)).await?;
-    Ok((sensors.into_iter().map(|of| of.document).collect(), next, held))
+    database: &str,
+    after: Option<&str>,
+    limit: usize,
+    is_match: impl Fn(&SensorDocument) -> bool,
+) -> ApiResult<DocumentPage> {
+    let query = SensorListQuery {
+        database: database.to_owned(),
+        after: after.map(str::to_owned),
+        limit,
+        use_stored_names: true,
+        ..SensorListQuery::default()
+    };
+    let page = find_sensors(app, budget, query, |sensor| is_match(&sensor.document)).await?;
+    let documents = page.sensors.into_iter().map(|sensor| sensor.document).collect();
+    Ok(DocumentPage { documents, next: page.next, held: page.held })
 }
 
-/// The documents of stored sensors with the latest reading of each, as lists show them.
-pub async fn of_stored(app: &App, budget: &Budget, database: &str, keys: &[&str]) -> ApiResult<Vec<ListedSensor>> {
+/// Reads the sensors with these stored keys, each with its latest reading, under shown names.
+pub async fn latest_of(app: &App, budget: &Budget, database: &str, keys: &[&str]) -> ApiResult<Vec<ListedSensor>> {
     let read = || async { Ok::<_, ApiError>(app.ingest.sensor_documents(database, keys).await?) };
     let mut sensors = with_kinds(app, app.query.patiently(read).await?);
     if let Some(renames) = app.query.settings().renames(database) {
-        sensors = shown_by(renames, sensors);
+        sensors = rename_sensors(renames, sensors);
     }
     hide_expired(app, database, &mut sensors);
-    sensors.iter_mut().for_each(|of| of.document.recent = of.document.recent.pop().into_iter().collect());
-    let _held = budget.hold(sensors.iter().map(|of| document_bytes(&of.document)).sum())?;
+    for ListedSensor { document, .. } in &mut sensors {
+        document.recent = document.recent.pop().into_iter().collect();
+    }
+    let _held = budget.hold(total_bytes(&sensors))?;
     Ok(sensors)
 }
 
-/// `GET /api/v1/latest`: the latest reading of each selected sensor, from its document plus unflushed readings.
+/// The memory of the documents of sensors, in bytes.
+fn total_bytes(sensors: &[ListedSensor]) -> usize {
+    sensors.iter().map(|sensor| document_bytes(&sensor.document)).sum()
+}
+
+/// `GET /api/v1/latest`: the latest reading of each selected sensor, from its document and unflushed readings.
 pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
     let app = &*parameters.app;
     let budget = parameters.budget();
-    let format = Format::of(&parameters, &headers)?;
+    let format = Format::negotiate(&parameters, &headers)?;
     let max = app.settings.query.sensors_max;
-    let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
+    let limit = parameters.limit(max, max)?;
+    let times = parameters.times()?;
     let database = parameters.database()?;
     let selected = parameters.selector_or_all(&budget).await?;
     let after = parameters.get("cursor").map(str::to_owned);
-    let wanted = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
+    let query = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
-    let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.takes(&document.sensor, Some(&document.meta));
-    let (found, next, _held) = match &selected.selector {
+    let is_match = |ListedSensor { document, .. }: &ListedSensor| chooser.takes(&document.sensor, Some(&document.meta));
+    let page = match &selected.selector {
         Selector::Sensor(sensor) => {
-            // No other document is read than that of the sensor.
+            // Read only the document of this sensor.
             let settings = app.query.settings();
             let names = settings.renames(&database).map(|renames| renames.stored(sensor));
             let names = names.unwrap_or_else(|| vec![Sensor::clone(sensor)]);
             let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
-            let mut found = of_stored(app, &budget, &database, &keys).await?;
-            let is_after = |key: &str| wanted.after.as_deref().is_none_or(|after| after < key);
-            found.retain(|of| takes(of) && is_after(&of.document.sensor.key));
+            let mut found = latest_of(app, &budget, &database, &keys).await?;
+            let is_after = |key: &str| query.after.as_deref().is_none_or(|after| after < key);
+            found.retain(|sensor| is_match(sensor) && is_after(&sensor.document.sensor.key));
             found.truncate(1);
-            let held = budget.hold(found.iter().map(|of| document_bytes(&of.document)).sum())?;
-            (found, None, held)
+            let held = budget.hold(total_bytes(&found))?;
+            SensorPage { sensors: found, next: None, held }
         }
-        Selector::Matching { .. } => chosen(app, &budget, wanted, takes).await?,
+        Selector::Matching { .. } => find_sensors(app, &budget, query, is_match).await?,
     };
+    let SensorPage { sensors: found, next, held: _held } = page;
     let columns = match format {
         Format::Csv(_) => {
-            let of = (&*database, &selected.selector);
-            TableColumns::of(app.query.vocabulary(&budget, of, TagWords::Own).await?, Vec::new())
+            let scope = (&*database, &selected.selector);
+            TableColumns::new(app.query.vocabulary(&budget, scope, TagWords::Own).await?, Vec::new())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
     let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
-    let series: Vec<_> = found.into_iter().map(|of| of.document).filter_map(series).collect();
+    let series: Vec<_> = found.into_iter().map(|sensor| sensor.document).filter_map(series).collect();
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
     let mut body = Text::new(&budget)?;
-    series::readings(&mut body, format, &series, columns, times, (next.as_deref(), &notices)).await?;
+    let end = AnswerEnd { next: next.as_deref(), notices: &notices };
+    series::readings(&mut body, format, &series, columns, times, end).await?;
     budget.answered();
     Ok(Answer { format, body, next, is_past: false, notices }.respond(&headers)?)
 }
 
-/// Whether the sensor's key, or a text of its metadata, contains a text in lower case. Costs as much as the document has bytes,
-/// which also bound how many are looked at before others get their turn.
-fn has_text(document: &SensorDocument, part: &str) -> bool {
+/// Returns true if the key, or a string in the metadata, contains a lower-case text. The cost is linear in the size of the
+/// document, which also limits the batches, so other requests are not blocked.
+fn contains_text(document: &SensorDocument, part: &str) -> bool {
     let is_text = |json: &str| json.starts_with('"');
     let mut names = document.meta.values().filter(|(_, json)| is_text(json)).map(|(name, _)| name);
     document.sensor.key.to_lowercase().contains(part)
         || names.any(|name| document.meta.text(name).is_some_and(|text| text.to_lowercase().contains(part)))
 }
 
-/// Whether a sensor's latest reading is older than its kind, or else the configuration, lets one be.
+/// Returns true if the latest reading of a sensor is older than the limit of its kind, or else of the configuration.
 pub fn is_silent(app: &App, ListedSensor { document, kind }: &ListedSensor, now: i64) -> bool {
-    let of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
-    let after = of_kind.unwrap_or(app.settings.sensors.silent_after);
-    let heard_since = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
-    !after.is_zero() && document.last_seen.is_some_and(|last| last < heard_since)
+    let limit_of_kind = kind.as_ref().and_then(|kind| kind.silent_after());
+    let limit = limit_of_kind.unwrap_or(app.settings.sensors.silent_after);
+    let silent_before = now.saturating_sub(i64::try_from(limit.as_nanos()).unwrap_or(i64::MAX));
+    !limit.is_zero() && document.last_seen.is_some_and(|last| last < silent_before)
 }
 
 /// `GET /api/v1/sensors`.
@@ -252,37 +293,39 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let app = &*parameters.app;
     let budget = parameters.budget();
     let max = app.settings.query.sensors_max;
-    let (limit, times) = (parameters.limit(max, max)?, parameters.times()?);
-    let [outliers, silent, recent] =
-        [parameters.flag("outlier")?, parameters.flag("silent")?, parameters.flag("recent")?];
+    let limit = parameters.limit(max, max)?;
+    let times = parameters.times()?;
+    let outliers = parameters.flag("outlier")?;
+    let silent = parameters.flag("silent")?;
+    let recent = parameters.flag("recent")?;
     let kinds = &app.settings.kinds;
     if silent && app.settings.sensors.silent_after.is_zero() && !kinds.have_intervals() {
-        let how = "parameter silent: set the config key sensors.silent_after, or the interval of a kind";
-        return Err(ApiError::Bad(how.to_owned()));
+        let text = "parameter silent: set the config key sensors.silent_after, or the interval of a kind";
+        return Err(ApiError::Bad(text.to_owned()));
     }
     let now = now_ns();
     let database = parameters.database()?;
     let after = parameters.get("cursor").map(str::to_owned);
     let pins = parameters.pins();
     let part = parameters.get("contains").map(str::to_lowercase);
-    // The store may still have an outlier mark that has expired, until the document is written again.
-    let takes = |sensor: &ListedSensor| {
+    // The store filters by outlier marks, but a mark may have expired since the document was written.
+    let is_match = |sensor: &ListedSensor| {
         let document = &sensor.document;
         pins.iter().all(|pin| pin.matches(&document.sensor))
-            && part.as_ref().is_none_or(|part| has_text(document, part))
+            && part.as_ref().is_none_or(|part| contains_text(document, part))
             && (!outliers || document.outlier.is_some())
             && (!silent || is_silent(app, sensor, now))
     };
-    let wanted = SensorListQuery { database: database.clone(), after, outliers, recent, limit, as_stored: false };
-    let (sensors, next, _held) = chosen(app, &budget, wanted, takes).await?;
-    let selected = Selected::of(parameters.all());
+    let query = SensorListQuery { database: database.clone(), after, outliers, recent, limit, use_stored_names: false };
+    let SensorPage { sensors, next, held: _held } = find_sensors(app, &budget, query, is_match).await?;
+    let selected = Selected::new(parameters.all());
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
     let groups = app.groups.of(&database);
     let mut text = Text::list(&budget, "sensors")?;
     for sensor in &sensors {
-        let silent = is_silent(app, sensor, now);
-        text.item(|out| json::sensor(out, (sensor, &groups, silent), times, recent)).await?;
+        let item = SensorItem { sensor, groups: &groups, is_silent: is_silent(app, sensor, now) };
+        text.item(|out| json::sensor(out, item, times, recent)).await?;
     }
     json::end_with_next(&mut text.out, next.as_deref(), &notices);
     Ok(text.respond_json(&budget)?)

@@ -1,5 +1,4 @@
-//! Endpoints about the service itself: those that clients probe before they write, health for operators, metrics for
-//! Prometheus.
+//! Endpoints about the service itself: probes of clients, health for operators, and metrics for Prometheus.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -17,104 +16,105 @@ use crate::http::errors::{NO_ENDPOINT, WRONG_METHOD};
 use crate::http::pairs::Pairs;
 use crate::http::render::answer::INFLUX_VERSION;
 use crate::http::render::format::preferred;
-use crate::http::{App, Health, SeesDetails, ui};
+use crate::http::{App, CanSeeDetails, Health, ui};
 use crate::ingest::FailingDatabase;
 use crate::reading::time::rfc3339;
 
-/// The media types of each.
+/// Media types of the formats of `GET /`.
 const TEXTS: &[&str] = &["text/plain"];
 const PAGES: &[&str] = &["text/html"];
 const OBJECTS: &[&str] = &["application/json"];
 
-/// What `GET /` answers.
+/// The formats of `GET /`.
 #[derive(Clone, Copy)]
-enum Front {
+enum FrontFormat {
     Text,
     Page,
     Json,
 }
 
-/// `GET /`: the page for browsers, JSON for those who ask for it, and for everybody else one line per endpoint.
+/// `GET /`: the page for browsers, JSON for clients that prefer it, and one line per endpoint for all others.
 pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response {
     let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
-    // Whoever takes anything gets the text.
+    // Clients that accept anything get the text, the first choice.
     let pages: &'static [&'static str] = if app.settings.ui.enabled { PAGES } else { &[] };
     let mut response = match preferred(
         &accept.join(","),
-        Front::Text,
-        [(Front::Text, TEXTS), (Front::Page, pages), (Front::Json, OBJECTS)],
+        FrontFormat::Text,
+        [(FrontFormat::Text, TEXTS), (FrontFormat::Page, pages), (FrontFormat::Json, OBJECTS)],
     ) {
-        Front::Page => return ui::page(&headers),
-        Front::Text => endpoint_lines().into_response(),
-        Front::Json => Json(endpoint_list()).into_response(),
+        FrontFormat::Page => return ui::page(&headers),
+        FrontFormat::Text => endpoint_lines().into_response(),
+        FrontFormat::Json => Json(endpoint_list()).into_response(),
     };
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
     response
 }
 
 fn endpoint_list() -> serde_json::Value {
-    let shown = |endpoint: &Endpoint| {
+    let item = |endpoint: &Endpoint| {
         let parameters: Vec<&str> = endpoint.parameters().collect();
-        json!({ "method": endpoint.method, "path": endpoint.path, "what": endpoint.what, "parameters": parameters })
+        json!({ "method": endpoint.method, "path": endpoint.path, "what": endpoint.summary, "parameters": parameters })
     };
-    let endpoints: Vec<serde_json::Value> = ENDPOINTS.iter().map(shown).collect();
+    let endpoints: Vec<serde_json::Value> = ENDPOINTS.iter().map(item).collect();
     json!({ "name": "hourglass", "version": env!("CARGO_PKG_VERSION"), "endpoints": endpoints })
 }
 
 fn endpoint_lines() -> String {
     let mut text = format!("hourglass {}\n\n", env!("CARGO_PKG_VERSION"));
-    let width =
-        |of: fn(&Endpoint) -> &str| ENDPOINTS.iter().map(|endpoint| of(endpoint).len()).max().unwrap_or_default();
-    let (method, path) = (width(|endpoint| endpoint.method), width(|endpoint| endpoint.path));
+    let method_width = ENDPOINTS.iter().map(|endpoint| endpoint.method.len()).max().unwrap_or_default();
+    let path_width = ENDPOINTS.iter().map(|endpoint| endpoint.path.len()).max().unwrap_or_default();
     for endpoint in ENDPOINTS {
         let parameters: Vec<String> = endpoint.parameters().map(|name| format!("{name}=")).collect();
         let parameters = if parameters.is_empty() { String::new() } else { format!(" (?{})", parameters.join("&")) };
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{:method$} {:path$} {}{parameters}", endpoint.method, endpoint.path, endpoint.what);
+        let Endpoint { method, path, summary, .. } = endpoint;
+        let _ = writeln!(text, "{method:method_width$} {path:path_width$} {summary}{parameters}");
     }
     text
 }
 
-/// `GET /ping`: 204; with `?verbose=true` 200 and the version. A client that also sends a `verbose` header, as EMQX
-/// does, expects 204.
+/// `GET /ping`: 204, or 200 and the version with `?verbose=true`. A client that also sends a `verbose` header, such as
+/// EMQX, expects 204.
 pub async fn ping(headers: HeaderMap, uri: Uri) -> Response {
-    let sent = Pairs::of_url(&uri).and_then(|sent| Pairs::known_of(sent, &["verbose"]));
-    let verbose = sent.is_ok_and(|(sent, _)| matches!(sent.get("verbose"), Some("true" | "1")));
-    if verbose && !headers.contains_key("verbose") {
+    let sent = Pairs::parse_url(&uri).and_then(|sent| Pairs::lenient(sent, &["verbose"]));
+    let is_verbose = sent.is_ok_and(|(sent, _)| matches!(sent.get("verbose"), Some("true" | "1")));
+    if is_verbose && !headers.contains_key("verbose") {
         return Json(json!({ "version": INFLUX_VERSION })).into_response();
     }
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// `GET /health`: in the format of `InfluxDB`, which clients check before they write. It passes while writes are
-/// acked. The state of the store is one of the checks; the check `log` warns while acked readings may be missing from
-/// the WAL.
-pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<SeesDetails>) -> Response {
+/// `GET /health`: the health in the format of InfluxDB, which clients check before they write. It passes while writes are
+/// acked. The state of the store is one of the checks. The check `log` warns while acked readings may be missing from the
+/// WAL.
+pub async fn health(State(app): State<Arc<App>>, Extension(details): Extension<CanSeeDetails>) -> Response {
     let health = app.health.borrow().clone();
     let lag = app.ingest.lag();
     let pending = lag.ledger.pending.max(0);
     let behind = format!("{pending} readings pending, the oldest for {:.0} s", age(lag.oldest));
-    let (store, store_message) = match &health {
+    let (store_status, store_message) = match &health {
         Health::StoreAway(reason) => ("fail", format!("{reason}; {behind}")),
         Health::StoreUnusable { cause, detail } => {
-            let detail = if sees.0 { format!(" ({detail})") } else { String::new() };
-            ("fail", format!("{}{detail}; {behind}", unusable(*cause)))
+            let detail = if details.0 { format!(" ({detail})") } else { String::new() };
+            ("fail", format!("{}{detail}; {behind}", unusable_text(*cause)))
         }
         Health::Ready | Health::Stopping => ("pass", behind),
     };
     let failing = app.ingest.failing();
-    let (refusal, some_fail) =
-        (refusal(&app, &health), "writes are acked; the readings of some databases cannot be stored");
+    let refusal = refusal(&app, &health);
     let (status, word, message) = match &refusal {
         Some(reason) => (StatusCode::SERVICE_UNAVAILABLE, "fail", reason.as_str()),
-        // Nobody but the operator mends this, and meanwhile the WAL fills.
+        // Only the operator can fix this, and the WAL fills up in the meantime.
         None if matches!(health, Health::StoreUnusable { .. }) => {
             (StatusCode::SERVICE_UNAVAILABLE, "fail", store_message.as_str())
         }
-        None if store == "fail" => {
+        None if store_status == "fail" => {
             (StatusCode::OK, "pass", "writes are acked; the store is unavailable, so queries are not answered")
         }
-        None if !failing.is_empty() => (StatusCode::OK, "pass", some_fail),
+        None if !failing.is_empty() => {
+            (StatusCode::OK, "pass", "writes are acked; the readings of some databases cannot be stored")
+        }
         None => (StatusCode::OK, "pass", "ready for queries and writes"),
     };
     let blocked = app.ingest.flushes.blocked.summary();
@@ -129,25 +129,26 @@ pub async fn health(State(app): State<Arc<App>>, Extension(sees): Extension<Sees
             log_status = "warn";
         }
         log_message += &format!(
-            "; acked readings may be missing: {} places with {} bytes are damaged, and {} with {} bytes at the end of \
-             the log are in doubt; the bytes are in the log's folder quarantine",
+            "; acked readings may be missing: {} places ({} bytes) are damaged, and {} ({} bytes) at the end of the log are in \
+             doubt; see the folder quarantine of the log",
             found.damaged, found.damaged_bytes, found.in_doubt, found.in_doubt_bytes
         );
     }
     let mut checks = vec![
         json!({ "name": "log", "status": log_status, "message": log_message }),
-        json!({ "name": "store", "status": store, "message": &store_message }),
+        json!({ "name": "store", "status": store_status, "message": &store_message }),
         json!({ "name": "documents", "status": documents, "message": blocked }),
     ];
     checks.extend(dead_letters(&app).await);
-    checks.extend(failing.iter().map(of_database));
+    checks.extend(failing.iter().map(failing_check));
     let body = json!({
         "name": "hourglass", "status": word, "message": message, "version": env!("CARGO_PKG_VERSION"), "checks": checks,
     });
     (status, Json(body)).into_response()
 }
 
-pub(crate) fn unusable(cause: Unusable) -> String {
+/// Describes an unusable store, with advice.
+pub(crate) fn unusable_text(cause: Unusable) -> String {
     format!("store: {cause}; {}", cause.advice())
 }
 
@@ -176,11 +177,11 @@ async fn dead_letters(app: &App) -> Option<serde_json::Value> {
     Some(json!({ "name": "dead_letters", "status": "warn", "message": message }))
 }
 
-/// The failed check of a database whose readings cannot be stored.
-fn of_database(failing: &FailingDatabase) -> serde_json::Value {
+/// The failed health check of a database whose readings cannot be stored.
+fn failing_check(failing: &FailingDatabase) -> serde_json::Value {
     let FailingDatabase { name, cause, since, unflushed_bytes, wal_bytes, .. } = failing;
     let waits = format!(
-        "{unflushed_bytes} bytes have waited for {:.0} s and keep {wal_bytes} bytes of the log from being truncated",
+        "{unflushed_bytes} bytes have waited for {:.0} s and pin {wal_bytes} bytes of the log",
         age(Some(*since))
     );
     json!({ "name": format!("database {name}"), "status": "fail", "message": format!("{cause}; {waits}") })
@@ -189,13 +190,13 @@ fn of_database(failing: &FailingDatabase) -> serde_json::Value {
 /// `GET /ready`: 200 while writes are acked, whether or not the store is available.
 pub async fn ready(State(app): State<Arc<App>>) -> Response {
     let health = app.health.borrow().clone();
-    let started = rfc3339(app.started.0);
-    let up = format!("{}s", app.started.1.elapsed().as_secs());
+    let started = rfc3339(app.started.wall_ns);
+    let up = format!("{}s", app.started.monotonic.elapsed().as_secs());
     match refusal(&app, &health) {
         None => {
             let mut body = json!({ "status": "ready", "started": started, "up": up });
             if let Health::StoreUnusable { cause, .. } = health {
-                body["message"] = json!(unusable(cause));
+                body["message"] = json!(unusable_text(cause));
             }
             Json(body).into_response()
         }
@@ -206,7 +207,7 @@ pub async fn ready(State(app): State<Arc<App>>) -> Response {
     }
 }
 
-/// Why writes are not acked; `None` while they are.
+/// Returns the reason why writes are not acked; `None` while they are.
 pub(crate) fn refusal(app: &App, health: &Health) -> Option<String> {
     match health {
         Health::Stopping => Some("shutting down".to_owned()),
@@ -222,22 +223,24 @@ pub(crate) fn age(since: Option<i64>) -> f64 {
 
 /// `GET /api/v1/status`.
 pub async fn status(State(app): State<Arc<App>>) -> Response {
-    let (lag, log, health) = (app.ingest.lag(), app.ingest.submitter.wal.stats(), app.health.borrow().clone());
+    let lag = app.ingest.lag();
+    let log = app.ingest.submitter.wal.stats();
+    let health = app.health.borrow().clone();
     let store = match &health {
         Health::StoreAway(reason) => json!({ "away": true, "reason": reason }),
         Health::StoreUnusable { cause, detail } => {
-            json!({ "away": true, "reason": unusable(*cause), "class": cause.name(), "detail": detail })
+            json!({ "away": true, "reason": unusable_text(*cause), "class": cause.name(), "detail": detail })
         }
         Health::Ready | Health::Stopping => json!({ "away": false }),
     };
-    let of_database = |failing: FailingDatabase| {
+    let failing_json = |failing: FailingDatabase| {
         let FailingDatabase { name, cause, class, since, unflushed_bytes, wal_bytes, .. } = failing;
         json!({
             "database": name, "class": class, "cause": cause, "seconds": age(Some(since)),
             "unflushed_bytes": unflushed_bytes, "log_bytes": wal_bytes,
         })
     };
-    let failing: Vec<serde_json::Value> = app.ingest.failing().into_iter().map(of_database).collect();
+    let failing: Vec<serde_json::Value> = app.ingest.failing().into_iter().map(failing_json).collect();
     Json(json!({
         "pending_readings": lag.ledger.pending.max(0),
         "oldest_pending_seconds": age(lag.oldest),
@@ -269,7 +272,8 @@ pub async fn settings() -> Response {
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     let outstanding = app.ingest.flushes.dead_letters.outstanding().await.ok();
     let _scraping = app.metrics.scraping();
-    let (lag, log) = (app.ingest.lag(), app.ingest.submitter.wal.stats());
+    let lag = app.ingest.lag();
+    let log = app.ingest.submitter.wal.stats();
     app.metrics.ledger(&lag.ledger);
     let readings = outstanding.as_ref().map(|outstanding| outstanding.readings());
     app.metrics.dead_letters(readings, outstanding.map(|outstanding| outstanding.metadata));
@@ -283,14 +287,14 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }
 
-/// The answer for an unknown path.
+/// Answers a request for an unknown path.
 pub async fn unknown(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(128).collect();
     let body = json!({ "error": format!("no endpoint {path:?}: GET / lists them"), "code": NO_ENDPOINT });
     (StatusCode::NOT_FOUND, Json(body)).into_response()
 }
 
-/// The answer for a known path with a method it does not support.
+/// Answers a request with an unsupported method.
 pub async fn wrong_method(method: Method, uri: Uri) -> Response {
     let error = format!("{} does not support {method}: GET / lists the endpoints", uri.path());
     let allowed = endpoints::methods(uri.path()).join(",");

@@ -1,4 +1,4 @@
-//! `GET /api/v1/summary`: aggregates per time window of one sensor or many.
+//! `GET /api/v1/summary`: aggregates of one or many sensors per time window.
 
 use axum::http::HeaderMap;
 use axum::response::Response;
@@ -17,22 +17,23 @@ use crate::query::native::notices::RequestNames;
 /// `GET /api/v1/summary`.
 pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Response> {
     let budget = parameters.budget();
-    let (format, times) = (Format::of(&parameters, &headers)?, parameters.times()?);
+    let format = Format::negotiate(&parameters, &headers)?;
+    let times = parameters.times()?;
     let selected = parameters.selector(&budget).await?;
     let is_past = Parameters::is_past(&parameters.range()?);
-    let asked = aggregation(&parameters, &selected)?;
-    let (by, tags) = match &asked.group_by {
+    let aggregation = aggregation(&parameters, &selected)?;
+    let (by, tags) = match &aggregation.group_by {
         GroupBy::Sensor => ("sensor", &[][..]),
         GroupBy::Tags(tags) => ("measurement", &**tags),
     };
-    let found = parameters.app.query.aggregate(&budget, &asked).await?;
-    let windows = WindowTable { found, sparse: asked.fill == Fill::None, by };
+    let found = parameters.app.query.aggregate(&budget, &aggregation).await?;
+    let windows = WindowTable { found, is_sparse: aggregation.fill == Fill::None, by };
     let names = RequestNames {
-        database: &asked.database,
-        selector: &asked.selector,
-        fields: &asked.fields,
+        database: &aggregation.database,
+        selector: &aggregation.selector,
+        fields: &aggregation.fields,
         group_by: tags,
-        range: Some((asked.range.start, asked.range.end)),
+        range: Some((aggregation.range.start, aggregation.range.end)),
     };
     let mut notices = parameters.notices(&budget, &selected, names, windows.found.series.is_empty()).await;
     notices.extend(windows.found.notices.iter().cloned());
@@ -50,12 +51,13 @@ fn group_by(parameters: &Parameters) -> GroupBy {
     }
 }
 
-/// What the parameters ask for.
+/// Parses the parameters of an aggregation.
 fn aggregation(parameters: &Parameters, selected: &Selected) -> ApiResult<Aggregation> {
-    let (named, fields) = (parameters.get("agg"), parameters.names("fields"));
-    let functions = match named {
+    let names = parameters.get("agg");
+    let fields = parameters.names("fields");
+    let functions = match names {
         None => NativeAggregate::usual(),
-        Some(names) => names.split(',').map(aggregate).collect::<Result<_, _>>()?,
+        Some(names) => names.split(',').map(parse_function).collect::<Result<_, _>>()?,
     };
     let zone = parameters.get("tz").map(str::to_owned);
     if let Some(zone) = zone.as_deref().filter(|zone| !is_zone(zone)) {
@@ -66,23 +68,23 @@ fn aggregation(parameters: &Parameters, selected: &Selected) -> ApiResult<Aggreg
         selector: selected.selector.clone(),
         range: parameters.range()?,
         has_start: parameters.get("from").is_some(),
-        families: if named.is_none() && fields.is_empty() { Families::Numbers } else { Families::First },
+        families: if names.is_none() && fields.is_empty() { Families::Numbers } else { Families::First },
         fields,
         step: Some(step(parameters.get("step").unwrap_or("1h"))?),
         zone,
         functions,
         group_by: group_by(parameters),
-        fill: fill(parameters.get("fill"))?,
+        fill: parse_fill(parameters.get("fill"))?,
     })
 }
 
-fn aggregate(name: &str) -> ApiResult<NativeAggregate> {
+fn parse_function(name: &str) -> ApiResult<NativeAggregate> {
     let known =
         "one of count, min, max, sum, avg (or mean), first, last, stddev, median, mode, or a percentile such as p95";
     NativeAggregate::from_name(name).ok_or_else(|| ApiError::Bad(format!("parameter agg: {name:?} is not {known}")))
 }
 
-fn fill(text: Option<&str>) -> ApiResult<Fill> {
+fn parse_fill(text: Option<&str>) -> ApiResult<Fill> {
     Ok(match text {
         None | Some("none") => Fill::None,
         Some("null") => Fill::Null,

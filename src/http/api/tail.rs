@@ -1,6 +1,8 @@
-//! `GET /api/v1/tail`: readings as they are acked, as server-sent events, for as long as the client listens. It is not built whole
-//! before its status: it has no end. A task per client chooses its readings; what the client has not taken yet is bounded, and what does not
-//! fit waits in the ring. What the ring has passed meanwhile is counted and told. Whether the caller may still read is checked every second.
+//! `GET /api/v1/tail`: a stream of readings as they are acked, as server-sent events.
+//!
+//! One task per client selects the readings. Bytes that the client has not received yet are bounded; further readings wait
+//! in the ring of the tail. Readings that the ring has dropped meanwhile are counted and reported to the client. The
+//! caller's rights are checked every second.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -30,20 +32,20 @@ use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
 use crate::query::selector::{Chooser, Selector};
 use crate::reading::Sensor;
 
-/// How often the caller's rights are checked, and whether what was missed can be told or a comment is due.
-const CHECK: Duration = Duration::from_secs(1);
-/// Silence after which a comment is sent, so that neither end, nor a proxy between, takes the connection for dead.
+/// Interval of the checks of the caller's rights, of pending notes about missed readings, and of keep-alive comments.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Silence after which a comment is sent, so that the client and proxies do not consider the connection dead.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
-/// Events are sent together up to this size.
-const PIECE: usize = 4 << 10;
-/// How long clients wait before they connect again, in milliseconds.
+/// Events are sent in pieces of at least this many bytes.
+const PIECE_BYTES: usize = 4 << 10;
+/// Tells clients to wait 2 s before they reconnect.
 const RETRY: &str = "retry: 2000\n";
 
 static LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Asks nginx not to collect the events.
+/// Tells nginx not to buffer the events.
 static BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
-/// Marks an answer that goes on until the client leaves: connections that carry one are not idle, and have no deadline to send it.
+/// Marks an answer that ends only when the client disconnects. Its connection is not idle and has no sending deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Endless;
 
@@ -58,36 +60,39 @@ pub async fn tail(
     let secret = auth::token(&headers, &uri).and_then(|text| Some(Presented::parse(&text)?.id.to_owned()));
     let database = parameters.database()?;
     if let Some(key) = parameters.tag_keys().find(|key| key.starts_with("meta.")) {
-        let text = format!("parameter tag.{key}: acked readings are chosen by measurement and tags, not by metadata");
+        let text = format!("parameter tag.{key}: the tail supports filters by measurement and tags, not by metadata");
         return Err(ApiError::Bad(text));
     }
-    let (times, fields, budget) = (parameters.times()?, parameters.names("fields"), parameters.budget());
+    let times = parameters.times()?;
+    let fields = parameters.names("fields");
+    let budget = parameters.budget();
     let selector = parameters.selector_or_all(&budget).await?.selector;
-    // Compiled here, so that a pattern that is too large is an error; what it takes counts as the query's memory until the end.
+    // Compile here to report a pattern that is too large. The compiled form counts as memory of the query until the end.
     drop(selector.compile(&budget)?);
     let after = match headers.get(&LAST_EVENT_ID).map(HeaderValue::to_str) {
         None | Some(Ok("")) => None,
-        // An unknown id is one that nothing is known of any more.
+        // Treat an invalid id as one that is too old.
         Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
     };
     let listener = app.ingest.submitter.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let bounds = &app.settings.tail;
-    let (outbox, mut pieces) = outbox(bounds.bytes / 2 / bounds.clients.max(1));
-    let room = outbox.room.clone();
-    // Ends when the stream does.
+    let (outbox, mut pieces) = Outbox::new(bounds.bytes / 2 / bounds.clients.max(1));
+    let waiting = outbox.waiting.clone();
+    // Ends when the sender is dropped.
     let body = futures_util::stream::poll_fn(move |context| {
-        let taken = |piece: &Bytes| room.take(piece.len());
-        pieces.poll_recv(context).map(|piece| piece.inspect(taken).map(Ok::<_, Infallible>))
+        let release = |piece: &Bytes| waiting.release(piece.len());
+        pieces.poll_recv(context).map(|piece| piece.inspect(release).map(Ok::<_, Infallible>))
     });
-    let chosen = Chosen { database: database.clone(), selector, fields, times, after };
-    let (by, health) = (parameters.sender.by.clone(), app.health.clone());
-    let terms = Terms { app, health, by, secret, peer, database, check: every(CHECK) };
-    let stream = Stream { terms, listener, outbox };
+    let filter = TailFilter { database: database.clone(), selector, fields, times, after };
+    let by = parameters.sender.by.clone();
+    let health = app.health.clone();
+    let rights = RightsCheck { app, health, by, secret, peer, database, interval: every(CHECK_INTERVAL) };
+    let stream = Stream { rights, listener, outbox };
     tokio::spawn(async move {
-        // Cannot fail: it was compiled before, and the budget has the room.
-        let Ok(chooser) = chosen.selector.compile(&budget) else { return };
+        // This cannot fail, because it was compiled before within the same budget.
+        let Ok(chooser) = filter.selector.compile(&budget) else { return };
         budget.answered();
-        stream.run(&chosen, &chooser).await;
+        stream.run(&filter, &chooser).await;
     });
     let mut response = ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(body)).into_response();
     response.headers_mut().insert(&BUFFERING, HeaderValue::from_static("no"));
@@ -95,8 +100,8 @@ pub async fn tail(
     Ok(response)
 }
 
-/// What it listens to.
-struct Chosen {
+/// The readings that a client asked for, and their format.
+struct TailFilter {
     database: String,
     selector: Selector,
     /// Empty for all.
@@ -106,43 +111,44 @@ struct Chosen {
     after: Option<TailPlace>,
 }
 
+/// The stream to one client.
 struct Stream {
-    terms: Terms,
+    rights: RightsCheck,
     listener: Listener,
     outbox: Outbox,
 }
 
-/// Until when a stream goes on.
-struct Terms {
+/// Checks if a stream may continue.
+struct RightsCheck {
     app: Arc<App>,
     health: watch::Receiver<Health>,
     by: Caller,
-    /// The public id of the secret of the caller's token.
+    /// The public id of the secret in the caller's token.
     secret: Option<String>,
     peer: Arc<Peer>,
     database: String,
-    check: Interval,
+    interval: Interval,
 }
 
-/// Whether a stream goes on, or why it ends; `None` if the client has left.
-type GoesOn = ControlFlow<Option<String>>;
+/// Continues the stream, or ends it with a reason; without one if the client has disconnected.
+type StreamFlow = ControlFlow<Option<String>>;
 
 impl Stream {
-    /// Sends until the client leaves, may read no longer, or the service stops.
-    async fn run(mut self, chosen: &Chosen, chooser: &Chooser<'_>) {
-        self.outbox.offer(format!("{RETRY}: acked readings of the database {}\n\n", one_line(&chosen.database)), 0);
-        let mut alive = every(CHECK);
+    /// Sends readings until the client disconnects, loses its rights, or the service stops.
+    async fn run(mut self, filter: &TailFilter, chooser: &Chooser<'_>) {
+        self.outbox.try_send(format!("{RETRY}: acked readings of the database {}\n\n", one_line(&filter.database)), 0);
+        let mut keep_alive = every(CHECK_INTERVAL);
         let reason = loop {
             tokio::select! {
-                reason = self.terms.over(&self.outbox.sender) => break reason,
-                _ = alive.tick() => self.outbox.keep_alive(),
+                reason = self.rights.stream_end(&self.outbox.sender) => break reason,
+                _ = keep_alive.tick() => self.outbox.keep_alive(),
                 heard = self.listener.next() => match heard {
                     Heard::Record(sequence, record) => {
-                        if let ControlFlow::Break(reason) = self.tell(sequence, &record, chosen, chooser).await {
+                        if let ControlFlow::Break(reason) = self.send_record(sequence, &record, filter, chooser).await {
                             break reason;
                         }
                     }
-                    Heard::Missed => self.outbox.miss(None),
+                    Heard::Missed => self.outbox.add_missed(None),
                 },
             }
         };
@@ -151,20 +157,28 @@ impl Stream {
         }
     }
 
-    /// Sends what is chosen of a record.
-    async fn tell(&mut self, sequence: u64, record: &TailRecord, chosen: &Chosen, chooser: &Chooser<'_>) -> GoesOn {
-        if *record.database != *chosen.database {
+    /// Sends the matching readings of a record.
+    async fn send_record(
+        &mut self,
+        sequence: u64,
+        record: &TailRecord,
+        filter: &TailFilter,
+        chooser: &Chooser<'_>,
+    ) -> StreamFlow {
+        if *record.database != *filter.database {
             return ControlFlow::Continue(());
         }
         if record.is_cut {
-            self.outbox.miss(None);
+            self.outbox.add_missed(None);
             return ControlFlow::Continue(());
         }
-        let mut settings = self.terms.app.query.settings();
-        let known = chosen.after.filter(|after| after.sequence == sequence).map(|after| after.number);
-        let (mut piece, mut count, mut names) = (String::new(), 0, HashMap::new());
+        let mut settings = self.rights.app.query.settings();
+        let received = filter.after.filter(|after| after.sequence == sequence).map(|after| after.number);
+        let mut piece = String::new();
+        let mut count = 0;
+        let mut names = HashMap::new();
         for reading in record.readings() {
-            if known.is_some_and(|known| reading.number <= known) {
+            if received.is_some_and(|received| reading.number <= received) {
                 continue;
             }
             let stored = &reading.known.sensor;
@@ -172,33 +186,33 @@ impl Stream {
             let sensor = names.entry(reading.known.id).or_insert_with(|| {
                 renames.and_then(|renames| renames.shown(stored)).map_or_else(|| stored.clone(), Arc::new)
             });
-            if !chooser.takes(sensor, None) || !self.terms.may_show(sensor) {
+            if !chooser.takes(sensor, None) || !self.rights.can_see(sensor) {
                 continue;
             }
             let place = TailPlace { sequence, number: reading.number };
-            count += u64::from(write_reading(&mut piece, (place, sensor), &reading, chosen));
-            if piece.len() >= PIECE {
+            count += u64::from(write_reading(&mut piece, place, sensor, &reading, filter));
+            if piece.len() >= PIECE_BYTES {
                 self.deliver(std::mem::take(&mut piece), std::mem::take(&mut count)).await?;
                 tokio::task::coop::consume_budget().await;
-                // Sensors may have got other names meanwhile.
-                settings = self.terms.app.query.settings();
+                // Sensors may have been renamed meanwhile.
+                settings = self.rights.app.query.settings();
                 names.clear();
             }
         }
         if piece.is_empty() { ControlFlow::Continue(()) } else { self.deliver(piece, count).await }
     }
 
-    /// Sends a piece with so many readings of the record that was heard last, as soon as there is room for it; counts them as missed once the
-    /// ring has passed that record.
-    async fn deliver(&mut self, piece: String, readings: u64) -> GoesOn {
-        let mut unsent = self.outbox.offer(piece, readings);
+    /// Sends a piece with `readings` readings of the current record, as soon as there is room. Counts them as missed once the
+    /// ring has dropped the record.
+    async fn deliver(&mut self, piece: String, readings: u64) -> StreamFlow {
+        let mut unsent = self.outbox.try_send(piece, readings);
         while let Some(piece) = unsent {
             tokio::select! {
                 biased;
-                reason = self.terms.over(&self.outbox.sender) => return ControlFlow::Break(reason),
-                () = self.outbox.room.taken.notified() => unsent = self.outbox.offer(piece, readings),
+                reason = self.rights.stream_end(&self.outbox.sender) => return ControlFlow::Break(reason),
+                () = self.outbox.waiting.released.notified() => unsent = self.outbox.try_send(piece, readings),
                 () = self.listener.passed() => {
-                    self.outbox.miss(Some(readings));
+                    self.outbox.add_missed(Some(readings));
                     unsent = None;
                 }
             }
@@ -207,15 +221,15 @@ impl Stream {
     }
 }
 
-impl Terms {
-    /// Resolves when the stream must end, with the reason; `None` once the client has left. May be cancelled.
-    async fn over(&mut self, sender: &mpsc::UnboundedSender<Bytes>) -> Option<String> {
+impl RightsCheck {
+    /// Resolves when the stream must end, with the reason; `None` if the client has disconnected. Cancel-safe.
+    async fn stream_end(&mut self, sender: &mpsc::UnboundedSender<Bytes>) -> Option<String> {
         loop {
             tokio::select! {
                 () = sender.closed() => return None,
-                () = stopping(&mut self.health) => return Some("the service is stopping".to_owned()),
-                _ = self.check.tick() => {
-                    if let Some(reason) = self.end() {
+                () = service_stop(&mut self.health) => return Some("the service is stopping".to_owned()),
+                _ = self.interval.tick() => {
+                    if let Some(reason) = self.lost_right() {
                         return Some(reason);
                     }
                 }
@@ -223,11 +237,11 @@ impl Terms {
         }
     }
 
-    /// Why the stream must end, if it must.
-    fn end(&self) -> Option<String> {
+    /// Returns the reason if the caller may no longer read.
+    fn lost_right(&self) -> Option<String> {
         let Self { by, secret, peer, .. } = self;
         let now = now_seconds();
-        if let Err(stale) = peer.judge(now) {
+        if let Err(stale) = peer.check_certificate(now) {
             return Some(stale.to_string());
         }
         match self.app.access.reauthenticate(by, secret.as_deref(), peer.identities(), now) {
@@ -239,13 +253,13 @@ impl Terms {
         }
     }
 
-    /// Whether the caller may read what is shown as this sensor: a sensor that it asked for by key may have got another name since.
-    fn may_show(&self, sensor: &Sensor) -> bool {
+    /// Returns true if the caller's pins allow the sensor under its shown name, which may have changed since the request.
+    fn can_see(&self, sensor: &Sensor) -> bool {
         self.by.pins().iter().all(|pin| pin.matches(sensor))
     }
 }
 
-/// Ticks at once, and then each `period`.
+/// Makes an interval that ticks at once and then every `period`.
 fn every(period: Duration) -> Interval {
     let mut ticks = interval(period);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -253,17 +267,19 @@ fn every(period: Duration) -> Interval {
 }
 
 /// Resolves when the service stops.
-async fn stopping(health: &mut watch::Receiver<Health>) {
+async fn service_stop(health: &mut watch::Receiver<Health>) {
     let _ = health.wait_for(|health| *health == Health::Stopping).await;
 }
 
-/// Appends a reading's event; false if it has none of the chosen fields.
+/// Appends the event of a reading. Returns false if it has none of the requested fields.
 fn write_reading(
     out: &mut String,
-    (place, sensor): (TailPlace, &Sensor),
+    place: TailPlace,
+    sensor: &Sensor,
     reading: &TailReading<'_>,
-    Chosen { fields, times, .. }: &Chosen,
+    filter: &TailFilter,
 ) -> bool {
+    let TailFilter { fields, times, .. } = filter;
     let start = out.len();
     out.push_str("id: ");
     out.push_str(&place.to_string());
@@ -292,50 +308,49 @@ fn event(name: &str, data: &Value) -> String {
     format!("event: {name}\ndata: {data}\n\n")
 }
 
-/// A name in a comment, which ends with its line.
+/// Replaces control characters, because a comment ends with its line.
 fn one_line(name: &str) -> String {
-    name.chars().map(|letter| if letter.is_control() { ' ' } else { letter }).collect()
+    name.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// What is on its way to a client.
+/// The bounded queue of pieces to a client.
 struct Outbox {
     sender: mpsc::UnboundedSender<Bytes>,
-    room: Arc<Room>,
-    /// Most bytes that wait, unless a single piece is larger (`tail.bytes`, `tail.clients`).
-    most: usize,
-    sent: Instant,
-    /// Readings that the client will not get; `None` if nobody knows how many.
+    waiting: Arc<WaitingBytes>,
+    /// Maximum number of waiting bytes, unless a single piece is larger (`tail.bytes`, `tail.clients`).
+    bytes_max: usize,
+    last_sent: Instant,
+    /// Missed readings that are not reported yet; `None` if their number is unknown.
     missed: Option<u64>,
 }
 
-/// What the connection has not taken yet.
+/// The bytes that the connection has not taken yet.
 #[derive(Default)]
-struct Room {
-    /// Bytes.
-    waiting: AtomicUsize,
-    /// Tells the stream each time that the connection takes a piece.
-    taken: Notify,
+struct WaitingBytes {
+    count: AtomicUsize,
+    /// Signals that the connection took a piece.
+    released: Notify,
 }
 
-impl Room {
-    fn take(&self, bytes: usize) {
-        self.waiting.fetch_sub(bytes, Ordering::Relaxed);
-        self.taken.notify_one();
+impl WaitingBytes {
+    fn release(&self, bytes: usize) {
+        self.count.fetch_sub(bytes, Ordering::Relaxed);
+        self.released.notify_one();
     }
 }
 
-fn outbox(most: usize) -> (Outbox, mpsc::UnboundedReceiver<Bytes>) {
-    // Bounded by `most`.
-    let (sender, pieces) = mpsc::unbounded_channel();
-    let room = Arc::<Room>::default();
-    (Outbox { sender, room, most, sent: Instant::now(), missed: Some(0) }, pieces)
-}
-
 impl Outbox {
-    /// Sends a piece with so many readings; returns it if it has to wait for room. While it is not told yet what was missed, the readings are
-    /// counted as missed, too: nothing may overtake that.
-    fn offer(&mut self, piece: String, readings: u64) -> Option<String> {
-        self.confess();
+    fn new(bytes_max: usize) -> (Self, mpsc::UnboundedReceiver<Bytes>) {
+        // The channel is bounded by `bytes_max`.
+        let (sender, pieces) = mpsc::unbounded_channel();
+        let waiting = Arc::<WaitingBytes>::default();
+        (Self { sender, waiting, bytes_max, last_sent: Instant::now(), missed: Some(0) }, pieces)
+    }
+
+    /// Sends a piece with `readings` readings, or returns it if there is no room. While missed readings are not reported, these
+    /// readings count as missed too, because nothing may overtake the report.
+    fn try_send(&mut self, piece: String, readings: u64) -> Option<String> {
+        self.report_missed();
         if self.missed == Some(0) {
             return self.put(piece).err();
         }
@@ -343,50 +358,51 @@ impl Outbox {
         None
     }
 
-    /// Notes that readings are missing; `None` if nobody knows how many.
-    fn miss(&mut self, readings: Option<u64>) {
+    /// Counts missed readings; `None` if their number is unknown.
+    fn add_missed(&mut self, readings: Option<u64>) {
         self.missed = self.missed.zip(readings).map(|(missed, more)| missed + more);
-        self.confess();
+        self.report_missed();
     }
 
-    /// Tells what was missed, once there is room for it and for what follows.
-    fn confess(&mut self) {
-        let is_half_empty = self.room.waiting.load(Ordering::Relaxed) <= self.most / 2;
-        if self.missed != Some(0) && is_half_empty && self.put(self.confession()).is_ok() {
+    /// Reports missed readings, once there is room for the report and for later readings.
+    fn report_missed(&mut self) {
+        let is_half_empty = self.waiting.count.load(Ordering::Relaxed) <= self.bytes_max / 2;
+        if self.missed != Some(0) && is_half_empty && self.put(self.missed_event()).is_ok() {
             self.missed = Some(0);
         }
     }
 
-    fn confession(&self) -> String {
+    fn missed_event(&self) -> String {
         event("missed", &json!({ "readings": self.missed }))
     }
 
     fn keep_alive(&mut self) {
-        self.confess();
-        if self.sent.elapsed() >= KEEP_ALIVE {
-            // Without room there is enough to take.
+        self.report_missed();
+        if self.last_sent.elapsed() >= KEEP_ALIVE {
+            // Without room the client has enough to receive.
             let _ = self.put(":\n\n".to_owned());
         }
     }
 
-    /// Says why the stream ends, and what was missed before: the last piece, for which there is always room.
+    /// Sends the last piece, with the missed readings and the reason of the end, even without room.
     fn end(self, reason: &str) {
-        let mut last = if self.missed == Some(0) { String::new() } else { self.confession() };
+        let mut last = if self.missed == Some(0) { String::new() } else { self.missed_event() };
         last.push_str(&event("end", &json!({ "reason": reason })));
-        self.room.waiting.fetch_add(last.len(), Ordering::Relaxed);
-        // The client may have left.
+        self.waiting.count.fetch_add(last.len(), Ordering::Relaxed);
+        // The client may have disconnected.
         let _ = self.sender.send(last.into());
     }
 
-    /// Sends a piece; gives it back if it does not fit. One of any size fits where nothing waits.
+    /// Sends a piece, or returns it if there is no room. A piece of any size fits into an empty outbox.
     fn put(&mut self, piece: String) -> Result<(), String> {
-        let (bytes, waiting) = (piece.len(), self.room.waiting.load(Ordering::Relaxed));
-        if waiting > 0 && waiting + bytes > self.most {
+        let bytes = piece.len();
+        let waiting = self.waiting.count.load(Ordering::Relaxed);
+        if waiting > 0 && waiting + bytes > self.bytes_max {
             return Err(piece);
         }
-        self.room.waiting.fetch_add(bytes, Ordering::Relaxed);
-        self.sent = Instant::now();
-        // If the client has left, the stream ends.
+        self.waiting.count.fetch_add(bytes, Ordering::Relaxed);
+        self.last_sent = Instant::now();
+        // If the client has disconnected, the stream ends.
         let _ = self.sender.send(piece.into());
         Ok(())
     }
@@ -397,45 +413,45 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    /// All that is waiting, as text.
-    fn taken(room: &Room, pieces: &mut mpsc::UnboundedReceiver<Bytes>) -> String {
+    /// Receives all waiting pieces.
+    fn receive(waiting: &WaitingBytes, pieces: &mut mpsc::UnboundedReceiver<Bytes>) -> String {
         let mut all = String::new();
         while let Ok(piece) = pieces.try_recv() {
-            room.take(piece.len());
+            waiting.release(piece.len());
             all.push_str(std::str::from_utf8(&piece).unwrap());
         }
         all
     }
 
     #[test]
-    fn what_a_slow_client_missed_is_told_before_anything_later() {
-        let (mut outbox, mut body) = outbox(100);
-        let room = outbox.room.clone();
-        assert_eq!(outbox.offer("a".repeat(60), 1), None);
-        assert_eq!(outbox.offer("b".repeat(60), 3), Some("b".repeat(60)), "it waits for room");
-        outbox.miss(Some(3));
-        assert_eq!(outbox.offer("c".to_owned(), 2), None);
-        assert_eq!(taken(&room, &mut body), "a".repeat(60), "what comes later may not overtake what was missed");
-        assert_eq!(outbox.offer("d".to_owned(), 1), None);
-        assert_eq!(taken(&room, &mut body), "event: missed\ndata: {\"readings\":5}\n\nd");
-        outbox.miss(None);
-        assert_eq!(outbox.offer("e".to_owned(), 1), None);
-        assert_eq!(taken(&room, &mut body), "event: missed\ndata: {\"readings\":null}\n\ne");
-        assert_eq!(outbox.room.waiting.load(Ordering::Relaxed), 0);
+    fn missed_readings_are_reported_before_later_ones() {
+        let (mut outbox, mut body) = Outbox::new(100);
+        let waiting = outbox.waiting.clone();
+        assert_eq!(outbox.try_send("a".repeat(60), 1), None);
+        assert_eq!(outbox.try_send("b".repeat(60), 3), Some("b".repeat(60)), "it waits for room");
+        outbox.add_missed(Some(3));
+        assert_eq!(outbox.try_send("c".to_owned(), 2), None);
+        assert_eq!(receive(&waiting, &mut body), "a".repeat(60), "nothing may overtake the report");
+        assert_eq!(outbox.try_send("d".to_owned(), 1), None);
+        assert_eq!(receive(&waiting, &mut body), "event: missed\ndata: {\"readings\":5}\n\nd");
+        outbox.add_missed(None);
+        assert_eq!(outbox.try_send("e".to_owned(), 1), None);
+        assert_eq!(receive(&waiting, &mut body), "event: missed\ndata: {\"readings\":null}\n\ne");
+        assert_eq!(outbox.waiting.count.load(Ordering::Relaxed), 0);
     }
 
-    /// A reading larger than a client's share never arrived, and the reason of the end did not where the client was slow.
+    /// Regression: a reading larger than a client's share never arrived, nor did the reason of the end with a slow client.
     #[test]
-    fn a_piece_of_any_size_goes_where_nothing_waits_and_the_last_one_always() {
-        let (mut outbox, mut body) = outbox(100);
-        let room = outbox.room.clone();
-        assert_eq!(outbox.offer("a".repeat(600), 1), None);
-        assert_eq!(outbox.offer("b".to_owned(), 1), Some("b".to_owned()), "it waits for room");
-        assert_eq!(taken(&room, &mut body), "a".repeat(600));
-        assert_eq!(outbox.offer("b".repeat(600), 1), None);
-        outbox.miss(Some(2));
+    fn a_large_piece_fits_into_an_empty_outbox_and_the_last_one_always() {
+        let (mut outbox, mut body) = Outbox::new(100);
+        let waiting = outbox.waiting.clone();
+        assert_eq!(outbox.try_send("a".repeat(600), 1), None);
+        assert_eq!(outbox.try_send("b".to_owned(), 1), Some("b".to_owned()), "it waits for room");
+        assert_eq!(receive(&waiting, &mut body), "a".repeat(600));
+        assert_eq!(outbox.try_send("b".repeat(600), 1), None);
+        outbox.add_missed(Some(2));
         outbox.end("x");
         let end = "event: missed\ndata: {\"readings\":2}\n\nevent: end\ndata: {\"reason\":\"x\"}\n\n";
-        assert_eq!(taken(&room, &mut body), "b".repeat(600) + end);
+        assert_eq!(receive(&waiting, &mut body), "b".repeat(600) + end);
     }
 }

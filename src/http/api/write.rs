@@ -1,5 +1,5 @@
-//! The write endpoints, in the format of each client family; line protocol is answered with an empty 204 if all of it
-//! was accepted.
+//! The write endpoints, in the formats of all client families. Line protocol is answered with an empty 204 if all lines
+//! were accepted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,31 +28,31 @@ use crate::reading::Precision;
 use crate::wire::json::Items;
 use crate::wire::line_protocol::Lines;
 
-/// The query parameters with an effect on line protocol, whichever of them `InfluxDB` has in a version.
-const ACTED_ON: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
+/// The query parameters of line protocol writes, of all versions of InfluxDB.
+const KNOWN_PARAMETERS: &[&str] = &["db", "rp", "bucket", "precision", "accept_partial", "ack"];
 
-/// Handles readings in the format of a client family.
+/// Handles a write request.
 pub async fn write(app: &App, endpoint: &Endpoint, parts: &Parts, mut body: Body, sender: &Sender) -> Response {
     let dialect = endpoint.dialect();
     match take(app, endpoint, parts, &mut body, sender).await {
-        Ok(ack) => with_notes(answer(dialect, &ack), &ack),
+        Ok(ack) => with_ack_headers(answer(dialect, &ack), &ack),
         Err(error) => refuse(app, &parts.headers, body, &error, dialect).await,
     }
 }
 
 async fn take(app: &App, endpoint: &Endpoint, parts: &Parts, body: &mut Body, sender: &Sender) -> ApiResult<Ack> {
     let dialect = endpoint.dialect();
-    let sent = Pairs::of_url(&parts.uri)?;
+    let sent = Pairs::parse_url(&parts.uri)?;
     let (parameters, unknown) = if dialect == Dialect::Native {
         let known: Vec<&str> = endpoint.parameters().collect();
-        (Pairs::only_known(sent, &known)?, None)
+        (Pairs::strict(sent, &known)?, None)
     } else {
-        Pairs::known_of(sent, ACTED_ON)?
+        Pairs::lenient(sent, KNOWN_PARAMETERS)?
     };
-    let terms = WriteTerms::new(&parameters, &parts.headers, dialect, &sender.by)?;
+    let options = WriteOptions::new(&parameters, &parts.headers, dialect, &sender.by)?;
     let (body, admission) = body::read(app, &parts.headers, body).await?;
-    let precision = terms.precision;
-    let arrival = terms.arrival(&body, sender);
+    let precision = options.precision;
+    let arrival = options.arrival(&body, sender);
     let mut ack = if dialect == Dialect::Native {
         app.ingest.take(arrival, |limits| Items::new(&body, precision, limits), admission).await?
     } else {
@@ -77,58 +77,60 @@ fn answer(dialect: Dialect, ack: &Ack) -> Response {
     (status, [("content-type", "application/json")], ack_json(ack)).into_response()
 }
 
-/// What the parameters of a write say.
-pub(crate) struct WriteTerms {
+/// The options of a write, from parameters and headers.
+pub(crate) struct WriteOptions {
     database: String,
     pub precision: Precision,
-    declared: bool,
-    partial: bool,
+    /// True if the sender declared the precision.
+    is_declared: bool,
+    /// True if valid lines are stored although others are rejected.
+    is_partial: bool,
     ack: Option<AckLevel>,
     key: Option<String>,
 }
 
-impl WriteTerms {
-    /// Of the native dialect for JSON, of the others for line protocol.
+impl WriteOptions {
+    /// Parses the options, with the native dialect for JSON and another one for line protocol. Checks that the caller may
+    /// write to the database.
     pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, by: &Caller) -> ApiResult<Self> {
         let database = database(parameters, dialect, by)?;
-        let (precision, declared) = precision(parameters.get("precision"), dialect)?;
-        // JSON is always taken in part.
-        let partial = dialect == Dialect::Native || parameters.flag("accept_partial")?.unwrap_or(true);
+        let (precision, is_declared) = precision(parameters.get("precision"), dialect)?;
+        // Valid JSON readings are always stored.
+        let is_partial = dialect == Dialect::Native || parameters.flag("accept_partial")?.unwrap_or(true);
         let ack = ack_level(parameters.raw("ack"), headers)?;
-        Ok(Self { database, precision, declared, partial, ack, key: request_key(headers)? })
+        Ok(Self { database, precision, is_declared, is_partial, ack, key: request_key(headers)? })
     }
 
-    /// A request with these terms and this body that was received now.
+    /// Makes an arrival with these options and this body, received now.
     pub fn arrival<'a>(&'a self, body: &[u8], sender: &'a Sender) -> Arrival<'a> {
-        let body_hash = || rapidhash::v3::rapidhash_v3(body);
         Arrival {
             database: &self.database,
             precision: self.precision,
-            declared: self.declared,
+            declared: self.is_declared,
             received: now_ns(),
-            partial: self.partial,
+            partial: self.is_partial,
             ack: self.ack,
             patient: false,
-            key: self.key.as_deref().map(|key| RequestKey { key, body_hash: body_hash() }),
+            key: self.key.as_deref().map(|key| RequestKey { key, body_hash: rapidhash::v3::rapidhash_v3(body) }),
             by: &sender.by,
             address: sender.address,
         }
     }
 }
 
-/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store; 409 if all but dead letters
-/// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away` for an unavailable one.
+/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store, or 409 if all except dead letters
+/// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away_timeout` for an unavailable one.
 pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sender>) -> Response {
-    let flushed = flushed(&app).await;
-    let refused = app.ingest.flushes.dead_letters.outstanding().await;
-    let (outcome, response) = match (flushed, refused) {
+    let flushed = flush_to_store(&app).await;
+    let dead_letters = app.ingest.flushes.dead_letters.outstanding().await;
+    let (outcome, response) = match (flushed, dead_letters) {
         (Err(error), _) => (error.to_string(), ApiError::from(error).respond(Dialect::Native)),
         (Ok(()), Err(error)) => {
             let unreadable = ApiError::Unreadable(format!("the dead letters: {error}"));
             ("done".to_owned(), unreadable.respond(Dialect::Native))
         }
-        (Ok(()), Ok(refused)) if refused.readings() > 0 => {
-            (format!("done, except for {}", refused.described()), not_stored(&refused))
+        (Ok(()), Ok(letters)) if letters.readings() > 0 => {
+            (format!("done, except for {}", letters.described()), not_stored(&letters))
         }
         (Ok(()), Ok(_)) => ("done".to_owned(), StatusCode::NO_CONTENT.into_response()),
     };
@@ -136,22 +138,22 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(sender): Extension<Sen
     response
 }
 
-/// Has the store take all readings acked before the call, dead letters apart, within the bounds of [`flush`].
-pub(crate) async fn flushed(app: &App) -> Result<(), IngestError> {
-    let patience = app.flush_away();
+/// Flushes all readings acked before the call, except dead letters, within the timeouts of [`flush`].
+pub(crate) async fn flush_to_store(app: &App) -> Result<(), IngestError> {
+    let patience = app.flush_away_timeout();
     tokio::select! {
         flushed = app.ingest.flush(app.flush_timeout()) => flushed,
-        () = stays_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY }),
+        () = wait_while_away(app.health.clone(), patience) => Err(IngestError::StoreTimeout { waited: patience, key: AWAY_LIMIT }),
     }
 }
 
-/// What bounds a wait for a store that is unavailable.
-const AWAY: &str = "15 s without the store, or ingest.ack_timeout if longer";
+/// The limit of a wait for an unavailable store, for error texts.
+const AWAY_LIMIT: &str = "15 s without the store, or ingest.ack_timeout if longer";
 
 /// Returns once the store has been unavailable for `patience` without interruption.
-pub(crate) async fn stays_away(mut health: watch::Receiver<Health>, patience: Duration) {
+pub(crate) async fn wait_while_away(mut health: watch::Receiver<Health>, patience: Duration) {
     let is_away = |health: &Health| health.is_away();
-    // An error means that the health sender is gone; the flush ends by its own timeout.
+    // An error means that the health sender was dropped. The flush then ends by its own timeout.
     while health.wait_for(is_away).await.is_ok() {
         let back = tokio::time::timeout(patience, health.wait_for(|health| !is_away(health))).await;
         match back {
@@ -163,8 +165,7 @@ pub(crate) async fn stays_away(mut health: watch::Receiver<Health>, patience: Du
     std::future::pending().await
 }
 
-/// Reads the rest of the body and answers with the error. A request refused for overload is counted under the limit
-/// that was reached.
+/// Reads the rest of the body and answers with the error. Counts refusals due to overload by the limit that was reached.
 async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
     if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
         app.metrics.shed("ingest.database_share");
@@ -179,7 +180,7 @@ async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, di
 }
 
 /// Adds the headers with the ack level and warnings.
-fn with_notes(mut response: Response, ack: &Ack) -> Response {
+fn with_ack_headers(mut response: Response, ack: &Ack) -> Response {
     if ack.accepted > 0 {
         response.headers_mut().insert(ACK_HEADER, HeaderValue::from_static(ack.level.name()));
     }
@@ -187,60 +188,60 @@ fn with_notes(mut response: Response, ack: &Ack) -> Response {
     response
 }
 
-/// The level requested by `ack` in the query, or else by the header.
+/// Parses the ack level from the query parameter `ack`, else from the header.
 pub fn ack_level(parameter: Option<&str>, headers: &HeaderMap) -> ApiResult<Option<AckLevel>> {
     let header = headers.get(ACK_HEADER).map(|value| value.to_str().unwrap_or("?"));
-    let asked = parameter.or(header).filter(|name| !name.is_empty());
+    let requested = parameter.or(header).filter(|name| !name.is_empty());
     let unknown = |name: &str| ApiError::Bad(format!("invalid ack level {name:?} (use log or store)"));
-    asked.map(|name| AckLevel::from_name(name).ok_or_else(|| unknown(name))).transpose()
+    requested.map(|name| AckLevel::from_name(name).ok_or_else(|| unknown(name))).transpose()
 }
 
-/// The headers that name a request, for its retries.
+/// The headers with the idempotency key of a request.
 const KEY_HEADERS: [&str; 2] = ["idempotency-key", "x-hourglass-request-id"];
-/// Most bytes of a request's key.
-const KEY_BYTES: usize = 255;
+/// Maximum length of an idempotency key, in bytes.
+const KEY_BYTES_MAX: usize = 255;
 
-/// The request's key.
+/// Parses the idempotency key.
 fn request_key(headers: &HeaderMap) -> ApiResult<Option<String>> {
     let mut keys = KEY_HEADERS.iter().flat_map(|name| headers.get_all(*name));
     let Some(key) = keys.next() else { return Ok(None) };
     if keys.any(|other| other != key) {
         return Err(ApiError::Bad(
-            "two keys are given: send one Idempotency-Key (or X-Hourglass-Request-Id)".to_owned(),
+            "the request has different keys: send one Idempotency-Key (or X-Hourglass-Request-Id)".to_owned(),
         ));
     }
-    let text = key.to_str().ok().filter(|text| (1..=KEY_BYTES).contains(&text.len()));
+    let text = key.to_str().ok().filter(|text| (1..=KEY_BYTES_MAX).contains(&text.len()));
     let invalid =
-        || ApiError::Bad(format!("invalid Idempotency-Key: send 1 to {KEY_BYTES} printable ASCII characters"));
+        || ApiError::Bad(format!("invalid Idempotency-Key: send 1 to {KEY_BYTES_MAX} printable ASCII characters"));
     text.map(|text| Some(text.to_owned())).ok_or_else(invalid)
 }
 
-/// `db`, or `bucket`, and the retention policy behind a slash, if one is named; if the caller may write to it. In `db` of
-/// InfluxDB 1.x a slash is no policy.
+/// Returns `db` or `bucket`, with the retention policy after a slash, if the caller may write to it. A slash in `db` of
+/// InfluxDB 1.x is an error.
 fn database(parameters: &Pairs, dialect: Dialect, by: &Caller) -> ApiResult<String> {
     let db = parameters.get("db");
     let name = db.or(parameters.get("bucket")).unwrap_or(DEFAULT_DATABASE);
     let name = name.strip_suffix('/').unwrap_or(name);
     let policy = parameters.get("rp");
-    let meant = match policy {
+    let database = match policy {
         Some(policy) if !name.contains('/') => format!("{name}/{policy}"),
         _ => name.to_owned(),
     };
-    if !by.may_write(&meant) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {meant:?}", by.name())));
+    if !by.may_write(&database) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {database:?}", by.name())));
     }
     if dialect == Dialect::V1 && db.is_some() && name.contains('/') {
-        return Err(ApiError::Bad(format!("database not found: {name:?}: name a retention policy by rp")));
+        return Err(ApiError::Bad(format!("database not found: {name:?}: set the retention policy with rp")));
     }
     match (name.split_once('/'), policy) {
         (Some((_, within)), Some(policy)) if within != policy => {
-            Err(ApiError::Bad(format!("two retention policies are named: {within} and {policy}")))
+            Err(ApiError::Bad(format!("the request names two retention policies: {within} and {policy}")))
         }
-        _ => Ok(meant),
+        _ => Ok(database),
     }
 }
 
-/// The unit of timestamps, and whether the sender declared it; JSON declares one by its form.
+/// Returns the precision, and true if the sender declared it. JSON always declares one by its form.
 fn precision(name: Option<&str>, dialect: Dialect) -> ApiResult<(Precision, bool)> {
     let Some(name) = name else {
         return Ok(match dialect {

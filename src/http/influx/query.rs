@@ -15,8 +15,8 @@ use crate::bucket::Keep;
 use crate::clock::now_ns;
 use crate::edits::ValueDeletion;
 use crate::http::App;
-use crate::http::admin::preview::previewed;
-use crate::http::api::write::stays_away;
+use crate::http::admin::preview;
+use crate::http::api::write::wait_while_away;
 use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ApiError, ApiResult, Dialect, WARNING_HEADER, add_texts};
 use crate::http::pairs::Pairs;
@@ -29,14 +29,14 @@ use crate::influxql::{self, Expr, Literal, NewPolicy, Params, ParseOptions, Poli
 use crate::ingest::{IngestError, PolicyError, PolicyTerms, check_database_name};
 use crate::query::influx::{DeleteTargets, StatementAnswer, StatementContext, is_zone, pattern_fault};
 
-/// Most statements in one query.
+/// Maximum number of statements in a request.
 const STATEMENTS_MAX: usize = 100;
 /// Estimated bytes of syntax tree per byte of query text.
 const PARSED_BYTES: usize = 64;
-/// Rows of a chunk when the client does not say.
-const CHUNK_ROWS: usize = 10_000;
+/// Default number of rows per chunk.
+const CHUNK_ROWS_DEFAULT: usize = 10_000;
 
-/// `/query`: parameters in the URL, or with POST in a form body, too.
+/// `GET` and `POST /query`. With POST, parameters may also be in a form body.
 pub async fn query(
     State(app): State<Arc<App>>,
     Extension(sender): Extension<Sender>,
@@ -44,38 +44,39 @@ pub async fn query(
     request: Request,
 ) -> Response {
     let known: Vec<&str> = endpoint.parameters().collect();
-    sent(&app, &sender, &known, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
+    handle(&app, &sender, &known, request).await.unwrap_or_else(|error| error.respond(Dialect::V1))
 }
 
-async fn sent(app: &App, sender: &Sender, known: &[&str], request: Request) -> ApiResult<Response> {
+/// Reads the parameters and runs the query.
+async fn handle(app: &App, sender: &Sender, known: &[&str], request: Request) -> ApiResult<Response> {
     let (parts, mut body) = request.into_parts();
-    let (mut parameters, mut unknown) = Pairs::known_of(Pairs::of_url(&parts.uri)?, known)?;
+    let (mut parameters, mut unknown) = Pairs::lenient(Pairs::parse_url(&parts.uri)?, known)?;
     if parts.method == Method::POST {
         let (body, _admission) = body::read(app, &parts.headers, &mut body).await?;
         let request = Request::from_parts(parts.clone(), body.into());
         // A body that is not a form counts as empty.
         if let Ok(Form(form)) = Form::<Vec<(String, String)>>::from_request(request, &()).await {
-            let (form, unknown_of_form) = Pairs::known_of(form, known)?;
-            parameters = parameters.or(form);
-            unknown = together(unknown, unknown_of_form);
+            let (form, unknown_in_form) = Pairs::lenient(form, known)?;
+            parameters = parameters.with_defaults(form);
+            unknown = join_messages(unknown, unknown_in_form);
         }
     }
-    let answered = answered(app, sender, &parts, &parameters).await;
-    let mut response = answered.unwrap_or_else(|error| error.respond(Dialect::V1));
+    let answer = run_query(app, sender, &parts, &parameters).await;
+    let mut response = answer.unwrap_or_else(|error| error.respond(Dialect::V1));
     add_texts(&mut response, WARNING_HEADER, unknown.as_slice());
     Ok(response)
 }
 
-async fn answered(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
+async fn run_query(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs) -> ApiResult<Response> {
     let Some(q) = parameters.get("q").filter(|q| !q.trim().is_empty()) else {
         return Err(ApiError::Bad("missing required parameter \"q\"".to_owned()));
     };
-    let guard = Guard::named(parameters.get("guard"))?;
+    let guard = Guard::parse(parameters.get("guard"))?;
     let is_dry = parameters.flag("dry_run")?.unwrap_or(false);
-    let style = style(parameters, guard, &parts.headers);
+    let style = render_style(parameters, guard, &parts.headers);
     let budget = app.query.begin(&sender.by, q);
     let _parsed = budget.hold(q.len().saturating_mul(PARSED_BYTES))?;
-    let statements = match statements(q, parameters.get("params")) {
+    let statements = match parse_statements(q, parameters.get("params")) {
         Ok(statements) => statements,
         Err(error) => {
             let body = refusal(&error.to_string(), &style);
@@ -85,25 +86,26 @@ async fn answered(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs)
     let now = now_ns();
     let mut outcomes = Vec::with_capacity(statements.len());
     for statement in &statements {
-        // As in InfluxDB: after a failed statement the others are not run.
+        // As in InfluxDB, stop after a failed statement.
         if outcomes.last().is_some_and(|outcome: &StatementResult| outcome.series.is_err()) {
             outcomes.push(StatementResult { series: Err("not executed".to_owned()), messages: Vec::new(), zone: None });
             continue;
         }
-        let asked = StatementContext {
+        let context = StatementContext {
             database: parameters.get("db"),
             policy: parameters.get("rp"),
             now,
             budget: &budget,
             by: &sender.by,
         };
-        let (mut said, expired) = (None, app.query.expired_notices(statement, asked));
-        let series = match run(app, sender, &parts.method, is_dry, statement, asked).await {
-            Ok((answer, message)) => {
-                said = message;
-                Ok(answer)
+        let expired = app.query.expired_notices(statement, context);
+        let mut message = None;
+        let series = match run_statement(app, sender, &parts.method, is_dry, statement, context).await {
+            Ok(outcome) => {
+                message = outcome.message;
+                Ok(outcome.answer)
             }
-            // These two must not look like an answer: a retry may succeed, or the sender is not allowed.
+            // Answer 503 and 403 with their status, because clients do not look for them in a result.
             Err(error) if matches!(error.status(), StatusCode::SERVICE_UNAVAILABLE | StatusCode::FORBIDDEN) => {
                 return Err(error);
             }
@@ -113,19 +115,18 @@ async fn answered(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs)
             Statement::Select(select) => select.zone.clone(),
             _ => None,
         };
-        // What has an answer is answered as InfluxDB does, without a look at its names; values beside a field are told of, most of
-        // all where there is no answer.
+        // As InfluxDB, do not look for unknown names if there is an answer.
         let has_answer = match &series {
             Ok(Some(answer)) => !answer.series.is_empty(),
             Ok(None) => true,
             Err(_) => false,
         };
-        let mut messages = app.query.statement_notices(statement, asked, has_answer).await;
+        let mut messages = app.query.statement_notices(statement, context, has_answer).await;
         if series.is_ok() {
             messages.extend(expired);
             messages.extend(app.query.readings_expired(&budget));
         }
-        messages.extend(said);
+        messages.extend(message);
         outcomes.push(StatementResult { series, messages, zone });
     }
     let text = render(&budget, &outcomes, &style).await?;
@@ -138,7 +139,7 @@ async fn answered(app: &App, sender: &Sender, parts: &Parts, parameters: &Pairs)
     Ok(response)
 }
 
-fn style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> RenderStyle {
+fn render_style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> RenderStyle {
     let is_true = |name: &str| parameters.get(name) == Some("true");
     let unit = match parameters.get("epoch") {
         None => None,
@@ -155,12 +156,12 @@ fn style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> RenderStyle {
         _ => Format::Json,
     };
     let rows = parameters.get("chunk_size").and_then(|size| size.parse().ok()).filter(|rows| *rows > 0);
-    let chunk = is_true("chunked").then(|| rows.unwrap_or(CHUNK_ROWS));
+    let chunk = is_true("chunked").then(|| rows.unwrap_or(CHUNK_ROWS_DEFAULT));
     RenderStyle { unit, format, is_pretty: is_true("pretty"), chunk }
 }
 
-fn statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
-    let params = bound(params)?;
+fn parse_statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
+    let params = parse_params(params)?;
     let options = ParseOptions { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
     let statements =
         influxql::parse(q, &options).map_err(|error| ApiError::Bad(format!("error parsing query: {error}")))?;
@@ -170,10 +171,10 @@ fn statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
     Ok(statements)
 }
 
-/// The values of `$name`, from a JSON object.
-fn bound(params: Option<&str>) -> ApiResult<Params> {
+/// Parses the bind parameters (`$name`) from a JSON object.
+fn parse_params(params: Option<&str>) -> ApiResult<Params> {
     let Some(text) = params else { return Ok(HashMap::new()) };
-    let bad = |what: &str| ApiError::Bad(format!("error parsing query parameters: {what}"));
+    let bad = |fault: &str| ApiError::Bad(format!("error parsing query parameters: {fault}"));
     let object: HashMap<String, serde_json::Value> =
         serde_json::from_str(text).map_err(|error| bad(&error.to_string()))?;
     let literal = |(name, value): (String, serde_json::Value)| {
@@ -192,49 +193,54 @@ fn bound(params: Option<&str>) -> ApiResult<Params> {
     object.into_iter().map(literal).collect()
 }
 
-/// The answer to a statement, unless it changed something; and what was not as asked.
-type Outcome = (Option<StatementAnswer>, Option<String>);
+/// The outcome of a statement.
+struct StatementOutcome {
+    /// `None` if the statement changed something.
+    answer: Option<StatementAnswer>,
+    /// A warning about parts of the statement without effect.
+    message: Option<String>,
+}
 
-async fn run(
+async fn run_statement(
     app: &App,
     sender: &Sender,
     method: &Method,
     is_dry: bool,
     statement: &Statement,
-    asked: StatementContext<'_>,
-) -> ApiResult<Outcome> {
-    match app.query.statement(statement, asked).await {
-        Ok(Some(answer)) => Ok((Some(answer), None)),
-        Ok(None) => {
-            check_change(asked, statement)?;
-            if *method != Method::POST {
-                return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
-            }
-            if is_dry {
-                return Ok((Some(previewed(app, statement, asked).await?), None));
-            }
-            let changed = change(app, statement, asked).await;
-            note_change(app, sender, statement, asked.database, &changed);
-            changed.map(|said| (None, said))
-        }
-        Err(failed) => Err(failed.into()),
+    context: StatementContext<'_>,
+) -> ApiResult<StatementOutcome> {
+    let answer = app.query.statement(statement, context).await?;
+    if answer.is_some() {
+        return Ok(StatementOutcome { answer, message: None });
     }
+    check_change(context, statement)?;
+    if *method != Method::POST {
+        return Err(ApiError::Bad(format!("{} must be sent with POST", keywords(statement))));
+    }
+    if is_dry {
+        let answer = preview::dry_run(app, statement, context).await?;
+        return Ok(StatementOutcome { answer: Some(answer), message: None });
+    }
+    let changed = change(app, statement, context).await;
+    log_change(app, sender, statement, context.database, &changed);
+    Ok(StatementOutcome { answer: None, message: changed? })
 }
 
-/// Writes a change to the audit log.
-fn note_change(
+/// Writes a change to the audit trail.
+fn log_change(
     app: &App,
     sender: &Sender,
     statement: &Statement,
     database: Option<&str>,
     changed: &ApiResult<Option<String>>,
 ) {
-    // Forbidden attempts are written as denials; invalid ones are not written.
+    // Forbidden attempts are logged as denials, invalid ones not at all.
     if matches!(changed, Err(error) if matches!(error.status(), StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN)) {
         return;
     }
     let outcome = changed.as_ref().map_or_else(|error| cut(&error.to_string()), |_| "done".to_owned());
-    let (statement, database) = (cut(&statement.to_string()), &*cut(changed_database(statement, database)));
+    let database = &*cut(changed_database(statement, database));
+    let statement = cut(&statement.to_string());
     let event = Event::Change { by: &sender.by, address: sender.address, statement, database, outcome };
     match changed {
         Ok(_) => app.audit.note(&event),
@@ -242,7 +248,7 @@ fn note_change(
     }
 }
 
-/// The database that a statement changes: the one in it, or that of the request.
+/// Returns the database that a statement changes: that of the statement, else of the request.
 fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> &'a str {
     match statement {
         Statement::CreateDatabase { name, .. } | Statement::DropDatabase { name } => name,
@@ -253,12 +259,13 @@ fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> 
     }
 }
 
-/// Checks that the caller may run the statement: who may write to a database may also create it. This comes before
-/// everything else, so that who may not is told nothing more, and every attempt counts as a refusal.
-fn check_change(asked: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
-    let (by, database) = (asked.by, changed_database(statement, asked.database));
-    let creates = matches!(statement, Statement::CreateDatabase { .. });
-    if by.may_manage(database) || (creates && by.may_write(database)) {
+/// Checks that the caller may run the statement. A caller that may write to a database may also create it. This check comes
+/// first, so that other errors reveal nothing and every attempt counts as a denial.
+fn check_change(context: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
+    let by = context.by;
+    let database = changed_database(statement, context.database);
+    let is_creation = matches!(statement, Statement::CreateDatabase { .. });
+    if by.may_manage(database) || (is_creation && by.may_write(database)) {
         return Ok(());
     }
     Err(ApiError::Forbidden(format!("{} may not {} in database {database:?}", by.name(), keywords(statement))))
@@ -268,40 +275,42 @@ fn keywords(statement: &Statement) -> String {
     statement.to_string().split_whitespace().take(2).collect::<Vec<_>>().join(" ")
 }
 
-async fn change(app: &App, statement: &Statement, asked: StatementContext<'_>) -> ApiResult<Option<String>> {
+/// Runs a statement that changes something. Returns a warning about parts without effect.
+async fn change(app: &App, statement: &Statement, context: StatementContext<'_>) -> ApiResult<Option<String>> {
     let timeout = app.flush_timeout();
     match statement {
         Statement::CreateDatabase { name, policy: None } if !name.is_empty() && !name.contains('/') => {
-            Ok(app.ingest.create_database(name, asked.by).await.map(|()| None)?)
+            Ok(app.ingest.create_database(name, context.by).await.map(|()| None)?)
         }
         Statement::CreateDatabase { name, policy } => {
             let policy = policy.clone().unwrap_or_default();
-            let said = app.ingest.create_database_with(name, policy.name.as_deref(), terms(&policy), asked.by).await?;
-            Ok(together(said, without_effect(&policy)))
+            let with = (policy.name.as_deref(), terms(&policy));
+            let message = app.ingest.create_database_with(name, with, context.by).await?;
+            Ok(join_messages(message, ignored_terms(&policy)))
         }
         Statement::CreatePolicy(PolicyStatement { database, policy, default }) => {
-            let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.create_policy(database, name, terms(policy), *default, asked.by).await?;
-            Ok(without_effect(policy))
+            let named = (&**database, policy.name.as_deref().unwrap_or_default());
+            app.ingest.create_policy(named, terms(policy), *default, context.by).await?;
+            Ok(ignored_terms(policy))
         }
         Statement::AlterPolicy(PolicyStatement { database, policy, default }) => {
-            let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.alter_policy(database, name, terms(policy), *default).await?;
-            Ok(without_effect(policy))
+            let named = (&**database, policy.name.as_deref().unwrap_or_default());
+            app.ingest.alter_policy(named, terms(policy), *default).await?;
+            Ok(ignored_terms(policy))
         }
         Statement::DropPolicy { name, database } => {
-            patiently(app, app.ingest.drop_policy(database, name, asked.now, timeout)).await.map(|()| None)
+            wait_for_deletion(app, app.ingest.drop_policy((database, name), context.now, timeout)).await.map(|()| None)
         }
         Statement::DropDatabase { name } if name.contains('/') => Err(IngestError::from(PolicyError::Name).into()),
         Statement::DropDatabase { name } => {
             check_database_name(name)?;
-            patiently(app, app.ingest.drop_database(name, asked.now, timeout)).await.map(|()| None)
+            wait_for_deletion(app, app.ingest.drop_database(name, context.now, timeout)).await.map(|()| None)
         }
-        other => delete(app, other, asked).await,
+        other => delete(app, other, context).await,
     }
 }
 
-/// The terms that a statement names.
+/// Returns the terms of a policy statement.
 pub(crate) fn terms(policy: &NewPolicy) -> PolicyTerms {
     let NewPolicy { duration, replication, shard_duration, .. } = policy;
     PolicyTerms {
@@ -311,21 +320,26 @@ pub(crate) fn terms(policy: &NewPolicy) -> PolicyTerms {
     }
 }
 
-/// What clients of InfluxDB say of clusters and files.
-fn without_effect(policy: &NewPolicy) -> Option<String> {
+/// Returns a warning about terms that are stored and shown but have no effect.
+fn ignored_terms(policy: &NewPolicy) -> Option<String> {
     let has_replicas = policy.replication.is_some_and(|count| count > 1);
-    let named = [("REPLICATION", has_replicas), ("SHARD DURATION", policy.shard_duration.is_some_and(|ns| ns > 0))];
-    let named: Vec<&str> = named.iter().filter(|(_, is_named)| *is_named).map(|(name, _)| *name).collect();
-    (!named.is_empty()).then(|| format!("{}: kept and shown, without effect", named.join(" and ")))
+    let has_shard_duration = policy.shard_duration.is_some_and(|ns| ns > 0);
+    let terms = match (has_replicas, has_shard_duration) {
+        (true, true) => "REPLICATION and SHARD DURATION",
+        (true, false) => "REPLICATION",
+        (false, true) => "SHARD DURATION",
+        (false, false) => return None,
+    };
+    Some(format!("{terms}: kept and shown, without effect"))
 }
 
-fn together(first: Option<String>, second: Option<String>) -> Option<String> {
+fn join_messages(first: Option<String>, second: Option<String>) -> Option<String> {
     let both: Vec<String> = [first, second].into_iter().flatten().collect();
     (!both.is_empty()).then(|| both.join("; "))
 }
 
-async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -> ApiResult<Option<String>> {
-    let targets = app.query.delete_targets(statement, asked, &BTreeSet::new()).await?;
+async fn delete(app: &App, statement: &Statement, context: StatementContext<'_>) -> ApiResult<Option<String>> {
+    let targets = app.query.delete_targets(statement, context, &BTreeSet::new()).await?;
     let Some(targets) = targets else {
         return Err(ApiError::Bad(format!("not supported: {}", keywords(statement))));
     };
@@ -333,27 +347,28 @@ async fn delete(app: &App, statement: &Statement, asked: StatementContext<'_>) -
     if targets.iter().any(|target| target.values.is_some()) {
         let deletion = ValueDeletion {
             statement: statement.clone(),
-            database: asked.database.map(str::to_owned),
-            policy: asked.policy.map(str::to_owned),
-            now: asked.now,
-            by: asked.by.clone(),
+            database: context.database.map(str::to_owned),
+            policy: context.policy.map(str::to_owned),
+            now: context.now,
+            by: context.by.clone(),
         };
         return Ok(app.edits.delete_by_value(deletion, targets).await?);
     }
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;
     for DeleteTargets { database, sensors, range, statement, .. } in targets {
-        let deletion = app.ingest.delete(&database, asked.now, &sensors, &statement, range, timeout);
-        patiently(app, deletion).await?;
+        let deletion = app.ingest.delete((&database, context.now), (&sensors, &statement), range, timeout);
+        wait_for_deletion(app, deletion).await?;
     }
     Ok(None)
 }
 
-/// Waits for a deletion: up to `flush_timeout` while the store answers, up to `flush_away` while it is unavailable.
-async fn patiently(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> ApiResult<()> {
-    let patience = app.flush_away();
+/// Waits for a deletion: up to `flush_timeout` while the store answers, and up to `flush_away_timeout` while it is
+/// unavailable.
+async fn wait_for_deletion(app: &App, deletion: impl Future<Output = Result<(), IngestError>>) -> ApiResult<()> {
+    let patience = app.flush_away_timeout();
     tokio::select! {
         deleted = deletion => Ok(deleted?),
-        () = stays_away(app.health.clone(), patience) => Err(IngestError::DeletionTimeout(patience).into()),
+        () = wait_while_away(app.health.clone(), patience) => Err(IngestError::DeletionTimeout(patience).into()),
     }
 }

@@ -13,27 +13,28 @@ use crate::reading::time::write_rfc3339;
 
 /// The result of one statement.
 pub struct StatementResult {
-    /// The series (`None` if the statement has none to show), or the error text.
+    /// The series (`None` for a statement without a result), or the error text.
     pub series: Result<Option<StatementAnswer>, String>,
-    /// Why there is no series: names that nobody knows.
+    /// Notices and warnings, such as unknown names.
     pub messages: Vec<String>,
     /// The time zone of `tz()`.
     pub zone: Option<String>,
 }
 
-/// The requested format.
+/// The requested format of an answer.
 pub struct RenderStyle {
     /// The unit of timestamps in nanoseconds; `None` for RFC 3339.
     pub unit: Option<i64>,
     /// JSON or CSV.
     pub format: Format,
-    /// Whether JSON has line breaks and indentation.
+    /// True to indent JSON.
     pub is_pretty: bool,
-    /// Rows per chunk; `None` for one whole document.
+    /// Rows per chunk; `None` for one document.
     pub chunk: Option<usize>,
 }
 
 impl RenderStyle {
+    /// The content type of the answer.
     pub fn media_type(&self) -> &'static str {
         if matches!(self.format, Format::Csv(_)) { "text/csv" } else { Format::Json.media_type() }
     }
@@ -42,11 +43,11 @@ impl RenderStyle {
 /// Writes all results.
 ///
 /// # Errors
-/// When the query's budget is used up.
+/// If the budget of the query is used up.
 pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &RenderStyle) -> Result<Text, QueryError> {
     let mut text = if style.is_pretty && style.format == Format::Json {
         let mut indents = Indents::default();
-        Text::styled(budget, move |piece| indents.of(piece))?
+        Text::styled(budget, move |piece| indents.indent(piece))?
     } else {
         Text::new(budget)?
     };
@@ -67,7 +68,7 @@ struct SeriesPiece<'a> {
 }
 
 impl StatementResult {
-    fn all(&self) -> &[ResultSeries] {
+    fn all_series(&self) -> &[ResultSeries] {
         self.series.as_ref().ok().and_then(Option::as_ref).map_or(&[], |answer| &answer.series)
     }
 }
@@ -80,7 +81,7 @@ async fn whole(text: &mut Text, outcomes: &[StatementResult], style: &RenderStyl
     text.out.push_str("{\"results\":[");
     for (id, outcome) in outcomes.iter().enumerate() {
         json::comma(&mut text.out, id);
-        let all = outcome.all().iter();
+        let all = outcome.all_series().iter();
         let pieces: Vec<SeriesPiece<'_>> =
             all.map(|series| SeriesPiece { series, rows: &series.rows, is_last: true }).collect();
         result(text, id, outcome, &pieces, false, style).await?;
@@ -97,7 +98,7 @@ async fn chunks(
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     for (id, outcome) in outcomes.iter().enumerate() {
-        let all = outcome.all();
+        let all = outcome.all_series();
         for (number, series) in all.iter().enumerate() {
             for piece in pieces(series, rows) {
                 let partial = !piece.is_last || number + 1 < all.len();
@@ -125,8 +126,7 @@ async fn line(
     Ok(())
 }
 
-/// A series in pieces of up to `rows` rows, of which there is at least one. A series without times is a list, which is
-/// never split.
+/// Splits a series into pieces of up to `rows` rows, at least one. A series without times is a list, which is never split.
 fn pieces(series: &ResultSeries, rows: usize) -> impl Iterator<Item = SeriesPiece<'_>> {
     let is_list = series.columns.first().is_none_or(|column| column != "time");
     let all = series.rows.len();
@@ -220,7 +220,7 @@ fn write_cell(out: &mut String, cell: &ResultCell, zone: Option<&str>, style: &R
         (ResultCell::Null, _) => out.push_str("null"),
         (ResultCell::Value(Value::Float(value)), _) => float(out, *value),
         (ResultCell::Value(value), _) => json::value(out, value),
-        // Rounds towards zero, like InfluxDB.
+        // Round towards zero, as InfluxDB does.
         (ResultCell::Time(time), Some(unit)) => drop(write!(out, "{}", time / unit)),
         (ResultCell::Time(time), None) => {
             out.push('"');
@@ -230,12 +230,12 @@ fn write_cell(out: &mut String, cell: &ResultCell, zone: Option<&str>, style: &R
     }
 }
 
-/// A float as InfluxDB writes it: very large and very small ones have a signed exponent of at least two digits.
+/// Writes a float as InfluxDB does: very large and very small ones have a signed exponent of at least two digits.
 fn float(out: &mut String, value: f64) {
-    let size = value.abs();
+    let magnitude = value.abs();
     if !value.is_finite() {
         out.push_str("null");
-    } else if size != 0.0 && !(1e-6..1e21).contains(&size) {
+    } else if magnitude != 0.0 && !(1e-6..1e21).contains(&magnitude) {
         let text = format!("{value:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
@@ -245,11 +245,11 @@ fn float(out: &mut String, value: f64) {
     }
 }
 
-/// RFC 3339, with the zone's offset if there is a zone.
+/// Writes a time as RFC 3339, with the offset of the zone.
 fn write_time(out: &mut String, time: i64, zone: Option<&str>) {
     let offset = zone.map_or(0, |zone| zone_offset(zone, time));
     write_rfc3339(out, time.saturating_add(offset));
-    // Removes the Z and the trailing zeros of the fraction.
+    // Remove the Z and the trailing zeros of the fraction.
     out.pop();
     if time.rem_euclid(1_000_000_000) != 0 {
         out.truncate(out.trim_end_matches('0').len());
@@ -277,9 +277,10 @@ async fn csv(
             text.out.push_str(if is_first { "error\n" } else { "\nerror\n" });
             csv_text(&mut text.out, error, guard);
             text.out.push('\n');
-            (columns, is_first) = (None, false);
+            columns = None;
+            is_first = false;
         }
-        for series in outcome.all() {
+        for series in outcome.all_series() {
             if columns != Some(&series.columns) {
                 text.out.push_str(if is_first { "name,tags" } else { "\nname,tags" });
                 for column in &series.columns {
@@ -287,10 +288,11 @@ async fn csv(
                     csv_text(&mut text.out, column, guard);
                 }
                 text.out.push('\n');
-                (columns, is_first) = (Some(&series.columns[..]), false);
+                columns = Some(&series.columns[..]);
+                is_first = false;
             }
             let tags = series.tags.iter().filter(|(_, value)| !value.is_empty());
-            let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escaped(key), escaped(value))).collect();
+            let tags: Vec<String> = tags.map(|(key, value)| format!("{}={}", escape(key), escape(value))).collect();
             for row in &series.rows {
                 csv_text(&mut text.out, series.name.as_deref().unwrap_or_default(), guard);
                 text.out.push(',');
@@ -317,12 +319,12 @@ fn csv_cell(out: &mut String, cell: &ResultCell, guard: Guard, style: &RenderSty
     }
 }
 
-/// A tag key or value, escaped as in line protocol.
-fn escaped(text: &str) -> String {
+/// Escapes a tag key or value as in line protocol.
+fn escape(text: &str) -> String {
     text.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ")
 }
 
-/// The body for a request that fails as a whole.
+/// Makes the body for a request that fails as a whole.
 pub fn refusal(error: &str, style: &RenderStyle) -> String {
     let mut out = String::new();
     match style.format {
@@ -336,19 +338,19 @@ pub fn refusal(error: &str, style: &RenderStyle) -> String {
             json::pair(&mut out, "error", error);
             out.push_str("}\n");
             if style.is_pretty {
-                out = Indents::default().of(&out);
+                out = Indents::default().indent(&out);
             }
         }
     }
     out
 }
 
-/// Quotes the text if necessary, by RFC 4180 (and before a leading space).
+/// Writes a cell, in quotes if RFC 4180 requires them or the text starts with a space.
 fn csv_text(out: &mut String, text: &str, guard: Guard) {
-    guard.text(out, text, text.contains([',', '"', '\n', '\r']) || text.starts_with(' '));
+    guard.write_text(out, text, text.contains([',', '"', '\n', '\r']) || text.starts_with(' '));
 }
 
-/// Indents JSON that arrives in pieces; each piece ends after a bracket.
+/// Indents JSON in pieces. Each piece must end after a bracket.
 #[derive(Default)]
 struct Indents {
     depth: usize,
@@ -357,7 +359,8 @@ struct Indents {
 }
 
 impl Indents {
-    fn of(&mut self, piece: &str) -> String {
+    /// Indents the next piece.
+    fn indent(&mut self, piece: &str) -> String {
         let mut out = String::with_capacity(piece.len() * 2);
         let mut characters = piece.chars().peekable();
         while let Some(c) = characters.next() {

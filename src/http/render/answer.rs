@@ -1,5 +1,5 @@
-//! A complete answer: its format, the cursor of the next part, and its tag. The body is built before the
-//! status is sent, so a failure gives an error status, never a body that breaks off.
+//! Complete answers, with their format, cursor and ETag. The body is built before the status is sent, so an error gets an
+//! error status and never truncates a body.
 
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -9,37 +9,39 @@ use super::text::Text;
 use crate::http::errors::add_texts;
 use crate::query::QueryError;
 
-/// The version reported to clients, which choose their protocol by it: this service speaks that of 1.x.
+/// The version of InfluxDB that is reported to clients, so that they use the protocol of 1.x.
 pub const INFLUX_VERSION: &str = "1.8.10";
 
-/// Notices, for formats whose body has no place for them.
+/// Header with notices, for formats without them in the body.
 pub const NOTICE_HEADER: &str = "x-hourglass-notice";
-/// The cursor of the next part, for formats whose body has no place for it.
+/// Header with the cursor of the next part, for formats without it in the body.
 const NEXT_HEADER: &str = "x-next-cursor";
 
+/// A complete answer.
 pub struct Answer {
     pub format: Format,
     pub body: Text,
     /// The cursor of the next part.
     pub next: Option<String>,
-    /// Whether the range ends in the past, so that only late data can change the answer.
+    /// True if the range ends in the past, so that only late data can change the answer.
     pub is_past: bool,
-    /// What the answer says beside its data; in a header where the body has no place for it.
+    /// Notices, sent in a header for formats without them in the body.
     pub notices: Vec<String>,
 }
 
 impl Answer {
-    /// The response: 304 if the client has exactly this answer already. Answers about the past have a tag, by which a
-    /// client asks again, because late data may arrive at any moment; answers up to now have none.
+    /// Makes the response, with status 304 if the client already has this answer. Answers about the past have an ETag for
+    /// revalidation, because late data may change them. Answers up to now have none.
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub fn respond(mut self, request: &HeaderMap) -> Result<Response, QueryError> {
         let tag = if self.is_past { Some(self.tag()?) } else { None };
-        let is_known = tag.as_deref().is_some_and(|tag| knows(request, tag));
-        let mut response = match is_known {
-            true => StatusCode::NOT_MODIFIED.into_response(),
-            false => self.body.respond(self.format.media_type())?,
+        let is_cached = tag.as_deref().is_some_and(|tag| has_tag(request, tag));
+        let mut response = if is_cached {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            self.body.respond(self.format.media_type())?
         };
         if self.format != Format::Json {
             add_texts(&mut response, NOTICE_HEADER, &self.notices);
@@ -57,7 +59,7 @@ impl Answer {
         Ok(response)
     }
 
-    /// The ETag: weak, since the same answer has different bytes when compressed. All instances compute the same tag.
+    /// Computes the ETag. It is weak, because compression changes the bytes. It is the same on all instances.
     fn tag(&mut self) -> Result<String, QueryError> {
         let hash = self.body.hash()?;
         let next = rapidhash::v3::rapidhash_v3(self.next.as_deref().unwrap_or_default().as_bytes());
@@ -65,8 +67,8 @@ impl Answer {
     }
 }
 
-/// Whether the client has the answer with this tag (RFC 9110, 13.1.2).
-pub(crate) fn knows(request: &HeaderMap, tag: &str) -> bool {
+/// Returns true if `If-None-Match` has this tag (RFC 9110, 13.1.2).
+pub(crate) fn has_tag(request: &HeaderMap, tag: &str) -> bool {
     let plain = |tag: &str| tag.trim().trim_start_matches("W/").to_owned();
     let sent = request.get_all(header::IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     sent.flat_map(|value| value.split(',')).any(|sent| sent.trim() == "*" || plain(sent) == plain(tag))

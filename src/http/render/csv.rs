@@ -1,4 +1,4 @@
-//! CSV rows by RFC 4180: lines that end with CR LF, quotes where needed.
+//! CSV rows as in RFC 4180: lines end with CR LF, and cells are quoted if necessary.
 
 use super::guard::Guard;
 use super::json::{self, Times};
@@ -7,13 +7,14 @@ use crate::reading::time::write_rfc3339;
 
 const LINE_END: &str = "\r\n";
 
+/// Appends a row.
 pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, times: Times, guard: Guard) {
     for (number, cell) in cells.into_iter().enumerate() {
         if number > 0 {
             out.push(',');
         }
         match cell {
-            CsvCell::Nothing => {}
+            CsvCell::Empty => {}
             CsvCell::Text(text) => string(out, text, guard),
             CsvCell::Time(time) => match times {
                 Times::Text => write_rfc3339(out, time),
@@ -21,7 +22,7 @@ pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, t
             },
             CsvCell::Value(Value::String(text)) => string(out, text, guard),
             CsvCell::Wide(sum) => out.push_str(&sum.to_string()),
-            // A sum may overflow: a value that is not finite is an empty cell.
+            // A sum may overflow. Values that are not finite are empty cells.
             CsvCell::Value(Value::Float(value)) if !value.is_finite() => {}
             CsvCell::Value(value) => json::value(out, value),
         }
@@ -29,10 +30,11 @@ pub fn row<'a>(out: &mut String, cells: impl IntoIterator<Item = CsvCell<'a>>, t
     out.push_str(LINE_END);
 }
 
+/// A cell of a row.
 #[derive(Debug, Clone, Copy)]
 pub enum CsvCell<'a> {
-    /// An absent value, written differently from an empty text.
-    Nothing,
+    /// A missing value, written differently from an empty string.
+    Empty,
     Text(&'a str),
     /// Nanoseconds since the epoch.
     Time(i64),
@@ -41,9 +43,9 @@ pub enum CsvCell<'a> {
     Wide(i128),
 }
 
-/// Empty text is quoted, to distinguish it from an absent value.
+/// Writes a string. An empty one is quoted, to distinguish it from a missing value.
 fn string(out: &mut String, text: &str, guard: Guard) {
-    guard.text(out, text, text.is_empty() || text.contains([',', '"', '\n', '\r']));
+    guard.write_text(out, text, text.is_empty() || text.contains([',', '"', '\n', '\r']));
 }
 
 #[cfg(test)]
@@ -51,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cells_are_quoted_where_they_must_be() {
+    fn cells_are_quoted_if_necessary() {
         let mut out = String::new();
         let text = Value::String("a \"b\"".into());
         let cells = [
             CsvCell::Text("a,b"),
             CsvCell::Value(&text),
-            CsvCell::Nothing,
+            CsvCell::Empty,
             CsvCell::Text(""),
             CsvCell::Value(&Value::Boolean(true)),
         ];
@@ -74,14 +76,15 @@ mod tests {
     #[test]
     fn only_text_is_guarded() {
         let mut out = String::new();
-        let (text, number) = (Value::String("=1".into()), Value::Float(-1.5));
+        let text = Value::String("=1".into());
+        let number = Value::Float(-1.5);
         let cells = [
             CsvCell::Text("-a"),
             CsvCell::Value(&text),
             CsvCell::Value(&number),
             CsvCell::Wide(-1),
             CsvCell::Time(-1),
-            CsvCell::Nothing,
+            CsvCell::Empty,
             CsvCell::Text(""),
         ];
         row(&mut out, cells, Times::Epoch(1), Guard::Spreadsheet);

@@ -1,4 +1,4 @@
-//! The format of an answer: by `format=`, or else by the `Accept` header.
+//! Content negotiation: by the parameter `format`, or else by the `Accept` header.
 
 use axum::http::{HeaderMap, header};
 
@@ -11,38 +11,51 @@ use crate::http::parameters::Parameters;
 pub enum Format {
     /// One JSON object.
     Json,
-    /// A JSON object per line.
+    /// NDJSON: one JSON object per line.
     Lines,
-    /// RFC 4180, with a header row.
+    /// CSV (RFC 4180) with a header row.
     Csv(Guard),
 }
 
-/// The names of each format in `format=` and in headers. Among equally preferred formats the first one wins.
-const NAMES: [(Format, &str, &[&str]); 3] = [
-    (Format::Json, "json", &["application/json"]),
-    (Format::Lines, "ndjson", &["application/x-ndjson", "application/ndjson", "application/jsonl"]),
-    (Format::Csv(Guard::Off), "csv", &["text/csv", "application/csv"]),
+/// The names of a format.
+struct FormatNames {
+    format: Format,
+    /// The value of the parameter `format`.
+    parameter: &'static str,
+    media_types: &'static [&'static str],
+}
+
+/// All formats. Among equally preferred ones the first wins.
+const FORMATS: [FormatNames; 3] = [
+    FormatNames { format: Format::Json, parameter: "json", media_types: &["application/json"] },
+    FormatNames {
+        format: Format::Lines,
+        parameter: "ndjson",
+        media_types: &["application/x-ndjson", "application/ndjson", "application/jsonl"],
+    },
+    FormatNames { format: Format::Csv(Guard::Off), parameter: "csv", media_types: &["text/csv", "application/csv"] },
 ];
 
 impl Format {
-    /// The format that a request asks for. `format=` has precedence; a client that accepts none of them gets JSON, the
-    /// format of errors.
-    pub fn of(parameters: &Parameters, headers: &HeaderMap) -> ApiResult<Self> {
-        let guard = Guard::named(parameters.get("guard"))?;
+    /// Chooses the format of an answer. The parameter `format` has precedence over `Accept`. A client that accepts no
+    /// supported format gets JSON.
+    pub fn negotiate(parameters: &Parameters, headers: &HeaderMap) -> ApiResult<Self> {
+        let guard = Guard::parse(parameters.get("guard"))?;
         let format = match parameters.get("format") {
             None => {
                 let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
                 accepted(&accept.collect::<Vec<_>>().join(","))
             }
             Some(name) => {
-                let named = NAMES.iter().find(|(_, known, _)| *known == name).map(|(format, ..)| *format);
                 let unknown = || format!("parameter format: {name:?} is not one of json, ndjson, csv");
-                named.ok_or_else(|| ApiError::Bad(unknown()))?
+                let known = FORMATS.iter().find(|known| known.parameter == name);
+                known.ok_or_else(|| ApiError::Bad(unknown()))?.format
             }
         };
         Ok(if let Self::Csv(_) = format { Self::Csv(guard) } else { format })
     }
 
+    /// The content type of the format.
     pub fn media_type(self) -> &'static str {
         match self {
             Self::Json => "application/json",
@@ -52,46 +65,45 @@ impl Format {
     }
 }
 
-/// The format with the highest weight in an `Accept` header.
+/// Returns the format with the highest weight in an `Accept` header.
 fn accepted(accept: &str) -> Format {
-    preferred(accept, Format::Json, NAMES.map(|(format, _, types)| (format, types)))
+    preferred(accept, Format::Json, FORMATS.map(|known| (known.format, known.media_types)))
 }
 
-/// The first of those with the highest weight in an `Accept` header, `default` if none is accepted. A specific type has
-/// precedence over a range such as `text/*` (RFC 9110, 12.5.1).
+/// Returns the first choice with the highest weight in an `Accept` header, or `default` if none is accepted. A choice has
+/// several media types. A specific type has precedence over a range such as `text/*` (RFC 9110, 12.5.1).
 pub(crate) fn preferred<T: Copy>(
     accept: &str,
     default: T,
     choices: impl IntoIterator<Item = (T, &'static [&'static str])>,
 ) -> T {
-    let ranges: Vec<(&str, f32)> = accept.split(',').map(weighed).collect();
-    let liking = |types: &[&str]| {
-        let of_type = |name: &str| {
-            let fits = |(range, weight): &(&str, f32)| Some((specificity(range, name)?, *weight));
-            let best = ranges.iter().filter_map(fits).max_by(|a, b| a.0.cmp(&b.0));
-            best.map_or(0.0, |(_, weight)| weight)
-        };
-        types.iter().map(|name| of_type(name)).fold(0.0, f32::max)
+    let ranges: Vec<(&str, f32)> = accept.split(',').map(parse_range).collect();
+    let weight_of_type = |name: &str| {
+        let matching = |(range, weight): &(&str, f32)| Some((specificity(range, name)?, *weight));
+        let best = ranges.iter().filter_map(matching).max_by(|a, b| a.0.cmp(&b.0));
+        best.map_or(0.0, |(_, weight)| weight)
     };
-    let (mut best, mut most) = (default, 0.0);
+    let mut best = default;
+    let mut best_weight = 0.0;
     for (choice, types) in choices {
-        let liking = liking(types);
-        if liking > most {
-            (best, most) = (choice, liking);
+        let weight = types.iter().map(|name| weight_of_type(name)).fold(0.0, f32::max);
+        if weight > best_weight {
+            best = choice;
+            best_weight = weight;
         }
     }
     best
 }
 
-/// A media range and its weight, 1 by default.
-fn weighed(range: &str) -> (&str, f32) {
+/// Parses a media range and its weight, 1 by default.
+fn parse_range(range: &str) -> (&str, f32) {
     let mut parts = range.split(';').map(str::trim);
     let name = parts.next().unwrap_or_default();
     let weight = parts.find_map(|part| part.strip_prefix("q=").or_else(|| part.strip_prefix("Q=")));
     (name, weight.and_then(|weight| weight.parse().ok()).unwrap_or(1.0))
 }
 
-/// How specifically a range matches a type; `None` if it does not.
+/// Returns the specificity of a range that matches a type; `None` if it does not match.
 fn specificity(range: &str, name: &str) -> Option<u8> {
     let family = |text: &str| text.split('/').next().unwrap_or_default().to_ascii_lowercase();
     if range.eq_ignore_ascii_case(name) {
@@ -108,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_accepted_decides() {
+    fn accept_headers_choose_the_format() {
         for (accept, expected) in [
             ("", Format::Json),
             ("*/*", Format::Json),

@@ -1,20 +1,19 @@
-//! `guard=spreadsheet`: text of a CSV answer that a spreadsheet takes for a formula. Whoever may write a tag or a string
-//! may write `=HYPERLINK(…)`, which runs where somebody else opens the table (OWASP, CSV injection). Off by default, since
-//! programs want the text as it was written.
+//! `guard=spreadsheet`: protects spreadsheets from CSV injection (OWASP). Any writer can store a string such as
+//! `=HYPERLINK(…)`, which runs when somebody else opens the CSV. Off by default, because programs need the original text.
 
 use crate::http::errors::{ApiError, ApiResult};
 
-/// What is done to text, never to numbers, booleans and times.
+/// The treatment of text in CSV. Numbers, booleans and times are never changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guard {
     Off,
-    /// A leading apostrophe keeps a formula text. All text is quoted: some programs also begin a cell behind `;` or a tab.
+    /// Puts an apostrophe before formulas, and quotes all text, because some programs split cells at `;` or tabs.
     Spreadsheet,
 }
 
 impl Guard {
-    /// By the parameter `guard`.
-    pub fn named(name: Option<&str>) -> ApiResult<Self> {
+    /// Parses the parameter `guard`.
+    pub fn parse(name: Option<&str>) -> ApiResult<Self> {
         match name {
             None | Some("") => Ok(Self::Off),
             Some("spreadsheet") => Ok(Self::Spreadsheet),
@@ -22,8 +21,8 @@ impl Guard {
         }
     }
 
-    /// Writes a cell of text, in quotes if it needs them or is guarded.
-    pub fn text(self, out: &mut String, text: &str, needs_quotes: bool) {
+    /// Writes a text cell, in quotes if necessary or if the guard is on.
+    pub fn write_text(self, out: &mut String, text: &str, needs_quotes: bool) {
         let is_guarded = self == Self::Spreadsheet;
         if !is_guarded && !needs_quotes {
             out.push_str(text);
@@ -38,14 +37,14 @@ impl Guard {
     }
 }
 
-/// Whether a spreadsheet may begin a formula here, also behind what it may leave out: spaces, quotes and what cannot be
-/// seen. The wide forms count, because some programs take them for the narrow ones.
+/// Returns true if a spreadsheet may interpret the text as a formula, also after leading spaces, quotes and invisible
+/// characters, which some programs ignore. Full-width signs count, because some programs normalize them.
 fn is_formula(text: &str) -> bool {
-    let left_out = |c: char| {
+    let is_ignored = |c: char| {
         c.is_whitespace() || c.is_control() || "\"'`\u{2018}\u{2019}\u{201c}\u{201d}\u{200b}\u{feff}".contains(c)
     };
-    let begins = |c: char| "=+-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}".contains(c);
-    text.starts_with(['\t', '\r', '\n']) || text.trim_start_matches(left_out).starts_with(begins)
+    let starts_formula = |c: char| "=+-@\u{ff1d}\u{ff0b}\u{ff0d}\u{ff20}".contains(c);
+    text.starts_with(['\t', '\r', '\n']) || text.trim_start_matches(is_ignored).starts_with(starts_formula)
 }
 
 #[cfg(test)]
@@ -53,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formulas_are_kept_text() {
+    fn formulas_become_text() {
         for text in [
             "=1+1",
             "+1",
@@ -72,16 +71,16 @@ mod tests {
             "-",
         ] {
             let mut out = String::new();
-            Guard::Spreadsheet.text(&mut out, text, false);
+            Guard::Spreadsheet.write_text(&mut out, text, false);
             assert_eq!(out, format!("\"'{}\"", text.replace('"', "\"\"")), "{text:?}");
         }
         for text in ["", "a", "a=1", "1-1", "climate,sensor=temp-01", " a", "\"a\"", "é", "a\t=1", "1;=1"] {
             let mut out = String::new();
-            Guard::Spreadsheet.text(&mut out, text, false);
+            Guard::Spreadsheet.write_text(&mut out, text, false);
             assert_eq!(out, format!("\"{}\"", text.replace('"', "\"\"")), "{text:?}");
         }
         let mut out = String::new();
-        Guard::Off.text(&mut out, "=1", false);
+        Guard::Off.write_text(&mut out, "=1", false);
         assert_eq!(out, "=1");
     }
 }

@@ -1,4 +1,4 @@
-//! Writes answers as JSON directly into a string.
+//! Writes JSON directly into a string.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -19,7 +19,7 @@ pub enum Times {
     Epoch(i64),
 }
 
-/// A JSON string.
+/// Writes a string.
 pub fn string(out: &mut String, text: &str) {
     // Serializing a string cannot fail.
     out.push_str(&serde_json::to_string(text).unwrap_or_default());
@@ -30,6 +30,7 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
+/// Writes a timestamp.
 pub fn time(out: &mut String, time: i64, times: Times) {
     match times {
         Times::Text => {
@@ -41,19 +42,20 @@ pub fn time(out: &mut String, time: i64, times: Times) {
     }
 }
 
-/// The shortest text that reads back as the same float; whole numbers without a point. Values that are not finite
-/// (a sum may overflow) are null.
+/// Writes the shortest text that parses to the same float, whole numbers without a point. Values that are not finite (a
+/// sum may overflow) are null.
 fn float(out: &mut String, value: f64) {
-    let size = value.abs();
+    let magnitude = value.abs();
     if !value.is_finite() {
         out.push_str("null");
-    } else if size != 0.0 && !(1e-5..1e17).contains(&size) {
+    } else if magnitude != 0.0 && !(1e-5..1e17).contains(&magnitude) {
         put(out, format_args!("{value:e}"));
     } else {
         put(out, format_args!("{value}"));
     }
 }
 
+/// Writes a value.
 pub fn value(out: &mut String, value: &Value) {
     match value {
         Value::Float(v) => float(out, *v),
@@ -64,9 +66,8 @@ pub fn value(out: &mut String, value: &Value) {
     }
 }
 
-/// A field's name in an object whose other names are taken: unchanged, or with its first byte percent-encoded, as
-/// `%74s` for `ts`. A name that already reads as such an escape gets its `%` encoded as `%25`, so that no two fields
-/// get the same name.
+/// Returns a field name for an object with reserved names. A reserved name gets its first byte percent-encoded, such as
+/// `%74s` for `ts`. A name that looks like such an escape gets its `%` encoded as `%25`, so that names stay unique.
 pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
     let Some(escape) = name.strip_prefix('%') else {
         return match name.chars().next() {
@@ -77,18 +78,18 @@ pub fn field_name(name: &str, is_taken: impl Fn(&str) -> bool) -> Cow<'_, str> {
         };
     };
     // Only the first byte of a name is ever escaped.
-    let meant = || {
+    let unescape = || {
         let (first, rest) = escape.trim_start_matches("25").split_at_checked(2)?;
         let first = u8::from_str_radix(first, 16).ok().filter(u8::is_ascii)?;
         Some(format!("{}{rest}", char::from(first)))
     };
-    match meant() {
-        Some(meant) if is_taken(&meant) => format!("%25{escape}").into(),
+    match unescape() {
+        Some(original) if is_taken(&original) => format!("%25{escape}").into(),
         _ => name.into(),
     }
 }
 
-/// `{"ts":"…","temp":22.1}`; fields named `ts`, or like its escape, are [renamed](field_name).
+/// Writes a reading: `{"ts":"…","temp":22.1}`. Fields called `ts`, or like its escape, are [renamed](field_name).
 pub fn reading(out: &mut String, reading: &Reading, times: Times) {
     out.push_str("{\"ts\":");
     time(out, reading.time, times);
@@ -101,14 +102,14 @@ pub fn reading(out: &mut String, reading: &Reading, times: Times) {
     out.push('}');
 }
 
-/// The comma before each item of a list but the first; `number` counts from 0.
+/// Writes a comma before all items except the first. `number` counts from 0.
 pub fn comma(out: &mut String, number: usize) {
     if number > 0 {
         out.push(',');
     }
 }
 
-/// Items separated by commas.
+/// Writes items separated by commas.
 pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: impl FnMut(&mut String, T)) {
     for (number, item) in items.into_iter().enumerate() {
         comma(out, number);
@@ -116,7 +117,7 @@ pub fn list<T>(out: &mut String, items: impl IntoIterator<Item = T>, mut write: 
     }
 }
 
-/// The end of a list, with the cursor of the next part or null, and with notices if there are any:
+/// Ends a list with the cursor of the next part or null, and with notices if there are any:
 /// `],"next":"…","notices":["…"]}`.
 pub fn end_with_next(out: &mut String, next: Option<&str>, notices: &[String]) {
     out.push_str("],\"next\":");
@@ -124,7 +125,7 @@ pub fn end_with_next(out: &mut String, next: Option<&str>, notices: &[String]) {
     end_with_notices(out, notices);
 }
 
-/// The end of an object, with notices if there are any: `,"notices":["…"]}`.
+/// Ends an object, with notices if there are any: `,"notices":["…"]}`.
 pub fn end_with_notices(out: &mut String, notices: &[String]) {
     if !notices.is_empty() {
         out.push_str(",\"notices\":[");
@@ -134,7 +135,7 @@ pub fn end_with_notices(out: &mut String, notices: &[String]) {
     out.push('}');
 }
 
-/// The beginning of a series: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`; `by` is the first key.
+/// Begins a series: `{"sensor":"…","tags":{…}`, or `{"measurement":"…","tags":{…}`. `by` is the first member.
 pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item = (&'a str, &'a str)>) {
     out.push('{');
     pair(out, by, name);
@@ -143,13 +144,18 @@ pub fn head<'a>(out: &mut String, by: &str, name: &str, tags: impl Iterator<Item
     out.push('}');
 }
 
-/// A sensor as `/api/v1/sensors` shows it.
-pub fn sensor(
-    out: &mut String,
-    (ListedSensor { document, kind }, groups, is_silent): (&ListedSensor, &[&GroupRule], bool),
-    times: Times,
-    with_recent: bool,
-) {
+/// A sensor in a list.
+#[derive(Clone, Copy)]
+pub struct SensorItem<'a> {
+    pub sensor: &'a ListedSensor,
+    /// The groups of the database.
+    pub groups: &'a [&'a GroupRule],
+    pub is_silent: bool,
+}
+
+/// Writes a sensor in the format of `/api/v1/sensors`.
+pub fn sensor(out: &mut String, item: SensorItem<'_>, times: Times, with_recent: bool) {
+    let SensorItem { sensor: ListedSensor { document, kind }, groups, is_silent } = item;
     let tags = document.sensor.tags.iter().map(|(name, tag)| (&**name, &**tag));
     head(out, "sensor", &document.sensor.key, tags);
     out.push(',');
@@ -181,13 +187,14 @@ pub fn sensor(
             out.push('}');
         }
     }
-    let of = |rule: &GroupRule| rule.value(&document.sensor, &document.meta).map(Cow::into_owned);
-    // Without a field it has had no reading.
-    let named = groups.iter().filter(|_| !document.fields.is_empty()).filter_map(|rule| Some((&*rule.name, of(rule)?)));
-    let named: Vec<(&str, String)> = named.collect();
-    if !named.is_empty() {
+    let value = |rule: &GroupRule| rule.value(&document.sensor, &document.meta).map(Cow::into_owned);
+    // A sensor without fields has no readings, and so no groups.
+    let has_readings = !document.fields.is_empty();
+    let groups = groups.iter().filter(|_| has_readings).filter_map(|rule| Some((&*rule.name, value(rule)?)));
+    let groups: Vec<(&str, String)> = groups.collect();
+    if !groups.is_empty() {
         out.push_str(",\"groups\":{");
-        list(out, &named, |out, (name, value)| pair(out, name, value));
+        list(out, &groups, |out, (name, value)| pair(out, name, value));
         out.push('}');
     }
     out.push_str(",\"outlier\":");
@@ -201,7 +208,7 @@ pub fn sensor(
     put(out, format_args!(",\"silent\":{is_silent}}}"));
 }
 
-/// A member of an object that is text.
+/// Writes a string member of an object.
 pub fn pair(out: &mut String, name: &str, text: &str) {
     string(out, name);
     out.push(':');
@@ -215,7 +222,7 @@ fn optional<T>(out: &mut String, item: Option<T>, write: impl FnOnce(&mut String
     }
 }
 
-/// `{"accepted":n,"rejected":[…]}`; `rejected_total` is added if more was rejected than is listed.
+/// Makes `{"accepted":n,"rejected":[…]}`, with `rejected_total` if more readings were rejected than are listed.
 pub fn ack_json(ack: &Ack) -> String {
     let mut out = String::new();
     put(&mut out, format_args!("{{\"accepted\":{},\"rejected\":[", ack.accepted));
@@ -242,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn floats_read_back_as_themselves() {
+    fn floats_survive_a_round_trip() {
         for v in [0.0, -0.0, 45.0, 22.1, 1e16, 1e17, 1e300, -1.5e-9, f64::MIN_POSITIVE, f64::MAX, 0.1 + 0.2] {
             let mut out = String::new();
             float(&mut out, v);
@@ -258,7 +265,7 @@ mod tests {
 
     /// Regression: fields `ts` and `%74s` of one reading were both written as `%74s`.
     #[test]
-    fn fields_have_names_of_their_own_beside_those_that_are_taken() {
+    fn field_names_stay_unique_beside_reserved_names() {
         let named = |name| field_name(name, |taken| ["sensor", "ts", "tag.%41"].contains(&taken)).into_owned();
         for (name, shown) in [
             ("temp", "temp"),
@@ -281,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_json() {
+    fn strings_are_valid_json() {
         let text = "a\"b\\c\n\t\u{1}é🌡";
         let mut out = String::new();
         string(&mut out, text);

@@ -1,4 +1,4 @@
-//! Rendering of answers as JSON, CSV, NDJSON and text.
+//! Writes answers as JSON, CSV, NDJSON and text.
 
 pub(crate) mod answer;
 pub(crate) mod csv;

@@ -1,5 +1,5 @@
-//! Writes series of readings and of windows in every format: JSON nests them, NDJSON has a line per reading or window,
-//! CSV a row.
+//! Writes series of readings and of windows in all formats. JSON nests them by series; NDJSON has one line, and CSV one
+//! row, per reading or window.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::reading::Sensor;
 /// One sensor's readings.
 pub type SensorReadings = (Arc<Sensor>, Vec<Reading>);
 
-/// The columns of a table of readings.
+/// The columns of a CSV table of readings.
 #[derive(Debug, Default)]
 pub struct TableColumns {
     tags: Vec<String>,
@@ -26,18 +26,18 @@ pub struct TableColumns {
 }
 
 impl TableColumns {
-    /// The columns of all selected sensors, so that every part of an answer has the same ones. Requested fields keep
+    /// Makes the columns of all selected sensors, so that all parts of an answer have the same ones. Requested fields keep
     /// their order.
-    pub fn of(words: Vocabulary, fields: Vec<String>) -> Self {
+    pub fn new(words: Vocabulary, fields: Vec<String>) -> Self {
         let mut seen = BTreeSet::new();
-        let asked: Vec<String> = fields.into_iter().filter(|field| seen.insert(field.clone())).collect();
-        let fields = if asked.is_empty() { words.fields.into_keys().collect() } else { asked };
+        let requested: Vec<String> = fields.into_iter().filter(|field| seen.insert(field.clone())).collect();
+        let fields = if requested.is_empty() { words.fields.into_keys().collect() } else { requested };
         Self { tags: words.tags.into_keys().collect(), fields }
     }
 
-    /// Adds columns that only the readings have: another instance may have stored new tags or fields since the columns
-    /// were read.
-    fn with(mut self, series: &[SensorReadings]) -> Self {
+    /// Adds missing columns of the readings. Another instance may have stored new tags or fields since the columns were
+    /// read.
+    fn extended_by(mut self, series: &[SensorReadings]) -> Self {
         let tags = series.iter().flat_map(|(sensor, _)| sensor.tags.iter().map(|(key, _)| &**key));
         add_missing(&mut self.tags, tags);
         let fields = series.iter().flat_map(|(_, readings)| readings).flat_map(|reading| &reading.fields);
@@ -56,46 +56,54 @@ fn add_missing<'a>(known: &mut Vec<String>, names: impl Iterator<Item = &'a str>
     }
 }
 
-/// Writes the body of an answer with readings. JSON ends with the cursor `next` and the notices.
+/// The last members of a JSON answer.
+#[derive(Clone, Copy)]
+pub struct AnswerEnd<'a> {
+    /// The cursor of the next part.
+    pub next: Option<&'a str>,
+    pub notices: &'a [String],
+}
+
+/// Writes the body of an answer with readings.
 ///
 /// # Errors
-/// When the query's budget is used up.
+/// If the budget of the query is used up.
 pub async fn readings(
     text: &mut Text,
     format: Format,
     series: &[SensorReadings],
     columns: TableColumns,
     times: Times,
-    (next, notices): (Option<&str>, &[String]),
+    end: AnswerEnd<'_>,
 ) -> Result<(), QueryError> {
     match format {
-        Format::Csv(guard) => table(text, series, &columns.with(series), (times, guard)).await?,
+        Format::Csv(guard) => table(text, series, &columns.extended_by(series), times, guard).await?,
         _ => {
             let rows = |(_, readings): &SensorReadings| readings.len();
             let row = |out: &mut String, (_, readings): &SensorReadings, row: usize| {
                 json::reading(out, &readings[row], times);
             };
-            let names = ["readings", "reading"];
-            nested(text, format, names, series, |out, (sensor, _)| head(out, sensor), rows, row).await?;
+            let name = if format == Format::Json { "readings" } else { "reading" };
+            nested(text, format, name, series, |out, (sensor, _)| head(out, sensor), rows, row).await?;
         }
     }
-    end(text, format, next, notices).await
+    write_end(text, format, end).await
 }
 
-/// Ends JSON with the cursor `next` and the notices.
-async fn end(text: &mut Text, format: Format, next: Option<&str>, notices: &[String]) -> Result<(), QueryError> {
+/// Ends JSON with the cursor and the notices.
+async fn write_end(text: &mut Text, format: Format, end: AnswerEnd<'_>) -> Result<(), QueryError> {
     if format == Format::Json {
-        json::end_with_next(&mut text.out, next, notices);
+        json::end_with_next(&mut text.out, end.next, end.notices);
     }
     text.row().await
 }
 
-/// Writes rows by series: one JSON object without its end, or a line for each row. The names are those of all rows of a
-/// series, and of one; `rows` tells their number.
+/// Writes the rows of all series: a JSON object without its end, or one line per row. `name` is the member with the rows
+/// of a series, or with the row of a line. `rows` returns their number.
 async fn nested<S>(
     text: &mut Text,
     format: Format,
-    [all, one]: [&str; 2],
+    name: &str,
     series: &[S],
     head: impl Fn(&mut String, &S),
     rows: impl Fn(&S) -> usize,
@@ -108,7 +116,7 @@ async fn nested<S>(
     for (number, series) in series.iter().enumerate() {
         let mut start = String::new();
         head(&mut start, series);
-        start.push_str(&format!(",\"{}\":", if is_json { all } else { one }));
+        start.push_str(&format!(",\"{name}\":"));
         if is_json {
             json::comma(&mut text.out, number);
             text.out.push_str(&start);
@@ -140,7 +148,8 @@ async fn table(
     text: &mut Text,
     series: &[SensorReadings],
     columns: &TableColumns,
-    (times, guard): (Times, Guard),
+    times: Times,
+    guard: Guard,
 ) -> Result<(), QueryError> {
     let mut names = vec!["sensor".to_owned()];
     names.extend(columns.tags.iter().map(|tag| format!("tag.{tag}")));
@@ -151,11 +160,11 @@ async fn table(
     csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times, guard);
     for (sensor, readings) in series {
         let tags: Vec<CsvCell<'_>> =
-            columns.tags.iter().map(|key| sensor.tag(key).map_or(CsvCell::Nothing, CsvCell::Text)).collect();
+            columns.tags.iter().map(|key| sensor.tag(key).map_or(CsvCell::Empty, CsvCell::Text)).collect();
         for reading in readings {
             let field = |name: &String| reading.fields.iter().find(|(known, _)| **known == **name);
             let fields =
-                columns.fields.iter().map(|name| field(name).map_or(CsvCell::Nothing, |(_, v)| CsvCell::Value(v)));
+                columns.fields.iter().map(|name| field(name).map_or(CsvCell::Empty, |(_, v)| CsvCell::Value(v)));
             let start = [CsvCell::Text(&sensor.key)].into_iter().chain(tags.iter().copied());
             csv::row(&mut text.out, start.chain([CsvCell::Time(reading.time)]).chain(fields), times, guard);
             text.row().await?;
@@ -164,23 +173,34 @@ async fn table(
     Ok(())
 }
 
-/// A field's name as JSON text, and its columns, each with its function's name as JSON text.
-type JsonField = (String, Vec<(usize, String)>);
+/// A field of a window, with JSON texts such as `"temp":`.
+struct JsonField {
+    name: String,
+    columns: Vec<JsonColumn>,
+}
 
-fn window(out: &mut String, (series, row): (&WindowSeries, usize), fields: &[JsonField], sparse: bool, times: Times) {
+/// A function of a field.
+struct JsonColumn {
+    /// The index of the column.
+    index: usize,
+    name: String,
+}
+
+fn window(out: &mut String, series: &WindowSeries, row: usize, fields: &[JsonField], is_sparse: bool, times: Times) {
     let (span, cells) = &series.windows[row];
     out.push_str("{\"start\":");
     json::time(out, span.start, times);
     out.push_str(",\"end\":");
     json::time(out, span.end, times);
     out.push_str(",\"fields\":{");
-    let is_shown = |(_, columns): &&JsonField| !sparse || columns.iter().any(|(column, _)| cells[*column].is_some());
-    json::list(out, fields.iter().filter(is_shown), |out, (name, columns)| {
+    let has_values = |field: &JsonField| field.columns.iter().any(|column| cells[column.index].is_some());
+    let shown = fields.iter().filter(|field| !is_sparse || has_values(field));
+    json::list(out, shown, |out, JsonField { name, columns }| {
         out.push_str(name);
         out.push('{');
-        json::list(out, columns, |out, (column, name)| {
+        json::list(out, columns, |out, JsonColumn { index, name }| {
             out.push_str(name);
-            match (series.wide_sum(row, *column), &cells[*column]) {
+            match (series.wide_sum(row, *index), &cells[*index]) {
                 (Some(sum), _) => out.push_str(&sum.to_string()),
                 (None, Some(value)) => json::value(out, value),
                 (None, None) => out.push_str("null"),
@@ -191,20 +211,20 @@ fn window(out: &mut String, (series, row): (&WindowSeries, usize), fields: &[Jso
     out.push_str("}}");
 }
 
-/// Windows, and how to write them.
+/// Windows and their format.
 pub struct WindowTable {
     pub found: Aggregated,
-    /// Whether a window leaves out fields without a value.
-    pub sparse: bool,
-    /// The key of a series' name: `sensor`, or `measurement` if sensors are grouped.
+    /// True to omit fields without a value from windows.
+    pub is_sparse: bool,
+    /// The member with the name of a series: `sensor`, or `measurement` if sensors are grouped.
     pub by: &'static str,
 }
 
 impl WindowTable {
-    /// Writes the body of an answer with windows. JSON ends with the notices.
+    /// Writes the body of an answer with windows.
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub async fn write(
         &self,
         text: &mut Text,
@@ -218,13 +238,14 @@ impl WindowTable {
                 let fields = self.fields();
                 let rows = |series: &WindowSeries| series.windows.len();
                 let row = |out: &mut String, series: &WindowSeries, row: usize| {
-                    window(out, (series, row), &fields, self.sparse, times);
+                    window(out, series, row, &fields, self.is_sparse, times);
                 };
-                let names = ["windows", "window"];
-                nested(text, format, names, &self.found.series, |out, of| self.head(out, of), rows, row).await?;
+                let name = if format == Format::Json { "windows" } else { "window" };
+                let head = |out: &mut String, series: &WindowSeries| self.head(out, series);
+                nested(text, format, name, &self.found.series, head, rows, row).await?;
             }
         }
-        end(text, format, None, notices).await
+        write_end(text, format, AnswerEnd { next: None, notices }).await
     }
 
     fn head(&self, out: &mut String, series: &WindowSeries) {
@@ -232,20 +253,25 @@ impl WindowTable {
         json::head(out, self.by, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
     }
 
-    /// The fields with their columns.
+    /// Groups the columns by field.
     fn fields(&self) -> Vec<JsonField> {
-        let word = |name: &str| {
-            let mut word = String::new();
-            json::string(&mut word, name);
-            word.push(':');
-            word
+        let member = |name: &str| {
+            let mut member = String::new();
+            json::string(&mut member, name);
+            member.push(':');
+            member
         };
-        let columns: Vec<_> = self.found.columns.iter().enumerate().collect();
-        let of_one_field = columns.chunk_by(|(_, a), (_, b)| a.0 == b.0);
-        let columns = |field: &[(usize, &(String, NativeAggregate))]| {
-            field.iter().map(|(column, (_, function))| (*column, word(&function.name))).collect()
-        };
-        of_one_field.map(|field| (word(&field[0].1.0), columns(field))).collect()
+        let mut fields: Vec<JsonField> = Vec::new();
+        let mut last_field = None;
+        for (index, (field, function)) in self.found.columns.iter().enumerate() {
+            let column = JsonColumn { index, name: member(&function.name) };
+            match fields.last_mut() {
+                Some(last) if last_field == Some(field) => last.columns.push(column),
+                _ => fields.push(JsonField { name: member(field), columns: vec![column] }),
+            }
+            last_field = Some(field);
+        }
+        fields
     }
 
     /// Writes a row per window, with a column per field and function, such as `temp.max`.
@@ -264,12 +290,12 @@ impl WindowTable {
         for series in series {
             let tag = |tag: &&str| series.tags.iter().find(|(key, _)| key == tag);
             let tags: Vec<CsvCell<'_>> =
-                tags.iter().map(|key| tag(key).map_or(CsvCell::Nothing, |(_, value)| CsvCell::Text(value))).collect();
+                tags.iter().map(|key| tag(key).map_or(CsvCell::Empty, |(_, value)| CsvCell::Text(value))).collect();
             let name = series.sensor.as_deref().unwrap_or(&series.measurement);
             for (row, (span, cells)) in series.windows.iter().enumerate() {
                 let cells = cells.iter().enumerate().map(|(column, cell)| match series.wide_sum(row, column) {
                     Some(sum) => CsvCell::Wide(sum),
-                    None => cell.as_ref().map_or(CsvCell::Nothing, CsvCell::Value),
+                    None => cell.as_ref().map_or(CsvCell::Empty, CsvCell::Value),
                 });
                 let start = [CsvCell::Text(name)].into_iter().chain(tags.iter().copied());
                 let start = start.chain([CsvCell::Time(span.start), CsvCell::Time(span.end)]);

@@ -1,5 +1,5 @@
-//! The text of an answer: written row by row, counted against the query's memory budget, and sent piece by piece. A
-//! piece's memory is returned to the budget once the connection has written it.
+//! The text of an answer. It is written row by row within the query's memory budget, and sent in pieces. The memory of a
+//! piece is returned once the connection has written it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,8 +15,9 @@ use super::format::Format;
 use crate::query::{Budget, HeldBytes, QueryError};
 
 /// A piece ends with the first row that brings it to this many bytes.
-const PIECE: usize = 64 << 10;
+const PIECE_BYTES: usize = 64 << 10;
 
+/// The text of an answer.
 pub struct Text {
     /// The current piece, to which callers append.
     pub out: String,
@@ -30,7 +31,7 @@ pub struct Text {
     has_items: bool,
 }
 
-/// The bytes of an answer's body before compression. Attached to the response as an extension.
+/// Response extension with the size of the body before compression, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub struct Length(pub u64);
 
@@ -48,8 +49,10 @@ impl AsRef<[u8]> for Piece {
 }
 
 impl Text {
+    /// Makes an empty text.
+    ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub fn new(budget: &Budget) -> Result<Self, QueryError> {
         let held = budget.hold(0)?;
         Ok(Self {
@@ -66,23 +69,23 @@ impl Text {
     /// As [`Text::new`], but `style` rewrites each complete piece.
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub fn styled(budget: &Budget, style: impl FnMut(&str) -> String + Send + 'static) -> Result<Self, QueryError> {
         Ok(Self { style: Some(Box::new(style)), ..Self::new(budget)? })
     }
 
-    /// Begins a JSON object with a list, `{"NAME":[`, to which [items](Self::item) are added.
+    /// Makes a text that begins with a JSON list, `{"NAME":[`, for [items](Self::item).
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub fn list(budget: &Budget, name: &str) -> Result<Self, QueryError> {
         Ok(Self { out: format!("{{\"{name}\":["), ..Self::new(budget)? })
     }
 
-    /// Appends an item of a list, behind a comma unless it is the first one.
+    /// Appends an item to a list, after a comma if necessary.
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub async fn item(&mut self, write: impl FnOnce(&mut String)) -> Result<(), QueryError> {
         if std::mem::replace(&mut self.has_items, true) {
             self.out.push(',');
@@ -91,28 +94,28 @@ impl Text {
         self.row().await
     }
 
-    /// Ends the query, and makes the response.
+    /// Ends the query and makes the response.
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub fn respond_json(self, budget: &Budget) -> Result<Response, QueryError> {
         budget.answered();
         self.respond(Format::Json.media_type())
     }
 
-    /// To be called after each row: counts the memory, and ends the piece if it is full.
+    /// Counts the memory, and ends the piece if it is full. Call it after each row.
     ///
     /// # Errors
-    /// When the query's budget of bytes or of time is used up.
+    /// If the memory or time budget of the query is used up.
     pub async fn row(&mut self) -> Result<(), QueryError> {
-        if self.out.len() < PIECE {
+        if self.out.len() < PIECE_BYTES {
             return self.held.set(self.out.capacity());
         }
-        self.seal()?;
+        self.end_piece()?;
         self.held.budget().pause().await
     }
 
-    fn seal(&mut self) -> Result<(), QueryError> {
+    fn end_piece(&mut self) -> Result<(), QueryError> {
         let mut text = std::mem::take(&mut self.out);
         self.held.set(text.capacity())?;
         if let Some(style) = &mut self.style {
@@ -128,39 +131,39 @@ impl Text {
         Ok(())
     }
 
-    /// A hash of the text, the same on every instance.
+    /// Computes a hash of the text, the same on all instances.
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub fn hash(&mut self) -> Result<u64, QueryError> {
         if !self.out.is_empty() {
-            self.seal()?;
+            self.end_piece()?;
         }
         Ok(self.hash)
     }
 
-    /// The finished response.
+    /// Makes the response.
     ///
     /// # Errors
-    /// When the query's budget is used up.
+    /// If the budget of the query is used up.
     pub fn respond(mut self, media_type: &'static str) -> Result<Response, QueryError> {
         self.hash()?;
         let length = self.length;
         let head = [(axum::http::header::CONTENT_TYPE, media_type)];
-        let body = Body::new(Outgoing { pieces: self.pieces, left: length });
+        let body = Body::new(PieceBody { pieces: self.pieces, left: length });
         let mut response = (StatusCode::OK, head, body).into_response();
         response.extensions_mut().insert(Length(length));
         Ok(response)
     }
 }
 
-/// The body: pieces that are not sent yet.
-struct Outgoing {
+/// A response body of pieces.
+struct PieceBody {
     pieces: VecDeque<Bytes>,
     left: u64,
 }
 
-impl http_body::Body for Outgoing {
+impl http_body::Body for PieceBody {
     type Data = Bytes;
     type Error = Infallible;
 

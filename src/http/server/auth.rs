@@ -1,5 +1,5 @@
-//! Extracts the token from a request's headers or URL, in every form that clients use. The token is never logged and
-//! never part of an answer.
+//! Extracts the token from a request's headers or URL, in all forms that clients use. The token is never logged or
+//! answered.
 
 use std::borrow::Cow;
 
@@ -9,50 +9,50 @@ use base64::engine::GeneralPurpose;
 use base64::engine::general_purpose::GeneralPurposeConfig;
 use percent_encoding::percent_decode_str;
 
-/// Padding is optional, since some clients omit it.
+/// Base64 with optional padding, which some clients omit.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(base64::engine::DecodePaddingMode::Indifferent),
 );
 
-/// What an endpoint requires of the caller before anything else of the request is read. Access to a database is
-/// checked where the database is known.
+/// The access that an endpoint requires, checked before the body is read. Access to a database is checked later, when
+/// the database is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    /// Open to everybody.
-    Nothing,
+pub enum RequiredAccess {
+    /// No token.
+    Public,
     /// Any valid token; access is checked per database.
     Token,
     /// A token with the metrics scope.
     Metrics,
-    /// A token that is admin of all databases.
+    /// An admin token for all databases.
     Admin,
 }
 
-/// The text of the request's token; `?`, which is never valid, if the `Authorization` header is unusable or `p` is given
-/// twice. Two such headers are refused before (`head.rs`).
+/// Returns the token of the request. It is `?`, which is never valid, if the `Authorization` header is malformed or `p` is
+/// given twice. Requests with two such headers never get here (see `head.rs`).
 pub fn token<'a>(headers: &'a HeaderMap, uri: &'a Uri) -> Option<Cow<'a, str>> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
-        return Some(value.to_str().ok().and_then(of_header).unwrap_or(Cow::Borrowed("?")));
+        return Some(value.to_str().ok().and_then(from_header).unwrap_or(Cow::Borrowed("?")));
     }
-    // As in InfluxDB 1.x, where `u` is the user, which is ignored here.
+    // As in InfluxDB 1.x. The user name `u` is ignored.
     let pairs = uri.query()?.split('&').filter_map(|pair| pair.split_once('='));
     let mut passwords = pairs.filter(|(name, _)| *name == "p").map(|(_, value)| value);
-    let (password, second) = (passwords.next()?, passwords.next());
-    if second.is_some() {
+    let password = passwords.next()?;
+    if passwords.next().is_some() {
         return Some(Cow::Borrowed("?"));
     }
     Some(percent_decode_str(password).decode_utf8_lossy())
 }
 
-/// `Token x`, `Bearer x`, `Basic base64(user:x)`; and `Token user:x`, which 2.x clients send to a 1.x server.
-fn of_header(value: &str) -> Option<Cow<'_, str>> {
+/// Parses `Token x`, `Bearer x`, `Basic base64(user:x)`, and `Token user:x`, which 2.x clients send to a 1.x server.
+fn from_header(value: &str) -> Option<Cow<'_, str>> {
     let (scheme, rest) = value.trim().split_once(' ')?;
     let rest = rest.trim();
-    let behind_user = |text: &str| text.split_once(':').map_or(text.to_owned(), |(_, password)| password.to_owned());
+    let password = |text: &str| text.split_once(':').map_or(text.to_owned(), |(_, password)| password.to_owned());
     if scheme.eq_ignore_ascii_case("basic") {
         let text = String::from_utf8(BASE64.decode(rest).ok()?).ok()?;
-        return Some(Cow::Owned(behind_user(&text)));
+        return Some(Cow::Owned(password(&text)));
     }
     let is_plain = scheme.eq_ignore_ascii_case("token") || scheme.eq_ignore_ascii_case("bearer");
     is_plain.then(|| rest.split_once(':').map_or(Cow::Borrowed(rest), |(_, password)| Cow::Borrowed(password)))

@@ -1,5 +1,5 @@
-//! Reads a request's body under three limits: its bytes (on the wire and decompressed), the bytes in flight of the
-//! whole service, and time. No memory is allocated from a length that a client claims.
+//! Reads request bodies under three limits: bytes per body (compressed and decompressed), bytes in flight of the whole
+//! service, and time. Memory is never allocated from a length that a client claims.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,52 +12,54 @@ use bytes::{Bytes, BytesMut};
 use http_body::Frame;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::decompress::{Decoding, Encoding, Keep};
+use super::decompress::{ByteSink, Decoding, Encoding};
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
 use crate::ingest::BytesInFlight;
 
-/// For this long a body may arrive at any rate.
+/// Time at the start of a body during which any rate is accepted.
 const GRACE: Duration = Duration::from_secs(10);
-/// The least average rate after that, in bytes per second.
-const RATE: u64 = 1024;
-/// How often the rate is checked.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Minimum average rate after the grace period, in bytes per second.
+const RATE_MIN: u64 = 1024;
+/// Interval of the rate checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Reads and decompresses a body. The returned admission covers its decompressed bytes.
+/// Reads and decompresses a body. The returned admission covers the decompressed bytes.
 pub async fn read(app: &App, headers: &HeaderMap, body: &mut Body) -> ApiResult<(Bytes, BytesInFlight)> {
-    let (limit, timeout) = (app.settings.limits.body_bytes, app.settings.server.body_timeout);
+    let limit = app.settings.limits.body_bytes;
+    let timeout = app.settings.server.body_timeout;
     let empty = || BodyBytes { bytes: BytesMut::new(), admission: app.ingest.admission(), limit };
-    let mut decoding = Decoding::new(Encoding::of(headers)?, empty())?;
-    let on_the_wire = receive(headers, body, &mut decoding, (limit, timeout)).await?;
-    app.metrics.body_bytes.increment(on_the_wire as u64);
-    // Clients that declare gzip for every body send an empty body as zero bytes.
-    let kept = if on_the_wire == 0 { empty() } else { decoding.finish()? };
-    Ok((kept.bytes.freeze(), kept.admission))
+    let mut decoding = Decoding::new(Encoding::from_headers(headers)?, empty())?;
+    let wire_bytes = receive(headers, body, &mut decoding, limit, timeout).await?;
+    app.metrics.body_bytes.increment(wire_bytes as u64);
+    // Some clients declare gzip for every body, but send an empty body as zero bytes.
+    let decoded = if wire_bytes == 0 { empty() } else { decoding.finish()? };
+    Ok((decoded.bytes.freeze(), decoded.admission))
 }
 
-/// Reads and drops the rest of a refused request's body: many clients read no answer while they send, and would see a
-/// broken connection instead. A client that sent `Expect: 100-continue` has sent no body.
+/// Reads and drops the rest of a refused request's body. Many clients do not read the answer while they send, and would
+/// report a broken connection instead. A client that sent `Expect: 100-continue` has not sent the body.
 pub async fn discard(app: &App, headers: &HeaderMap, mut body: Body) {
     if headers.contains_key(header::EXPECT) {
         return;
     }
-    // If this times out, the connection is closed while the client sends.
+    // After a timeout the connection is closed even if the client is still sending.
     let mut pace = Pace::new(app.settings.server.body_timeout);
     while let Ok(Some(Ok(frame))) = pace.frame(&mut body).await {
         pace.count += frame.data_ref().map_or(0, |data| data.len() as u64);
     }
 }
 
-/// Passes all frames to the decoder; returns the number of bytes on the wire.
+/// Passes all frames to the decoder. Returns the number of compressed bytes.
 async fn receive(
     headers: &HeaderMap,
     body: &mut Body,
     decoding: &mut Decoding<BodyBytes>,
-    (limit, timeout): (usize, Duration),
+    limit: usize,
+    timeout: Duration,
 ) -> ApiResult<usize> {
-    let claimed = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
-    if claimed.is_some_and(|claimed| claimed > limit) {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| length > limit) {
         return Err(ApiError::TooLarge { limit });
     }
     let mut count = 0;
@@ -70,23 +72,29 @@ async fn receive(
         if count > limit {
             return Err(ApiError::TooLarge { limit });
         }
-        decoding.take(&data)?;
+        decoding.push(&data)?;
     }
     Ok(count)
 }
 
-/// Enforces the deadline and the least rate of a body. Frames that are ready are taken without reading the clock.
+/// Enforces the timeout and the minimum rate of a body. Does not read the clock while frames are ready.
 struct Pace {
     timeout: Duration,
     /// Bytes received.
     count: u64,
-    /// When the first wait for a frame began, and the timer of the next check; `None` before the first wait.
-    waiting: Option<(Instant, Pin<Box<Sleep>>)>,
+    /// `None` before the first wait for a frame.
+    checks: Option<Checks>,
+}
+
+/// The start of the first wait, and the timer of the next rate check.
+struct Checks {
+    begun: Instant,
+    timer: Pin<Box<Sleep>>,
 }
 
 impl Pace {
     fn new(timeout: Duration) -> Self {
-        Self { timeout, count: 0, waiting: None }
+        Self { timeout, count: 0, checks: None }
     }
 
     async fn frame(&mut self, body: &mut Body) -> ApiResult<Option<Result<Frame<Bytes>, axum::Error>>> {
@@ -95,13 +103,13 @@ impl Pace {
                 return Poll::Ready(Ok(frame));
             }
             let timeout = self.timeout;
-            let (begun, timer) = self.waiting.get_or_insert_with(|| {
-                let now = Instant::now();
-                (now, Box::pin(sleep_until(now + timeout.min(GRACE))))
+            let Checks { begun, timer } = self.checks.get_or_insert_with(|| {
+                let begun = Instant::now();
+                Checks { begun, timer: Box::pin(sleep_until(begun + timeout.min(GRACE))) }
             });
             loop {
                 ready!(timer.as_mut().poll(cx));
-                match next_look(begun.elapsed(), self.count, timeout) {
+                match next_check(begun.elapsed(), self.count, timeout) {
                     Some(next) => timer.as_mut().reset(*begun + next),
                     None => return Poll::Ready(Err(ApiError::BodyTimeout)),
                 }
@@ -111,23 +119,23 @@ impl Pace {
     }
 }
 
-/// The time of the next check, counted from the start like `elapsed`; `None` if the body is too slow.
-fn next_look(elapsed: Duration, count: u64, timeout: Duration) -> Option<Duration> {
-    if elapsed >= timeout || (elapsed >= GRACE && count < RATE * elapsed.as_secs()) {
+/// Returns the time of the next check, relative to the start like `elapsed`; `None` if the body is too slow.
+fn next_check(elapsed: Duration, count: u64, timeout: Duration) -> Option<Duration> {
+    if elapsed >= timeout || (elapsed >= GRACE && count < RATE_MIN * elapsed.as_secs()) {
         return None;
     }
-    Some((elapsed + LOOK_INTERVAL).max(GRACE).min(timeout))
+    Some((elapsed + CHECK_INTERVAL).max(GRACE).min(timeout))
 }
 
-/// The body so far. Bytes are admitted before they are stored.
+/// The decompressed bytes so far. They are admitted before they are stored.
 struct BodyBytes {
     bytes: BytesMut,
     admission: BytesInFlight,
     limit: usize,
 }
 
-impl Keep for BodyBytes {
-    fn keep(&mut self, data: &[u8]) -> ApiResult<()> {
+impl ByteSink for BodyBytes {
+    fn push(&mut self, data: &[u8]) -> ApiResult<()> {
         if self.bytes.len() + data.len() > self.limit {
             return Err(ApiError::TooLarge { limit: self.limit });
         }
@@ -142,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_has_a_deadline_and_after_a_while_a_least_rate() {
+    fn a_body_has_a_timeout_and_a_minimum_rate() {
         let seconds = Duration::from_secs;
         for (elapsed, count, timeout, next) in [
             (0, 0, 30, Some(10)),
@@ -154,7 +162,7 @@ mod tests {
             (4, 0, 5, Some(5)),
             (5, 1 << 20, 5, None),
         ] {
-            let found = next_look(seconds(elapsed), count, seconds(timeout));
+            let found = next_check(seconds(elapsed), count, seconds(timeout));
             assert_eq!(found, next.map(seconds), "{count} bytes after {elapsed} of {timeout} s");
         }
     }

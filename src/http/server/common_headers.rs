@@ -1,20 +1,20 @@
-//! The headers that every answer has, whoever made it: handlers, the router, and refusals before routing. The one place
-//! that decides what a cache may do with an answer.
+//! The headers of every answer: from handlers, the router, and refusals before routing. Only this module sets caching
+//! rules.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 
-/// A client may keep an answer that it can ask about by its tag, but no cache between: the answer is of one caller's data.
+/// Caching of an answer with an ETag: only the client may store it, because it is specific to the caller.
 const TAGGED: HeaderValue = HeaderValue::from_static("private, no-cache");
-/// Everything else changes with the next reading, or says something about this moment, as errors and health do.
+/// Caching of other answers, such as current readings, errors and health.
 const UNTAGGED: HeaderValue = HeaderValue::from_static("no-store");
-/// Readings hold text that strangers may have written: no browser may take an answer for a page.
-const AS_DECLARED: HeaderValue = HeaderValue::from_static("nosniff");
+/// Prevents browsers from interpreting text in readings, which anybody may have sent, as HTML.
+const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
 
-/// Adds them.
-pub fn complete(headers: &mut HeaderMap) {
+/// Adds the common headers.
+pub fn add(headers: &mut HeaderMap) {
     let caching = if headers.contains_key(header::ETAG) { TAGGED } else { UNTAGGED };
     headers.insert(header::CACHE_CONTROL, caching);
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, AS_DECLARED);
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
 }
 
 #[cfg(test)]
@@ -22,13 +22,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tag_decides_what_may_be_kept() {
+    fn only_tagged_answers_may_be_cached() {
         let mut headers = HeaderMap::new();
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("public, max-age=60"));
-        complete(&mut headers);
+        add(&mut headers);
         assert_eq!(headers.get_all(header::CACHE_CONTROL).iter().collect::<Vec<_>>(), ["no-store"]);
         headers.insert(header::ETAG, HeaderValue::from_static("W/\"1\""));
-        complete(&mut headers);
+        add(&mut headers);
         assert_eq!(headers.get_all(header::CACHE_CONTROL).iter().collect::<Vec<_>>(), ["private, no-cache"]);
         assert_eq!(headers.get_all(header::X_CONTENT_TYPE_OPTIONS).iter().collect::<Vec<_>>(), ["nosniff"]);
     }

@@ -1,5 +1,5 @@
-//! Wraps the service for one connection: reports the progress of requests to the connection's state, refuses ambiguous
-//! request heads, and adds the headers that every answer has or that depend on the connection.
+//! Wraps the service for one connection: reports request progress to the connection state, refuses ambiguous request
+//! heads, and adds common and connection-specific headers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,9 +16,9 @@ use crate::http::api::tail::Endless;
 use crate::http::errors::{ApiError, Dialect};
 use crate::http::render::text::Length;
 
-/// The service for one connection. Cheap to clone.
+/// The service of one connection. Cheap to clone.
 #[derive(Clone)]
-pub struct Connected(Arc<Shared>);
+pub struct ConnectionService(Arc<Shared>);
 
 struct Shared {
     service: HttpService,
@@ -28,19 +28,19 @@ struct Shared {
     hsts: Option<HeaderValue>,
 }
 
-/// The connection was closed, to make room or for a deadline, before its request began.
+/// The connection was closed before its request began, to make room or because of a deadline.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was closed before the request began")]
 pub struct AbandonedConnection;
 
-impl Connected {
+impl ConnectionService {
     pub fn new(service: HttpService, peer: Arc<Peer>, state: Arc<ConnectionState>, hsts: Option<HeaderValue>) -> Self {
         Self(Arc::new(Shared { service, peer, state, hsts }))
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Connected {
-    type Response = Response<WatchedBody>;
+impl hyper::service::Service<Request<Incoming>> for ConnectionService {
+    type Response = Response<AnswerBody>;
     type Error = AbandonedConnection;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, AbandonedConnection>> + Send>>;
 
@@ -48,40 +48,41 @@ impl hyper::service::Service<Request<Incoming>> for Connected {
         let shared = self.0.clone();
         let multiplexed = request.version() == Version::HTTP_2;
         if multiplexed {
-            shared.state.multiplex();
+            shared.state.set_multiplexed();
         }
         let has_body = !hyper::body::Body::is_end_stream(request.body());
-        let begun = shared.state.begin(has_body);
-        let ending = multiplexed.then(|| ConnectionEnd(shared.clone()));
+        let has_begun = shared.state.begin_request(has_body);
+        let ending = multiplexed.then(|| RequestEnd(shared.clone()));
         Box::pin(async move {
-            if !begun {
+            if !has_begun {
                 return Err(AbandonedConnection);
             }
             let mut response = shared.answer(request, has_body).await;
-            common_headers::complete(response.headers_mut());
-            shared.state.answered();
+            common_headers::add(response.headers_mut());
+            shared.state.record_answer();
             let length = response.extensions().get::<Length>().map_or(0, |length| length.0);
             let is_endless = response.extensions().get::<Endless>().is_some();
-            let endless = is_endless.then(|| shared.state.sends_endlessly());
-            let sending = if is_endless { None } else { shared.state.sends(length) };
-            Ok(response.map(|body| WatchedBody { body, ending, sending, _endless: endless }))
+            let endless = is_endless.then(|| shared.state.start_endless_answer());
+            let sending = if is_endless { None } else { shared.state.start_sending(length) };
+            Ok(response.map(|body| AnswerBody { body, ending, sending, _endless: endless }))
         })
     }
 }
 
 impl Shared {
     async fn answer(self: &Arc<Self>, request: Request<Incoming>, has_body: bool) -> Response<Body> {
-        if let Some((status, reason)) = head::unsound(&request, &self.state) {
+        if let Some((status, reason)) = head::find_fault(&request, &self.state) {
             tracing::debug!(reason, "request head refused");
             let mut response = ApiError::Bad(reason).respond(Dialect::Native);
             *response.status_mut() = status;
-            // The start of the next request is uncertain.
+            // The start of the next request is unknown, so close the connection.
             if request.version() != Version::HTTP_2 {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             return response;
         }
-        let watched = |body| if has_body { Body::new(Moving { body, shared: self.clone() }) } else { Body::empty() };
+        let watched =
+            |body| if has_body { Body::new(RequestBody { body, shared: self.clone() }) } else { Body::empty() };
         let mut response = self.service.answer(request.map(watched), &self.peer).await;
         if let Some(hsts) = &self.hsts {
             response.headers_mut().insert(header::STRICT_TRANSPORT_SECURITY, hsts.clone());
@@ -90,13 +91,13 @@ impl Shared {
     }
 }
 
-/// A request's body, which reports when it is complete or dropped.
-struct Moving {
+/// A request body that reports when it is complete or dropped.
+struct RequestBody {
     body: Incoming,
     shared: Arc<Shared>,
 }
 
-impl http_body::Body for Moving {
+impl http_body::Body for RequestBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -104,7 +105,7 @@ impl http_body::Body for Moving {
         let this = self.get_mut();
         let polled = Pin::new(&mut this.body).poll_frame(cx);
         if polled.is_ready() && this.body.is_end_stream() {
-            this.shared.state.body_is_in();
+            this.shared.state.record_body_end();
         }
         polled
     }
@@ -118,39 +119,40 @@ impl http_body::Body for Moving {
     }
 }
 
-impl Drop for Moving {
+impl Drop for RequestBody {
     fn drop(&mut self) {
-        self.shared.state.body_is_in();
+        self.shared.state.record_body_end();
     }
 }
 
-/// An answer's body, which reports its progress, and on a multiplexed connection its end.
-pub struct WatchedBody {
+/// An answer body that reports its progress, and on a multiplexed connection its end.
+pub struct AnswerBody {
     body: Body,
-    ending: Option<ConnectionEnd>,
+    ending: Option<RequestEnd>,
     sending: Option<SendingAnswer>,
     _endless: Option<EndlessAnswer>,
 }
 
-struct ConnectionEnd(Arc<Shared>);
+/// Reports the end of a request when it is dropped.
+struct RequestEnd(Arc<Shared>);
 
-impl Drop for ConnectionEnd {
+impl Drop for RequestEnd {
     fn drop(&mut self) {
-        self.0.state.ended();
+        self.0.state.end_request();
     }
 }
 
-impl http_body::Body for WatchedBody {
+impl http_body::Body for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         if let Some(ending) = &this.ending {
-            ending.0.state.moved();
+            ending.0.state.record_progress();
         }
         if let Some(sending) = &mut this.sending {
-            sending.moved();
+            sending.record_progress();
         }
         Pin::new(&mut this.body).poll_frame(cx)
     }

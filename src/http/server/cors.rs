@@ -1,8 +1,11 @@
-//! Web pages of other origins (CORS). Pages of the origins in `cors.origins` may send requests from a browser, but
-//! without the browser's own credentials, so a page can do no more than any other client. Pages of all other origins
-//! may change nothing, and pages of other sites get no data either: a browser sends their requests even to a service on
-//! its own machine, which may require no token there, and what a page must not read it may still learn from, by time or
-//! by loading it as a script. Tokens are for pages of the service's own origin alone, whatever `cors.origins` names.
+//! Requests from web pages of other origins (CORS).
+//!
+//! * Origins in `cors.origins` may send requests, but without the browser's credentials, so a page can do no more than
+//!   any other client.
+//! * Other origins cannot change data, and pages of other sites cannot read data either. A browser sends such requests
+//!   even to a service on its own machine, which may require no token, and side channels (timing, loading the answer as
+//!   a script) can leak answers that the page cannot read.
+//! * Only pages of the service's own origin can manage tokens, regardless of `cors.origins`.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -13,23 +16,24 @@ const HEADERS: &str = "authorization, content-encoding, content-type, idempotenc
 const EXPOSED: &str = "etag, retry-after, x-hourglass-ack, x-hourglass-notice, x-hourglass-warning, x-influxdb-error, x-next-cursor, x-request-id";
 /// Seconds for which a browser may cache a preflight answer.
 const MAX_AGE: &str = "600";
-/// Set by the browser: how the page's origin relates to the requested address.
+/// Set by the browser: the relation of the page's origin to the requested address.
 static SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Where the service's own page alone asks: what is made there outlives the page that asked for it.
+/// The path that only the service's own origin may use: a created token outlives the page that requested it.
 const TOKENS: &str = "/api/v1/tokens";
-/// No other origin.
+/// Allows no other origin.
 static NONE: Cors = Cors { origins: Vec::new() };
 
-fn is_of_tokens(route: &str) -> bool {
+fn is_token_route(route: &str) -> bool {
     route.strip_prefix(TOKENS).is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
-/// What pages that are [strangers](Cors::stranger) are told, behind their origin, of a route's pattern.
-pub(crate) fn refusal(route: &str) -> &'static str {
-    match is_of_tokens(route) {
-        true => "neither see nor change tokens: only pages of the service's own origin do",
-        false => "get no data and change none, unless cors.origins names their origin",
+/// Returns the error text for a page of a [foreign origin](Cors::foreign_origin).
+pub(crate) fn refusal(origin: &str, route: &str) -> String {
+    if is_token_route(route) {
+        format!("pages of {origin} may not manage tokens: use a page of the service's own origin")
+    } else {
+        format!("pages of {origin} may not send requests: add the origin to cors.origins")
     }
 }
 
@@ -40,30 +44,32 @@ pub struct Cors {
 }
 
 impl Cors {
-    /// For these origins. Texts that are not valid header values are ignored.
+    /// Allows these origins. Ignores texts that are not valid header values.
     #[must_use]
-    pub fn of(origins: &[String]) -> Self {
+    pub fn new(origins: &[String]) -> Self {
         Self { origins: origins.iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect() }
     }
 
-    /// The origins that are allowed for a route's pattern: none for those of tokens.
-    pub(crate) fn of_route(&self, route: &str) -> &Self {
-        if is_of_tokens(route) { &NONE } else { self }
+    /// Returns the rules for a route pattern. Token routes allow no other origin.
+    pub(crate) fn for_route(&self, route: &str) -> &Self {
+        if is_token_route(route) { &NONE } else { self }
     }
 
-    /// The request's origin, if it is allowed.
-    pub(crate) fn origin_of(&self, headers: &HeaderMap) -> Option<HeaderValue> {
+    /// Returns the origin of the request, if it is allowed.
+    pub(crate) fn allowed_origin(&self, headers: &HeaderMap) -> Option<HeaderValue> {
         let origin = headers.get(header::ORIGIN)?;
         self.origins.iter().find(|known| *known == origin).cloned()
     }
 
-    /// Whose page sent the request, if it is foreign (neither this service's own nor of an allowed origin) and must not be
-    /// answered: a page of another site, whatever it asks for, or of another origin, if the request may change data. The
-    /// one judgement on pages. Browsers name the origin with every request but GET and HEAD, and with those that a script
-    /// may read, not with links. Other clients name neither origin nor site.
-    pub(crate) fn stranger<'a, B>(&self, request: &'a Request<B>) -> Option<&'a str> {
+    /// Returns the origin of a page whose request must be refused: any request of another site, or a request of another
+    /// origin that may change data, unless the origin is allowed.
+    ///
+    /// Browsers send `Origin` with all requests except GET and HEAD, and with GETs that a script may read, but not with
+    /// links. Other clients send neither `Origin` nor `Sec-Fetch-Site`.
+    pub(crate) fn foreign_origin<'a, B>(&self, request: &'a Request<B>) -> Option<&'a str> {
         let headers = request.headers();
-        let (origin, site) = (headers.get(header::ORIGIN), headers.get(&SITE));
+        let origin = headers.get(header::ORIGIN);
+        let site = headers.get(&SITE);
         if origin.is_some_and(|origin| self.origins.contains(origin)) {
             return None;
         }
@@ -76,14 +82,14 @@ impl Cors {
             Some(site) => site == "same-origin" || site == "none",
             None => {
                 let host = || headers.get(header::HOST).and_then(|host| host.to_str().ok());
-                let asked = request.uri().authority().map(|authority| authority.as_str()).or_else(host);
-                asked.is_some() && origin.split_once("://").map(|(_, host)| host) == asked
+                let requested = request.uri().authority().map(|authority| authority.as_str()).or_else(host);
+                requested.is_some() && origin.split_once("://").map(|(_, host)| host) == requested
             }
         };
         (!is_ours).then_some(origin)
     }
 
-    /// The answer to a preflight request of an allowed origin; `None` for all other requests.
+    /// Returns the answer to a preflight request of an allowed origin; `None` for all other requests.
     pub(crate) fn preflight<B>(&self, request: &Request<B>, origin: Option<&HeaderValue>) -> Option<Response> {
         let is_preflight = request.method() == Method::OPTIONS
             && request.headers().contains_key(header::ACCESS_CONTROL_REQUEST_METHOD);
@@ -97,7 +103,7 @@ impl Cors {
     }
 
     /// Adds the CORS headers to an answer.
-    pub(crate) fn mark(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
+    pub(crate) fn add_headers(&self, headers: &mut HeaderMap, origin: Option<HeaderValue>) {
         if self.origins.is_empty() {
             return;
         }

@@ -1,5 +1,5 @@
-//! Decompresses a body piece by piece as it arrives. Holds only the output, which is counted before it is stored;
-//! no memory is allocated from a length that a client claims.
+//! Decompresses a body while it arrives. Only the output is stored, after it was admitted. Memory is never allocated from a
+//! length that a client claims.
 
 use std::io::{self, Write};
 
@@ -10,9 +10,9 @@ use zstd::stream::raw::{DParameter, Decoder, Operation};
 
 use crate::http::errors::{ApiError, ApiResult};
 
-/// Output buffer size in bytes.
-const PIECE: usize = 16 << 10;
-/// The largest zstd window: 2^23 bytes (8 MiB) of decoder memory. The program `zstd` needs no more up to level 19.
+/// Output buffer size, in bytes.
+const BUFFER_BYTES: usize = 16 << 10;
+/// Maximum zstd window: 2^23 bytes (8 MiB) of decoder memory, enough for the program `zstd` up to level 19.
 const ZSTD_WINDOW_LOG: u32 = 23;
 
 /// A `Content-Encoding`.
@@ -21,15 +21,15 @@ pub enum Encoding {
     Identity,
     /// One or several members.
     Gzip,
-    /// zlib, as the standard says, or bare deflate, as some clients send.
+    /// zlib (RFC 9110), or raw deflate, as some clients send.
     Deflate,
     /// One or several frames.
     Zstd,
 }
 
 impl Encoding {
-    /// The encoding that the headers name; several at once are refused.
-    pub fn of(headers: &HeaderMap) -> ApiResult<Self> {
+    /// Parses `Content-Encoding`. Several encodings are an error.
+    pub fn from_headers(headers: &HeaderMap) -> ApiResult<Self> {
         let mut values = headers.get_all(header::CONTENT_ENCODING).iter();
         let Some(value) = values.next() else { return Ok(Self::Identity) };
         let name = value.to_str().unwrap_or("?").trim();
@@ -58,74 +58,80 @@ impl Encoding {
     }
 }
 
-/// Receives the decompressed bytes.
-pub trait Keep {
-    /// Stores bytes, or refuses them.
-    fn keep(&mut self, data: &[u8]) -> ApiResult<()>;
+/// The receiver of decompressed bytes.
+pub trait ByteSink {
+    /// Appends bytes.
+    ///
+    /// # Errors
+    /// If a limit is exceeded.
+    fn push(&mut self, data: &[u8]) -> ApiResult<()>;
 }
 
 /// The decoder of one body.
-pub enum Decoding<K: Keep> {
+pub enum Decoding<K: ByteSink> {
     Identity(K),
-    Gzip(Box<MultiGzDecoder<Refusing<K>>>),
+    Gzip(Box<MultiGzDecoder<SinkWriter<K>>>),
     Deflate(Deflate<K>),
     Zstd(Zstd<K>),
 }
 
-impl<K: Keep> Decoding<K> {
-    pub fn new(encoding: Encoding, kept: K) -> ApiResult<Self> {
+impl<K: ByteSink> Decoding<K> {
+    pub fn new(encoding: Encoding, sink: K) -> ApiResult<Self> {
         Ok(match encoding {
-            Encoding::Identity => Self::Identity(kept),
-            Encoding::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(Refusing { kept, refused: None }))),
-            Encoding::Deflate => Self::Deflate(Deflate { kept, first: Vec::new(), inflate: None, ended: false }),
+            Encoding::Identity => Self::Identity(sink),
+            Encoding::Gzip => Self::Gzip(Box::new(MultiGzDecoder::new(SinkWriter { sink, error: None }))),
+            Encoding::Deflate => Self::Deflate(Deflate { sink, first: Vec::new(), inflate: None, has_ended: false }),
             Encoding::Zstd => {
                 let mut decoder = Decoder::new().map_err(|error| encoding.damaged(error))?;
                 let window = DParameter::WindowLogMax(ZSTD_WINDOW_LOG);
                 decoder.set_parameter(window).map_err(|error| encoding.damaged(error))?;
-                Self::Zstd(Zstd { kept, decoder, complete: true })
+                Self::Zstd(Zstd { sink, decoder, is_complete: true })
             }
         })
     }
 
-    /// Decodes the next piece.
-    pub fn take(&mut self, data: &[u8]) -> ApiResult<()> {
+    /// Decodes the next bytes of the body.
+    pub fn push(&mut self, data: &[u8]) -> ApiResult<()> {
         match self {
-            Self::Identity(kept) => kept.keep(data),
-            Self::Gzip(decoder) => decoder.write_all(data).map_err(|error| gzip_refusal(decoder, &error)),
-            Self::Deflate(deflate) => deflate.take(data),
-            Self::Zstd(zstd) => zstd.take(data),
+            Self::Identity(sink) => sink.push(data),
+            Self::Gzip(decoder) => decoder.write_all(data).map_err(|error| gzip_error(decoder, &error)),
+            Self::Deflate(deflate) => deflate.push(data),
+            Self::Zstd(zstd) => zstd.push(data),
         }
     }
 
-    /// Returns the receiver if the body was complete.
+    /// Returns the sink.
+    ///
+    /// # Errors
+    /// If the body is incomplete.
     pub fn finish(self) -> ApiResult<K> {
         match self {
-            Self::Identity(kept) => Ok(kept),
+            Self::Identity(sink) => Ok(sink),
             Self::Gzip(mut decoder) => {
-                decoder.try_finish().map_err(|error| gzip_refusal(&mut decoder, &error))?;
+                decoder.try_finish().map_err(|error| gzip_error(&mut decoder, &error))?;
                 let finished = decoder.finish().map_err(|error| Encoding::Gzip.damaged(error))?;
-                Ok(finished.kept)
+                Ok(finished.sink)
             }
-            Self::Deflate(deflate) if deflate.ended => Ok(deflate.kept),
+            Self::Deflate(deflate) if deflate.has_ended => Ok(deflate.sink),
             Self::Deflate(_) => Err(Encoding::Deflate.damaged("it is truncated")),
-            Self::Zstd(zstd) if zstd.complete => Ok(zstd.kept),
+            Self::Zstd(zstd) if zstd.is_complete => Ok(zstd.sink),
             Self::Zstd(_) => Err(Encoding::Zstd.damaged("it is truncated")),
         }
     }
 }
 
-/// Carries an [`ApiError`] past the `Write` interface, which only knows `io::Error`.
-pub struct Refusing<K: Keep> {
-    kept: K,
-    refused: Option<ApiError>,
+/// Adapts a sink to [`Write`]. It keeps the [`ApiError`] of the sink, which does not fit into an `io::Error`.
+pub struct SinkWriter<K: ByteSink> {
+    sink: K,
+    error: Option<ApiError>,
 }
 
-impl<K: Keep> Write for Refusing<K> {
+impl<K: ByteSink> Write for SinkWriter<K> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        match self.kept.keep(data) {
+        match self.sink.push(data) {
             Ok(()) => Ok(data.len()),
             Err(error) => {
-                self.refused = Some(error);
+                self.error = Some(error);
                 Err(io::Error::other("refused"))
             }
         }
@@ -136,21 +142,22 @@ impl<K: Keep> Write for Refusing<K> {
     }
 }
 
-/// Why the decoder stopped: its output was refused, or its input is not valid gzip.
-fn gzip_refusal<K: Keep>(decoder: &mut MultiGzDecoder<Refusing<K>>, error: &io::Error) -> ApiError {
-    decoder.get_mut().refused.take().unwrap_or_else(|| Encoding::Gzip.damaged(error))
+/// Returns the error of the sink, else that of the decoder.
+fn gzip_error<K: ByteSink>(decoder: &mut MultiGzDecoder<SinkWriter<K>>, error: &io::Error) -> ApiError {
+    decoder.get_mut().error.take().unwrap_or_else(|| Encoding::Gzip.damaged(error))
 }
 
-/// zlib or bare deflate, distinguished by the first two bytes.
-pub struct Deflate<K: Keep> {
-    kept: K,
+/// zlib or raw deflate, distinguished by the first two bytes.
+pub struct Deflate<K: ByteSink> {
+    sink: K,
+    /// Bytes before the format is known: at most one.
     first: Vec<u8>,
     inflate: Option<Decompress>,
-    ended: bool,
+    has_ended: bool,
 }
 
-impl<K: Keep> Deflate<K> {
-    fn take(&mut self, data: &[u8]) -> ApiResult<()> {
+impl<K: ByteSink> Deflate<K> {
+    fn push(&mut self, data: &[u8]) -> ApiResult<()> {
         if self.inflate.is_some() {
             return self.inflate(data);
         }
@@ -165,59 +172,63 @@ impl<K: Keep> Deflate<K> {
 
     fn inflate(&mut self, mut data: &[u8]) -> ApiResult<()> {
         let Some(inflate) = &mut self.inflate else { return Ok(()) };
-        let mut piece = [0; PIECE];
+        let mut piece = [0; BUFFER_BYTES];
         loop {
-            if self.ended {
-                let rest = if data.is_empty() { Ok(()) } else { Err("data follows its end") };
-                return rest.map_err(|reason| Encoding::Deflate.damaged(reason));
+            if self.has_ended {
+                if data.is_empty() {
+                    return Ok(());
+                }
+                return Err(Encoding::Deflate.damaged("data follows its end"));
             }
-            let (before_in, before_out) = (inflate.total_in(), inflate.total_out());
+            let before_in = inflate.total_in();
+            let before_out = inflate.total_out();
             let status = inflate
                 .decompress(data, &mut piece, FlushDecompress::None)
                 .map_err(|error| Encoding::Deflate.damaged(error))?;
             let count = |after: u64, before: u64| usize::try_from(after - before).unwrap_or(usize::MAX);
-            let (read, written) = (count(inflate.total_in(), before_in), count(inflate.total_out(), before_out));
-            self.kept.keep(&piece[..written])?;
+            let read = count(inflate.total_in(), before_in);
+            let written = count(inflate.total_out(), before_out);
+            self.sink.push(&piece[..written])?;
             data = &data[read..];
-            self.ended = status == Status::StreamEnd;
-            // All input is consumed and the buffer was not filled: the decoder holds no more output.
-            if !self.ended && data.is_empty() && written < PIECE {
+            self.has_ended = status == Status::StreamEnd;
+            // The input is consumed and the buffer is not full, so the decoder holds no more output.
+            if !self.has_ended && data.is_empty() && written < BUFFER_BYTES {
                 return Ok(());
             }
-            if !self.ended && read == 0 && written == 0 {
+            if !self.has_ended && read == 0 && written == 0 {
                 return Err(Encoding::Deflate.damaged("the decoder makes no progress"));
             }
         }
     }
 }
 
-/// Whether the bytes are a zlib header: method deflate, a valid window size, and the header checksum. A bare deflate
+/// Returns true for a zlib header: method deflate, a valid window size, and a correct header checksum. A raw deflate
 /// stream begins like this only with a stored block whose padding bits are not zero, which no encoder writes.
 fn is_zlib([first, second]: [u8; 2]) -> bool {
     first & 0x0f == 8 && first >> 4 <= 7 && (u16::from(first) << 8 | u16::from(second)) % 31 == 0
 }
 
 /// One or several zstd frames.
-pub struct Zstd<K: Keep> {
-    kept: K,
+pub struct Zstd<K: ByteSink> {
+    sink: K,
     decoder: Decoder<'static>,
-    /// Whether the input so far ends at the end of a frame.
-    complete: bool,
+    /// True if the input so far ends with a complete frame.
+    is_complete: bool,
 }
 
-impl<K: Keep> Zstd<K> {
-    fn take(&mut self, mut data: &[u8]) -> ApiResult<()> {
-        let mut piece = [0; PIECE];
+impl<K: ByteSink> Zstd<K> {
+    fn push(&mut self, mut data: &[u8]) -> ApiResult<()> {
+        let mut piece = [0; BUFFER_BYTES];
         loop {
             let status =
                 self.decoder.run_on_buffers(data, &mut piece).map_err(|error| Encoding::Zstd.damaged(error))?;
-            self.kept.keep(&piece[..status.bytes_written])?;
+            self.sink.push(&piece[..status.bytes_written])?;
             data = &data[status.bytes_read..];
             if status.bytes_read > 0 || status.bytes_written > 0 {
-                self.complete = status.remaining == 0;
+                self.is_complete = status.remaining == 0;
             }
-            // The decoder can hold more output only if the buffer was filled.
-            if data.is_empty() && status.bytes_written < PIECE {
+            // The decoder can hold more output only if the buffer is full.
+            if data.is_empty() && status.bytes_written < BUFFER_BYTES {
                 return Ok(());
             }
         }
@@ -237,8 +248,8 @@ mod tests {
     #[derive(Default)]
     struct Sink(Vec<u8>);
 
-    impl Keep for Sink {
-        fn keep(&mut self, data: &[u8]) -> ApiResult<()> {
+    impl ByteSink for Sink {
+        fn push(&mut self, data: &[u8]) -> ApiResult<()> {
             if self.0.len() + data.len() > LIMIT {
                 return Err(ApiError::TooLarge { limit: LIMIT });
             }
@@ -268,13 +279,13 @@ mod tests {
     fn unpack(encoding: Encoding, pieces: &[&[u8]]) -> ApiResult<Vec<u8>> {
         let mut decoding = Decoding::new(encoding, Sink::default())?;
         for piece in pieces {
-            decoding.take(piece)?;
+            decoding.push(piece)?;
         }
         decoding.finish().map(|sink| sink.0)
     }
 
     #[test]
-    fn bodies_come_whole_however_they_are_cut_and_torn_ones_do_not() {
+    fn bodies_decode_in_any_pieces_and_truncated_ones_fail() {
         let plain: Vec<u8> = (0..5000).flat_map(|n| format!("m,s={} v={n} {n}\n", n % 7).into_bytes()).collect();
         for (encoding, bytes) in packed(&plain) {
             for size in [1, 2, 3, 1000, bytes.len()] {
@@ -295,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn members_and_frames_may_follow_each_other_and_are_counted_together() {
+    fn several_members_and_frames_count_together() {
         for (encoding, bytes) in packed(&[b'#'; LIMIT / 2 - 10]) {
             if encoding != Encoding::Deflate {
                 assert_eq!(unpack(encoding, &[&bytes, &bytes]).unwrap().len(), LIMIT - 20, "{encoding:?}");
@@ -310,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bomb_is_refused_where_it_passes_the_limit() {
+    fn a_decompression_bomb_is_refused_at_the_limit() {
         for (encoding, bytes) in packed(&vec![0; 50 << 20]) {
             let bomb = unpack(encoding, &[&bytes]).unwrap_err();
             assert!(matches!(bomb, ApiError::TooLarge { .. }), "{encoding:?}: {bomb:?}");
@@ -321,15 +332,15 @@ mod tests {
     }
 
     #[test]
-    fn one_encoding_is_taken_and_no_list_of_them() {
-        let of = |values: &[&str]| {
+    fn a_list_of_encodings_is_refused() {
+        let parse = |values: &[&str]| {
             let mut headers = HeaderMap::new();
             for value in values {
                 headers.append(header::CONTENT_ENCODING, value.parse().unwrap());
             }
-            Encoding::of(&headers).ok()
+            Encoding::from_headers(&headers).ok()
         };
-        assert_eq!(of(&[]), Some(Encoding::Identity));
+        assert_eq!(parse(&[]), Some(Encoding::Identity));
         for (name, encoding) in [
             ("", Encoding::Identity),
             ("identity", Encoding::Identity),
@@ -338,11 +349,11 @@ mod tests {
             ("deflate", Encoding::Deflate),
             ("zstd", Encoding::Zstd),
         ] {
-            assert_eq!(of(&[name]), Some(encoding), "{name}");
-            assert_eq!(of(&[name, "gzip"]), None, "{name}");
+            assert_eq!(parse(&[name]), Some(encoding), "{name}");
+            assert_eq!(parse(&[name, "gzip"]), None, "{name}");
         }
         for unknown in ["br", "gzip, gzip", "gzip,", "snappy"] {
-            assert_eq!(of(&[unknown]), None, "{unknown}");
+            assert_eq!(parse(&[unknown]), None, "{unknown}");
         }
     }
 }

@@ -1,20 +1,21 @@
-//! Refuses ambiguous request heads. Request smuggling: if a proxy in front of the service sees another end of a
-//! request than the service does, part of one client's body is taken for another client's request. Hyper refuses most
-//! of these heads (a space before a colon, a folded line, lengths that differ); the rest is refused here. Credentials: of two
-//! `Authorization` headers, a proxy may have judged the one that the service does not. Names: of bytes that are no UTF-8, decoders make
-//! the same text.
+//! Refuses ambiguous request heads:
+//!
+//! * Request smuggling: if a proxy and the service disagree about the end of a request, part of one client's body becomes
+//!   another client's request. Hyper refuses most of these heads; the rest is refused here.
+//! * Two `Authorization` headers: a proxy may have checked the other one.
+//! * URL parameters that are not UTF-8: lossy decoding would map different names to the same text.
 
 use axum::http::{Request, StatusCode, Version, header};
 use percent_encoding::percent_decode_str;
 
 use crate::edge::ConnectionState;
 
-/// Most headers of a request.
+/// Maximum number of headers of a request.
 const HEADERS_MAX: usize = 64;
 
-/// What is wrong with a request's head, if anything. Hyper drops a `Content-Length` beside `Transfer-Encoding`, so the
-/// bytes of the head are checked again, for chunked requests only.
-pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<(StatusCode, String)> {
+/// Returns the status and text of a refusal, if the head is ambiguous. Hyper drops a `Content-Length` beside
+/// `Transfer-Encoding`, so for chunked requests the received bytes are checked again.
+pub fn find_fault<B>(request: &Request<B>, state: &ConnectionState) -> Option<(StatusCode, String)> {
     let bad = |text: &str| Some((StatusCode::BAD_REQUEST, text.to_owned()));
     let headers = request.headers();
     if headers.len() > HEADERS_MAX {
@@ -22,7 +23,6 @@ pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<(Stat
         return Some((StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, text));
     }
     if headers.get_all(header::AUTHORIZATION).iter().nth(1).is_some() {
-        // Whatever their forms.
         return bad("the request has more than one Authorization header: send one");
     }
     if request
@@ -30,15 +30,14 @@ pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<(Stat
         .query()
         .is_some_and(|query| query.contains('%') && percent_decode_str(query).decode_utf8().is_err())
     {
-        // What took the place of its bytes would be the name of another database.
         return bad("the parameters of the URL are not UTF-8: percent-encode UTF-8 bytes");
     }
     if request.version() == Version::HTTP_2 {
         return None;
     }
     let mut hosts = headers.get_all(header::HOST).iter();
-    let (host, second) = (hosts.next(), hosts.next());
-    if second.is_some() || (host.is_none() && request.version() == Version::HTTP_11) {
+    let host = hosts.next();
+    if hosts.next().is_some() || (host.is_none() && request.version() == Version::HTTP_11) {
         return bad("the request must have exactly one Host header");
     }
     let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
@@ -46,16 +45,16 @@ pub fn unsound<B>(request: &Request<B>, watch: &ConnectionState) -> Option<(Stat
     if encodings.next().is_some() || !encoding.as_bytes().eq_ignore_ascii_case(b"chunked") {
         return bad("Transfer-Encoding must be chunked, and given only once");
     }
-    let opening = watch.opening().unwrap_or_default();
-    if is_chunked_alone(&opening, request) {
+    let opening = state.take_opening().unwrap_or_default();
+    if is_only_chunked(&opening, request) {
         return None;
     }
     bad("a chunked request must have no Content-Length and must not be pipelined")
 }
 
-/// Whether the bytes begin with this request's head, and that head is chunked and has no length.
-fn is_chunked_alone<B>(opening: &[u8], request: &Request<B>) -> bool {
-    // A last line without a newline is dropped: it may be cut off.
+/// Returns true if the bytes begin with this request's head, and the head is chunked without a `Content-Length`.
+fn is_only_chunked<B>(opening: &[u8], request: &Request<B>) -> bool {
+    // A last line without a newline may be incomplete, so it is dropped.
     let ended = opening.split_inclusive(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\n"));
     let mut lines = ended.map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     // Empty lines before a request are skipped.
@@ -75,7 +74,7 @@ fn is_chunked_alone<B>(opening: &[u8], request: &Request<B>) -> bool {
         }
         chunked |= name.eq_ignore_ascii_case(b"transfer-encoding");
     }
-    // The head does not end within the recorded bytes.
+    // The head is longer than the recorded bytes.
     false
 }
 
@@ -85,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_length_beside_chunks_is_seen_wherever_it_stands() {
+    fn a_content_length_beside_chunks_is_found_at_any_position() {
         let request = Request::post("/write").body(()).unwrap();
         let chunked = "Transfer-Encoding: chunked\r\n";
         let cases = [
@@ -98,8 +97,8 @@ mod tests {
             (format!("POST /write HTTP/1.1\r\n{chunked}"), false),
             (String::new(), false),
         ];
-        for (opening, alone) in cases {
-            assert_eq!(is_chunked_alone(opening.as_bytes(), &request), alone, "{opening:?}");
+        for (opening, only_chunked) in cases {
+            assert_eq!(is_only_chunked(opening.as_bytes(), &request), only_chunked, "{opening:?}");
         }
     }
 }

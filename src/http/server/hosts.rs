@@ -1,12 +1,12 @@
-//! The names by which this service is asked where requests need no token. A page whose own name resolves to this machine
-//! (DNS rebinding) is of the service's own origin for its browser; only the name that it asked for tells it apart. An IP
-//! address is no such name, and nobody but this machine answers to `localhost`.
+//! Host names of this service, checked for requests without a token. A page whose domain resolves to this machine (DNS
+//! rebinding) has the service's own origin for the browser; only the host name of the request reveals it. IP addresses and
+//! `localhost` cannot be rebound, so they are always allowed.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use axum::http::{HeaderMap, Uri, header};
 
-/// From `server.hosts`.
+/// The allowed host names, from `server.hosts`.
 #[derive(Debug, Clone, Default)]
 pub struct Hosts {
     /// In lower case; `*.example.org` stands for all names below `example.org`, `*` for all names.
@@ -15,13 +15,13 @@ pub struct Hosts {
 
 impl Hosts {
     #[must_use]
-    pub fn of(names: &[String]) -> Self {
+    pub fn new(names: &[String]) -> Self {
         Self { names: names.iter().map(|name| name.to_ascii_lowercase()).collect() }
     }
 
-    /// The host that was asked for, if it is none of this service's. A request of HTTP/1.0 may name none.
-    pub(crate) fn stranger<'a>(&self, uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
-        // `:authority` in HTTP/2, and the target of a request to a proxy.
+    /// Returns the requested host, if it is not allowed. A request of HTTP/1.0 may have no host.
+    pub(crate) fn foreign_host<'a>(&self, uri: &'a Uri, headers: &'a HeaderMap) -> Option<&'a str> {
+        // `:authority` in HTTP/2, or the absolute URL of a proxied request.
         let target = uri.authority().map(|authority| authority.as_str());
         let named = headers.get(header::HOST).map(|host| host.to_str().unwrap_or("?"));
         [target, named].into_iter().flatten().find(|host| !self.has(host))
@@ -36,11 +36,11 @@ impl Hosts {
         is_port(port)
             && (name == "localhost"
                 || name.parse::<Ipv4Addr>().is_ok()
-                || self.names.iter().any(|known| is_below(known, &name)))
+                || self.names.iter().any(|known| matches(known, &name)))
     }
 }
 
-fn is_below(known: &str, name: &str) -> bool {
+fn matches(known: &str, name: &str) -> bool {
     let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
     match known.strip_prefix('*') {
         Some(rest) => is_name && name.len() > rest.len() && name.ends_with(rest),
@@ -48,7 +48,7 @@ fn is_below(known: &str, name: &str) -> bool {
     }
 }
 
-/// Nothing, or a colon and a number.
+/// Returns true for an empty text, or a colon and a number.
 fn is_port(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(|port| port.bytes().all(|byte| byte.is_ascii_digit()))
 }
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_names_are_judged() {
+    fn names_must_be_known_but_addresses_are_allowed() {
         let none = Hosts::default();
         for host in [
             "localhost",
@@ -94,7 +94,7 @@ mod tests {
         ] {
             assert!(!none.has(host), "{host}");
         }
-        let some = Hosts::of(&["hourglass".to_owned(), "ts.Example.org".to_owned(), "*.pods".to_owned()]);
+        let some = Hosts::new(&["hourglass".to_owned(), "ts.Example.org".to_owned(), "*.pods".to_owned()]);
         for (host, known) in [
             ("hourglass:8087", true),
             ("HOURGLASS", true),
@@ -109,24 +109,24 @@ mod tests {
         ] {
             assert_eq!(some.has(host), known, "{host}");
         }
-        let all = Hosts::of(&["*".to_owned()]);
+        let all = Hosts::new(&["*".to_owned()]);
         assert!(all.has("evil.example") && !all.has("") && !all.has("a@b"));
     }
 
     #[test]
-    fn a_target_and_a_header_are_both_judged() {
-        let stranger = |uri: &str, host: Option<&str>| {
+    fn target_and_header_are_both_checked() {
+        let foreign_host = |uri: &str, host: Option<&str>| {
             let mut headers = HeaderMap::new();
             if let Some(host) = host {
                 headers.insert(header::HOST, host.parse().unwrap());
             }
-            Hosts::default().stranger(&uri.parse().unwrap(), &headers).map(str::to_owned)
+            Hosts::default().foreign_host(&uri.parse().unwrap(), &headers).map(str::to_owned)
         };
-        assert_eq!(stranger("/write", None), None);
-        assert_eq!(stranger("/write", Some("localhost")), None);
-        assert_eq!(stranger("/write", Some("evil.example")).as_deref(), Some("evil.example"));
-        assert_eq!(stranger("http://evil.example/write", None).as_deref(), Some("evil.example"));
-        assert_eq!(stranger("http://evil.example/write", Some("localhost")).as_deref(), Some("evil.example"));
-        assert_eq!(stranger("http://localhost/write", Some("evil.example")).as_deref(), Some("evil.example"));
+        assert_eq!(foreign_host("/write", None), None);
+        assert_eq!(foreign_host("/write", Some("localhost")), None);
+        assert_eq!(foreign_host("/write", Some("evil.example")).as_deref(), Some("evil.example"));
+        assert_eq!(foreign_host("http://evil.example/write", None).as_deref(), Some("evil.example"));
+        assert_eq!(foreign_host("http://evil.example/write", Some("localhost")).as_deref(), Some("evil.example"));
+        assert_eq!(foreign_host("http://localhost/write", Some("evil.example")).as_deref(), Some("evil.example"));
     }
 }

@@ -23,33 +23,33 @@ use hyper_util::server::graceful::GracefulConnection;
 use tokio::sync::watch;
 
 use super::HttpService;
-use super::server::connection::Connected;
+use super::server::connection::ConnectionService;
 use crate::edge::{self, Connection, ConnectionLimits, Listener};
 
-/// From the config sections `[server]` and `[tls]`.
+/// Protocol settings, from the config sections `[server]` and `[tls]`.
 #[derive(Debug, Clone, Default)]
 pub struct Protocol {
-    /// Whether HTTP/2 is served.
+    /// True if HTTP/2 is enabled.
     pub http2: bool,
     /// The `Strict-Transport-Security` header of answers over TLS.
     pub hsts: Option<HeaderValue>,
 }
 
-/// Maximum size of a request's head with HTTP/1.1.
-const HEADER_BYTES: usize = 32 << 10;
-/// Most concurrent requests on one HTTP/2 connection.
+/// Maximum size of a request head with HTTP/1.1, in bytes.
+const HEAD_BYTES_MAX: usize = 32 << 10;
+/// Maximum number of concurrent requests on one HTTP/2 connection.
 const STREAMS_MAX: u32 = 64;
-/// Most bytes of an HTTP/2 request's head.
-const HEADER_LIST_BYTES: u32 = 16 << 10;
-/// Most streams that a client may open and reset before its connection is closed (rapid reset attack).
+/// Maximum size of a request head with HTTP/2, in bytes.
+const HEADER_LIST_BYTES_MAX: u32 = 16 << 10;
+/// Maximum number of streams that a client may open and reset before its connection is closed (rapid reset attack).
 const RESETS_MAX: usize = 64;
 /// HTTP/2 flow control window of a request and of a connection, in bytes.
 const WINDOW_BYTES: u32 = 256 << 10;
 
 impl Protocol {
-    /// The protocols offered by ALPN.
+    /// The protocol names for ALPN, preferred first.
     #[must_use]
-    pub fn names(&self) -> &'static [&'static str] {
+    pub fn alpn_names(&self) -> &'static [&'static str] {
         if self.http2 { &["h2", "http/1.1"] } else { &["http/1.1"] }
     }
 }
@@ -65,36 +65,41 @@ pub async fn serve(
 ) {
     let protocol = Arc::new(protocol);
     let stopping = stop.clone();
-    let handle = move |connection| converse(connection, service.clone(), protocol.clone(), stopping.clone());
+    let handle = move |connection| serve_connection(connection, service.clone(), protocol.clone(), stopping.clone());
     edge::serve(listener, limits, stop, handle).await;
 }
 
-async fn converse(connection: Connection, service: HttpService, protocol: Arc<Protocol>, stop: watch::Receiver<bool>) {
-    let Connection { stream, peer, watch } = connection;
+async fn serve_connection(
+    connection: Connection,
+    service: HttpService,
+    protocol: Arc<Protocol>,
+    stop: watch::Receiver<bool>,
+) {
+    let Connection { stream, peer, state } = connection;
     let io = TokioIo::new(stream);
     let hsts = protocol.hsts.clone().filter(|_| peer.secure);
-    let connected = Connected::new(service, peer, watch, hsts);
+    let service = ConnectionService::new(service, peer, state, hsts);
     if protocol.http2 {
-        let builder = either();
-        until_done(builder.serve_connection(io, connected), stop).await;
+        let builder = auto_builder();
+        run_until_done(builder.serve_connection(io, service), stop).await;
     } else {
         let mut builder = http1::Builder::new();
-        // The connection limits close connections with slow heads, without a timer for each.
-        builder.header_read_timeout(None).max_header_size(HEADER_BYTES);
-        until_done(builder.serve_connection(io, connected), stop).await;
+        // `ConnectionLimits` closes connections with slow heads, without one timer per connection.
+        builder.header_read_timeout(None).max_header_size(HEAD_BYTES_MAX);
+        run_until_done(builder.serve_connection(io, service), stop).await;
     }
 }
 
-/// HTTP/1.1 or HTTP/2, detected from the connection's first bytes.
-fn either() -> auto::Builder<TokioExecutor> {
+/// A server for HTTP/1.1 and HTTP/2, which detects the protocol from the first bytes.
+fn auto_builder() -> auto::Builder<TokioExecutor> {
     let mut builder = auto::Builder::new(TokioExecutor::new());
-    // This builder has no limit for heads; the buffer size limits them.
-    builder.http1().header_read_timeout(None).max_buf_size(HEADER_BYTES);
+    // This builder has no head limit, but the buffer size limits heads.
+    builder.http1().header_read_timeout(None).max_buf_size(HEAD_BYTES_MAX);
     builder
         .http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS_MAX)
-        .max_header_list_size(HEADER_LIST_BYTES)
+        .max_header_list_size(HEADER_LIST_BYTES_MAX)
         .max_pending_accept_reset_streams(RESETS_MAX)
         .max_local_error_reset_streams(RESETS_MAX)
         .initial_stream_window_size(WINDOW_BYTES)
@@ -102,7 +107,8 @@ fn either() -> auto::Builder<TokioExecutor> {
     builder
 }
 
-async fn until_done<C>(connection: C, mut stop: watch::Receiver<bool>)
+/// Drives a connection to its end. Shuts it down gracefully once `stop` is true.
+async fn run_until_done<C>(connection: C, mut stop: watch::Receiver<bool>)
 where
     C: GracefulConnection,
     C::Error: std::fmt::Display,

@@ -1,5 +1,5 @@
-//! Who sends requests, beyond tokens: pages by their origin, names by which the service is asked, and clients behind
-//! proxies. Says once per start what an operator should know about them.
+//! Checks of senders beyond tokens: origins of web pages, host names, and proxies. Warns once per start about unsafe
+//! setups.
 
 use std::net::IpAddr;
 use std::sync::Once;
@@ -12,7 +12,7 @@ use crate::edge::{Peer, TrustedProxies};
 
 const FORWARDED: &str = "x-forwarded-for";
 
-/// Shared by the listeners of one process.
+/// The sender settings, shared by all listeners.
 #[derive(Debug, Default)]
 pub struct Senders {
     pub cors: Cors,
@@ -21,33 +21,32 @@ pub struct Senders {
 }
 
 impl Senders {
-    /// The address of the client: that of the connection, unless a trusted proxy passes on another's request.
-    pub(crate) fn client(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
+    /// Returns the address of the client: from `X-Forwarded-For` if a trusted proxy sent it, else of the connection.
+    pub(crate) fn client_address(&self, peer: IpAddr, headers: &HeaderMap) -> IpAddr {
         self.proxies.client(peer, headers.get_all(FORWARDED).iter().map(|value| value.to_str().unwrap_or("?")))
     }
 
-    /// Notices a request that needed no token: a proxy that the configuration does not name may let anybody in.
-    pub(crate) fn note_unguarded(&self, peer: IpAddr, headers: &HeaderMap) {
-        static TOLD: Once = Once::new();
+    /// Warns once about a proxied request without authentication: an unknown proxy may let anybody in.
+    pub(crate) fn warn_if_unguarded(&self, peer: IpAddr, headers: &HeaderMap) {
+        static WARNED: Once = Once::new();
         if headers.contains_key(FORWARDED) && !self.proxies.has(peer) {
-            TOLD.call_once(|| tracing::warn!(
+            WARNED.call_once(|| tracing::warn!(
                 proxy = %peer,
-                "a proxy passes on requests (X-Forwarded-For) to this service, which needs no token: whoever reaches the proxy may do \
-                 everything here. Create a token (hourglass token add), or name the proxy in server.trusted_proxies"
+                "a proxy forwards requests (X-Forwarded-For), but this service requires no token, so all clients of the proxy have \
+                 full access: create a token (hourglass token add), or add the proxy to server.trusted_proxies"
             ));
         }
     }
 
-    /// Notices a valid token: one that others on the network could read is no secret. What is between a trusted proxy and
-    /// this machine is the operator's.
-    pub(crate) fn note_token(&self, peer: &Peer, name: &str) {
-        static TOLD: Once = Once::new();
-        if peer.is_overheard() && !self.proxies.has(peer.address) {
-            TOLD.call_once(|| tracing::warn!(
+    /// Warns once about a token that came over plain HTTP from another machine. Traffic from a trusted proxy is exempt.
+    pub(crate) fn warn_if_token_exposed(&self, peer: &Peer, name: &str) {
+        static WARNED: Once = Once::new();
+        if peer.is_exposed() && !self.proxies.has(peer.address) {
+            WARNED.call_once(|| tracing::warn!(
                 token = name,
                 address = %peer.address,
-                "a token came over plain HTTP from another machine, so others on the network can read it. Serve HTTPS (tls.listen), switch \
-                 plain HTTP off (server.listen = \"\"), and rotate the token; or name the proxy that speaks TLS in server.trusted_proxies"
+                "a token was sent over plain HTTP from another machine, so others on the network can read it: serve HTTPS (tls.listen), disable \
+                 plain HTTP (server.listen = \"\") and rotate the token, or add your TLS proxy to server.trusted_proxies"
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! The page for people: `GET /` for browsers, and the files that it loads from `/ui/`. All of them are embedded in the binary, and
-//! tagged, so that a browser that has them is answered 304. Knows nothing of readings: the page asks the API.
+//! The web page: `GET /` for browsers, and its files under `/ui/`. All files are embedded in the binary and have an ETag. The
+//! page reads its data from the API.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::App;
 use super::api::status;
-use super::render::answer::knows;
+use super::render::answer::has_tag;
 
 const HTML: &str = "text/html; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
@@ -17,17 +17,23 @@ const STYLE: &str = "text/css; charset=utf-8";
 const IMAGE: &str = "image/svg+xml";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The page itself, which is served at `/`.
+/// The page, served at `/`.
 const PAGE: &str = "page.html";
 
 macro_rules! assets {
     ($($kind:ident $name:literal)*) => {
-        &[$(($name, $kind, include_bytes!(concat!("assets/", $name)).as_slice())),*]
+        &[$(Asset { name: $name, media_type: $kind, content: include_bytes!(concat!("assets/", $name)) }),*]
     };
 }
 
-/// Name, media type and content of each file.
-const ASSETS: &[(&str, &str, &[u8])] = assets! {
+/// A file of the page.
+struct Asset {
+    name: &'static str,
+    media_type: &'static str,
+    content: &'static [u8],
+}
+
+const ASSETS: &[Asset] = assets! {
     HTML "page.html"
     STYLE "page.css"
     IMAGE "icon.svg"
@@ -56,8 +62,8 @@ const ASSETS: &[(&str, &str, &[u8])] = assets! {
     TEXT "uPlot.LICENSE"
 };
 
-/// Headers of every file. The policy lets the page run the scripts of this service and nothing else, talk to this service and to nobody
-/// else, and turn no text into markup or code (Trusted Types without any policy).
+/// Headers of all files. The Content-Security-Policy allows only scripts of this service and requests to this service, and
+/// forbids turning text into markup or code (Trusted Types without a policy).
 static HEADERS: [(HeaderName, &str); 5] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -70,7 +76,7 @@ static HEADERS: [(HeaderName, &str); 5] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// The page, for `GET /` of a browser.
+/// Answers `GET /` of a browser with the page.
 pub fn page(request: &HeaderMap) -> Response {
     let mut response = file(PAGE, request).unwrap_or_else(|| StatusCode::NOT_FOUND.into_response());
     response.headers_mut().insert(header::VARY, HeaderValue::from_static("accept"));
@@ -87,11 +93,11 @@ pub async fn asset(State(app): State<Arc<App>>, Path(name): Path<String>, uri: U
 }
 
 fn file(name: &str, request: &HeaderMap) -> Option<Response> {
-    let (_, media_type, content) = ASSETS.iter().find(|(known, ..)| *known == name)?;
-    // Weak, since the compressed file has the same tag.
+    let Asset { media_type, content, .. } = ASSETS.iter().find(|asset| asset.name == name)?;
+    // A weak tag, because the compressed file has the same one.
     let tag = format!("W/\"{:016x}\"", rapidhash::v3::rapidhash_v3(content));
     let mut response =
-        if knows(request, &tag) { StatusCode::NOT_MODIFIED.into_response() } else { content.into_response() };
+        if has_tag(request, &tag) { StatusCode::NOT_MODIFIED.into_response() } else { content.into_response() };
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(header::ETAG, HeaderValue::from_str(&tag).ok()?);
@@ -106,9 +112,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_file_has_a_script_or_a_style_inside_or_another_host() {
-        for (name, _, bytes) in ASSETS.iter().filter(|asset| !asset.0.starts_with("uPlot")) {
-            let text = std::str::from_utf8(bytes).expect("text");
+    fn files_have_no_inline_scripts_or_styles_and_no_other_hosts() {
+        for Asset { name, content, .. } in ASSETS.iter().filter(|asset| !asset.name.starts_with("uPlot")) {
+            let text = std::str::from_utf8(content).expect("text");
             for forbidden in [
                 "innerHTML",
                 "outerHTML",

@@ -124,8 +124,8 @@ fn what_has_one_meaning_is_taken() {
     let refused = client.get(PATH, "sensor=m&from=2026-01-15T14:00:00").expect(400).json();
     assert_eq!(
         text_at(&refused, "error"),
-        "parameter from: \"2026-01-15T14:00:00\" has no zone: send from=2026-01-15T14:00:00Z if it is in UTC, else its \
-         offset, such as %2B01:00, for the Z"
+        "parameter from: \"2026-01-15T14:00:00\" has no zone: send from=2026-01-15T14:00:00Z for UTC, or replace Z \
+         by an offset such as %2B01:00"
     );
     let refused = client.write_json(r#"{"sensor":"x","value":1,"time":"2026-01-15 14:00:00"}"#).expect(400).json();
     let reason = refused["rejected"][0].to_string();

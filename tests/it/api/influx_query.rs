@@ -75,7 +75,7 @@ fn a_page_of_another_site_changes_nothing() {
     let told = http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
     assert_eq!(
         told["error"],
-        "forbidden: pages of https://elsewhere.example get no data and change none, unless cors.origins names their origin"
+        "forbidden: pages of https://elsewhere.example may not send requests: add the origin to cors.origins"
     );
     assert!(!names().contains(&json!(["by-page"])));
 }

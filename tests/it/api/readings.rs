@@ -309,9 +309,9 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
         ("sensor=m&limit=0", "parameter limit: \"0\" is not a number from 1 to 100000"),
         ("sensor=m&limit=100001", "parameter limit: \"100001\" is not a number from 1 to 100000"),
         ("sensor=m&limit=many", "parameter limit: \"many\" is not a number from 1 to 100000"),
-        ("sensor=m&from=yesterday", "parameter from: \"yesterday\" is neither RFC 3339 nor an integer in range"),
-        ("sensor=m&to=2026-01-32", "parameter to: \"2026-01-32\" is neither RFC 3339 nor an integer in range"),
-        ("sensor=m&to=9999999&precision=h", "parameter to: \"9999999\" is neither RFC 3339 nor an integer in range"),
+        ("sensor=m&from=yesterday", "parameter from: \"yesterday\" is neither RFC 3339, an integer in range"),
+        ("sensor=m&to=2026-01-32", "parameter to: \"2026-01-32\" is neither RFC 3339, an integer in range"),
+        ("sensor=m&to=9999999&precision=h", "parameter to: \"9999999\" is neither RFC 3339, an integer in range"),
         ("sensor=m&from=2&to=1", "parameter from is later than to"),
         ("sensor=m&from=1&precision=fortnight", "invalid precision \"fortnight\" (use auto, n, u, ms, s, m or h)"),
         ("sensor=m&epoch=h", "parameter epoch: \"h\" is not one of ns, u, ms, s"),
@@ -320,8 +320,8 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
         ("sensor=m&max_points=5&limit=5", "parameter max_points covers the whole range: leave out limit"),
         ("sensor=m&max_points=5&cursor=5", "parameter max_points covers the whole range: leave out cursor"),
         ("sensor=m&order=up", "parameter order: \"up\" is neither asc nor desc"),
-        ("sensor=m&cursor=!", "parameter cursor: \"!\" is not of this range: pass next on as it was given"),
-        ("sensor=m&from=5&precision=ns&cursor=1", "parameter cursor: \"1\" is not of this range: pass next on"),
+        ("sensor=m&cursor=!", "parameter cursor: \"!\" is not of this range: send the value of next unchanged"),
+        ("sensor=m&from=5&precision=ns&cursor=1", "parameter cursor: \"1\" is not of this range: send the value"),
         ("sensor=m&step=1h", "unknown parameter \"step\"; use one of db, sensor, "),
     ] {
         let answer = client.get(PATH, parameters).expect(400).json();

@@ -106,7 +106,7 @@ fn tokens_are_for_pages_of_no_other_origin() {
             let answer = asked("POST", path, body, page).expect(403);
             assert_eq!(answer.header("access-control-allow-origin"), None, "{path}");
             let told = answer.json()["error"].to_string();
-            assert!(told.contains("only pages of the service's own origin do"), "{told}");
+            assert!(told.contains("use a page of the service's own origin"), "{told}");
         }
         // All else is as the key says.
         let answer = asked("GET", "/api/v1/sensors", "", page).expect(200);
@@ -367,7 +367,7 @@ fn a_trusted_proxy_names_its_clients_and_nobody_else_does() {
 /// once that the proxy guards what needs no token.
 #[test]
 fn a_proxy_before_a_service_without_tokens_is_told_of_once() {
-    let told = |server: &Server| server.stderr().matches("needs no token: whoever reaches the proxy").count();
+    let told = |server: &Server| server.stderr().matches("but this service requires no token").count();
     let server = Launch::embedded().start();
     let headers = [("x-forwarded-for", "198.51.100.1")];
     request("GET", &server.url("/api/v1/sensors"), b"", &[]).unwrap().expect(200);

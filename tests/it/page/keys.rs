@@ -103,7 +103,7 @@ fn what_changes_all_the_time_is_not_spoken() {
     let device = json!({ "name": "soon-gone", "read": ["nothing"], "expires_in": "1d" });
     with(&admin, "POST", &server.url("/api/v1/tokens"), &device.to_string()).expect(201);
     browser.load(&server.url("/#health"));
-    browser.wait("document.querySelector('[role=alert]')?.textContent.includes('A token ends in')");
+    browser.wait("document.querySelector('[role=alert]')?.textContent.includes('A token expires in')");
     listen(&browser);
     redrawn(&browser, ".figures", || {});
     assert_eq!(run(&browser, "window.spoken"), json!([]), "Health");
@@ -120,7 +120,7 @@ fn what_changes_all_the_time_is_not_spoken() {
     browser.run("document.querySelector('.arrived button').focus();");
     write(&server, &format!("door,sensor=front opened=901i {}", now()));
     browser.wait("document.querySelector('.arrived').textContent.includes('901')");
-    assert_eq!(run(&browser, "document.activeElement.textContent"), json!("Explore it"));
+    assert_eq!(run(&browser, "document.activeElement.textContent"), json!("Open in Explore"));
     browser.expect_no_barriers("keys");
     browser.expect_calm("speech");
 }

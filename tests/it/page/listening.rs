@@ -17,7 +17,7 @@ fn why_nothing_is_heard_is_said() {
     let ear = Ear::open(&server, "", &[]);
     assert_eq!(ear.status(), 200);
     browser.load(&server.url("/#live"));
-    browser.wait(&format!("{STATE}?.includes('tail.clients') && {STATE}?.includes('Connecting again')"));
+    browser.wait(&format!("{STATE}?.includes('tail.clients') && {STATE}?.includes('Reconnecting')"));
     browser.load_until(&server.url("/#connect"), &format!("{WAITING}?.includes('tail.clients')"));
     browser.expect_no_barriers("listening");
     drop(ear);
@@ -32,8 +32,8 @@ fn why_nothing_is_heard_is_said() {
          window.fetch = (address, options) => !String(address).includes('/tail') ? real(address, options)
            : Promise.resolve(new Response('{\"error\":\"later, please\"}', { status: 503, headers: { 'Retry-After': '7' } }));",
     );
-    browser.click("button", "Go on");
-    browser.wait(&format!("{STATE}?.includes('Later, please. Connecting again') && window.pauses.includes(7000)"));
+    browser.click("button", "Resume");
+    browser.wait(&format!("{STATE}?.includes('Later, please. Reconnecting') && window.pauses.includes(7000)"));
     browser.expect_calm("listening");
 }
 
@@ -43,7 +43,7 @@ fn connect_shows_the_sensor_that_was_asked_for() {
     let Some((server, browser)) = page() else { return };
     browser.look(1200, 900, "light");
     browser.load(&server.url("/#connect?m=door&s=front"));
-    let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors that send: 1')";
+    let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors sending: 1')";
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=front temp=1 {}", now()));
         browser.is_so(others)
@@ -52,7 +52,7 @@ fn connect_shows_the_sensor_that_was_asked_for() {
     write(&server, &format!("door,sensor=front,hall=a opened=471 {}", now()));
     browser.wait(&format!("{ARRIVED}?.includes('471')"));
     write(&server, &format!("climate,sensor=back temp=822 {}", now()));
-    browser.wait("document.querySelector('.arrived + .hint').textContent.includes('send: 2')");
+    browser.wait("document.querySelector('.arrived + .hint').textContent.includes('sending: 2')");
     let arrived = browser.run(&format!("return {ARRIVED};"));
     assert!(arrived.as_str().unwrap().contains("471") && !arrived.as_str().unwrap().contains("822"), "{arrived}");
     browser.expect_no_barriers("listening");

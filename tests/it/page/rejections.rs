@@ -28,7 +28,7 @@ fn rejections_are_counted_exported_and_removed() {
     browser.wait("window.saved.length === 1 && window.saved[0].includes('climate temp=\\n') && window.saved[0].split('\\n').filter((line) => line.includes('21.5')).length === 3");
     browser.fill("main select", "family");
     browser.wait("document.querySelectorAll('.rejection-head').length === 3");
-    browser.click_until("button", "Done: remove all 3", "document.body.textContent.includes('Nothing was rejected.')");
+    browser.click_until("button", "Remove all 3", "document.body.textContent.includes('Nothing was rejected.')");
     let left = server.fetch("/api/v1/rejections");
     assert_eq!(left["codes"], json!({"syntax": 1}));
     browser.look(390, 844, "light");

@@ -33,8 +33,7 @@ fn a_token_sees_only_what_it_can_use() {
     // Views that it may not use are not shown by their address either, nor is what they could do.
     browser.load(&server.url("/#rejections"));
     browser.wait("document.querySelector('nav a[aria-current=page]')?.textContent === 'Explore'");
-    let fixes =
-        "return [...document.querySelectorAll('button')].filter((one) => /Export|Done/.test(one.textContent)).length;";
+    let fixes = "return [...document.querySelectorAll('button')].filter((one) => /Export|Remove/.test(one.textContent)).length;";
     assert_eq!(browser.run(fixes), json!(0));
     browser.load_until(&server.url("/#access"), "document.querySelector('nav a[aria-current=page]')");
     assert_eq!(browser.run("return document.querySelector('nav a[aria-current=page]').textContent;"), json!("Explore"));
@@ -50,17 +49,17 @@ fn a_token_sees_only_what_it_can_use() {
     browser.expect_no_barriers("tokens");
     // A token for the snippet: for one database, to write alone, and only in the snippet.
     browser.load(&server.url("/#connect"));
-    browser.click("button", "Make one that may write");
+    browser.click("button", "Create a write token");
     browser.wait(
         "document.querySelector('dialog')?.textContent.includes('write to the database default and do nothing else')",
     );
     browser.expect_no_barriers("a token for the snippet");
     browser.fill("dialog input", "front door");
-    browser.click("dialog button", "Make it");
+    browser.click("dialog button", "Create");
     browser.wait("document.querySelector('dialog .failure')?.textContent.includes('letters, digits')");
     browser.fill("dialog input", "front-door");
     browser.run("const ends = document.querySelector('dialog select'); ends.value = '90d'; ends.dispatchEvent(new Event('change'));");
-    browser.click_until("dialog button", "Make it", "!document.querySelector('dialog')");
+    browser.click_until("dialog button", "Create", "!document.querySelector('dialog')");
     browser.wait("/Token hg_[0-9a-f]{12}_[0-9a-f]{64}/.test(document.querySelector('pre').textContent)");
     // Neither what needs another right, nor another snippet.
     for (kind, variable) in
@@ -74,7 +73,7 @@ fn a_token_sees_only_what_it_can_use() {
             "{kind}"
         );
         let offered =
-            "return [...document.querySelectorAll('button')].some((one) => one.textContent.startsWith('Make one'));";
+            "return [...document.querySelectorAll('button')].some((one) => one.textContent.startsWith('Create a'));";
         assert_eq!(browser.run(offered), json!(kind == "Python"), "{kind}");
     }
     browser.click(".segment", "curl");
@@ -100,7 +99,7 @@ fn a_token_sees_only_what_it_can_use() {
     let trail = std::fs::read_to_string(server.data_dir().join("admin.log")).unwrap();
     assert!(trail.contains("\"action\":\"created\",\"name\":\"front-door\""), "{trail}");
     browser.load(&server.url("/#connect?db=a*"));
-    browser.wait("document.querySelector('main').textContent.includes('is a pattern to a token')");
+    browser.wait("document.querySelector('main').textContent.includes('contains a wildcard')");
     browser.expect_calm("tokens");
 }
 

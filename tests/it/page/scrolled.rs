@@ -17,13 +17,13 @@ fn what_is_scrolled_away_is_not_missed_and_what_is_missed_is_told() {
     });
     let lines: Vec<String> = (0..1000).map(|at| format!("climate,sensor=s{at:03} temp={at} {}", now())).collect();
     write(&server, &lines.join("\n"));
-    browser.wait(&format!("/1[,.\u{a0}]?\\d{{3}} came, the newest 200 are shown/.test({STATE})"));
+    browser.wait(&format!("/1[,.\u{a0}]?\\d{{3}} received, the newest 200 are shown/.test({STATE})"));
     assert_eq!(browser.run("return document.querySelectorAll('table.live tbody tr').length;"), json!(200));
     let state = browser.run(&format!("return {STATE};"));
     assert!(!state.as_str().unwrap().contains("missed"), "{state}");
     // What a service says of a page that was too slow.
     browser.click("button", "Pause");
     browser.run("const real = window.fetch; window.fetch = (address, options) => !String(address).includes('/tail') ? real(address, options) : Promise.resolve(new Response(new ReadableStream({ start(control) { control.enqueue(new TextEncoder().encode('event: missed\\ndata: {\"readings\":7}\\n\\n')); } })));");
-    browser.click_until("button", "Go on", &format!("{STATE}.includes('7 missed: the service had them no longer')"));
+    browser.click_until("button", "Resume", &format!("{STATE}.includes('7 missed, because the page was too slow')"));
     browser.expect_calm("missed");
 }

@@ -15,12 +15,12 @@ fn latest_first_is_of_all_sensors_or_says_of_which() {
     write(&server, &(0..700).map(line).collect::<Vec<_>>().join("\n"));
     browser.load_until(&server.url("/#sensors?sort=latest"), &format!("{FIRST}?.includes('s0699')"));
     let text = browser.text();
-    assert!(text.contains("The 500 heard last of 700."), "{text}");
+    assert!(text.contains("The 500 latest of 700."), "{text}");
     browser.click_until("button", "Load more", "document.querySelectorAll('tbody tr').length === 700");
     write(&server, &(700..5100).map(line).collect::<Vec<_>>().join("\n"));
     browser.load_until(&server.url("/#sensors?sort=latest"), &format!("{FIRST}?.includes('s4999')"));
     let text = browser.text();
-    assert!(text.contains("The 500 heard last of the first 5,000 by name, and there are more."), "{text}");
+    assert!(text.contains("The 500 latest of the first 5,000 by name. There are more"), "{text}");
     browser.fill("input[type=search]", "s509");
     browser.wait(&format!("document.querySelectorAll('tbody tr').length === 10 && {FIRST}.includes('s5099')"));
     browser.expect_calm("order");
@@ -45,7 +45,7 @@ fn the_list_says_who_is_silent_and_what_each_is_called() {
     assert!(new.contains("Roof") && !new.contains("silent"), "{new}");
     assert!(!old.contains("Roof") && old.contains("silent"), "{old}");
     let text = browser.text();
-    assert!(text.contains("Over a page an hour") && !text.to_lowercase().contains("outlier"), "{text}");
+    assert!(text.contains("Over one page per hour") && !text.to_lowercase().contains("outlier"), "{text}");
     browser.expect_no_barriers("sensors");
     browser.picture("sensors-silent");
     // What comes is shown without loading the page again, and the control that was used keeps the focus.

@@ -25,12 +25,12 @@ fn texts_and_booleans_are_chosen_shown_and_taken_along() {
     let cells = "[...document.querySelectorAll('.card td')].map((one) => one.textContent)";
     browser
         .wait(&format!("{cells}.includes('idle <b>now</b>') && {cells}.includes('true') && {cells}.includes('false')"));
-    assert!(browser.text().contains("last value in each window"), "{}", browser.text());
+    assert!(browser.text().contains("last value of each window"), "{}", browser.text());
     browser.expect_no_barriers("texts");
     // Texts alone have no chart, but a sentence, the table and the file.
     for shown in ["avg", "raw"] {
         browser.load(&server.url(&format!("/#explore?m=door&f=mode&fn={shown}&range=6h&still=1")));
-        browser.wait("document.querySelector('.empty')?.textContent.includes('Texts have no line')");
+        browser.wait("document.querySelector('.empty')?.textContent.includes('Strings cannot be charted')");
         browser.wait(&format!("{cells}.includes('run') && {cells}.includes('idle <b>now</b>')"));
         assert_eq!(browser.run("return document.querySelectorAll('canvas, main b b').length;"), json!(0));
         browser.run("window.kept = ''; URL.createObjectURL = (blob) => { blob.text().then((text) => { window.kept = text; }); return '#'; };");

@@ -73,7 +73,7 @@ fn a_reading_appears_while_one_watches() {
         browser.is_so("document.querySelector('.arrived')?.textContent")
     });
     println!("a reading is on the page {:?} after its ack", heard(471));
-    browser.click_until(".arrived button", "Explore it", "document.querySelector('.plot canvas')");
+    browser.click_until(".arrived button", "Open in Explore", "document.querySelector('.plot canvas')");
     browser.expect_calm("connect");
 }
 
@@ -81,7 +81,7 @@ fn a_reading_appears_while_one_watches() {
 #[test]
 fn the_first_reading_is_drawn_by_itself() {
     let Some((server, browser)) = page() else { return };
-    browser.load_until(&server.url("/"), "document.querySelector('.empty')?.textContent.includes('There is nothing')");
+    browser.load_until(&server.url("/"), "document.querySelector('.empty')?.textContent.includes('is empty')");
     write(&server, &format!("climate,room=lab temp=21.5 {}", now()));
     browser.wait("document.querySelector('.plot canvas')");
     browser.expect_calm("explore");
@@ -108,7 +108,7 @@ fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
     browser.expect_no_barriers("views");
     browser.run("const other = new BroadcastChannel('hourglass-tail'); other.postMessage('listening'); other.close();");
     browser.wait("document.querySelector('.state').textContent.includes('another tab')");
-    browser.click_until("button", "Go on", "!document.querySelector('.state').textContent.includes('another tab')");
+    browser.click_until("button", "Resume", "!document.querySelector('.state').textContent.includes('another tab')");
     browser.expect_calm("live");
 }
 
@@ -155,12 +155,12 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     server.set("default", &set.to_string()).expect(200);
     let before = get(&path).expect(200).json();
     browser.load(&server.url("/#access"));
-    browser.click("[aria-label='Change how long default keeps readings']", "Change");
+    browser.click("[aria-label='Change the retention of default']", "Change");
     browser.fill("dialog input", "90d");
-    browser.click("dialog button", "What would go?");
-    browser.wait("document.querySelector('dialog').textContent.includes('would go')");
+    browser.click("dialog button", "Preview");
+    browser.wait("document.querySelector('dialog').textContent.includes('would be deleted')");
     browser.expect_no_barriers("settings");
-    browser.click_until("dialog button", "Set", "!document.querySelector('dialog')");
+    browser.click_until("dialog button", "Save", "!document.querySelector('dialog')");
     let found = get(&path).expect(200).json();
     assert_eq!((&before["readings"], &found["readings"]), (&json!("1440h"), &json!("2160h")), "{found}");
     for key in ["summaries", "default", "seal_form", "drift"] {
@@ -170,8 +170,8 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     let unset = json!({ "readings": null, "summaries": null, "default": null, "seal_form": null, "drift": "keep" });
     server.set("default", &unset.to_string()).expect(200);
     browser.load(&server.url("/#access"));
-    browser.click("[aria-label='Change how long default keeps readings']", "Change");
-    browser.click_until("dialog button", "Set", "!document.querySelector('dialog')");
+    browser.click("[aria-label='Change the retention of default']", "Change");
+    browser.click_until("dialog button", "Save", "!document.querySelector('dialog')");
     let found = get(&path).expect(200).json();
     assert_eq!((&found["readings"], &found["drift"]), (&json!(null), &json!("keep")), "{found}");
     browser.expect_calm("retention");
@@ -196,11 +196,11 @@ fn what_was_not_counted_is_not_called_nothing() {
     browser.click("button", "Change");
     browser.fill("dialog .field:nth-of-type(1) input", "2d");
     browser.fill("dialog .field:nth-of-type(2) input", "4d");
-    browser.click("dialog button", "What would go?");
+    browser.click("dialog button", "Preview");
     browser.wait("document.querySelectorAll('dialog [aria-live] p').length === 2");
     let text = browser.run("return document.querySelector('dialog [aria-live]').textContent;");
     let text = text.as_str().unwrap();
-    for said in ["It is not known how many readings before ", "It is not known of how many readings before "] {
+    for said in ["An unknown number of readings before ", "The summaries of an unknown number of readings before "] {
         assert!(text.contains(said), "{text}");
     }
     assert!(text.matches("(2 sensors, from ").count() == 2 && !text.contains("Nothing"), "{text}");
@@ -240,7 +240,7 @@ fn a_line_is_tried_in_a_unit_that_is_named() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/#explain"), "document.querySelector('select')");
     let text = browser.text();
-    assert!(text.contains("lines in ns, JSON by size") && !text.contains("as declared by default"), "{text}");
+    assert!(text.contains("ns for lines, by magnitude for JSON") && !text.contains("as declared by default"), "{text}");
     browser.click("button.primary", "Try");
     browser.wait("document.querySelector('.badge')?.textContent === '204' || document.querySelector('.badge.good')");
     browser.expect_calm("a unit");

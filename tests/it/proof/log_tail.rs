@@ -39,7 +39,7 @@ fn a_record_that_a_later_one_proves_synced_is_damage() {
     assert_eq!(found(&server), 2, "the others are kept");
     assert_eq!(verdicts(&server), [("damaged", 1.0), ("in_doubt", 1.0), ("torn", 0.0)]);
     assert_eq!(quarantined(&server), [changed[records[2].clone()].to_vec(), changed[records[3].clone()].to_vec()]);
-    assert_warned(&server, "1 places with");
+    assert_warned(&server, "1 places (");
 }
 
 /// A server that was killed after four readings were acked, a request each, and where their records stand.

@@ -1,18 +1,18 @@
-// Draws series with uPlot: lines with bands, gaps where nothing was measured, zoom by dragging, pan by arrow keys.
+// Charts with uPlot: lines with min-max bands and gaps, and zoom by dragging.
 
 import { h } from "./dom.js";
 import { number, ticks, time } from "./format.js";
 
 /**
- * Colours of series, by theme: apart also for those who see no red or no green, and from the ground. A search chose them for the least distance of
- * two, which a test measures.
+ * Series colours by theme. They are distinguishable from each other, also with red-green colour blindness, and from the background. They maximize the
+ * smallest distance between two colours, which a test measures.
  */
 export const COLOURS = {
   light: ["#0f766e", "#f34e1b", "#0532b6", "#df4cb2", "#4092e7", "#964d0c", "#530182", "#6d9e6c", "#7f124d", "#8747d7", "#2f4200", "#534c84"],
   dark: ["#2dd4bf", "#ec460e", "#b33fbe", "#fbd509", "#4d69f4", "#9cfbfe", "#dd6d9f", "#53fd89", "#c7a165", "#759ad0", "#2e8f5b", "#f7a4fe"],
 };
-/** A stretch of readings that is shorter than this, in pixels, is a point: no line would show it. */
-const SEEN = 3;
+/** Minimum width of a visible line, in pixels. A shorter run of readings is drawn as a point. */
+const LINE_WIDTH_MIN = 3;
 
 export function colour(at, alpha = 1) {
   const colours = COLOURS[isDark() ? "dark" : "light"];
@@ -35,19 +35,19 @@ function axis(more) {
   };
 }
 
-/** Room for the longest text of an axis that stands upright. */
-function room(_, texts) {
+/** The width of a vertical axis, for its longest label. */
+function axisWidth(_, texts) {
   return 16 + 7 * Math.max(3, ...(texts ?? []).map((text) => text.length));
 }
 
-/** The axes: of time, of numbers with their unit, and of booleans, which have a scale of their own. */
+/** The axes: time, numbers with their unit, and booleans on a separate scale. */
 function axes(series, unit) {
   const [booleans, numbers] = [series.some(isBoolean), !series.every(isBoolean)];
   const values = (_, at) => at.map((tick) => `${number(tick)}${unit}`);
   return [
     axis({ space: 84, size: 44, values: (_, times, __, ___, step) => ticks(times, step) }),
-    ...(numbers ? [axis({ size: room, values })] : []),
-    ...(booleans ? [axis({ scale: "boolean", side: numbers ? 1 : 3, ...(numbers && { grid: { show: false } }), size: room, splits: () => [0, 1], values: () => ["false", "true"] })] : []),
+    ...(numbers ? [axis({ size: axisWidth, values })] : []),
+    ...(booleans ? [axis({ scale: "boolean", side: numbers ? 1 : 3, ...(numbers && { grid: { show: false } }), size: axisWidth, splits: () => [0, 1], values: () => ["false", "true"] })] : []),
   ];
 }
 
@@ -56,9 +56,8 @@ function isBoolean({ kind }) {
 }
 
 /**
- * A chart of series `{ label, values, kind, say, low, high, dashed }` over `times` (seconds), in the element `place`. Null is a gap. A boolean is 0 or
- * 1, and holds until the next one; `say` makes a text of a value. `zoom` is called with a range that was dragged. Returns
- * `{ toggle(at), destroy() }`.
+ * Draws series `{ label, values, kind, say, low, high, dashed }` over `times` (seconds) in the element `place`. Null is a gap. Booleans are 0 and 1, drawn
+ * as steps. `say` formats a value. Calls `zoom` with a dragged range. Returns `{ toggle(at), destroy() }`.
  */
 export function chart(place, times, series, { height = 320, zoom, unit = "", name = "Chart" } = {}) {
   const columns = [times];
@@ -72,7 +71,7 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
     columns.push(one.values);
     if (one.low) {
       const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };
-      lines.push({ label: `${one.label}, most`, ...edge }, { label: `${one.label}, least`, ...edge });
+      lines.push({ label: `${one.label}, max`, ...edge }, { label: `${one.label}, min`, ...edge });
       columns.push(one.high, one.low);
       bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? at, isDark() ? 0.15 : 0.14) });
     }
@@ -90,7 +89,7 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
     axes: axes(series, unit),
     hooks: {
       setSelect: [(plot) => plot.select.width > 3 && zoom?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"))],
-      setCursor: [(plot) => tell(plot, tip, series, ofSeries, unit)],
+      setCursor: [(plot) => updateTip(plot, tip, series, ofSeries, unit)],
     },
   };
   place.replaceChildren();
@@ -114,14 +113,14 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
   };
 }
 
-/** The places of points: all of them where there is room, else the first of each stretch that is too short to be seen as a line. */
+/** The indexes of drawn points: all if there is room, else the first of each run that is too short for a visible line. */
 function points(plot, line, isRoomy) {
   if (isRoomy) return null;
   const [times, values] = [plot.data[0], plot.data[line]];
   const found = [];
   let [first, last] = [-1, -1];
   const end = () => {
-    if (first >= 0 && plot.valToPos(times[last], "x") - plot.valToPos(times[first], "x") < SEEN) found.push(first);
+    if (first >= 0 && plot.valToPos(times[last], "x") - plot.valToPos(times[first], "x") < LINE_WIDTH_MIN) found.push(first);
     first = -1;
   };
   for (const [at, value] of values.entries()) {
@@ -134,8 +133,8 @@ function points(plot, line, isRoomy) {
   return found;
 }
 
-/** Shows the values at the cursor: of all series if they are few, else of the nearest one. */
-function tell(plot, tip, series, ofSeries, unit) {
+/** Shows the values at the cursor: all series if there are at most six, else the nearest one. */
+function updateTip(plot, tip, series, ofSeries, unit) {
   const { idx, left, top } = plot.cursor;
   if (idx === null || idx === undefined || left < 0) {
     tip.hidden = true;
@@ -153,22 +152,22 @@ function tell(plot, tip, series, ofSeries, unit) {
 }
 
 function nearest(plot, ofSeries, idx, top) {
-  let [best, least] = [-1, Infinity];
+  let [best, smallest] = [-1, Infinity];
   ofSeries.forEach(([line], at) => {
     const value = plot.data[line][idx];
     if (value === null || value === undefined || !plot.series[line].show) return;
     const distance = Math.abs(plot.valToPos(value, plot.series[line].scale) - top);
-    if (distance < least) [best, least] = [at, distance];
+    if (distance < smallest) [best, smallest] = [at, distance];
   });
   return best;
 }
 
-/** A line as small as a word. */
+/** A small inline chart. */
 export function sparkline(svg, values, name) {
   const numbers = values.filter((value) => typeof value === "number");
   if (numbers.length < 2) return null;
-  const [least, most] = [Math.min(...numbers), Math.max(...numbers)];
-  const y = (value) => (most === least ? 12 : 22 - ((value - least) / (most - least)) * 20);
+  const [min, max] = [Math.min(...numbers), Math.max(...numbers)];
+  const y = (value) => (max === min ? 12 : 22 - ((value - min) / (max - min)) * 20);
   const path = numbers.map((value, at) => `${((at / (numbers.length - 1)) * 96 + 2).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   return svg("svg", { class: "spark", viewBox: "0 0 100 24", role: "img", "aria-label": name }, svg("polyline", { points: path }));
 }

@@ -1,7 +1,7 @@
-// Builds elements. Every text becomes a text node: names and values come from whoever sends readings, and none of them is ever markup.
+// Builds elements. Strings always become text nodes, because names and values come from senders and must never become markup.
 
 const SVG = "http://www.w3.org/2000/svg";
-/** Elements that a name of somebody else must never choose. */
+/** Elements that are never created. */
 const FORBIDDEN = new Set(["script", "style", "iframe", "object", "embed", "base", "link", "meta"]);
 
 function fill(element, options, children) {
@@ -21,13 +21,13 @@ function fill(element, options, children) {
   return element;
 }
 
-/** An element with attributes, listeners (`on`) and children, which are elements or texts. */
+/** Creates an element with attributes, listeners (`on`) and children (elements or strings). */
 export function h(tag, options, ...children) {
   if (FORBIDDEN.has(tag)) throw new Error(`element ${tag} is not allowed`);
   return fill(document.createElement(tag), options, children);
 }
 
-/** The same of SVG. */
+/** As `h`, for SVG. */
 export function svg(tag, options, ...children) {
   return fill(document.createElementNS(SVG, tag), options, children);
 }
@@ -37,22 +37,22 @@ export function show(parent, ...children) {
   parent.replaceChildren(...children.flat(Infinity).filter((child) => child !== undefined && child !== null && child !== false));
 }
 
-/** Shows what is to be heard, unless it is there already: then it is not spoken again. */
-export function tell(place, text, make) {
-  if (place.dataset.told === text) return;
-  place.dataset.told = text;
+/** Updates a live region, unless it already has this text: screen readers would announce it again. */
+export function announce(place, text, make) {
+  if (place.dataset.announced === text) return;
+  place.dataset.announced = text;
   show(place, make());
 }
 
-/** What one hears of a control, without what changes as readings come. */
+/** The accessible name of a control, without changing values. */
 function nameOf(control) {
   if (control.matches(".plot")) return "plot";
   return control.getAttribute("aria-label") ?? (control.querySelector(".legend-name") ?? control.labels?.[0] ?? control).textContent;
 }
 
 /**
- * Remembers which control within a place has the focus, before the place is drawn anew. Returns what gives the focus back, to the control of the same
- * name, or else to the one that stands there now.
+ * Remembers the focused control before a redraw. Returns a function that restores the focus, to the control with the same name or else at the same
+ * position.
  */
 export function keepFocus(place) {
   const all = () => [...place.querySelectorAll("button, input, select, textarea, summary, a[href], [tabindex='0']")];
@@ -70,7 +70,7 @@ export function keepFocus(place) {
 
 let labels = 0;
 
-/** A control below its label. */
+/** A control with a label, and a hint if there is one. */
 export function field(label, control, hint) {
   const id = control.id || `field-${++labels}`;
   control.id = id;
@@ -79,7 +79,7 @@ export function field(label, control, hint) {
   return h("div", { class: "field" }, h("label", { for: id }, label), control, below);
 }
 
-/** A list to choose from: of texts, or of pairs of value and text. */
+/** A drop-down list. Options are strings, or pairs of value and label. */
 export function select(options, value, change, more) {
   const items = options.map((option) => {
     const [key, text] = Array.isArray(option) ? option : [option, option];
@@ -94,13 +94,13 @@ export function button(text, click, more) {
   return h("button", { type: "button", ...more, on: { click } }, text);
 }
 
-/** Buttons of which one is pressed: of pairs of value and text, which a hint may follow. */
+/** A group of buttons, one of them pressed. Options are `[value, label, hint]`; the hint is optional. */
 export function segments(name, options, value, change) {
   const buttons = options.map(([key, text, hint]) => button(text, () => change(key), { "aria-pressed": String(key === value), class: "segment", title: hint }));
   return h("div", { class: "segments", role: "group", "aria-label": name }, buttons);
 }
 
-/** A table whose rows are lists of cells: elements or texts. It scrolls by itself where it is too wide. */
+/** A table that scrolls if it is too wide. Rows are lists of cells (elements or strings). */
 export function table(name, heads, rows, more) {
   const head = heads.map((text) => h("th", { scope: "col" }, text));
   const body = rows.map((cells) => h("tr", null, cells.map((cell) => h("td", null, cell))));
@@ -116,13 +116,13 @@ export function card(heading, ...children) {
   return h("section", { class: "card" }, heading && h("h2", null, heading), children);
 }
 
-/** What is shown where there is nothing. */
+/** The placeholder of an empty view. */
 export function empty(text, ...children) {
   return h("div", { class: "empty" }, h("p", null, text), children);
 }
 
 export function failure(error) {
-  return h("div", { class: "failure", role: "alert" }, h("strong", null, "That did not work. "), error.message ?? String(error));
+  return h("div", { class: "failure", role: "alert" }, h("strong", null, "Error: "), error.message ?? String(error));
 }
 
 /** A short message at the edge of the page. */
@@ -136,7 +136,7 @@ export async function copy(text) {
   try {
     await navigator.clipboard.writeText(text);
   } catch {
-    // Without TLS there is no clipboard for scripts, but for a selection there is.
+    // The clipboard API needs TLS; copying a selection does not.
     const area = h("textarea", { class: "off-screen", "aria-hidden": "true", value: text });
     document.body.append(area);
     area.select();
@@ -156,7 +156,7 @@ export function dialog(heading, ...children) {
   return close;
 }
 
-/** Has the browser save a file. */
+/** Downloads a file. */
 export function save(name, parts, type) {
   const place = URL.createObjectURL(new Blob(parts, { type }));
   const link = document.createElement("a");

@@ -1,4 +1,4 @@
-// Try a line: what a write would do, without keeping anything.
+// Try a line: a dry run of a write.
 
 import { send } from "./api.js";
 import { button, card, empty, failure, field, h, select, show, table, title } from "./dom.js";
@@ -6,7 +6,7 @@ import { value, visible } from "./format.js";
 import { change, settings } from "./state.js";
 
 const EXAMPLE = "climate,sensor=temp-01,site=lab temp=22.4,humidity=45i";
-const UNITS = [["", "not said: lines in ns, JSON by size"], ["ns", "ns"], ["us", "µs"], ["ms", "ms"], ["s", "s"]];
+const UNITS = [["", "default: ns for lines, by magnitude for JSON"], ["ns", "ns"], ["us", "µs"], ["ms", "ms"], ["s", "s"]];
 
 export function explain(place, { database }) {
   const wanted = settings();
@@ -22,9 +22,9 @@ export function explain(place, { database }) {
       show(result, failure(error));
     }
   };
-  show(place, title("Try a line", "Line protocol or JSON: what a write of it would do. Nothing is kept."),
+  show(place, title("Try a line", "Shows how the service would handle line protocol or JSON. Nothing is stored."),
     card(null, field("Lines", text),
-      h("div", { class: "row" }, field("Unit of the times", select(UNITS, precision, (unit) => (precision = unit))), button("Try", run, { class: "primary" }))),
+      h("div", { class: "row" }, field("Timestamp unit", select(UNITS, precision, (unit) => (precision = unit))), button("Try", run, { class: "primary" }))),
     result);
   if (wanted.get("line")) run();
   return null;
@@ -33,17 +33,17 @@ export function explain(place, { database }) {
 function verdict({ write, accepted, rejected, warnings, new_database: isNew }) {
   const good = write.status < 300;
   return card(null, h("div", { class: "rejection-head" }, h("span", { class: good ? "badge good" : "badge bad" }, `${write.status}`),
-    h("strong", null, good ? `All ${accepted} would be kept.` : rejected ? `${accepted} would be kept, ${rejected} rejected.` : visible(write.error ?? ""))),
-    isNew && h("p", null, "The database would be new."),
+    h("strong", null, good ? `All ${accepted} would be stored.` : rejected ? `${accepted} would be stored, ${rejected} rejected.` : visible(write.error ?? ""))),
+    isNew && h("p", null, "The write would create the database."),
     warnings.map((warning) => h("p", { class: "warning" }, visible(warning))));
 }
 
 function line({ line: number, kept, rejected, warnings, sensor, new_sensor: isNew, time, undated, bucket, fields }) {
-  const rows = (fields ?? []).map((field) => [visible(field.name), value(field.value), field.type, field.conflict ? h("span", { class: "badge bad" }, `was ${field.known_family}`) : field.kept ? "kept" : "left out"]);
+  const rows = (fields ?? []).map((field) => [visible(field.name), value(field.value), field.type, field.conflict ? h("span", { class: "badge bad" }, `was ${field.known_family}`) : field.kept ? "stored" : "dropped"]);
   return card(`Line ${number}`,
-    h("p", null, h("span", { class: kept ? "badge good" : "badge bad" }, kept ? "kept" : "rejected"), sensor ? ` ${visible(sensor)}` : "", isNew ? h("span", { class: "badge" }, "new sensor") : ""),
-    time && h("p", { class: "hint" }, `${time}${undated ? ", the time of arrival" : ""} · bucket ${visible(bucket.id)}`),
+    h("p", null, h("span", { class: kept ? "badge good" : "badge bad" }, kept ? "stored" : "rejected"), sensor ? ` ${visible(sensor)}` : "", isNew ? h("span", { class: "badge" }, "new sensor") : ""),
+    time && h("p", { class: "hint" }, `${time}${undated ? " (time of arrival)" : ""} · bucket ${visible(bucket.id)}`),
     rejected.map((fault) => h("p", { class: "warning" }, `Column ${fault.column}: ${visible(fault.reason)}`)),
     warnings.map((warning) => h("p", { class: "warning" }, visible(warning.text ?? warning))),
-    rows.length ? table(`Fields of line ${number}`, ["Field", "Value", "Type", "Verdict"], rows) : !sensor && rejected.length === 0 && empty("Nothing is in it."));
+    rows.length ? table(`Fields of line ${number}`, ["Field", "Value", "Type", "Result"], rows) : !sensor && rejected.length === 0 && empty("The line is empty."));
 }

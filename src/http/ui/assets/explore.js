@@ -1,37 +1,40 @@
-// Explore: choose sensors and fields, look at them over time, take them along. The address holds what is shown.
+// Explore: charts of the chosen sensors and fields over time, with export. The URL holds all settings of the view.
 
 import { address, get, send } from "./api.js";
 import { chart, colour } from "./chart.js";
 import { curl, influx, panel } from "./copies.js";
 import { button, card, copy, dialog, empty, failure, field, h, keepFocus, save, segments, select, show, table, title, toast } from "./dom.js";
-import { chooseMeta, chosenBy, conditions, isListed, selection } from "./filters.js";
+import { chooseMeta, conditions, filterBar, isListed, selection } from "./filters.js";
 import { clock, length, number, time, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
 
 const RANGES = [["1h", "1 h"], ["6h", "6 h"], ["24h", "24 h"], ["7d", "7 d"], ["30d", "30 d"], ["365d", "1 y"]];
-const FUNCTIONS = [["avg", "Mean, with least and most"], ["raw", "Readings"], ["min", "Least"], ["max", "Most"], ["sum", "Sum"], ["count", "Count"], ["first", "First"], ["last", "Last"], ["median", "Median"], ["p95", "95th percentile"]];
-/** Lengths of windows, in seconds. */
+const FUNCTIONS = [["avg", "Mean, with min and max"], ["raw", "Readings"], ["min", "Minimum"], ["max", "Maximum"], ["sum", "Sum"], ["count", "Count"], ["first", "First"], ["last", "Last"], ["median", "Median"], ["p95", "95th percentile"]];
+/** Window lengths, in seconds. */
 const STEPS = [1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 10800, 21600, 43200, 86400, 604800];
-/** About as many windows as a chart has room for. */
+/** Approximate number of windows in a chart. */
 const WINDOWS = 500;
 const SERIES_MAX = 100;
-/** With more series, their bands would cover each other. */
+/** Maximum number of series with a min-max band: more bands would cover each other. */
 const BANDS_MAX = 6;
 const WEEK = 7 * 864e5;
+/** Refresh interval, in milliseconds. */
 const REFRESH = 10000;
-/** How often an empty database is looked at again. */
-const FIRST = 2000;
-/** Readings that are asked for at a time for the CSV, and lines after which its file ends. */
-const [PART, LINES_MAX] = [100000, 5e6];
-/** The choice that asks for a name of metadata: no key of a tag, since none has a control. */
+/** Interval at which an empty database is checked for readings, in milliseconds. */
+const EMPTY_REFRESH = 2000;
+/** Readings per request of a CSV download. */
+const CSV_PAGE = 100000;
+/** Maximum number of lines in a CSV file. */
+const LINES_MAX = 5e6;
+/** The option that opens the choice of metadata. It cannot be a tag key, because those have no control characters. */
 const META = "\u0000meta";
-/** What the API calls a field's values, in words. */
-const KINDS = { number: "", boolean: "true or false", string: "text" };
-/** Most readings of a list of texts, which no chart thins. */
+/** Labels of the value types of the API. */
+const KINDS = { number: "", boolean: "boolean", string: "string" };
+/** Maximum number of strings in the table, which is not downsampled. */
 const TEXTS = 2000;
-/** Functions whose values are computed, not stored: digits behind the third are those of the sum. */
+/** Functions with computed values, which are shown with three decimals. */
 const COMPUTED = new Set(["avg", "sum", "median", "p95"]);
-/** What fingers do where there are no keys. */
+/** Buttons for touch screens: key, sign and label. */
 const MOVES = [["ArrowLeft", "‹", "Earlier"], ["ArrowRight", "›", "Later"], ["+", "+", "Zoom in"], ["-", "−", "Zoom out"]];
 
 export function explore(place, { caller, database }) {
@@ -39,18 +42,18 @@ export function explore(place, { caller, database }) {
   const result = h("div");
   let [drawn, loading, timer, closed] = [null, null, null, false];
   const kinds = kindsOf(database);
-  // Keys of the series that were switched off, which stay so when the chart is drawn anew.
+  // Keys of the series that the user hid. They stay hidden when the chart is redrawn.
   const hidden = new Set();
 
   async function run() {
     clearTimeout(timer);
     loading?.abort();
     loading = new AbortController();
-    const asked = ask(database);
+    const asked = queryFromUrl(database);
     if (closed) return;
     if (!asked) {
-      // The database is empty: what is written to it appears by itself.
-      timer = setTimeout(() => choose().then(run), FIRST);
+      // The database is empty: check again soon, so that the first reading appears without a reload.
+      timer = setTimeout(() => choose().then(run), EMPTY_REFRESH);
       return;
     }
     result.setAttribute("aria-busy", "true");
@@ -78,7 +81,7 @@ export function explore(place, { caller, database }) {
   const set = (changes, more) => {
     change(changes, more);
     const chosen = choose();
-    // Of another measurement, the first field is chosen before anything is asked for.
+    // After a change of the measurement, choose its first field before sending a query.
     if (settings().getAll("f").length === 0) chosen.then(run);
     else run();
   };
@@ -93,8 +96,8 @@ export function explore(place, { caller, database }) {
   }
 
   const move = (key) => {
-    const asked = ask(database);
-    const moved = asked && movedBy(key, asked);
+    const asked = queryFromUrl(database);
+    const moved = asked && rangeAfter(key, asked);
     if (moved) set({ from: Math.round(moved[0]), to: Math.round(moved[1]), range: null });
     return Boolean(moved);
   };
@@ -111,15 +114,15 @@ export function explore(place, { caller, database }) {
   };
 }
 
-/** What the address asks for; null if it names no measurement. */
-function ask(database) {
+/** The query that the URL describes; null if it names neither a measurement nor a sensor. */
+function queryFromUrl(database) {
   const wanted = settings();
   if (!wanted.get("m") && !wanted.get("sensor")) return null;
   const range = wanted.get("range") ?? (wanted.get("from") ? null : "6h");
   const to = range ? Date.now() : Number(wanted.get("to") ?? Date.now());
   const from = range ? to - (length(range) ?? 216e5) : Number(wanted.get("from"));
-  const wish = (to - from) / 1000 / WINDOWS;
-  const step = STEPS.find((seconds) => seconds >= wish) ?? STEPS.at(-1);
+  const shortest = (to - from) / 1000 / WINDOWS;
+  const step = STEPS.find((seconds) => seconds >= shortest) ?? STEPS.at(-1);
   return {
     database, range, from, to, step, zone: Intl.DateTimeFormat().resolvedOptions().timeZone,
     measurement: wanted.get("m"), sensor: wanted.get("sensor"), fields: wanted.getAll("f"), filters: conditions(wanted),
@@ -129,8 +132,8 @@ function ask(database) {
 }
 
 /**
- * The kinds of fields, as the API names them: a function of what is asked. They are asked for once per measurement, or sensor, and again where one of
- * the chosen fields has come since.
+ * Returns a function that fetches the value types of the fields. It caches them per measurement or sensor, and fetches again if a chosen field is
+ * not in the cache.
  */
 function kindsOf(database) {
   let [of, known] = ["", new Map()];
@@ -144,18 +147,18 @@ function kindsOf(database) {
   };
 }
 
-/** Whether a chosen field has texts or booleans: of these there is no mean and no sum, but a first and a last value. */
-function hasOthers({ fields, kinds }) {
+/** True if a chosen field has strings or booleans. These have no mean and no sum, only a first and a last value. */
+function hasNonNumbers({ fields, kinds }) {
   return (fields.length ? fields : [...kinds.keys()]).some((name) => (kinds.get(name) ?? "number") !== "number");
 }
 
-/** Whether all that is chosen are texts. */
+/** True if all chosen fields have strings. */
 function areTexts({ fields, kinds }) {
   return fields.length > 0 && fields.every((name) => kinds.get(name) === "string");
 }
 
-/** A new range for a key, or null. */
-function movedBy(key, { from, to }) {
+/** The new range after a key press; null for other keys. */
+function rangeAfter(key, { from, to }) {
   const span = to - from;
   if (key === "ArrowLeft") return [from - span / 4, to - span / 4];
   if (key === "ArrowRight") return [from + span / 4, to + span / 4];
@@ -168,11 +171,11 @@ function request(asked, back = 0) {
   const range = [["from", `${asked.from - back}`], ["to", `${asked.to - back}`], ["precision", "ms"], ["epoch", "ms"]];
   const common = [...selection(asked), ...range, ["fields", asked.fields.join(",")]];
   if (asked.fn === "raw") return ["/api/v1/readings", [...common, ...(areTexts(asked) ? [["order", "desc"], ["limit", `${TEXTS}`]] : [["max_points", "2000"]])]];
-  const functions = [...(asked.fn === "avg" ? ["avg", "min", "max"] : [asked.fn]), ...(hasOthers(asked) && asked.fn !== "last" && asked.fn !== "first" ? ["last"] : [])].join(",");
+  const functions = [...(asked.fn === "avg" ? ["avg", "min", "max"] : [asked.fn]), ...(hasNonNumbers(asked) && asked.fn !== "last" && asked.fn !== "first" ? ["last"] : [])].join(",");
   return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${asked.step}s`], ["tz", asked.zone], ["group_by", asked.group === "none" ? "" : asked.group]]];
 }
 
-/** The series of an answer, each with its kind and the times (ms) and values of one field, and the notices. */
+/** Fetches the series, each with the type, times (ms) and values of one field, and the notices. */
 async function load(asked, back, signal) {
   const [path, parameters] = request(asked, back);
   const { series, notices, next } = await get(path, parameters, signal);
@@ -187,11 +190,11 @@ async function load(asked, back, signal) {
       lines.push({ key, kind, title: visible(key), name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points: shown });
     }
   }
-  const cut = asked.fn === "raw" && next ? [`There are more than the ${TEXTS} texts that are listed. A shorter range, or fewer sensors, shows the others.`] : [];
+  const cut = asked.fn === "raw" && next ? [`Only the newest ${TEXTS} strings are listed. Choose a shorter range or fewer sensors to see the others.`] : [];
   return { lines, notices: [...(notices ?? []), ...cut] };
 }
 
-/** By field, the points of a series in the order of time: time, value, least and most. */
+/** The points of a series by field, in time order: time, value, minimum and maximum. */
 function pointsOf({ windows, readings }, asked, back) {
   const byField = new Map();
   for (const point of windows ?? readings) {
@@ -200,7 +203,7 @@ function pointsOf({ windows, readings }, asked, back) {
     for (const field of Object.keys(fields)) {
       if (field === "ts" || (asked.fields.length && !asked.fields.includes(field))) continue;
       const found = windows ? fields[field] : {};
-      // Texts and booleans have no mean, but a last value.
+      // Strings and booleans have no mean: show their last value.
       const shown = windows ? found[asked.fn] ?? found.last : fields[field];
       if (shown === undefined || shown === null) continue;
       if (!byField.has(field)) byField.set(field, []);
@@ -211,25 +214,25 @@ function pointsOf({ windows, readings }, asked, back) {
   return byField;
 }
 
-/** Labels of series; several that would have the same one have their keys. */
+/** Labels of the series. Series with equal labels get their sensor keys instead. */
 function labels(series, { group }) {
   const differing = group === "none" ? tagsThatDiffer(series) : [];
   const all = series.map((one) => (group === "none" ? label(one, differing) : labelOfGroup(one)));
   return all.map((name, at) => (all.indexOf(name) === all.lastIndexOf(name) ? name : visible(series[at].sensor ?? name)));
 }
 
-/** Keys of the tags by which sensors differ, that of their name first. */
+/** Keys of the tags with different values among the series, `sensor` first. */
 function tagsThatDiffer(series) {
   const keys = [...new Set(["sensor", ...series.flatMap(({ tags }) => Object.keys(tags ?? {}))])];
   return keys.filter((key) => new Set(series.map((one) => tagOf(one, key))).size > 1);
 }
 
-/** A tag of a series: a key may be the name of something that every object has. */
+/** A tag of a series. `hasOwn` protects against keys such as `constructor`. */
 function tagOf({ tags }, key) {
   return tags && Object.hasOwn(tags, key) ? tags[key] : undefined;
 }
 
-/** A sensor by what tells it from the others, or alone by its name. */
+/** The label of a sensor: its distinguishing tag values, or its name. */
 function label(one, differing) {
   const values = (differing.length ? differing : ["sensor"]).map((key) => tagOf(one, key)).filter((stored) => stored !== undefined);
   return visible(values.join(" · ") || (one.sensor ?? one.measurement));
@@ -242,35 +245,35 @@ function labelOfGroup({ measurement, tags }) {
 function draw(place, asked, now, before, { zoomed, caller, hidden }) {
   const all = now.lines.slice(0, SERIES_MAX);
   const notices = [...now.notices.map(visible)];
-  if (now.lines.length > SERIES_MAX) notices.push(`${now.lines.length} series: the first ${SERIES_MAX} are shown. Choose fewer, or group them.`);
-  if (hasOthers(asked) && !["raw", "first", "last"].includes(asked.fn)) notices.push("Of texts and of true or false, the last value in each window is shown.");
+  if (now.lines.length > SERIES_MAX) notices.push(`Showing the first ${SERIES_MAX} of ${now.lines.length} series. Choose fewer sensors, or group them.`);
+  if (hasNonNumbers(asked) && !["raw", "first", "last"].includes(asked.fn)) notices.push("For strings and booleans, the last value of each window is shown.");
   const noticed = notices.length > 0 && h("ul", { class: "notices", "aria-label": "Notices" }, notices.map((notice) => h("li", null, notice)));
   if (all.length === 0) {
-    // Arrow keys lead back from here, too.
-    show(place, noticed, h("div", { class: "plot", tabindex: "0", role: "group", "aria-label": "Chart" }, empty("Nothing was measured in this range.", h("p", null, "A longer range may have readings."))));
+    // The empty chart takes arrow keys, so that the user can go back.
+    show(place, noticed, h("div", { class: "plot", tabindex: "0", role: "group", "aria-label": "Chart" }, empty("No readings in this range.", h("p", null, "Try a longer range."))));
     return { destroy() {} };
   }
   const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), asked);
   const lines = series.filter(({ kind }) => kind !== "string");
   const rows = tableOf(series, times, asked);
   if (lines.length === 0) {
-    show(place, card(null, noticed, empty("Texts have no line.", h("p", null, "They are in the table below, and in the CSV."))), card("Values", rows), took(asked, caller));
+    show(place, card(null, noticed, empty("Strings cannot be charted.", h("p", null, "See the table below or the CSV."))), card("Values", rows), exportActions(asked, caller));
     place.dataset.series = "0";
     return { destroy() {} };
   }
   const plot = h("div", { class: "plot", tabindex: "0" });
   const legend = h("ul", { class: "legend", "aria-label": "Series" });
-  const untold = lines.length < series.length && h("p", { class: "hint" }, "Texts have no line: they are in the table below, and in the CSV.");
-  show(place, card(null, noticed, plot, legend, untold), card("Values", rows), took(asked, caller));
+  const hint = lines.length < series.length && h("p", { class: "hint" }, "Strings cannot be charted. See the table below or the CSV.");
+  show(place, card(null, noticed, plot, legend, hint), card("Values", rows), exportActions(asked, caller));
   const started = performance.now();
   const drawn = chart(plot, times, lines, { zoom: zoomed, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${lines.length} series from ${time(asked.from)} to ${time(asked.to)}` });
-  legend.append(...lines.map((one, at) => entry(one, at, drawn, hidden)));
+  legend.append(...lines.map((one, at) => legendEntry(one, at, drawn, hidden)));
   performance.measure("draw", { start: started });
   place.dataset.series = String(lines.length);
   return drawn;
 }
 
-/** One column of times (s), and the series over it: those of now, and dashed in the same colours those of the week before. */
+/** The shared times (s), and the series: the current ones, and those of the week before, dashed and in the same colours. */
 function seriesOf(all, earlier, asked) {
   const { times, columns } = align([...all, ...earlier], asked);
   const banded = asked.fn === "avg" && all.length <= BANDS_MAX;
@@ -280,21 +283,21 @@ function seriesOf(all, earlier, asked) {
     const { key, kind, title } = line;
     const hue = isEarlier ? Math.max(all.findIndex((now) => now.key === key), 0) : at;
     const band = banded && !isEarlier && kind === "number" ? { low, high } : {};
-    // Of the week before there may be fewer sensors, which differ by less.
+    // The week before may have fewer sensors with other labels: use the current label of the same sensor.
     const name = all[hue].key === key ? all[hue].name : line.name;
     const label = isEarlier ? `${name}, a week before` : name;
-    return { key: isEarlier ? `${key} before` : key, label, title, values, kind, say: textOf(kind, number), hue, dashed: isEarlier, ...band };
+    return { key: isEarlier ? `${key} before` : key, label, title, values, kind, say: formatterFor(kind, number), hue, dashed: isEarlier, ...band };
   });
   return { times, series };
 }
 
-/** What makes a text of a value of a kind, of numbers by `ofNumber`. A boolean is 0 or 1 on the chart alone. */
-function textOf(kind, ofNumber) {
-  const text = { boolean: (stored) => String(Boolean(stored)), string: visible }[kind] ?? ofNumber;
+/** Returns the formatter for values of a type. Charts hold booleans as 0 and 1. */
+function formatterFor(kind, formatNumber) {
+  const text = { boolean: (stored) => String(Boolean(stored)), string: visible }[kind] ?? formatNumber;
   return (stored) => (stored === null || stored === undefined ? "–" : text(stored));
 }
 
-function entry(one, at, drawn, hidden) {
+function legendEntry(one, at, drawn, hidden) {
   const last = one.values.findLast((stored) => stored !== null && stored !== undefined);
   const toggle = () => {
     const shown = drawn.toggle(at);
@@ -305,27 +308,27 @@ function entry(one, at, drawn, hidden) {
   const item = button([], toggle, { "aria-pressed": "true", class: "legend-item" });
   if (hidden.has(one.key)) toggle();
   const swatch = h("span", { class: one.dashed ? "swatch dashed" : "swatch", "aria-hidden": "true" });
-  // By script, which the policy allows, not by an attribute, which it does not.
+  // The Content-Security-Policy forbids a style attribute, but allows a script to set the property.
   swatch.style.color = colour(one.hue);
   item.append(swatch, h("span", { class: "legend-name", title: one.title }, one.label), h("span", { class: "legend-value" }, one.say(last)));
   return h("li", null, item);
 }
 
 /**
- * One column of times (s) for all lines, and for each line its values, least and most. A line goes on over times at which only others were
- * measured (undefined), and breaks (null) where it was silent.
+ * Aligns all lines to one column of times (s). Each line has columns of values, minimums and maximums. `undefined` marks a time at which only other
+ * lines have a value, so the line continues; `null` marks a gap, so the line breaks.
  */
 function align(lines, { fn, step, from, to }) {
   const window = fn === "raw" ? 0 : step * 1000;
-  const gaps = lines.map(({ points }) => silences(points, window));
+  const gaps = lines.map(({ points }) => gapsOf(points, window));
   const times = [...new Set([from, to, ...lines.flatMap(({ points }) => points.map(([at]) => at)), ...gaps.flat().map(([before, after]) => Math.floor((before + after) / 2))])].sort((a, b) => a - b);
   const places = new Map(times.map((at, place) => [at, place]));
   const columns = lines.map(({ points }, line) => {
     const [values, low, high] = [0, 1, 2].map(() => new Array(times.length).fill(undefined));
     for (const [before, after] of gaps[line]) [values, low, high].forEach((column) => column.fill(null, places.get(before) + 1, places.get(after)));
-    for (const [at, shown, least, most] of points) {
+    for (const [at, shown, min, max] of points) {
       const row = places.get(at);
-      [values[row], low[row], high[row]] = [shown, least, most];
+      [values[row], low[row], high[row]] = [shown, min, max];
     }
     return [values, low, high];
   });
@@ -333,33 +336,33 @@ function align(lines, { fn, step, from, to }) {
 }
 
 /**
- * The silences of a line: the times before and after each. It is silent where a step is more than three times as long as three quarters of the eight
- * around it: a sensor may be slower at some times than at others.
+ * The gaps of a line, as pairs of the times before and after. A step is a gap if at least six of the eight surrounding steps are less than a third as
+ * long. The comparison is local, because a sensor may change its interval.
  */
-function silences(points, window) {
+function gapsOf(points, window) {
   const steps = points.slice(1).map(([at], before) => at - points[before][0]);
-  const isSilence = (length, at) => {
+  const isGap = (length, at) => {
     if (length <= window * 1.5) return false;
     const around = [...steps.slice(Math.max(at - 4, 0), at), ...steps.slice(at + 1, at + 5)];
     return around.length > 0 && around.filter((step) => step * 3 < length).length >= around.length * 0.75;
   };
-  return steps.flatMap((length, before) => (isSilence(length, before) ? [[points[before][0], points[before][0] + length]] : []));
+  return steps.flatMap((length, before) => (isGap(length, before) ? [[points[before][0], points[before][0] + length]] : []));
 }
 
-/** The newest values, newest first: what the chart says, for those who do not see it. */
+/** A table of the newest values, newest first, for users who cannot see the chart. */
 function tableOf(series, times, { fn }) {
   const shown = series.slice(0, 8);
-  const texts = shown.map((one) => textOf(one.kind, COMPUTED.has(fn) ? number : value));
+  const texts = shown.map((one) => formatterFor(one.kind, COMPUTED.has(fn) ? number : value));
   const rows = [];
   for (let at = times.length - 1; at >= 0 && rows.length < 100; at -= 1) {
     const cells = shown.map(({ values }) => values[at]);
     if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[at] * 1000), ...cells.map((cell, place) => texts[place](cell))]);
   }
-  const more = series.length > shown.length && h("p", { class: "hint" }, `The first ${shown.length} of ${series.length} series. The CSV has all.`);
+  const more = series.length > shown.length && h("p", { class: "hint" }, `Showing the first ${shown.length} of ${series.length} series. The CSV has all of them.`);
   return [table("Values", ["Time", ...shown.map(({ label, title }) => h("span", { title }, label))], rows, { class: "scroll tall" }), more];
 }
 
-function took(asked, caller) {
+function exportActions(asked, caller) {
   const [path, parameters] = request(asked);
   const full = `${location.origin}${address(path, parameters)}`;
   return h("div", { class: "actions" },
@@ -367,23 +370,23 @@ function took(asked, caller) {
     button("Copy as InfluxQL", () => copy(influx(asked))),
     button("Copy as Grafana panel", () => copy(panel(asked))),
     button("Download CSV", () => download(path, parameters).catch((error) => toast(error.message))),
-    h("span", { class: "hint" }, asked.fn === "raw" ? (areTexts(asked) ? "Readings" : "Readings, thinned for the chart") : `Windows of ${asked.step} s`, ` · as of ${clock(Date.now())}`));
+    h("span", { class: "hint" }, asked.fn === "raw" ? (areTexts(asked) ? "Readings" : "Readings, downsampled for the chart") : `Windows of ${asked.step} s`, ` · as of ${clock(Date.now())}`));
 }
 
 async function download(path, parameters) {
   const { parts, isWhole } = await csv(path, [...parameters.filter(([name]) => name !== "max_points" && name !== "limit"), ["format", "csv"], ["guard", "spreadsheet"]]);
-  if (!isWhole) dialog("The file is not whole", h("p", null, `It ends after ${number(LINES_MAX)} lines, and there are more readings. A shorter range, or fewer sensors, gives them all.`));
+  if (!isWhole) dialog("The file is incomplete", h("p", null, `It ends after ${number(LINES_MAX)} lines. Choose a shorter range or fewer sensors to download all readings.`));
   save("hourglass.csv", parts, "text/csv");
 }
 
-/** All parts of a CSV, up to a bound, with the row of names once. */
+/** Fetches a CSV in parts, up to `LINES_MAX` lines, and keeps only the first header row. */
 async function csv(path, parameters) {
   const parts = [];
-  let [head, cursor, lines, limit] = [null, "", 0, path === "/api/v1/readings" ? PART : ""];
+  let [head, cursor, lines, limit] = [null, "", 0, path === "/api/v1/readings" ? CSV_PAGE : ""];
   const part = () => send("GET", path, { parameters: [...parameters, ["limit", limit], ["cursor", cursor]] });
   do {
     const answer = await part().catch((error) => {
-      // The service may have a lower query.limit_max: then the parts are as long as it makes them.
+      // query.limit_max may be lower: use the default limit of the service.
       if (error.status !== 400 || limit === "") throw error;
       limit = "";
       return part();
@@ -391,27 +394,27 @@ async function csv(path, parameters) {
     const text = await answer.text();
     const end = text.indexOf("\n") + 1;
     lines += text.split("\n").length;
-    // Columns are what there is at the moment: under those of an earlier part they would be others.
-    if (head !== null && head !== text.slice(0, end)) throw new Error("Fields or tags were added while the readings were asked for. Try again.");
+    // Each part has the columns that exist at the time. Values would get into the wrong columns if new ones appear.
+    if (head !== null && head !== text.slice(0, end)) throw new Error("Fields or tags were added during the download. Try again.");
     parts.push(new Blob([head === null ? text : text.slice(end)]));
     [head, cursor] = [text.slice(0, end), cursorOf(answer)];
   } while (cursor && lines < LINES_MAX);
   return { parts, isWhole: !cursor };
 }
 
-/** The cursor of the next part. It has a sensor's key, in UTF-8, which browsers take for Latin-1. */
+/** The cursor of the next part. Browsers decode headers as Latin-1, but the sensor key in it is UTF-8. */
 function cursorOf(answer) {
   const bytes = Uint8Array.from(answer.headers.get("X-Next-Cursor") ?? "", (letter) => letter.charCodeAt(0));
   return new TextDecoder().decode(bytes);
 }
 
-/** The controls, filled with what there is in the database. */
+/** Draws the controls, with the measurements, fields and tags of the database. */
 async function chooseFrom(place, database, set, move) {
   const wanted = settings();
   const { measurements } = await get("/api/v1/measurements", { db: database });
   if (measurements.length === 0 && !wanted.get("m")) {
-    // Once, so that its link keeps the focus.
-    if (!place.querySelector(".empty")) show(place, empty(`There is nothing in the database ${visible(database)} yet.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), ", and its readings appear here.")));
+    // Draw it only once, so that its link keeps the focus.
+    if (!place.querySelector(".empty")) show(place, empty(`The database ${visible(database)} is empty.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), " to see its readings here.")));
     return;
   }
   if (!wanted.get("m")) {
@@ -439,17 +442,17 @@ async function chooseFrom(place, database, set, move) {
       field("Show", select(FUNCTIONS, now.get("fn") ?? "avg", (fn) => set({ fn }))),
       field("One line per", select(groups, by, (wanted) => (wanted === META ? chooseMeta({ database, measurement: now.get("m") }, (name) => set({ by: name }), () => set({})) : set({ by: wanted === "none" ? null : wanted }))))),
     h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), offered.map(({ field: name, type, sensors }) => chip(visible(name), KINDS[type], sensors, now.getAll("f").includes(name), (on) => {
-      // Of the address as it is by now: a second click may come before the first one is drawn.
+      // Read the URL again, because a second click may come before the first one is drawn.
       const others = settings().getAll("f").filter((known) => known !== name);
       set({ f: on ? [...others, name] : others });
     }))),
-    chosenBy({ database, measurement: now.get("m"), sensor, filters, tags, withMeta: true }, set)),
+    filterBar({ database, measurement: now.get("m"), sensor, filters, tags, withMeta: true }, set)),
     h("div", { class: "row ranges" },
       segments("Range", RANGES, now.get("range") ?? (now.get("from") ? "" : "6h"), (range) => set({ range, from: null, to: null }, { push: true })),
       h("div", { class: "segments", role: "group", "aria-label": "Move" }, MOVES.map(([key, sign, name]) => button(sign, () => move(key), { class: "segment", "aria-label": name }))),
       now.get("from") && button("Back", () => history.back(), { class: "quiet" }),
       check("Compare with the week before", now.get("week") === "1", (on) => set({ week: on ? "1" : null })),
-      // A range that was zoomed into stays as it is.
+      // A fixed range is not refreshed.
       check("Refresh", now.get("still") !== "1" && !now.get("from"), (on) => set({ still: on ? null : "1" }), { disabled: Boolean(now.get("from")) })));
   refocus();
 }

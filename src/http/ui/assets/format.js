@@ -1,4 +1,4 @@
-// Numbers, sizes and times as people read them, in the reader's own language and zone.
+// Formats numbers, sizes and times in the language and time zone of the user.
 
 const NUMBER = new Intl.NumberFormat(undefined, { maximumFractionDigits: 3 });
 const EXACT = new Intl.NumberFormat(undefined, { maximumFractionDigits: 20 });
@@ -12,7 +12,7 @@ export function number(value) {
   return value !== 0 && Math.abs(value) < 0.001 ? value.toExponential(2) : NUMBER.format(value);
 }
 
-/** A number with all of its digits. Of its text: a number would be written with digits that a double has and nobody sent. */
+/** A number with all digits. Formats the shortest text of the number, since its exact binary value has digits that nobody sent. */
 function exact(value) {
   const text = String(value);
   return Math.abs(value) < 0.001 || text.includes("e") ? text : EXACT.format(text);
@@ -50,8 +50,8 @@ export function clock(value) {
   return CLOCK.format(new Date(value));
 }
 
-/** Units of an axis of time: from how many seconds between ticks on, what is said of each tick, and below it where that changes. */
 const DAY = { dateStyle: "medium" };
+/** Labels of a time axis: minimum seconds between ticks, format of each tick, and format of the second line, shown when it changes. */
 const TICKS = [
   [28 * 86400, { month: "short" }, { year: "numeric" }],
   [86400, { month: "short", day: "numeric" }, { year: "numeric" }],
@@ -60,7 +60,7 @@ const TICKS = [
   [0, { hour: "numeric", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 }, DAY],
 ].map(([from, each, below]) => [from, new Intl.DateTimeFormat(undefined, each), new Intl.DateTimeFormat(undefined, below)]);
 
-/** Texts for ticks (seconds) that are `step` seconds apart. */
+/** Labels for ticks (seconds) that are `step` seconds apart. */
 export function ticks(times, step) {
   const [, each, below] = TICKS.find(([from]) => step >= from);
   let before = "";
@@ -78,18 +78,18 @@ export function ago(value) {
   return passed < 1 ? "now" : `${seconds(passed)} ago`;
 }
 
-/** A stored value, as text: a number with all of its digits. */
+/** A stored value as text, with all digits. */
 export function value(stored) {
   if (typeof stored === "number") return exact(stored);
   return typeof stored === "string" ? visible(stored) : String(stored);
 }
 
-/** A text in which characters that steer a terminal or turn the reading direction are shown as their code. */
+/** A text with control characters and marks of direction shown as `\uXXXX`. */
 export function visible(text) {
   return String(text).replace(/[\u0000-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g, (letter) => `\\u${letter.charCodeAt(0).toString(16).padStart(4, "0")}`);
 }
 
-/** Milliseconds of a length such as `6h`. */
+/** Parses a duration such as `6h` to milliseconds; null if invalid. */
 export function length(text) {
   const units = { s: 1e3, m: 6e4, h: 36e5, d: 864e5, w: 6048e5 };
   const [, count, unit] = /^(\d+)([smhdw])$/.exec(text) ?? [];

@@ -1,10 +1,11 @@
-// Health: what an operator asks first.
+// Health: the state of the service, for operators.
 
 import { get } from "./api.js";
 import { chart } from "./chart.js";
-import { card, failure, h, show, tell, title } from "./dom.js";
+import { announce, card, failure, h, show, title } from "./dom.js";
 import { ago, bytes, number, seconds, short, time, visible } from "./format.js";
 
+/** Refresh interval, in milliseconds. */
 const PAUSE = 5000;
 
 export function health(place) {
@@ -20,13 +21,13 @@ export function health(place) {
       }
     } catch (error) {
       if (!stopped) {
-        tell(news, error.message, () => failure(error));
+        announce(news, error.message, () => failure(error));
         show(body);
       }
     }
     if (!stopped) timer = setTimeout(load, PAUSE);
   }
-  show(place, title("Health", "How the service is, now and in the last half hour."), news, body);
+  show(place, title("Health", "The state of the service, now and in the last half hour."), news, body);
   load();
   return () => {
     stopped = true;
@@ -37,43 +38,43 @@ export function health(place) {
 
 function draw(news, place, now) {
   const { rates, acks, store, log, memory, disk, jobs, backup, tokens, samples } = now;
-  const troubles = [
+  const problems = [
     now.refusing && `Writes are refused: ${visible(now.refusing)}`,
-    store.away && `The store is away: ${visible(store.away)}. Readings are kept in the log.`,
+    store.away && `The store is unavailable: ${visible(store.away)}. Readings are kept in the write-ahead log.`,
     store.blocked && visible(store.blocked),
-    store.failing_databases > 0 && `${store.failing_databases} ${store.failing_databases === 1 ? "database" : "databases"} cannot be written to the store; /metrics and the log say why.`,
-    store.dead_letters > 0 && `${store.dead_letters} readings could not be stored: hourglass dead-letters lists them.`,
-    log.damaged > 0 && "The log was damaged: acknowledged readings may be missing.",
-    ...jobs.filter((job) => job.state === "failing").map((job) => `The job ${job.name} fails: ${visible(job.last_error)}`),
-    disk.days_left !== null && disk.days_left < 7 && `The disk of the store is full in about ${number(disk.days_left)} days.`,
-    tokens.first_ends_in_seconds !== null && tokens.first_ends_in_seconds < 7 * 86400 && `A token ends in ${seconds(tokens.first_ends_in_seconds)}.`,
+    store.failing_databases > 0 && `${store.failing_databases} ${store.failing_databases === 1 ? "database" : "databases"} cannot be written to the store. See /metrics and the log for the cause.`,
+    store.dead_letters > 0 && `${store.dead_letters} readings could not be stored. List them with hourglass dead-letters.`,
+    log.damaged > 0 && "The write-ahead log was damaged. Acknowledged readings may be missing.",
+    ...jobs.filter((job) => job.state === "failing").map((job) => `The job ${job.name} is failing: ${visible(job.last_error)}`),
+    disk.days_left !== null && disk.days_left < 7 && `The disk of the store will be full in about ${number(disk.days_left)} days.`,
+    tokens.first_ends_in_seconds !== null && tokens.first_ends_in_seconds < 7 * 86400 && `A token expires in ${seconds(tokens.first_ends_in_seconds)}.`,
   ].filter(Boolean);
   const places = [h("div", { class: "plot" }), h("div", { class: "plot" }), h("div", { class: "plot" })];
-  tell(news, troubles.join("\n"), () => (troubles.length ? h("div", { role: "alert" }, h("ul", { class: "notices bad" }, troubles.map((text) => h("li", null, text)))) : h("p", { class: "fine" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Writes are acknowledged, and the store takes them.")));
+  announce(news, problems.join("\n"), () => (problems.length ? h("div", { role: "alert" }, h("ul", { class: "notices bad" }, problems.map((text) => h("li", null, text)))) : h("p", { class: "fine" }, h("span", { class: "pulse", "aria-hidden": "true" }), "Writes are acknowledged and stored.")));
   show(place,
     h("div", { class: "figures" },
       figure("Readings", `${number(Math.round(rates.readings_per_second * 10) / 10)}/s`, `${short(rates.readings)} since the start`),
-      figure("Acks", seconds(acks.p99_seconds), acks.p50_seconds === null ? "none in the last seconds" : `99 of 100; half within ${seconds(acks.p50_seconds)}`),
-      figure("Not stored yet", number(store.pending_readings), store.pending_readings ? `the oldest for ${seconds(store.oldest_pending_seconds)}` : "the store has everything"),
-      figure("Log", bytes(log.bytes), `of ${bytes(log.budget_bytes)}`, log.bytes / log.budget_bytes),
+      figure("Ack latency", seconds(acks.p99_seconds), acks.p50_seconds === null ? "no recent writes" : `99th percentile; median ${seconds(acks.p50_seconds)}`),
+      figure("Not stored yet", number(store.pending_readings), store.pending_readings ? `oldest: ${seconds(store.oldest_pending_seconds)}` : "everything is stored"),
+      figure("WAL", bytes(log.bytes), `of ${bytes(log.budget_bytes)}`, log.bytes / log.budget_bytes),
       figure("Memory", bytes(memory.resident_bytes), `of ${bytes(memory.limit_bytes)}`, memory.resident_bytes / memory.limit_bytes),
       figure("Store", bytes(disk.store_bytes), `${bytes(disk.store_free_bytes)} free`),
-      figure("Disk lasts", disk.days_left === null ? "–" : `${number(Math.round(disk.days_left))} days`, disk.days_left === null ? "it does not grow, or is watched too shortly" : "as it lately grew"),
-      figure("Sealed", number(jobs.find((job) => job.name === "seal").progress.days ?? 0), "days of a sensor since the start"),
-      figure("Proved backup", backup.proved ? ago(backup.proved) : "none", backup.proved ? time(backup.proved) : "hourglass backup create makes one"),
-      figure("Running", seconds(now.uptime_seconds), `version ${now.version}`)),
-    h("div", { class: "columns" }, card("Readings per second", places[0]), card("Acks, 99 of 100", places[1]), card("Not stored yet", places[2])));
+      figure("Disk lasts", disk.days_left === null ? "–" : `${number(Math.round(disk.days_left))} days`, disk.days_left === null ? "not growing, or not enough data yet" : "at the recent growth rate"),
+      figure("Sealed", number(jobs.find((job) => job.name === "seal").progress.days ?? 0), "sensor days since the start"),
+      figure("Proved backup", backup.proved ? ago(backup.proved) : "none", backup.proved ? time(backup.proved) : "create one with hourglass backup create"),
+      figure("Uptime", seconds(now.uptime_seconds), `version ${now.version}`)),
+    h("div", { class: "columns" }, card("Readings per second", places[0]), card("Ack latency, 99th percentile", places[1]), card("Not stored yet", places[2])));
   const times = samples.map((sample) => sample.time_ms / 1000);
   const of = (name, scale = 1) => samples.map((sample) => (sample[name] === null ? null : sample[name] * scale));
   const small = { height: 150 };
   return [
     chart(places[0], times, [{ label: "per second", values: of("readings_per_second") }], { ...small, name: "Readings per second, last half hour" }),
-    chart(places[1], times, [{ label: "", hue: 1, values: of("ack_p99_seconds", 1000) }], { ...small, unit: " ms", name: "Time of acks, 99 of 100, in milliseconds" }),
-    chart(places[2], times, [{ label: "readings", hue: 2, values: of("pending_readings") }], { ...small, name: "Readings that are not stored yet" }),
+    chart(places[1], times, [{ label: "", hue: 1, values: of("ack_p99_seconds", 1000) }], { ...small, unit: " ms", name: "Ack latency, 99th percentile, in milliseconds" }),
+    chart(places[2], times, [{ label: "readings", hue: 2, values: of("pending_readings") }], { ...small, name: "Readings not stored yet" }),
   ];
 }
 
 function figure(name, shown, about, share) {
-  const meter = share !== undefined && Number.isFinite(share) && h("meter", { min: "0", max: "1", high: "0.85", value: String(share), "aria-label": `${name}, share in use` });
+  const meter = share !== undefined && Number.isFinite(share) && h("meter", { min: "0", max: "1", high: "0.85", value: String(share), "aria-label": `${name}, share used` });
   return h("div", { class: "figure" }, h("span", { class: "figure-name" }, name), h("span", { class: "figure-value" }, shown), h("span", { class: "hint" }, about), meter);
 }

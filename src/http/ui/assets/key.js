@@ -1,6 +1,6 @@
-// A sensor's key: its measurement and its sorted tags as in line protocol, where a backslash stands before separators only.
+// A sensor key: the measurement and the sorted tags as in line protocol. A backslash escapes separators only.
 
-/** `{ measurement, tags }` of a key; the tags are pairs of a name and a value. */
+/** Parses a key to `{ measurement, tags }`, where tags are pairs of name and value. */
 export function partsOf(key) {
   const [measurement, behind] = part(key, [",", " "]);
   const tags = [];
@@ -14,7 +14,7 @@ export function partsOf(key) {
   return { measurement, tags };
 }
 
-/** The text before the first of these marks that no backslash stands before, without such backslashes; and what follows. */
+/** Splits a text at the first unescaped separator. Returns the unescaped start, and the rest from the separator on. */
 function part(text, marks) {
   let at = 0;
   for (let escaped = false; at < text.length && (escaped || !marks.includes(text[at])); at += 1) escaped = text[at] === "\\" && !escaped;

@@ -1,21 +1,21 @@
-// Live: the last readings as they are acked, newest first.
+// Live: readings as they are acknowledged, newest first.
 
 import { address, get } from "./api.js";
 import { curl } from "./copies.js";
-import { button, card, failure, field, h, select, show, tell, title } from "./dom.js";
-import { chosenBy, conditions, selection } from "./filters.js";
+import { announce, button, card, failure, field, h, select, show, title } from "./dom.js";
+import { conditions, filterBar, selection } from "./filters.js";
 import { clock, number, value, visible } from "./format.js";
 import { change, settings } from "./state.js";
-import { alone, listen } from "./stream.js";
+import { listen, runInOneTab } from "./stream.js";
 
-/** Rows on the page, however many come. */
+/** Maximum number of rows on the page. */
 const ROWS = 200;
-/** Redrawn at most this often, in milliseconds. */
+/** Minimum time between two redraws, in milliseconds. */
 const PAUSE = 250;
 
 export function live(place, { caller, database }) {
   const rows = h("tbody");
-  // What is spoken, and beside it what changes too often for that.
+  // Screen readers announce `status`, but not `rate`, which changes too often.
   const [status, rate] = [h("span", { role: "status" }), h("span")];
   const state = h("div", { class: "state" }, status, rate);
   const chooser = h("div", { class: "controls" });
@@ -24,7 +24,7 @@ export function live(place, { caller, database }) {
 
   const say = (text) => {
     show(rate);
-    tell(status, text, () => [h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), visible(text)]);
+    announce(status, text, () => [h("span", { class: stop ? "pulse" : "pulse off", "aria-hidden": "true" }), visible(text)]);
   };
   const flush = () => {
     timer = null;
@@ -32,7 +32,7 @@ export function live(place, { caller, database }) {
     rows.prepend(...fresh);
     while (rows.childElementCount > ROWS) rows.lastElementChild.remove();
     const seconds = Math.max((Date.now() - since) / 1000, 1);
-    const told = [`${number(Math.round((count / seconds) * 10) / 10)} readings/s`, came > ROWS && `${number(came)} came, the newest ${ROWS} are shown`, missed && lost(missed)];
+    const told = [`${number(Math.round((count / seconds) * 10) / 10)} readings/s`, came > ROWS && `${number(came)} received, the newest ${ROWS} are shown`, missed && missedText(missed)];
     show(rate, told.filter(Boolean).join(" · "));
     if (seconds > 20) [count, since] = [count / 2, Date.now() - seconds * 500];
   };
@@ -52,14 +52,14 @@ export function live(place, { caller, database }) {
     if (news.state === "hidden") say("Paused while this page is hidden.");
     if (news.state === "waiting") say(news.why);
     if (news.ended) say(news.ended);
-    if (news.error) tell(status, news.error.message, () => failure(news.error));
+    if (news.error) announce(status, news.error.message, () => failure(news.error));
   };
   const begin = () => {
     [came, missed, count, since] = [0, 0, 0, Date.now()];
-    stop = alone(() => listen(wanted(), hear), () => {
+    stop = runInOneTab(() => listen(wanted(), hear), () => {
       stop = null;
       draw();
-      say("Paused: another tab of this browser listens now.");
+      say("Paused: readings are shown in another tab of this browser.");
     });
   };
   const end = () => {
@@ -91,19 +91,19 @@ export function live(place, { caller, database }) {
   const draw = () => {
     show(chooser, h("div", { class: "row" },
       field("Measurement", select([["", "all"], ...names.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`])], settings().get("m") ?? "", (m) => set({ m, sensor: null, where: null }))),
-      h("div", { class: "field" }, h("span", { class: "label" }, "Stream"), button(stop ? "Pause" : "Go on", toggle, { class: stop ? "" : "primary" }))),
-    chosenBy({ ...asked(), tags }, set));
+      h("div", { class: "field" }, h("span", { class: "label" }, "Stream"), button(stop ? "Pause" : "Resume", toggle, { class: stop ? "" : "primary" }))),
+    filterBar({ ...asked(), tags }, set));
     command.textContent = curl(`${location.origin}${address("/api/v1/tail", wanted())}`, caller, "-N ");
   };
 
   show(place, title("Live", "Readings as they are acknowledged, newest first."), chooser, state,
     card(null, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Readings" },
       h("table", { class: "live" }, h("thead", null, h("tr", null, ["Time", "Sensor", "Fields"].map((text) => h("th", { scope: "col" }, text)))), rows))),
-    h("p", { class: "hint" }, "In a terminal: ", command));
+    h("p", { class: "hint" }, "The same in a terminal: ", command));
   begin();
   draw();
   say("Listening …");
-  // Without them one hears everything.
+  // Without these lists there are no filters, and the view shows all readings.
   Promise.all([get("/api/v1/measurements", { db: database }), get("/api/v1/tags", { db: database })]).then(([found, known]) => {
     [names, tags] = [found.measurements, known.tags];
     draw();
@@ -111,9 +111,9 @@ export function live(place, { caller, database }) {
   return end;
 }
 
-/** What the service told that it could not send: how many, or `some`. What came and was scrolled away is none of it. */
-function lost(missed) {
-  return `${missed === "some" ? "some" : number(missed)} missed: the service had them no longer when this page was ready for them`;
+/** The number of readings (or `some`) that the service dropped before the page could take them. Rows that scrolled out are not counted. */
+function missedText(missed) {
+  return `${missed === "some" ? "some" : number(missed)} missed, because the page was too slow`;
 }
 
 function row({ sensor, reading }) {

@@ -1,4 +1,4 @@
-// The page: finds out who looks at it, shows the views that this caller may use, and keeps the address and the view the same.
+// The page: shows the views that the caller may use, and keeps the URL and the view in sync.
 
 import { Failure, databases, get, named, rights, setToken, token } from "./api.js";
 import { button, dialog, failure, field, h, keepFocus, select, show, toast } from "./dom.js";
@@ -13,7 +13,7 @@ import { sensors } from "./sensors.js";
 import { access } from "./settings.js";
 import { format, parse } from "./state.js";
 
-/** The views, in the order of the menu: who may use each, and what shows it. Showing returns what ends it. */
+/** The views in menu order. `may` tests the caller's rights; `open` draws the view and returns a function that closes it. */
 const VIEWS = [
   { id: "explore", name: "Explore", may: (may) => may.read, open: explore },
   { id: "live", name: "Live", may: (may) => may.read, open: live },
@@ -28,8 +28,8 @@ const THEME = "hourglass-theme";
 
 const [main, nav, tools] = ["main", "nav", "tools"].map((id) => document.getElementById(id));
 let [caller, known, close, shown] = [null, [], null, ""];
-/** Why it is not known which databases there are; null if it is. */
-let unknown = null;
+/** The error of listing the databases; null if the list is complete. */
+let listError = null;
 
 function database() {
   const named = parse(location.hash).settings.get("db");
@@ -52,13 +52,13 @@ function render() {
   drawMenu(all, view);
   drawTools();
   if (!view) {
-    show(main, failure(new Error("This token may neither read nor write this database. Choose another one, or sign in with another token.")));
+    show(main, failure(new Error("This token can neither read nor write this database. Choose another database, or sign in with another token.")));
     return;
   }
   if (wanted !== view.id) history.replaceState(null, "", format(view.id, settings));
   document.title = `${view.name} · hourglass`;
   const place = h("div", { class: `view ${view.id}` });
-  show(main, unknown && h("div", { class: "notices" }, `It is not known which databases there are: ${unknown.message} `, h("div", { class: "actions" }, button("Ask again", () => begin().catch((error) => toast(error.message))))), place);
+  show(main, listError && h("div", { class: "notices" }, `The list of databases is unavailable: ${listError.message} `, h("div", { class: "actions" }, button("Retry", () => begin().catch((error) => toast(error.message))))), place);
   close = view.open(place, { caller, database: database() });
   if (shown && (shown !== key || document.activeElement === document.body)) main.focus({ preventScroll: true });
   shown = key;
@@ -81,7 +81,7 @@ function drawTools() {
       location.hash = `#${view}?${new URLSearchParams({ db: name })}`;
     }, { "aria-label": "Database" })),
     button("◐", theme, { class: "quiet icon", "aria-label": "Switch between dark and light" }),
-    (token() || caller?.token_needed) && button(caller?.name ? visible(caller.name) : "Sign in", signIn, { class: "quiet", "aria-label": caller?.name ? `Signed in with the token ${visible(caller.name)}. Change it` : "Sign in" }));
+    (token() || caller?.token_needed) && button(caller?.name ? visible(caller.name) : "Sign in", signIn, { class: "quiet", "aria-label": caller?.name ? `Signed in with the token ${visible(caller.name)}. Change the token` : "Sign in" }));
   refocus();
 }
 
@@ -95,7 +95,7 @@ function theme() {
 
 let asking = false;
 
-/** Asks for a token. It is kept in this tab until the tab is closed. */
+/** Asks for a token, and keeps it until the tab is closed. */
 function signIn() {
   if (asking) return;
   asking = true;
@@ -114,12 +114,12 @@ function signIn() {
     }
   };
   const form = h("form", { on: { submit: enter } },
-    field("Token", text, "It stays in this tab, is sent in a header only, and is forgotten when the tab is closed."), problem,
+    field("Token", text, "The page keeps the token in this tab only, until you close it."), problem,
     h("div", { class: "actions" }, h("button", { type: "submit", class: "primary" }, "Sign in"), token() && button("Sign out", () => {
       setToken("");
       location.reload();
     })));
-  const done = dialog("A token, please", form);
+  const done = dialog("Sign in with a token", form);
   form.closest("dialog").addEventListener("close", () => (asking = false));
   text.focus();
 }
@@ -127,11 +127,11 @@ function signIn() {
 async function begin() {
   const asking = await get("/api/v1/caller");
   try {
-    [known, unknown] = [await databases(), null];
+    [known, listError] = [await databases(), null];
   } catch (error) {
-    // While the store is away, or the log is read, most views work all the same.
+    // Most views work while the store is unavailable or the log is replayed.
     if (error.status === 401) throw error;
-    [known, unknown] = [named(asking), error];
+    [known, listError] = [named(asking), error];
   }
   caller = asking;
   render();
@@ -144,7 +144,7 @@ async function start() {
     await begin();
   } catch (error) {
     if (error instanceof Failure && error.status === 401) {
-      show(main, h("div", { class: "empty" }, h("h1", null, "hourglass"), h("p", null, "This service asks for a token."), button("Sign in", signIn, { class: "primary" })));
+      show(main, h("div", { class: "empty" }, h("h1", null, "hourglass"), h("p", null, "This service requires a token."), button("Sign in", signIn, { class: "primary" })));
       signIn();
     } else {
       show(main, failure(error), button("Try again", start));

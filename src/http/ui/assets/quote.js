@@ -1,31 +1,31 @@
-// Writes any text as a literal of a language, so that a pasted snippet means the text and runs nothing of it. One function per language. Whatever
-// steers a terminal, ends a line or turns the reading direction becomes an escape: what one reads is what one pastes.
+// Quotes strings as literals, with one function per language, so that a pasted snippet never runs a part of a name. Control characters, line ends and
+// marks of direction become escapes, so that the visible text is the pasted text.
 
-/** Controls, the marks of direction, separators, what has no width, and what is no character. */
+/** Control characters, marks of direction, separators, zero-width characters and noncharacters. */
 const HIDDEN = /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\uffff]|[\u{e0000}-\u{e007f}]/gu;
 
 function hex(number, digits) {
   return number.toString(16).padStart(digits, "0");
 }
 
-/** `\uXXXX`, twice beyond 16 bits. */
+/** `\uXXXX` per UTF-16 code unit. */
 function units(letter) {
   return [...Array(letter.length).keys()].map((at) => `\\u${hex(letter.charCodeAt(at), 4)}`).join("");
 }
 
-/** A JSON text, with nothing in it that a page could take for a tag. */
+/** A JSON string in which the characters of HTML markup are escaped. */
 export function json(text) {
   return JSON.stringify(String(text)).replace(HIDDEN, units).replace(/[<>&']/g, units);
 }
 
-/** A value as JSON of several lines, with nothing hidden in it. */
+/** A value as indented JSON, with hidden characters escaped. */
 export function pretty(value) {
   return JSON.stringify(value, null, 2).replace(HIDDEN, (letter) => (letter === "\n" ? letter : units(letter)));
 }
 
 /**
- * A word of a POSIX shell, and of fish; of bash, zsh and ksh where it has controls. A shell that does not know `$'…'` reads an ordinary quoted word there,
- * which ends at the first quotation mark: so none stands within.
+ * A word of a POSIX shell and of fish. Text with control characters uses `$'…'` of bash, zsh and ksh. Other shells read `$` and a quoted word there, so
+ * quotation marks inside are escaped as `\047`, which cannot end the word.
  */
 export function shell(text) {
   text = String(text);
@@ -47,28 +47,28 @@ export function javascript(text) {
   return json(text);
 }
 
-/** A string of C and C++, in octal so that no digit behind an escape counts to it. ESPHome substitutes behind a `$`, also in code. */
+/** A string of C and C++. Escapes are octal with three digits, so that a following digit is not part of them. `$` is escaped, because ESPHome expands it. */
 export function c(text) {
   const octal = (letter) => [...new TextEncoder().encode(letter)].map((byte) => `\\${byte.toString(8).padStart(3, "0")}`).join("");
   return `"${String(text).replace(/[\\"]/g, "\\$&").replace(/\?/g, "\\?").replace(HIDDEN, octal).replaceAll("$", "\\044")}"`;
 }
 
-/** A double-quoted scalar of YAML. Its escapes are those of Python: two halves of a letter beyond 16 bits would stay two. */
+/** A double-quoted scalar of YAML. As in Python, a character beyond 16 bits needs one `\U` escape, not two surrogates. */
 export function yaml(text) {
   return python(text);
 }
 
-/** A basic string of TOML. Telegraf replaces variables behind a `$` in the file before it reads it. */
+/** A basic string of TOML. `$` is escaped, because Telegraf expands variables before it parses the file. */
 export function toml(text) {
   return python(text).replaceAll("$", "\\u0024");
 }
 
-/** A string of InfluxQL. */
+/** A string literal of InfluxQL. */
 export function influxText(text) {
   return `'${String(text).replace(/[\\']/g, "\\$&").replaceAll("\n", "\\n")}'`;
 }
 
-/** A name in InfluxQL. */
+/** A quoted identifier of InfluxQL. */
 export function influxName(text) {
   return `"${String(text).replace(/[\\"]/g, "\\$&").replaceAll("\n", "\\n")}"`;
 }

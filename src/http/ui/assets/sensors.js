@@ -1,19 +1,23 @@
-// Sensors: what there is, what is silent, what fills more than a page an hour (outliers, to the API), and what people say of each.
+// Sensors: a searchable list with latest readings, silent sensors, sensors over one page per hour (outliers in the API), and metadata.
 
 import { get, rights, send } from "./api.js";
 import { sparkline } from "./chart.js";
-import { button, card, dialog, empty, failure, field, h, keepFocus, segments, show, svg, table, tell, title, toast } from "./dom.js";
+import { announce, button, card, dialog, empty, failure, field, h, keepFocus, segments, show, svg, table, title, toast } from "./dom.js";
 import { ago, number, time, value, visible } from "./format.js";
 import { change, go, settings } from "./state.js";
 
-/** Rows that are shown at a time, and sensors that are asked for at a time, and sorted by when they were heard. */
-const [ROWS, PART, SORTED] = [500, 500, 5000];
-/** How often the list is asked for again, for each part that it took. */
+/** Rows per step of the list. */
+const ROWS = 500;
+/** Sensors per request. */
+const PAGE_SENSORS = 500;
+/** Maximum number of sensors that are fetched for sorting by time. */
+const SORTED_MAX = 5000;
+/** Refresh interval in milliseconds, multiplied by the number of requests. */
 const REFRESH = 10000;
 const byName = (a, b) => (a.sensor < b.sensor ? -1 : 1);
-const heard = ({ last_seen: last }) => Date.parse(last ?? "") || 0;
-const latestFirst = (a, b) => heard(b) - heard(a);
-const PAGES = "In some hour it sent more than fits into one page of the storage. That is no fault: its readings are kept in several.";
+const lastSeen = ({ last_seen: last }) => Date.parse(last ?? "") || 0;
+const latestFirst = (a, b) => lastSeen(b) - lastSeen(a);
+const PAGES = "In at least one recent hour the sensor needed more than one storage page. All its readings are kept.";
 
 export function sensors(place, { caller, database }) {
   const [list, problem] = [h("div"), h("div")];
@@ -22,7 +26,7 @@ export function sensors(place, { caller, database }) {
   const mayWrite = rights(caller, database).write;
   const isSorted = () => settings().get("sort") === "latest";
 
-  /** Asks for the sensors that are to be shown, or sorted, from the first on. */
+  /** Fetches the sensors to show or to sort, from the first one on. */
   async function load() {
     clearTimeout(timer);
     asked += 1;
@@ -31,17 +35,17 @@ export function sensors(place, { caller, database }) {
     let [all, cursor, parts] = [[], "", 0];
     try {
       do {
-        const answer = await get("/api/v1/sensors", { db: database, contains: settings().get("q"), recent: "true", limit: PART, cursor, silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
+        const answer = await get("/api/v1/sensors", { db: database, contains: settings().get("q"), recent: "true", limit: PAGE_SENSORS, cursor, silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
         if (mine !== asked || closed) return;
         all.push(...answer.sensors);
         cursor = answer.next;
         parts += 1;
-      } while (cursor && all.length < (isSorted() ? SORTED : rows));
+      } while (cursor && all.length < (isSorted() ? SORTED_MAX : rows));
       [found, next] = [all, cursor];
       draw();
     } catch (error) {
       if (mine !== asked || closed) return;
-      tell(problem, error.message, () => failure(error));
+      announce(problem, error.message, () => failure(error));
       if (!problem.isConnected) show(list, problem);
     }
     again(REFRESH * Math.max(parts, 1));
@@ -53,7 +57,7 @@ export function sensors(place, { caller, database }) {
 
   function draw() {
     if (found.length === 0) {
-      show(list, card(null, empty(settings().get("q") ? "No such sensor has this in its key or its metadata." : "There are no such sensors.")));
+      show(list, card(null, empty(settings().get("q") ? "No sensor matches the search." : "No sensors.")));
       return;
     }
     const shown = [...found].sort(isSorted() ? latestFirst : byName).slice(0, rows);
@@ -62,11 +66,11 @@ export function sensors(place, { caller, database }) {
       latest(sensor),
       spark(sensor),
       h("span", { title: time(sensor.last_seen) }, ago(sensor.last_seen)),
-      h("div", { class: "actions" }, sensor.silent && h("span", { class: "badge bad" }, "silent"), sensor.outlier && h("span", { class: "badge warn", title: PAGES }, "over a page an hour")),
+      h("div", { class: "actions" }, sensor.silent && h("span", { class: "badge bad" }, "silent"), sensor.outlier && h("span", { class: "badge warn", title: PAGES }, "over one page per hour")),
     ]);
     const refocus = keepFocus(list);
     const left = list.querySelector(".scroll")?.scrollLeft ?? 0;
-    show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Heard", "Note"], cells), h("p", { class: "hint" }, counted(shown.length)),
+    show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Last seen", "Note"], cells), h("p", { class: "hint" }, counted(shown.length)),
       (next || found.length > rows) && button("Load more", () => {
         rows += ROWS;
         load();
@@ -77,9 +81,9 @@ export function sensors(place, { caller, database }) {
 
   function counted(shown) {
     const of = `${number(shown)} ${shown === 1 ? "sensor" : "sensors"}`;
-    if (!isSorted()) return `${of}${next ? ", and there are more" : ""}`;
-    if (next) return `The ${number(shown)} heard last of the first ${number(found.length)} by name, and there are more. A search sorts those that it finds.`;
-    return found.length > shown ? `The ${number(shown)} heard last of ${number(found.length)}.` : of;
+    if (!isSorted()) return `${of}${next ? "; there are more" : ""}`;
+    if (next) return `The ${number(shown)} latest of the first ${number(found.length)} by name. There are more: narrow the search to sort them.`;
+    return found.length > shown ? `The ${number(shown)} latest of ${number(found.length)}.` : of;
   }
 
   const choose = (changes, pause = 0) => {
@@ -96,11 +100,11 @@ export function sensors(place, { caller, database }) {
     const refocus = keepFocus(filters);
     show(filters,
       field("Search", h("input", { type: "search", value: settings().get("q") ?? "", on: { input: (event) => choose({ q: event.target.value }, 250) } })),
-      segment("Which", "kind", [["", "All"], ["silent", "Silent"], ["outlier", "Over a page an hour", PAGES]], ""),
+      segment("Show", "kind", [["", "All"], ["silent", "Silent"], ["outlier", "Over one page per hour", PAGES]], ""),
       segment("Order", "sort", [["sensor", "By name"], ["latest", "Latest first"]], "sensor"));
     refocus();
   };
-  show(place, title("Sensors", "Everything that has sent readings to this database."), filters, list);
+  show(place, title("Sensors", "All sensors of this database."), filters, list);
   drawFilters();
   load();
   return () => {
@@ -109,7 +113,7 @@ export function sensors(place, { caller, database }) {
   };
 }
 
-/** A sensor by its key, and below it by the name that its metadata gives it. */
+/** The key of a sensor, and the name from its metadata. */
 function named({ sensor, meta }, click) {
   const name = typeof meta?.name === "string" && meta.name;
   return [button(visible(sensor), click, { class: "link" }), name && h("div", { class: "hint" }, visible(name))];
@@ -126,7 +130,7 @@ function spark({ recent, fields, sensor }) {
   return sparkline(svg, recent.map((reading) => reading[name]), `Recent ${visible(name)} of ${visible(sensor)}`) ?? "";
 }
 
-/** JSON in which numbers that a double cannot hold stay as they are written, where the browser can do that. */
+/** Parses JSON. Numbers that a double cannot represent keep their text, in browsers with `JSON.rawJSON`. */
 function parsed(text) {
   return JSON.parse(text, (_, stored, context) => (typeof stored === "number" && JSON.rawJSON && context?.source && String(stored) !== context.source ? JSON.rawJSON(context.source) : stored));
 }
@@ -135,7 +139,7 @@ function isObject(stored) {
   return typeof stored === "object" && stored !== null && !Array.isArray(stored) && !JSON.isRawJSON?.(stored);
 }
 
-/** The merge patch (RFC 7396) that makes `wanted` of `stored`, with nothing in it of what stays as it is; null if all does. */
+/** The merge patch (RFC 7396) from `stored` to `wanted`, with changed names only; null if nothing changes. */
 function patchOf(stored, wanted) {
   const gone = Object.keys(stored).filter((name) => !Object.hasOwn(wanted, name)).map((name) => [name, null]);
   const changed = Object.entries(wanted).flatMap(([name, now]) => {
@@ -148,7 +152,7 @@ function patchOf(stored, wanted) {
   return all.length ? Object.fromEntries(all) : null;
 }
 
-/** All of a sensor, with its metadata. */
+/** Opens a dialog with a sensor and its metadata. */
 async function open(sensor, { database, mayWrite }) {
   const body = h("div");
   const close = dialog(visible(sensor.sensor), body);
@@ -171,7 +175,7 @@ async function open(sensor, { database, mayWrite }) {
       const changes = patchOf(meta, wanted);
       if (changes) await send("PATCH", path, { body: JSON.stringify(changes), parameters: { db: database }, headers: { "Content-Type": "application/json", ...(tag ? { "If-Match": tag } : {}) } });
       close();
-      toast("The metadata is kept.");
+      toast("Metadata saved.");
     } catch (error) {
       show(problem, failure(error));
     }
@@ -180,7 +184,7 @@ async function open(sensor, { database, mayWrite }) {
   show(body,
     h("dl", { class: "pairs" }, pairs.map(([name, stored]) => [h("dt", null, visible(name)), h("dd", null, visible(stored))])),
     latest(sensor),
-    field("Metadata, as JSON", text, mayWrite ? "A name, a site, a unit, whatever helps." : "This token may not change it."), problem,
+    field("Metadata, as JSON", text, mayWrite ? "For example a name, a site or a unit." : "This token cannot change metadata."), problem,
     h("div", { class: "actions" },
       mayWrite && button("Save", save, { class: "primary" }),
       button("Explore", () => {

@@ -1,4 +1,4 @@
-// Access: tokens, and how long each database keeps its readings.
+// Access: tokens, and the retention of each database.
 
 import { databases, get, post, put, rights } from "./api.js";
 import { button, card, dialog, empty, failure, field, h, show, table, title, toast } from "./dom.js";
@@ -8,7 +8,7 @@ import { format } from "./state.js";
 export function access(place, { caller, database }) {
   const [tokens, kept] = [h("div"), h("div")];
   const all = rights(caller, database).everything;
-  show(place, title("Access and retention", "Who may do what, and how long readings are kept."),
+  show(place, title("Access and retention", "Tokens, and the retention period of each database."),
     all && card("Tokens", tokens), card("Databases", kept));
   if (all) drawTokens(tokens, caller, database);
   drawDatabases(kept, caller);
@@ -17,7 +17,7 @@ export function access(place, { caller, database }) {
 
 async function drawTokens(place, caller, database) {
   if (!caller.name) {
-    show(place, empty("This service needs no token.", h("p", null, "The first one is made in a terminal, since from then on every device needs one: ", h("code", null, "hourglass token add --name NAME --admin '*'"))));
+    show(place, empty("This service requires no token.", h("p", null, "Create the first token in a terminal. From then on every device needs a token: ", h("code", null, "hourglass token add --name NAME --admin '*'"))));
     return;
   }
   try {
@@ -30,9 +30,9 @@ async function drawTokens(place, caller, database) {
       token.used ? ago(token.used) : "never",
       token.state === "valid" && token.name !== caller.name ? button("Revoke", () => revoke(token.name, again), { class: "danger", "aria-label": `Revoke ${token.name}` }) : "",
     ]);
-    show(place, table("Tokens", ["Name", "State", "May", "Used", "Action"], rows),
-      h("p", { class: "hint" }, "A device's token is made with its snippet: ", h("a", { href: format("connect", new URLSearchParams({ db: database })) }, "Connect a device"),
-        ". One that may do anything else than write is made in a terminal: ", h("code", null, "hourglass token add --name NAME --read DATABASE"), "."));
+    show(place, table("Tokens", ["Name", "State", "Rights", "Last used", "Action"], rows),
+      h("p", { class: "hint" }, "Create a token for a device together with its snippet: ", h("a", { href: format("connect", new URLSearchParams({ db: database })) }, "Connect a device"),
+        ". Create tokens with other rights in a terminal: ", h("code", null, "hourglass token add --name NAME --read DATABASE"), "."));
   } catch (error) {
     show(place, failure(error));
   }
@@ -47,7 +47,7 @@ function may({ write, read, admin, metrics, tags }) {
 
 function revoke(name, done) {
   const problem = h("div");
-  const close = dialog(`Revoke ${name}?`, h("p", null, "Whoever uses it is refused from now on. This cannot be undone."), problem, h("div", { class: "actions" }, button("Revoke it", async () => {
+  const close = dialog(`Revoke ${name}?`, h("p", null, "Requests with this token will be refused. This cannot be undone."), problem, h("div", { class: "actions" }, button("Revoke token", async () => {
     try {
       await post(`/api/v1/tokens/${encodeURIComponent(name)}/revoke`, {});
       close();
@@ -65,9 +65,9 @@ async function drawDatabases(place, caller) {
     const again = () => drawDatabases(place, caller);
     const rows = all.map((found) => [
       visible(found.name), lasts(found.kept), lasts(found.summaries_kept ?? found.kept), found.policies.length ? found.policies.map((policy) => visible(policy.name ?? policy)).join(", ") : "–",
-      button("Change", () => retain(found.name, again), { "aria-label": `Change how long ${visible(found.name)} keeps readings` }),
+      button("Change", () => retain(found.name, again), { "aria-label": `Change the retention of ${visible(found.name)}` }),
     ]);
-    show(place, rows.length ? table("Databases", ["Database", "Readings", "Summaries", "Policies", "Action"], rows) : empty("There is no database yet."));
+    show(place, rows.length ? table("Databases", ["Database", "Readings", "Summaries", "Policies", "Action"], rows) : empty("No databases yet."));
   } catch (error) {
     show(place, failure(error));
   }
@@ -78,14 +78,14 @@ function lasts(kept) {
   return kept === "inf" ? "for ever" : visible(kept);
 }
 
-/** What would go, of readings or of summaries, in one sentence; null if nothing would. The service may not have been able to count it. */
-function gone({ readings, sensors, before, oldest }, areSummaries) {
-  const of = sensors ? ` (${sensors} sensors, from ${oldest})` : "";
-  if (readings === null) return areSummaries ? `It is not known of how many readings before ${before} the summaries would go${of}.` : `It is not known how many readings before ${before} would go${of}.`;
-  return readings ? `${areSummaries ? "The summaries of " : ""}${readings} readings of ${sensors} sensors before ${before} would go.` : null;
+/** Describes the readings or summaries that a change would delete; null if none. The count is null if the service could not determine it. */
+function deletionText({ readings, sensors, before, oldest }, areSummaries) {
+  const details = sensors ? ` (${sensors} sensors, from ${oldest})` : "";
+  if (readings === null) return `${areSummaries ? "The summaries of an" : "An"} unknown number of readings before ${before} would be deleted${details}.`;
+  return readings ? `${areSummaries ? "The summaries of " : ""}${readings} readings of ${sensors} sensors before ${before} would be deleted.` : null;
 }
 
-/** Sets how long readings are kept, after telling what would go. */
+/** Opens a dialog that previews and changes the retention of a database. */
 async function retain(name, done) {
   const path = `/api/v1/databases/${encodeURIComponent(name)}`;
   let found;
@@ -98,24 +98,24 @@ async function retain(name, done) {
   const kept = h("input", { value: found.readings ?? "", autocomplete: "off", spellcheck: "false" });
   const summaries = h("input", { value: found.summaries ?? "", autocomplete: "off", spellcheck: "false" });
   const answer = h("div", { "aria-live": "polite" });
-  // What is not sent stays as it is.
+  // The service keeps settings that are not sent.
   const wanted = () => ({ readings: kept.value.trim() || null, summaries: summaries.value.trim() || null });
-  const close = dialog(`How long ${visible(found.name)} keeps readings`, field("Keep readings for", kept, `A duration such as 30d or 52w, or inf; empty for what the configuration says${found.readings ? "" : `, which is ${lasts(found.kept)}`}.`),
-    field("Keep summaries for", summaries, `Of each hour and day, exact. Not shorter; empty for what the configuration says, by default as long as readings${found.summaries ? "" : `: now ${lasts(found.summaries_kept ?? found.kept)}`}.`), answer, h("div", { class: "actions" },
-    button("What would go?", async () => {
+  const close = dialog(`Retention of ${visible(found.name)}`, field("Keep readings for", kept, `A duration such as 30d or 52w, or inf. Leave empty for the configured default${found.readings ? "" : ` (${lasts(found.kept)})`}.`),
+    field("Keep summaries for", summaries, `Exact hourly and daily summaries, kept at least as long as readings. Leave empty for the configured default${found.summaries ? "" : ` (${lasts(found.summaries_kept ?? found.kept)})`}.`), answer, h("div", { class: "actions" },
+    button("Preview", async () => {
       try {
         const told = await put(path, wanted(), { parameters: { dry_run: "true" } });
-        const lines = [gone(told, false), told.summaries && gone(told.summaries, true)].filter(Boolean);
-        show(answer, (lines.length ? lines : ["Nothing would go now."]).map((text) => h("p", null, text)));
+        const lines = [deletionText(told, false), told.summaries && deletionText(told.summaries, true)].filter(Boolean);
+        show(answer, (lines.length ? lines : ["Nothing would be deleted now."]).map((text) => h("p", null, text)));
       } catch (error) {
         show(answer, failure(error));
       }
     }),
-    button("Set", async () => {
+    button("Save", async () => {
       try {
         await put(path, wanted());
         close();
-        toast("It is set.");
+        toast("Retention saved.");
         done();
       } catch (error) {
         show(answer, failure(error));

@@ -1,13 +1,13 @@
-// What to paste where, so that readings of a device arrive here. Pure: texts in, text out. Every name is quoted for its language.
+// Snippets that send readings to this service. Pure functions from strings to strings. Every name is quoted for its language.
 
 import { c, javascript, json, python, shell, toml, yaml } from "./quote.js";
 
-/** Where a token is not put into the snippet, it is read from here. */
+/** The environment variable that holds the token if the snippet does not. */
 const VARIABLE = "HOURGLASS_TOKEN";
 
 /**
- * Each takes `{ origin, database, measurement, sensor, token }`; `token` is `null` if the service needs none, a text to put into the snippet, or
- * `undefined` for a variable of the environment. `needs` says what else than writing the token must allow; `isOne` that the sensor sends, and no other.
+ * `write` takes `{ origin, database, measurement, sensor, token }`. `token` is `null` without authentication, a string to put into the snippet, or
+ * `undefined` for an environment variable. `needs` is the scope of the token, if not write. `isOne` is true if the snippet sends as one sensor.
  */
 export const SNIPPETS = [
   { id: "curl", name: "curl", write: curl, isOne: true },
@@ -44,7 +44,7 @@ url = ${python(url(to))}
 headers = {"Content-Type": "application/json"${header}}
 reading = {"measurement": ${python(measurement)}, "tags": {"sensor": ${python(sensor)}}, "fields": {"value": 22.5}}
 request = urllib.request.Request(url, json.dumps(reading).encode(), headers)
-print(urllib.request.urlopen(request).status)  # 200: it is durable
+print(urllib.request.urlopen(request).status)  # 200: stored durably
 `;
 }
 
@@ -56,7 +56,7 @@ function javascriptModule(to) {
   headers: { "Content-Type": "application/json"${header} },
   body: JSON.stringify({ measurement: ${javascript(measurement)}, tags: { sensor: ${javascript(sensor)} }, fields: { value: 22.5 } }),
 });
-console.log(answer.status); // 200: it is durable
+console.log(answer.status); // 200: stored durably
 `;
 }
 
@@ -80,7 +80,7 @@ void loop() {
   String body = ${c(before)};
   body += String(analogRead(34));
   body += ${c(after)};
-  int status = http.POST(body);  // 200: it is durable. Otherwise send it again.
+  int status = http.POST(body);  // 200: stored durably. Otherwise send it again.
   http.end();
   delay(10000);
 }
@@ -89,7 +89,7 @@ void loop() {
 
 function esphome(to) {
   const { measurement, sensor, token } = to;
-  // Only a label there, and behind a `$` ESPHome would substitute.
+  // The name is only a label. ESPHome substitutes variables after a `$`.
   const label = sensor.replaceAll("$", "_");
   const header = token === null ? "" : `\n              Authorization: ${token ? yaml(`Token ${token}`) : "!secret hourglass_authorization"}`;
   return `http_request:
@@ -150,7 +150,7 @@ function telegraf({ origin, database, token }) {
 function prometheus({ origin, token }) {
   const { host, protocol } = new URL(origin);
   const login = token === null ? "" : `\n    authorization:\n      type: Token\n      credentials${token ? `: ${yaml(token)}` : "_file: /etc/prometheus/hourglass-token"}`;
-  return `# Metrics of this service, not readings of your devices. With status.listen set, they are at that address.
+  return `# Metrics of this service, not readings of your devices. If status.listen is set, use that address.
 scrape_configs:
   - job_name: hourglass
     scheme: ${protocol.replace(":", "")}${login}
@@ -160,7 +160,7 @@ scrape_configs:
 }
 
 function grafana({ origin, database, token }) {
-  // Grafana replaces variables in values, and takes `$$` for a dollar.
+  // Grafana expands variables in values, and reads `$$` as a dollar sign.
   const text = (value) => yaml(value.replaceAll("$", "$$$$"));
   const login = token === null ? "" : `\n      httpHeaderName1: Authorization\n    secureJsonData:\n      httpHeaderValue1: ${token ? text(`Token ${token}`) : `Token $${VARIABLE}`}`;
   return `# /etc/grafana/provisioning/datasources/hourglass.yaml

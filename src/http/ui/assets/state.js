@@ -1,6 +1,6 @@
-// What the address of the page holds: the view and what it shows, so that it can be kept and shared. Never a token.
+// The URL of the page holds the view and its settings, so that users can bookmark and share it. It never holds a token.
 
-/** The view and its settings, of the part of the address behind `#`. */
+/** Parses the fragment of the URL into the view and its settings. */
 export function parse(hash) {
   const [view, query] = hash.replace(/^#/, "").split(/\?(.*)/s);
   return { view: view || "", settings: new URLSearchParams(query ?? "") };
@@ -11,12 +11,12 @@ export function format(view, settings) {
   return text ? `#${view}?${text}` : `#${view}`;
 }
 
-/** The settings of the view that is shown. */
+/** The settings of the current view. */
 export function settings() {
   return parse(location.hash).settings;
 }
 
-/** Changes settings of the view that is shown; null removes one, a list sets several of one name. Shows them with `push`, so that Back undoes it. */
+/** Changes settings of the current view. Null removes a setting; a list sets it several times. `push` adds an entry to the history. */
 export function change(changes, { push = false } = {}) {
   const { view, settings } = parse(location.hash);
   for (const [name, value] of Object.entries(changes)) {

@@ -1,8 +1,8 @@
-// Listens to acked readings. By `fetch`, since an EventSource sends no token. Connects again by itself, with the id of the last reading that it got.
+// The stream of acknowledged readings. It uses `fetch`, because an EventSource cannot send a token, and reconnects with the id of the last reading.
 
 import { Failure, send } from "./api.js";
 
-/** How long to wait before connecting again, in milliseconds, where the service does not say. */
+/** Default pause before reconnecting, in milliseconds. */
 const PAUSE = 1500;
 
 /** Splits a stream of text into server-sent events. */
@@ -11,7 +11,7 @@ export class EventParser {
     this.rest = "";
   }
 
-  /** The events that are complete now: `{ event, id, data }`. */
+  /** Adds received text and returns the events that it completes: `{ event, id, data }`. */
   push(text) {
     const blocks = (this.rest + text).split("\n\n");
     this.rest = blocks.pop();
@@ -36,8 +36,9 @@ function parsed(block) {
 }
 
 /**
- * Listens until the returned function is called. `hear` gets `readings` (a list), `missed` (a number or null), `state` (`open`, `hidden`, or `waiting`
- * with a sentence `why`) or `error`, which is the end. While the page is hidden nothing is asked for; what came meanwhile is fetched when it is shown again, as far as the service has it.
+ * Listens until the returned function is called. Calls `hear` with one of: `readings` (a list), `missed` (a number, or null if unknown), `state`
+ * (`open`, `hidden`, or `waiting` with a reason `why`), `ended` (the reason of the service), or `error`, after which it stops. Disconnects while the page
+ * is hidden. When it is shown again, it fetches the readings that the service still has.
  */
 export function listen(parameters, hear) {
   let stopped = false;
@@ -86,7 +87,7 @@ export function listen(parameters, hear) {
         }
       }
       if (stopped || document.hidden) continue;
-      hear({ state: "waiting", why: `${why} Connecting again …` });
+      hear({ state: "waiting", why: `${why} Reconnecting …` });
       await new Promise((passed) => setTimeout(passed, pause));
     }
   }
@@ -102,11 +103,10 @@ export function listen(parameters, hear) {
 }
 
 /**
- * Runs `work` while no other tab of this browser listens: the one that was shown last does. `lost` is called when another one takes over. Returns a
- * function that ends it.
+ * Runs `work` in only one tab of this browser, the one shown last. Calls `lost` when another tab takes over. Returns a function that ends it.
  */
-export function alone(work, lost) {
-  // Not a lock: those exist only with TLS, or on this machine.
+export function runInOneTab(work, lost) {
+  // The Web Locks API needs TLS or localhost, so tabs coordinate over a channel.
   const channel = new BroadcastChannel("hourglass-tail");
   const claim = () => document.hidden || channel.postMessage("listening");
   const end = work();
@@ -116,7 +116,7 @@ export function alone(work, lost) {
     end();
   };
   channel.addEventListener("message", () => {
-    // A hidden tab has no stream that it could lose, and asks for it again when it is shown.
+    // A hidden tab has no stream. It claims the stream again when it is shown.
     if (document.hidden) return;
     stop();
     lost();
