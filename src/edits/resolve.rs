@@ -54,7 +54,7 @@ impl<'a> ResolvedReadings<'a> {
             tokio::task::yield_now().await;
             let Some(part) = piece.readings() else { continue };
             let times = self.times(part);
-            let document = part.of.clone();
+            let document = part.document.clone();
             if !times.is_empty() {
                 self.readings += times.len() as u64;
                 self.sensors += u64::from(self.last.as_ref().is_none_or(|last| last.sensor.key != document.sensor.key));
