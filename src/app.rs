@@ -273,7 +273,7 @@ async fn keep_samples(app: Arc<App>) {
             _ = ticks.tick() => {
                 let Ledger { accepted, pending, .. } = app.ingest.lag().ledger;
                 app.metrics.upkeep();
-                app.metrics.recent.sample((Instant::now(), clock::now_ns() / 1_000_000), accepted, pending);
+                app.metrics.recent.sample(Instant::now(), clock::now_ns() / 1_000_000, accepted, pending);
             }
             _ = health.wait_for(|health| *health == Health::Stopping) => return,
         }
