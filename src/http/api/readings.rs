@@ -29,13 +29,13 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
     let selected = parameters.selector(&budget).await?;
     let asked = ManySelection {
         selector: selected.selector.clone(),
-        of_each: parameters.selection(&selected.selector)?,
+        per_sensor: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
         from: None,
     };
     let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
     let cursor = parameters.get("cursor");
-    let Selection { database, range, fields, .. } = asked.of_each.clone();
+    let Selection { database, range, fields, .. } = asked.per_sensor.clone();
     let columns = match format {
         Format::Csv(_) => {
             let of = (&*database, &asked.selector);
@@ -89,7 +89,7 @@ async fn one_sensor(
     asked: ManySelection,
     (limit, cursor): (usize, Option<&str>),
 ) -> ApiResult<ReadingsPart> {
-    let ManySelection { of_each: mut selection, order, .. } = asked;
+    let ManySelection { per_sensor: mut selection, order, .. } = asked;
     if let Some(cursor) = cursor {
         let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
         let time = time(text).filter(|time| selection.range.contains(time));
@@ -116,7 +116,7 @@ async fn many_sensors(
     // Opaque to clients: the time of the next reading, in hexadecimal, and its sensor's key.
     if let Some(cursor) = cursor {
         let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
-        let time = time(text).filter(|time| asked.of_each.range.contains(time));
+        let time = time(text).filter(|time| asked.per_sensor.range.contains(time));
         asked.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
     }
     let part = app.query.many_readings(budget, &asked, limit).await?;

@@ -196,7 +196,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let after = parameters.get("cursor").map(str::to_owned);
     let wanted = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
-    let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.takes(&document.sensor, Some(&document.meta));
+    let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.selects(&document.sensor, Some(&document.meta));
     let (found, next, _held) = match &selected.selector {
         Selector::Sensor(sensor) => {
             // No other document is read than that of the sensor.
