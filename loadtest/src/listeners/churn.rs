@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 
 use super::listener::Listener;
-use super::{Listeners, Writing};
+use super::{BackgroundWrites, Listeners};
 use crate::report::Results;
 use crate::servers::process;
 use crate::servers::system::System;
@@ -50,7 +50,7 @@ pub async fn measure(
     let listened = format!("{} listeners at once", options.at_once);
     let mut clients = Clients::default();
     for (system, column) in [(alone, ALONE), (heard, &listened)] {
-        let writing = Writing::start(options, system)?;
+        let writing = BackgroundWrites::start(options, system)?;
         tokio::time::sleep(WARM_UP).await;
         writing.end().await?;
         results.add(TABLE, "peak MiB before", column, process::peak_mib(system.pid()?)?);
@@ -63,7 +63,7 @@ pub async fn measure(
         for side in order {
             let (system, column) = [(alone, ALONE), (heard, listened.as_str())][side];
             process::forget_peak(system.pid()?)?;
-            let writing = Writing::start(options, system)?;
+            let writing = BackgroundWrites::start(options, system)?;
             if side == 1 {
                 let count = options.clients * (round + 1) / options.rounds - options.clients * round / options.rounds;
                 come_and_go(options, system, count, &mut clients).await?;

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::listener::Listener;
-use super::{Listeners, Writing};
+use super::{BackgroundWrites, Listeners};
 use crate::client::Connection;
 use crate::report::Results;
 use crate::servers::system::System;
@@ -57,7 +57,7 @@ async fn hear_all(
         tasks.spawn(hear(let_in(address).await?, tell.clone()));
     }
     drop(tell);
-    let writing = Writing::start(options, system)?;
+    let writing = BackgroundWrites::start(options, system)?;
     let acks = write(address, readings).await?;
     let mut times = histogram();
     let mut arrived = 0;
