@@ -25,7 +25,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::questions::{history, queries};
-use crate::servers::spawn::unless_told_to_stop;
+use crate::servers::spawn::until_signal;
 use crate::throughput::{growth, peers};
 
 /// Send load to hourglass and measure how fast it is.
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
 /// Runs the command. Stops everything that it started, even after a signal.
 fn run_command(command: Command) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(unless_told_to_stop(async {
+    runtime.block_on(until_signal(async {
         match command {
             Command::Run(options) => run::run(*options).await,
             Command::Peers(options) => peers::run(options).await,

@@ -37,7 +37,7 @@ pub struct Growth {
     /// Run only this series.
     #[arg(long)]
     only: Option<Series>,
-    /// Number of readings to fill the store with. 100 million need 10 GB in --folder.
+    /// Number of readings to fill the store with. 100 million take 10 GB in --folder.
     #[arg(long, default_value_t = 100_000_000)]
     filled: i64,
     /// Factor of sensors, readings and seconds; use a small one for a quick test.
@@ -62,7 +62,7 @@ pub enum Series {
     Stored,
 }
 
-/// One point, which is measured with a fresh hourglass.
+/// One point, measured with a fresh hourglass.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     /// The varied quantity.
