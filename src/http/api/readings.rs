@@ -38,8 +38,8 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
     let Selection { database, range, fields, .. } = asked.per_sensor.clone();
     let columns = match format {
         Format::Csv(_) => {
-            let of = (&*database, &asked.selector);
-            TableColumns::of(app.query.vocabulary(&budget, of, TagWords::Own).await?, fields.clone())
+            let words = app.query.vocabulary(&budget, &database, &asked.selector, TagWords::Own).await?;
+            TableColumns::of(words, fields.clone())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

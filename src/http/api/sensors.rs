@@ -215,8 +215,8 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     };
     let columns = match format {
         Format::Csv(_) => {
-            let of = (&*database, &selected.selector);
-            TableColumns::of(app.query.vocabulary(&budget, of, TagWords::Own).await?, Vec::new())
+            let words = app.query.vocabulary(&budget, &database, &selected.selector, TagWords::Own).await?;
+            TableColumns::of(words, Vec::new())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

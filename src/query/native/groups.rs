@@ -16,6 +16,18 @@ pub struct GroupValues {
     pub held: HeldBytes,
 }
 
+/// A page of the members of a group.
+#[derive(Debug)]
+pub struct GroupMembers<'a> {
+    pub rule: &'a GroupRule,
+    /// The value that the members have.
+    pub value: &'a str,
+    /// The key of the last member of the previous page.
+    pub after: Option<&'a str>,
+    /// Maximum number of members.
+    pub limit: usize,
+}
+
 impl Query {
     /// Returns the values of a group among the selected sensors.
     ///
@@ -24,7 +36,8 @@ impl Query {
     pub async fn group_values(
         &self,
         budget: &Budget,
-        (database, selector): (&str, &Selector),
+        database: &str,
+        selector: &Selector,
         rule: &GroupRule,
     ) -> Result<GroupValues, QueryError> {
         self.in_turn(budget, database, || async {
@@ -50,17 +63,18 @@ impl Query {
         .await
     }
 
-    /// Returns at most `limit` selected sensors with a value of a group, in key order, after the key `after`.
+    /// Returns the selected sensors with a value of a group, in key order.
     ///
     /// # Errors
     /// As [`Query::group_values`].
     pub async fn group_members(
         &self,
         budget: &Budget,
-        (database, selector): (&str, &Selector),
-        (rule, wanted): (&GroupRule, &str),
-        (after, limit): (Option<&str>, usize),
+        database: &str,
+        selector: &Selector,
+        members: &GroupMembers<'_>,
     ) -> Result<Vec<DirectoryEntry>, QueryError> {
+        let GroupMembers { rule, value: wanted, after, limit } = *members;
         self.in_turn(budget, database, || async {
             let chosen = self.engine.choose(budget, database, selector).await?;
             let is_before = |entry: &DirectoryEntry| after.is_some_and(|after| *entry.sensor.key <= *after);

@@ -71,8 +71,7 @@ impl Query {
                     part.next = Some((key, first(selection.order, &one.range)));
                     break;
                 }
-                let found =
-                    read(engine, budget, &one, selection.order, (left, room(engine) - part.held.bytes())).await?;
+                let found = read(engine, budget, &one, selection.order, left, room(engine) - part.held.bytes()).await?;
                 left -= found.readings.len();
                 part.held.add(found.held);
                 if !found.readings.is_empty() {
@@ -127,7 +126,8 @@ impl Query {
     pub async fn vocabulary(
         &self,
         budget: &Budget,
-        (database, selector): (&str, &Selector),
+        database: &str,
+        selector: &Selector,
         tags: TagWords<'_>,
     ) -> Result<Vocabulary, QueryError> {
         self.in_turn(budget, database, || async {

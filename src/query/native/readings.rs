@@ -72,7 +72,7 @@ impl Query {
                 return Ok(RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? });
             };
             let stored = Selection { sensor: entry.stored.key.to_string(), ..selection.clone() };
-            let part = read(engine, budget, &stored, order, (limit, room(engine))).await?;
+            let part = read(engine, budget, &stored, order, limit, room(engine)).await?;
             Ok::<_, QueryError>(RangePart { known: true, ..part })
         };
         let part = self.in_turn(budget, &selection.database, read).await?;
@@ -94,7 +94,8 @@ pub(super) async fn read(
     budget: &Budget,
     selection: &Selection,
     order: Order,
-    (limit, bytes_max): (usize, usize),
+    limit: usize,
+    bytes_max: usize,
 ) -> Result<RangePart, QueryError> {
     let mut readings: Vec<Reading> = Vec::new();
     let range = engine.with_readings(budget, &selection.database, &selection.range, true);

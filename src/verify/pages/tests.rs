@@ -58,8 +58,12 @@ fn page(number: u32, readings: Vec<Reading>) -> RawPage {
 
 fn order(set: &Readings) -> StampOrder<'static> {
     let stamps = set.stamps();
-    let (floor, oldest, last) = (stamps.floor(), stamps.oldest(), stamps.greatest());
-    StampOrder { floor, oldest, last, stamps: set.encode_stamps().into() }
+    StampOrder {
+        floor: stamps.floor(),
+        oldest: stamps.oldest(),
+        last: stamps.greatest(),
+        stamps: set.encode_stamps().into(),
+    }
 }
 
 fn several() -> Vec<RawPage> {

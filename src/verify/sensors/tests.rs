@@ -16,7 +16,8 @@ fn reading(second: i64, field: &str, value: Value) -> Reading {
 }
 
 fn page(readings: Vec<Reading>) -> RawPage {
-    let (sensor, hour) = (sensor(), Hour::of(START));
+    let sensor = sensor();
+    let hour = Hour::of(START);
     RawPage {
         key: "key".into(),
         in_overflow: None,
