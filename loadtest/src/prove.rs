@@ -108,7 +108,7 @@ impl Proof {
         add(KILLED, "acked and lost", crashes.sum(|cycle| cycle.lost));
         let longest = crashes.cycles.iter().map(|cycle| cycle.lost_acked_ms_before).max().unwrap_or(0);
         add(KILLED, "oldest loss, ms before the kill", longest);
-        add(KILLED, "resent and lost", crashes.sum(|cycle| cycle.sent_again_lost));
+        add(KILLED, "resent and lost", crashes.sum(|cycle| cycle.resent_lost));
         add(KILLED, "wrong values", crashes.sum(|cycle| cycle.different));
         add(KILLED, "duplicates", crashes.duplicates_at_end);
         add(RETRIED, "readings", retries.readings);
@@ -145,7 +145,7 @@ impl Proof {
                 violations.push(format!("{count} {what}"));
             }
         };
-        let lost = crashes.sum(|cycle| cycle.lost + cycle.sent_again_lost) + crashes.lost_at_end;
+        let lost = crashes.sum(|cycle| cycle.lost + cycle.resent_lost) + crashes.lost_at_end;
         count("acked readings are lost", lost);
         count("readings have other values", crashes.sum(|cycle| cycle.different));
         count("readings have duplicates", crashes.sum(|cycle| cycle.duplicates) + crashes.duplicates_at_end);
@@ -193,7 +193,7 @@ mod tests {
         assert_eq!(sound().violations(), Vec::<String>::new());
         for (change, expected) in [
             (|proof: &mut Proof| proof.crashes.cycles[0].lost = 1, "1 acked readings are lost"),
-            (|proof: &mut Proof| proof.crashes.cycles[0].sent_again_lost = 1, "1 acked readings are lost"),
+            (|proof: &mut Proof| proof.crashes.cycles[0].resent_lost = 1, "1 acked readings are lost"),
             (|proof: &mut Proof| proof.crashes.lost_at_end = 2, "2 acked readings are lost"),
             (|proof: &mut Proof| proof.crashes.cycles[0].different = 1, "other values"),
             (|proof: &mut Proof| proof.crashes.duplicates_at_end = 1, "duplicates"),
