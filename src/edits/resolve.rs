@@ -67,9 +67,9 @@ impl<'a> ResolvedReadings<'a> {
     }
 
     /// The times of the readings of a part that the deletion removes.
-    fn times(&mut self, Part { of, readings, within }: &Part) -> Vec<i64> {
+    fn times(&mut self, Part { document, readings, within }: &Part) -> Vec<i64> {
         let values = self.target.values.as_ref();
-        let entry = values.map(|values| values.entry(&of.sensor));
+        let entry = values.map(|values| values.entry(&document.sensor));
         let mut times = Vec::new();
         for (place, time) in readings.times().iter().enumerate() {
             if !self.range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {

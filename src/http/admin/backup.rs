@@ -151,7 +151,7 @@ async fn send_sensors(store: &MergedView, database: &str, sender: &mpsc::Sender<
     let mut frames = Frames::default();
     let mut bytes = HEAD.to_vec();
     loop {
-        let some = sensors.some().await?;
+        let some = sensors.next_batch().await?;
         if some.is_empty() {
             bytes.extend(frames.end());
             // The client sees by itself that an end is missing.
