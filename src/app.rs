@@ -1,5 +1,5 @@
-//! Starts the service: builds its parts in the order of their dependencies, and shuts them down in reverse order. Only this
-//! module may use all others.
+//! Starts the service: builds its parts in the order of their dependencies, and shuts them down in reverse order. Only
+//! this module may use all others.
 
 pub(crate) mod allocator;
 pub(crate) mod banner;
@@ -46,8 +46,8 @@ const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL u
 /// Interval of the health checks of the store.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Serves until SIGTERM or SIGINT. The exit status is 0 if all requests were finished and the WAL was flushed completely.
-/// [`RunEnd`] has the other values.
+/// Serves until SIGTERM or SIGINT. The exit status is 0 if all requests were finished and the WAL was flushed
+/// completely. [`RunEnd`] has the other values.
 #[must_use]
 pub fn run(settings: Settings) -> ExitCode {
     allocator::spare_memory(&settings);
@@ -58,7 +58,8 @@ pub fn run(settings: Settings) -> ExitCode {
 
 /// Serves on its own runtime until a signal or `stop_request`. Calls `on_ready` once the service accepts requests.
 pub(crate) fn run_server(settings: Settings, stop_request: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
-    // Print an error after everything that the MongoDB driver logs while its tasks end, so that the reason is the last line.
+    // Print an error after everything that the MongoDB driver logs while its tasks end, so that the reason is the last
+    // line.
     match run_to_end(serve(Arc::new(settings), stop_request, on_ready)) {
         Ok(ending) => ending.code(),
         Err(error) => report_error(&error),
@@ -264,7 +265,8 @@ async fn any_ended(shards: &mut [JoinHandle<bool>]) -> usize {
     ended
 }
 
-/// Takes the samples that `/api/v1/overview` shows for the last half hour, and aggregates metrics, until the service stops.
+/// Takes the samples that `/api/v1/overview` shows for the last half hour, and aggregates metrics, until the service
+/// stops.
 async fn keep_samples(app: Arc<App>) {
     let mut health = app.health.clone();
     let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);

@@ -1,6 +1,7 @@
 //! The form of sealed days beside `pco`, a codec for columns of numbers: bytes per reading, and nanoseconds per reading to
 //! encode and to decode, for a day of one sensor with two fields, one reading per minute or per second. Prints a Markdown
-//! table: `cargo bench -p hourglass-benches --bench history_form`. Each time is the shortest of many runs on one thread.
+//! table: `cargo bench -p hourglass-benches --bench history_form`. Each time is the shortest of many runs on one
+//! thread.
 //!
 //! `pco` gets each column by itself: timestamps as milliseconds, numbers as numbers. What is around them in a sealed day
 //! (names, types, what is missing) it would need as well. A decoded day is a set of readings in both cases.

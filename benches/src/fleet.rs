@@ -1,5 +1,5 @@
-//! Bodies of line protocol from a fleet of thermometers with random walks, the same in every run. The values resemble those of
-//! `hourglass-loadtest`, because their compression ratio affects the results.
+//! Bodies of line protocol from a fleet of thermometers with random walks, the same in every run. The values resemble
+//! those of `hourglass-loadtest`, because their compression ratio affects the results.
 
 use std::fmt::Write;
 

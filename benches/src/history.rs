@@ -27,8 +27,8 @@ const DAYS: i64 = 30;
 const INTERVAL_MS: i64 = 600_000;
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// Queries the hourly means by site of all days `times` times. Fills the store in the folder if it is empty. Returns the number
-/// of windows in the answers.
+/// Queries the hourly means by site of all days `times` times. Fills the store in the folder if it is empty. Returns
+/// the number of windows in the answers.
 ///
 /// # Panics
 /// If the folder cannot be used.

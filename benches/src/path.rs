@@ -1,5 +1,5 @@
-//! The ingest path from the bytes of a body to its ack and into the shards, without sockets and flushes. It runs on one thread,
-//! besides that of the WAL.
+//! The ingest path from the bytes of a body to its ack and into the shards, without sockets and flushes. It runs on one
+//! thread, besides that of the WAL.
 
 use std::sync::Arc;
 use std::time::Duration;

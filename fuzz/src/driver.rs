@@ -1,5 +1,5 @@
-//! A fuzzer for the normal toolchain. It mutates seeds at random and passes them to a target. Unlike libFuzzer, which can run the
-//! same targets, it does not measure coverage.
+//! A fuzzer for the normal toolchain. It mutates seeds at random and passes them to a target. Unlike libFuzzer, which
+//! can run the same targets, it does not measure coverage.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};

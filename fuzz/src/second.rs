@@ -1,5 +1,5 @@
-//! A second parser of line protocol, written only from the rules: byte by byte, copying every name, without regard to speed. It
-//! shares no code with the parser under test, so results on which both agree are most likely right.
+//! A second parser of line protocol, written only from the rules: byte by byte, copying every name, without regard to
+//! speed. It shares no code with the parser under test, so results on which both agree are most likely right.
 //!
 //! A body consists of lines. Blank lines and those that begin with `#` are ignored. A line is
 //! `measurement[,tag=value…] field=value[,…] [timestamp]`; it ends with LF, CR LF or the body, and only quoted strings
@@ -86,8 +86,8 @@ struct Long {
 }
 
 impl Long {
-    /// Returns true if the physical line with the closing quote has an odd number of quotes. A line that is valid on its own has
-    /// an even number.
+    /// Returns true if the physical line with the closing quote has an odd number of quotes. A line that is valid on
+    /// its own has an even number.
     fn looks_closed(self, body: &[u8]) -> bool {
         let Some(closed) = self.closed else { return false };
         let first = body[..closed].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);

@@ -1,5 +1,5 @@
-//! Runs every target on its seeds and on some thousand mutations, the same in every run, on inputs that once failed, and on
-//! inputs of `proptest`.
+//! Runs every target on its seeds and on some thousand mutations, the same in every run, on inputs that once failed,
+//! and on inputs of `proptest`.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -25,8 +25,8 @@ fn targets_take_their_seeds_and_what_is_made_of_them() {
     }
 }
 
-/// Regression: three files of a WAL were removed, among them the last one. The next stamp was below a lost one, which only a clock
-/// can prevent. The target expected more than the WAL guarantees.
+/// Regression: three files of a WAL were removed, among them the last one. The next stamp was below a lost one, which
+/// only a clock can prevent. The target expected more than the WAL guarantees.
 #[test]
 fn a_wal_without_its_last_file_is_taken() {
     crate::targets::log::check(b"\0\xb2\xb2\xb2\xb2\xb2\xb2\xb2\xb2\xb2\0\0\0\0\0\0\x10F\xb2");

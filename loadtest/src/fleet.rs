@@ -177,7 +177,8 @@ impl Reading {
         float(self.temp_hundredths) / 100.0
     }
 
-    /// Appends the line. It avoids `format!`, which is ten times slower, because bodies are generated during the measurement.
+    /// Appends the line. It avoids `format!`, which is ten times slower, because bodies are generated during the
+    /// measurement.
     fn write(&self, body: &mut Vec<u8>) {
         body.extend_from_slice(b"climate,sensor=s");
         digits(body, self.sensor, 6);

@@ -1,5 +1,5 @@
-//! Measures the cost of listeners (`GET /api/v1/tail`) and their delay. Many clients listen in turn during writes, compared with
-//! a server without listeners. The delay is the time from the ack of a reading to its arrival.
+//! Measures the cost of listeners (`GET /api/v1/tail`) and their delay. Many clients listen in turn during writes,
+//! compared with a server without listeners. The delay is the time from the ack of a reading to its arrival.
 
 mod churn;
 mod delay;
@@ -71,8 +71,8 @@ pub async fn run(options: Listeners) -> Result<()> {
     let start = || System::start_with(options.peer, &programs, &options.programs.folder, configuration.clone());
     let mut results = Results::new();
     results.systems.push(options.peer.row(&programs, "")?);
-    // A server keeps filling its ring for a minute after the last listener has left, so the rounds without listeners use a
-    // server of their own.
+    // A server keeps filling its ring for a minute after the last listener has left, so the rounds without listeners
+    // use a server of their own.
     let mut without_listeners = start().await?;
     let mut with_listeners = start().await?;
     let mut faults = churn::measure(&options, &without_listeners, &with_listeners, &mut results)

@@ -1,5 +1,5 @@
-//! Measures the cost of sensor metadata: its import, queries by it compared with queries by a tag, memory, and acks while its
-//! copies in pages are refreshed.
+//! Measures the cost of sensor metadata: its import, queries by it compared with queries by a tag, memory, and acks
+//! while its copies in pages are refreshed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,8 +45,8 @@ pub struct Metadata {
     /// Readings per second while copies are refreshed.
     #[arg(long, default_value_t = 100_000)]
     rate: u32,
-    /// Seconds for which acks are measured without a refresh before each one. It exceeds the minute between two checkpoints of
-    /// MongoDB, so that both measurements include them.
+    /// Seconds for which acks are measured without a refresh before each one. It exceeds the minute between two
+    /// checkpoints of MongoDB, so that both measurements include them.
     #[arg(long, default_value_t = 70)]
     seconds: u64,
     /// Number of changes of all metadata under load.

@@ -1,6 +1,6 @@
-//! Checks hourglass and other systems with the same oracle: kills during writes, retries, corrections and late readings. Each
-//! system runs alone on the machine, with fresh folders and its default configuration. The check compares the readings that it
-//! returns with those that it acked.
+//! Checks hourglass and other systems with the same oracle: kills during writes, retries, corrections and late
+//! readings. Each system runs alone on the machine, with fresh folders and its default configuration. The check
+//! compares the readings that it returns with those that it acked.
 
 mod asking;
 mod corrections;
@@ -41,8 +41,8 @@ pub struct Prove {
     /// Number of kills of each system.
     #[arg(long, default_value_t = 10)]
     cycles: usize,
-    /// Maximum seconds of writes before a kill. Choose more than the time for which a system keeps acked readings only in
-    /// memory; otherwise all of them are lost.
+    /// Maximum seconds of writes before a kill. Choose more than the time for which a system keeps acked readings only
+    /// in memory; otherwise all of them are lost.
     #[arg(long, default_value_t = 20)]
     stream_seconds: u64,
     /// The seed of the random times of kills.

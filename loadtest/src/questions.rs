@@ -35,7 +35,8 @@ impl Checker {
         difference.map_or(Ok(()), |difference| bail!("a wrong answer to {name:?}: {difference}"))
     }
 
-    /// Runs a query, checks the answer, and returns the milliseconds from the first byte sent to the last byte received.
+    /// Runs a query, checks the answer, and returns the milliseconds from the first byte sent to the last byte
+    /// received.
     async fn ask(&mut self, connection: &mut Connection, product: Product, asked: &Asked) -> Result<f64> {
         let path = dialect::path(product, asked);
         let started = Instant::now();
@@ -48,7 +49,8 @@ impl Checker {
     }
 }
 
-/// Returns a connection after a query of one hour of the last sensor. The query opens files, and no other query covers its data.
+/// Returns a connection after a query of one hour of the last sensor. The query opens files, and no other query covers
+/// its data.
 async fn warmed_up(system: &System<'_>, product: Product, asked: &Asked) -> Result<Connection> {
     let from = asked.fleet.start_s;
     let to = from + HOUR_S;

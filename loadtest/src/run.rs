@@ -1,5 +1,5 @@
-//! Runs a scenario on a schedule that does not wait for the server. On request, checks that exactly the acked readings are
-//! stored.
+//! Runs a scenario on a schedule that does not wait for the server. On request, checks that exactly the acked readings
+//! are stored.
 
 mod verify;
 

@@ -39,8 +39,8 @@ pub struct Scenario {
     pub lines: i64,
     /// Number of readings, if they are sent as fast as they are acked.
     pub readings: i64,
-    /// Divisor of the number of readings for MongoDB's time-series collection, which would otherwise take most of the run; 0 for
-    /// no readings.
+    /// Divisor of the number of readings for MongoDB's time-series collection, which would otherwise take most of the
+    /// run; 0 for no readings.
     #[serde(default)]
     pub native_part: i64,
     /// Readings per second, if they are sent on a schedule.

@@ -1,4 +1,5 @@
-//! Throughput of readings that are sent as fast as they are acked, and its cost, with the same figures for every system and load.
+//! Throughput of readings that are sent as fast as they are acked, and its cost, with the same figures for every system
+//! and load.
 
 pub mod growth;
 pub mod native;
@@ -65,7 +66,8 @@ fn mongod_cpu_s(system: &System<'_>) -> Result<f64> {
     Ok(process::cpu_seconds(system.mongod_pid().as_slice())?.iter().sum())
 }
 
-/// Returns the bytes written to the disk of a folder, after a sync. This includes other processes, so they must be idle.
+/// Returns the bytes written to the disk of a folder, after a sync. This includes other processes, so they must be
+/// idle.
 fn synced_bytes(folder: &Path) -> Result<f64> {
     let status = Command::new("sync").arg("--file-system").arg(folder).status().context("running sync")?;
     ensure!(status.success(), "sync ended: {status}");

@@ -1,13 +1,13 @@
-//! Makes the allocator return freed memory to the system at once if memory is scarce. The allocator reads its options before
-//! `main`, and only from the environment, so the process replaces itself once.
+//! Makes the allocator return freed memory to the system at once if memory is scarce. The allocator reads its options
+//! before `main`, and only from the environment, so the process replaces itself once.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::config::Settings;
 
-/// Maximum `server.memory` for which memory is returned at once. With more, the slack does not matter, and returning it at once
-/// costs time.
+/// Maximum `server.memory` for which memory is returned at once. With more, the slack does not matter, and returning it
+/// at once costs time.
 const SCARCE_BYTES: usize = 128 << 20;
 /// mimalloc's delay in milliseconds until it returns freed memory.
 const OPTION: &str = "MIMALLOC_PURGE_DELAY";

@@ -1,5 +1,5 @@
-//! Checks and creates the data folder. A command that only reads never creates one, and `serve` warns of a new folder near an
-//! old one, because its path is probably wrong.
+//! Checks and creates the data folder. A command that only reads never creates one, and `serve` warns of a new folder
+//! near an old one, because its path is probably wrong.
 
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
@@ -43,8 +43,8 @@ pub fn absolute(folder: &Path) -> PathBuf {
     folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| folder.to_owned())
 }
 
-/// Returns an error if the data folder does not exist, for commands that only read. With MongoDB, the default folder may be
-/// missing, because such a command can run on another machine than the service.
+/// Returns an error if the data folder does not exist, for commands that only read. With MongoDB, the default folder
+/// may be missing, because such a command can run on another machine than the service.
 pub fn must_exist(settings: &Settings) -> anyhow::Result<()> {
     let folder = &settings.server.data_dir;
     let is_default = *folder == Settings::default().server.data_dir;
@@ -71,8 +71,8 @@ pub fn must_have_store(settings: &Settings) -> anyhow::Result<()> {
 
 const WANTED: &str = "name the service's data folder with --data-dir (server.data_dir)";
 
-/// Warns if the data folder is new and another one is near, because that one probably has the readings. Call this before the
-/// folder is created.
+/// Warns if the data folder is new and another one is near, because that one probably has the readings. Call this
+/// before the folder is created.
 pub fn warn_of_others(settings: &Settings) {
     let folder = &settings.server.data_dir;
     let others = if holds_data(folder) { Vec::new() } else { near(folder) };

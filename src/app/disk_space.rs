@@ -1,5 +1,5 @@
-//! Measures the space of the WAL's disk and of the store for the metrics. It runs in a task of its own, because scrapes must
-//! not wait for a disk or for MongoDB.
+//! Measures the space of the WAL's disk and of the store for the metrics. It runs in a task of its own, because scrapes
+//! must not wait for a disk or for MongoDB.
 
 use std::path::PathBuf;
 use std::sync::Arc;

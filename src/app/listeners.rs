@@ -1,5 +1,5 @@
-//! Opens the configured listeners and serves each with its protocol. All except the status listener share their connection
-//! limits.
+//! Opens the configured listeners and serves each with its protocol. All except the status listener share their
+//! connection limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

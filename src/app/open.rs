@@ -67,7 +67,8 @@ impl OpenedStore {
     }
 }
 
-/// Returns true if the data folder has a WAL. Devices may rely on this service already, so it must keep accepting readings.
+/// Returns true if the data folder has a WAL. Devices may rely on this service already, so it must keep accepting
+/// readings.
 fn has_served(settings: &Settings) -> bool {
     std::fs::read_dir(settings.wal_dir()).is_ok_and(|mut files| files.next().is_some())
 }

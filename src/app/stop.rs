@@ -14,8 +14,8 @@ use crate::config::Settings;
 use crate::http::App;
 use crate::ingest::Closing;
 
-/// Exit status if the WAL still has records that the store lacks (`EX_TEMPFAIL` of sysexits.h). Nothing is lost while the
-/// folder exists.
+/// Exit status if the WAL still has records that the store lacks (`EX_TEMPFAIL` of sysexits.h). Nothing is lost while
+/// the folder exists.
 const EXIT_LEFT: u8 = 75;
 
 /// The outcome of a run.
@@ -40,8 +40,8 @@ impl RunEnd {
     }
 }
 
-/// Finishes requests, flushes the WAL to the store and closes both within `server.shutdown_timeout`. Logs each part that takes
-/// longer. Everything acked is already in the WAL.
+/// Finishes requests, flushes the WAL to the store and closes both within `server.shutdown_timeout`. Logs each part
+/// that takes longer. Everything acked is already in the WAL.
 pub async fn shut_down(
     settings: &Settings,
     stop_sender: watch::Sender<bool>,
@@ -73,8 +73,8 @@ pub async fn shut_down(
     ending
 }
 
-/// Waits for the shards to end, and closes the WAL and the store. Call it only after the last handle of `Ingest` is dropped.
-/// If `is_finished` is false, a request under way may still be acked, so the outcome is [`RunEnd::Failed`].
+/// Waits for the shards to end, and closes the WAL and the store. Call it only after the last handle of `Ingest` is
+/// dropped. If `is_finished` is false, a request under way may still be acked, so the outcome is [`RunEnd::Failed`].
 pub async fn close(
     settings: &Settings,
     mut closing: Closing,

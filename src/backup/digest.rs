@@ -1,5 +1,5 @@
-//! The digest of a database: of its readings, of summaries whose readings have expired, and of sensor metadata. It does not
-//! depend on the kind of store, on the form of the stored documents, or on the order in which they are read.
+//! The digest of a database: of its readings, of summaries whose readings have expired, and of sensor metadata. It does
+//! not depend on the kind of store, on the form of the stored documents, or on the order in which they are read.
 //! docs/how-to/backup.md describes it, so that other programs can compute it.
 //!
 //! ```text
@@ -141,8 +141,8 @@ impl fmt::Display for DatabaseDigest {
 }
 
 impl StoreDigest {
-    /// Returns the digest of all databases. Its sum adds up the first 16 bytes of SHA-256(length of the name: u64, name, sum
-    /// of the database).
+    /// Returns the digest of all databases. Its sum adds up the first 16 bytes of SHA-256(length of the name: u64,
+    /// name, sum of the database).
     #[must_use]
     pub fn total(&self) -> DatabaseDigest {
         let mut total = DatabaseDigest::default();
@@ -155,8 +155,8 @@ impl StoreDigest {
         total
     }
 
-    /// Describes each database whose digest differs from the expected one. Numbers of sensors are not compared, because the
-    /// digests cover the keys of sensors.
+    /// Describes each database whose digest differs from the expected one. Numbers of sensors are not compared, because
+    /// the digests cover the keys of sensors.
     #[must_use]
     pub fn differences(&self, expected: &Self) -> Vec<String> {
         let find = |digest: &Self, name: &str| {

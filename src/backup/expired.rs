@@ -28,8 +28,8 @@ const BATCH_PARTS: usize = 4;
 /// Maximum number of parts in a batch, if none has readings.
 const BATCH_PARTS_MAX: usize = 256;
 
-/// Reads the summaries of expired readings of sensors in a range of hours, in the order of the sensors. Leaves out hours
-/// that `readings` cover, because these readings may have expired after they were read. So read `readings` first.
+/// Reads the summaries of expired readings of sensors in a range of hours, in the order of the sensors. Leaves out
+/// hours that `readings` cover, because these readings may have expired after they were read. So read `readings` first.
 ///
 /// # Errors
 /// If the store fails.

@@ -1,8 +1,8 @@
 //! Fills a store that nothing else writes to.
 //!
 //! Readings of past days become sealed days if the settings say so and they fit, and hour pages otherwise. Summaries of
-//! expired readings are copied. The sensor documents follow at the end. Documents that an interrupted run has written are
-//! written again.
+//! expired readings are copied. The sensor documents follow at the end. Documents that an interrupted run has written
+//! are written again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -199,7 +199,8 @@ impl<'a> Fill<'a> {
         Ok(())
     }
 
-    /// Returns true if a day is past and sealing is on. Reads rely on the rule that no instance seals a day before it ends.
+    /// Returns true if a day is past and sealing is on. Reads rely on the rule that no instance seals a day before it
+    /// ends.
     fn can_seal(&self, day: Day) -> bool {
         self.options.seals && day.hours().end < Hour::of(now_ns())
     }

@@ -1,5 +1,5 @@
-//! The format of the files of a backup, and of the answers with which the service sends them. A file has the readings of
-//! one UTC day of a database, or its sensors. docs/how-to/backup.md describes the format byte by byte.
+//! The format of the files of a backup, and of the answers with which the service sends them. A file has the readings
+//! of one UTC day of a database, or its sensors. docs/how-to/backup.md describes the format byte by byte.
 //!
 //! ```text
 //! file    := "hourglass backup 1\n"  frame…          the last frame is an end

@@ -1,5 +1,5 @@
-//! The manifest of a backup: its files and their totals. It is written last, so that the previous backup stays valid until
-//! the new one is complete.
+//! The manifest of a backup: its files and their totals. It is written last, so that the previous backup stays valid
+//! until the new one is complete.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,8 +17,8 @@ pub struct Manifest {
     pub form: u32,
     /// The version of hourglass that made the backup.
     pub version: String,
-    /// Start of the backup in milliseconds since the epoch, by the clock of the service. Everything acknowledged before is in
-    /// the backup.
+    /// Start of the backup in milliseconds since the epoch, by the clock of the service. Everything acknowledged before
+    /// is in the backup.
     pub began_ms: u64,
     /// `began_ms` in RFC 3339.
     pub began: String,

@@ -1,5 +1,5 @@
-//! The time of the last proved backup, kept in the data folder for the metric. A backup is proved once it was restored and
-//! compared.
+//! The time of the last proved backup, kept in the data folder for the metric. A backup is proved once it was restored
+//! and compared.
 
 use std::fs;
 use std::io;
@@ -11,8 +11,8 @@ fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("backup.proved.json")
 }
 
-/// Returns the start of the last proved backup in milliseconds since the epoch. Returns `None` if there is none, or the file
-/// cannot be read.
+/// Returns the start of the last proved backup in milliseconds since the epoch. Returns `None` if there is none, or the
+/// file cannot be read.
 #[must_use]
 pub fn last(data_dir: &Path) -> Option<u64> {
     let text = fs::read(file(data_dir)).ok()?;

@@ -159,8 +159,8 @@ impl<'a> Parts<'a> {
         }
     }
 
-    /// Restricts the read to the readings of these sensors, and returns each scanned page as a part. Its cells keep their
-    /// stamps, and it may have readings outside of [`Part::within`].
+    /// Restricts the read to the readings of these sensors, and returns each scanned page as a part. Its cells keep
+    /// their stamps, and it may have readings outside of [`Part::within`].
     #[must_use]
     pub fn pages_of(self, only: Arc<HashSet<Box<str>>>) -> Self {
         Self { only: Some(only), by_page: true, ..self }
@@ -169,8 +169,8 @@ impl<'a> Parts<'a> {
     /// Returns the next piece, or `None` at the end.
     ///
     /// # Errors
-    /// If the store fails, or something cannot be read. [`StorageError::ReadAgain`] if readings of a day expired between two of
-    /// its pieces: then the pieces returned so far must be discarded.
+    /// If the store fails, or something cannot be read. [`StorageError::ReadAgain`] if readings of a day expired
+    /// between two of its pieces: then the pieces returned so far must be discarded.
     pub async fn next(&mut self) -> Result<Option<Piece>, StorageError> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
@@ -221,8 +221,8 @@ impl<'a> Parts<'a> {
     /// Adds the summaries of expired readings to the pieces of these sensors and hours.
     ///
     /// # Errors
-    /// If readings of the same part were returned before they expired. `last_returned` is the last hour of which readings
-    /// were returned.
+    /// If readings of the same part were returned before they expired. `last_returned` is the last hour of which
+    /// readings were returned.
     async fn read_expired(
         &mut self,
         sensors: &[Arc<SensorDocument>],
@@ -244,7 +244,8 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// Reads as many of the remaining hours as fit. If the first hour does not fit, reads the first times of it that do.
+    /// Reads as many of the remaining hours as fit. If the first hour does not fit, reads the first times of it that
+    /// do.
     async fn read_large(&mut self, mut large: LargeSensor) -> Result<(), StorageError> {
         let ReadBounds { batch_bytes, hour_bytes } = self.bounds;
         let extent = Extent { pages: SCAN_PAGES_MAX, bytes: batch_bytes, hour_bytes };
@@ -356,8 +357,8 @@ fn within(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
     parts.into_iter().filter(|(is_within, _)| *is_within).map(|(_, readings)| readings).collect()
 }
 
-/// Lists the UTC days with stored readings or summaries of a database. Some may be empty, because deletions can hide all of
-/// their readings.
+/// Lists the UTC days with stored readings or summaries of a database. Some may be empty, because deletions can hide
+/// all of their readings.
 ///
 /// # Errors
 /// If the store fails.

@@ -1,5 +1,5 @@
-//! The mark of a data folder whose store `restore` or `copy` is filling: the source, and the days already written. The same
-//! command continues an interrupted run, and no service starts while the mark exists.
+//! The mark of a data folder whose store `restore` or `copy` is filling: the source, and the days already written. The
+//! same command continues an interrupted run, and no service starts while the mark exists.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};

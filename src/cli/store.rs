@@ -73,7 +73,8 @@ pub enum DeadLettersCommand {
     /// Print the dead letters that were not resent yet as line protocol, each below a comment with its id and reason.
     List(FolderFlags),
     /// Resend the dead letters to a running service, and mark each one that it accepts. It is safe to run this again.
-    /// Flushing them to the store takes an admin's token. Exit status: 0 if all were accepted and no flush failed, else 1.
+    /// Flushing them to the store takes an admin's token. Exit status: 0 if all were accepted and no flush failed, else
+    /// 1.
     Send {
         #[command(flatten)]
         service: Service,
@@ -92,8 +93,8 @@ pub enum DeadLettersCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum WalCommand {
-    /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if the log is empty afterwards, 75 if
-    /// records are left, 1 if the command failed.
+    /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if the log is empty afterwards, 75
+    /// if records are left, 1 if the command failed.
     Flush {
         /// Stop after this time: 90s, 10m. Without it, the command waits for the store forever.
         #[arg(long, value_name = "DURATION", value_parser = lifetime)]
@@ -105,8 +106,8 @@ pub enum WalCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum BackupCommand {
-    /// Write a backup into a folder: everything acknowledged before it began, with tokens and the configuration file. If
-    /// the folder has an earlier backup, only the days that changed are written.
+    /// Write a backup into a folder: everything acknowledged before it began, with tokens and the configuration file.
+    /// If the folder has an earlier backup, only the days that changed are written.
     Create {
         #[command(flatten)]
         request: BackupRequest,

@@ -22,8 +22,8 @@ pub enum TokenCommand {
         #[command(flatten)]
         store: StoreFlags,
     },
-    /// Bind a token to client certificates: a client that presents one of them and sends no token acts as this token. The
-    /// given certificates replace the earlier ones; without any, the token is bound to none.
+    /// Bind a token to client certificates: a client that presents one of them and sends no token acts as this token.
+    /// The given certificates replace the earlier ones; without any, the token is bound to none.
     Bind {
         /// The name of the token.
         name: String,

@@ -1,5 +1,5 @@
-//! `hourglass dead-letters`: lists the dead letters, marks them as done, or sends them to a running service, which admits
-//! them like any other readings.
+//! `hourglass dead-letters`: lists the dead letters, marks them as done, or sends them to a running service, which
+//! admits them like any other readings.
 
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
@@ -22,7 +22,8 @@ pub fn list_dead_letters(settings: &Settings) -> anyhow::Result<()> {
     list(&open(settings)?)
 }
 
-/// Sends the dead letters that were not resent yet. Returns true if the service accepted all of them and no flush failed.
+/// Sends the dead letters that were not resent yet. Returns true if the service accepted all of them and no flush
+/// failed.
 pub fn send_dead_letters(settings: &Settings, service: &Service) -> anyhow::Result<bool> {
     let letters = open(settings)?;
     let sent = Target::from_flags(service).and_then(|target| send(&letters, &target));
@@ -117,7 +118,8 @@ fn send(letters: &DeadLetters, target: &Target) -> anyhow::Result<bool> {
                     letters.mark_done(vec![id]).context("marking sent dead letters")?;
                     accepted += letter.readings;
                 }
-                // The service would reject the others too. The ones already sent are marked; a later run sends the rest.
+                // The service would reject the others too. The ones already sent are marked; a later run sends the
+                // rest.
                 answer @ PostAnswer { status: 401 | 429 | 500.., .. } => bail!("{}: {answer}", describe(id, &letter)),
                 answer => {
                     eprintln!("hourglass: not accepted: {}: {answer}", describe(id, &letter));

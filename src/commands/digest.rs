@@ -81,8 +81,8 @@ async fn open_existing(settings: &Settings) -> anyhow::Result<ExistingStore> {
     let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (raw, ..) = crate::app::open::open_store(settings).await?;
     raw.check().await?;
-    // A missing WAL may be elsewhere (`wal.dir`), so the registry decides. Otherwise the WAL of an embedded store is the
-    // only one.
+    // A missing WAL may be elsewhere (`wal.dir`), so the registry decides. Otherwise the WAL of an embedded store is
+    // the only one.
     let hosts = if raw.has_other_writers() || log.is_none() { unfinished_hosts(&*raw).await? } else { Vec::new() };
     let records = log.map_or(0, |log| log.records);
     let missing = if records > 0 {

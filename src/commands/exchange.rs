@@ -30,7 +30,8 @@ pub struct Row {
     pub has_body: bool,
     /// JSON pointer to the rows of the answer. Empty if the whole answer is one row.
     pub rows: &'static str,
-    /// The title of each column and the JSON pointer to its value in a row. Without columns, each member of a row is a line.
+    /// The title of each column and the JSON pointer to its value in a row. Without columns, each member of a row is a
+    /// line.
     pub columns: &'static [(&'static str, &'static str)],
     /// Returns true if the answer means success.
     pub is_good: fn(&Value) -> bool,

@@ -111,8 +111,8 @@ impl Target {
     }
 }
 
-/// Resets the progress of expiry, so that the new store removes expired readings again. Days with only summaries still accept
-/// no readings.
+/// Resets the progress of expiry, so that the new store removes expired readings again. Days with only summaries still
+/// accept no readings.
 fn reset_expiry(settings: DatabaseSettings) -> DatabaseSettings {
     let reset = |expired| ExpiredReadings { done: TIMESTAMP_MIN, ..expired };
     DatabaseSettings { expired: None, expired_readings: settings.expired_readings.map(reset), ..settings }

@@ -32,8 +32,8 @@ pub fn healthcheck(settings: &Settings) -> anyhow::Result<()> {
     bail!("not ready: {status}: {reason} (http://{address}{PATH}, {key})")
 }
 
-/// Returns the configuration key and address of a listener without TLS: the status listener, which answers under any load,
-/// or else the main one.
+/// Returns the configuration key and address of a listener without TLS: the status listener, which answers under any
+/// load, or else the main one.
 fn plain_listener(settings: &Settings) -> Option<(&'static str, SocketAddr)> {
     let status = settings.status.listen.map(|address| ("status.listen", address));
     let (key, mut address) = status.or(settings.server.listen.map(|address| ("server.listen", address)))?;

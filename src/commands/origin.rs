@@ -100,7 +100,8 @@ impl Origin {
         Ok(Self::Store { store: open_stopped(settings).await?, settings: Box::new(settings.clone()) })
     }
 
-    /// Asks the service to flush everything it acknowledged, and waits until other instances on the store have flushed too.
+    /// Asks the service to flush everything it acknowledged, and waits until other instances on the store have flushed
+    /// too.
     pub async fn begin(&self, patience: Duration) -> anyhow::Result<BackupStart> {
         let service = match self {
             Self::Store { store, settings } => {
@@ -161,7 +162,8 @@ impl Origin {
         }
     }
 
-    /// Writes a part into a file. Returns `None` if the part still has the known digest; the file then has no valid content.
+    /// Writes a part into a file. Returns `None` if the part still has the known digest; the file then has no valid
+    /// content.
     pub async fn write(
         &self,
         part: BackupPart<'_>,

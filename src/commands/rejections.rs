@@ -9,8 +9,8 @@ use super::post::{ServiceDatabase, Target, escaped};
 pub enum RejectionsCommand {
     /// Print the number of rejected lines by code, and the last ones, newest first.
     List(RejectedFlags),
-    /// Print all rejected lines as line protocol, oldest first, each below a comment with the reason. Correct the lines, send
-    /// them again, and then use `done` with the id in the last comment.
+    /// Print all rejected lines as line protocol, oldest first, each below a comment with the reason. Correct the
+    /// lines, send them again, and then use `done` with the id in the last comment.
     Export(RejectedFlags),
     /// Remove rejected lines that need no more attention.
     Done {

@@ -20,8 +20,8 @@ const BATCH_BYTES: usize = 256 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub enum SensorCommand {
-    /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. A line changes
-    /// only the keys that it names. Exit status: 0 if no line was rejected, else 1.
+    /// Send lines such as {"sensor":"climate,sensor=s1","meta":{"site":"lab"}}, or CSV with a column `sensor`. A line
+    /// changes only the keys that it names. Exit status: 0 if no line was rejected, else 1.
     Import {
         /// The file; `-` or nothing for the standard input.
         file: Option<PathBuf>,
@@ -92,7 +92,8 @@ fn import(target: &Target, database: &str, file: Option<&Path>, is_csv: bool, is
         progress.show(|| format!("{} sensors", totals.iter().sum::<u64>() - totals[1]));
         Ok(())
     };
-    // A CSV record can have several lines. So a batch of CSV ends where all quotes are closed, and begins with the header.
+    // A CSV record can have several lines. So a batch of CSV ends where all quotes are closed, and begins with the
+    // header.
     let mut header = String::new();
     let mut has_header = !is_csv;
     let mut header_lines = 0;
@@ -150,8 +151,8 @@ fn export(target: &Target, database: &str, is_csv: bool) -> anyhow::Result<()> {
     })
 }
 
-/// Prints a row per sensor. Reads everything twice, first to collect the metadata keys, so that the memory does not grow with
-/// the number of sensors.
+/// Prints a row per sensor. Reads everything twice, first to collect the metadata keys, so that the memory does not
+/// grow with the number of sensors.
 fn export_csv(target: &Target, database: &str, on_sensor: &mut impl FnMut()) -> anyhow::Result<()> {
     let mut names = BTreeSet::new();
     each_sensor(target, database, |_, meta| {

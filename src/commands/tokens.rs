@@ -1,5 +1,5 @@
-//! `hourglass token`: creates, lists, rotates and revokes the tokens of the service with the same settings. The service can
-//! keep running.
+//! `hourglass token`: creates, lists, rotates and revokes the tokens of the service with the same settings. The service
+//! can keep running.
 
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ pub async fn token_store(settings: &Settings) -> anyhow::Result<Arc<dyn TokenSto
     Ok(crate::app::open::open_mongo(settings).await?)
 }
 
-/// Formats a token as one line: its name, its state, the times of its creation and last use (to the minute), its rights and
-/// quotas, and the public id of its secret.
+/// Formats a token as one line: its name, its state, the times of its creation and last use (to the minute), its rights
+/// and quotas, and the public id of its secret.
 fn described(token: &Token, used: Option<i64>, now: i64) -> String {
     let time =
         |seconds: i64| jiff::Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |time| time.to_string());

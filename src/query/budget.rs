@@ -1,5 +1,5 @@
-//! The budget of a request: memory, counted before it is allocated; time; and processor turns of a few milliseconds. All
-//! statements of a request share one budget. It covers the answer until its last byte is sent.
+//! The budget of a request: memory, counted before it is allocated; time; and processor turns of a few milliseconds.
+//! All statements of a request share one budget. It covers the answer until its last byte is sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -29,8 +29,8 @@ pub struct Budgets {
     tokens: Mutex<HashMap<Box<str>, Weak<AtomicUsize>>>,
     /// Permits for running queries (`query.concurrent`). A paused query has no permit.
     turns: Arc<Semaphore>,
-    /// Permits for queries that continue after a pause. There is one fewer than cores, so that one core is free for short
-    /// queries.
+    /// Permits for queries that continue after a pause. There is one fewer than cores, so that one core is free for
+    /// short queries.
     long: Arc<Semaphore>,
 }
 
@@ -237,8 +237,8 @@ impl Budget {
         answer
     }
 
-    /// Runs work that cannot pause, such as sorting. Above 50,000 steps, the runtime moves the other tasks of this thread to
-    /// another thread.
+    /// Runs work that cannot pause, such as sorting. Above 50,000 steps, the runtime moves the other tasks of this
+    /// thread to another thread.
     pub fn run_unpaused<T>(&self, steps: usize, work: impl FnOnce() -> T) -> T {
         let has_threads = || Handle::try_current().is_ok_and(|on| on.runtime_flavor() == RuntimeFlavor::MultiThread);
         if steps > 50_000 && has_threads() { tokio::task::block_in_place(work) } else { work() }
@@ -346,8 +346,8 @@ fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Regression: later statements of a request without time left failed with "too many queries" if no permit was free, and
-    /// ran otherwise. Both must be a timeout.
+    /// Regression: later statements of a request without time left failed with "too many queries" if no permit was
+    /// free, and ran otherwise. Both must be a timeout.
     #[tokio::test]
     async fn a_request_whose_time_is_over_has_no_turn() {
         for concurrent in [0, 1] {

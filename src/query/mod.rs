@@ -1,7 +1,7 @@
 //! Queries of the native API and InfluxQL.
 //!
-//! One engine answers both. It merges the store with acked readings that are not flushed yet, and accesses them only through
-//! the traits of `bucket`. This room does not depend on HTTP.
+//! One engine answers both. It merges the store with acked readings that are not flushed yet, and accesses them only
+//! through the traits of `bucket`. This room does not depend on HTTP.
 
 mod budget;
 mod engine;

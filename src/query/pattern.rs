@@ -1,7 +1,7 @@
 //! The regular expressions of a request, each compiled once and within bounds.
 //!
-//! InfluxDB uses Go's RE2. The crate `regex` has the same syntax and also guarantees linear time. A pattern that only lists
-//! texts becomes a set. Grafana writes variables with several values like that.
+//! InfluxDB uses Go's RE2. The crate `regex` has the same syntax and also guarantees linear time. A pattern that only
+//! lists texts becomes a set. Grafana writes variables with several values like that.
 
 use std::collections::{HashMap, HashSet};
 
@@ -49,8 +49,8 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// Compiles each text once. `budget` is `None` for the statement of a logged deletion, which was within bounds when it was
-    /// accepted.
+    /// Compiles each text once. `budget` is `None` for the statement of a logged deletion, which was within bounds when
+    /// it was accepted.
     ///
     /// # Errors
     /// If there are too many, or one is too large.

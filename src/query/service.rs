@@ -80,8 +80,8 @@ impl Query {
         budget.take_expired().iter().map(|(database, from)| influx::readings_expired(database, *from)).collect()
     }
 
-    /// Returns sensor documents of a database in key order. It does not retry while the store is unavailable; wrap the call in
-    /// [`Query::patiently`] for that.
+    /// Returns sensor documents of a database in key order. It does not retry while the store is unavailable; wrap the
+    /// call in [`Query::patiently`] for that.
     ///
     /// # Errors
     /// If the store does not answer.

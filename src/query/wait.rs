@@ -9,13 +9,14 @@ use super::influx::StatementFailure;
 use crate::bucket::StorageError;
 use crate::config::QuerySettings;
 
-/// The first and the maximum pause before a retry. A pause is at least as long as the failed attempt, so that waiting queries
-/// use at most half of the time.
+/// The first and the maximum pause before a retry. A pause is at least as long as the failed attempt, so that waiting
+/// queries use at most half of the time.
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(10)..Duration::from_millis(200);
 
 /// Errors that can be transient.
 pub trait Passing {
-    /// Returns true if a retry may succeed: readings are still being read back from the WAL, or the store is unavailable.
+    /// Returns true if a retry may succeed: readings are still being read back from the WAL, or the store is
+    /// unavailable.
     fn is_passing(&self) -> bool;
 
     /// Returns the error of the store, if it caused this error.
@@ -42,8 +43,8 @@ impl Passing for StatementFailure {
     }
 }
 
-/// Calls `ask` until it succeeds, fails permanently, or `query.wait` is over. `left` is the time until the deadline of the
-/// request.
+/// Calls `ask` until it succeeds, fails permanently, or `query.wait` is over. `left` is the time until the deadline of
+/// the request.
 ///
 /// # Errors
 /// The last error.

@@ -46,8 +46,8 @@ impl<W: io::Write> io::Write for BoundedWriter<W> {
     }
 }
 
-/// Serialises an object in at max `max` bytes. Cuts its longest texts first, and then drops its last fields. A shortened
-/// object has its fields in the order of their names.
+/// Serialises an object in at max `max` bytes. Cuts its longest texts first, and then drops its last fields. A
+/// shortened object has its fields in the order of their names.
 fn shorten(mut fields: Map<String, Value>, max: usize) -> String {
     let mut text_bytes = max / 2;
     loop {

@@ -42,8 +42,8 @@ pub fn start(level: &str, settings: &TelemetrySettings) {
     let _ = subscriber(level, form, stderr).try_init();
 }
 
-/// Returns the subscriber. In JSON, the fields of an event are at the top level, and those of its innermost span (the request
-/// with its id) under `span`. In text, the spans precede the message. On a terminal, their fields follow it.
+/// Returns the subscriber. In JSON, the fields of an event are at the top level, and those of its innermost span (the
+/// request with its id) under `span`. In text, the spans precede the message. On a terminal, their fields follow it.
 fn subscriber<W>(level: &str, form: Form, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! Defines all metrics: names (`hourglass_<part>_<what>_<unit>[_total]`), units and labels. `help` has the help texts of
-//! metrics with labels. Each label has a small fixed set of values, so the key of a sensor is never a label.
+//! Defines all metrics: names (`hourglass_<part>_<what>_<unit>[_total]`), units and labels. `help` has the help texts
+//! of metrics with labels. Each label has a small fixed set of values, so the key of a sensor is never a label.
 
 mod help;
 
@@ -421,7 +421,8 @@ pub struct Ledger {
     pub deleted: u64,
     /// Refused by the store for good, and written to the dead-letter file.
     pub dead_lettered: u64,
-    /// In the WAL and not in the store yet. It is negative for a moment if a reading is stored before it is counted as accepted.
+    /// In the WAL and not in the store yet. It is negative for a moment if a reading is stored before it is counted as
+    /// accepted.
     pub pending: i64,
 }
 

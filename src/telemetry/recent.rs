@@ -1,5 +1,5 @@
-//! Samples of the last half hour for `/api/v1/overview`: rates, ack times, readings not stored yet, and the growth of the store.
-//! It serves installations without Prometheus. An ack costs one atomic addition; everything else is sampled.
+//! Samples of the last half hour for `/api/v1/overview`: rates, ack times, readings not stored yet, and the growth of
+//! the store. It serves installations without Prometheus. An ack costs one atomic addition; everything else is sampled.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,8 +130,8 @@ impl Recent {
         self.history.lock().disk
     }
 
-    /// Estimates the days until the disk of the store is full at its recent growth. Returns `None` if the store does not grow,
-    /// or was observed too shortly.
+    /// Estimates the days until the disk of the store is full at its recent growth. Returns `None` if the store does
+    /// not grow, or was observed too shortly.
     #[must_use]
     pub fn days_left(&self) -> Option<f64> {
         let history = self.history.lock();

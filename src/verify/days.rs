@@ -4,8 +4,8 @@ use super::finding::{FindingKind, Findings, Note};
 use crate::bucket::raw::RawDay;
 use crate::reading::{Day, Hour};
 
-/// Checks one day: its other members must be those that a write of its readings would produce, and all readings must be of
-/// this day.
+/// Checks one day: its other members must be those that a write of its readings would produce, and all readings must be
+/// of this day.
 #[must_use]
 pub fn check_day(stored: &RawDay) -> Findings {
     let mut findings = Findings::default();

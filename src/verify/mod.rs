@@ -1,7 +1,7 @@
 //! Checks every page, sealed day and sensor document of a store, and repairs them on request.
 //!
-//! The checks (`pages`, `days`, `sensors`) are pure. `walk` reads, `repair` writes, and `print` reports. The store is used only
-//! through its trait.
+//! The checks (`pages`, `days`, `sensors`) are pure. `walk` reads, `repair` writes, and `print` reports. The store is
+//! used only through its trait.
 
 pub mod days;
 pub mod finding;

@@ -12,8 +12,8 @@ use crate::reading::{Day, Hour, Month};
 
 /// Number of sensors in a batch.
 const BATCH_SENSORS: usize = 50;
-/// Maximum number of reads of a month that looks wrong. An instance may have written a part of the month and not removed its
-/// totals yet.
+/// Maximum number of reads of a month that looks wrong. An instance may have written a part of the month and not
+/// removed its totals yet.
 const ATTEMPTS_MAX: usize = 10;
 /// Pause between two reads of a month.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
@@ -21,7 +21,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 const SHOWN_MAX: usize = 400;
 
 impl DatabaseCheck<'_> {
-    /// Checks all months of a database that have totals. A repair removes wrong totals; they are computed again when needed.
+    /// Checks all months of a database that have totals. A repair removes wrong totals; they are computed again when
+    /// needed.
     pub(super) async fn check_months(&mut self) -> Result<(), StorageError> {
         let mut from: Option<Cursor> = None;
         loop {

@@ -37,7 +37,8 @@ pub fn check_bucket(bucket: &RawBucket, bounds: &Caps) -> Findings {
     findings
 }
 
-/// Returns true if a page fits its key and its readings are a set in time order. Everything else can then be recomputed.
+/// Returns true if a page fits its key and its readings are a set in time order. Everything else can then be
+/// recomputed.
 #[must_use]
 pub fn is_sound(page: &RawPage) -> bool {
     let mut findings = Findings::default();
@@ -46,9 +47,9 @@ pub fn is_sound(page: &RawPage) -> bool {
     findings.differences.is_empty() && !page.readings.is_empty()
 }
 
-/// Returns the readings of a sound page with their stamps and recomputed summaries. If the stamps are unreadable, all cells
-/// become settled at the page's last stamp. An older unflushed reading then becomes a dead letter instead of overwriting one
-/// of them.
+/// Returns the readings of a sound page with their stamps and recomputed summaries. If the stamps are unreadable, all
+/// cells become settled at the page's last stamp. An older unflushed reading then becomes a dead letter instead of
+/// overwriting one of them.
 #[must_use]
 pub fn readings_of(page: &RawPage) -> Readings {
     let mut set: Readings = page.readings.iter().cloned().collect();

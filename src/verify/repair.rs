@@ -1,5 +1,5 @@
-//! Repairs everything that follows from readings by compare-and-set: counts, summaries, stamps and marks of pages, and sensor
-//! documents. Also creates a missing page 0. Never changes or deletes a reading.
+//! Repairs everything that follows from readings by compare-and-set: counts, summaries, stamps and marks of pages, and
+//! sensor documents. Also creates a missing page 0. Never changes or deletes a reading.
 
 use super::finding::{FindingKind, Findings};
 use super::pages::{check_bucket, is_sound, readings_of};
@@ -30,7 +30,8 @@ impl DatabaseCheck<'_> {
         Ok(part.found.into_iter().find(|day| day.from == *from))
     }
 
-    /// Writes a sealed day again from its readings. Read it again afterwards, because another instance may have written it.
+    /// Writes a sealed day again from its readings. Read it again afterwards, because another instance may have written
+    /// it.
     pub(super) async fn repair_day(&self, stored: &DayDocument) -> Result<(), StorageError> {
         let DayDocument { id, day, .. } = stored;
         let write = DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref());
@@ -73,8 +74,8 @@ impl DatabaseCheck<'_> {
         Ok(bucket)
     }
 
-    /// Creates the missing document of a sensor with pages, or adds the missing fields to it. Returns true if the sensor
-    /// has a document with all fields afterwards.
+    /// Creates the missing document of a sensor with pages, or adds the missing fields to it. Returns true if the
+    /// sensor has a document with all fields afterwards.
     pub(super) async fn repair_sensor(&self, seen: &SeenSensor) -> Result<bool, StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let mut document = match self.store.read_sensors(&self.report.name, &[&seen.sensor.key]).await {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::wal::{Folder, Inspected, WalOpenError, inspect};
 
-/// Inspects the records of a WAL that are not truncated. Returns `None` if there is no WAL. Opens it read-only and without a
-/// lock, so that a service can keep running.
+/// Inspects the records of a WAL that are not truncated. Returns `None` if there is no WAL. Opens it read-only and
+/// without a lock, so that a service can keep running.
 ///
 /// # Errors
 /// If the WAL cannot be read, or if a later version wrote it.

@@ -89,8 +89,9 @@ pub(super) struct DatabaseCheck<'a> {
 }
 
 impl DatabaseCheck<'_> {
-    /// Checks all pages, then all sealed days, then all sensor documents. This order is correct while a service writes: pages
-    /// are sealed into days, and a sensor document is stored before its first page, so a missing document is really missing.
+    /// Checks all pages, then all sealed days, then all sensor documents. This order is correct while a service writes:
+    /// pages are sealed into days, and a sensor document is stored before its first page, so a missing document is
+    /// really missing.
     pub(super) async fn run(&mut self) -> Result<(), StorageError> {
         self.progress.set_message(self.report.name.clone());
         let mut seen = SeenSensors::default();

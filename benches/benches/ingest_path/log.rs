@@ -1,5 +1,5 @@
-//! WAL records from the call of `append` to the callback: compression, checksum, queue, writer thread. The disk is in memory, so
-//! the cost of a sync is excluded.
+//! WAL records from the call of `append` to the callback: compression, checksum, queue, writer thread. The disk is in
+//! memory, so the cost of a sync is excluded.
 
 use std::sync::mpsc;
 
@@ -23,8 +23,8 @@ fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
     });
 }
 
-/// Lets all records wait for the callback of another one, so that they share one write and one sync. The argument is the number
-/// of readings per record.
+/// Lets all records wait for the callback of another one, so that they share one write and one sync. The argument is
+/// the number of readings per record.
 #[divan::bench(args = [1, 100])]
 fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
     let record = path::record(&Fleet::new(1000).body(readings));

@@ -21,8 +21,8 @@ fn validate(bencher: Bencher<'_, '_>, sensors: usize) {
         .bench_local_values(|body| path.validate(body));
 }
 
-/// Ingests bodies up to the ack. The arguments are the number of sensors and of lines per body. The shards free the batches
-/// later.
+/// Ingests bodies up to the ack. The arguments are the number of sensors and of lines per body. The shards free the
+/// batches later.
 #[divan::bench(args = [(1_000, 5_000), (100_000, 5_000), (1_000, 1)])]
 fn ack(bencher: Bencher<'_, '_>, sizes: (usize, usize)) {
     let (sensors, lines) = sizes;

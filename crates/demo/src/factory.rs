@@ -12,16 +12,16 @@ pub const GATEWAYS: [(&str, &str); 6] =
 const SILENT_S: i64 = 2 * 3600;
 /// Seconds before the demo at which a bearing began to wear out.
 const WEAR_S: i64 = 10 * 86_400;
-/// The hour of the factory's own clock in which the demo begins. It is on a Wednesday, so that machines always work during the
-/// demo.
+/// The hour of the factory's own clock in which the demo begins. It is on a Wednesday, so that machines always work
+/// during the demo.
 const FIRST_HOUR_S: i64 = 1_768_384_800;
 const HOUR_S: i64 = 3600;
 /// Seconds before the demo at which a sensor began to send a number as text.
 const KEPT_S: i64 = 20 * 3600;
 /// Seconds for which it did so.
 const KEPT_DURATION_S: i64 = 3600;
-/// Seconds before the demo at which the fast sensor began to send [`FAST_RATE`] readings per second. It has outgrown a page when
-/// the demo begins, even across the border of two hours.
+/// Seconds before the demo at which the fast sensor began to send [`FAST_RATE`] readings per second. It has outgrown a
+/// page when the demo begins, even across the border of two hours.
 const FAST_S: i64 = 15 * 60;
 const FAST_RATE: i64 = 10;
 /// Seconds between two texts that a drifting firmware sends instead of a number.
@@ -71,7 +71,8 @@ impl Factory {
         Self { sensors, began }
     }
 
-    /// Appends the lines of a sensor for a second since the epoch, with times in milliseconds. A silent sensor has none.
+    /// Appends the lines of a sensor for a second since the epoch, with times in milliseconds. A silent sensor has
+    /// none.
     pub fn write_lines(&self, sensor: &Simulated, at: i64, out: &mut String) {
         let active = self.active_defect(sensor, at);
         if active == Some(Defect::Silent) {
@@ -250,8 +251,8 @@ mod tests {
         }
     }
 
-    /// Regression: the text of the firmware was `"19.3 %"`, which no rule converts to a number, so the fix that the page offers had
-    /// no effect.
+    /// Regression: the text of the firmware was `"19.3 %"`, which no rule converts to a number, so the fix that the
+    /// page offers had no effect.
     #[test]
     fn a_drifting_sensor_sends_numbers_as_text() {
         for (defect, field, at) in

@@ -15,8 +15,8 @@ const STEP: i64 = 60;
 /// Number of threads that make and send lines. Each sensor belongs to one of them, so that its days arrive in order.
 const THREADS: usize = 2;
 
-/// Sends the last `days` days, from a midnight of UTC until the start of the demo. Calls `on_days` with the number of days sent,
-/// and returns the number of readings.
+/// Sends the last `days` days, from a midnight of UTC until the start of the demo. Calls `on_days` with the number of
+/// days sent, and returns the number of readings.
 ///
 /// # Errors
 /// If the service does not accept them, or stops.
@@ -54,7 +54,8 @@ pub fn send(factory: &Factory, sender: &Sender, days: u32, mut on_days: impl FnM
     })
 }
 
-/// Writes the lines of some sensors for a range of times into `body`, up to the start of the demo. Returns their number.
+/// Writes the lines of some sensors for a range of times into `body`, up to the start of the demo. Returns their
+/// number.
 fn write_day(factory: &Factory, sensors: &[&Simulated], times: Range<i64>, body: &mut String) -> u64 {
     body.clear();
     for sensor in sensors {

@@ -1,8 +1,8 @@
 //! A simulated factory of 50 sensors that sends readings over HTTP, as devices do.
 //!
-//! [`run`] first sends a history of some days, which the service seals, and then a reading per sensor and second, with the
-//! usual faults of a factory. The factory is a function of the seed in [`Simulation`] and the time. The crate knows the
-//! service only by its HTTP interface.
+//! [`run`] first sends a history of some days, which the service seals, and then a reading per sensor and second, with
+//! the usual faults of a factory. The factory is a function of the seed in [`Simulation`] and the time. The crate knows
+//! the service only by its HTTP interface.
 //!
 //! ```no_run
 //! use hourglass_demo::{Simulation, run};
@@ -54,8 +54,8 @@ pub struct History {
     pub readings: u64,
 }
 
-/// Sends the history to the service at `http://HOST:PORT`, seals it, and sends live readings until the service stops. Calls
-/// `on_days` with the number of days sent, and `on_history` once all of them are sealed.
+/// Sends the history to the service at `http://HOST:PORT`, seals it, and sends live readings until the service stops.
+/// Calls `on_days` with the number of days sent, and `on_history` once all of them are sealed.
 ///
 /// # Errors
 /// If the history cannot be sent or sealed.
@@ -91,8 +91,8 @@ pub fn run(
     })
 }
 
-/// Sends the metadata and the history, and returns the number of readings. The database keeps values of another type during
-/// the history, and rejects them afterwards.
+/// Sends the metadata and the history, and returns the number of readings. The database keeps values of another type
+/// during the history, and rejects them afterwards.
 fn send_history(
     simulation: Simulation,
     factory: &Factory,

@@ -1,5 +1,5 @@
-//! Sends live readings: one per sensor and second, through the gateways of their lines. Gateways occasionally lose their link,
-//! send twice, and garble a line.
+//! Sends live readings: one per sensor and second, through the gateways of their lines. Gateways occasionally lose
+//! their link, send twice, and garble a line.
 
 use std::thread;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Stateless noise: each value is a function of a seed and a time, so that runs are repeatable and can start at any time.
+//! Stateless noise: each value is a function of a seed and a time, so that runs are repeatable and can start at any
+//! time.
 
 /// Mixes all bits (the finalizer of SplitMix64).
 pub fn hash(seed: u64, number: i64) -> u64 {

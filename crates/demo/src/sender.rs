@@ -108,7 +108,8 @@ impl Sender {
         }
     }
 
-    /// Sets `ingest.drift` of the database, which decides about values of another type than their field's: `keep` or `reject`.
+    /// Sets `ingest.drift` of the database, which decides about values of another type than their field's: `keep` or
+    /// `reject`.
     pub fn set_drift(&self, drift: &str) -> anyhow::Result<()> {
         let settings = serde_json::json!({ "drift": drift }).to_string();
         let request =

@@ -10,7 +10,8 @@ pub fn share(at: i64) -> f64 {
     hourly_share(hour_of_week(at))
 }
 
-/// Returns the hours of full work from a fixed Monday in the past until a time. It never falls, and costs constant time.
+/// Returns the hours of full work from a fixed Monday in the past until a time. It never falls, and costs constant
+/// time.
 pub fn worked(at: i64) -> f64 {
     let since_monday = at + EPOCH_WEEKDAY * 24 * HOUR;
     let week = since_monday.div_euclid(HOURS_OF_WEEK as i64 * HOUR);

@@ -153,7 +153,8 @@ impl Signal {
         FULL - used % USED + 0.15 * jitter(self.own_seed, at)
     }
 
-    /// Returns the state of the machine: `off` outside the shifts, occasionally `down` or `setup` within them, else `running`.
+    /// Returns the state of the machine: `off` outside the shifts, occasionally `down` or `setup` within them, else
+    /// `running`.
     fn state(&self, at: i64) -> &'static str {
         const STOPS: i64 = 90 * 60;
         const SETUPS: i64 = 20 * 60;

@@ -70,8 +70,8 @@ fn to_the_end(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<
     Ok(plain)
 }
 
-/// Checks a body. The first byte selects the encoding and the endpoint, and the second the size of chunks. The third one decides
-/// if the rest is already compressed.
+/// Checks a body. The first byte selects the encoding and the endpoint, and the second the size of chunks. The third
+/// one decides if the rest is already compressed.
 ///
 /// # Panics
 /// If the answer differs from that to the decoded body.

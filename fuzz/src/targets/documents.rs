@@ -1,5 +1,5 @@
-//! Stored documents: encoded pages and sensors with any names and values must decode to the same, and no bytes may make the
-//! decoding of a page or the folding of its content panic.
+//! Stored documents: encoded pages and sensors with any names and values must decode to the same, and no bytes may make
+//! the decoding of a page or the folding of its content panic.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use hourglass::store::document::{
     replace_update, sensor_document,
 };
 
-/// Checks a document. The first byte selects the content of the rest: a document, the source of a page, or such a source with
-/// damage.
+/// Checks a document. The first byte selects the content of the rest: a document, the source of a page, or such a
+/// source with damage.
 ///
 /// # Panics
 /// If an encoded document does not decode to the same, or if decoding panics.

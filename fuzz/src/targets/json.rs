@@ -1,4 +1,5 @@
-//! JSON readings: another JSON decoder must read the same from an accepted reading, which must parse again when printed.
+//! JSON readings: another JSON decoder must read the same from an accepted reading, which must parse again when
+//! printed.
 
 use std::collections::BTreeMap;
 

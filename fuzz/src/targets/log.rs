@@ -1,5 +1,6 @@
-//! Recovery of the WAL from damaged files of the real writer. It must not panic or invent records. Every undamaged record must be
-//! present and in order, every damaged record that left a trace must be reported, and new records must get new sequences.
+//! Recovery of the WAL from damaged files of the real writer. It must not panic or invent records. Every undamaged
+//! record must be present and in order, every damaged record that left a trace must be reported, and new records must
+//! get new sequences.
 
 use std::sync::{OnceLock, mpsc};
 
@@ -163,8 +164,8 @@ fn all(log: &Wal) -> Vec<Record> {
     records
 }
 
-/// Returns true if the bytes of a record and at least one half of its file's header are unchanged. The file may have another
-/// name.
+/// Returns true if the bytes of a record and at least one half of its file's header are unchanged. The file may have
+/// another name.
 fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     let old = bytes(before, &place.file);
     let range = place.start..place.start + place.bytes;
@@ -175,8 +176,8 @@ fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     })
 }
 
-/// Returns true if the file has its own name and header, and some byte of the record is still in its place: in the head, or in
-/// the payload after a partly preserved head.
+/// Returns true if the file has its own name and header, and some byte of the record is still in its place: in the
+/// head, or in the payload after a partly preserved head.
 fn leaves_a_trace(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     let old = bytes(before, &place.file);
     let new = bytes(after, &place.file);

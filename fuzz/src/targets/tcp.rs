@@ -1,5 +1,5 @@
-//! Raw bytes on the port for lines over TCP: no thread may panic, every answer must state the reason for closing, and HTTP must
-//! still work.
+//! Raw bytes on the port for lines over TCP: no thread may panic, every answer must state the reason for closing, and
+//! HTTP must still work.
 
 use crate::served;
 

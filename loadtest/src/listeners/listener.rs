@@ -41,8 +41,8 @@ impl Listener {
         Ok(Some(listener))
     }
 
-    /// Reads the next line, which can be the size of a chunk. It is an error at the end of the stream. After a cancellation, a
-    /// part of a line may be missing.
+    /// Reads the next line, which can be the size of a chunk. It is an error at the end of the stream. After a
+    /// cancellation, a part of a line may be missing.
     pub async fn next_line(&mut self) -> Result<&str> {
         self.line.clear();
         if self.stream.read_until(b'\n', &mut self.line).await? == 0 {

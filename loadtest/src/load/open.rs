@@ -71,7 +71,8 @@ pub struct Offered {
     pub acks: Histogram<u64>,
     /// Times from the last attempt to the ack, which a closed loop would report.
     pub service: Histogram<u64>,
-    /// Delays by the load tester itself, from the time when a POST was due and a connection was free to the first attempt.
+    /// Delays by the load tester itself, from the time when a POST was due and a connection was free to the first
+    /// attempt.
     pub own_lag: Histogram<u64>,
     /// The acks of each second.
     pub seconds: Vec<Histogram<u64>>,

@@ -1,5 +1,5 @@
-//! Reads everything from a system by its best API: native API, InfluxQL, export and MetricsQL, or aggregation. The standard
-//! library parses all numbers exactly.
+//! Reads everything from a system by its best API: native API, InfluxQL, export and MetricsQL, or aggregation. The
+//! standard library parses all numbers exactly.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

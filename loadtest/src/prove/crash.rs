@@ -1,5 +1,5 @@
-//! Checks that acked readings survive: a steady stream of writes, `kill -9` at a random time, a restart, and reading everything
-//! back. Readings without an ack are sent again after the restart, as a careful client does.
+//! Checks that acked readings survive: a steady stream of writes, `kill -9` at a random time, a restart, and reading
+//! everything back. Readings without an ack are sent again after the restart, as a careful client does.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -27,7 +27,8 @@ const PACE: Duration = Duration::from_millis(20);
 const STREAM_MIN_MS: i64 = 1000;
 /// Time for which the stream continues if the service survives the kill.
 const OUTAGE: Duration = Duration::from_millis(500);
-/// Maximum time until readings written after the restart are visible. VictoriaMetrics caches empty answers for some seconds.
+/// Maximum time until readings written after the restart are visible. VictoriaMetrics caches empty answers for some
+/// seconds.
 const VISIBLE_MAX: Duration = Duration::from_secs(60);
 /// Time after which a reading that is still missing is lost, once the resent ones are visible.
 const GRACE: Duration = Duration::from_secs(2);
@@ -43,7 +44,8 @@ pub struct Cycle {
     pub back_after_ms: u64,
     /// Readings that were acked before the kill, or by a service that survived it.
     pub acked: u64,
-    /// Readings without an ack that were resent after the restart, and are missing or incomplete one minute after their ack.
+    /// Readings without an ack that were resent after the restart, and are missing or incomplete one minute after their
+    /// ack.
     pub resent_lost: u64,
     /// Readings acked before the kill that are missing or incomplete when the resent ones are visible.
     pub lost: u64,

@@ -12,8 +12,8 @@ use crate::servers::system::System;
 /// A system under test.
 pub struct Proved<'a> {
     pub system: System<'a>,
-    /// True if queries to VictoriaMetrics use its response cache, which is the default. It drops the cache some seconds after old
-    /// samples arrive.
+    /// True if queries to VictoriaMetrics use its response cache, which is the default. It drops the cache some seconds
+    /// after old samples arrive.
     pub is_cached: bool,
 }
 

@@ -1,5 +1,5 @@
-//! The queries in the API of each HTTP server (native API, InfluxQL, MetricsQL) and in ClickHouse's SQL, and parsers of the
-//! answers.
+//! The queries in the API of each HTTP server (native API, InfluxQL, MetricsQL) and in ClickHouse's SQL, and parsers of
+//! the answers.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;

@@ -1,5 +1,5 @@
-//! Measures past days in hourglass, which seals them, and in other databases: their size on disk, the cost of loading them, and
-//! the time of queries without caches. A wrong answer ends the run.
+//! Measures past days in hourglass, which seals them, and in other databases: their size on disk, the cost of loading
+//! them, and the time of queries without caches. A wrong answer ends the run.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! Measures the cost of sealing: a year, readings in time order, live readings meanwhile, and memory. The variants take turns
-//! in rounds, for both stores.
+//! Measures the cost of sealing: a year, readings in time order, live readings meanwhile, and memory. The variants take
+//! turns in rounds, for both stores.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,8 @@ pub enum Measure {
     /// Deliver days of one sensor after the other, directly into sealed days, and query all of them: `--days 365
     /// --sensors 100` is a year of every tenth of 1,000 sensors.
     Year,
-    /// Deliver the readings of all sensors hour by hour, and report the bytes written per stored byte: `--sensors 100000
+    /// Deliver the readings of all sensors hour by hour, and report the bytes written per stored byte: `--sensors
+    /// 100000
     /// --days 1 --interval-s 600`.
     TimeMajor,
     /// Send live readings while history is sealed and while it is not: the cost of sealing, and acks meanwhile.

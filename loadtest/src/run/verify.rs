@@ -1,5 +1,5 @@
-//! Checks that exactly the acked readings are stored: generates the sent readings again, reads everything back over HTTP, and
-//! compares both reading by reading.
+//! Checks that exactly the acked readings are stored: generates the sent readings again, reads everything back over
+//! HTTP, and compares both reading by reading.
 
 use std::collections::BTreeMap;
 

@@ -64,8 +64,8 @@ fn absolute(program: &Path) -> PathBuf {
     }
 }
 
-/// Returns the first word of the output that looks like a version. For builds that print none, it is the version of the Debian
-/// package.
+/// Returns the first word of the output that looks like a version. For builds that print none, it is the version of the
+/// Debian package.
 pub fn version(program: &Path, flag: &str) -> Result<String> {
     let output = Command::new(program).arg(flag).output().with_context(|| format!("running {}", program.display()))?;
     let output = String::from_utf8_lossy(&output.stdout).into_owned();

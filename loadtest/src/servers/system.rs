@@ -192,8 +192,8 @@ impl<'a> System<'a> {
         }
     }
 
-    /// Waits until everything is in its final storage, and returns the usage at that time. hourglass answers a flush then; other
-    /// servers must become idle.
+    /// Waits until everything is in its final storage, and returns the usage at that time. hourglass answers a flush
+    /// then; other servers must become idle.
     pub async fn drained(&self) -> Result<Usage> {
         self.flush().await?;
         if self.peer.is_hourglass() { self.usage() } else { Usage::at_rest(&self.pids()).await }

@@ -43,8 +43,8 @@ async fn expire(store: &MergedView, sensor: &Arc<Sensor>, readings: &Readings) {
     store.raw().remove_buckets("d", &[&sensor.key], Day(0).hours(), u64::MAX).await.expect("removed");
 }
 
-/// Regression: readings of an hour or a day that expired during the read were followed by their summaries. A backup then had
-/// both, and could not be restored.
+/// Regression: readings of an hour or a day that expired during the read were followed by their summaries. A backup
+/// then had both, and could not be restored.
 #[tokio::test]
 async fn readings_and_summaries_of_one_part_are_never_both_given() {
     // One hour that is read in parts, and several hours that are read one after the other.

@@ -1,5 +1,5 @@
-//! Builds columns: converts the expressions of a SELECT into trees over fields, tags and calls, and checks their types against
-//! the sources.
+//! Builds columns: converts the expressions of a SELECT into trees over fields, tags and calls, and checks their types
+//! against the sources.
 
 use super::expand::takes;
 use super::statement::{StatementFailure, kind};

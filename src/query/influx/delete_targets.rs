@@ -38,9 +38,9 @@ pub struct DeleteTargets {
 }
 
 impl Query {
-    /// Returns the targets of a statement in the database and each of its policies, or `None` if it deletes no readings or a
-    /// whole database. Lists the sensors from the store instead of the cache. `before` are the names in its condition that were
-    /// fields in an earlier call.
+    /// Returns the targets of a statement in the database and each of its policies, or `None` if it deletes no readings
+    /// or a whole database. Lists the sensors from the store instead of the cache. `before` are the names in its
+    /// condition that were fields in an earlier call.
     ///
     /// # Errors
     /// See [`StatementFailure`].
@@ -81,8 +81,8 @@ impl Query {
 }
 
 impl Run<'_> {
-    /// Returns the condition for each database if it names fields. Otherwise it is a condition on tags, and all of its names
-    /// must be tags.
+    /// Returns the condition for each database if it names fields. Otherwise it is a condition on tags, and all of its
+    /// names must be tags.
     fn conditions(
         self,
         statement: &Statement,
@@ -187,8 +187,8 @@ fn split_renames(text: &str) -> Option<(&str, Renames)> {
     Some((text.get(values.byte_offset()..)?.trim_start(), Renames::new(entries)))
 }
 
-/// Returns a test that is true for sensors whose readings a statement deletes, or `None` if the text is no such statement.
-/// Times in the condition are ignored, because the range is stored separately.
+/// Returns a test that is true for sensors whose readings a statement deletes, or `None` if the text is no such
+/// statement. Times in the condition are ignored, because the range is stored separately.
 #[must_use]
 pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let (statement, renames) = split_renames(statement)?;

@@ -18,9 +18,9 @@ use crate::reading::{Sensor, Value};
 
 /// A condition that names fields.
 ///
-/// Names are resolved for each measurement of each database, as in SELECT. A name that is both a field and a tag means the tag
-/// in DELETE, unless it is written `name::field`. A name that is neither, but a field of another target of the statement, is a
-/// field without values. As a tag it would be empty, so `name != 'x'` would hold for everything.
+/// Names are resolved for each measurement of each database, as in SELECT. A name that is both a field and a tag means
+/// the tag in DELETE, unless it is written `name::field`. A name that is neither, but a field of another target of the
+/// statement, is a field without values. As a tag it would be empty, so `name != 'x'` would hold for everything.
 #[derive(Debug)]
 pub struct ValueCondition {
     condition: Expr,
@@ -36,8 +36,8 @@ pub struct ValueCondition {
 }
 
 impl ValueCondition {
-    /// Returns the condition for each database of a statement, by its sensors there, or `None` if no name is a field of any of
-    /// them. `before` are names that were fields in an earlier call.
+    /// Returns the condition for each database of a statement, by its sensors there, or `None` if no name is a field of
+    /// any of them. `before` are names that were fields in an earlier call.
     pub(super) fn for_databases(
         statement: &Statement,
         condition: &Expr,
@@ -158,8 +158,8 @@ fn within(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAnd
     (fields, schemas.into_iter().map(|(measurement, schema)| (measurement.to_owned(), schema.tags)).collect())
 }
 
-/// Checks that no unknown name selects readings by its absence. The name may be misspelt, or a field that this instance does not
-/// know yet, and the statement would delete everything. `name = 'x'` is harmless, because it selects nothing.
+/// Checks that no unknown name selects readings by its absence. The name may be misspelt, or a field that this instance
+/// does not know yet, and the statement would delete everything. `name = 'x'` is harmless, because it selects nothing.
 ///
 /// # Errors
 /// [`StatementFailure::Refused`].

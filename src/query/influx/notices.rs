@@ -1,4 +1,5 @@
-//! Notices of a statement: unknown databases, measurements, fields and tags, values of other types, and expired readings.
+//! Notices of a statement: unknown databases, measurements, fields and tags, values of other types, and expired
+//! readings.
 
 use std::ops::Range;
 
@@ -30,8 +31,9 @@ struct NamedSource<'a> {
 }
 
 impl Query {
-    /// Returns notices for unknown names if the statement has no answer, and for fields with values of another type. Covers only
-    /// databases that the caller may read. An error only drops the notices, because the answer is valid without them.
+    /// Returns notices for unknown names if the statement has no answer, and for fields with values of another type.
+    /// Covers only databases that the caller may read. An error only drops the notices, because the answer is valid
+    /// without them.
     pub async fn statement_notices(
         &self,
         statement: &Statement,
@@ -85,8 +87,8 @@ fn range_of(condition: Option<&Expr>, context: StatementContext<'_>) -> Option<R
 }
 
 impl Query {
-    /// Returns notices for databases whose readings of the requested times have expired. Call it before reading, because readings
-    /// may expire during the read.
+    /// Returns notices for databases whose readings of the requested times have expired. Call it before reading,
+    /// because readings may expire during the read.
     #[must_use]
     pub fn expired_notices(&self, statement: &Statement, context: StatementContext<'_>) -> Vec<String> {
         let mut notices = Vec::new();
@@ -125,8 +127,8 @@ fn sources_of(statement: &Statement) -> Vec<NamedSource<'_>> {
     }
 }
 
-/// Returns the measurements that a SELECT or its subqueries read. Names outside a subquery are not checked, because they may be
-/// columns of the subquery.
+/// Returns the measurements that a SELECT or its subqueries read. Names outside a subquery are not checked, because
+/// they may be columns of the subquery.
 fn select_sources(select: &Select) -> Vec<NamedSource<'_>> {
     let mut names = Vec::new();
     let columns = select.columns.iter().map(|column| &column.expr);

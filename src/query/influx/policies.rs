@@ -31,8 +31,8 @@ pub async fn database_of(engine: &Engine, name: &str, policy: Option<&str>) -> R
     }
 }
 
-/// Returns the name by which access to a database and a policy is checked. The right to read one policy does not include other
-/// policies or the default one.
+/// Returns the name by which access to a database and a policy is checked. The right to read one policy does not
+/// include other policies or the default one.
 pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
     match policy.filter(|policy| !policy.is_empty()) {
         Some(policy) => policy_database(database, policy).into(),
@@ -40,8 +40,8 @@ pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
     }
 }
 
-/// Returns the stored databases that a statement covers: one policy if the statement or the request names it, else the database
-/// and all of its policies.
+/// Returns the stored databases that a statement covers: one policy if the statement or the request names it, else the
+/// database and all of its policies.
 ///
 /// # Errors
 /// See [`database_of`].
@@ -56,8 +56,8 @@ pub async fn covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<V
     Ok(std::iter::once(own).chain(policies).collect())
 }
 
-/// Returns the notice of an answer whose range begins before the readings of a database. Readings that have expired but are not
-/// deleted yet are still answered, so they need no notice.
+/// Returns the notice of an answer whose range begins before the readings of a database. Readings that have expired but
+/// are not deleted yet are still answered, so they need no notice.
 #[must_use]
 pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_kept(database);

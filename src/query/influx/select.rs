@@ -1,5 +1,5 @@
-//! Runs a SELECT: resolves its sources, plans it against their fields and tags, reads readings or exact summaries, and builds
-//! the rows.
+//! Runs a SELECT: resolves its sources, plans it against their fields and tags, reads readings or exact summaries, and
+//! builds the rows.
 
 use super::plan::plan;
 use super::policies::database_of;
@@ -199,8 +199,8 @@ fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
     }
 }
 
-/// Evaluates the rows of a subquery as readings. Their times are not checked again, because the row of a window that starts
-/// before the range has the start of the window as its time.
+/// Evaluates the rows of a subquery as readings. Their times are not checked again, because the row of a window that
+/// starts before the range has the start of the window as its time.
 async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let places: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();

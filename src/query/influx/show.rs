@@ -105,8 +105,8 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
     answer.list(None, &columns, Box::new(rows.into_iter())).await
 }
 
-/// Returns a test that is true for sensors of these measurements (of any if there are none) whose tags fulfil the condition, and
-/// the approximate number of comparisons per test.
+/// Returns a test that is true for sensors of these measurements (of any if there are none) whose tags fulfil the
+/// condition, and the approximate number of comparisons per test.
 pub(super) fn wanted<'a>(
     sources: &'a [Measurement],
     condition: Option<&'a Expr>,

@@ -9,8 +9,8 @@ pub fn is_zone(name: &str) -> bool {
     zone(name).is_some()
 }
 
-/// Returns the instant of a local time in a zone. If clocks show the time twice, it is the later one. If clocks skip the time, the
-/// offset before the change applies.
+/// Returns the instant of a local time in a zone. If clocks show the time twice, it is the later one. If clocks skip
+/// the time, the offset before the change applies.
 pub fn resolve(name: &str, civil: CivilTime) -> i128 {
     let instant = || zone(name)?.to_ambiguous_timestamp(civil).later().ok();
     instant().map_or_else(|| utc(civil), |instant| instant.as_nanosecond())

@@ -1,5 +1,5 @@
-//! Windowed aggregates of many sensors, with any functions, step and zone: per sensor, per combination of tags, or over all
-//! sensors.
+//! Windowed aggregates of many sensors, with any functions, step and zone: per sensor, per combination of tags, or over
+//! all sensors.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,7 +46,8 @@ pub struct Aggregation {
 pub enum Families {
     /// Aggregate numbers only, because summaries cannot answer for texts and booleans.
     Numbers,
-    /// Aggregate each field in one family, the first that any sensor has. Leave out sensors that have it in another family.
+    /// Aggregate each field in one family, the first that any sensor has. Leave out sensors that have it in another
+    /// family.
     First,
     /// Aggregate each field in every family that sensors have.
     All,

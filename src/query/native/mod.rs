@@ -1,4 +1,5 @@
-//! The queries of the native API: readings of one or many sensors, in parts or thinned for a chart, and windowed aggregates.
+//! The queries of the native API: readings of one or many sensors, in parts or thinned for a chart, and windowed
+//! aggregates.
 
 pub mod aggregate;
 pub mod groups;

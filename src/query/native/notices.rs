@@ -1,5 +1,5 @@
-//! Notices of an answer: unknown names of the request, with the nearest known names that the caller may read. Also resolves a
-//! bare name to a sensor.
+//! Notices of an answer: unknown names of the request, with the nearest known names that the caller may read. Also
+//! resolves a bare name to a sensor.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -23,7 +23,8 @@ const SENSOR_TAG: &str = "sensor";
 const SHOWN_MAX: usize = 5;
 /// Maximum number of sensor keys in a notice.
 const KEYS_SHOWN_MAX: usize = 10;
-/// Maximum number of sensors whose values of another type are searched, because texts have no summaries and must be read.
+/// Maximum number of sensors whose values of another type are searched, because texts have no summaries and must be
+/// read.
 const DRIFTED_SENSORS_MAX: usize = 200;
 /// Maximum number of distinct names that are compared with an unknown name.
 const COMPARED_MAX: usize = 10_000;
@@ -51,8 +52,8 @@ impl<'a> RequestNames<'a> {
 }
 
 impl Query {
-    /// Returns a notice for each name that no sensor readable by the caller has. An error only drops the notices, because the
-    /// answer is valid without them.
+    /// Returns a notice for each name that no sensor readable by the caller has. An error only drops the notices,
+    /// because the answer is valid without them.
     pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
         let read = || async {
             let requested = requested_names(names);
@@ -260,8 +261,8 @@ impl NameSearch<'_> {
         Ok(nearest.into_iter().map(|(asked, nearest)| nearest.notice(&asked.describe())).collect())
     }
 
-    /// Returns a notice for each requested field that also has values of other types in a range of times, if the database keeps
-    /// such values.
+    /// Returns a notice for each requested field that also has values of other types in a range of times, if the
+    /// database keeps such values.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -371,7 +372,8 @@ pub enum NamedSensor {
 }
 
 impl Query {
-    /// Resolves a key without tags to a sensor. The sensor with exactly this key takes precedence if the caller may read it.
+    /// Resolves a key without tags to a sensor. The sensor with exactly this key takes precedence if the caller may
+    /// read it.
     ///
     /// # Errors
     /// If the store does not answer.

@@ -21,8 +21,8 @@ pub struct RangePart {
     pub readings: Vec<Reading>,
     /// The first time of the next part in the requested order, if there is one.
     pub next: Option<i64>,
-    /// True if the sensor exists. `read` sets it from the readings in the range, and [`Query::readings`] from the catalog and
-    /// the store.
+    /// True if the sensor exists. `read` sets it from the readings in the range, and [`Query::readings`] from the
+    /// catalog and the store.
     pub known: bool,
     /// The memory of the readings.
     pub held: HeldBytes,
@@ -81,14 +81,14 @@ impl Query {
     }
 }
 
-/// Returns the maximum bytes of the readings of a part. The rest of the request's memory is for reading them, and for their
-/// text.
+/// Returns the maximum bytes of the readings of a part. The rest of the request's memory is for reading them, and for
+/// their text.
 pub(super) fn room(engine: &Engine) -> usize {
     engine.options.request_bytes / 4
 }
 
-/// As [`Query::readings`], without looking up the sensor. Stops after `limit` readings or `bytes_max` bytes, but returns at
-/// least one reading if there is one.
+/// As [`Query::readings`], without looking up the sensor. Stops after `limit` readings or `bytes_max` bytes, but
+/// returns at least one reading if there is one.
 pub(super) async fn read(
     engine: &Engine,
     budget: &Budget,

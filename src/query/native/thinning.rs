@@ -1,7 +1,7 @@
 //! Thins readings of many sensors for a chart.
 //!
-//! Per pixel, it keeps the readings in which a field has its minimum or maximum, so that no peak is lost. It also keeps the
-//! first and the last reading, and all readings of a sensor that has few.
+//! Per pixel, it keeps the readings in which a field has its minimum or maximum, so that no peak is lost. It also keeps
+//! the first and the last reading, and all readings of a sensor that has few.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,8 +30,8 @@ pub struct Thinned {
 }
 
 impl Query {
-    /// Reads at most `points_max` readings of each selected sensor: all if there are no more, else those that a chart needs. Up
-    /// to two readings per number or boolean field, and two more, are returned even if `points_max` is less.
+    /// Reads at most `points_max` readings of each selected sensor: all if there are no more, else those that a chart
+    /// needs. Up to two readings per number or boolean field, and two more, are returned even if `points_max` is less.
     ///
     /// # Errors
     /// If the answer would be incomplete or too large.
@@ -148,7 +148,8 @@ struct Pixels {
     last: Option<Arc<ShownReading>>,
 }
 
-/// The minimum and maximum of each field, in name order, with their readings. Of several equal values, the earliest counts.
+/// The minimum and maximum of each field, in name order, with their readings. Of several equal values, the earliest
+/// counts.
 #[derive(Default)]
 struct Pixel {
     extremes: Vec<(Arc<str>, [Extreme; 2])>,
@@ -178,8 +179,8 @@ impl Drop for CountedReading {
 }
 
 impl Thinning {
-    /// Creates the thinning of a sensor with this many fields that have extremes. The pixels divide the range. If the range has
-    /// no start or end, they widen as readings arrive.
+    /// Creates the thinning of a sensor with this many fields that have extremes. The pixels divide the range. If the
+    /// range has no start or end, they widen as readings arrive.
     fn new(max: usize, fields: usize, range: &Range<i64>, bytes: &Arc<AtomicUsize>) -> Self {
         let pixels_max = (max.saturating_sub(2) / (2 * fields.max(1))).max(1);
         let has_ends = range.start > crate::reading::time::TIMESTAMP_MIN && range.end < i64::MAX;
@@ -410,8 +411,8 @@ mod tests {
         }
     }
 
-    /// Regression: pixels began at 1970, and two pixels on different sides of it never merge: the width was doubled until it
-    /// overflowed.
+    /// Regression: pixels began at 1970, and two pixels on different sides of it never merge: the width was doubled
+    /// until it overflowed.
     #[test]
     fn there_is_one_pixel_of_readings_before_and_after_1970() {
         let at = |time: i64| Reading { time, fields: vec![(Arc::from("v"), Value::Integer(time))] };
