@@ -1,5 +1,5 @@
-//! Starts the service: builds its parts in the order of their dependencies, and shuts them down in the opposite order.
-//! The only module that may use all others.
+//! Starts the service: builds its parts in the order of their dependencies, and shuts them down in reverse order. Only
+//! this module may use all others.
 
 pub(crate) mod allocator;
 pub(crate) mod banner;
@@ -40,14 +40,14 @@ use self::listeners::Listeners;
 use self::open::{NeverServed, clock_bounds, group_rules, open_store, open_wal};
 use self::stop::{RunEnd, shut_down};
 
-/// Exit status of a first start whose store cannot be used as it is configured (`EX_UNAVAILABLE` of sysexits.h).
+/// Exit status of a first start whose configured store cannot be used (`EX_UNAVAILABLE` of sysexits.h).
 const EXIT_STORE: u8 = 69;
 const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL until it can";
-/// How often the health check asks the store whether it answers.
+/// Interval of the health checks of the store.
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT. The exit status is 0 if all requests were finished and the WAL was flushed
-/// completely, and has its own value if records are left in the WAL; see [`RunEnd`].
+/// completely. [`RunEnd`] has the other values.
 #[must_use]
 pub fn run(settings: Settings) -> ExitCode {
     allocator::spare_memory(&settings);
@@ -56,16 +56,17 @@ pub fn run(settings: Settings) -> ExitCode {
     run_server(settings, &Arc::new(Notify::new()), |ready| banner::print(&ready))
 }
 
-/// Serves on threads of its own, until a signal or `asked`; calls `on_ready` once requests are taken.
-pub(crate) fn run_server(settings: Settings, asked: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
-    // An error is printed after anything that the MongoDB driver logs while its tasks end, so that the reason is the last line.
-    match run_to_end(serve(Arc::new(settings), asked, on_ready)) {
+/// Serves on its own runtime until a signal or `stop_request`. Calls `on_ready` once the service accepts requests.
+pub(crate) fn run_server(settings: Settings, stop_request: &Arc<Notify>, on_ready: impl FnOnce(Ready<'_>)) -> ExitCode {
+    // Print an error after everything that the MongoDB driver logs while its tasks end, so that the reason is the last
+    // line.
+    match run_to_end(serve(Arc::new(settings), stop_request, on_ready)) {
         Ok(ending) => ending.code(),
-        Err(error) => failed(&error),
+        Err(error) => report_error(&error),
     }
 }
 
-/// Runs work that uses the store, on threads of its own.
+/// Runs a future on its own multi-threaded runtime.
 pub(crate) fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("starting threads")?;
     let done = runtime.block_on(work);
@@ -76,37 +77,37 @@ pub(crate) fn run_to_end<T>(work: impl Future<Output = anyhow::Result<T>>) -> an
 
 /// Prints the error, if there is one, and returns the exit status.
 #[must_use]
-pub fn ended(done: anyhow::Result<()>) -> ExitCode {
-    match done {
+pub fn exit_code(result: anyhow::Result<()>) -> ExitCode {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => failed(&error),
+        Err(error) => report_error(&error),
     }
 }
 
-/// As [`ended`], where `false` is a failure without an error.
+/// As [`exit_code`], where `false` is a failure without an error.
 #[must_use]
-pub fn ended_as(is_good: anyhow::Result<bool>) -> ExitCode {
+pub fn check_exit_code(is_good: anyhow::Result<bool>) -> ExitCode {
     match is_good {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => failed(&error),
+        Err(error) => report_error(&error),
     }
 }
 
 /// Prints the error, and returns the exit status.
 #[must_use]
-pub fn failed(error: &anyhow::Error) -> ExitCode {
+pub fn report_error(error: &anyhow::Error) -> ExitCode {
     eprintln!("hourglass: {error:#}");
     if error.is::<NeverServed>() { ExitCode::from(EXIT_STORE) } else { ExitCode::FAILURE }
 }
 
 async fn serve(
     settings: Arc<Settings>,
-    asked: &Arc<Notify>,
+    stop_request: &Arc<Notify>,
     on_ready: impl FnOnce(Ready<'_>),
 ) -> anyhow::Result<RunEnd> {
-    let started = http::StartTime { wall_ns: clock::now_ns(), monotonic: Instant::now() };
-    // First of all, because SIGHUP ends a process that has no handler for it.
+    let started = (clock::now_ns(), Instant::now());
+    // Handle SIGHUP before anything else, because it ends a process without a handler.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     data_folder::must_be_finished(&settings)?;
     data_folder::make_private(&settings.server.data_dir)?;
@@ -115,7 +116,7 @@ async fn serve(
     let kind = if settings.store.uri.is_embedded() { "embedded" } else { "mongodb" };
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), kind).context("setting up metrics")?;
     let listeners = Listeners::open(&settings, &metrics).await?;
-    tell_memory(&settings, &metrics);
+    report_memory(&settings, &metrics);
     let stamps = Arc::new(StampClock::new(clock_bounds(&settings)));
     let (log, recovery) = match open_wal(&settings, &stamps).await {
         Ok(opened) => opened,
@@ -126,16 +127,16 @@ async fn serve(
     };
     let store = Arc::new(MergedView::new(store));
     let understand = Arc::new(sensors_of);
-    let (ingest, mut closing) =
-        Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, stamps, metrics.clone());
+    let opened_wal = (log, &recovery, stamps);
+    let (ingest, mut closing) = Ingest::start(settings.clone(), store.clone(), understand, opened_wal, metrics.clone());
     let ingest = Arc::new(ingest);
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
     }
     if !store.raw().has_other_writers() {
-        // Before anybody asks: queries name sensors by them.
+        // Load the settings before serving, because queries need the renames in them.
         if let Err(error) = ingest.settings_now().await {
-            tracing::warn!(%error, "the databases' settings cannot be read; it is tried again");
+            tracing::warn!(%error, "the databases' settings cannot be read; retrying");
         }
     }
     let query = Query::new(store.clone(), ingest.clone(), ingest.settings(), settings.query.clone(), metrics.clone());
@@ -145,7 +146,7 @@ async fn serve(
     let (health_sender, health) = watch::channel(state);
     let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
     metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
-    let (of_store, backups) = (store.clone(), Arc::new(Semaphore::new(1)));
+    let backups = Arc::new(Semaphore::new(1));
     let timeout = settings.ingest.ack_timeout.max(http::FLUSH_TIMEOUT);
     let edit_options = EditOptions { timeout, read_bytes: settings.query.request_bytes / 2 };
     let edits = Arc::new(Edits::new(ingest.clone(), query.clone(), store.clone(), edit_options));
@@ -157,7 +158,7 @@ async fn serve(
         access,
         audit,
         metrics,
-        store: of_store,
+        store: store.clone(),
         backups,
         edits,
         health,
@@ -170,35 +171,36 @@ async fn serve(
     let space = tokio::spawn(disk_space::watch(store.raw().clone(), settings.wal_dir(), app.metrics.clone()));
     let tokens = tokio::spawn(app.access.clone().watch());
     tokio::spawn(keep_samples(app.clone()));
-    let mut stop = Stop::new(asked.clone()).context("listening for signals")?;
+    let mut stop = Stop::new(stop_request.clone()).context("listening for signals")?;
     tracing::info!(folder = %data_folder::absolute(&settings.server.data_dir).display(), "data folder");
-    let (stopping, told) = watch::channel(false);
+    let (stop_sender, stopping) = watch::channel(false);
     let addresses = listeners.addresses;
-    let server = listeners.serve(&settings, app.clone(), &told, hangups);
+    let server = listeners.serve(&settings, app.clone(), &stopping, hangups);
     on_ready(Ready {
         settings: &settings,
         addresses,
         first_token: first_token.as_ref(),
         enforced: app.access.is_enforced(),
-        started: started.monotonic,
-        told,
+        started: started.1,
+        stopping,
     });
-    let asked = is_asked_to_stop(&mut stop, &mut closing).await;
+    let is_requested = wait_for_stop(&mut stop, &mut closing).await;
     health_sender.send_replace(Health::Stopping);
     let ending = tokio::select! {
-        ending = shut_down(&settings, stopping, server, app, closing, store.raw().clone()) => ending,
+        ending = shut_down(&settings, stop_sender, server, app, closing, store.raw().clone()) => ending,
         () = stop.wait() => {
             tracing::warn!("second signal to stop; stopping at once");
             RunEnd::Failed
         }
     };
     [watcher, space, tokens].iter().for_each(JoinHandle::abort);
-    Ok(if asked { ending } else { RunEnd::Failed })
+    Ok(if is_requested { ending } else { RunEnd::Failed })
 }
 
-/// Tells how much memory this run may use, and where keys make it more than `server.memory`.
-fn tell_memory(settings: &Settings, metrics: &Metrics) {
-    let (memory, parts) = (settings.server.memory, settings.memory_bounds());
+/// Logs the memory bounds, and warns if they add up to more than `server.memory`.
+fn report_memory(settings: &Settings, metrics: &Metrics) {
+    let memory = settings.server.memory;
+    let parts = settings.memory_bounds();
     metrics.memory(memory, &parts);
     let sum = parts.iter().map(|(_, bytes)| bytes).sum::<usize>();
     let mib = |bytes: usize| bytes.div_ceil(1 << 20);
@@ -214,8 +216,8 @@ fn tell_memory(settings: &Settings, metrics: &Metrics) {
     }
 }
 
-/// Waits for a reason to stop: true for a signal, false if a shard has ended by itself.
-async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
+/// Waits for a reason to stop. Returns true for a signal, false if a shard has ended by itself.
+async fn wait_for_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
     tokio::select! {
         () = stop.wait() => true,
         ended = any_ended(&mut closing.shards) => {
@@ -226,7 +228,7 @@ async fn is_asked_to_stop(stop: &mut Stop, closing: &mut Closing) -> bool {
     }
 }
 
-/// Checks the store again and again and updates [`Health`]. Logs each change once.
+/// Checks the store at an interval and updates [`Health`]. Logs each change once.
 pub(crate) async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender<Health>>, presence: StorePresence) {
     loop {
         let now = Health::from_check(store.check().await);
@@ -239,30 +241,32 @@ pub(crate) async fn watch_store(store: Arc<dyn Store>, health: Arc<watch::Sender
                 Health::StoreUnusable { cause, .. } => Some(*cause),
                 _ => None,
             };
-            let turned = std::mem::discriminant(health) != std::mem::discriminant(&now) || cause(health) != cause(&now);
+            let is_news =
+                std::mem::discriminant(health) != std::mem::discriminant(&now) || cause(health) != cause(&now);
             match &now {
-                Health::StoreAway(reason) if turned => tracing::warn!(%reason, "the store is unavailable"),
-                Health::StoreUnusable { cause, detail } if turned => {
+                Health::StoreAway(reason) if is_news => tracing::warn!(%reason, "the store is unavailable"),
+                Health::StoreUnusable { cause, detail } if is_news => {
                     tracing::error!(class = %cause, %detail, "{STORE_UNUSABLE}");
                 }
-                Health::Ready if turned => tracing::info!("the store is available again"),
+                Health::Ready if is_news => tracing::info!("the store is available again"),
                 _ => {}
             }
-            let changed = *health != now;
+            let has_changed = *health != now;
             *health = now;
-            changed
+            has_changed
         });
         tokio::time::sleep(HEALTH_INTERVAL).await;
     }
 }
 
-/// Waits until a shard's task ends, and returns its index. Its handle must not be awaited again.
+/// Waits until the task of a shard ends, and returns its index. Its handle must not be awaited again.
 async fn any_ended(shards: &mut [JoinHandle<bool>]) -> usize {
     let (_, ended, _) = futures_util::future::select_all(shards).await;
     ended
 }
 
-/// Samples what `/api/v1/overview` shows of the last half hour, and aggregates metrics, until the service stops.
+/// Takes the samples that `/api/v1/overview` shows for the last half hour, and aggregates metrics, until the service
+/// stops.
 async fn keep_samples(app: Arc<App>) {
     let mut health = app.health.clone();
     let mut ticks = tokio::time::interval(SAMPLE_INTERVAL);
@@ -271,30 +275,30 @@ async fn keep_samples(app: Arc<App>) {
             _ = ticks.tick() => {
                 let Ledger { accepted, pending, .. } = app.ingest.lag().ledger;
                 app.metrics.upkeep();
-                app.metrics.recent.sample((Instant::now(), clock::now_ns() / 1_000_000), accepted, pending);
+                app.metrics.recent.sample(Instant::now(), clock::now_ns() / 1_000_000, accepted, pending);
             }
             _ = health.wait_for(|health| *health == Health::Stopping) => return,
         }
     }
 }
 
-/// Waits for SIGTERM or SIGINT, or until this process itself asks for the end.
+/// Waits for SIGTERM, SIGINT or a stop request of this process.
 pub(crate) struct Stop {
     terminate: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
-    asked: Arc<Notify>,
+    request: Arc<Notify>,
 }
 
 impl Stop {
-    pub(crate) fn new(asked: Arc<Notify>) -> std::io::Result<Self> {
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, asked })
+    pub(crate) fn new(request: Arc<Notify>) -> std::io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, request })
     }
 
     pub(crate) async fn wait(&mut self) {
         let name = tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
-            () = self.asked.notified() => return,
+            () = self.request.notified() => return,
         };
         tracing::info!(signal = name, "stopping");
     }

@@ -1,4 +1,4 @@
-//! The command line: from flags to settings, or to a list of problems.
+//! Parses the command line and turns flags into settings or a list of problems.
 
 mod requests;
 mod store;
@@ -39,19 +39,19 @@ pub struct Arguments {
 pub enum Command {
     /// Accept readings and answer queries, until SIGTERM or SIGINT.
     Serve(ServeFlags),
-    /// Show what hourglass does with a simulated factory of 50 sensors, until Ctrl-C. Takes no configuration.
+    /// Demonstrate hourglass with a simulated factory of 50 sensors, until Ctrl-C. Takes no configuration.
     Demo(DemoRequest),
     /// Find out why `serve` does not start or is slow: try folders, ports, certificates, tokens and the store, and measure
     /// disk, clock and store, without starting. Exit status: 0 if nothing is wrong, 78 if something is.
     Doctor(ServeFlags),
-    /// Ask the running service, which was started with the same flags, whether it acknowledges writes, for containers. Exit
+    /// Check whether the running service, started with the same flags, acknowledges writes. Made for containers. Exit
     /// status: 0 if it does, else 1.
     Healthcheck(ServeFlags),
     /// Check everything in the store, and repair it with --repair. With the embedded store, stop the service first. Exit status: 0
     /// if nothing is wrong, 1 if something is, 2 if the check was not completed.
     Verify {
-        /// Recompute what readings determine: summaries, counts, stamps, and sensor documents that are missing. Never
-        /// changes or deletes a reading.
+        /// Recompute everything that follows from readings: summaries, counts, stamps, and missing sensor documents.
+        /// Never changes or deletes a reading.
         #[arg(long)]
         repair: bool,
         #[command(flatten)]
@@ -62,7 +62,7 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
-    /// Add, list, rotate and revoke the tokens by which clients authenticate. The service may run meanwhile.
+    /// Add, list, rotate and revoke the tokens by which clients authenticate. The service can keep running.
     Token {
         #[command(subcommand)]
         command: TokenCommand,
@@ -87,7 +87,7 @@ pub enum Command {
         #[command(subcommand)]
         command: SensorCommand,
     },
-    /// List dead letters (readings that the store rejected), or send them again. The service may run meanwhile.
+    /// List dead letters (readings that the store rejected), or send them again. The service can keep running.
     DeadLetters {
         #[command(subcommand)]
         command: DeadLettersCommand,
@@ -106,14 +106,14 @@ pub enum Command {
         #[command(subcommand)]
         command: RenameCommand,
     },
-    /// List or export the rejected lines of the running service, or remove those that are done.
+    /// List or export the rejected lines of the running service, or remove those already handled.
     Rejections {
         #[command(subcommand)]
         command: RejectionsCommand,
     },
 }
 
-/// Variables of the environment that set flags, not keys of the configuration.
+/// Environment variables that set flags instead of configuration keys.
 const VARIABLES: [&str; 9] = [
     "HOURGLASS_CONFIG",
     "HOURGLASS_SERVER",
@@ -126,7 +126,7 @@ const VARIABLES: [&str; 9] = [
     "HOURGLASS_OUTPUT",
 ];
 
-/// What the command line asks for.
+/// The parsed command line.
 #[derive(Debug)]
 pub enum Request {
     Command(Command),
@@ -134,18 +134,18 @@ pub enum Request {
     Exchange(Exchange),
 }
 
-/// Parses the command line. Prints help, or what is wrong, and ends the process then.
+/// Parses the command line. On a usage error or a request for help, prints it and exits the process.
 #[must_use]
 pub fn parse() -> Request {
-    let matches = requests::added_to(Arguments::command()).get_matches();
-    if let Some(exchange) = requests::of_matches(&matches) {
+    let matches = requests::add_commands(Arguments::command()).get_matches();
+    if let Some(exchange) = requests::parse_exchange(&matches) {
         return Request::Exchange(exchange.unwrap_or_else(|error| error.exit()));
     }
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     Request::Command(arguments.command)
 }
 
-/// The settings by defaults, file, environment and flags.
+/// Resolves the settings from defaults, file, environment and flags.
 ///
 /// # Errors
 /// All problems at once.
@@ -156,7 +156,7 @@ pub fn settings(flags: impl Into<ServeFlags>) -> Result<Settings, Vec<Problem>> 
     config::load(folder.config.as_deref(), environment, &overrides)
 }
 
-/// Runs a command with the settings, or prints what is wrong with them.
+/// Runs a command with the settings, or prints the problems of the configuration.
 #[must_use]
 pub fn with_settings(flags: impl Into<ServeFlags>, run: impl FnOnce(&Settings) -> ExitCode) -> ExitCode {
     match settings(flags) {
@@ -171,11 +171,11 @@ pub fn with_store(flags: impl Into<ServeFlags>, run: impl AsyncFnOnce(&Settings)
     with_settings(flags, |settings| on_threads(settings, run))
 }
 
-/// Runs a command that uses a store, on threads of its own.
+/// Runs a command that uses a store on its own runtime.
 #[must_use]
 pub fn on_threads(settings: &Settings, run: impl AsyncFnOnce(&Settings) -> anyhow::Result<()>) -> ExitCode {
     logs::start("warn", &settings.telemetry);
-    app::ended(app::run_to_end(run(settings)))
+    app::exit_code(app::run_to_end(run(settings)))
 }
 
 /// Prints the problems of a configuration, one per line, and returns the exit status.
@@ -192,16 +192,18 @@ pub fn report(problems: &[Problem]) -> ExitCode {
     ExitCode::from(EXIT_CONFIG)
 }
 
-/// Prints the first problem alone, for a command that prints one line and exits with 0 or 1.
+/// Prints only the first problem, for a command that prints one line and exits with 0 or 1.
 #[must_use]
-pub fn not_asked(problems: &[Problem]) -> ExitCode {
+pub fn report_first(problems: &[Problem]) -> ExitCode {
     let more = if problems.len() > 1 { " (and more: hourglass config check)" } else { "" };
-    problems.iter().take(1).for_each(|problem| eprintln!("hourglass: {problem}{more}"));
+    if let Some(problem) = problems.first() {
+        eprintln!("hourglass: {problem}{more}");
+    }
     ExitCode::FAILURE
 }
 
 #[must_use]
-pub fn config_is_sound(flags: &ServeFlags) -> ExitCode {
+pub fn print_config_valid(flags: &ServeFlags) -> ExitCode {
     match &flags.stored.folder.config {
         Some(file) => println!("{}: the configuration is valid", file.display()),
         None => println!("the configuration is valid"),

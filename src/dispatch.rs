@@ -1,23 +1,23 @@
-//! Carries out the subcommand that the command line names.
+//! Runs the command that the command line names.
 //!
-//! This is in the library and not in `main.rs`, because the futures that a command waits for are compiled where they are
-//! first polled: in the program they would all be compiled a second time.
+//! It is part of the library instead of `main.rs`, because futures are compiled where they are first polled: in the
+//! binary crate, all of them would be compiled a second time.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::app::{ended, ended_as, failed};
+use crate::app::{check_exit_code, exit_code, report_error};
 use crate::cli::{
     self, AuditCommand, BackupCommand, Command, ConfigCommand, DeadLettersCommand, Request, WalCommand, with_settings,
     with_store,
 };
 use crate::{app, commands, config};
 
-/// Parses the command line and carries it out.
+/// Parses the command line and runs its command.
 #[must_use]
 pub fn main() -> ExitCode {
     match cli::parse() {
-        Request::Exchange(exchange) => ended_as(exchange.run()),
+        Request::Exchange(exchange) => check_exit_code(exchange.run()),
         Request::Command(command) => run(command),
     }
 }
@@ -28,15 +28,15 @@ fn run(command: Command) -> ExitCode {
             Ok(settings) => app::run(settings),
             Err(problems) => cli::report(&problems),
         },
-        Command::Demo(request) => commands::demo(&request).unwrap_or_else(|error| failed(&error)),
+        Command::Demo(request) => commands::demo(&request).unwrap_or_else(|error| report_error(&error)),
         Command::Doctor(flags) => with_settings(flags, commands::examine),
         Command::Healthcheck(flags) => match cli::settings(flags) {
-            Ok(settings) => ended(commands::healthcheck(&settings)),
-            Err(problems) => cli::not_asked(&problems),
+            Ok(settings) => exit_code(commands::healthcheck(&settings)),
+            Err(problems) => cli::report_first(&problems),
         },
         Command::Verify { repair, store } => with_settings(store, |settings| commands::verify(settings, repair)),
         Command::Config { command: ConfigCommand::Check(serve) } => {
-            with_settings(serve.clone(), |_| cli::config_is_sound(&serve))
+            with_settings(serve.clone(), |_| cli::print_config_valid(&serve))
         }
         Command::Config { command: ConfigCommand::ShowDefaults } => {
             print!("{}", config::default_file());
@@ -49,29 +49,29 @@ fn run(command: Command) -> ExitCode {
             with_settings(store, |settings| commands::flush_wal(settings, patience))
         }
         Command::Audit { command: AuditCommand::List(flags) } => {
-            with_settings(flags, |settings| ended(commands::print_audit(settings)))
+            with_settings(flags, |settings| exit_code(commands::print_audit(settings)))
         }
         Command::Audit { command: AuditCommand::Verify(flags) } => {
-            with_settings(flags, |settings| ended(commands::check_audit(settings)))
+            with_settings(flags, |settings| exit_code(commands::check_audit(settings)))
         }
-        Command::Sensor { command } => ended_as(commands::sensors(&command)),
+        Command::Sensor { command } => check_exit_code(commands::sensors(&command)),
         Command::DeadLetters { command: DeadLettersCommand::List(flags) } => {
-            with_settings(flags, |settings| ended(commands::list_dead_letters(settings)))
+            with_settings(flags, |settings| exit_code(commands::list_dead_letters(settings)))
         }
         Command::DeadLetters { command: DeadLettersCommand::Send { service, folder } } => {
-            with_settings(folder, |settings| ended_as(commands::send_dead_letters(settings, &service)))
+            with_settings(folder, |settings| check_exit_code(commands::send_dead_letters(settings, &service)))
         }
         Command::DeadLetters { command: DeadLettersCommand::Done { ids, folder } } => {
-            with_settings(folder, |settings| ended(commands::dead_letters_done(settings, ids)))
+            with_settings(folder, |settings| exit_code(commands::dead_letters_done(settings, ids)))
         }
         Command::Version => {
             println!("hourglass {}", env!("CARGO_PKG_VERSION"));
             ExitCode::SUCCESS
         }
         Command::Compact(flags) => with_store(flags, commands::compact),
-        Command::Job { command } => ended_as(commands::jobs(&command)),
-        Command::Rejections { command } => ended(commands::rejections(&command)),
-        Command::Rename { command } => ended(commands::rename(&command)),
+        Command::Job { command } => check_exit_code(commands::jobs(&command)),
+        Command::Rejections { command } => exit_code(commands::rejections(&command)),
+        Command::Rename { command } => exit_code(commands::rename(&command)),
     }
 }
 

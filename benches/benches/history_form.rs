@@ -1,6 +1,7 @@
 //! The form of sealed days beside `pco`, a codec for columns of numbers: bytes per reading, and nanoseconds per reading to
 //! encode and to decode, for a day of one sensor with two fields, one reading per minute or per second. Prints a Markdown
-//! table: `cargo bench -p hourglass-benches --bench history_form`. Each time is the least of many runs on one thread.
+//! table: `cargo bench -p hourglass-benches --bench history_form`. Each time is the shortest of many runs on one
+//! thread.
 //!
 //! `pco` gets each column by itself: timestamps as milliseconds, numbers as numbers. What is around them in a sealed day
 //! (names, types, what is missing) it would need as well. A decoded day is a set of readings in both cases.
@@ -31,7 +32,7 @@ struct Day {
     count: Vec<i64>,
 }
 
-/// A source of numbers that look random.
+/// A source of pseudorandom numbers.
 struct Random(u64);
 
 impl Random {
@@ -41,15 +42,16 @@ impl Random {
     }
 }
 
-/// A number of hundredths.
+/// Converts hundredths to a number.
 #[expect(clippy::cast_precision_loss, reason = "small numbers")]
 fn hundredths(number: i64) -> f64 {
     number as f64 / 100.0
 }
 
-/// How the values of a day go, by its name.
+/// Builds the day of a named shape of values.
 fn day(values: &str, interval_s: i64) -> Day {
-    let (mut random, mut walk) = (Random(7), 100_000);
+    let mut random = Random(7);
+    let mut walk = 100_000;
     let mut day = Day { times: Vec::new(), temp: Vec::new(), count: Vec::new() };
     for tick in 0..DAY_S / interval_s {
         let minute = tick * interval_s / 60;
@@ -63,10 +65,10 @@ fn day(values: &str, interval_s: i64) -> Day {
             "a random walk, all bits of the fraction" => {
                 (hundredths(walk) + hundredths(random.below(1 << 30)) / 1e7, walk)
             }
-            // A meter that counts up, and a status.
+            // A counter, and a status.
             _ => (hundredths(tick * 100), tick * 37 + random.below(37)),
         };
-        // A clock that is some milliseconds off, as clocks are.
+        // Clocks are some milliseconds off.
         let jitter = if values.starts_with("a daily") { random.below(20) } else { 0 };
         day.times.push(START_MS + tick * interval_s * 1000 + jitter);
         day.temp.push(temp);
@@ -97,14 +99,15 @@ impl Day {
 }
 
 fn of_pco(packed: &[Vec<u8>; 3]) -> Readings {
-    let done = "what was just compressed";
-    let times = simple_decompress::<i64>(&packed[0]).expect(done);
-    let (temp, count) = (simple_decompress(&packed[1]).expect(done), simple_decompress(&packed[2]).expect(done));
+    let valid = "it was just compressed";
+    let times = simple_decompress::<i64>(&packed[0]).expect(valid);
+    let temp = simple_decompress(&packed[1]).expect(valid);
+    let count = simple_decompress(&packed[2]).expect(valid);
     Day { times, temp, count }.readings()
 }
 
-/// The least time of many runs.
-fn least<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
+/// Returns the shortest time of many runs.
+fn shortest<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
     let timed = |_| {
         let began = Instant::now();
         black_box(run());
@@ -126,7 +129,8 @@ fn main() {
     ] {
         for interval_s in [60, 1] {
             let day = day(values, interval_s);
-            let (readings, count) = (day.readings(), f64::from(u32::try_from(day.times.len()).unwrap_or(1)));
+            let readings = day.readings();
+            let count = f64::from(u32::try_from(day.times.len()).unwrap_or(1));
             let runs = if interval_s == 1 { runs.div_ceil(20) } else { runs };
             let row = |form: &str, bytes: usize, encode: Duration, decode: Duration| {
                 let [bytes, encode, decode] = [
@@ -144,8 +148,8 @@ fn main() {
             assert!(unpack_readings(&ours, 0).is_ok_and(|unpacked| unpacked.times() == readings.times()));
             // A set keeps its packed columns; one that is made anew has none yet.
             let mut made = (0..runs).map(|_| day.readings()).collect::<Vec<_>>();
-            let encode = least(runs, || made.pop().map(|readings| pack(&readings)));
-            row("columns, zstd", ours.len(), encode, least(runs, || unpack_readings(&ours, 0)));
+            let encode = shortest(runs, || made.pop().map(|readings| pack(&readings)));
+            row("columns, zstd", ours.len(), encode, shortest(runs, || unpack_readings(&ours, 0)));
             for level in [4, 8] {
                 let packed = day.by_pco(level);
                 assert!(of_pco(&packed).times() == readings.times());
@@ -153,8 +157,8 @@ fn main() {
                 row(
                     &format!("pco, level {level}"),
                     bytes,
-                    least(runs, || day.by_pco(level)),
-                    least(runs, || of_pco(&packed)),
+                    shortest(runs, || day.by_pco(level)),
+                    shortest(runs, || of_pco(&packed)),
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! A disk in memory for the WAL, so that benchmarks measure only the WAL's own work and a sync takes no time.
+//! A disk in memory for the WAL, so that benchmarks measure only the work of the WAL, and a sync takes no time.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -74,7 +74,8 @@ impl DiskFile for MemoryFile {
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let (mut held, start) = (locked(&self.0), place(offset)?);
+        let mut held = locked(&self.0);
+        let start = place(offset)?;
         let end = start + bytes.len();
         if held.len() < end {
             held.resize(end, 0);

@@ -1,5 +1,5 @@
-//! Bodies of line protocol from a fleet of thermometers whose values walk randomly, like those of `hourglass-loadtest`,
-//! but always the same. How well they compress affects what is measured.
+//! Bodies of line protocol from a fleet of thermometers with random walks, the same in every run. The values resemble
+//! those of `hourglass-loadtest`, because their compression ratio affects the results.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use std::fmt::Write;
 pub const START_MS: i64 = 1_768_435_200_000;
 /// Milliseconds between two readings of one sensor.
 const INTERVAL_MS: i64 = 60_000;
-/// Readings are late by a random time below this.
+/// Upper bound of the random delay of a reading in milliseconds.
 const JITTER_MS: u64 = 500;
 
 /// Sensors that report two fields once a minute, all in turn.
@@ -20,7 +20,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// A fleet of this many sensors, before their first readings.
+    /// Creates a fleet of this many sensors, before their first readings.
     #[must_use]
     pub fn new(sensors: usize) -> Self {
         let mut fleet = Self { values: Vec::new(), next: 0, random: 0x9e37_79b9_7f4a_7c15 };
@@ -28,27 +28,28 @@ impl Fleet {
         fleet
     }
 
-    /// The number of sensors.
+    /// Returns the number of sensors.
     #[must_use]
     pub fn sensors(&self) -> usize {
         self.values.len()
     }
 
-    /// A body of the next lines.
+    /// Returns a body of the next lines.
     pub fn body(&mut self, lines: usize) -> String {
         let mut body = String::with_capacity(lines * 80);
         (0..lines).for_each(|_| self.line(&mut body));
         body
     }
 
-    /// The next `lines` lines, in bodies of `each` lines.
+    /// Returns the next `lines` lines, in bodies of `each` lines.
     pub fn bodies(&mut self, lines: usize, each: usize) -> Vec<String> {
         (0..lines).step_by(each).map(|start| self.body(each.min(lines - start))).collect()
     }
 
     fn line(&mut self, body: &mut String) {
         const SITES: [&str; 4] = ["berlin", "lyon", "porto", "turku"];
-        let (sensor, tick) = (self.next % self.values.len(), self.next / self.values.len());
+        let sensor = self.next % self.values.len();
+        let tick = self.next / self.values.len();
         self.next += 1;
         let jitter = i64::try_from(self.random % JITTER_MS).unwrap_or_default();
         let time = START_MS + i64::try_from(tick).unwrap_or_default() * INTERVAL_MS + jitter;
@@ -57,7 +58,10 @@ impl Fleet {
         let humidity = (humidity + self.below(11) - 5).clamp(200, 950);
         self.values[sensor] = (temp, humidity);
         let site = SITES[sensor % SITES.len()];
-        let (temp, cents, humidity, tenths) = (temp / 100, temp % 100, humidity / 10, humidity % 10);
+        let cents = temp % 100;
+        let temp = temp / 100;
+        let tenths = humidity % 10;
+        let humidity = humidity / 10;
         // Writing to a String cannot fail.
         let _ = writeln!(
             body,
@@ -65,7 +69,7 @@ impl Fleet {
         );
     }
 
-    /// A number from 0 to below the bound, by xorshift, which is random enough for a walk.
+    /// Returns a number from 0 to below the bound by xorshift, which is random enough for a walk.
     fn below(&mut self, bound: u64) -> i64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;

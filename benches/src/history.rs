@@ -1,4 +1,4 @@
-//! Sealed days in the embedded store, and a question about all of them that no cache answers.
+//! Sealed days in the embedded store, and a query of all of them without caches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +23,12 @@ use crate::path::{start, view};
 const DATABASE: &str = "bench";
 const SITES: usize = 10;
 const DAYS: i64 = 30;
-/// Milliseconds between two readings: their number matters for the folder's size alone.
+/// Milliseconds between two readings, which matter only for the size of the folder.
 const INTERVAL_MS: i64 = 600_000;
 const DAY_MS: i64 = 24 * 3_600_000;
 
-/// Asks so many times for the hourly means by site of these sensors over all days, from a folder that is made if it has no
-/// store yet. Returns the number of windows in the answers.
+/// Queries the hourly means by site of all days `times` times. Fills the store in the folder if it is empty. Returns
+/// the number of windows in the answers.
 ///
 /// # Panics
 /// If the folder cannot be used.
@@ -38,7 +38,7 @@ pub fn hourly_by_site(folder: &std::path::Path, sensors: usize, times: usize) ->
     let store = EmbeddedStore::open(folder, 64 << 20).expect("a store");
     runtime.block_on(async {
         if store.databases().await.expect("a list").is_empty() {
-            make(&store, sensors).await;
+            fill(&store, sensors).await;
         }
         let store = view(store);
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
@@ -47,14 +47,14 @@ pub fn hourly_by_site(folder: &std::path::Path, sensors: usize, times: usize) ->
         let mut windows = 0;
         for _ in 0..times {
             let budget = query.begin(&Caller::Anybody, "hourly means by site");
-            let answer = query.aggregate(&budget, &asked()).await.expect("an answer");
+            let answer = query.aggregate(&budget, &hourly_means()).await.expect("an answer");
             windows += answer.series.iter().map(|series| series.windows.len()).sum::<usize>();
         }
         windows
     })
 }
 
-fn asked() -> Aggregation {
+fn hourly_means() -> Aggregation {
     Aggregation {
         database: DATABASE.to_owned(),
         selector: Selector::Matching { measurement: Some("climate".to_owned()), tags: Vec::new(), pins: Vec::new() },
@@ -70,7 +70,7 @@ fn asked() -> Aggregation {
     }
 }
 
-async fn make(store: &EmbeddedStore, sensors: usize) {
+async fn fill(store: &EmbeddedStore, sensors: usize) {
     let sensors: Vec<Arc<Sensor>> = (0..sensors).map(sensor).collect();
     let documents: Vec<SensorDocument> = sensors.iter().map(document).collect();
     store.write_sensors(DATABASE, &documents).await;
@@ -86,17 +86,19 @@ async fn make(store: &EmbeddedStore, sensors: usize) {
 }
 
 fn sensor(number: usize) -> Arc<Sensor> {
-    let (name, site) = (format!("s{number:06}"), format!("site{}", number % SITES));
+    let name = format!("s{number:06}");
+    let site = format!("site{}", number % SITES);
     Arc::new(Sensor::new("climate", [("sensor", &*name), ("site", &*site)]).expect("distinct tags"))
 }
 
 fn document(sensor: &Arc<Sensor>) -> SensorDocument {
-    let (first, last) = (START_MS * 1_000_000, (START_MS + DAYS * DAY_MS - 1) * 1_000_000);
+    let first = START_MS * 1_000_000;
+    let last = (START_MS + DAYS * DAY_MS - 1) * 1_000_000;
     let fields = ["temp", "humidity"].map(|name| (Arc::from(name), Family::Number)).into();
     SensorDocument { fields, first_seen: Some(first), last_seen: Some(last), ..SensorDocument::new(sensor.clone()) }
 }
 
-/// Values of two decimals, and whole ones, that go up and down within each day.
+/// Returns readings with two decimals, and with integers, that rise and fall within a day.
 fn readings(day: Day, sensor: i64) -> Readings {
     let start = day.hours().start.start_ms();
     let times: Vec<i64> = (0..DAY_MS / INTERVAL_MS).map(|tick| (start + tick * INTERVAL_MS) * 1_000_000).collect();
@@ -108,7 +110,7 @@ fn readings(day: Day, sensor: i64) -> Readings {
     Readings::from_columns(times, columns).expect("times in order")
 }
 
-/// As much as the question needs, and no cache.
+/// Returns settings with the memory that the query needs, and without a cache.
 fn settings() -> QuerySettings {
     QuerySettings {
         request_bytes: 256 << 20,

@@ -1,5 +1,6 @@
-//! The program whose instructions `callgrind.sh` counts: it generates bodies, ingests a part of them up to their acks,
-//! and ends. Two runs that generate the same differ only by what they ingest. As `hourly` it asks about sealed days instead.
+//! The program whose instructions `callgrind.sh` counts. It generates bodies, ingests a part of them up to their acks,
+//! and ends, so that two runs with the same bodies differ only by the ingested part. With `hourly`, it queries sealed
+//! days instead.
 
 use std::process::ExitCode;
 

@@ -1,5 +1,5 @@
 //! The ingest path from the bytes of a body to its ack and into the shards, without sockets and flushes. It runs on one
-//! thread, beside that of the WAL.
+//! thread, besides that of the WAL.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{Fleet, MemoryDisk};
 
-/// Longer than any benchmark runs.
+/// A duration that no benchmark reaches.
 const NEVER: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Lines per body when all sensors of a fleet are introduced.
 const LINES: usize = 5000;
 
-/// An ingest path with a WAL in memory, and with a store that serves sensor lookups but gets no writes.
+/// An ingest path with a WAL in memory, and a store that serves sensor lookups but gets no writes.
 #[derive(Debug)]
 pub struct Path {
     runtime: Runtime,
@@ -78,7 +78,7 @@ impl Path {
     /// If a line is rejected.
     pub fn take_all(&self, bodies: &[String]) -> usize {
         let taken = bodies.iter().map(|body| self.take(body)).sum();
-        // Runs the shards' tasks, which were woken before the ack.
+        // Run the tasks of the shards, which were woken before the ack.
         self.runtime.block_on(async {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
@@ -103,7 +103,8 @@ impl Path {
     }
 
     async fn lines(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
-        let (precision, ack) = (Precision::Nanoseconds, Some(AckLevel::Log));
+        let precision = Precision::Nanoseconds;
+        let ack = Some(AckLevel::Log);
         let arrival = Arrival {
             database: "bench",
             precision,
@@ -129,7 +130,7 @@ impl Default for Path {
     }
 }
 
-/// The WAL record of a body, as read back.
+/// Returns the WAL record of a body, as read back.
 ///
 /// # Panics
 /// If a line is rejected.
@@ -142,7 +143,7 @@ pub fn record(body: &str) -> Vec<u8> {
     record.expect("a record").payload
 }
 
-/// Starts an ingest path whose files that are not the WAL's lie in a folder, in the current runtime.
+/// Starts an ingest path in the current runtime. All files except those of the WAL are in a folder.
 pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<MergedView>, metrics: Metrics) -> Ingest {
     let (log, recovery) = open(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
@@ -158,7 +159,7 @@ pub(crate) fn view(store: EmbeddedStore) -> Arc<MergedView> {
     Arc::new(MergedView::new(Arc::new(store)))
 }
 
-/// The default settings with more memory, except that no flush is ever due.
+/// Returns the default settings with more memory, and without flushes.
 fn settings(folder: &std::path::Path) -> Settings {
     let mut settings = Settings::default();
     settings.server.data_dir = folder.to_owned();

@@ -22,7 +22,8 @@ impl Rows {
     pub fn new(count: usize, apart_ms: i64, after_ms: i64) -> Self {
         let row = |number: i64| {
             // Two decimals and one decimal, like real thermometers.
-            let (hundredths, tenths) = (2000 + number * 7 % 900, 300 + number * 3 % 600);
+            let hundredths = 2000 + number * 7 % 900;
+            let tenths = 300 + number * 3 % 600;
             let cells = [(0, Value::Float(hundredths as f64 / 100.0)), (1, Value::Float(tenths as f64 / 10.0))];
             ((START_MS + after_ms + number * apart_ms) * 1_000_000, cells)
         };
@@ -39,7 +40,7 @@ impl Rows {
         self.rows.is_empty()
     }
 
-    /// The readings, with the stamp of a WAL record.
+    /// Returns the readings with the stamp of a WAL record.
     pub fn rows(&self, stamp: u64) -> impl Iterator<Item = Row<'_>> {
         self.rows.iter().map(move |(time, cells)| Row { time: *time, stamp, names: &self.names, cells })
     }
@@ -51,7 +52,7 @@ impl Rows {
         }
     }
 
-    /// A bucket with these readings, as read from the store.
+    /// Returns a bucket with these readings, as read from the store.
     #[must_use]
     pub fn stored(&self) -> Bucket {
         let mut bucket = Bucket::default();
@@ -61,5 +62,5 @@ impl Rows {
     }
 }
 
-/// The default config.
+/// The default configuration.
 pub const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };

@@ -1,5 +1,5 @@
-//! A fuzzer that runs with the normal toolchain: it mutates seeds at random and gives them to a target. Unlike
-//! libFuzzer, which can run the same targets, it does not measure coverage.
+//! A fuzzer for the normal toolchain. It mutates seeds at random and passes them to a target. Unlike libFuzzer, which
+//! can run the same targets, it does not measure coverage.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -9,18 +9,18 @@ use crate::targets::Target;
 
 #[derive(Debug)]
 pub struct Outcome {
-    /// Inputs that were given to the target.
+    /// Number of inputs that the target has run.
     pub executions: u64,
-    /// The shortest input found for which the target panics, if there is one.
+    /// The shortest input found on which the target panics, if there is one.
     pub failure: Option<Vec<u8>>,
 }
 
-/// When to end a run.
+/// The end of a run.
 #[derive(Debug, Clone, Copy)]
 pub enum Until {
     /// After this time.
     Time(Duration),
-    /// After this many inputs, which are the same in every run.
+    /// After this many inputs. They are the same in every run.
     Executions(u64),
 }
 
@@ -51,15 +51,15 @@ pub fn run(target: &Target, seed: u64, until: Until) -> Outcome {
     }
 }
 
-/// Whether the target panics on this input.
+/// Returns true if the target panics on this input.
 #[must_use]
 pub fn panics(target: &Target, input: &[u8]) -> bool {
     catch_unwind(AssertUnwindSafe(|| (target.check)(input))).is_err()
 }
 
-/// Removes smaller and smaller pieces that are not needed for the panic.
+/// Removes smaller and smaller pieces that are unnecessary for the panic.
 fn shortened(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
-    // Suppresses the panic message of each shortened input; one is enough.
+    // Suppress the panic messages of shortened inputs.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let mut piece = input.len() / 2;
@@ -94,9 +94,9 @@ impl Inputs {
         }
         let from_latest = !self.latest.is_empty() && self.random.below(4) == 0;
         let parents = if from_latest { &self.latest } else { &self.seeds };
-        let mut input = self.random.of(parents).clone();
-        let other = self.random.of(&self.seeds).clone();
-        // Usually few changes: an input with many is mostly rejected at the first one.
+        let mut input = self.random.choose(parents).clone();
+        let other = self.random.choose(&self.seeds).clone();
+        // Make few changes, because an input with many is mostly rejected at the first one.
         for _ in 0..=[0, 0, 1, 1, 2, 3, 5, 9][self.random.below(8)] {
             change(&mut input, &other, words, &mut self.random);
         }
@@ -133,7 +133,7 @@ fn change(input: &mut Vec<u8>, other: &[u8], words: &[&str], random: &mut Random
         6 => input.insert(at, random.next().to_le_bytes()[0]),
         _ if !words.is_empty() => {
             let over = if random.below(2) == 0 { at } else { end };
-            input.splice(at..over, random.of(words).bytes());
+            input.splice(at..over, random.choose(words).bytes());
         }
         _ => input.insert(at, [0, 1, 0x7f, 0x80, 0xff][random.below(5)]),
     }

@@ -1,5 +1,5 @@
-//! Fuzz targets: functions of bytes that panic if a property does not hold for some input from outside. libFuzzer runs
-//! them, and so do `cargo test` and this package's own driver, which need only the normal toolchain.
+//! Fuzz targets: functions of bytes that panic if a property does not hold for an external input. libFuzzer runs them.
+//! `cargo test` and the driver of this package run them with the normal toolchain.
 
 pub mod driver;
 pub mod random;

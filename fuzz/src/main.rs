@@ -29,28 +29,31 @@ fn main() -> ExitCode {
         }
     };
     let all = arguments.targets.clone().into_iter().map(|target| {
-        let (seconds, seed, input) = (arguments.seconds, arguments.seed, arguments.input.clone());
+        let seconds = arguments.seconds;
+        let seed = arguments.seed;
+        let input = arguments.input.clone();
         let run = move || match input {
-            Some(file) => one(&target, &file),
-            None => many(&target, seconds, seed),
+            Some(file) => run_input(&target, &file),
+            None => fuzz(&target, seconds, seed),
         };
         let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn(run);
         thread.is_ok_and(|thread| thread.join().unwrap_or(false))
     });
-    // Runs all targets, even after a failure.
-    let failed = all.filter(|well| !well).count();
+    // Run all targets, even after a failure.
+    let failed = all.filter(|is_passed| !is_passed).count();
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn many(target: &Target, seconds: u64, seed: u64) -> bool {
+fn fuzz(target: &Target, seconds: u64, seed: u64) -> bool {
     let started = Instant::now();
     let outcome = driver::run(target, seed, Until::Time(Duration::from_secs(seconds)));
-    let (took, well) = (started.elapsed().as_secs_f64(), outcome.failure.is_none());
+    let took = started.elapsed().as_secs_f64();
+    let is_passed = outcome.failure.is_none();
     println!(
         "fuzz target={} executions={} seconds={took:.1} seed={seed} failures={}",
         target.name,
         outcome.executions,
-        u8::from(!well)
+        u8::from(!is_passed)
     );
     if let Some(input) = outcome.failure {
         let file = PathBuf::from(format!("fuzz-{}-{seed}.input", target.name));
@@ -58,10 +61,10 @@ fn many(target: &Target, seconds: u64, seed: u64) -> bool {
             std::fs::write(&file, &input).map_or_else(|error| error.to_string(), |()| file.display().to_string());
         println!("fuzz target={} fails at b\"{}\" ({kept})", target.name, input.escape_ascii());
     }
-    well
+    is_passed
 }
 
-fn one(target: &Target, file: &std::path::Path) -> bool {
+fn run_input(target: &Target, file: &std::path::Path) -> bool {
     match std::fs::read(file) {
         Ok(input) => !driver::panics(target, &input),
         Err(error) => {

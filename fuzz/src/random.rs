@@ -19,13 +19,13 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below the bound, or 0 if the bound is 0.
+    /// Returns a number below the bound, or 0 if the bound is 0.
     pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.next() % bound.max(1) as u64).unwrap_or_default()
     }
 
-    /// One of the choices.
-    pub fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+    /// Returns one of the choices.
+    pub fn choose<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }
 }

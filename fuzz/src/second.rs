@@ -1,5 +1,5 @@
 //! A second parser of line protocol, written only from the rules: byte by byte, copying every name, without regard to
-//! speed. It shares no code with the parser under test, so what both agree on is most likely right.
+//! speed. It shares no code with the parser under test, so results on which both agree are most likely right.
 //!
 //! A body consists of lines. Blank lines and those that begin with `#` are ignored. A line is
 //! `measurement[,tag=value…] field=value[,…] [timestamp]`; it ends with LF, CR LF or the body, and only quoted strings
@@ -74,7 +74,7 @@ pub fn read(body: &[u8], precision: Precision, limits: &Limits) -> Vec<Outcome> 
 struct Fault {
     /// The physical line.
     at: usize,
-    /// Whether the error is a string that has no end, or that crosses a newline and ends where no string can end.
+    /// True if the error is a string without an end, or one that crosses a newline and ends where no string can end.
     open: bool,
 }
 
@@ -86,13 +86,14 @@ struct Long {
 }
 
 impl Long {
-    /// The physical line with the closing quote has an odd number of quotes; a line that is valid on its own has an
-    /// even number.
+    /// Returns true if the physical line with the closing quote has an odd number of quotes. A line that is valid on
+    /// its own has an even number.
     fn looks_closed(self, body: &[u8]) -> bool {
         let Some(closed) = self.closed else { return false };
         let first = body[..closed].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
         let line = body[first..].split(|&byte| byte == b'\n').next().unwrap_or_default();
-        let (mut quotes, mut at) = (0, 0);
+        let mut quotes = 0;
+        let mut at = 0;
         while at < line.len() {
             match line[at] {
                 b'\\' => at += 1,
@@ -124,7 +125,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// Whether the line ends here.
+    /// Returns true if the line ends here.
     fn ends(&self) -> bool {
         matches!(&self.body[self.at..], [] | [b'\r'] | [b'\n', ..] | [b'\r', b'\n', ..])
     }
@@ -150,7 +151,7 @@ impl Cursor<'_> {
         Ok(named.map(|(measurement, tags)| Point { measurement, tags, fields, timestamp }))
     }
 
-    /// Everything up to the first space that is not escaped by a backslash.
+    /// Returns everything up to the first space that is not escaped by a backslash.
     fn series(&mut self) -> Result<String, Fault> {
         let first = self.at;
         loop {
@@ -213,11 +214,12 @@ impl Cursor<'_> {
         Ok(key)
     }
 
-    /// The string that opens here. Its end must be within `line_bytes` of the start of the line.
+    /// Parses the string that opens here. Its end must be within `line_bytes` of the start of the line.
     fn text(&mut self) -> Result<Value, Fault> {
         let opened = self.at;
         let window = &self.body[..self.body.len().min(self.start + self.limits.line_bytes).max(opened + 1)];
-        let (mut text, mut at) = (Vec::new(), opened + 1);
+        let mut text = Vec::new();
+        let mut at = opened + 1;
         let closed = loop {
             match (window.get(at), window.get(at + 1)) {
                 (None, _) => break None,
@@ -248,7 +250,7 @@ impl Cursor<'_> {
         }
     }
 
-    /// A number or a boolean.
+    /// Parses a number or a boolean.
     fn plain(&mut self) -> Result<Value, Fault> {
         let mut token = String::new();
         while !self.ends() && !matches!(self.peek(), Some(b',' | b' ')) {
@@ -280,7 +282,7 @@ fn count_newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// The start of the physical line after the one that contains `at`.
+/// Returns the start of the physical line after the one that contains `at`.
 fn next_line(body: &[u8], at: usize) -> usize {
     let rest = body.get(at..).unwrap_or_default();
     rest.iter().position(|&byte| byte == b'\n').map_or(body.len(), |newline| at + newline + 1)
@@ -288,7 +290,7 @@ fn next_line(body: &[u8], at: usize) -> usize {
 
 type Names = (String, Vec<(String, String)>);
 
-/// The names of a series, in which all spaces are escaped.
+/// Parses the names of a series, in which all spaces are escaped.
 fn names(series: &str, limits: &Limits) -> Option<Names> {
     let mut letters = series.chars().peekable();
     let measurement = name(&mut letters, &[',', ' '], limits)?;
@@ -311,7 +313,7 @@ fn names(series: &str, limits: &Limits) -> Option<Names> {
     (!twice && tags.len() <= limits.tags).then_some((measurement, tags))
 }
 
-/// The non-empty name up to a separator or the end.
+/// Parses the non-empty name up to a separator or the end.
 fn name(
     letters: &mut std::iter::Peekable<std::str::Chars<'_>>,
     separators: &[char],
@@ -370,7 +372,7 @@ fn plain_value(token: &str) -> Option<Value> {
     token.parse().ok().filter(|value: &f64| value.is_finite()).map(|value| Value::Float(value.to_bits()))
 }
 
-/// A timestamp in nanoseconds, computed in a wider type that cannot overflow.
+/// Parses a timestamp in nanoseconds, in a wider type that cannot overflow.
 fn nanoseconds(token: &str, precision: Precision) -> Option<i64> {
     let digits = token.strip_prefix('-').unwrap_or(token);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {

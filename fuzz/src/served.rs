@@ -26,12 +26,12 @@ use tokio::sync::watch;
 
 /// `limits.body_bytes` of the server.
 pub const BODY_BYTES: usize = 64 << 10;
-/// More than any answer takes.
+/// Maximum time of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long the server waits for the rest of a request.
+/// Time for which the server waits for the rest of a request.
 const HEAD: Duration = Duration::from_secs(1);
 
-/// Panics of the server's threads, which its runtime catches.
+/// Number of panics of the server's threads, which its runtime catches.
 static PANICS: AtomicUsize = AtomicUsize::new(0);
 
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +42,7 @@ pub struct Addresses {
     pub lines: SocketAddr,
 }
 
-/// The addresses of the server. The first call starts it; it ends with the process.
+/// Returns the addresses of the server. The first call starts it, and it ends with the process.
 ///
 /// # Panics
 /// If there is no folder for temporary files, or no free port.
@@ -63,7 +63,7 @@ pub fn addresses() -> Addresses {
 const THREADS: &str = "served";
 
 fn start() -> Addresses {
-    let (told, address) = std::sync::mpsc::channel();
+    let (sender, address) = std::sync::mpsc::channel();
     let serve = move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
@@ -72,7 +72,8 @@ fn start() -> Addresses {
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let (http, lines) = (listener().await, listener().await);
+            let http = listener().await;
+            let lines = listener().await;
             let address = |listener: &Listener| listener.tcp.local_addr().expect("an address");
             let addresses = Addresses { http: address(&http), lines: address(&lines) };
             let (app, metrics) = app();
@@ -88,8 +89,8 @@ fn start() -> Addresses {
                 http: format!("http://{}", addresses.http),
             });
             let protocol = http::Protocol { http2: true, ..http::Protocol::default() };
-            let service = http::HttpService::new(app, EndpointSet::All, Arc::default());
-            told.send(addresses).expect("the caller waits for it");
+            let service = http::HttpService::new(app, Serves::All, Arc::default());
+            sender.send(addresses).expect("the caller waits for it");
             tokio::join!(
                 seats.clone().enforce_deadlines(),
                 tcp::serve(lines, seats.clone(), tcp, stopped.clone()),
@@ -125,10 +126,8 @@ fn app() -> (Arc<App>, Metrics) {
     // The health never changes, so the sender is not needed.
     let (_, health) = watch::channel(Health::Ready);
     let backups = Arc::new(tokio::sync::Semaphore::new(1));
-    let (access, audit) = (
-        Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken)),
-        Arc::new(Audit::new(folder.path(), 1 << 20)),
-    );
+    let access = Arc::new(TokenRegistry::of_file(TokenFile::own(folder.path()), Mode::OnceThereIsAToken));
+    let audit = Arc::new(Audit::new(folder.path(), 1 << 20));
     drop(folder);
     let started = StartTime { wall_ns: 0, monotonic: Instant::now() };
     let metrics_of_app = metrics.clone();
@@ -168,7 +167,7 @@ fn settings(folder: &std::path::Path) -> Settings {
     settings.flush.quiet = LONG;
     settings.seal.after = Duration::ZERO;
     settings.sensors.write_interval = LONG;
-    // Rejects even valid lines, and quotes them, so that the answer shows what the server read.
+    // Reject even valid lines, so that the answer quotes the lines that the server read.
     settings.limits.sensors = 0;
     settings.rejections.addresses = ShownAddresses::Masked;
     settings.query.request_bytes = 16 << 20;
@@ -209,7 +208,7 @@ pub fn ask(request: &[u8]) -> Answer {
 /// If the server does not close the connection in time.
 #[must_use]
 pub fn raw(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
-    /// If no answer comes within this time, the request is taken to be incomplete.
+    /// Time without an answer after which the request counts as incomplete.
     const MOMENT: Duration = Duration::from_millis(3);
     let mut stream = connect(to);
     let _ = stream.write_all(bytes);

@@ -1,4 +1,4 @@
-//! Runs every target on its seeds and on some thousand mutations, the same in every run; on inputs that once failed;
+//! Runs every target on its seeds and on some thousand mutations, the same in every run, on inputs that once failed,
 //! and on inputs of `proptest`.
 
 use proptest::prelude::*;
@@ -25,14 +25,14 @@ fn targets_take_their_seeds_and_what_is_made_of_them() {
     }
 }
 
-/// Three files of a WAL were removed, among them the last one: the next stamp lay below a lost one, which only the clock
-/// could have told. The target asked for more than the WAL promises.
+/// Regression: three files of a WAL were removed, among them the last one. The next stamp was below a lost one, which
+/// only a clock can prevent. The target expected more than the WAL guarantees.
 #[test]
 fn a_wal_without_its_last_file_is_taken() {
     crate::targets::log::check(b"\0\xb2\xb2\xb2\xb2\xb2\xb2\xb2\xb2\xb2\0\0\0\0\0\0\x10F\xb2");
 }
 
-/// A missing program for cargo-fuzz would hardly be noticed otherwise.
+/// Checks that every target has a program for cargo-fuzz.
 #[test]
 fn each_target_has_a_program_for_cargo_fuzz() {
     let manifest = include_str!("../Cargo.toml");
@@ -45,14 +45,15 @@ fn each_target_has_a_program_for_cargo_fuzz() {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 200, ..ProptestConfig::default() })]
 
-    /// Inputs made of pieces of seeds, words of the format and random bytes; proptest shortens one that fails.
+    /// Combines pieces of seeds, words of the format and random bytes. Proptest shortens a failing input.
     #[test]
-    fn targets_take_what_is_put_together(
+    fn targets_accept_combined_inputs(
         target in proptest::sample::select(&ALL[..]),
         pieces in proptest::collection::vec((any::<Index>(), any::<Index>(), any::<[Index; 2]>()), 0..12),
         any in proptest::collection::vec(any::<u8>(), 0..40),
     ) {
-        let (seeds, mut input) = ((target.seeds)(), Vec::new());
+        let seeds = (target.seeds)();
+        let mut input = Vec::new();
         for (seed, word, ends) in &pieces {
             let seed = seed.get(&seeds);
             let mut ends = ends.map(|end| end.index(seed.len() + 1));

@@ -13,7 +13,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// Wait before a POST that was answered with 503 is sent again.
+/// Pause before a POST is sent again after a 503.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
 /// A connection that sends one request at a time. Dropping it closes it, even during a request.
@@ -32,7 +32,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// A header, if its value is text.
+    /// Returns a header, if its value is text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
@@ -43,12 +43,12 @@ impl Connection {
         let stream = TcpStream::connect(target).await.with_context(|| format!("connecting to {target}"))?;
         stream.set_nodelay(true)?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
-        // An error of the connection also fails the current request.
+        // The result is ignored, because an error of the connection also fails the current request.
         let driver = tokio::spawn(connection);
         Ok(Self { sender, host: target.to_owned(), driver })
     }
 
-    /// Whether the server has closed the connection.
+    /// Returns true if the server has closed the connection.
     pub fn is_closed(&self) -> bool {
         self.sender.is_closed()
     }
@@ -94,7 +94,7 @@ impl Connection {
     }
 }
 
-/// Escapes a text for use in a URL's query.
+/// Escapes a text for use in the query of a URL.
 pub fn encoded(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }

@@ -1,33 +1,33 @@
-//! Generates deterministic readings: sensors of ten sites that report two fields at the same interval.
+//! Deterministic readings: sensors of ten sites that report two fields at the same interval.
 
 use bytes::Bytes;
 use clap::ValueEnum;
 use serde::Deserialize;
 
-/// The first day: 2025-01-15T00:00:00Z, so that a year from then on is over.
+/// The first day: 2025-01-15T00:00:00Z, so that the following year is past.
 pub const START_S: i64 = 1_736_899_200;
 pub const HOUR_S: i64 = 3600;
 pub const DAY_S: i64 = 86_400;
 /// Number of sites.
 pub const SITES: i64 = 10;
-/// Readings are in the middle of each minute, so that it does not matter to which window its ends belong.
+/// Readings are in the middle of each minute, so that the borders of windows do not matter.
 const WITHIN_MINUTE_MS: i64 = 30_000;
 const DAY_MINUTES: i64 = 1440;
 
-/// How the values go.
+/// The shape of the values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Values {
     /// Slow waves without noise.
     Waves,
-    /// A daily curve with noise, as thermometers have it.
+    /// A daily curve with noise, as of thermometers.
     Noise,
 }
 
 /// The sensors and the range of their readings.
 #[derive(Debug, Clone, Copy)]
 pub struct Fleet {
-    /// The time when the first interval begins, in seconds since the epoch.
+    /// Start of the first interval in seconds since the epoch.
     pub start_s: i64,
     pub sensors: i64,
     /// The number of readings per sensor.
@@ -42,9 +42,9 @@ pub struct Fleet {
 pub enum Order {
     /// All sensors in turn, tick by tick.
     Time,
-    /// For each period, all readings of one sensor after those of the other.
+    /// Per period, all readings of one sensor, then those of the next.
     Sensor { period_ms: i64 },
-    /// Tick by tick, but a share of the readings of each sensor comes later, each sensor's by another time.
+    /// Tick by tick, but a share of the readings is late. The delay differs between sensors.
     Late { share: f64, by_ms: i64 },
 }
 
@@ -67,30 +67,30 @@ pub struct Reading {
 }
 
 impl Fleet {
-    /// The fields of readings; every reading has both.
+    /// The fields of a reading. Every reading has both.
     pub const FIELDS: [&str; 2] = ["temp", "humidity"];
 
-    /// Sensors with one reading per minute.
+    /// Returns sensors with one reading per minute.
     pub fn by_minute(sensors: i64, ticks: i64) -> Self {
         Self { start_s: START_S, sensors, ticks, interval_ms: 60_000, values: Values::Waves }
     }
 
-    /// The number of readings.
+    /// Returns the number of readings.
     pub fn readings(&self) -> i64 {
         self.sensors * self.ticks
     }
 
-    /// The end of the last interval, in seconds since the epoch.
+    /// Returns the end of the last interval in seconds since the epoch.
     pub fn end_s(&self) -> i64 {
         self.start_s + (self.ticks * self.interval_ms + 999) / 1000
     }
 
-    /// The readings of a sensor within so many seconds.
+    /// Returns the number of readings of a sensor in this many seconds.
     pub fn ticks_in(&self, seconds: i64) -> i64 {
         seconds * 1000 / self.interval_ms
     }
 
-    /// A sensor's reading. Ticks before the first one are valid.
+    /// Returns a reading of a sensor. Ticks before the first one are valid.
     pub fn reading(&self, sensor: i64, tick: i64) -> Reading {
         let time_ms = self.start_s * 1000 + tick * self.interval_ms + WITHIN_MINUTE_MS.min(self.interval_ms / 2);
         let (temp_hundredths, humidity) = match self.values {
@@ -106,14 +106,16 @@ impl Fleet {
         Reading { sensor, time_ms, temp_hundredths, humidity }
     }
 
-    /// A day's readings by sensor and time, as tab-separated values: sensor, site, time, fields.
+    /// Returns the readings of a day by sensor and time as tab-separated values: sensor, site, time, fields.
     pub fn table_of(&self, day: i64) -> String {
         let ticks = self.ticks_in(DAY_S);
         let mut table = String::new();
         for sensor in 0..self.sensors {
             for tick in day * ticks..(day + 1) * ticks {
                 let reading = self.reading(sensor, tick);
-                let (name, site, time) = (sensor_name(sensor), site_name(sensor), reading.time_ms / 1000);
+                let name = sensor_name(sensor);
+                let site = site_name(sensor);
+                let time = reading.time_ms / 1000;
                 table += &format!("{name}\t{site}\t{time}\t{:.2}\t{}\n", reading.temp(), reading.humidity);
             }
         }
@@ -122,17 +124,17 @@ impl Fleet {
 }
 
 impl Delivery {
-    /// Tick by tick.
+    /// Returns a delivery tick by tick.
     pub fn in_time_order(fleet: Fleet) -> Self {
         Self { fleet, order: Order::Time }
     }
 
-    /// How many POSTs of so many lines there are.
+    /// Returns the number of POSTs of this many lines.
     pub fn posts(&self, lines: i64) -> usize {
         usize::try_from(rounded_up(self.fleet.readings(), lines) / lines).unwrap_or_default()
     }
 
-    /// The reading with this line number.
+    /// Returns the reading with this line number.
     pub fn reading(&self, number: i64) -> Reading {
         let Fleet { sensors, interval_ms, .. } = self.fleet;
         match self.order {
@@ -154,13 +156,13 @@ impl Delivery {
         }
     }
 
-    /// The body of a POST of so many lines.
+    /// Returns the body of a POST of this many lines.
     pub fn body(&self, post: usize, lines: i64) -> Bytes {
         let first = i64::try_from(post).unwrap_or_default() * lines;
         self.lines(first, lines.min(self.fleet.readings() - first))
     }
 
-    /// Line protocol from line number `first` on.
+    /// Returns line protocol starting at line number `first`.
     pub fn lines(&self, first: i64, lines: i64) -> Bytes {
         let mut body = Vec::with_capacity(usize::try_from(lines).unwrap_or_default() * 80);
         for number in first..first + lines {
@@ -175,7 +177,8 @@ impl Reading {
         float(self.temp_hundredths) / 100.0
     }
 
-    /// Does not use `format!`, which takes ten times as long; many bodies are generated during the measurement.
+    /// Appends the line. It avoids `format!`, which is ten times slower, because bodies are generated during the
+    /// measurement.
     fn write(&self, body: &mut Vec<u8>) {
         body.extend_from_slice(b"climate,sensor=s");
         digits(body, self.sensor, 6);
@@ -193,18 +196,18 @@ impl Reading {
     }
 }
 
-/// Writes a whole number with at least `least` digits.
-fn digits(body: &mut Vec<u8>, value: i64, least: usize) {
+/// Appends an integer with at least `min_digits` digits.
+fn digits(body: &mut Vec<u8>, value: i64, min_digits: usize) {
     let start = body.len();
     let mut rest = value.unsigned_abs();
-    while rest > 0 || body.len() - start < least {
+    while rest > 0 || body.len() - start < min_digits {
         body.push(b'0' + u8::try_from(rest % 10).unwrap_or_default());
         rest /= 10;
     }
     body[start..].reverse();
 }
 
-/// A number that looks random (splitmix64), from 0 on.
+/// Returns a pseudorandom non-negative number (splitmix64).
 pub fn scrambled(number: i64) -> i64 {
     let mut x = number.cast_unsigned().wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -212,27 +215,27 @@ pub fn scrambled(number: i64) -> i64 {
     ((x ^ (x >> 31)) >> 1).cast_signed()
 }
 
-/// True for this share of all numbers.
+/// Returns true for this share of all numbers.
 pub fn is_drawn(number: i64, share: f64) -> bool {
     float(scrambled(number) % 1_000_000) < share * 1e6
 }
 
-/// A sensor's tag.
+/// Returns the tag of a sensor.
 pub fn sensor_name(sensor: i64) -> String {
     format!("s{sensor:06}")
 }
 
-/// The tag of a sensor's site.
+/// Returns the site tag of a sensor.
 pub fn site_name(sensor: i64) -> String {
     format!("site{}", sensor % SITES)
 }
 
-/// The key of a sensor.
+/// Returns the key of a sensor.
 pub fn sensor_key(sensor: i64) -> String {
     format!("climate,sensor={},site={}", sensor_name(sensor), site_name(sensor))
 }
 
-/// The next multiple.
+/// Rounds up to a multiple.
 pub fn rounded_up(number: i64, multiple: i64) -> i64 {
     (number + multiple - 1) / multiple * multiple
 }
@@ -275,13 +278,13 @@ mod tests {
             let tables: String = (0..2).map(|day| fleet.table_of(day)).collect();
             assert_eq!(tables.lines().count(), 144);
             let late = all(Order::Late { share: 0.3, by_ms: 5 * HOUR_S * 1000 });
-            // Those that are late at the end are not sent; as many from before the start are.
+            // Readings that are late at the end are not sent. As many from before the start are sent instead.
             assert!(late.len() == 144 && (100..144).contains(&late.intersection(&expected).count()));
         }
     }
 
     #[test]
-    fn late_readings_are_as_many_and_as_late_as_the_scenario_says() {
+    fn number_and_delay_of_late_readings_follow_the_scenario() {
         let order = Order::Late { share: 0.2, by_ms: 60 * 60_000 };
         let delivery = Delivery { fleet: Fleet::by_minute(100, 1000), order };
         let delays: Vec<i64> = (0..100_000)
@@ -292,7 +295,8 @@ mod tests {
             .collect();
         let late = delays.iter().filter(|delay| **delay > 0).count();
         assert!((18_000..22_000).contains(&late), "{late}");
-        let (least, most) = (delays.iter().min().unwrap(), delays.iter().max().unwrap());
-        assert!(*least == 0 && (55..=60).contains(most), "{least} to {most}");
+        let min = delays.iter().min().unwrap();
+        let max = delays.iter().max().unwrap();
+        assert!(*min == 0 && (55..=60).contains(max), "{min} to {max}");
     }
 }

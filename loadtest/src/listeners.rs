@@ -1,5 +1,5 @@
-//! Measures what listeners (`GET /api/v1/tail`) cost and how soon they hear: many that come and go in turn while writes
-//! go on, beside a server of its own that nobody listens to; and the time from a reading's ack to its arrival.
+//! Measures the cost of listeners (`GET /api/v1/tail`) and their delay. Many clients listen in turn during writes,
+//! compared with a server without listeners. The delay is the time from the ack of a reading to its arrival.
 
 mod churn;
 mod delay;
@@ -18,33 +18,34 @@ use crate::fleet::float;
 use crate::load::open::{Offered, OpenLoop};
 use crate::report::{Output, Results};
 use crate::scenario::Span;
-use crate::servers::peer::Peer;
+use crate::servers::peer::{Peer, hourglass_peer};
 use crate::servers::programs::ProgramOptions;
 use crate::servers::system::{Configuration, System};
 
-/// Writers' connections, and the number of their sensors.
+/// Number of connections of the writers.
 const CONNECTIONS: usize = 8;
+/// Number of sensors of the writers.
 const SENSORS: i64 = 1000;
 
-/// Measure what live listeners cost those who write, and how soon they hear a reading.
+/// Measure the cost of live listeners for writers, and the delay of readings.
 #[derive(Debug, Args)]
 pub struct Listeners {
-    /// The hourglass to measure: hourglass-embedded or hourglass-mongodb.
-    #[arg(long, default_value = "hourglass-embedded")]
+    /// The hourglass to measure.
+    #[arg(long, value_parser = hourglass_peer(), default_value = "hourglass-embedded")]
     peer: Peer,
-    /// How many clients listen in turn.
+    /// Number of clients that listen in turn.
     #[arg(long, default_value_t = 10_000)]
     clients: usize,
-    /// How many of them listen at the same time (tail.clients of the server).
+    /// Number of clients that listen at the same time (tail.clients of the server).
     #[arg(long, default_value_t = 64)]
     at_once: usize,
-    /// Readings per second that are written all the while.
+    /// Readings per second that are written meanwhile.
     #[arg(long, default_value_t = 1000)]
     rate: u32,
     /// Readings per POST.
     #[arg(long, default_value_t = 10)]
     lines: i64,
-    /// Rounds with listeners; as many without are between them.
+    /// Number of rounds with listeners, each followed by one without.
     #[arg(long, default_value_t = 6)]
     rounds: usize,
     /// Duration of a round.
@@ -61,7 +62,6 @@ pub async fn run(options: Listeners) -> Result<()> {
     let Listeners { clients, at_once, rate, lines, rounds, round, .. } = &options;
     ensure!(*clients > 0 && *at_once > 0 && *rate > 0 && *lines > 0 && *rounds > 0, "every number must be above 0");
     ensure!(!round.0.is_zero(), "--round must not be 0");
-    ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
     let programs = options.programs.programs();
     let variables = vec![
         ("HOURGLASS_TAIL_CLIENTS", at_once.to_string()),
@@ -71,27 +71,28 @@ pub async fn run(options: Listeners) -> Result<()> {
     let start = || System::start_with(options.peer, &programs, &options.programs.folder, configuration.clone());
     let mut results = Results::new();
     results.systems.push(options.peer.row(&programs, "")?);
-    // A server keeps filling its ring for a minute after the last listener has left. So the runs without listeners use a
-    // server of their own.
-    let mut alone = start().await?;
-    let mut heard = start().await?;
-    let mut faults =
-        churn::measure(&options, &alone, &heard, &mut results).await.context("listeners that come and go")?;
-    alone.stop()?;
-    faults.extend(delay::measure(&options, &heard, &mut results).await.context("how soon they hear")?);
-    heard.stop()?;
+    // A server keeps filling its ring for a minute after the last listener has left, so the rounds without listeners
+    // use a server of their own.
+    let mut without_listeners = start().await?;
+    let mut with_listeners = start().await?;
+    let mut faults = churn::measure(&options, &without_listeners, &with_listeners, &mut results)
+        .await
+        .context("listeners in turn")?;
+    without_listeners.stop()?;
+    faults.extend(delay::measure(&options, &with_listeners, &mut results).await.context("delay of readings")?);
+    with_listeners.stop()?;
     results.finish(&options.output)?;
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("; ")) }
 }
 
-/// Writes that go on until they are ended.
-struct Writing {
+/// Writes in the background, until they are ended.
+struct BackgroundWrites {
     is_over: Arc<AtomicBool>,
     sending: JoinHandle<Result<Offered>>,
 }
 
-impl Writing {
-    /// Begins to send readings without timestamps, as of a device without a clock.
+impl BackgroundWrites {
+    /// Begins to send readings without timestamps, like a device without a clock.
     fn start(options: &Listeners, system: &System<'_>) -> Result<Self> {
         let lines = options.lines;
         let open_loop = OpenLoop {
@@ -115,7 +116,7 @@ impl Writing {
     }
 }
 
-impl Drop for Writing {
+impl Drop for BackgroundWrites {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
     }

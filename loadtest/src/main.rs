@@ -1,7 +1,9 @@
-//! The load tester. `run`: a scenario on a schedule, and a check that nothing acked was lost. `growth` and `peers`:
-//! maximum throughput, and how cost grows. `queries`, `history` and `prove`: the same queries for hourglass and other
-//! databases, also about days long over, and whether these keep what they ack. `metadata` and `listeners`: what metadata
-//! of sensors and live listeners cost.
+//! The load tester.
+//!
+//! * `run`: a scenario on a schedule, and a check that nothing acked was lost
+//! * `growth` and `peers`: maximum throughput and the growth of cost
+//! * `queries`, `history` and `prove`: hourglass compared with other databases, by queries, old days and guarantees
+//! * `metadata` and `listeners`: the cost of sensor metadata and of live listeners
 
 mod client;
 mod fleet;
@@ -23,7 +25,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 
 use crate::questions::{history, queries};
-use crate::servers::spawn::unless_told_to_stop;
+use crate::servers::spawn::until_signal;
 use crate::throughput::{growth, peers};
 
 /// Send load to hourglass and measure how fast it is.
@@ -44,13 +46,13 @@ enum Command {
     Growth(growth::Growth),
     /// Run the same queries on hourglass, InfluxDB, VictoriaMetrics and MongoDB time-series collections.
     Queries(queries::Queries),
-    /// Load days that are long over, measure what they take on disk, and ask about them without caches.
+    /// Load past days, measure their size on disk, and query them without caches.
     History(history::History),
-    /// Check with kills, retries, corrections and late readings whether hourglass and others keep what they ack.
+    /// Check that hourglass and others keep acked readings, with kills, retries, corrections and late readings.
     Prove(prove::Prove),
-    /// Give many sensors metadata, ask by it, and measure acks while its copies are refreshed.
+    /// Import metadata of many sensors, query by it, and measure acks while its copies are refreshed.
     Metadata(metadata::Metadata),
-    /// Let clients listen to readings as they are acked: what that costs those who write, and how soon they hear.
+    /// Measure the cost of live listeners for writers, and the delay of readings.
     Listeners(listeners::Listeners),
     /// Print the tables of results, or compare several results of the same command.
     Show(report::Show),
@@ -66,10 +68,10 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs the command. Stops everything that it started, also after a signal.
+/// Runs the command. Stops everything that it started, even after a signal.
 fn run_command(command: Command) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(unless_told_to_stop(async {
+    runtime.block_on(until_signal(async {
         match command {
             Command::Run(options) => run::run(*options).await,
             Command::Peers(options) => peers::run(options).await,

@@ -1,5 +1,5 @@
-//! Measures what metadata of sensors costs hourglass: its import, questions by it beside the same ones by a tag, memory,
-//! and acks while its copies in pages are refreshed.
+//! Measures the cost of sensor metadata: its import, queries by it compared with queries by a tag, memory, and acks
+//! while its copies in pages are refreshed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,30 +14,30 @@ use crate::fleet::{DAY_S, Delivery, Fleet, HOUR_S, float};
 use crate::load::closed::{Load, post_all};
 use crate::load::open::{Offered, OpenLoop};
 use crate::report::{Output, Results};
-use crate::servers::peer::Peer;
+use crate::servers::peer::{Peer, hourglass_peer};
 use crate::servers::process;
 use crate::servers::programs::ProgramOptions;
 use crate::servers::system::{Configuration, System};
 use crate::stats::median;
 
-/// The fields that are copied into pages.
+/// The configuration that copies metadata into pages.
 const CONFIG: &str = "[[meta.copy]]\nname = \"place\"\n";
 /// Lines per POST.
 const LINES: i64 = 2000;
-/// Longest time until all copies are refreshed.
+/// Maximum time until all copies are refreshed.
 const LONGEST: Duration = Duration::from_secs(3600);
 const CONNECTIONS: usize = 8;
-/// The questions, with `{}` in place of the name of a tag or of metadata.
+/// The queries, with `{}` in place of the name of a tag or of metadata.
 const QUESTIONS: [(&str, &str); 2] = [("one site", "tag.{}=site7&group_by=*"), ("by site", "group_by={}")];
-/// The tables.
+/// Titles of the tables.
 const TABLE: &str = "metadata";
 const ASKED: &str = "hourly means of a day, ms";
 
-/// Measure what metadata of sensors costs.
+/// Measure the cost of sensor metadata.
 #[derive(Debug, Args)]
 pub struct Metadata {
-    /// The hourglass to measure: hourglass-mongodb or hourglass-embedded.
-    #[arg(long, default_value = "hourglass-mongodb")]
+    /// The hourglass to measure.
+    #[arg(long, value_parser = hourglass_peer(), default_value = "hourglass-mongodb")]
     peer: Peer,
     /// Number of sensors.
     #[arg(long, default_value_t = 100_000)]
@@ -45,14 +45,14 @@ pub struct Metadata {
     /// Readings per second while copies are refreshed.
     #[arg(long, default_value_t = 100_000)]
     rate: u32,
-    /// How long acks are measured without a refresh, before each one: more than the minute between two checkpoints of
-    /// MongoDB, which are in what is measured with a refresh, too.
+    /// Seconds for which acks are measured without a refresh before each one. It exceeds the minute between two
+    /// checkpoints of MongoDB, so that both measurements include them.
     #[arg(long, default_value_t = 70)]
     seconds: u64,
-    /// How often all sensors' metadata changes under load.
+    /// Number of changes of all metadata under load.
     #[arg(long, default_value_t = 2)]
     rounds: usize,
-    /// How often each question is asked by tag and by metadata, in turns; 0 for no questions.
+    /// Number of times that each query runs by tag and by metadata, in turns; 0 for no queries.
     #[arg(long, default_value_t = 10)]
     asked: usize,
     #[command(flatten)]
@@ -64,7 +64,6 @@ pub struct Metadata {
 /// Runs everything.
 pub async fn run(options: Metadata) -> Result<()> {
     ensure!(options.sensors > 0 && i64::from(options.rate) >= LINES, "nothing to do");
-    ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
     let programs = options.programs.programs();
     let variables = vec![("HOURGLASS_LIMITS_SENSORS", (2 * options.sensors).to_string())];
     let configuration = Configuration { variables, file: CONFIG };
@@ -100,7 +99,7 @@ pub async fn run(options: Metadata) -> Result<()> {
 }
 
 impl Metadata {
-    /// Hourly readings until the last full hour.
+    /// Returns sensors with hourly readings until the last full hour.
     fn fleet(&self, hours: i64) -> Fleet {
         let end = jiff::Timestamp::now().as_second() / HOUR_S * HOUR_S;
         let interval_ms = HOUR_S * 1000;
@@ -108,7 +107,7 @@ impl Metadata {
     }
 }
 
-/// Asks by tag and by metadata in turns; both must get the same answer. Returns the medians in milliseconds.
+/// Queries by tag and by metadata in turns. Both answers must be equal. Returns the medians in milliseconds.
 async fn ask(options: &Metadata, system: &System<'_>, question: &str) -> Result<[f64; 2]> {
     let mut connection = system.connect().await?;
     let to = options.fleet(24).end_s();
@@ -116,7 +115,7 @@ async fn ask(options: &Metadata, system: &System<'_>, question: &str) -> Result<
     let mut answers = [Value::Null, Value::Null];
     for turn in 0..2 * (options.asked + 1) {
         let name = ["site", "meta.place"][turn % 2];
-        // A range of its own each time, so that no answer is remembered.
+        // Use another range each time, so that no answer is cached.
         let from = to - DAY_S - i64::try_from(turn / 2)?;
         let path = format!(
             "/api/v1/summary?db=bench&measurement=climate&fields=temp&agg=avg&step=1h&precision=s&from={from}&to={to}&{}",
@@ -126,24 +125,24 @@ async fn ask(options: &Metadata, system: &System<'_>, question: &str) -> Result<
         let body = connection.get(&path).await?;
         let elapsed = begun.elapsed();
         answers[turn % 2] = windows(&serde_json::from_str(&body)?);
-        // The first of each finds nothing in memory.
+        // Ignore the first query of each, which finds nothing in memory.
         if turn >= 2 {
             took[turn % 2].push(elapsed.as_secs_f64() * 1000.0);
         }
-        ensure!(turn % 2 == 0 || answers[0] == answers[1], "other answers by metadata");
+        ensure!(turn % 2 == 0 || answers[0] == answers[1], "the answers by tag and by metadata differ");
     }
     Ok(took.map(median))
 }
 
-/// The windows of all series, without their names.
+/// Returns the windows of all series, without their names.
 fn windows(answer: &Value) -> Value {
     answer["series"].as_array().into_iter().flatten().map(|series| series["windows"].clone()).collect()
 }
 
-/// In turns: acks without anything else, and while all sensors' metadata changes and its copies follow.
+/// Measures acks in turns: without a change, and while all metadata changes and its copies are refreshed.
 async fn refresh(options: &Metadata, system: &System<'_>, results: &mut Results) -> Result<()> {
     let quiet = Duration::from_secs(options.seconds);
-    // Pages of this hour for all sensors.
+    // Create pages of this hour for all sensors first.
     while_sending(options, system, tokio::time::sleep(quiet)).await?;
     for round in 1..=options.rounds {
         let (offered, ()) = while_sending(options, system, tokio::time::sleep(quiet)).await?;
@@ -176,7 +175,7 @@ async fn while_sending<T>(
         duration: LONGEST,
         reconnect_every: None,
     };
-    // A reading of each sensor per tick of a millisecond, from now on.
+    // Each tick of a millisecond has a reading of each sensor.
     let fleet =
         Fleet { start_s: jiff::Timestamp::now().as_second(), interval_ms: 1, ticks: i64::MAX, ..options.fleet(1) };
     let delivery = Delivery::in_time_order(fleet);
@@ -190,7 +189,7 @@ async fn while_sending<T>(
     Ok((sending.await??, result))
 }
 
-/// Waits until no sensor's copies are left, three times in a row: the status counts again once nobody writes any more.
+/// Waits until no copies are left, three times in a row, because the job counts again after the writes have ended.
 async fn await_refreshed(system: &System<'_>) -> Result<()> {
     let begun = Instant::now();
     let mut idle = 0;
@@ -204,7 +203,7 @@ async fn await_refreshed(system: &System<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives every sensor metadata, as `hourglass sensor import` does: batch by batch.
+/// Imports the metadata of all sensors in batches, as `hourglass sensor import` does.
 async fn import(options: &Metadata, system: &System<'_>, round: usize) -> Result<Duration> {
     let sensors = options.sensors;
     let delivery = Delivery::in_time_order(options.fleet(1));
@@ -218,15 +217,16 @@ async fn import(options: &Metadata, system: &System<'_>, round: usize) -> Result
     Ok(sent.took)
 }
 
-/// A line of metadata. Without a round, the place is the site.
+/// Returns a line of metadata. In round 0, the place is the site.
 fn metadata(sensor: i64, round: usize) -> String {
     let place = crate::fleet::site_name(sensor) + &if round == 0 { String::new() } else { format!("-{round}") };
-    let (key, floor) = (crate::fleet::sensor_key(sensor), sensor % 7);
+    let key = crate::fleet::sensor_key(sensor);
+    let floor = sensor % 7;
     let meta = format!(r#"{{"place":"{place}","name":"sensor {sensor}","unit":"°C","floor":{floor}}}"#);
     format!("{{\"sensor\":\"{key}\",\"meta\":{meta}}}\n")
 }
 
-/// Resident memory once it stops falling and rising.
+/// Returns the resident memory once it is stable.
 async fn settled_mib(system: &System<'_>) -> Result<f64> {
     let mut before = process::resident_mib(system.pid()?)?;
     for _ in 0..30 {

@@ -1,6 +1,6 @@
-//! Checks hourglass and other systems with the same oracle: kills while they ack, retries, corrections and late
-//! readings. Each runs alone on the machine, with fresh folders and its default configuration; what it returns is
-//! compared with what it acked.
+//! Checks hourglass and other systems with the same oracle: kills during writes, retries, corrections and late
+//! readings. Each system runs alone on the machine, with fresh folders and its default configuration. The check
+//! compares the readings that it returns with those that it acked.
 
 mod asking;
 mod corrections;
@@ -26,26 +26,26 @@ use crate::servers::peer::Peer;
 use crate::servers::programs::{ProgramOptions, Programs};
 use crate::servers::system::System;
 
-/// The tables.
+/// Titles of the tables.
 const KILLED: &str = "acked and lost";
 const RETRIED: &str = "duplicates kept";
-const CORRECTED: &str = "corrections that win, of 40 each";
+const CORRECTED: &str = "winning corrections, of 40 each";
 const LATE: &str = "late data in aggregates";
 
 /// Check whether hourglass and other systems keep what they acked.
 #[derive(Debug, Args)]
 pub struct Prove {
-    /// A system to check; may be given several times.
+    /// A system to check. You can repeat this flag.
     #[arg(long = "peer", value_enum, default_values_t = Peer::WRITERS)]
     peers: Vec<Peer>,
     /// Number of kills of each system.
     #[arg(long, default_value_t = 10)]
     cycles: usize,
-    /// Maximum seconds of writes before a kill. It should be longer than a system keeps acked readings only in memory;
-    /// otherwise all of them would be lost.
+    /// Maximum seconds of writes before a kill. Choose more than the time for which a system keeps acked readings only
+    /// in memory; otherwise all of them are lost.
     #[arg(long, default_value_t = 20)]
     stream_seconds: u64,
-    /// The seed of the random moments.
+    /// The seed of the random times of kills.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -54,7 +54,7 @@ pub struct Prove {
     output: Output,
 }
 
-/// The findings about one system.
+/// The results of one system.
 struct Proof {
     crashes: Crashes,
     retries: Retries,
@@ -66,19 +66,19 @@ struct Proof {
 pub async fn run(options: Prove) -> Result<()> {
     let programs = options.programs.programs();
     let mut results = Results::new();
-    let mut broken = Vec::new();
+    let mut violations = Vec::new();
     for peer in &options.peers {
         println!("{}", peer.name());
         let proof = options.prove(*peer, &programs).await.with_context(|| peer.name())?;
         results.systems.push(peer.row(&programs, peer.by_design())?);
-        proof.add_to(&mut results, peer.name());
+        proof.add_results(&mut results, peer.name());
         results.write(&options.output)?;
         if peer.is_hourglass() {
-            broken.extend(proof.broken().into_iter().map(|violation| format!("{}: {violation}", peer.name())));
+            violations.extend(proof.violations().into_iter().map(|violation| format!("{}: {violation}", peer.name())));
         }
     }
     results.finish(&options.output)?;
-    ensure!(broken.is_empty(), "{}", broken.join("; "));
+    ensure!(violations.is_empty(), "{}", violations.join("; "));
     Ok(())
 }
 
@@ -100,67 +100,68 @@ impl Prove {
 
 impl Proof {
     #[expect(clippy::cast_precision_loss, reason = "counts of readings")]
-    fn add_to(&self, results: &mut Results, peer: &str) {
+    fn add_results(&self, results: &mut Results, peer: &str) {
         let Self { crashes, retries, corrections, late } = self;
         let mut add = |table: &str, column: &str, count: u64| results.add(table, peer, column, count as f64);
-        add(KILLED, "kills -9", u64::try_from(crashes.cycles.len()).unwrap_or_default());
-        add(KILLED, "acked before", crashes.sum(|cycle| cycle.acked));
+        add(KILLED, "kills", u64::try_from(crashes.cycles.len()).unwrap_or_default());
+        add(KILLED, "acked", crashes.sum(|cycle| cycle.acked));
         add(KILLED, "acked and lost", crashes.sum(|cycle| cycle.lost));
         let longest = crashes.cycles.iter().map(|cycle| cycle.lost_acked_ms_before).max().unwrap_or(0);
-        add(KILLED, "acked at most so many ms before", longest);
-        add(KILLED, "sent again and lost", crashes.sum(|cycle| cycle.sent_again_lost));
-        add(KILLED, "with other values", crashes.sum(|cycle| cycle.different));
-        add(KILLED, "there twice", crashes.twice_at_last);
+        add(KILLED, "oldest loss, ms before the kill", longest);
+        add(KILLED, "resent and lost", crashes.sum(|cycle| cycle.resent_lost));
+        add(KILLED, "wrong values", crashes.sum(|cycle| cycle.different));
+        add(KILLED, "duplicates", crashes.duplicates_at_end);
         add(RETRIED, "readings", retries.readings);
-        add(RETRIED, "values returned at last", retries.returned);
-        for of in corrections {
-            add(CORRECTED, &of.kind, of.read_at_last);
+        add(RETRIED, "values returned", retries.returned);
+        for corrected in corrections {
+            add(CORRECTED, &corrected.kind, corrected.read_at_end);
         }
         let sum = |count: fn(&Corrected) -> u64| corrections.iter().map(count).sum();
-        add(CORRECTED, "not read at first", sum(|of| of.corrections - of.read_first));
-        add(CORRECTED, "not stable", sum(|of| of.unstable));
-        add(CORRECTED, "both values returned", sum(|of| of.both_returned));
-        add(CORRECTED, "other field changed", sum(|of| of.corrections - of.other_field_kept));
+        add(CORRECTED, "missing in the first read", sum(|corrected| corrected.corrections - corrected.read_first));
+        add(CORRECTED, "unstable", sum(|corrected| corrected.unstable));
+        add(CORRECTED, "both values returned", sum(|corrected| corrected.both_returned));
+        add(CORRECTED, "other field changed", sum(|corrected| corrected.corrections - corrected.other_field_kept));
         add(LATE, "aggregates", late.after_restart.aggregates);
         add(LATE, "wrong before late data", late.on_time.wrong);
-        add(LATE, "wrong at once after it", late.at_once.wrong);
+        add(LATE, "wrong after late data", late.at_once.wrong);
         add(LATE, "wrong after a restart", late.after_restart.wrong);
-        add(LATE, "right but for the last bits", late.after_restart.rounded);
+        add(LATE, "off by rounding", late.after_restart.rounded);
         for cycle in &crashes.cycles {
-            results.add(KILLED, peer, "back after s", cycle.back_after_ms as f64 / 1000.0);
+            results.add(KILLED, peer, "recovery, s", cycle.back_after_ms as f64 / 1000.0);
         }
-        results.add(RETRIED, peer, "counted after a retry", retries.counted_after_retry);
-        results.add(RETRIED, peer, "and after a restart and one more", retries.counted_after_restart);
+        results.add(RETRIED, peer, "count after a retry", retries.counted_after_retry);
+        results.add(RETRIED, peer, "count after restart and retry", retries.counted_after_restart);
         if let Some(seconds) = late.right_after_s {
-            results.add(LATE, peer, "right after s", seconds);
+            results.add(LATE, peer, "correct after, s", seconds);
         }
     }
 
-    /// The violations of the guarantees of hourglass.
-    fn broken(&self) -> Vec<String> {
+    /// Returns the violations of the guarantees of hourglass.
+    fn violations(&self) -> Vec<String> {
         let Self { crashes, retries, corrections, late } = self;
-        let mut broken = Vec::new();
+        let mut violations = Vec::new();
         let mut count = |what: &str, count: u64| {
             if count > 0 {
-                broken.push(format!("{count} {what}"));
+                violations.push(format!("{count} {what}"));
             }
         };
-        let lost = crashes.sum(|cycle| cycle.lost + cycle.sent_again_lost) + crashes.lost_at_last;
+        let lost = crashes.sum(|cycle| cycle.lost + cycle.resent_lost) + crashes.lost_at_end;
         count("acked readings are lost", lost);
         count("readings have other values", crashes.sum(|cycle| cycle.different));
-        count("readings are there twice", crashes.sum(|cycle| cycle.twice) + crashes.twice_at_last);
+        count("readings have duplicates", crashes.sum(|cycle| cycle.duplicates) + crashes.duplicates_at_end);
         let counts = [retries.counted_after_retry, retries.counted_after_restart];
         let right = f64::from(u32::try_from(retries.readings).unwrap_or(u32::MAX));
         count("counts are wrong after a retry", counts.iter().map(|count| u64::from(*count != right)).sum());
-        for of in corrections {
-            let lost = (of.corrections - of.read_first) + (of.corrections - of.read_at_last);
-            let torn = of.unstable + of.both_returned + (of.corrections - of.other_field_kept);
-            count(&format!("corrections do not hold ({})", of.kind), lost + torn);
+        for corrected in corrections {
+            let Corrected { corrections, read_first, read_at_end, .. } = corrected;
+            let lost = (corrections - read_first) + (corrections - read_at_end);
+            let torn = corrected.unstable + corrected.both_returned + (corrections - corrected.other_field_kept);
+            count(&format!("corrections do not hold ({})", corrected.kind), lost + torn);
         }
         let judged = [late.on_time, late.at_once, late.after_restart];
         count("aggregates are wrong", judged.iter().map(|judged| judged.wrong).sum());
         count("sums are not rounded once", judged.iter().map(|judged| judged.rounded).sum());
-        broken
+        violations
     }
 }
 
@@ -180,7 +181,7 @@ mod tests {
             kind: "raised".to_owned(),
             corrections: 40,
             read_first: 40,
-            read_at_last: 40,
+            read_at_end: 40,
             ..Corrected::default()
         };
         let sound = || Proof {
@@ -189,13 +190,13 @@ mod tests {
             corrections: vec![Corrected { other_field_kept: 40, ..corrected.clone() }],
             late: Late::default(),
         };
-        assert_eq!(sound().broken(), Vec::<String>::new());
+        assert_eq!(sound().violations(), Vec::<String>::new());
         for (change, expected) in [
             (|proof: &mut Proof| proof.crashes.cycles[0].lost = 1, "1 acked readings are lost"),
-            (|proof: &mut Proof| proof.crashes.cycles[0].sent_again_lost = 1, "1 acked readings are lost"),
-            (|proof: &mut Proof| proof.crashes.lost_at_last = 2, "2 acked readings are lost"),
+            (|proof: &mut Proof| proof.crashes.cycles[0].resent_lost = 1, "1 acked readings are lost"),
+            (|proof: &mut Proof| proof.crashes.lost_at_end = 2, "2 acked readings are lost"),
             (|proof: &mut Proof| proof.crashes.cycles[0].different = 1, "other values"),
-            (|proof: &mut Proof| proof.crashes.twice_at_last = 1, "there twice"),
+            (|proof: &mut Proof| proof.crashes.duplicates_at_end = 1, "duplicates"),
             (|proof: &mut Proof| proof.retries.counted_after_retry = 20.0, "wrong after a retry"),
             (|proof: &mut Proof| proof.corrections[0].read_first = 39, "do not hold (raised)"),
             (|proof: &mut Proof| proof.corrections[0].other_field_kept = 39, "do not hold (raised)"),
@@ -205,8 +206,8 @@ mod tests {
         {
             let mut proof = sound();
             change(&mut proof);
-            let broken = proof.broken();
-            assert!(broken.len() == 1 && broken[0].contains(expected), "{expected}: {broken:?}");
+            let violations = proof.violations();
+            assert!(violations.len() == 1 && violations[0].contains(expected), "{expected}: {violations:?}");
         }
     }
 }

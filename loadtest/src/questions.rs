@@ -1,4 +1,4 @@
-//! Questions about stored readings: the same for every system, each answer checked.
+//! Queries of stored readings, the same for every system, with checked answers.
 
 mod clickhouse;
 mod dialect;
@@ -20,7 +20,7 @@ use crate::fleet::{HOUR_S, sensor_key, sensor_name};
 use crate::servers::http::Product;
 use crate::servers::system::System;
 
-/// Checks answers, and keeps the expected ones that do not depend on a sensor.
+/// Checks answers. Keeps the expected answers that do not depend on a sensor.
 #[derive(Default)]
 struct Checker(HashMap<&'static str, Answer>);
 
@@ -35,7 +35,8 @@ impl Checker {
         difference.map_or(Ok(()), |difference| bail!("a wrong answer to {name:?}: {difference}"))
     }
 
-    /// Asks, checks the answer, and returns the milliseconds from the first byte sent to the last byte received.
+    /// Runs a query, checks the answer, and returns the milliseconds from the first byte sent to the last byte
+    /// received.
     async fn ask(&mut self, connection: &mut Connection, product: Product, asked: &Asked) -> Result<f64> {
         let path = dialect::path(product, asked);
         let started = Instant::now();
@@ -48,7 +49,8 @@ impl Checker {
     }
 }
 
-/// A connection on which an hour of the last sensor was asked for, which no other question is about: it opens files.
+/// Returns a connection after a query of one hour of the last sensor. The query opens files, and no other query covers
+/// its data.
 async fn warmed_up(system: &System<'_>, product: Product, asked: &Asked) -> Result<Connection> {
     let from = asked.fleet.start_s;
     let to = from + HOUR_S;

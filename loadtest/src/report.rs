@@ -1,4 +1,4 @@
-//! The results of every command: tables of figures, written as JSON, as Markdown, and as an HTML page with plots.
+//! The results of a command: tables of figures, as JSON, as Markdown, and as an HTML page with plots.
 
 mod page;
 mod plot;
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::{median, three_digits};
 
-/// A longer table is shown on the HTML page only.
+/// Maximum number of rows of a table in Markdown. Longer tables are only on the HTML page.
 const ROWS_MAX: usize = 40;
 
 /// Flags for the files of the results.
@@ -46,7 +46,7 @@ pub struct Results {
     pub began: String,
     pub machine: Machine,
     pub systems: Vec<SystemRow>,
-    /// The rows or columns with which all others are compared.
+    /// The rows or columns that all others are compared with.
     #[serde(default)]
     pub against: Vec<String>,
     pub tables: Vec<Table>,
@@ -55,7 +55,7 @@ pub struct Results {
 /// The machine of the load tester.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// Number of cores that it may use.
+    /// Number of available cores.
     pub cores: usize,
     /// The CPU model.
     pub cpu: String,
@@ -85,7 +85,7 @@ pub struct Row {
     pub cells: Vec<Cell>,
 }
 
-/// The values of a figure, one per round or try. Tables show the median.
+/// The values of a figure, one per round. Tables show the median.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
     pub column: String,
@@ -93,7 +93,7 @@ pub struct Cell {
 }
 
 impl Machine {
-    /// This machine. Unknown values stay empty.
+    /// Describes this machine. Unknown values are empty.
     fn this() -> Self {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, name: &str| {
@@ -110,14 +110,14 @@ impl Machine {
     }
 }
 
-/// The load average of one, five and fifteen minutes.
+/// Returns the load average of one, five and fifteen minutes.
 pub fn load_average() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
 impl Results {
-    /// Empty results of this process, before anything was measured.
+    /// Returns the empty results of this process.
     pub fn new() -> Self {
         let command: Vec<String> = std::env::args().skip(1).collect();
         let began = format!("{:.0}", jiff::Timestamp::now());
@@ -125,7 +125,7 @@ impl Results {
         Self { command, began, machine: Machine::this(), ..Self::default() }
     }
 
-    /// Adds a value to a cell. Tables, rows and columns are in the order in which they were added first.
+    /// Adds a value to a cell. Tables, rows and columns are in the order of their first value.
     pub fn add(&mut self, table: &str, row: &str, column: &str, value: f64) {
         let table = find(&mut self.tables, |one| one.title == table, || Table::new(table));
         let row = find(&mut table.rows, |one| one.name == row, || Row { name: row.to_owned(), cells: Vec::new() });
@@ -133,7 +133,7 @@ impl Results {
         find(&mut row.cells, |one| one.column == column, cell).values.push(value);
     }
 
-    /// The median of a cell.
+    /// Returns the median of a cell.
     pub fn median(&self, table: &str, row: &str, column: &str) -> Option<f64> {
         self.tables.iter().find(|one| one.title == table)?.median(row, column)
     }
@@ -143,7 +143,7 @@ impl Results {
         serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))
     }
 
-    /// Writes the files that the flags name. May be called repeatedly.
+    /// Writes the files that the flags name. It can be called repeatedly.
     pub fn write(&self, output: &Output) -> Result<()> {
         if let Some(path) = &output.json {
             let text = serde_json::to_string_pretty(self)? + "\n";
@@ -161,7 +161,7 @@ impl Results {
         self.write(output)
     }
 
-    /// All tables in Markdown.
+    /// Returns all tables in Markdown.
     pub fn markdown(&self) -> String {
         let mut text = String::new();
         for table in &self.tables {
@@ -174,7 +174,8 @@ impl Results {
             let columns = table.columns();
             let _ = writeln!(text, "| | {} |\n|---|{}", columns.join(" | "), "---|".repeat(columns.len()));
             for row in &table.rows {
-                let cells: Vec<String> = columns.iter().map(|column| self.shown(table, &row.name, column)).collect();
+                let cells: Vec<String> =
+                    columns.iter().map(|column| self.format_cell(table, &row.name, column)).collect();
                 let _ = writeln!(text, "| {} | {} |", row.name, cells.join(" | "));
             }
             text.push('\n');
@@ -188,8 +189,8 @@ impl Results {
         text
     }
 
-    /// A figure, and its ratios to those with which it is compared.
-    fn shown(&self, table: &Table, row: &str, column: &str) -> String {
+    /// Formats a figure with its ratios to the compared ones.
+    fn format_cell(&self, table: &Table, row: &str, column: &str) -> String {
         let Some(value) = table.median(row, column) else { return "–".to_owned() };
         let mut ratios = Vec::new();
         for other in &self.against {
@@ -203,8 +204,8 @@ impl Results {
         if is_compared { format!("{} ({})", three_digits(value), ratios.join("; ")) } else { three_digits(value) }
     }
 
-    /// The figures of the same cells in several results, a column for each.
-    fn compared(files: &[PathBuf]) -> Result<Self> {
+    /// Combines several results. Each file has a column, and each cell a row.
+    fn compare(files: &[PathBuf]) -> Result<Self> {
         let name = |path: &PathBuf| path.with_extension("").display().to_string();
         let mut compared = Self { against: files.iter().take(1).map(name).collect(), ..Self::default() };
         for path in files {
@@ -219,9 +220,9 @@ impl Results {
     }
 
     fn cells(&self) -> impl Iterator<Item = (String, String, &Cell)> {
-        let of_row = |table: &Table, row: &'_ Row| (table.title.clone(), row.name.clone());
+        let names = |table: &Table, row: &'_ Row| (table.title.clone(), row.name.clone());
         self.tables.iter().flat_map(move |table| {
-            let rows = table.rows.iter().map(move |row| (of_row(table, row), row));
+            let rows = table.rows.iter().map(move |row| (names(table, row), row));
             rows.flat_map(|((title, name), row)| row.cells.iter().map(move |cell| (title.clone(), name.clone(), cell)))
         })
     }
@@ -232,7 +233,7 @@ impl Table {
         Self { title: title.to_owned(), rows: Vec::new() }
     }
 
-    /// The columns of all rows.
+    /// Returns the columns of all rows.
     fn columns(&self) -> Vec<&str> {
         let mut columns = Vec::new();
         for cell in self.rows.iter().flat_map(|row| &row.cells) {
@@ -250,7 +251,7 @@ impl Table {
     }
 }
 
-/// The item of a list; a new one at its end if there is none.
+/// Returns an item of a list. Appends a new one if it is missing.
 fn find<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce() -> T) -> &mut T {
     let index = list.iter().position(is_wanted).unwrap_or_else(|| {
         list.push(new());
@@ -263,7 +264,7 @@ fn find<T>(list: &mut Vec<T>, is_wanted: impl Fn(&T) -> bool, new: impl FnOnce()
 pub fn show(options: &Show) -> Result<()> {
     let results = match options.files.as_slice() {
         [file] => Results::read(file)?,
-        files => Results::compared(files)?,
+        files => Results::compare(files)?,
     };
     print!("{}", results.markdown());
     results.write(&Output { json: None, html: options.html.clone() })
@@ -319,7 +320,7 @@ mod tests {
         new.tables[0].rows[0].cells[0].values = vec![400.0];
         let files = [write("old.json", &old), write("new.json", &new)];
         assert_eq!(Results::read(&files[0]).unwrap().markdown(), old.markdown());
-        let text = Results::compared(&files).unwrap().markdown();
+        let text = Results::compare(&files).unwrap().markdown();
         assert!(text.contains("| A: acked/s | 200 | 400 (2) |"), "{text}");
     }
 }

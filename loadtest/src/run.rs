@@ -1,5 +1,5 @@
-//! Runs a scenario on a schedule that does not wait for the server. On demand checks that exactly what was acked is
-//! stored.
+//! Runs a scenario on a schedule that does not wait for the server. On request, checks that exactly the acked readings
+//! are stored.
 
 mod verify;
 
@@ -14,7 +14,7 @@ use crate::fleet::{Delivery, float, is_drawn};
 use crate::load::open::{Offered, OpenLoop};
 use crate::report::{Output, Results};
 use crate::scenario::{BUILT_IN, Scenario, Span};
-use crate::servers::peer::Peer;
+use crate::servers::peer::{Peer, hourglass_peer};
 use crate::servers::process;
 use crate::servers::programs::ProgramOptions;
 use crate::servers::system::{Configuration, System};
@@ -23,24 +23,24 @@ use crate::stats::{quantile_ms, to_f64};
 /// Run a scenario.
 #[derive(Debug, Args)]
 pub struct Run {
-    /// The name of a built-in scenario, or the path of a TOML file; no name lists them.
+    /// The name of a built-in scenario, or the path of a TOML file. Without it, the command lists the scenarios.
     scenario: Option<Scenario>,
     /// The host and port of a running hourglass. By default, one is started with a fresh folder.
     #[arg(long)]
     server: Option<String>,
-    /// The hourglass to start: hourglass-embedded or hourglass-mongodb.
-    #[arg(long, default_value = "hourglass-embedded")]
+    /// The hourglass to start.
+    #[arg(long, value_parser = hourglass_peer(), default_value = "hourglass-embedded")]
     peer: Peer,
     /// Readings per second, instead of the scenario's rate.
     #[arg(long)]
     rate: Option<f64>,
-    /// How long POSTs are sent, such as 30s, instead of the scenario's duration.
+    /// Time for which POSTs are sent, such as 30s, instead of the scenario's duration.
     #[arg(long)]
     duration: Option<Span>,
     /// Number of connections, instead of the scenario's.
     #[arg(long)]
     connections: Option<usize>,
-    /// Read everything back after the run, and check that exactly what was acked is stored.
+    /// Read everything back after the run, and check that exactly the acked readings are stored.
     #[arg(long)]
     verify: bool,
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub struct Run {
     output: Output,
 }
 
-/// The bodies of a run: some are sent twice.
+/// The bodies of a run, some of which are sent twice.
 #[derive(Debug, Clone, Copy)]
 struct Posts {
     delivery: Delivery,
@@ -58,7 +58,7 @@ struct Posts {
 }
 
 impl Posts {
-    /// The number of the first line of each POST.
+    /// Returns the number of the first line of each POST.
     fn first_lines(self) -> impl Iterator<Item = i64> {
         (0..).scan(-self.lines, move |first, post| {
             if post == 0 || !is_drawn(post, self.twice) {
@@ -91,8 +91,7 @@ pub async fn run(options: Run) -> Result<()> {
     let address = match &options.server {
         Some(address) => address.clone(),
         None => {
-            ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
-            // All devices of a scenario have the same address here.
+            // Raise the limit, because all devices of a scenario have the same address here.
             let variables = vec![("HOURGLASS_SERVER_CONNECTIONS_PER_ADDRESS", "65536".to_owned())];
             let configuration = Configuration { variables, file: "" };
             let system = System::start_with(options.peer, &programs, &options.programs.folder, configuration).await?;
@@ -114,7 +113,7 @@ pub async fn run(options: Run) -> Result<()> {
     if faults.is_empty() { Ok(()) } else { bail!("{}", faults.join("; ")) }
 }
 
-/// Sends everything, and returns what is not as the scenario demands.
+/// Sends everything, and returns the violations of the scenario's bounds.
 async fn measure(
     scenario: &Scenario,
     address: &str,
@@ -174,26 +173,26 @@ async fn measure(
     if let Some(doubt) = offered.doubt() {
         println!("{doubt}");
     }
-    let mut faults = missed(scenario, &offered, to_f64(offered.acked_in_time) * lines / duration_s);
+    let mut faults = violations(scenario, &offered, to_f64(offered.acked_in_time) * lines / duration_s);
     if verifies {
         faults.extend(verify::verify(address, posts, &offered.outcomes).await.context("reading back")?);
     }
     Ok(faults)
 }
 
-/// The bounds that were missed.
-fn missed(scenario: &Scenario, offered: &Offered, achieved: f64) -> Vec<String> {
+/// Returns the violated bounds.
+fn violations(scenario: &Scenario, offered: &Offered, achieved: f64) -> Vec<String> {
     let slo = &scenario.slo;
-    let mut missed = Vec::new();
+    let mut violations = Vec::new();
     let mut judge = |key: &str, bound: Option<f64>, found: f64, is_met: fn(f64, f64) -> bool| {
         if let Some(bound) = bound.filter(|bound| !is_met(found, *bound)) {
-            missed.push(format!("SLO missed: {key} = {bound}, found {found:.3}"));
+            violations.push(format!("SLO missed: {key} = {bound}, found {found:.3}"));
         }
     };
     judge("ack_p99_ms", slo.ack_p99_ms, offered.p99_ms(), |found, bound| found <= bound);
     judge("errors_max", slo.errors_max, offered.error_share(), |found, bound| found <= bound);
     judge("achieved_min", slo.achieved_min, achieved / scenario.rate, |found, bound| found >= bound);
-    missed
+    violations
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! The TOML format of scenarios: what is sent, how, and what is expected of the server. `loadtest/README.md` describes
-//! every key.
+//! The TOML format of scenarios: readings, schedule and bounds. `loadtest/README.md` describes every key.
 
 use std::path::Path;
 use std::str::FromStr;
@@ -11,7 +10,7 @@ use serde::Deserialize;
 
 use crate::fleet::{Delivery, Fleet, Order, Values, float, rounded_up};
 
-/// The built-in scenarios: names and texts.
+/// The names and texts of the built-in scenarios.
 pub const BUILT_IN: [(&str, &str); 5] = [
     ("gateway-batches", include_str!("../scenarios/gateway-batches.toml")),
     ("wide-fleet", include_str!("../scenarios/wide-fleet.toml")),
@@ -38,40 +37,40 @@ pub struct Scenario {
     pub connections: usize,
     /// Readings per POST.
     pub lines: i64,
-    /// Number of readings when they are sent as fast as they are acked.
+    /// Number of readings, if they are sent as fast as they are acked.
     pub readings: i64,
-    /// One part in so many of them is sent to MongoDB's time-series collection, which would take most of the run; 0 for
-    /// none.
+    /// Divisor of the number of readings for MongoDB's time-series collection, which would otherwise take most of the
+    /// run; 0 for no readings.
     #[serde(default)]
     pub native_part: i64,
-    /// Readings per second when they are sent on a schedule.
+    /// Readings per second, if they are sent on a schedule.
     pub rate: f64,
-    /// How long they are sent on a schedule.
+    /// Duration of a schedule.
     pub duration: Span,
     /// The level of acks: `log` or `store`.
     #[serde(default = "log")]
     pub ack: String,
-    /// The share of readings that come late.
+    /// The share of late readings.
     #[serde(default)]
     pub late: f64,
-    /// Maximum delay of late readings, in the time of readings.
+    /// Maximum delay of late readings, by their timestamps.
     #[serde(default = "minute")]
     pub late_by: Span,
     /// The share of POSTs that are sent twice, as after a lost ack.
     #[serde(default)]
     pub twice: f64,
-    /// The interval at which all connections are dropped at once, even with requests under way.
+    /// Interval at which all connections are dropped at once, even with requests under way.
     pub reconnect_every: Option<Span>,
     /// Bounds of a run on a schedule.
     #[serde(default)]
     pub slo: Slo,
 }
 
-/// Bounds that a run must meet; those that are not given are not checked.
+/// The bounds that a run must meet. A missing bound is not checked.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slo {
-    /// Bound of the 99th percentile of the time from when a POST was due to its ack, in milliseconds.
+    /// Maximum 99th percentile of the time from the due time of a POST to its ack, in milliseconds.
     pub ack_p99_ms: Option<f64>,
     /// Maximum share of failed attempts, including 503.
     pub errors_max: Option<f64>,
@@ -161,14 +160,14 @@ impl Scenario {
         Ok(())
     }
 
-    /// Its sensors with at least so many readings.
+    /// Returns its sensors with at least this many readings.
     pub fn fleet(&self, readings: i64) -> Fleet {
         let ticks = rounded_up(readings, self.sensors) / self.sensors;
         let values = self.values;
         Fleet { interval_ms: self.interval.ms(), values, ..Fleet::by_minute(self.sensors, ticks) }
     }
 
-    /// At least so many readings, in the order in which they are sent on a schedule.
+    /// Returns at least this many readings, in the order in which they are sent on a schedule.
     pub fn delivery(&self, readings: i64) -> Delivery {
         let order = match self.late {
             share if share > 0.0 => Order::Late { share, by_ms: self.late_by.ms() },
@@ -177,7 +176,7 @@ impl Scenario {
         Delivery { fleet: self.fleet(readings), order }
     }
 
-    /// A line about its sizes.
+    /// Describes its sizes in one line.
     pub fn sizes(&self) -> String {
         let Self { sensors, lines, connections, .. } = self;
         let number = |count: i64| crate::stats::three_digits(float(count));

@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
-/// The longest latency that is recorded exactly: one hour, in microseconds.
+/// Maximum latency of the histogram: one hour, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
-/// An empty histogram of microseconds with three significant digits.
+/// Returns an empty histogram of microseconds with three significant digits.
 pub fn histogram() -> Histogram<u64> {
-    // Cannot fail: the upper bound is at least twice the lower one, and the digits are between 0 and 5.
+    // This cannot fail: the upper bound is at least twice the lower one, and the digits are between 0 and 5.
     let new = Histogram::new_with_bounds(1, LONGEST_US, 3);
     new.unwrap_or_else(|error| unreachable!("a histogram's bounds: {error}"))
 }
 
-/// In microseconds, rounded up so that no duration is 0.
+/// Converts a duration to microseconds. Rounds up, so that no duration is 0.
 pub fn microseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }
 
-/// A quantile in milliseconds; 0 if there is nothing.
+/// Returns a quantile in milliseconds, or 0 if the histogram is empty.
 pub fn quantile_ms(times: &Histogram<u64>, share: f64) -> f64 {
     Duration::from_micros(times.value_at_quantile(share)).as_secs_f64() * 1000.0
 }
 
-/// The median; of an even count, the mean of the two in the middle.
+/// Returns the median. For an even count, it is the mean of the two middle figures.
 pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     let mut figures: Vec<f64> = figures.into_iter().collect();
     figures.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ pub fn median(figures: impl IntoIterator<Item = f64>) -> f64 {
     }
 }
 
-/// A count as a float.
+/// Converts a count to a float.
 #[expect(clippy::cast_precision_loss, reason = "for people to read")]
 pub fn to_f64(count: usize) -> f64 {
     count as f64

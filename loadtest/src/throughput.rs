@@ -1,5 +1,5 @@
-//! Readings that are sent as fast as they are acked, and what that costs the system: the same figures for every system
-//! and every load.
+//! Throughput of readings that are sent as fast as they are acked, and its cost, with the same figures for every system
+//! and load.
 
 pub mod growth;
 pub mod native;
@@ -31,7 +31,7 @@ async fn measured(system: &System<'_>, load: Load) -> Result<Figures> {
         Some(product) => load.send(system.address()?, product.write_path()).await?,
         None => native::send(system, load).await?,
     };
-    // Opening a thousand connections takes seconds; only the CPU figures include that.
+    // Opening a thousand connections takes seconds. Only the CPU figures include it.
     let acked = Instant::now();
     let drained = system.drained().await?;
     let written = synced_bytes(system.folder().path())? - written_before;
@@ -61,19 +61,20 @@ async fn measured(system: &System<'_>, load: Load) -> Result<Figures> {
     Ok(figures)
 }
 
-/// CPU seconds of mongod; 0 if there is none.
+/// Returns the CPU seconds of mongod, or 0 if there is none.
 fn mongod_cpu_s(system: &System<'_>) -> Result<f64> {
     Ok(process::cpu_seconds(system.mongod_pid().as_slice())?.iter().sum())
 }
 
-/// Bytes written to the disk under a folder, after a sync. Includes those of other processes, so these must be idle.
+/// Returns the bytes written to the disk of a folder, after a sync. This includes other processes, so they must be
+/// idle.
 fn synced_bytes(folder: &Path) -> Result<f64> {
     let status = Command::new("sync").arg("--file-system").arg(folder).status().context("running sync")?;
     ensure!(status.success(), "sync ended: {status}");
     process::disk_written_bytes(folder)
 }
 
-/// Fails unless the system has every field of the first `readings` readings.
+/// Checks that the system has every field of the first `readings` readings.
 async fn ensure_stored(system: &System<'_>, fleet: Fleet, readings: i64) -> Result<()> {
     let Some(product) = system.peer.product() else {
         let count = system.collection()?.count_documents(mongodb::bson::doc! {}).await?;
@@ -87,9 +88,9 @@ async fn ensure_stored(system: &System<'_>, fleet: Fleet, readings: i64) -> Resu
     Ok(())
 }
 
-/// The count and the sum of all values of a field.
+/// Returns the count and the sum of all values of a field.
 pub async fn totals(system: &System<'_>, product: Product, fleet: Fleet, field: &str) -> Result<[f64; 2]> {
-    // Whole hours are answered from summaries.
+    // Use whole hours, which are answered from summaries.
     let start = fleet.start_s;
     let end = start + rounded_up(fleet.end_s() - start, HOUR_S);
     let mut totals = [0.0; 2];

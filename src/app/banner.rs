@@ -1,4 +1,4 @@
-//! What a command that serves prints once it is ready: addresses, the store, and two commands to copy.
+//! The banner of a command that serves: addresses, the store, and two commands to copy.
 
 use std::io::{IsTerminal, Write};
 use std::time::Instant;
@@ -11,17 +11,17 @@ use super::tokens::FirstToken;
 use crate::config::Settings;
 use crate::telemetry::Paint;
 
-/// A server that takes requests from now on.
+/// A server that has begun to accept requests.
 pub struct Ready<'a> {
     pub settings: &'a Settings,
     pub addresses: Addresses,
-    /// If this start created it.
+    /// The first token, if this start created it.
     pub first_token: Option<&'a FirstToken>,
-    /// Whether requests need a token.
+    /// True if requests need a token.
     pub enforced: bool,
     pub started: Instant,
     /// True once the server stops.
-    pub told: watch::Receiver<bool>,
+    pub stopping: watch::Receiver<bool>,
 }
 
 /// Prints lines to stdout. If stdout is closed, the service runs without a banner.
@@ -38,12 +38,12 @@ impl Banner {
         self.line(&self.paint.bold(text));
     }
 
-    /// A line with what it is about before it. `what` has at most 8 characters.
-    pub fn row(&self, what: &str, text: &str) {
-        self.line(&format!("  {}  {text}", self.paint.dim(&format!("{what:7}"))));
+    /// Prints a line with a label of at most 7 characters.
+    pub fn row(&self, label: &str, text: &str) {
+        self.line(&format!("  {}  {text}", self.paint.dim(&format!("{label:7}"))));
     }
 
-    /// An address that people open.
+    /// Formats a URL as a link.
     pub fn link(&self, url: &str) -> String {
         self.paint.link(url)
     }
@@ -58,16 +58,19 @@ pub fn print(ready: &Ready<'_>) {
     let Ready { settings, addresses, first_token, enforced, started, .. } = ready;
     let folder = data_folder::absolute(&settings.server.data_dir);
     let folder = folder.display();
-    let store = match settings.store.uri.is_embedded() {
-        true => format!("embedded in {folder}"),
-        false => format!("{}, with the data folder {folder}", settings.store.uri),
+    let store = if settings.store.uri.is_embedded() {
+        format!("embedded in {folder}")
+    } else {
+        format!("{}, with the data folder {folder}", settings.store.uri)
     };
-    let (base, banner) = (addresses.base(), Banner::new());
+    let base = addresses.base();
+    let banner = Banner::new();
     banner.title(&format!("hourglass {}", env!("CARGO_PKG_VERSION")));
     banner.row("store", &store);
     let metrics = addresses.status.map_or_else(|| base.clone(), |status| format!("http://{status}"));
-    let (root, is) = (banner.link(&format!("{base}/")), if settings.ui.enabled { "page" } else { "endpoints" });
-    banner.row("serving", &format!("{base}  ({is}: {root}, metrics: {metrics}/metrics)"));
+    let root = banner.link(&format!("{base}/"));
+    let label = if settings.ui.enabled { "page" } else { "endpoints" };
+    banner.row("serving", &format!("{base}  ({label}: {root}, metrics: {metrics}/metrics)"));
     if let Some(https) = addresses.https.filter(|_| addresses.http.is_some()) {
         banner.row("TLS", &format!("https://{https}"));
     }

@@ -1,5 +1,5 @@
-//! Which data folder this is: a command that only reads never makes one, and a new one beside an old one is most likely a
-//! wrong path.
+//! Checks and creates the data folder. A command that only reads never creates one, and `serve` warns of a new folder
+//! near an old one, because its path is probably wrong.
 
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
@@ -8,43 +8,43 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::backup::{Doing, Unfinished};
+use crate::backup::{Operation, Unfinished};
 use crate::config::Settings;
 use crate::store::embedded::FILE_NAME;
 
-/// Where packages, units and images keep the data folder.
-const USUAL: [&str; 2] = ["/var/lib/hourglass", "/var/lib/private/hourglass"];
-/// The data folder's name unless another is configured.
+/// The data folders of packages, units and images.
+const SYSTEM_FOLDERS: [&str; 2] = ["/var/lib/hourglass", "/var/lib/private/hourglass"];
+/// The default name of the data folder.
 const DEFAULT_NAME: &str = "data";
-/// Most entries of the parent folder that are looked at.
-const SIBLINGS: usize = 256;
+/// Maximum number of entries of the parent folder that are searched.
+const SIBLINGS_MAX: usize = 256;
 
-/// Makes the data folder for its owner only, unless it is there. Every file in it is made for its owner only, too.
+/// Creates the data folder if it is missing. Only its owner can access it and the files in it.
 pub fn make_private(folder: &Path) -> anyhow::Result<()> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.with_context(|| format!("creating {}", folder.display()))
 }
 
-/// An error if the data folder's store has only a part of what it is being filled with.
+/// Returns an error if a restore or copy into the data folder is incomplete.
 pub fn must_be_finished(settings: &Settings) -> anyhow::Result<()> {
     let folder = &settings.server.data_dir;
-    let doing =
-        Unfinished::of(folder).with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
-    let Some(Doing { what, from, .. }) = doing else { return Ok(()) };
+    let operation =
+        Unfinished::read(folder).with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
+    let Some(Operation { what, from, .. }) = operation else { return Ok(()) };
     bail!(
-        "`hourglass backup {what}` from {from} into the data folder {} has not finished: run the same command again, or remove the folder \
-         (with MongoDB also the database) to start anew",
+        "`hourglass backup {what}` from {from} into the data folder {} is incomplete: run the same command again, or remove the folder \
+         (with MongoDB also the database) to start over",
         folder.display()
     )
 }
 
-/// The folder's absolute path, without links where it exists.
+/// Returns the absolute path of a folder. If it exists, links are resolved.
 pub fn absolute(folder: &Path) -> PathBuf {
     folder.canonicalize().or_else(|_| std::path::absolute(folder)).unwrap_or_else(|_| folder.to_owned())
 }
 
-/// For commands that only read: an error if the data folder does not exist. With MongoDB the default folder need not,
-/// because such a command may run on another machine than the service.
+/// Returns an error if the data folder does not exist, for commands that only read. With MongoDB, the default folder
+/// may be missing, because such a command can run on another machine than the service.
 pub fn must_exist(settings: &Settings) -> anyhow::Result<()> {
     let folder = &settings.server.data_dir;
     let is_default = *folder == Settings::default().server.data_dir;
@@ -59,7 +59,7 @@ pub fn must_exist(settings: &Settings) -> anyhow::Result<()> {
     }
 }
 
-/// As [`must_exist`], and an error if the folder is to hold an embedded store and does not: opening it would make one.
+/// As [`must_exist`], and returns an error if the embedded store is missing, because opening would create it.
 pub fn must_have_store(settings: &Settings) -> anyhow::Result<()> {
     must_exist(settings)?;
     if settings.store.uri.is_embedded() {
@@ -71,8 +71,8 @@ pub fn must_have_store(settings: &Settings) -> anyhow::Result<()> {
 
 const WANTED: &str = "name the service's data folder with --data-dir (server.data_dir)";
 
-/// Warns if the data folder is new and there is another near, since the readings are probably in that one. Call it before
-/// the folder is made.
+/// Warns if the data folder is new and another one is near, because that one probably has the readings. Call this
+/// before the folder is created.
 pub fn warn_of_others(settings: &Settings) {
     let folder = &settings.server.data_dir;
     let others = if holds_data(folder) { Vec::new() } else { near(folder) };
@@ -85,7 +85,7 @@ pub fn warn_of_others(settings: &Settings) {
     );
 }
 
-/// Whether hourglass wrote there before.
+/// Returns true if a folder has files of hourglass.
 fn holds_data(folder: &Path) -> bool {
     let has = |name: &str| folder.join(name).is_file();
     let is_segment = |path: PathBuf| path.extension().is_some_and(|extension| extension == "segment");
@@ -94,14 +94,14 @@ fn holds_data(folder: &Path) -> bool {
         || log.map(|entry| entry.path()).any(is_segment)
 }
 
-/// Other data folders in the places where a mistaken path would have missed them.
+/// Searches other data folders in the places that a wrong path is likely to miss.
 fn near(folder: &Path) -> Vec<PathBuf> {
     let own = absolute(folder);
     let beside = own.parent().map(Path::to_owned);
-    let siblings = beside.iter().flat_map(std::fs::read_dir).flatten().flatten().take(SIBLINGS);
+    let siblings = beside.iter().flat_map(std::fs::read_dir).flatten().flatten().take(SIBLINGS_MAX);
     let mut places: Vec<PathBuf> = siblings.map(|entry| entry.path()).collect();
     places.extend(beside);
-    places.extend(USUAL.map(PathBuf::from));
+    places.extend(SYSTEM_FOLDERS.map(PathBuf::from));
     places.push(PathBuf::from(DEFAULT_NAME));
     if let Some(program) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
         places.extend([program.to_owned(), program.join(DEFAULT_NAME)]);

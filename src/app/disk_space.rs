@@ -1,5 +1,5 @@
-//! Measures the space of the log's disk and of the store, for the metrics: apart from scrapes, which must not wait for a
-//! disk or for MongoDB.
+//! Measures the space of the WAL's disk and of the store for the metrics. It runs in a task of its own, because scrapes
+//! must not wait for a disk or for MongoDB.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use crate::bucket::Store;
 use crate::store::free_bytes;
 use crate::telemetry::Metrics;
 
-/// How often the log's disk is looked at.
+/// Interval at which the disk of the WAL is measured.
 const WAL_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the store is asked, which makes MongoDB look at all of its collections.
+/// Interval at which the store is measured. With MongoDB, this reads the statistics of all collections.
 const STORE_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Sets the metrics again and again.
+/// Updates the metrics at an interval. Never returns.
 pub async fn watch(store: Arc<dyn Store>, wal_dir: PathBuf, metrics: Metrics) {
     tokio::join!(watch_wal(wal_dir, &metrics), watch_store(store, &metrics));
 }
@@ -31,8 +31,8 @@ async fn watch_wal(folder: PathBuf, metrics: &Metrics) {
 async fn watch_store(store: Arc<dyn Store>, metrics: &Metrics) {
     loop {
         let space = store.space().await.unwrap_or_else(|error| {
-            // The health check tells of a store that is away.
-            tracing::debug!(%error, "the store's space is not known");
+            // The health check reports an unavailable store.
+            tracing::debug!(%error, "the space of the store is unknown");
             Default::default()
         });
         metrics.store_space(space.taken, space.free);

@@ -1,5 +1,5 @@
-//! Opens the listeners that the configuration names and serves each with its protocol. All but the status listener
-//! share their connection limits.
+//! Opens the configured listeners and serves each with its protocol. All except the status listener share their
+//! connection limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::tcp;
 use crate::telemetry::Metrics;
 
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum time in which a client reads nothing of its answer.
+/// Maximum time in which a client does not read its answer.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Open listening sockets, from which no connection has been accepted yet.
+/// Open listening sockets that have not accepted a connection yet.
 pub struct Listeners {
     http: Option<TcpListener>,
     status: Option<TcpListener>,
@@ -32,10 +32,10 @@ pub struct Listeners {
     pub addresses: Addresses,
 }
 
-/// The addresses of the listeners, with the ports that port 0 got.
+/// The addresses of the listeners, with the actual ports for port 0.
 #[derive(Debug, Clone, Copy)]
 pub struct Addresses {
-    /// `None` only beside `https`.
+    /// `None` only if `https` is set.
     pub http: Option<SocketAddr>,
     /// For health and metrics only.
     pub status: Option<SocketAddr>,
@@ -45,22 +45,22 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// The URL without a path: of HTTP, or else of HTTPS.
+    /// Returns the URL of the HTTP listener, or else of the HTTPS listener, without a path.
     pub fn base(&self) -> String {
-        match (self.http, self.https) {
-            (Some(http), _) => format!("http://{http}"),
-            (None, https) => https.map(|https| format!("https://{https}")).unwrap_or_default(),
+        if let Some(http) = self.http {
+            return format!("http://{http}");
         }
+        self.https.map(|https| format!("https://{https}")).unwrap_or_default()
     }
 }
 
 impl Listeners {
     /// Opens the sockets, and loads the certificate and key.
     pub async fn open(settings: &Settings, metrics: &Metrics) -> anyhow::Result<Self> {
-        let tls = match settings.tls.listen.is_some() || settings.tcp.tls {
-            true => Some(Tls::load(settings.tls.clone(), metrics.clone()).context("setting up TLS")?),
-            false => None,
-        };
+        let mut tls = None;
+        if settings.tls.listen.is_some() || settings.tcp.tls {
+            tls = Some(Tls::load(settings.tls.clone(), metrics.clone()).context("setting up TLS")?);
+        }
         let http = listen(settings.server.listen, "--listen ADDR:PORT").await?;
         let https = listen(settings.tls.listen, "tls.listen").await?;
         let lines = listen(settings.tcp.listen, "tcp.listen").await?;
@@ -75,58 +75,58 @@ impl Listeners {
         Ok(Self { http, status, https, lines, tls, addresses })
     }
 
-    /// Serves on all listeners until `told` is true. The task ends when all requests under way have ended.
+    /// Serves on all listeners until `stopping` is true. The task ends once all requests under way have ended.
     pub fn serve(
         self,
         settings: &Settings,
         app: Arc<App>,
-        told: &watch::Receiver<bool>,
+        stopping: &watch::Receiver<bool>,
         hangups: Signal,
     ) -> JoinHandle<()> {
         let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
         let protocol = protocol(settings);
         let senders = Arc::new(senders(settings));
-        // The other half of the time is for the flush and for closing.
-        let drain_timeout = settings.server.shutdown_timeout / 2;
-        let proxies = Arc::new(TrustedProxies::new(&settings.server.trusted_proxies));
-        let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), drain_timeout };
+        // Keep the other half of the time for the flush and for closing.
+        let finish = settings.server.shutdown_timeout / 2;
+        let proxies = Arc::new(TrustedProxies::of(&settings.server.trusted_proxies));
+        let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), finish };
         let by_tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
         let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
             let tls = settings.tcp.tls.then(|| by_tls(&[])).flatten();
             let listener = Listener { tls, idle: Some(settings.tcp.idle_timeout), ..plain(tcp) };
             let service = Arc::new(lines_service(&app, self.addresses.base()));
-            serving.spawn(tcp::serve(listener, limits.clone(), service, told.clone()));
+            serving.spawn(tcp::serve(listener, limits.clone(), service, stopping.clone()));
         }
         if let Some(tcp) = self.status {
-            let service = http::HttpService::new(app.clone(), EndpointSet::Status, senders.clone());
-            // Its own connection limits, so that health checks work even if the other listeners are full.
+            let service = http::HttpService::new(app.clone(), Serves::Status, senders.clone());
+            // Give it its own connection limits, so that health checks work even if the other listeners are full.
             let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
-            let serve = http::serve(plain(tcp), limits.clone(), service, protocol.clone(), told.clone());
-            serving.spawn(while_kept(limits, serve));
+            let serve = http::serve(plain(tcp), limits.clone(), service, protocol.clone(), stopping.clone());
+            serving.spawn(enforce_deadlines(limits, serve));
         }
         let endpoints = if self.addresses.status.is_some() { EndpointSet::AllButStatus } else { EndpointSet::All };
         let service = http::HttpService::new(app, endpoints, senders);
         if let Some(tcp) = self.https {
-            let listener = Listener { tls: by_tls(protocol.alpn_names()), ..plain(tcp) };
-            serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), told.clone()));
+            let listener = Listener { tls: by_tls(protocol.names()), ..plain(tcp) };
+            serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), stopping.clone()));
         }
         if let Some(tcp) = self.http {
-            serving.spawn(http::serve(plain(tcp), limits.clone(), service, protocol, told.clone()));
+            serving.spawn(http::serve(plain(tcp), limits.clone(), service, protocol, stopping.clone()));
         }
         let all = async move { while serving.join_next().await.is_some() {} };
         let tls = self.tls;
         tokio::spawn(async move {
             tokio::select! {
-                () = while_kept(limits, all) => {}
-                () = follow(tls, hangups) => {}
+                () = enforce_deadlines(limits, all) => {}
+                () = reload_certificates(tls, hangups) => {}
             }
         })
     }
 }
 
-/// Serves, and meanwhile enforces the connections' deadlines.
-async fn while_kept(limits: Arc<ConnectionLimits>, serve: impl Future<Output = ()>) {
+/// Enforces the deadlines of connections while `serve` runs.
+async fn enforce_deadlines(limits: Arc<ConnectionLimits>, serve: impl Future<Output = ()>) {
     tokio::select! {
         () = limits.enforce_deadlines() => {}
         () = serve => {}
@@ -151,14 +151,14 @@ async fn listen(address: Option<SocketAddr>, key: &str) -> anyhow::Result<Option
     Ok(Some(listener))
 }
 
-/// Reloads the certificate and key whenever their files change, and at once on SIGHUP. Never returns.
-async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
+/// Reloads the certificate and key when their files change, and on SIGHUP. Never returns.
+async fn reload_certificates(tls: Option<Arc<Tls>>, mut hangups: Signal) {
     let changes = async {
         if let Some(tls) = tls.clone() {
             tls.watch_files().await;
         }
     };
-    let told = async {
+    let on_hangup = async {
         while hangups.recv().await.is_some() {
             match &tls {
                 Some(tls) => tls.reload(),
@@ -166,7 +166,7 @@ async fn follow(tls: Option<Arc<Tls>>, mut hangups: Signal) {
             }
         }
     };
-    tokio::join!(changes, told);
+    tokio::join!(changes, on_hangup);
 }
 
 fn senders(settings: &Settings) -> Senders {

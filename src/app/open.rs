@@ -1,4 +1,4 @@
-//! Opens the store and the WAL as the settings say.
+//! Opens the configured store and WAL.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,8 +15,7 @@ use crate::store::{EmbeddedStore, MongoOptions, MongoStore};
 use crate::upkeep::Compact;
 use crate::wal::{self, Folder, Recovery, Wal};
 
-/// Opens the store and checks whether it answers. An unreachable MongoDB is not an error, but one that hourglass cannot
-/// use is.
+/// Opens the store and checks its health. An unreachable MongoDB is no error, but an unusable one is.
 pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn Store>, Health, OpenedStore)> {
     let directory = &settings.server.data_dir;
     if settings.store.uri.is_embedded() {
@@ -46,7 +45,7 @@ pub(crate) async fn open_store(settings: &Settings) -> anyhow::Result<(Arc<dyn S
     Ok((store.clone(), health, OpenedStore::Mongo(store)))
 }
 
-/// The store by its kind.
+/// The opened store by its kind.
 pub(crate) enum OpenedStore {
     Embedded(Arc<EmbeddedStore>),
     Mongo(Arc<MongoStore>),
@@ -68,20 +67,21 @@ impl OpenedStore {
     }
 }
 
-/// Whether the data folder has a WAL: devices may count on this service already, so it must go on taking their readings.
+/// Returns true if the data folder has a WAL. Devices may rely on this service already, so it must keep accepting
+/// readings.
 fn has_served(settings: &Settings) -> bool {
     std::fs::read_dir(settings.wal_dir()).is_ok_and(|mut files| files.next().is_some())
 }
 
-/// A store that cannot be used, named at the first start with a data folder.
+/// An unusable store at the first start with a data folder.
 #[derive(Debug, thiserror::Error)]
-#[error("store: {cause} ({detail}): {}; nothing was started, because this data folder never served a store", cause.advice())]
+#[error("store: {cause} ({detail}): {}; nothing was started, because this data folder was never in use", cause.advice())]
 pub(crate) struct NeverServed {
     cause: Unusable,
     detail: String,
 }
 
-/// Which metadata is copied into pages and days.
+/// Returns the rules by which metadata is copied into pages and days.
 fn copy_rules(settings: &Settings) -> CopyRules {
     let rule = |copy: &CopySettings| CopyRule {
         name: copy.name.as_str().into(),
@@ -90,7 +90,7 @@ fn copy_rules(settings: &Settings) -> CopyRules {
     CopyRules::new(settings.copies.iter().map(rule))
 }
 
-/// By what sensors belong together.
+/// Returns the rules by which sensors are grouped.
 pub(crate) fn group_rules(settings: &Settings) -> GroupRules {
     let rule = |group: &GroupSettings| GroupRule {
         name: group.name.as_str().into(),
@@ -100,7 +100,7 @@ pub(crate) fn group_rules(settings: &Settings) -> GroupRules {
     GroupRules::new(settings.groups.iter().map(rule))
 }
 
-/// The indexes that the configuration declares.
+/// Returns the configured indexes.
 fn index_rules(settings: &Settings) -> IndexRules {
     let copies = settings.copies.iter().filter(|copy| copy.index).map(|copy| IndexRule {
         target: IndexTarget::Copy(copy.name.as_str().into()),
@@ -154,14 +154,14 @@ pub(crate) async fn open_wal(settings: &Settings, stamps: &Arc<StampClock>) -> a
     Ok((log, recovery))
 }
 
-/// Makes the WAL's sequence numbers stamps.
+/// Makes stamps the lower bound of the WAL's sequence numbers.
 fn least(stamps: Arc<StampClock>) -> anyhow::Result<wal::LeastSequence> {
     let mut random = [0];
     getrandom::fill(&mut random).map_err(|error| anyhow::anyhow!("{error}"))?;
     Ok(wal::LeastSequence::new(move || stamps.stamp(random[0])))
 }
 
-/// The bounds on offsets from the store's clock.
+/// Returns the bounds of the offset from the clock of the store.
 pub(crate) fn clock_bounds(settings: &Settings) -> ClockBounds {
     ClockBounds { tolerance: settings.clock.tolerance, max_offset: settings.clock.max_offset }
 }

@@ -1,4 +1,4 @@
-//! Opens the tokens of a service, and makes the first one.
+//! Opens the tokens of a service, and creates the first one.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::store::MongoStore;
 
 /// The first token, if this start created it.
 pub(crate) enum FirstToken {
-    /// Its text, to be shown once.
+    /// The text of the token, which is shown once.
     Shown(String),
-    /// It is in this file.
+    /// The file with the token.
     InFile(PathBuf),
 }
 
 impl FirstToken {
-    /// As a shell writes it: the text itself, or a command that prints it.
+    /// Returns a shell word for the token: its text, or a command that prints it.
     pub(crate) fn in_shell(&self) -> String {
         match self {
             Self::Shown(text) => text.clone(),
@@ -48,14 +48,14 @@ async fn make_first(settings: &Settings, registry: &TokenRegistry) -> anyhow::Re
         }
         return Ok(None);
     }
-    Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64).note(&changed("created", &token));
+    Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64).note(&token_event("created", &token));
     Ok(Some(match path {
         Some(path) => FirstToken::InFile(absolute(path)),
         None => FirstToken::Shown(text),
     }))
 }
 
-/// Maximum age of the last known tokens while MongoDB cannot be read, across restarts, too: later ones may have been revoked.
+/// Maximum age of cached tokens while MongoDB cannot be read, because tokens may have been revoked since.
 const CACHE_MAX_AGE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Opens the tokens of a service. Returns the first token too, if this call created it.
@@ -65,7 +65,7 @@ pub(crate) async fn open(
 ) -> anyhow::Result<(Arc<TokenRegistry>, Option<FirstToken>)> {
     let directory = &settings.server.data_dir;
     let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
-    // Whoever asks for a first token does not want an open service, even if it cannot be created now.
+    // A configured first token means that the service must not be open, even if the token cannot be created now.
     let mode = if needed || settings.makes_first_token() { Mode::Always } else { Mode::OnceThereIsAToken };
     let registry = match mongo {
         Some(mongo) => TokenRegistry::of_store(mongo, TokenFile::cache(directory), mode, CACHE_MAX_AGE),
@@ -75,15 +75,15 @@ pub(crate) async fn open(
     let loaded = registry.load().await;
     match &loaded {
         Ok(()) => {}
-        // An unreadable file may contain tokens, so it must not make the service open to everybody.
+        // An unreadable file may have tokens, so it must not open the service to everybody.
         Err(error @ TokenStoreError::Unreadable { .. }) => {
             return Err(error.clone()).context("reading the tokens");
         }
         Err(error) if needed => return Err(error.clone()).context("tokens are required, but cannot be read"),
-        // MongoDB is unavailable and there is no cache of its tokens yet: there may be some.
+        // MongoDB is unavailable and its tokens are not cached yet, so there may be some.
         Err(error) => tracing::warn!(
             %error,
-            "the tokens cannot be read yet; until they can, requests are answered with 503"
+            "the tokens cannot be read yet; requests are answered with 503 until they can be read"
         ),
     }
     let mut first = None;
@@ -92,7 +92,7 @@ pub(crate) async fn open(
     }
     if needed && !registry.has_live(now_seconds()) && first.is_none() {
         bail!(
-            "tokens are required, because other machines may reach {} or because of auth.required, and there is no valid \
+            "tokens are required, because other machines can reach {} or because of auth.required, and there is no valid \
              token. Create one first: hourglass token add --name first --admin '*'{}",
             settings.front(),
             if settings.store.uri.is_embedded() { " (with the same --data-dir)" } else { " (with the same --store)" },
@@ -101,8 +101,8 @@ pub(crate) async fn open(
     Ok((Arc::new(registry), first))
 }
 
-/// The event of a change by this process.
-pub(crate) fn changed<'a>(action: &'static str, token: &'a Token) -> Event<'a> {
+/// Returns the audit event of a token change by this process.
+pub(crate) fn token_event<'a>(action: &'static str, token: &'a Token) -> Event<'a> {
     let Token { name, scopes, quota, expires, .. } = token;
     Event::Token { action, name, scopes, quota, expires: *expires, user: OsUser::current(), by: None, address: None }
 }

@@ -1,6 +1,6 @@
-//! The digest of everything that a database has: readings, summaries whose readings have expired, metadata of sensors. It is
-//! the same for both stores, whatever is in hour pages, overflow pages or sealed days, and in whatever order it is read.
-//! With this description anybody can compute it.
+//! The digest of a database: of its readings, of summaries whose readings have expired, and of sensor metadata. It does
+//! not depend on the kind of store, on the form of the stored documents, or on the order in which they are read.
+//! docs/how-to/backup.md describes it, so that other programs can compute it.
 //!
 //! ```text
 //! place    := SHA-256(length of the sensor's key: u64  key  name)
@@ -8,7 +8,7 @@
 //! kind     := 0 float (its bits: u64)  1 integer (i64)  2 unsigned (u64)  3 boolean (u8)  4 text (UTF-8)
 //! summary  := SHA-256(place of the field  hour: i64 since 1970  5: u8  count: u64  figure…  rest…)
 //! figure   := kind: u8  value                          of min, max, first, last, sum
-//! rest     := significand: i64  exponent: i32          each part of what rounding the sum left, greatest first
+//! rest     := significand: i64  exponent: i32          each part of the rounding error of the sum, greatest first
 //! hour     := SHA-256(place of an empty name  hour: i64 since 1970  6: u8  count: u64  first: i64  last: i64)
 //! metadata := SHA-256(place of the name  0: i64  7: u8  JSON)
 //! sum      := the first 16 bytes of each as a number, added modulo 2^128
@@ -29,37 +29,37 @@ use crate::bucket::expired::ExpiredHour;
 use crate::bucket::{ExpiredDay, Meta, Readings, Summary};
 use crate::reading::Value;
 
-/// The digest of a database, or of a part of it. Digests of disjoint parts are added up.
+/// The digest of a database, or of a part of it. The digest of several disjoint parts is their sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetDigest {
-    /// Timestamps, of all sensors together.
+    /// Number of readings: the timestamps of each sensor, added up.
     pub readings: u64,
-    /// Values.
+    /// Number of field values.
     pub cells: u64,
-    /// Hours of sensors whose readings have expired and whose summaries are kept.
+    /// Number of hours, per sensor, whose readings have expired and whose summaries are kept.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub summaries: u64,
-    /// Values of sensors' metadata.
+    /// Number of metadata values.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub metadata: u64,
-    /// In hexadecimal digits where people see it.
+    /// Serialised as 32 hexadecimal digits.
     #[serde(rename = "digest", with = "hexadecimal")]
     pub sum: u128,
 }
 
-/// The digest of a database, or of all.
+/// The digest of one database, or of all databases.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct DatabaseDigest {
     /// Empty for all databases.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub name: String,
-    /// Sensors, those without readings included.
+    /// Number of sensors, including those without readings.
     pub sensors: u64,
     #[serde(flatten)]
     pub set: SetDigest,
 }
 
-/// The digest of a store, by database in the order of their names.
+/// The digests of the databases of a store, sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StoreDigest {
     pub databases: Vec<DatabaseDigest>,
@@ -76,7 +76,7 @@ impl AddAssign for SetDigest {
 }
 
 impl SetDigest {
-    /// The digest of readings of one sensor.
+    /// Computes the digest of readings of one sensor.
     #[must_use]
     pub fn of(key: &str, readings: &Readings) -> Self {
         let mut digest = Self { readings: readings.len() as u64, ..Self::default() };
@@ -92,7 +92,7 @@ impl SetDigest {
         digest
     }
 
-    /// The digest of what is left of a sensor's day, or a part of it, whose readings have expired.
+    /// Computes the digest of the summaries of a sensor's day, or of a part of it, whose readings have expired.
     #[must_use]
     pub fn of_expired(key: &str, expired: &ExpiredDay) -> Self {
         let mut digest = Self { summaries: expired.hours.len() as u64, ..Self::default() };
@@ -105,7 +105,7 @@ impl SetDigest {
         digest
     }
 
-    /// The digest of a sensor's metadata, as it is now.
+    /// Computes the digest of a sensor's current metadata.
     #[must_use]
     pub fn of_meta(key: &str, meta: &Meta) -> Self {
         let mut digest = Self::default();
@@ -143,7 +143,8 @@ impl fmt::Display for DatabaseDigest {
 }
 
 impl StoreDigest {
-    /// Of all databases. The sum is over the first 16 bytes of SHA-256(length of the name: u64, name, the database's sum).
+    /// Returns the digest of all databases. Its sum adds up the first 16 bytes of SHA-256(length of the name: u64,
+    /// name, sum of the database).
     #[must_use]
     pub fn total(&self) -> DatabaseDigest {
         let mut total = DatabaseDigest::default();
@@ -156,11 +157,11 @@ impl StoreDigest {
         total
     }
 
-    /// Where this digest differs from the one that is expected, for people; empty if they are equal. Numbers of sensors are
-    /// not compared: the digests cover their keys.
+    /// Describes each database whose digest differs from the expected one. Numbers of sensors are not compared, because
+    /// the digests cover the keys of sensors.
     #[must_use]
     pub fn differences(&self, expected: &Self) -> Vec<String> {
-        let of = |digest: &Self, name: &str| {
+        let find = |digest: &Self, name: &str| {
             digest.databases.iter().find(|database| database.name == name).map(|database| database.set)
         };
         let mut names: Vec<&str> =
@@ -168,14 +169,15 @@ impl StoreDigest {
         names.sort_unstable();
         names.dedup();
         let shown = |set: Option<SetDigest>| set.map_or_else(|| "no such database".to_owned(), |set| set.to_string());
-        let differs = |name: &&str| of(self, name) != of(expected, name);
-        names
-            .into_iter()
-            .filter(differs)
-            .map(|name| {
-                format!("database {name:?}: expected {}; found {}", shown(of(expected, name)), shown(of(self, name)))
-            })
-            .collect()
+        let mut differences = Vec::new();
+        for name in names {
+            let expected = find(expected, name);
+            let found = find(self, name);
+            if found != expected {
+                differences.push(format!("database {name:?}: expected {}; found {}", shown(expected), shown(found)));
+            }
+        }
+        differences
     }
 }
 
@@ -199,15 +201,15 @@ fn with_value(hash: Sha256, value: &Value) -> Sha256 {
     }
 }
 
-fn hour_number(key: &str, of: &ExpiredHour) -> u128 {
-    let hash = Sha256::new().chain_update(place(key, "")).chain_update(of.hour.0.to_be_bytes()).chain_update([6]);
-    let hash = hash.chain_update(of.count.to_be_bytes()).chain_update(of.first.to_be_bytes());
-    number(&hash.chain_update(of.last.to_be_bytes()).finalize())
+fn hour_number(key: &str, hour: &ExpiredHour) -> u128 {
+    let hash = Sha256::new().chain_update(place(key, "")).chain_update(hour.hour.0.to_be_bytes()).chain_update([6]);
+    let hash = hash.chain_update(hour.count.to_be_bytes()).chain_update(hour.first.to_be_bytes());
+    number(&hash.chain_update(hour.last.to_be_bytes()).finalize())
 }
 
-fn summary_number(place: &[u8; 32], of: &ExpiredHour, summary: &Summary) -> u128 {
+fn summary_number(place: &[u8; 32], hour: &ExpiredHour, summary: &Summary) -> u128 {
     let figures = summary.figures();
-    let hash = Sha256::new().chain_update(place).chain_update(of.hour.0.to_be_bytes()).chain_update([5]);
+    let hash = Sha256::new().chain_update(place).chain_update(hour.hour.0.to_be_bytes()).chain_update([5]);
     let values = [&figures.min, &figures.max, &figures.first, &figures.last, &figures.sum];
     let hash = values.into_iter().fold(hash.chain_update(figures.count.to_be_bytes()), with_value);
     let rest = figures.rest.parts();
@@ -221,28 +223,28 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// The first 16 bytes of a hash.
+/// Returns the first 16 bytes of a hash as a big-endian number.
 #[must_use]
 pub fn number(hash: &[u8]) -> u128 {
     hash.iter().take(16).fold(0, |number, byte| number << 8 | u128::from(*byte))
 }
 
-/// A number of 128 bits as 32 hexadecimal digits.
+/// Serialises a `u128` as 32 hexadecimal digits, for `serde(with)`.
 pub mod hexadecimal {
     use serde::{Deserialize, Deserializer, Serializer, de};
 
-    /// For `serde(with)`.
+    /// Serialises the number.
     ///
     /// # Errors
-    /// Those of the format.
+    /// If the serialiser fails.
     pub fn serialize<S: Serializer>(number: &u128, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(&format!("{number:032x}"))
     }
 
-    /// For `serde(with)`.
+    /// Deserialises a number.
     ///
     /// # Errors
-    /// If it is no such text.
+    /// If the text has anything but hexadecimal digits.
     pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u128, D::Error> {
         u128::from_str_radix(&String::deserialize(from)?, 16).map_err(de::Error::custom)
     }
@@ -264,7 +266,7 @@ mod tests {
         readings.iter().map(reading).collect()
     }
 
-    /// The digest by the description above, computed by Python's hashlib.
+    /// Compares with the digest that Python's hashlib computes by the format in docs/how-to/backup.md.
     #[test]
     fn the_digest_is_the_documented_one() {
         let one = set(&[(1_768_435_200_000_000_000, &[("temp", Value::Float(21.5)), ("n", Value::Integer(-3))])]);
@@ -273,7 +275,7 @@ mod tests {
         assert_eq!(format!("{:032x}", digest.sum), PYTHON);
     }
 
-    /// As above: two hours' summaries, of which one sum is rounded, and metadata.
+    /// As above, for two hours of summaries, with one rounded sum, and for metadata.
     #[test]
     fn the_digest_of_summaries_and_metadata_is_the_documented_one() {
         let start = 1_768_435_200_000_000_000;

@@ -1,12 +1,12 @@
-//! What is left of days whose readings have expired: reads it, beside readings, and packs it.
+//! Summaries of days whose readings have expired: reads them from the store, and packs them for a backup.
 //!
 //! ```text
 //! summaries := part:u8  day:varint  names  hours  figures
-//! part      := 0 the whole day | 1 to 24 the hour 0 to 23 of a day that is stored by hour
+//! part      := 0 the whole day | 1 to 24: the hour 0 to 23 of a day stored by hour
 //! day       := counted from 1970-01-01, zigzag
 //! names     := count:varint (length:varint UTF-8)…                              the fields' names
 //! hours     := count:varint (hour:u8 (0 to 23)  count:varint  first:i64  last:i64)…
-//!              how many readings it had; times in nanoseconds since 1970, little-endian
+//!              the number of readings, and the first and last time in nanoseconds since 1970, little-endian
 //! figures   := see `store::figures`
 //! ```
 
@@ -23,35 +23,39 @@ use crate::reading::{Day, Hour};
 use crate::store::MergedView;
 use crate::store::figures::{FiguresError, HourColumns, PackedFigures, Room, Span};
 
-/// Parts of days that are read together: while some still have their readings, and once none has.
-const TOGETHER: (usize, usize) = (4, 256);
+/// Parts of days in a batch, while some of them still have readings.
+const BATCH_PARTS: usize = 4;
+/// Maximum number of parts in a batch, if none has readings.
+const BATCH_PARTS_MAX: usize = 256;
 
-/// What is left of these sensors' days in a range of hours, in the order of the sensors. Hours that these readings have are
-/// left out: both were read, one after the other, and the readings expired in between. So read the readings before.
+/// Reads the summaries of expired readings of sensors in a range of hours, in the order of the sensors. Leaves out
+/// hours that `readings` cover, because these readings may have expired after they were read. So read `readings` first.
 ///
 /// # Errors
 /// If the store fails.
-pub async fn expired_beside(
+pub async fn read_expired_parts(
     store: &MergedView,
-    (database, hours): (&str, &Range<Hour>),
+    database: &str,
+    hours: &Range<Hour>,
     sensors: &[Arc<SensorDocument>],
     readings: impl IntoIterator<Item = &Piece>,
 ) -> Result<Vec<ExpiredPart>, StorageError> {
     let settings = store.raw().read_settings().await?.into_iter().find(|(name, _)| name == database);
-    let gone = settings.and_then(|(_, settings)| settings.expired_readings);
-    let Some(gone) = gone else { return Ok(Vec::new()) };
-    let hours = hours.start..hours.end.min(Hour::of(gone.before));
+    let expired = settings.and_then(|(_, settings)| settings.expired_readings);
+    let Some(expired) = expired else { return Ok(Vec::new()) };
+    let hours = hours.start..hours.end.min(Hour::of(expired.before));
     if hours.is_empty() {
         return Ok(Vec::new());
     }
-    let mut found = stored(store, database, &hours, sensors).await?;
+    let mut found = read_stored_parts(store, database, &hours, sensors).await?;
     if !found.is_empty() {
-        let parts = readings.into_iter().filter_map(Piece::readings);
-        let seen: BTreeSet<(&str, Hour)> = parts
-            .flat_map(|part| part.readings.times().iter().map(|time| (&*part.of.sensor.key, Hour::of(*time))))
-            .collect();
+        let mut seen: BTreeSet<(&str, Hour)> = BTreeSet::new();
+        for part in readings.into_iter().filter_map(Piece::readings) {
+            let key = &*part.document.sensor.key;
+            seen.extend(part.readings.times().iter().map(|time| (key, Hour::of(*time))));
+        }
         for part in &mut found {
-            let key = &*part.of.sensor.key;
+            let key = &*part.document.sensor.key;
             part.expired.hours.retain(|one| hours.contains(&one.hour) && !seen.contains(&(key, one.hour)));
         }
         found.retain(|part| !part.expired.is_empty());
@@ -59,7 +63,7 @@ pub async fn expired_beside(
     Ok(found)
 }
 
-async fn stored(
+async fn read_stored_parts(
     store: &MergedView,
     database: &str,
     hours: &Range<Hour>,
@@ -69,33 +73,36 @@ async fn stored(
     let mut parts = store.raw().list_day_parts(database, &keys, Day::of_hours(hours)).await?;
     parts.retain(|(.., part)| !part.is_chunk());
     parts.sort_unstable();
-    let (mut found, mut left, mut together) = (Vec::new(), &parts[..], TOGETHER.0);
-    while !left.is_empty() {
-        let (some, rest) = left.split_at(together.min(left.len()));
+    let mut found = Vec::new();
+    let mut remaining = &parts[..];
+    let mut batch_parts = BATCH_PARTS;
+    while !remaining.is_empty() {
+        let (batch, rest) = remaining.split_at(batch_parts.min(remaining.len()));
         let id = |(place, day, part): &(usize, Day, DayPart)| DayId {
             sensor: sensors[*place].sensor.clone(),
             day: *day,
             part: *part,
         };
-        let ids: Vec<DayId> = some.iter().map(id).collect();
+        let ids: Vec<DayId> = batch.iter().map(id).collect();
         let days = store.read_days(database, &ids).await?;
-        let is_bare = days.iter().flatten().all(|day| day.readings.is_empty());
-        together = if is_bare { (together * 2).min(TOGETHER.1) } else { TOGETHER.0 };
-        for ((place, day, part), stored) in some.iter().zip(days) {
-            let expired = stored.and_then(|stored| stored.expired);
-            let (of, day, part) = (sensors[*place].clone(), *day, *part);
-            found.extend(expired.map(|expired| ExpiredPart { of, day, part, expired }));
+        let has_readings = days.iter().flatten().any(|day| !day.readings.is_empty());
+        batch_parts = if has_readings { BATCH_PARTS } else { (batch_parts * 2).min(BATCH_PARTS_MAX) };
+        for ((place, day, part), stored) in batch.iter().zip(days) {
+            if let Some(expired) = stored.and_then(|stored| stored.expired) {
+                found.push(ExpiredPart { document: sensors[*place].clone(), day: *day, part: *part, expired });
+            }
         }
-        left = rest;
+        remaining = rest;
     }
     Ok(found)
 }
 
-/// Packs what is left of a part of a day.
+/// Packs the summaries of a part of a day.
 #[must_use]
 pub fn pack(day: Day, part: DayPart, expired: &ExpiredDay) -> Vec<u8> {
     let hour = if let DayPart::Hour(hour) = part { hour + 1 } else { 0 };
-    let (mut out, names) = (vec![hour], expired.names());
+    let names = expired.names();
+    let mut out = vec![hour];
     put_varint(&mut out, zigzag(day.0));
     put_texts(&mut out, names.iter().map(|name| &**name));
     put_varint(&mut out, expired.hours.len() as u64);
@@ -112,11 +119,11 @@ pub fn pack(day: Day, part: DayPart, expired: &ExpiredDay) -> Vec<u8> {
     out
 }
 
-/// Unpacks it.
+/// Unpacks the summaries of a part of a day.
 ///
 /// # Errors
-/// If it is damaged.
-pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> {
+/// If the bytes are damaged.
+pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
     let mut bytes = PackedBytes::new(bytes);
     let part = match bytes.byte()? {
         0 => DayPart::Whole,
@@ -133,22 +140,24 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
         }
         let count = bytes.varint()?;
         let mut time = || Ok::<_, ColumnsDamage>(i64::from_le_bytes(bytes.take(8)?.try_into().unwrap_or_default()));
-        let (first, last) = (time()?, time()?);
+        let first = time()?;
+        let last = time()?;
         let hour = Hour(day.0.saturating_mul(24).saturating_add(i64::from(number)));
         hours.push(ExpiredHour { hour, count, first, last, summaries: Vec::new() });
     }
-    let (figures, mut room, mut odd) = (PackedFigures::at_end(Span::Hours, bytes)?, Room::default(), false);
-    figures.each(
-        names.len(),
-        |_| true,
-        false,
-        &mut room,
-        |field, number, summary| match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
+    let figures = PackedFigures::at_end(Span::Hours, bytes)?;
+    let mut room = Room::default();
+    let mut has_unknown_hour = false;
+    figures.each(names.len(), (|_| true, false), &mut room, |field, number, summary| {
+        match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
             Some(hour) => hour.summaries.push((names[field].clone(), summary)),
-            None => odd = true,
-        },
-    )?;
-    if odd { Err(unknown("an hour with summaries", 0)) } else { Ok((day, part, ExpiredDay { hours })) }
+            None => has_unknown_hour = true,
+        }
+    })?;
+    if has_unknown_hour {
+        return Err(unknown("an hour with summaries", 0));
+    }
+    Ok((day, part, ExpiredDay { hours }))
 }
 
 fn unknown(what: &'static str, found: u8) -> FiguresError {
@@ -187,7 +196,7 @@ mod tests {
     }
 
     proptest! {
-        /// To the last bit: what rounding the sums left included.
+        /// Exact to the last bit, including the rounding errors of sums.
         #[test]
         fn what_is_packed_is_unpacked((day, expired) in (-40_000..40_000_i64).prop_flat_map(|day| (Just(day), expired(day))), hour in 0..24_u8) {
             for part in [DayPart::Whole, DayPart::Hour(hour)] {

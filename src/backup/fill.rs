@@ -1,12 +1,13 @@
-//! Writes into a store that nothing else writes to: readings of days that are over as sealed days where that is wanted and they
-//! fit, other readings as hour pages, and summaries whose readings have expired as they were; at the end the sensors'
-//! documents.
-//! Whatever was written before, by a run that was killed, is written again.
+//! Fills a store that nothing else writes to.
+//!
+//! Readings of past days become sealed days if the settings say so and they fit, and hour pages otherwise. Summaries of
+//! expired readings are copied. The sensor documents follow at the end. Documents that an interrupted run has written
+//! are written again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::read::{ExpiredPart, Part, Piece, cells_together};
+use super::read::{ExpiredPart, Part, Piece, merged_cells};
 use crate::bucket::day::{BYTES_MAX, CELLS_MAX, by_hour};
 use crate::bucket::settings::Settings;
 use crate::bucket::store::{BucketId, PageWrite};
@@ -19,21 +20,22 @@ use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Stamp, Value};
 use crate::store::MergedView;
 
-/// Days, buckets and sensors that are written together, and their bytes.
-const TOGETHER: usize = 64;
-const TOGETHER_BYTES: usize = 8 << 20;
+/// Maximum number of days, buckets or sensors in a batch.
+const BATCH_DOCUMENTS_MAX: usize = 64;
+/// Size in bytes at which a batch is written.
+const BATCH_BYTES: usize = 8 << 20;
 
-/// Of all stores that are filled.
+/// Options of filling a store.
 #[derive(Debug, Clone, Copy)]
 pub struct FillOptions {
     pub caps: Caps,
-    /// The stamp of everything written: later writes have greater ones.
+    /// The stamp of everything written. Later writes have greater ones.
     pub stamp: Stamp,
-    /// Whether days that are over become sealed days.
+    /// True if past days become sealed days.
     pub seals: bool,
-    /// How days are sealed of databases that do not say it themselves.
+    /// The sealed form of databases without a setting of their own.
     pub seal_form: SealForm,
-    /// Config key `sensors.recent`.
+    /// Number of recent readings in a sensor document: configuration key `sensors.recent`.
     pub recent: usize,
 }
 
@@ -50,7 +52,7 @@ pub struct Fill<'a> {
     bytes: usize,
 }
 
-/// What a part of a day is to have.
+/// The content of a part of a day.
 #[derive(Debug, Clone, PartialEq)]
 enum DayContent {
     Readings(Readings),
@@ -58,8 +60,8 @@ enum DayContent {
 }
 
 impl DayContent {
-    /// Whether that is what is stored.
-    fn is(&self, stored: &StoredDay) -> bool {
+    /// Returns true if the stored day has this content.
+    fn is_stored(&self, stored: &StoredDay) -> bool {
         match self {
             Self::Readings(readings) => stored.expired.is_none() && stored.readings == *readings,
             Self::Expired(expired) => stored.expired.as_ref() == Some(expired),
@@ -67,22 +69,21 @@ impl DayContent {
     }
 }
 
-/// The day that is being taken.
+/// The day whose readings are being collected.
 #[derive(Debug)]
 struct SensorDay {
     id: DayId,
-    /// `None` once the day is written as hours.
-    held: Option<Readings>,
+    /// `None` once the readings of the day are written as hour pages.
+    readings: Option<Readings>,
 }
 
 impl<'a> Fill<'a> {
-    /// Begins to fill a database, which is created.
+    /// Creates a database and begins to fill it.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn begin(store: &'a MergedView, database: &'a str, options: FillOptions) -> Result<Self, StorageError> {
         store.raw().create_database(database).await?;
-        let (sensors, days, buckets) = (BTreeMap::new(), Vec::new(), Vec::new());
         let settings = Settings {
             by_database: store.raw().read_settings().await?.into_iter().collect(),
             seal_form: Some(options.seal_form),
@@ -90,73 +91,84 @@ impl<'a> Fill<'a> {
         };
         let seals = options.seals && settings.sealed_as(database) != SealForm::Off;
         let options = FillOptions { seals, ..options };
-        Ok(Self { store, database, options, sensors, current: None, days, buckets, bytes: 0 })
+        Ok(Self {
+            store,
+            database,
+            options,
+            sensors: BTreeMap::new(),
+            current: None,
+            days: Vec::new(),
+            buckets: Vec::new(),
+            bytes: 0,
+        })
     }
 
-    /// Takes a piece. All readings of a sensor's day come one after the other.
+    /// Writes a piece. All readings of a sensor's day must follow each other.
     ///
     /// # Errors
     /// If the store fails.
-    pub async fn take(&mut self, piece: Piece) -> Result<(), StorageError> {
-        self.see(&piece);
+    pub async fn write(&mut self, piece: Piece) -> Result<(), StorageError> {
+        self.skip(&piece);
         match piece {
-            Piece::Readings(Part { of, readings, .. }) => {
+            Piece::Readings(Part { document, readings, .. }) => {
                 for (day, readings) in readings.parts(|time| Day::of(Hour::of(time))) {
-                    self.take_day(DayId { sensor: of.sensor.clone(), day, part: DayPart::Whole }, readings).await?;
+                    let id = DayId { sensor: document.sensor.clone(), day, part: DayPart::Whole };
+                    self.add_day(id, readings).await?;
                 }
                 Ok(())
             }
-            Piece::Expired(ExpiredPart { of, day, part, expired }) => {
-                self.settle().await?;
-                let id = DayId { sensor: of.sensor.clone(), day, part };
+            Piece::Expired(ExpiredPart { document, day, part, expired }) => {
+                self.end_day().await?;
+                let id = DayId { sensor: document.sensor.clone(), day, part };
                 self.days.push((id, DayContent::Expired(expired)));
-                self.write_if_many().await
+                self.write_if_full().await
             }
         }
     }
 
-    /// Takes a piece of which an earlier run has written everything.
-    pub fn see(&mut self, piece: &Piece) {
-        self.document(piece.of());
+    /// Notes the sensor and times of a piece without writing it, because an earlier run has written it.
+    pub fn skip(&mut self, piece: &Piece) {
+        self.note_sensor(piece.document());
         match piece {
-            Piece::Readings(part) => self.see_readings(&part.of.sensor.key, &part.readings),
-            Piece::Expired(ExpiredPart { of, expired, .. }) => {
-                let times = expired.hours.first().zip(expired.hours.last());
-                times.into_iter().for_each(|(first, last)| self.see_times(&of.sensor.key, first.first, last.last));
+            Piece::Readings(part) => self.note_readings(&part.document.sensor.key, &part.readings),
+            Piece::Expired(ExpiredPart { document, expired, .. }) => {
+                if let (Some(first), Some(last)) = (expired.hours.first(), expired.hours.last()) {
+                    self.note_times(&document.sensor.key, first.first, last.last);
+                }
             }
         }
     }
 
-    /// Takes a sensor with its metadata, whether it has readings or not.
-    pub fn take_sensor(&mut self, of: &SensorDocument) {
-        self.document(of);
-        let values = of.meta.values().map(|(name, json)| (name.into(), Some(json.clone())));
+    /// Adds a sensor with its metadata. It needs no readings.
+    pub fn add_sensor(&mut self, source: &SensorDocument) {
+        self.note_sensor(source);
+        let values = source.meta.values().map(|(name, json)| (name.into(), Some(json.clone())));
         let meta = Meta::change(self.options.stamp, false, values);
-        if let Some(document) = self.sensors.get_mut(&of.sensor.key) {
+        if let Some(document) = self.sensors.get_mut(&source.sensor.key) {
             document.meta = meta;
         }
     }
 
-    /// Makes the sensor's document unless there is one, and adds its fields.
-    fn document(&mut self, of: &SensorDocument) {
-        let document =
-            self.sensors.entry(of.sensor.key.clone()).or_insert_with(|| SensorDocument::new(of.sensor.clone()));
-        for (name, family) in &of.fields {
+    /// Creates the document of a sensor unless there is one, and adds fields that it lacks.
+    fn note_sensor(&mut self, source: &SensorDocument) {
+        let entry = self.sensors.entry(source.sensor.key.clone());
+        let document = entry.or_insert_with(|| SensorDocument::new(source.sensor.clone()));
+        for (name, family) in &source.fields {
             if !document.fields.iter().any(|(known, _)| known == name) {
                 document.fields.push((name.clone(), *family));
             }
         }
     }
 
-    fn see_times(&mut self, key: &str, first: i64, last: i64) {
+    fn note_times(&mut self, key: &str, first: i64, last: i64) {
         let Some(document) = self.sensors.get_mut(key) else { return };
         document.first_seen = Some(document.first_seen.map_or(first, |seen| seen.min(first)));
         document.last_seen = Some(document.last_seen.map_or(last, |seen| seen.max(last)));
     }
 
-    fn see_readings(&mut self, key: &str, readings: &Readings) {
+    fn note_readings(&mut self, key: &str, readings: &Readings) {
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { return };
-        self.see_times(key, *first, *last);
+        self.note_times(key, *first, *last);
         let Some(document) = self.sensors.get_mut(key) else { return };
         let from = readings.len().saturating_sub(self.options.recent);
         let recent = &mut document.recent;
@@ -165,73 +177,76 @@ impl<'a> Fill<'a> {
         recent.drain(..recent.len().saturating_sub(self.options.recent));
     }
 
-    async fn take_day(&mut self, id: DayId, readings: Readings) -> Result<(), StorageError> {
+    async fn add_day(&mut self, id: DayId, readings: Readings) -> Result<(), StorageError> {
         if self.current.as_ref().is_none_or(|current| current.id != id) {
-            self.settle().await?;
-            let held = self.may_seal(id.day).then(Readings::default);
-            self.current = Some(SensorDay { id: id.clone(), held });
+            self.end_day().await?;
+            let collected = self.can_seal(id.day).then(Readings::default);
+            self.current = Some(SensorDay { id: id.clone(), readings: collected });
         }
         let Some(current) = &mut self.current else { return Ok(()) };
-        let hours = match &mut current.held {
-            Some(held) if fits(held, &readings) => {
-                held.merge_set(&readings);
-                held.settle_at(self.options.stamp);
+        // A day that is too large to be sealed is written as hour pages.
+        let collected = match &mut current.readings {
+            Some(collected) if fits_sealed(collected, &readings) => {
+                collected.merge_set(&readings);
+                collected.settle_at(self.options.stamp);
                 return Ok(());
             }
-            held => held.take(),
+            collected => collected.take(),
         };
-        for readings in hours.into_iter().chain([readings]) {
-            self.take_hours(&id, readings).await?;
+        for readings in collected.into_iter().chain([readings]) {
+            self.add_hours(&id, readings).await?;
         }
         Ok(())
     }
 
-    /// No day is sealed before it is over, by any instance's clock: reads rely on that.
-    fn may_seal(&self, day: Day) -> bool {
+    /// Returns true if a day is past and sealing is on. Reads rely on the rule that no instance seals a day before it
+    /// ends.
+    fn can_seal(&self, day: Day) -> bool {
         self.options.seals && day.hours().end < Hour::of(now_ns())
     }
 
-    /// Ends the current day.
-    async fn settle(&mut self) -> Result<(), StorageError> {
-        let Some(SensorDay { id, held: Some(held) }) = self.current.take() else { return Ok(()) };
-        if !held.is_empty() {
-            self.bytes += held.bytes();
-            self.days.push((id, DayContent::Readings(held)));
+    /// Adds the collected readings of the current day to the batch.
+    async fn end_day(&mut self) -> Result<(), StorageError> {
+        let Some(SensorDay { id, readings: Some(readings) }) = self.current.take() else { return Ok(()) };
+        if !readings.is_empty() {
+            self.bytes += readings.bytes();
+            self.days.push((id, DayContent::Readings(readings)));
         }
-        self.write_if_many().await
+        self.write_if_full().await
     }
 
-    async fn take_hours(&mut self, id: &DayId, readings: Readings) -> Result<(), StorageError> {
+    async fn add_hours(&mut self, id: &DayId, readings: Readings) -> Result<(), StorageError> {
         for (hour, readings) in by_hour(readings) {
             let id = BucketId { sensor: id.sensor.clone(), hour };
-            // A bucket is in one write at most.
+            // A bucket must be in at most one write at a time.
             if self.buckets.iter().any(|(other, _)| *other == id) {
-                self.write().await?;
+                self.write_batch().await?;
             }
             self.bytes += readings.bytes();
             self.buckets.push((id, readings));
-            self.write_if_many().await?;
+            self.write_if_full().await?;
         }
         Ok(())
     }
 
-    async fn write_if_many(&mut self) -> Result<(), StorageError> {
-        let is_many = self.bytes >= TOGETHER_BYTES || self.days.len().max(self.buckets.len()) >= TOGETHER;
-        if is_many { self.write().await } else { Ok(()) }
+    async fn write_if_full(&mut self) -> Result<(), StorageError> {
+        let is_full = self.bytes >= BATCH_BYTES || self.days.len().max(self.buckets.len()) >= BATCH_DOCUMENTS_MAX;
+        if is_full { self.write_batch().await } else { Ok(()) }
     }
 
-    /// Writes everything taken so far.
+    /// Writes everything added so far.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn flush(&mut self) -> Result<(), StorageError> {
-        self.settle().await?;
-        self.write().await
+        self.end_day().await?;
+        self.write_batch().await
     }
 
-    async fn write(&mut self) -> Result<(), StorageError> {
+    async fn write_batch(&mut self) -> Result<(), StorageError> {
         self.bytes = 0;
-        let (days, buckets) = (std::mem::take(&mut self.days), std::mem::take(&mut self.buckets));
+        let days = std::mem::take(&mut self.days);
+        let buckets = std::mem::take(&mut self.buckets);
         self.write_days(days).await?;
         self.write_buckets(buckets).await
     }
@@ -251,19 +266,20 @@ impl<'a> Fill<'a> {
             }
             let outcomes = self.store.write_days(self.database, &writes).await;
             drop(writes);
-            let mut again = Vec::new();
+            let mut conflicts = Vec::new();
             for ((id, content), outcome) in std::mem::take(&mut days).into_iter().zip(outcomes) {
                 if !outcome.applied()? {
-                    again.push((id, content));
+                    conflicts.push((id, content));
                 }
             }
-            // An earlier run wrote them.
-            let ids: Vec<DayId> = again.iter().map(|(id, _)| id.clone()).collect();
+            // An earlier run wrote these days. Write those that differ again, with the stored revision.
+            let ids: Vec<DayId> = conflicts.iter().map(|(id, _)| id.clone()).collect();
             let stored = if ids.is_empty() { Vec::new() } else { self.store.read_days(self.database, &ids).await? };
-            (days, revs) = (Vec::new(), Vec::new());
-            for (one, stored) in again.into_iter().zip(stored) {
-                if stored.as_ref().is_none_or(|day| !one.1.is(day)) {
-                    days.push(one);
+            days.clear();
+            revs.clear();
+            for ((id, content), stored) in conflicts.into_iter().zip(stored) {
+                if stored.as_ref().is_none_or(|day| !content.is_stored(day)) {
+                    days.push((id, content));
                     revs.push(stored.map_or(0, |day| day.rev));
                 }
             }
@@ -305,14 +321,14 @@ impl<'a> Fill<'a> {
             stale.dedup();
             for place in stale {
                 let (id, bucket, readings) = &mut work[place];
-                *bucket = self.stored(id, readings.times()).await?;
+                *bucket = self.read_bucket(id, readings.times()).await?;
                 self.apply(bucket, readings);
             }
         }
     }
 
-    /// The bucket as it is stored, with the pages that readings of these times need.
-    async fn stored(&self, id: &BucketId, times: &[i64]) -> Result<Bucket, StorageError> {
+    /// Reads a stored bucket with the pages that readings of these times need.
+    async fn read_bucket(&self, id: &BucketId, times: &[i64]) -> Result<Bucket, StorageError> {
         let needed = |bucket: &Bucket| {
             let mut wanted = bucket.always_needed();
             wanted.extend(bucket.needed_for(times));
@@ -334,20 +350,20 @@ impl<'a> Fill<'a> {
         }
         let rows = readings.times().iter().zip(&rows);
         let rows = rows.map(|(time, cells)| Row { time: *time, stamp: *stamp, names: &names, cells });
-        // Below the stamp, so that it counts as the record's that wrote these cells.
+        // Keep the floor below the stamp, so that the cells count as written by a record with this stamp.
         let options = MergeOptions { caps, floor: stamp.saturating_sub(1), restamps: false };
         bucket.apply(rows, &options);
     }
 
-    /// Writes the rest, and the sensors' documents.
+    /// Writes the rest, and the sensor documents.
     ///
     /// # Errors
     /// If the store fails.
     pub async fn finish(mut self) -> Result<(), StorageError> {
         self.flush().await?;
         let documents: Vec<SensorDocument> = std::mem::take(&mut self.sensors).into_values().collect();
-        for some in documents.chunks(TOGETHER) {
-            self.write_sensors(some.to_vec()).await?;
+        for batch in documents.chunks(BATCH_DOCUMENTS_MAX) {
+            self.write_sensors(batch.to_vec()).await?;
         }
         Ok(())
     }
@@ -355,26 +371,26 @@ impl<'a> Fill<'a> {
     async fn write_sensors(&self, mut documents: Vec<SensorDocument>) -> Result<(), StorageError> {
         while !documents.is_empty() {
             let outcomes = self.store.raw().write_sensors(self.database, &documents).await;
-            let mut again = Vec::new();
+            let mut conflicts = Vec::new();
             for (document, outcome) in documents.into_iter().zip(outcomes) {
                 if !outcome.applied()? {
-                    again.push(document);
+                    conflicts.push(document);
                 }
             }
-            let keys: Vec<&str> = again.iter().map(|document| &*document.sensor.key).collect();
+            let keys: Vec<&str> = conflicts.iter().map(|document| &*document.sensor.key).collect();
             let stored =
                 if keys.is_empty() { Vec::new() } else { self.store.read_sensors(self.database, &keys).await? };
-            for document in &mut again {
+            for document in &mut conflicts {
                 let stored = stored.iter().find(|stored| stored.sensor.key == document.sensor.key);
                 document.rev = stored.map_or(0, |stored| stored.rev);
             }
-            documents = again;
+            documents = conflicts;
         }
         Ok(())
     }
 }
 
-/// Whether both sets make a day that sealing would make, too.
-fn fits(one: &Readings, other: &Readings) -> bool {
-    one.bytes() + other.bytes() <= BYTES_MAX && cells_together(one, other) <= CELLS_MAX
+/// Returns true if both sets together fit into a sealed day.
+fn fits_sealed(one: &Readings, other: &Readings) -> bool {
+    one.bytes() + other.bytes() <= BYTES_MAX && merged_cells(one, other) <= CELLS_MAX
 }

@@ -1,5 +1,5 @@
-//! The folder of a backup. Files are written under another name, synced and renamed, and never changed; those that no
-//! manifest names go at the end.
+//! The folder of a backup. Files are written under a temporary name, synced, renamed and never changed. Files that the
+//! manifest does not name are removed at the end.
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -13,8 +13,9 @@ use super::form::FrameReader;
 use super::manifest::{KeptFile, Manifest};
 use crate::access::hex;
 
+/// Name of the manifest.
 pub const MANIFEST: &str = "manifest.json";
-/// What a name ends with while its file is written.
+/// Suffix of the name of a file while it is written.
 const UNFINISHED: &str = ".unfinished";
 const LOCK: &str = "hourglass-backup.lock";
 
@@ -28,14 +29,14 @@ pub struct Folder {
 
 /// A file that is being written.
 #[derive(Debug)]
-pub struct Writing {
+pub struct FileWriter {
     path: PathBuf,
     file: BufWriter<File>,
     hash: Sha256,
     bytes: u64,
 }
 
-/// What is wrong with a backup's folder.
+/// An error of the folder of a backup.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     #[error("{}: {error}", path.display())]
@@ -48,43 +49,45 @@ fn wrong(path: &Path, what: impl ToString) -> FolderError {
     FolderError::Wrong { path: path.to_owned(), what: what.to_string() }
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> FolderError + '_ {
+/// Returns a function that adds the path to an I/O error.
+fn with_path(path: &Path) -> impl FnOnce(io::Error) -> FolderError + '_ {
     |error| FolderError::Io { path: path.to_owned(), error }
 }
 
 impl Folder {
-    /// Makes the folder unless it is there, for its owner only, and locks it.
+    /// Creates the folder if it is missing, accessible to its owner only, and locks it.
     ///
     /// # Errors
-    /// If it has files, but no backup of hourglass, or another process writes a backup there.
+    /// If it has files but is no backup of hourglass, or another process is writing a backup there.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
-        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(at(path))?;
-        let mut entries = fs::read_dir(path).map_err(at(path))?;
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(with_path(path))?;
+        let mut entries = fs::read_dir(path).map_err(with_path(path))?;
         let lock = path.join(LOCK);
         if !lock.exists() && entries.next().is_some() {
-            return Err(wrong(path, "the folder is neither empty nor a backup of hourglass: name another one"));
+            return Err(wrong(path, "the folder is neither empty nor a backup of hourglass: choose another one"));
         }
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(false).mode(0o600).open(&lock).map_err(at(&lock))?;
+        let file =
+            options.write(true).create(true).truncate(false).mode(0o600).open(&lock).map_err(with_path(&lock))?;
         if file.try_lock().is_err() {
-            return Err(wrong(path, "another process writes a backup into this folder at this moment"));
+            return Err(wrong(path, "another process is writing a backup into this folder"));
         }
         Ok(Self { path: path.to_owned(), _lock: Some(file) })
     }
 
-    /// A folder that is only read.
+    /// Opens a folder for reading, without a lock.
     #[must_use]
     pub fn existing(path: &Path) -> Self {
         Self { path: path.to_owned(), _lock: None }
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in the folder.
     #[must_use]
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// The manifest of the last backup that was finished; `None` if there is none.
+    /// Reads the manifest of the last finished backup. Returns `None` if there is none.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -93,37 +96,37 @@ impl Folder {
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(at(&path)(error)),
+            Err(error) => return Err(with_path(&path)(error)),
         };
         Manifest::parse(&text).map(Some).map_err(|error| wrong(&path, error))
     }
 
-    /// Begins a file. Its folder is made.
+    /// Begins to write a file, and creates its subfolder.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn begin(&self, name: &str) -> Result<Writing, FolderError> {
+    pub fn begin(&self, name: &str) -> Result<FileWriter, FolderError> {
         let path = self.path.join(format!("{name}{UNFINISHED}"));
         let parent = path.parent().unwrap_or(&self.path);
         if !parent.is_dir() {
-            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(at(parent))?;
+            DirBuilder::new().recursive(true).mode(0o700).create(parent).map_err(with_path(parent))?;
             sync_folder(parent.parent().unwrap_or(&self.path))?;
         }
         let mut options = OpenOptions::new();
-        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(at(&path))?;
-        Ok(Writing { path, file: BufWriter::new(file), hash: Sha256::new(), bytes: 0 })
+        let file = options.write(true).create(true).truncate(true).mode(0o600).open(&path).map_err(with_path(&path))?;
+        Ok(FileWriter { path, file: BufWriter::new(file), hash: Sha256::new(), bytes: 0 })
     }
 
-    /// Syncs a file and gives it its name.
+    /// Syncs a file and renames it to its final name.
     ///
     /// # Errors
-    /// If that fails.
-    pub fn finish(&self, writing: Writing, name: &str) -> Result<KeptFile, FolderError> {
-        let Writing { path, file, hash, bytes } = writing;
-        let file = file.into_inner().map_err(|error| at(&path)(error.into_error()))?;
-        file.sync_all().map_err(at(&path))?;
+    /// If it cannot be synced or renamed.
+    pub fn finish(&self, writing: FileWriter, name: &str) -> Result<KeptFile, FolderError> {
+        let FileWriter { path, file, hash, bytes } = writing;
+        let file = file.into_inner().map_err(|error| with_path(&path)(error.into_error()))?;
+        file.sync_all().map_err(with_path(&path))?;
         let to = self.path.join(name);
-        fs::rename(&path, &to).map_err(at(&to))?;
+        fs::rename(&path, &to).map_err(with_path(&to))?;
         sync_folder(to.parent().unwrap_or(&self.path))?;
         Ok(KeptFile { file: name.to_owned(), bytes, sha256: hex(&hash.finalize()) })
     }
@@ -138,7 +141,7 @@ impl Folder {
         self.finish(writing, name)
     }
 
-    /// Removes all files but those that the manifest names. Call it once the manifest is written.
+    /// Removes all files that the manifest does not name. Call it after the manifest is written.
     ///
     /// # Errors
     /// If one cannot be removed.
@@ -148,14 +151,14 @@ impl Folder {
         remove_in(&self.path, &kept)
     }
 
-    /// Opens a file that a manifest names.
+    /// Opens a file of the manifest.
     ///
     /// # Errors
-    /// If it is not there, or is not as long as the manifest says.
+    /// If it is missing, or its length differs from that in the manifest.
     pub fn open(&self, file: &KeptFile) -> Result<File, FolderError> {
         let path = self.path.join(&file.file);
-        let opened = File::open(&path).map_err(at(&path))?;
-        let bytes = opened.metadata().map_err(at(&path))?.len();
+        let opened = File::open(&path).map_err(with_path(&path))?;
+        let bytes = opened.metadata().map_err(with_path(&path))?.len();
         if bytes != file.bytes {
             let what = format!("it is damaged: it has {bytes} bytes, and the manifest says {}", file.bytes);
             return Err(wrong(&path, what));
@@ -163,55 +166,55 @@ impl Folder {
         Ok(opened)
     }
 
-    /// The content of a small file, if it is the one that the manifest names.
+    /// Reads a small file of the manifest.
     ///
     /// # Errors
-    /// If it cannot be read, or is another one.
+    /// If it cannot be read, or its hash differs from that in the manifest.
     pub fn read(&self, file: &KeptFile) -> Result<Vec<u8>, FolderError> {
         let path = self.path.join(&file.file);
         let mut content = Vec::new();
-        self.open(file)?.read_to_end(&mut content).map_err(at(&path))?;
+        self.open(file)?.read_to_end(&mut content).map_err(with_path(&path))?;
         if hex(&Sha256::digest(&content)) != file.sha256 {
-            return Err(wrong(&path, "it is damaged: it has another SHA-256 than the manifest says"));
+            return Err(wrong(&path, "it is damaged: its SHA-256 differs from that in the manifest"));
         }
         Ok(content)
     }
 
-    /// Reads a file of frames, and calls `take` with each part.
+    /// Opens a file of frames for reading.
     ///
     /// # Errors
-    /// If it is damaged, or `take` fails.
+    /// If it is missing, or its head is damaged.
     pub fn frames(&self, file: &KeptFile) -> Result<FrameReader<Hashed<BufReader<File>>>, FolderError> {
         let from = Hashed { from: BufReader::new(self.open(file)?), hash: Sha256::new() };
         FrameReader::new(from).map_err(|error| self.damaged(file, &error))
     }
 
-    /// An error about a file of the backup.
+    /// Returns an error about a damaged file of the backup.
     #[must_use]
     pub fn damaged(&self, file: &KeptFile, error: &dyn std::fmt::Display) -> FolderError {
         wrong(&self.path.join(&file.file), error)
     }
 }
 
-impl Writing {
-    /// Appends.
+impl FileWriter {
+    /// Appends bytes.
     ///
     /// # Errors
     /// If it cannot be written.
     pub fn put(&mut self, bytes: &[u8]) -> Result<(), FolderError> {
         self.hash.update(bytes);
         self.bytes += bytes.len() as u64;
-        self.file.write_all(bytes).map_err(at(&self.path))
+        self.file.write_all(bytes).map_err(with_path(&self.path))
     }
 
-    /// Gives the file up.
-    pub fn drop_file(self) {
-        // The next backup removes it otherwise.
+    /// Removes the unfinished file.
+    pub fn discard(self) {
+        // If this fails, the next backup removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Hashes what is read.
+/// A reader that hashes everything read through it.
 #[derive(Debug)]
 pub struct Hashed<R> {
     from: R,
@@ -219,7 +222,7 @@ pub struct Hashed<R> {
 }
 
 impl<R> Hashed<R> {
-    /// The SHA-256 of what was read, in hexadecimal digits.
+    /// Returns the SHA-256 of the bytes read so far, in hexadecimal digits.
     #[must_use]
     pub fn hex(self) -> String {
         hex(&self.hash.finalize())
@@ -236,15 +239,15 @@ impl<R: Read> Read for Hashed<R> {
 
 fn remove_in(folder: &Path, kept: &HashSet<PathBuf>) -> Result<usize, FolderError> {
     let mut removed = 0;
-    for entry in fs::read_dir(folder).map_err(at(folder))? {
-        let entry = entry.map_err(at(folder))?;
+    for entry in fs::read_dir(folder).map_err(with_path(folder))? {
+        let entry = entry.map_err(with_path(folder))?;
         let path = entry.path();
-        if entry.file_type().map_err(at(&path))?.is_dir() {
+        if entry.file_type().map_err(with_path(&path))?.is_dir() {
             removed += remove_in(&path, kept)?;
-            // A folder that still has files stays.
+            // A folder that still has files remains.
             let _ = fs::remove_dir(&path);
         } else if !kept.contains(&path) {
-            fs::remove_file(&path).map_err(at(&path))?;
+            fs::remove_file(&path).map_err(with_path(&path))?;
             removed += 1;
         }
     }
@@ -253,5 +256,5 @@ fn remove_in(folder: &Path, kept: &HashSet<PathBuf>) -> Result<usize, FolderErro
 
 fn sync_folder(folder: &Path) -> Result<(), FolderError> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(at(folder))
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(with_path(folder))
 }

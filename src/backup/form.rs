@@ -1,15 +1,15 @@
-//! The form in which a backup keeps what a database has of a UTC day, and its sensors, and in which the service sends them.
-//! docs/how-to/backup.md describes it, too.
+//! The format of the files of a backup, and of the answers with which the service sends them. A file has the readings
+//! of one UTC day of a database, or its sensors. docs/how-to/backup.md describes the format byte by byte.
 //!
 //! ```text
 //! file    := "hourglass backup 1\n"  frame…          the last frame is an end
 //! frame   := length: u32  crc32c: u32  payload       little-endian; both are of the payload
 //! payload := "S" JSON         a sensor: {"measurement", "tags": [[key, value]…], "fields": [[name, family]…]}
 //!          | "R" sealed       readings of the last sensor, packed as docs/reference/stored-forms.md says
-//!          | "H" summaries    what is left of readings of the last sensor that have expired: `backup::expired`
-//!          | "D" JSON         a sensor of a file of sensors: as "S", and its "meta" unless it has none
-//!          | "E" JSON         the end: {"sensors", "readings", "cells", "digest"}, and where there are some "summaries" and
-//!                             "metadata"; of sensors "content", a digest of all "D"
+//!          | "H" summaries    summaries of expired readings of the last sensor: `backup::expired`
+//!          | "D" JSON         a sensor of a file of sensors: as "S", with "meta" if it has some
+//!          | "E" JSON         the end: {"sensors", "readings", "cells", "digest"}, with "summaries" and "metadata" if not
+//!                             zero; in a file of sensors also "content", a digest of all "D"
 //! ```
 
 use std::collections::BTreeMap;
@@ -29,31 +29,32 @@ use crate::store::sealed;
 
 use super::read::{ExpiredPart, Part, Piece};
 
-/// The first bytes.
+/// The first bytes of a file.
 pub const HEAD: &[u8] = b"hourglass backup 1\n";
-/// A longer frame is damage: parts are far smaller.
-const FRAME_MAX: usize = 256 << 20;
+/// Maximum length of a frame in bytes. A longer one is damaged, because parts are far smaller.
+const FRAME_BYTES_MAX: usize = 256 << 20;
+/// Length of the head of a frame in bytes.
 const FRAME_HEAD: usize = 8;
 
-/// A sensor as a backup keeps it. Everything else of its document follows from its readings.
+/// A sensor in a backup. All other members of its document follow from its readings.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct KeptSensor {
     pub measurement: String,
     pub tags: Vec<(String, String)>,
-    /// Names with the names of their families, in the order in which the sensor first sent them.
+    /// The names of fields and of their families, in the order in which the sensor first sent them.
     pub fields: Vec<(String, String)>,
-    /// What people say of it. Not beside readings.
+    /// The metadata. Empty in files of readings.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meta: BTreeMap<String, Box<RawValue>>,
 }
 
-/// The last frame: what the frames before it hold.
+/// The totals of a file, as its last frame states them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Held {
     pub sensors: u64,
     #[serde(flatten)]
     pub set: SetDigest,
-    /// The digest of everything that is kept of sensors, their fields included; 0 where there is none.
+    /// The digest of all sensors with their fields and metadata. It is 0 in files of readings.
     #[serde(default, with = "hexadecimal", skip_serializing_if = "is_zero")]
     pub content: u128,
 }
@@ -62,10 +63,10 @@ fn is_zero(content: &u128) -> bool {
     *content == 0
 }
 
-/// Why a file is not a whole backup of a day.
+/// The reason why a file is no valid part of a backup.
 #[derive(Debug, thiserror::Error)]
-pub enum NoBackup {
-    #[error("it is no file of a backup that this version knows: it does not begin with {:?}", String::from_utf8_lossy(HEAD).trim_end())]
+pub enum BackupError {
+    #[error("this version does not know the format of the file: it does not begin with {:?}", String::from_utf8_lossy(HEAD).trim_end())]
     Head,
     #[error("it is cut off: it ends before its last frame")]
     Cut,
@@ -73,12 +74,12 @@ pub enum NoBackup {
     Damaged(String),
     #[error("reading it failed: {0}")]
     Io(io::Error),
-    /// The service said so in the place of a frame.
+    /// The service sent the reason instead of a frame.
     #[error("the service could not send all of it: {0}")]
     Refused(String),
 }
 
-impl From<io::Error> for NoBackup {
+impl From<io::Error> for BackupError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::UnexpectedEof => Self::Cut,
@@ -88,7 +89,7 @@ impl From<io::Error> for NoBackup {
 }
 
 impl KeptSensor {
-    fn of(document: &SensorDocument) -> Self {
+    fn without_meta(document: &SensorDocument) -> Self {
         let SensorDocument { sensor, fields, .. } = document;
         Self {
             measurement: sensor.measurement.to_string(),
@@ -98,32 +99,32 @@ impl KeptSensor {
         }
     }
 
-    fn described(document: &SensorDocument) -> Self {
+    fn with_meta(document: &SensorDocument) -> Self {
         let value =
             |(name, json): (&str, &Arc<str>)| Some((name.to_owned(), RawValue::from_string(json.to_string()).ok()?));
-        Self { meta: document.meta.values().filter_map(value).collect(), ..Self::of(document) }
+        Self { meta: document.meta.values().filter_map(value).collect(), ..Self::without_meta(document) }
     }
 
-    /// A document without readings. What its metadata says is older than every change.
+    /// Returns a document without readings. Its metadata is older than every later change.
     ///
     /// # Errors
-    /// If it is none that hourglass wrote.
-    pub fn document(&self) -> Result<SensorDocument, NoBackup> {
+    /// If the tags or families are invalid.
+    pub fn document(&self) -> Result<SensorDocument, BackupError> {
         let tags = self.tags.iter().map(|(key, value)| (&**key, &**value));
-        let twice = |tag| NoBackup::Damaged(format!("a sensor has the tag {tag:?} twice"));
+        let twice = |tag| BackupError::Damaged(format!("a sensor has the tag {tag:?} twice"));
         let sensor = Arc::new(Sensor::new(&self.measurement, tags).map_err(twice)?);
-        let unknown = |name: &str| NoBackup::Damaged(format!("a field has the unknown family {name:?}"));
+        let unknown = |name: &str| BackupError::Damaged(format!("a field has the unknown family {name:?}"));
         let field = |(name, family): &(String, String)| {
             Ok((Arc::from(&**name), Family::from_name(family).ok_or_else(|| unknown(family))?))
         };
-        let fields = self.fields.iter().map(field).collect::<Result<_, NoBackup>>()?;
+        let fields = self.fields.iter().map(field).collect::<Result<_, BackupError>>()?;
         let values = self.meta.iter().map(|(name, json)| (name.as_str().into(), Some(Arc::from(json.get()))));
         let meta = Meta::change(SETTLED, false, values);
         Ok(SensorDocument { fields, meta, ..SensorDocument::new(sensor) })
     }
 }
 
-/// Writes frames, and counts what is in them.
+/// Builds frames, and adds up their totals.
 #[derive(Debug, Default)]
 pub struct Frames {
     held: Held,
@@ -131,12 +132,12 @@ pub struct Frames {
 }
 
 impl Frames {
-    /// The frames of a piece.
+    /// Returns the frames of a piece: the sensor if it is a new one, and the content.
     #[must_use]
     pub fn piece(&mut self, piece: &Piece) -> Vec<u8> {
         let mut frames = Vec::new();
         if self.count(piece) {
-            frames = frame(&json_payload(b'S', &KeptSensor::of(piece.of())));
+            frames = frame(&json_payload(b'S', &KeptSensor::without_meta(piece.document())));
         }
         let (kind, content) = match piece {
             Piece::Readings(part) => (b'R', sealed::pack(&part.readings)),
@@ -146,23 +147,23 @@ impl Frames {
         frames
     }
 
-    /// Counts a piece; returns whether its sensor is another one than that of the piece before.
+    /// Counts a piece. Returns true if its sensor differs from that of the previous piece.
     fn count(&mut self, piece: &Piece) -> bool {
-        let (of, is_other) = (piece.of(), |last: &Arc<SensorDocument>| !Arc::ptr_eq(last, piece.of()));
-        let is_new = self.last.as_ref().is_none_or(is_other);
+        let document = piece.document();
+        let is_new = self.last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, document));
         if is_new {
-            self.last = Some(of.clone());
+            self.last = Some(document.clone());
             self.held.sensors += 1;
         }
         self.held.set += piece.digest();
         is_new
     }
 
-    /// The frame of a sensor with its metadata.
+    /// Returns the frame of a sensor with its metadata.
     #[must_use]
     pub fn sensor(&mut self, document: &SensorDocument) -> Vec<u8> {
-        let payload = json_payload(b'D', &KeptSensor::described(document));
-        self.count_sensor(document, content_of(&payload));
+        let payload = json_payload(b'D', &KeptSensor::with_meta(document));
+        self.count_sensor(document, content_digest(&payload));
         frame(&payload)
     }
 
@@ -172,19 +173,19 @@ impl Frames {
         self.held.content = self.held.content.wrapping_add(content);
     }
 
-    /// The last frame.
+    /// Returns the last frame.
     #[must_use]
     pub fn end(self) -> Vec<u8> {
         frame(&json_payload(b'E', &self.held))
     }
 
-    /// What was written so far.
+    /// Returns the totals so far.
     #[must_use]
     pub fn held(&self) -> Held {
         self.held
     }
 
-    /// A frame that says why no more come.
+    /// Returns a frame with the reason why no more frames follow.
     #[must_use]
     pub fn refusal(error: &StorageError) -> Vec<u8> {
         frame(format!("X{error}").as_bytes())
@@ -193,13 +194,13 @@ impl Frames {
 
 fn json_payload(kind: u8, value: &impl Serialize) -> Vec<u8> {
     let mut payload = vec![kind];
-    // Texts and numbers: nothing that JSON cannot hold.
+    // Serialising texts and numbers cannot fail.
     payload.extend(serde_json::to_vec(value).unwrap_or_default());
     payload
 }
 
-/// A part of [`Held::content`].
-fn content_of(payload: &[u8]) -> u128 {
+/// Returns the summand of [`Held::content`] for one sensor.
+fn content_digest(payload: &[u8]) -> u128 {
     number(&Sha256::digest(payload))
 }
 
@@ -208,7 +209,7 @@ fn frame(payload: &[u8]) -> Vec<u8> {
     [&length[..], &crc32c::crc32c(payload).to_le_bytes()[..], payload].concat()
 }
 
-/// Reads frames, and checks that they are whole.
+/// Reads frames, and checks that they are complete and undamaged.
 #[derive(Debug)]
 pub struct FrameReader<R> {
     from: R,
@@ -216,13 +217,13 @@ pub struct FrameReader<R> {
     last: Option<Arc<SensorDocument>>,
 }
 
-/// What [`FrameReader::read`] returns.
+/// An item of a file.
 #[derive(Debug)]
 pub enum Next {
     Piece(Piece),
     /// A sensor with its metadata.
     Sensor(SensorDocument),
-    /// The end, which is as the parts were.
+    /// The end, whose totals match the frames before.
     End(Held),
 }
 
@@ -230,23 +231,23 @@ impl<R: Read> FrameReader<R> {
     /// Reads the head.
     ///
     /// # Errors
-    /// [`NoBackup`]
-    pub fn new(mut from: R) -> Result<Self, NoBackup> {
+    /// [`BackupError`]
+    pub fn new(mut from: R) -> Result<Self, BackupError> {
         let mut head = [0; HEAD.len()];
         from.read_exact(&mut head)?;
         if head != HEAD {
-            return Err(NoBackup::Head);
+            return Err(BackupError::Head);
         }
         Ok(Self { from, frames: Frames::default(), last: None })
     }
 
-    /// The next piece or sensor. After the end nothing may follow.
+    /// Reads the next item. It is an error if anything follows the end.
     ///
     /// # Errors
-    /// [`NoBackup`]
-    pub fn read(&mut self) -> Result<Next, NoBackup> {
-        let json = |error: serde_json::Error| NoBackup::Damaged(format!("a frame is not what it should be: {error}"));
-        let damaged = |error: &dyn std::fmt::Display| NoBackup::Damaged(error.to_string());
+    /// [`BackupError`]
+    pub fn read(&mut self) -> Result<Next, BackupError> {
+        let json = |error: serde_json::Error| BackupError::Damaged(format!("a frame has invalid JSON: {error}"));
+        let damaged = |error: &dyn std::fmt::Display| BackupError::Damaged(error.to_string());
         loop {
             let payload = read_frame(&mut self.from)?;
             let (kind, content) = payload.split_first().ok_or_else(|| damaged(&"a frame is empty"))?;
@@ -257,63 +258,64 @@ impl<R: Read> FrameReader<R> {
                 }
                 b'R' => {
                     let readings = sealed::unpack_readings(content, SETTLED).map_err(|error| damaged(&error))?;
-                    return self.piece(|of| Piece::Readings(Part { of, readings, within: None }));
+                    return self.piece(|document| Piece::Readings(Part { document, readings, within: None }));
                 }
                 b'H' => {
                     let (day, part, expired) = expired::unpack(content).map_err(|error| damaged(&error))?;
-                    return self.piece(|of| Piece::Expired(ExpiredPart { of, day, part, expired }));
+                    return self.piece(|document| Piece::Expired(ExpiredPart { document, day, part, expired }));
                 }
                 b'D' => {
                     let sensor: KeptSensor = serde_json::from_slice(content).map_err(json)?;
                     let document = sensor.document()?;
-                    self.frames.count_sensor(&document, content_of(&payload));
+                    self.frames.count_sensor(&document, content_digest(&payload));
                     return Ok(Next::Sensor(document));
                 }
                 b'E' => {
                     let held: Held = serde_json::from_slice(content).map_err(json)?;
                     if held != self.frames.held {
-                        let what = format!("its end says {held:?}, but it holds {:?}", self.frames.held);
-                        return Err(NoBackup::Damaged(what));
+                        let what = format!("its end states {held:?}, but it has {:?}", self.frames.held);
+                        return Err(BackupError::Damaged(what));
                     }
                     return match self.from.read(&mut [0; 1])? {
                         0 => Ok(Next::End(held)),
                         _ => Err(damaged(&"something follows its end")),
                     };
                 }
-                b'X' => return Err(NoBackup::Refused(String::from_utf8_lossy(content).into_owned())),
-                other => return Err(NoBackup::Damaged(format!("a frame has the unknown kind {other}"))),
+                b'X' => return Err(BackupError::Refused(String::from_utf8_lossy(content).into_owned())),
+                other => return Err(BackupError::Damaged(format!("a frame has the unknown kind {other}"))),
             }
         }
     }
 
-    fn piece(&mut self, piece: impl FnOnce(Arc<SensorDocument>) -> Piece) -> Result<Next, NoBackup> {
-        let without = || NoBackup::Damaged("readings stand before their sensor".to_owned());
+    fn piece(&mut self, piece: impl FnOnce(Arc<SensorDocument>) -> Piece) -> Result<Next, BackupError> {
+        let without = || BackupError::Damaged("readings precede their sensor".to_owned());
         let piece = piece(self.last.clone().ok_or_else(without)?);
         self.frames.count(&piece);
         Ok(Next::Piece(piece))
     }
 
-    /// What is read from.
+    /// Returns the underlying reader.
     pub fn into_inner(self) -> R {
         self.from
     }
 }
 
-/// The payload of the next frame.
-fn read_frame(from: &mut impl Read) -> Result<Vec<u8>, NoBackup> {
+/// Reads the payload of the next frame.
+fn read_frame(from: &mut impl Read) -> Result<Vec<u8>, BackupError> {
     let mut head = [0; FRAME_HEAD];
     from.read_exact(&mut head)?;
     let number = |at: usize| u32::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
-    let length = usize::try_from(number(0)).ok().filter(|length| *length <= FRAME_MAX);
-    let length = length.ok_or_else(|| NoBackup::Damaged("a frame is longer than any".to_owned()))?;
-    // Grows with what is there: a damaged length takes no memory.
+    let length = usize::try_from(number(0)).ok().filter(|length| *length <= FRAME_BYTES_MAX);
+    let too_long = || BackupError::Damaged(format!("a frame is longer than {FRAME_BYTES_MAX} bytes"));
+    let length = length.ok_or_else(too_long)?;
+    // The buffer grows with the bytes read, so that a damaged length allocates nothing.
     let mut payload = Vec::new();
     from.take(length as u64).read_to_end(&mut payload)?;
     if payload.len() < length {
-        return Err(NoBackup::Cut);
+        return Err(BackupError::Cut);
     }
     if crc32c::crc32c(&payload) != number(4) {
-        return Err(NoBackup::Damaged("a frame has another checksum than it says".to_owned()));
+        return Err(BackupError::Damaged("the checksum of a frame is wrong".to_owned()));
     }
     Ok(payload)
 }
@@ -335,27 +337,29 @@ mod tests {
                 fields: vec![("temp".to_owned(), "number".to_owned())],
                 meta: BTreeMap::from([("at".to_owned(), RawValue::from_string("{\"x\":0.1}".to_owned()).unwrap())]),
             };
-            let of = Arc::new(kept.document().unwrap());
+            let document = Arc::new(kept.document().unwrap());
             for hour in 0..2_i64 {
                 let reading = |n: i64| Reading {
                     time: hour * 3_600_000_000_000 + n,
                     fields: vec![(Arc::from("temp"), Value::Float(f64::from(i32::try_from(n).unwrap()) / 4.0))],
                 };
                 let readings = (0..50).map(reading).collect();
-                out.extend(frames.piece(&Piece::Readings(Part { of: of.clone(), readings, within: None })));
+                let part = Part { document: document.clone(), readings, within: None };
+                out.extend(frames.piece(&Piece::Readings(part)));
             }
             let expired =
                 ExpiredDay::of(&[3_i64].into_iter().map(|time| Reading { time, fields: Vec::new() }).collect());
-            let (day, part) = (Day(0), DayPart::Whole);
-            out.extend(frames.piece(&Piece::Expired(ExpiredPart { of: of.clone(), day, part, expired })));
-            out.extend(frames.sensor(&of));
+            let part = ExpiredPart { document: document.clone(), day: Day(0), part: DayPart::Whole, expired };
+            out.extend(frames.piece(&Piece::Expired(part)));
+            out.extend(frames.sensor(&document));
         }
         out.extend(frames.end());
         out
     }
 
-    fn read(bytes: &[u8]) -> Result<(u64, Held), NoBackup> {
-        let (mut reader, mut readings) = (FrameReader::new(bytes)?, 0);
+    fn read(bytes: &[u8]) -> Result<(u64, Held), BackupError> {
+        let mut reader = FrameReader::new(bytes)?;
+        let mut readings = 0;
         loop {
             match reader.read()? {
                 Next::Piece(piece) => readings += piece.readings().map_or(0, |part| part.readings.len() as u64),
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn another_form_is_refused() {
-        assert!(matches!(read(b"hourglass backup 2\n"), Err(NoBackup::Head)));
+        assert!(matches!(read(b"hourglass backup 2\n"), Err(BackupError::Head)));
     }
 
     #[test]
@@ -384,7 +388,7 @@ mod tests {
             let mut damaged = file.clone();
             damaged[at] ^= 1 << (at % 8);
             assert!(read(&damaged).is_err(), "byte {at}");
-            assert!(matches!(read(&file[..at]), Err(NoBackup::Cut)), "cut at {at}");
+            assert!(matches!(read(&file[..at]), Err(BackupError::Cut)), "cut at {at}");
         }
         assert!(read(&[&file[..], b"more"].concat()).is_err());
     }

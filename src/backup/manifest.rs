@@ -1,5 +1,5 @@
-//! The manifest: which files a backup consists of, and what they hold. It is written last, so a backup that was not
-//! finished does not exist, and the one before it still does.
+//! The manifest of a backup: its files and their totals. It is written last, so that the previous backup stays valid
+//! until the new one is complete.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use super::form::Held;
 use crate::reading::Day;
 use crate::reading::time::rfc3339;
 
-/// The form of manifests.
+/// The version of the format.
 const FORM: u32 = 1;
 
 /// The content of `manifest.json`.
@@ -17,14 +17,15 @@ pub struct Manifest {
     pub form: u32,
     /// The version of hourglass that made the backup.
     pub version: String,
-    /// When the backup began, in milliseconds since the epoch by the service's clock: everything acknowledged before is in it.
+    /// Start of the backup in milliseconds since the epoch, by the clock of the service. Everything acknowledged before
+    /// is in the backup.
     pub began_ms: u64,
-    /// The same for people.
+    /// `began_ms` in RFC 3339.
     pub began: String,
     pub databases: Vec<KeptDatabase>,
     /// `tokens.json`.
     pub tokens: Option<KeptFile>,
-    /// `settings.json`: how long databases keep readings, and their policies.
+    /// `settings.json`: the retention of databases, and their policies.
     pub settings: Option<KeptFile>,
     /// The configuration file, under its own name.
     pub config: Option<KeptFile>,
@@ -37,16 +38,16 @@ pub struct Manifest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptDatabase {
     pub name: String,
-    /// Of its days and of its sensors' metadata.
+    /// The digest of its days and of its sensor metadata.
     #[serde(flatten)]
     pub set: SetDigest,
-    /// Its sensors with their metadata; `None` if it has none.
+    /// The file of its sensors with their metadata. `None` if it has no sensors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sensors: Option<Kept>,
     pub days: Vec<KeptDay>,
 }
 
-/// What a file of a backup holds.
+/// A file of a backup with its totals.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     #[serde(flatten)]
@@ -58,7 +59,7 @@ pub struct Kept {
 /// A day of a database.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptDay {
-    /// Counted from the epoch.
+    /// Days since the epoch.
     pub number: i64,
     #[serde(flatten)]
     pub kept: Kept,
@@ -67,28 +68,28 @@ pub struct KeptDay {
 /// A file of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptFile {
-    /// Its path in the backup's folder.
+    /// The path in the folder of the backup.
     pub file: String,
     pub bytes: u64,
     /// In hexadecimal digits.
     pub sha256: String,
 }
 
-/// Why a manifest cannot be used.
+/// The reason why a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum NoManifest {
     #[error("it cannot be read: {0}")]
     Json(#[from] serde_json::Error),
-    #[error("it has form {0}, and this version knows {FORM}: use the version that made the backup, or a later one")]
+    #[error("it has form {0}, and this version reads {FORM}: use the version that wrote the backup, or a later one")]
     Form(u32),
-    #[error("it names the file {0:?}, which is not in the backup's folder")]
+    #[error("it names the file {0:?}, which is outside the folder of the backup")]
     Outside(String),
     #[error("it was changed: its days do not add up to the digest of database {0:?}")]
     Sum(String),
 }
 
 impl Manifest {
-    /// A manifest of a backup that begins.
+    /// Returns the manifest of a backup that begins.
     #[must_use]
     pub fn begin(began_ms: u64) -> Self {
         let began = rfc3339(i64::try_from(began_ms).unwrap_or(i64::MAX).saturating_mul(1_000_000));
@@ -120,27 +121,27 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// All files that it names.
+    /// Returns all files of the backup.
     pub fn files(&self) -> impl Iterator<Item = &KeptFile> {
         let days = self.databases.iter().flat_map(|kept| kept.days.iter().map(|day| &day.kept.file));
         let sensors = self.databases.iter().filter_map(|kept| Some(&kept.sensors.as_ref()?.file));
         days.chain(sensors).chain(&self.tokens).chain(&self.settings).chain(&self.config)
     }
 
-    /// The file of a day.
+    /// Returns the file of a day.
     #[must_use]
     pub fn day(&self, database: &str, day: Day) -> Option<&Kept> {
         let day = self.database(database)?.days.iter().find(|kept| kept.number == day.0)?;
         Some(&day.kept)
     }
 
-    /// The entry of a database.
+    /// Returns the entry of a database.
     #[must_use]
     pub fn database(&self, name: &str) -> Option<&KeptDatabase> {
         self.databases.iter().find(|kept| kept.name == name)
     }
 
-    /// The digest of everything that it holds, without the numbers of sensors.
+    /// Returns the digest of the backup, without numbers of sensors.
     #[must_use]
     pub fn digest(&self) -> StoreDigest {
         let digest = |kept: &KeptDatabase| DatabaseDigest { name: kept.name.clone(), sensors: 0, set: kept.set };
@@ -149,7 +150,7 @@ impl Manifest {
 }
 
 impl KeptDatabase {
-    /// A database of these days and sensors.
+    /// Returns a database with its digest.
     #[must_use]
     pub fn new(name: String, days: Vec<KeptDay>, sensors: Option<Kept>) -> Self {
         let kept = Self { name, set: SetDigest::default(), sensors, days };
@@ -164,7 +165,7 @@ impl KeptDatabase {
     }
 }
 
-/// The date of a day: 2026-01-15.
+/// Returns the date of a day, such as 2026-01-15.
 #[must_use]
 pub fn date(day: Day) -> String {
     let mut text = rfc3339(day.hours().start.start_ns());

@@ -1,5 +1,7 @@
-//! Everything that is stored, as a whole: its digest, its backup, and writing it into another store. Works on the trait
-//! `Store`, through `store::MergedView`, so that a backup has what queries see; opens no store and speaks no HTTP.
+//! Backup of a whole store: its digest, the format of backups, and filling another store.
+//!
+//! It reads through `store::MergedView`, so that a backup has the same readings as a query. It opens no store and does
+//! not use HTTP.
 
 pub mod digest;
 pub mod expired;
@@ -18,4 +20,4 @@ pub use folder::Folder;
 pub use manifest::Manifest;
 pub use read::{Part, Parts, Piece, ReadBounds};
 pub use sensors::Sensors;
-pub use unfinished::{Doing, Unfinished};
+pub use unfinished::{Operation, Unfinished};

@@ -1,4 +1,5 @@
-//! When the last backup began that was proved to be restorable: kept in the data folder, for the metric.
+//! The time of the last proved backup, kept in the data folder for the metric. A backup is proved once it was restored
+//! and compared.
 
 use std::fs;
 use std::io;
@@ -10,14 +11,15 @@ fn file(data_dir: &Path) -> PathBuf {
     data_dir.join("backup.proved.json")
 }
 
-/// Milliseconds since the epoch; `None` if there never was one, or the file cannot be read.
+/// Returns the start of the last proved backup in milliseconds since the epoch. Returns `None` if there is none, or the
+/// file cannot be read.
 #[must_use]
 pub fn last(data_dir: &Path) -> Option<u64> {
     let text = fs::read(file(data_dir)).ok()?;
     serde_json::from_slice(&text).ok()
 }
 
-/// Keeps it.
+/// Stores the start of a proved backup.
 ///
 /// # Errors
 /// If the file cannot be written.

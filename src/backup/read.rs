@@ -1,12 +1,12 @@
-//! Reads everything of a database in parts that fit into bounded memory: sensor by sensor, in order of time.
+//! Reads everything of a database in parts of bounded memory: sensor by sensor, in order of time.
 
 use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::digest::{DatabaseDigest, SetDigest, StoreDigest};
-use super::expired::expired_beside;
-use super::sensors::{Sensors, described};
+use super::expired::read_expired_parts;
+use super::sensors::{SensorTotals, Sensors, sensor_totals};
 use crate::bucket::store::{Extent, GROWTH, Order, Projection, ScannedPage};
 use crate::bucket::{DayPart, ExpiredDay, Readings, SensorDocument, StorageError};
 use crate::reading::stamp::SETTLED;
@@ -14,58 +14,58 @@ use crate::reading::time::{MILLI_NS, TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Day, Hour};
 use crate::store::MergedView;
 
-/// Most sensors that are read together.
-const TOGETHER_MOST: usize = 256;
-/// Pages per scan of a sensor that is read alone.
-const PAGES: usize = 256;
-/// Most cells of a part, empty ones included, if it is more than one page.
-const CELLS: usize = 1 << 18;
+/// Maximum number of sensors in a batch.
+const BATCH_SENSORS_MAX: usize = 256;
+/// Maximum number of pages per scan of a large sensor.
+const SCAN_PAGES_MAX: usize = 256;
+/// Maximum number of cells of a part of several pages, including empty cells.
+const PART_CELLS_MAX: usize = 1 << 18;
 
-/// How much is in memory at a time.
+/// Bounds of the memory of a read.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadBounds {
-    /// Stored bytes that are read together. The store may read one hour more.
+    /// Maximum stored bytes of a batch. The store may exceed it by one hour.
     pub batch_bytes: usize,
-    /// An hour of a sensor with more stored bytes is read in parts.
+    /// Stored bytes above which an hour of a sensor is read in parts.
     pub hour_bytes: usize,
 }
 
 impl ReadBounds {
-    /// Bounds by which reading takes about this much memory.
+    /// Returns bounds for a read that takes about this many bytes of memory.
     #[must_use]
     pub fn of_memory(bytes: usize) -> Self {
-        // Decoded, an hour is in memory twice: as pages, and as one set.
+        // A decoded hour is in memory twice: as pages, and as one set.
         Self { batch_bytes: (bytes / (4 * GROWTH)).max(16 << 10), hour_bytes: (bytes / (2 * GROWTH)).max(32 << 10) }
     }
 }
 
-/// All hours that a reading may be in.
+/// Returns the range of all hours that can have readings.
 #[must_use]
 pub fn all_hours() -> Range<Hour> {
     Hour::of(TIMESTAMP_MIN)..Hour::of(TIMESTAMP_MAX).next()
 }
 
-/// Readings of a sensor: all hours, or all parts of one, come one after the other.
+/// Readings of a sensor. Its hours, and the parts of an hour, follow each other.
 #[derive(Debug)]
 pub struct Part {
-    pub of: Arc<SensorDocument>,
-    /// Never empty; all settled, unless parts are pages.
+    pub document: Arc<SensorDocument>,
+    /// Never empty. All values are settled, unless the reader returns single pages.
     pub readings: Readings,
-    /// The times that the part is about, if it is one of an hour that is too large: other parts have the others.
+    /// The times of this part, if it is one of several parts of a large hour.
     pub within: Option<Range<i64>>,
 }
 
-/// What is left of a part of a sensor's day whose readings have expired.
+/// The summaries of a part of a sensor's day whose readings have expired.
 #[derive(Debug)]
 pub struct ExpiredPart {
-    pub of: Arc<SensorDocument>,
+    pub document: Arc<SensorDocument>,
     pub day: Day,
     pub part: DayPart,
-    /// Has at least one hour, and only those that were asked for.
+    /// Has at least one hour, and only requested ones.
     pub expired: ExpiredDay,
 }
 
-/// What a database has of a sensor.
+/// A piece of the data of a sensor.
 #[derive(Debug)]
 pub enum Piece {
     Readings(Part),
@@ -73,25 +73,25 @@ pub enum Piece {
 }
 
 impl Piece {
-    /// The sensor.
+    /// Returns the document of the sensor.
     #[must_use]
-    pub fn of(&self) -> &Arc<SensorDocument> {
+    pub fn document(&self) -> &Arc<SensorDocument> {
         match self {
-            Self::Readings(part) => &part.of,
-            Self::Expired(part) => &part.of,
+            Self::Readings(part) => &part.document,
+            Self::Expired(part) => &part.document,
         }
     }
 
-    /// The digest of it.
+    /// Computes the digest of the piece.
     #[must_use]
     pub fn digest(&self) -> SetDigest {
         match self {
-            Self::Readings(part) => SetDigest::of(&part.of.sensor.key, &part.readings),
-            Self::Expired(part) => SetDigest::of_expired(&part.of.sensor.key, &part.expired),
+            Self::Readings(part) => SetDigest::of(&part.document.sensor.key, &part.readings),
+            Self::Expired(part) => SetDigest::of_expired(&part.document.sensor.key, &part.expired),
         }
     }
 
-    /// The readings, if it has some.
+    /// Returns the readings, or `None` for summaries.
     #[must_use]
     pub fn readings(&self) -> Option<&Part> {
         match self {
@@ -101,7 +101,7 @@ impl Piece {
     }
 }
 
-/// What a database has in a range of hours, piece by piece: readings, and summaries of readings that have expired.
+/// Reads a range of hours of a database piece by piece: readings, and summaries of expired readings.
 #[derive(Debug)]
 pub struct Parts<'a> {
     store: &'a MergedView,
@@ -110,49 +110,67 @@ pub struct Parts<'a> {
     bounds: ReadBounds,
     sensors: Sensors<'a>,
     listed: VecDeque<Arc<SensorDocument>>,
-    /// Sensors that are read together.
-    together: usize,
+    /// Number of sensors in the next batch.
+    batch_sensors: usize,
     ready: VecDeque<Piece>,
     /// A sensor that is too large to be read at once.
-    large: Option<Large>,
-    /// Keys of the sensors that are wanted; `None` for all.
+    large: Option<LargeSensor>,
+    /// Keys of the sensors to read; `None` for all.
     only: Option<Arc<HashSet<Box<str>>>>,
-    /// Whether parts are pages as they are, with their stamps.
+    /// True if each part is one page with its stamps.
     by_page: bool,
 }
 
+/// The progress of a sensor that is too large to be read at once.
 #[derive(Debug)]
-struct Large {
-    of: Arc<SensorDocument>,
-    left: Range<Hour>,
-    /// Of an hour that is too large: what is left of it, and how much of it is read at a time.
-    within: Option<(Range<i64>, i64)>,
-    /// The last hour of which readings were handed out.
-    given: Option<Hour>,
+struct LargeSensor {
+    document: Arc<SensorDocument>,
+    remaining: Range<Hour>,
+    /// The progress of its first remaining hour, if that is too large to be read at once.
+    large_hour: Option<LargeHour>,
+    /// The last hour of which readings were returned.
+    last_returned: Option<Hour>,
+}
+
+/// The progress of an hour that is too large to be read at once, in nanoseconds.
+#[derive(Debug)]
+struct LargeHour {
+    remaining: Range<i64>,
+    /// Length of the time range of the next read.
+    length: i64,
 }
 
 impl<'a> Parts<'a> {
-    /// Begins to read.
+    /// Begins at the first sensor and hour.
     #[must_use]
     pub fn new(store: &'a MergedView, database: &'a str, hours: Range<Hour>, bounds: ReadBounds) -> Self {
-        let (listed, ready) = (VecDeque::new(), VecDeque::new());
-        let sensors = Sensors::new(store, database);
-        let (large, only) = (None, None);
-        Self { store, database, hours, bounds, sensors, listed, together: 1, ready, large, only, by_page: false }
+        Self {
+            store,
+            database,
+            hours,
+            bounds,
+            sensors: Sensors::new(store, database),
+            listed: VecDeque::new(),
+            batch_sensors: 1,
+            ready: VecDeque::new(),
+            large: None,
+            only: None,
+            by_page: false,
+        }
     }
 
-    /// Reads only the readings of these sensors, and makes each part of one page as it is scanned: its cells keep their stamps,
-    /// and it may have readings at times that another part has asked for, beside those of [`Part::within`].
+    /// Restricts the read to the readings of these sensors, and returns each scanned page as a part. Its cells keep
+    /// their stamps, and it may have readings outside of [`Part::within`].
     #[must_use]
     pub fn pages_of(self, only: Arc<HashSet<Box<str>>>) -> Self {
         Self { only: Some(only), by_page: true, ..self }
     }
 
-    /// The next piece; `None` at the end.
+    /// Returns the next piece, or `None` at the end.
     ///
     /// # Errors
-    /// If the store fails, or something cannot be read. [`StorageError::ReadAgain`] if readings expired between two pieces of
-    /// what is stored as one: what was handed out of it is nothing that can be kept.
+    /// If the store fails, or something cannot be read. [`StorageError::ReadAgain`] if readings of a day expired
+    /// between two of its pieces: then the pieces returned so far must be discarded.
     pub async fn next(&mut self) -> Result<Option<Piece>, StorageError> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
@@ -161,12 +179,13 @@ impl<'a> Parts<'a> {
             if let Some(large) = self.large.take() {
                 self.read_large(large).await?;
             } else if self.listed.is_empty() {
-                let listed = self.sensors.some().await?;
+                let listed = self.sensors.next_batch().await?;
                 if listed.is_empty() {
                     return Ok(None);
                 }
-                let is_wanted =
-                    |of: &SensorDocument| self.only.as_ref().is_none_or(|only| only.contains(&*of.sensor.key));
+                let is_wanted = |document: &SensorDocument| {
+                    self.only.as_ref().is_none_or(|only| only.contains(&*document.sensor.key))
+                };
                 self.listed = listed.into_iter().filter(is_wanted).map(Arc::new).collect();
             } else {
                 self.read_several().await?;
@@ -175,97 +194,103 @@ impl<'a> Parts<'a> {
     }
 
     async fn read_several(&mut self) -> Result<(), StorageError> {
-        let count = self.together.min(self.listed.len());
+        let count = self.batch_sensors.min(self.listed.len());
         let keys: Vec<&str> = self.listed.iter().take(count).map(|document| &*document.sensor.key).collect();
         let bytes = self.bounds.batch_bytes;
         match self.store.scan_sensors(self.database, &keys, self.hours.clone(), &Projection::ALL, bytes).await? {
             Some(found) => {
                 let sensors: Vec<Arc<SensorDocument>> = self.listed.drain(..count).collect();
-                for (of, pages) in sensors.iter().zip(found) {
-                    let sets = if self.by_page { sets_of(pages) } else { united(pages) };
-                    let part = |readings| Piece::Readings(Part { of: of.clone(), readings, within: None });
+                for (document, pages) in sensors.iter().zip(found) {
+                    let sets = if self.by_page { page_readings(pages) } else { merge_pages(pages) };
+                    let part = |readings| Piece::Readings(Part { document: document.clone(), readings, within: None });
                     self.ready.extend(sets.into_iter().map(part));
                 }
                 self.read_expired(&sensors, &self.hours.clone(), None).await?;
-                self.together = (count * 2).min(TOGETHER_MOST);
+                self.batch_sensors = (count * 2).min(BATCH_SENSORS_MAX);
             }
             None if count == 1 => {
-                let left = self.hours.clone();
-                self.large = self.listed.pop_front().map(|of| Large { of, left, within: None, given: None });
+                let remaining = self.hours.clone();
+                let large = |document| LargeSensor { document, remaining, large_hour: None, last_returned: None };
+                self.large = self.listed.pop_front().map(large);
             }
-            None => self.together = count / 2,
+            None => self.batch_sensors = count / 2,
         }
         Ok(())
     }
 
-    /// Adds what is left of readings that have expired to the pieces of these sensors and hours. An error if some of the readings
-    /// themselves were handed out before: the last hour of which any were is given.
+    /// Adds the summaries of expired readings to the pieces of these sensors and hours.
+    ///
+    /// # Errors
+    /// If readings of the same part were returned before they expired. `last_returned` is the last hour of which
+    /// readings were returned.
     async fn read_expired(
         &mut self,
         sensors: &[Arc<SensorDocument>],
         hours: &Range<Hour>,
-        given: Option<Hour>,
+        last_returned: Option<Hour>,
     ) -> Result<(), StorageError> {
         if self.by_page || hours.is_empty() {
             return Ok(());
         }
-        let found = expired_beside(self.store, (self.database, hours), sensors, &self.ready).await?;
-        let had_some = |part: &&ExpiredPart| given.is_some_and(|given| part.part.hours(part.day).contains(&given));
-        if let Some(part) = found.iter().find(had_some) {
+        let found = read_expired_parts(self.store, self.database, hours, sensors, &self.ready).await?;
+        let was_returned =
+            |part: &&ExpiredPart| last_returned.is_some_and(|hour| part.part.hours(part.day).contains(&hour));
+        if let Some(part) = found.iter().find(was_returned) {
             self.ready.clear();
             self.large = None;
-            return Err(StorageError::ReadAgain(part.of.sensor.key.to_string()));
+            return Err(StorageError::ReadAgain(part.document.sensor.key.to_string()));
         }
         self.ready.extend(found.into_iter().map(Piece::Expired));
         Ok(())
     }
 
-    /// Reads the first of the hours that are left, as many as fit; of an hour that does not fit, the first times that do.
-    async fn read_large(&mut self, mut large: Large) -> Result<(), StorageError> {
+    /// Reads as many of the remaining hours as fit. If the first hour does not fit, reads the first times of it that
+    /// do.
+    async fn read_large(&mut self, mut large: LargeSensor) -> Result<(), StorageError> {
         let ReadBounds { batch_bytes, hour_bytes } = self.bounds;
-        let extent = Extent { pages: PAGES, bytes: batch_bytes, hour_bytes };
-        let mut hours = large.left.clone();
-        let mut length = large.within.as_ref().map(|(_, length)| *length);
+        let extent = Extent { pages: SCAN_PAGES_MAX, bytes: batch_bytes, hour_bytes };
+        let mut hours = large.remaining.clone();
+        let mut length = large.large_hour.as_ref().map(|hour| hour.length);
         loop {
-            let times = match (&large.within, length) {
-                (Some((left, _)), Some(length)) => {
+            let times = match (&large.large_hour, length) {
+                (Some(LargeHour { remaining, .. }), Some(length)) => {
                     hours = hours.start..hours.start.next();
-                    Some(left.start..left.start.saturating_add(length).min(left.end))
+                    Some(remaining.start..remaining.start.saturating_add(length).min(remaining.end))
                 }
                 _ => None,
             };
             let projection = Projection { times: times.clone().unwrap_or(Projection::ALL.times), ..Projection::ALL };
-            match self
-                .store
-                .scan(self.database, &large.of.sensor.key, hours.clone(), Order::Ascending, &projection, extent)
-                .await
-            {
+            let key = &large.document.sensor.key;
+            match self.store.scan(self.database, key, hours.clone(), Order::Ascending, &projection, extent).await {
                 Ok(found) => {
-                    let (of, pages) = (large.of.clone(), found.pages);
-                    let part = |readings| Piece::Readings(Part { of: of.clone(), readings, within: times.clone() });
-                    match self.by_page {
-                        true => self.ready.extend(sets_of(pages).into_iter().map(part)),
-                        false => {
-                            let sets = united(pages).into_iter();
-                            self.ready.extend(sets.flat_map(|readings| within(readings, times.as_ref())).map(part));
-                        }
+                    let document = large.document.clone();
+                    let part = |readings| {
+                        Piece::Readings(Part { document: document.clone(), readings, within: times.clone() })
+                    };
+                    if self.by_page {
+                        self.ready.extend(page_readings(found.pages).into_iter().map(part));
+                    } else {
+                        let sets = merge_pages(found.pages).into_iter();
+                        self.ready.extend(sets.flat_map(|readings| within(readings, times.as_ref())).map(part));
                     }
-                    let (from, given) = (large.left.start, large.given);
+                    let from = large.remaining.start;
+                    let last_returned = large.last_returned;
                     let last = self.ready.iter().filter_map(|piece| piece.readings()?.readings.times().last()).max();
-                    large.given = last.map(|last| Hour::of(*last)).or(given);
-                    self.large = large.behind(times, length, &hours, &found.rest);
-                    let until = self.large.as_ref().map_or(hours.end, |large| large.left.start);
-                    return self.read_expired(&[of], &(from..until), given).await;
+                    large.last_returned = last.map(|last| Hour::of(*last)).or(last_returned);
+                    self.large = large.advance(times, length, &hours, &found.rest);
+                    let until = self.large.as_ref().map_or(hours.end, |large| large.remaining.start);
+                    return self.read_expired(&[document], &(from..until), last_returned).await;
                 }
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > hours.start => hours.end = hour,
                 Err(StorageError::HourTooLarge { hour, limit }) => {
-                    let left = large.within.get_or_insert_with(|| (hour.start_ns()..hour.end_ns(), 0));
-                    let whole = length.unwrap_or(left.0.end - left.0.start);
-                    length = Some(whole / 2);
-                    if whole / 2 < MILLI_NS {
+                    let whole = || LargeHour { remaining: hour.start_ns()..hour.end_ns(), length: 0 };
+                    let large_hour = large.large_hour.get_or_insert_with(whole);
+                    let half = length.unwrap_or(large_hour.remaining.end - large_hour.remaining.start) / 2;
+                    length = Some(half);
+                    if half < MILLI_NS {
                         return Err(StorageError::HourTooLarge { limit, hour });
                     }
-                    left.1 = whole / 2;
+                    large_hour.length = half;
                 }
                 Err(error) => return Err(error),
             }
@@ -273,35 +298,36 @@ impl<'a> Parts<'a> {
     }
 }
 
-impl Large {
-    /// What is left after these times, or after these hours but for the rest.
-    fn behind(
+impl LargeSensor {
+    /// Advances past the times that were read, or past the hours except `rest`. Returns `None` at the end.
+    fn advance(
         mut self,
         times: Option<Range<i64>>,
         length: Option<i64>,
         hours: &Range<Hour>,
         rest: &Range<Hour>,
     ) -> Option<Self> {
-        if let (Some(times), Some(length), Some((left, _))) = (times, length, &self.within)
-            && times.end < left.end
+        if let (Some(times), Some(length), Some(hour)) = (times, length, &self.large_hour)
+            && times.end < hour.remaining.end
         {
-            // Where two pages meet, only short times fit; behind it, longer ones do again.
-            self.within = Some((times.end..left.end, length.saturating_mul(2)));
+            // Only short ranges fit at the border of two pages. Longer ones fit again after it.
+            let remaining = times.end..hour.remaining.end;
+            self.large_hour = Some(LargeHour { remaining, length: length.saturating_mul(2) });
             return Some(self);
         }
-        let behind = if rest.is_empty() || self.within.is_some() { hours.end } else { rest.start };
-        self.left.start = behind;
-        self.within = None;
-        (self.left.start < self.left.end).then_some(self)
+        let is_whole = rest.is_empty() || self.large_hour.is_some();
+        self.remaining.start = if is_whole { hours.end } else { rest.start };
+        self.large_hour = None;
+        (self.remaining.start < self.remaining.end).then_some(self)
     }
 }
 
-/// The readings of pages in order of hours, in few sets.
-fn united(pages: Vec<ScannedPage>) -> Vec<Readings> {
+/// Merges the readings of pages, in order of hours, into sets of at most [`PART_CELLS_MAX`] cells.
+fn merge_pages(pages: Vec<ScannedPage>) -> Vec<Readings> {
     let mut sets: Vec<Readings> = Vec::new();
-    for readings in sets_of(pages) {
+    for readings in page_readings(pages) {
         match sets.last_mut() {
-            Some(set) if cells_together(set, &readings) <= CELLS => _ = set.merge_set(&readings),
+            Some(set) if merged_cells(set, &readings) <= PART_CELLS_MAX => _ = set.merge_set(&readings),
             _ => {
                 let mut set = Readings::default();
                 set.merge_set(&readings);
@@ -313,25 +339,26 @@ fn united(pages: Vec<ScannedPage>) -> Vec<Readings> {
     sets
 }
 
-/// The readings of pages, page by page.
-fn sets_of(pages: Vec<ScannedPage>) -> Vec<Readings> {
+/// Returns the readings of each page that has some.
+fn page_readings(pages: Vec<ScannedPage>) -> Vec<Readings> {
     pages.into_iter().filter_map(|page| page.readings).filter(|readings| !readings.is_empty()).collect()
 }
 
-/// The cells of two sets in one, at most.
-pub(super) fn cells_together(one: &Readings, other: &Readings) -> usize {
+/// Returns the maximum number of cells of the union of two sets.
+pub(super) fn merged_cells(one: &Readings, other: &Readings) -> usize {
     let new = other.columns().filter(|(name, _)| one.cells(name).is_none()).count();
     (one.len() + other.len()) * (one.columns().len() + new)
 }
 
-/// The readings whose times are in the range. A scan returns whole pages.
+/// Keeps only the readings in a range of times, because a scan returns whole pages.
 fn within(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
     let Some(times) = times else { return vec![readings] };
     let parts = readings.parts(|time| times.contains(&time));
     parts.into_iter().filter(|(is_within, _)| *is_within).map(|(_, readings)| readings).collect()
 }
 
-/// The UTC days of which a database has readings or summaries; some may be empty, because a deletion hides what is stored.
+/// Lists the UTC days with stored readings or summaries of a database. Some may be empty, because deletions can hide
+/// all of their readings.
 ///
 /// # Errors
 /// If the store fails.
@@ -345,7 +372,7 @@ pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Da
     }
     let mut sensors = Sensors::new(store, database);
     loop {
-        let listed = sensors.some().await?;
+        let listed = sensors.next_batch().await?;
         if listed.is_empty() {
             return Ok(days);
         }
@@ -355,124 +382,44 @@ pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Da
     }
 }
 
-/// The digest of everything in a database. `tell` is called with the readings so far.
+/// Computes the digest of a database. Calls `on_progress` with the number of readings so far.
 ///
 /// # Errors
 /// If the store fails, or something cannot be read.
-pub async fn digest_of(
+pub async fn digest_database(
     store: &MergedView,
     database: &str,
     bounds: ReadBounds,
-    mut tell: impl FnMut(u64),
+    mut on_progress: impl FnMut(u64),
 ) -> Result<DatabaseDigest, StorageError> {
     let mut digest = DatabaseDigest { name: database.to_owned(), ..DatabaseDigest::default() };
     let mut parts = Parts::new(store, database, all_hours(), bounds);
     while let Some(piece) = parts.next().await? {
         digest.set += piece.digest();
-        tell(digest.set.readings);
+        on_progress(digest.set.readings);
     }
-    let (sensors, metadata) = described(store, database).await?;
+    let SensorTotals { sensors, metadata } = sensor_totals(store, database).await?;
     digest.sensors = sensors;
     digest.set += metadata;
     Ok(digest)
 }
 
-/// The digest of everything in a store.
+/// Computes the digest of a store. Calls `on_progress` with a database and its number of readings so far.
 ///
 /// # Errors
-/// As [`digest_of`].
-pub async fn digest_of_all(
+/// As [`digest_database`].
+pub async fn digest_databases(
     store: &MergedView,
     bounds: ReadBounds,
-    mut tell: impl FnMut(&str, u64),
+    mut on_progress: impl FnMut(&str, u64),
 ) -> Result<StoreDigest, StorageError> {
     let mut digest = StoreDigest::default();
     for database in store.raw().databases().await? {
-        digest.databases.push(digest_of(store, &database, bounds, |readings| tell(&database, readings)).await?);
+        let found = digest_database(store, &database, bounds, |readings| on_progress(&database, readings)).await?;
+        digest.databases.push(found);
     }
     Ok(digest)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::backup::{Fill, FillOptions};
-    use crate::bucket::settings::ExpiredReadings;
-    use crate::bucket::store::Written;
-    use crate::bucket::{Caps, DatabaseSettings, DayId, DayWrite, Reading, SealForm};
-    use crate::reading::{Sensor, Value};
-    use crate::store::embedded::EmbeddedStore;
-
-    const STAMP: u64 = 1 << 40;
-    const BOUNDS: ReadBounds = ReadBounds { batch_bytes: 4 << 10, hour_bytes: 4 << 10 };
-
-    /// A day of one sensor, as hour pages: readings in its first hours, so many in each.
-    async fn filled(store: &MergedView, hours: i64, readings: i64) -> (Arc<Sensor>, Readings) {
-        let caps = Caps { max_readings: 50, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
-        let options = FillOptions { caps, stamp: STAMP, seals: false, seal_form: SealForm::default(), recent: 1 };
-        let sensor = Arc::new(Sensor::from_key("m,s=1").expect("a key"));
-        let length = Hour(1).start_ns() / readings;
-        let reading = |n: i64| Reading {
-            time: n / readings * Hour(1).start_ns() + n % readings * length,
-            fields: vec![(Arc::from("v"), Value::Float((n * 7919 % 1009) as f64 / 7.0))],
-        };
-        let set: Readings = (0..hours * readings).map(reading).collect();
-        let mut fill = Fill::begin(store, "d", options).await.expect("a database");
-        let of = Arc::new(SensorDocument::new(sensor.clone()));
-        fill.take(Piece::Readings(Part { of, readings: set.clone(), within: None })).await.expect("taken");
-        fill.finish().await.expect("written");
-        (sensor, set)
-    }
-
-    /// The day's readings expire: there are summaries in their place.
-    async fn expire(store: &MergedView, sensor: &Arc<Sensor>, readings: &Readings) {
-        let gone = ExpiredReadings { before: Day(1).hours().start.start_ns(), stamp: STAMP, done: TIMESTAMP_MIN };
-        let settings = DatabaseSettings { expired_readings: Some(gone), ..DatabaseSettings::default() };
-        assert!(matches!(store.raw().write_settings("d", 0, Some(&settings)).await, Written::Yes));
-        let (id, expired) =
-            (DayId { sensor: sensor.clone(), day: Day(0), part: DayPart::Whole }, ExpiredDay::of(readings));
-        let none = Readings::default();
-        let write = DayWrite { id: &id, rev: 0, next_rev: 1, readings: Some(&none), expired: Some(&expired) };
-        assert!(matches!(&store.write_days("d", &[write]).await[..], [Written::Yes]));
-        store.raw().remove_buckets("d", &[&sensor.key], Day(0).hours(), u64::MAX).await.expect("removed");
-    }
-
-    /// Regression: what was read of an hour, or of a day, before it expired was followed by its summaries, which were read after. A
-    /// backup had both then, and could not be restored.
-    #[tokio::test]
-    async fn readings_and_summaries_of_one_part_are_never_both_given() {
-        // An hour that is read in parts, and hours that are read one after the other.
-        for (hours, count) in [(1, 2000), (3, 400)] {
-            let folder = tempfile::tempdir().expect("a folder");
-            let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store");
-            let store = MergedView::new(Arc::new(store));
-            let (sensor, readings) = filled(&store, hours, count).await;
-            let mut whole = SetDigest::default();
-            let mut parts = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
-            let (mut pieces, mut most) = (0, 0);
-            while let Some(piece) = parts.next().await.expect("read") {
-                whole += piece.digest();
-                pieces += 1;
-                most = most.max(piece.readings().expect("readings").readings.len());
-            }
-            assert_eq!(whole, SetDigest::of(&sensor.key, &readings));
-            assert!(pieces > 1 && most < readings.len(), "{hours}: {pieces} pieces");
-            let mut parts = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
-            let first = parts.next().await.expect("read").expect("a piece");
-            assert!(first.readings().is_some());
-            expire(&store, &sensor, &readings).await;
-            let failed = loop {
-                match parts.next().await {
-                    Ok(Some(piece)) => assert!(piece.readings().is_some(), "{hours}: both"),
-                    Ok(None) => panic!("{hours}: a part is taken for the whole"),
-                    Err(error) => break error,
-                }
-            };
-            assert!(matches!(failed, StorageError::ReadAgain { .. }), "{failed}");
-            let mut again = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
-            let piece = again.next().await.expect("read").expect("a piece");
-            assert_eq!(piece.digest(), SetDigest::of_expired(&sensor.key, &ExpiredDay::of(&readings)));
-            assert!(again.next().await.expect("read").is_none());
-        }
-    }
-}
+mod tests;

@@ -1,5 +1,5 @@
-//! The mark of a data folder whose store is being filled, by `restore` or `copy`: what from, and which days are done. A run
-//! that was killed is continued by the same command; no service starts on half of the readings.
+//! The mark of a data folder whose store `restore` or `copy` is filling: the source, and the days already written. The
+//! same command continues an interrupted run, and no service starts while the mark exists.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -14,88 +14,88 @@ use crate::reading::Day;
 /// The file's name in the data folder.
 pub const NAME: &str = "unfinished.jsonl";
 
-/// What is being done.
+/// The command that is filling a store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Doing {
+pub struct Operation {
     /// `restore` or `copy`.
     pub what: String,
-    /// Which backup, or which store.
+    /// The source: a backup or a store.
     pub from: String,
-    /// The store that is filled.
+    /// The store to fill.
     pub to: String,
-    /// The stamp of what is written.
+    /// The stamp of everything written.
     pub stamp: u64,
 }
 
-/// The days that are done, with their databases: each is a line of the mark.
+/// The written days with their databases. Each is a line of the mark.
 type Days = BTreeSet<(String, i64)>;
 
-/// The mark.
+/// The mark of a data folder that is being filled.
 #[derive(Debug)]
 pub struct Unfinished {
     path: PathBuf,
     file: File,
-    doing: Doing,
+    operation: Operation,
     days: Days,
 }
 
 impl Unfinished {
-    /// What a data folder is being filled with.
+    /// Returns the command that is filling a data folder, or `None` if the folder has no mark.
     ///
     /// # Errors
     /// If the mark cannot be read.
-    pub fn of(folder: &Path) -> io::Result<Option<Doing>> {
-        Ok(read(&folder.join(NAME))?.map(|(doing, _)| doing))
+    pub fn read(folder: &Path) -> io::Result<Option<Operation>> {
+        Ok(read(&folder.join(NAME))?.map(|(operation, _)| operation))
     }
 
-    /// Continues what was begun before, or marks the folder.
+    /// Continues the marked operation, or marks the folder.
     ///
     /// # Errors
     /// If the mark cannot be read or written.
-    pub fn open(folder: &Path, doing: Doing) -> io::Result<Self> {
+    pub fn open(folder: &Path, operation: Operation) -> io::Result<Self> {
         let path = folder.join(NAME);
-        let (doing, days) = match read(&path)? {
+        let (operation, days) = match read(&path)? {
             Some(found) => found,
             None => {
-                files::replace(&path, format!("{}\n", serde_json::to_string(&doing)?).as_bytes(), true)?;
-                (doing, Days::new())
+                files::replace(&path, format!("{}\n", serde_json::to_string(&operation)?).as_bytes(), true)?;
+                (operation, Days::new())
             }
         };
         let file = OpenOptions::new().append(true).open(&path)?;
-        // Two commands that fill one store would undo each other's work; with MongoDB nothing else keeps them apart.
+        // Two commands that fill one store would undo each other's work. With MongoDB, only this lock prevents it.
         file.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => {
-                io::Error::new(ErrorKind::WouldBlock, "another command is filling it: end that first")
+                io::Error::new(ErrorKind::WouldBlock, "another command is filling it: stop that first")
             }
             TryLockError::Error(error) => error,
         })?;
-        Ok(Self { path, file, doing, days })
+        Ok(Self { path, file, operation, days })
     }
 
     #[must_use]
-    pub fn doing(&self) -> &Doing {
-        &self.doing
+    pub fn operation(&self) -> &Operation {
+        &self.operation
     }
 
-    /// Whether all of a day is written.
+    /// Returns true if a day is written completely.
     #[must_use]
     pub fn is_done(&self, database: &str, day: Day) -> bool {
         self.days.contains(&(database.to_owned(), day.0))
     }
 
-    /// All of a day is written, durably.
+    /// Marks a day as written. Its readings must be durable.
     ///
     /// # Errors
     /// If the mark cannot be written.
     pub fn day_done(&mut self, database: &str, day: Day) -> io::Result<()> {
-        // Not synced: a day that seems not to be done is written again.
+        // No sync is needed, because a day without a mark is written again.
         let line = (database.to_owned(), day.0);
         writeln!(self.file, "{}", serde_json::to_string(&line)?)?;
         self.days.insert(line);
         Ok(())
     }
 
-    /// Everything is written: removes the mark.
+    /// Removes the mark, because everything is written.
     ///
     /// # Errors
     /// If it cannot be removed.
@@ -108,14 +108,14 @@ impl Unfinished {
     }
 }
 
-fn read(path: &Path) -> io::Result<Option<(Doing, Days)>> {
+fn read(path: &Path) -> io::Result<Option<(Operation, Days)>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut lines = text.lines();
-    let doing = serde_json::from_str(lines.next().unwrap_or_default())?;
-    // A line that a kill cut off is of a day that is not known to be done.
-    Ok(Some((doing, lines.filter_map(|line| serde_json::from_str(line).ok()).collect())))
+    let operation = serde_json::from_str(lines.next().unwrap_or_default())?;
+    // An incomplete last line is ignored: its day is written again.
+    Ok(Some((operation, lines.filter_map(|line| serde_json::from_str(line).ok()).collect())))
 }

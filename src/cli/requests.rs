@@ -1,4 +1,4 @@
-//! The commands that send one request to a running service and print its answer: a row each.
+//! The table of commands that send one request to a running service and print its answer.
 
 use std::path::PathBuf;
 
@@ -7,18 +7,18 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, value_parser};
 use super::OutputFlags;
 use crate::commands::{Exchange, FILE, Flag, Row, Service};
 
-const DB: Flag = Flag { name: "db", about: "The database [default: default].", variable: Some("HOURGLASS_DB") };
+const DB: Flag = Flag { name: "db", about: "The database [default: default]", variable: Some("HOURGLASS_DB") };
 const CONTAINS: Flag =
-    Flag { name: "contains", about: "Only sensors of which a name or a value contains this text.", variable: None };
+    Flag { name: "contains", about: "Only sensors with this text in a name or a value", variable: None };
 
-const RP: Flag = Flag { name: "rp", about: "The retention policy.", variable: None };
+const RP: Flag = Flag { name: "rp", about: "The retention policy", variable: None };
 const PRECISION: Flag =
-    Flag { name: "precision", about: "The unit of the timestamps: ns, us, ms, s, m, h or auto.", variable: None };
+    Flag { name: "precision", about: "The unit of the timestamps: ns, us, ms, s, m, h or auto", variable: None };
 
 const ROWS: &[Row] = &[
     Row {
         words: &["db", "list"],
-        about: "List the databases.",
+        about: "List the databases",
         path: "/query?q=SHOW%20DATABASES",
         rows: "/results/0/series/0/values",
         columns: &[("database", "/0")],
@@ -26,20 +26,20 @@ const ROWS: &[Row] = &[
     },
     Row {
         words: &["db", "show"],
-        about: "Show how long a database keeps its readings, and its retention policies.",
+        about: "Show the retention of a database and its retention policies",
         path: "/api/v1/databases/{NAME}",
         ..Row::PLAIN
     },
     Row {
         words: &["db", "flush"],
-        about: "Have the service store everything that it acknowledged.",
+        about: "Flush everything that the service acknowledged to the store",
         method: "POST",
         path: "/api/v1/flush",
         ..Row::PLAIN
     },
     Row {
         words: &["sensor", "list"],
-        about: "List the sensors of a database.",
+        about: "List the sensors of a database",
         path: "/api/v1/sensors",
         flags: &[DB, CONTAINS],
         rows: "/sensors",
@@ -48,7 +48,8 @@ const ROWS: &[Row] = &[
     },
     Row {
         words: &["explain"],
-        about: "Print what would become of each line of a file, without keeping it. Exit status: 0 if all would be accepted.",
+        about: "Print how the service would interpret each line of a file, without storing it. Exit status: 0 if it would \
+                accept all of them",
         method: "POST",
         path: "/api/v1/explain",
         flags: &[DB, RP, PRECISION],
@@ -67,8 +68,8 @@ const ROWS: &[Row] = &[
 ];
 
 /// Adds the commands of the table.
-pub fn added_to(mut command: Command) -> Command {
-    let databases = Command::new("db").about("List databases, show one, or have everything stored.");
+pub fn add_commands(mut command: Command) -> Command {
+    let databases = Command::new("db").about("List databases, show one, or flush everything to the store");
     command = command.subcommand(databases.subcommand_required(true).arg_required_else_help(true));
     for row in ROWS {
         command = match row.words {
@@ -79,25 +80,27 @@ pub fn added_to(mut command: Command) -> Command {
     command
 }
 
-/// The request that the matches ask for; `None` if their command is not in the table.
-pub fn of_matches(matches: &ArgMatches) -> Option<Result<Exchange, clap::Error>> {
-    let (mut words, mut matches) = (Vec::new(), matches);
-    while let Some((word, below)) = matches.subcommand() {
+/// Returns the request of a parsed command, or `None` if the command is not in the table.
+pub fn parse_exchange(matches: &ArgMatches) -> Option<Result<Exchange, clap::Error>> {
+    let mut words = Vec::new();
+    let mut matches = matches;
+    while let Some((word, subcommand)) = matches.subcommand() {
         words.push(word);
-        matches = below;
+        matches = subcommand;
     }
     let row = ROWS.iter().find(|row| *row.words == *words)?;
     Some(exchange(row, matches))
 }
 
 fn command(row: &'static Row, name: &'static str) -> Command {
-    let command = Service::augment_args(Command::new(name).about(row.about));
-    let mut command = OutputFlags::augment_args(command);
+    let command = OutputFlags::augment_args(Service::augment_args(Command::new(name)));
+    // `augment_args` replaces the text with that of the flags, so set it last.
+    let mut command = command.about(row.about);
     for name in row.arguments() {
         command = command.arg(Arg::new(name).required(true));
     }
     if row.has_body {
-        let file = Arg::new(FILE).help("The file; `-` or nothing for the standard input.");
+        let file = Arg::new(FILE).help("The file; `-` or nothing for the standard input");
         command = command.arg(file.value_parser(value_parser!(PathBuf)));
     }
     for flag in row.flags {
@@ -123,29 +126,40 @@ mod tests {
     use super::super::Arguments;
     use super::*;
 
-    /// More lines than most terminals show at a time.
-    const SCREEN: usize = 50;
+    /// Maximum number of lines of a help text.
+    const HELP_LINES_MAX: usize = 50;
 
     #[test]
     fn every_help_fits_a_screen() {
         fn check(command: &mut Command) {
             let help = command.render_help().to_string();
-            assert!(help.lines().count() <= SCREEN, "{help}");
+            assert!(help.lines().count() <= HELP_LINES_MAX, "{help}");
             command.get_subcommands_mut().for_each(check);
         }
-        let mut command = added_to(Arguments::command());
+        let mut command = add_commands(Arguments::command());
         command.build();
         check(&mut command);
     }
 
     #[test]
+    fn every_help_begins_with_its_own_text() {
+        let mut root = add_commands(Arguments::command());
+        root.build();
+        for row in ROWS {
+            let command = row.words.iter().try_fold(&mut root, |command, word| command.find_subcommand_mut(word));
+            let help = command.expect("it is in the table").render_help().to_string();
+            assert!(help.starts_with(&format!("{}\n", row.about)), "{help}");
+        }
+    }
+
+    #[test]
     fn a_row_becomes_a_request() {
         let words = ["hourglass", "db", "show", "a b", "--server", "http://h:1", "--output", "json"];
-        let matches = added_to(Arguments::command()).get_matches_from(words);
-        let exchange = of_matches(&matches).expect("it is in the table").expect("it is whole");
+        let matches = add_commands(Arguments::command()).get_matches_from(words);
+        let exchange = parse_exchange(&matches).expect("it is in the table").expect("it is whole");
         assert_eq!((&*exchange.path(), exchange.is_json), ("/api/v1/databases/a%20b", true));
         assert_eq!(exchange.service.url, "http://h:1");
-        let matches = added_to(Arguments::command()).get_matches_from(["hourglass", "version"]);
-        assert!(of_matches(&matches).is_none());
+        let matches = add_commands(Arguments::command()).get_matches_from(["hourglass", "version"]);
+        assert!(parse_exchange(&matches).is_none());
     }
 }

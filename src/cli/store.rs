@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use crate::commands::{BackupRequest, Service, lifetime};
 
-/// The flags that name a data folder.
+/// The flags that select a data folder.
 #[derive(Debug, Clone, Default, Args)]
 pub struct FolderFlags {
     /// The configuration file.
@@ -17,12 +17,12 @@ pub struct FolderFlags {
     pub data_dir: Option<String>,
 }
 
-/// The flags that name a store.
+/// The flags that select a store.
 #[derive(Debug, Clone, Default, Args)]
 pub struct StoreFlags {
     #[command(flatten)]
     pub folder: FolderFlags,
-    /// Where readings are stored: `embedded`, or a `mongodb://` URI [default: embedded].
+    /// The store of the readings: `embedded`, or a `mongodb://` URI [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
 }
@@ -35,7 +35,7 @@ pub struct ServeFlags {
     /// The address of the HTTP listener [default: 127.0.0.1:8086].
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
-    /// How much memory to use at most, for example 64MiB [default: a quarter of the machine, at most 512MiB].
+    /// Maximum memory, for example 64MiB [default: a quarter of the machine's, at most 512MiB].
     #[arg(long, value_name = "SIZE")]
     pub memory: Option<String>,
 }
@@ -54,7 +54,7 @@ impl From<FolderFlags> for ServeFlags {
 
 #[derive(Debug, Subcommand)]
 pub enum ConfigCommand {
-    /// Check the configuration that `serve` would use with the same flags and environment. `doctor` tries more.
+    /// Check the configuration that `serve` would use with the same flags and environment. `doctor` checks more.
     Check(ServeFlags),
     /// Print every key with its meaning, unit, default and bounds.
     ShowDefaults,
@@ -62,7 +62,7 @@ pub enum ConfigCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum AuditCommand {
-    /// Print all records: those of administrators of the service first, each log's oldest first.
+    /// Print all records, oldest first: first those of administrators of the service, then all others.
     List(FolderFlags),
     /// Check the hashes that chain the records. Exit status: 0 if nothing was changed or removed, else 1.
     Verify(FolderFlags),
@@ -70,11 +70,11 @@ pub enum AuditCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum DeadLettersCommand {
-    /// Print the dead letters that were not yet resent, as line protocol, each below a comment with its id and reason.
+    /// Print the dead letters that were not resent yet as line protocol, each below a comment with its id and reason.
     List(FolderFlags),
-    /// Resend the dead letters to a running service, and mark each one that it accepts. Exits with 0 if the service
-    /// accepted all of them and flushed them to the store, for which the token must be an admin's. It is safe to run the
-    /// command again.
+    /// Resend the dead letters to a running service, and mark each one that it accepts. It is safe to run this again.
+    /// Flushing them to the store takes an admin's token. Exit status: 0 if all were accepted and no flush failed, else
+    /// 1.
     Send {
         #[command(flatten)]
         service: Service,
@@ -83,7 +83,7 @@ pub enum DeadLettersCommand {
     },
     /// Mark dead letters that need no more attention.
     Done {
-        /// Their ids, as `list` prints them.
+        /// The ids, as `list` prints them.
         #[arg(required = true, value_name = "ID")]
         ids: Vec<u64>,
         #[command(flatten)]
@@ -93,10 +93,10 @@ pub enum DeadLettersCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum WalCommand {
-    /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if it is empty, 75 if records are left,
-    /// 1 if it failed.
+    /// Flush the write-ahead log of a stopped service to the store. Exit status: 0 if the log is empty afterwards, 75
+    /// if records are left, 1 if the command failed.
     Flush {
-        /// Stop after this time: 90s, 10m. Without it, the command waits for the store without limit.
+        /// Stop after this time: 90s, 10m. Without it, the command waits for the store forever.
         #[arg(long, value_name = "DURATION", value_parser = lifetime)]
         timeout: Option<i64>,
         #[command(flatten)]
@@ -106,8 +106,8 @@ pub enum WalCommand {
 
 #[derive(Debug, Subcommand)]
 pub enum BackupCommand {
-    /// Write a backup into a folder: everything acknowledged before it began, with tokens and the configuration file. Into
-    /// the folder of an earlier backup, only the days that changed are written.
+    /// Write a backup into a folder: everything acknowledged before it began, with tokens and the configuration file.
+    /// If the folder has an earlier backup, only the days that changed are written.
     Create {
         #[command(flatten)]
         request: BackupRequest,
@@ -125,7 +125,8 @@ pub enum BackupCommand {
     /// Copy everything of a stopped service to another, empty store, read it back, and compare. Run it again if it was
     /// interrupted.
     Copy(CopyFlags),
-    /// Print a digest of everything stored, which is the same for both stores. With the embedded store, stop the service first.
+    /// Print a digest of everything stored. It does not depend on the kind of store. With the embedded store, stop the
+    /// service first.
     Digest {
         #[command(flatten)]
         output: OutputFlags,
@@ -140,7 +141,7 @@ pub struct CopyFlags {
     /// The data folder of a service with the embedded store, or a `mongodb://` URI.
     #[arg(long, value_name = "STORE")]
     pub source: String,
-    /// The same of the store to write to.
+    /// The store to write to, in the same format.
     #[arg(long, value_name = "STORE")]
     pub target: String,
     #[command(flatten)]
@@ -148,7 +149,7 @@ pub struct CopyFlags {
 }
 
 impl CopyFlags {
-    /// The flags of `serve` for each of the two stores.
+    /// Returns the flags of `serve` for the source and the target.
     #[must_use]
     pub fn settings(&self) -> [ServeFlags; 2] {
         [&self.source, &self.target].map(|store| {
@@ -163,17 +164,17 @@ impl CopyFlags {
     }
 }
 
-/// How to print an answer.
+/// The format of an answer.
 #[derive(Debug, Clone, Copy, Args)]
 pub struct OutputFlags {
-    /// Print lines for people, or JSON.
+    /// The format of the output.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "table", env = "HOURGLASS_OUTPUT")]
     pub output: Output,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Output {
-    /// Lines for people.
+    /// A table for people.
     Table,
     /// JSON.
     Json,

@@ -13,21 +13,21 @@ pub enum TokenCommand {
     /// Create a token and print it; it is not shown again. Databases are given as globs: `*` matches any characters,
     /// `?` matches one.
     Add(AddFlags),
-    /// List all tokens and their rights. Secrets are not stored and cannot be shown.
+    /// List all tokens and their rights. Secrets are not stored, so they cannot be shown.
     List(StoreFlags),
-    /// Make a token invalid.
+    /// Invalidate a token.
     Revoke {
         /// The name of the token.
         name: String,
         #[command(flatten)]
         store: StoreFlags,
     },
-    /// Bind a token to clients' certificates: a client that presents one of them, and sends no token, acts as this
-    /// token. The certificates given replace those given before; without any, the token is bound to none.
+    /// Bind a token to client certificates: a client that presents one of them and sends no token acts as this token.
+    /// The given certificates replace the earlier ones; without any, the token is bound to none.
     Bind {
         /// The name of the token.
         name: String,
-        /// As for `add`.
+        /// A client certificate, as for `token add`. You can repeat this flag.
         #[arg(long, value_name = "CERTIFICATE", value_parser = certificate)]
         certificate: Vec<String>,
         #[command(flatten)]
@@ -37,7 +37,7 @@ pub enum TokenCommand {
     Rotate {
         /// The name of the token.
         name: String,
-        /// How long the old secret stays valid, so that there is time to update the devices: 1h, 7d.
+        /// Time for which the old secret stays valid, so that you can update the devices: 1h, 7d.
         #[arg(long, value_name = "DURATION", value_parser = lifetime)]
         keep_old: Option<i64>,
         #[command(flatten)]
@@ -61,30 +61,30 @@ pub struct AddFlags {
     /// You can repeat this flag.
     #[arg(long, value_name = "GLOB", value_parser = glob)]
     pub admin: Vec<String>,
-    /// Allow it to read /metrics and /api/v1/status.
+    /// Allow it to read /metrics, /api/v1/status and /api/v1/overview.
     #[arg(long)]
     pub metrics: bool,
     /// A tag and its value that every sensor it writes or reads must have. You can repeat this flag.
     #[arg(long, value_name = "KEY=VALUE", value_parser = pin)]
     pub sensor_tag: Vec<Pin>,
-    /// A client certificate that counts as this token: sha256:FINGERPRINT, as `openssl x509 -noout -fingerprint -sha256`
-    /// shows it, or dns:NAME, a DNS name that it has. You can repeat this flag.
+    /// A client certificate that acts as this token: sha256:FINGERPRINT, as `openssl x509 -noout -fingerprint -sha256`
+    /// prints it, or dns:NAME, a DNS name of the certificate. You can repeat this flag.
     #[arg(long, value_name = "CERTIFICATE", value_parser = certificate)]
     pub certificate: Vec<String>,
-    /// How long the token is valid: 12h, 90d.
+    /// Lifetime of the token: 12h, 90d.
     #[arg(long, value_name = "DURATION", value_parser = lifetime)]
     pub expires: Option<i64>,
-    /// Maximum number of readings per second, averaged over some seconds: 5000/s.
+    /// Maximum number of readings per second, averaged over a few seconds: 5000/s.
     #[arg(long, value_name = "RATE", value_parser = |text: &str| parse_rate(text, "s"))]
     pub rate: Option<u32>,
     /// Maximum number of new sensors per hour: 100/h.
     #[arg(long, value_name = "RATE", value_parser = |text: &str| parse_rate(text, "h"))]
     pub new_sensors: Option<u32>,
-    /// Maximum number of sensors that it may write through one instance.
+    /// Maximum number of sensors that it writes through one instance.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub sensors: Option<u32>,
-    /// Maximum number of databases that it may write to at which it still creates a new one [default: 50,
-    /// unless it is an admin of the whole service].
+    /// Maximum number of databases that it can write to, counted when it creates one [default: 50, or none for an admin
+    /// of the whole service].
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     pub databases: Option<u32>,
     #[command(flatten)]
@@ -101,7 +101,7 @@ fn certificate(text: &str) -> Result<String, &'static str> {
 }
 
 fn glob(text: &str) -> Result<String, &'static str> {
-    if is_glob(text) { Ok(text.to_owned()) } else { Err("expected a database's name or a glob such as climate_*") }
+    if is_glob(text) { Ok(text.to_owned()) } else { Err("expected the name of a database or a glob such as climate_*") }
 }
 
 fn pin(text: &str) -> Result<Pin, &'static str> {
@@ -111,15 +111,15 @@ fn pin(text: &str) -> Result<Pin, &'static str> {
 }
 
 impl AddFlags {
-    /// Splits the flags into those of the settings and the token to make.
+    /// Splits the flags into those of the store and the token to create.
     ///
     /// # Errors
-    /// If the token would have no rights, or could circumvent its own tags.
+    /// If the token has no rights, or could bypass its own tags.
     fn into_new_token(self) -> Result<(StoreFlags, NewToken), &'static str> {
         let Self { name, write, read, admin, metrics, sensor_tag: pins, .. } = self;
         let scopes = Scopes { write, read, admin, metrics, pins };
         if scopes.is_empty() {
-            return Err("the token may do nothing: give --write, --read, --admin or --metrics");
+            return Err("the token has no rights: give --write, --read, --admin or --metrics");
         }
         if !scopes.pins.is_empty() && !scopes.admin.is_empty() {
             return Err("--sensor-tag and --admin exclude each other: an admin can drop sensors without the tag");
@@ -134,7 +134,7 @@ impl AddFlags {
     }
 }
 
-/// Runs the command.
+/// Runs a `token` command.
 #[must_use]
 pub fn tokens(command: TokenCommand) -> ExitCode {
     let (store, change) = match command {

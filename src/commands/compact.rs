@@ -6,7 +6,7 @@ use crate::app::data_folder;
 use crate::config::Settings;
 use crate::store::EmbeddedStore;
 
-/// Gives space that the file does not need back to the disk.
+/// Returns the unused space of the embedded file to the disk.
 pub async fn compact(settings: &Settings) -> anyhow::Result<()> {
     if !settings.store.uri.is_embedded() {
         bail!("the readings are in MongoDB, which compacts while the service runs: hourglass job run compact");

@@ -1,8 +1,8 @@
-//! `hourglass backup copy`: copies everything from one store to another, empty one.
+//! `hourglass backup copy`: copies everything from one store to another, which must be empty.
 
 use anyhow::{Context, bail};
 
-use super::digest::{open_stopped, stored_digest};
+use super::digest::{compute_digest, open_stopped};
 use super::fill::Target;
 use super::progress::Progress;
 use super::tokens::token_store;
@@ -16,32 +16,33 @@ use crate::faults;
 use crate::reading::stamp::first_of;
 use crate::store::MergedView;
 
-/// What a store is called.
-fn name_of(settings: &Settings) -> String {
-    match settings.store.uri.is_embedded() {
-        true => absolute(&settings.server.data_dir).display().to_string(),
-        false => settings.store.uri.identity(),
+/// Returns the name of a store: the path of its data folder, or the identity of its URI.
+fn store_name(settings: &Settings) -> String {
+    if settings.store.uri.is_embedded() {
+        absolute(&settings.server.data_dir).display().to_string()
+    } else {
+        settings.store.uri.identity()
     }
 }
 
-/// Copies everything.
+/// Copies settings, readings, sensors and tokens, and compares the digests of both stores.
 pub async fn copy(from: &Settings, to: &Settings) -> anyhow::Result<()> {
-    if name_of(from) == name_of(to) {
-        bail!("both stores are the same: {}", name_of(from));
+    if store_name(from) == store_name(to) {
+        bail!("both stores are the same: {}", store_name(from));
     }
     let source = open_stopped(from).await?;
     let now = u64::try_from(wall_ms()).unwrap_or_default();
     let stamp = first_of(now).max(source.raw().read_registry().await?.greatest());
-    let mut target = Target::open(to, "copy", name_of(from), stamp).await?;
-    // First: they say how days are sealed.
+    let mut target = Target::open(to, "copy", store_name(from), stamp).await?;
+    // The settings come first, because they determine how days are sealed.
     let rows = source.raw().read_settings().await?;
     target.put_settings(rows).await.context("writing the databases' settings")?;
     copy_databases(from, &source, &mut target).await?;
     target.put_tokens(&token_store(from).await?.tokens().await?).await.context("writing the tokens")?;
-    let expected = stored_digest(from, &source).await?;
+    let expected = compute_digest(from, &source).await?;
     let found = target.finish(to, &expected).await?;
     source.raw().close().await;
-    println!("copied {} to {}: {}", name_of(from), name_of(to), found.total());
+    println!("copied {} to {}: {}", store_name(from), store_name(to), found.total());
     Ok(())
 }
 
@@ -56,10 +57,11 @@ async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Targe
             let is_done = target.mark.is_done(&database, *day);
             let mut parts = Parts::new(source, &database, day.hours(), bounds);
             while let Some(piece) = parts.next().await.context("reading the store")? {
-                progress.tell(|| format!("{database}, {}: {number} of {} days", date(*day), days.len()));
-                match is_done {
-                    true => fill.see(&piece),
-                    false => fill.take(piece).await.context("writing to the store")?,
+                progress.show(|| format!("{database}, {}: {number} of {} days", date(*day), days.len()));
+                if is_done {
+                    fill.skip(&piece);
+                } else {
+                    fill.write(piece).await.context("writing to the store")?;
                 }
             }
             if !is_done {
@@ -70,7 +72,7 @@ async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Targe
         }
         let mut sensors = Sensors::new(source, &database);
         while let Some(document) = sensors.next().await.context("reading the sensors")? {
-            fill.take_sensor(&document);
+            fill.add_sensor(&document);
         }
         fill.finish().await.with_context(|| format!("writing the sensors of database {database:?}"))?;
     }

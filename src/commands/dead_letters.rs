@@ -1,5 +1,5 @@
-//! `hourglass dead-letters`: lists the dead letters, sends them to a running service, which admits them like any other
-//! readings, or marks them as done.
+//! `hourglass dead-letters`: lists the dead letters, marks them as done, or sends them to a running service, which
+//! admits them like any other readings.
 
 use std::io::{ErrorKind, Write};
 use std::ops::ControlFlow;
@@ -10,22 +10,23 @@ use super::post::{PostAnswer, Service, Target, escaped};
 use crate::config::Settings;
 use crate::ingest::dead_letters::{DeadLetter, DeadLetters, ReadingsLetter, parts};
 
-/// Approximate size of one write request.
+/// Approximate size of one write request in bytes.
 const PART_BYTES: usize = 1 << 20;
-/// Dead letters that are read together.
-const BATCH_LETTERS: usize = 1000;
+/// Maximum number of dead letters in a batch.
+const BATCH_LETTERS_MAX: usize = 1000;
+/// Size in bytes at which a batch ends.
 const BATCH_BYTES: usize = 16 << 20;
 
-/// Prints the dead letters that were not yet resent.
+/// Prints the dead letters that were not resent yet.
 pub fn list_dead_letters(settings: &Settings) -> anyhow::Result<()> {
     list(&open(settings)?)
 }
 
-/// Sends the dead letters that were not yet resent. Returns whether the service accepted all of them and did not fail to flush
-/// them.
+/// Sends the dead letters that were not resent yet. Returns true if the service accepted all of them and no flush
+/// failed.
 pub fn send_dead_letters(settings: &Settings, service: &Service) -> anyhow::Result<bool> {
     let letters = open(settings)?;
-    let sent = Target::of(service).and_then(|target| send(&letters, &target));
+    let sent = Target::from_flags(service).and_then(|target| send(&letters, &target));
     let is_plain = !service.url.starts_with("https://");
     match settings.server.listen {
         None if is_plain => sent.context(
@@ -55,8 +56,8 @@ fn list(letters: &DeadLetters) -> anyhow::Result<()> {
         printed = match letter {
             DeadLetter::Readings(letter) => {
                 readings += letter.readings;
-                let named = named(id, &letter);
-                writeln!(out, "# {named}: {}", letter.reason.replace(['\n', '\r'], " "))
+                let describe = describe(id, &letter);
+                writeln!(out, "# {describe}: {}", letter.reason.replace(['\n', '\r'], " "))
                     .and_then(|()| out.write_all(letter.lines.as_bytes()))
             }
             DeadLetter::Metadata(letter) => {
@@ -73,14 +74,14 @@ fn list(letters: &DeadLetters) -> anyhow::Result<()> {
     eprintln!("hourglass: {readings} readings and {metadata} changes of metadata");
     if damaged > 0 {
         eprintln!(
-            "hourglass: {damaged} lines are no whole dead letter. The readings of one that a crash cut off are written to \
-             the file again"
+            "hourglass: {damaged} lines are incomplete dead letters. If a crash cut one off, its readings are written to the \
+             file again"
         );
     }
     Ok(())
 }
 
-fn named(id: u64, letter: &ReadingsLetter) -> String {
+fn describe(id: u64, letter: &ReadingsLetter) -> String {
     format!("{id}: database {:?}, {} readings, kept {}", letter.database, letter.readings, letter.kept)
 }
 
@@ -89,10 +90,10 @@ fn send(letters: &DeadLetters, target: &Target) -> anyhow::Result<bool> {
         Err(error) if error.kind() == ErrorKind::WouldBlock => bail!("another process is sending them at this moment"),
         sending => sending.context("marking sent dead letters")?,
     };
-    let mut taken = 0;
-    let mut refused = 0;
+    let mut accepted = 0;
+    let mut rejected = 0;
     let mut metadata = 0;
-    // What the service cannot store again meanwhile is for the next run.
+    // Stop at the current last id: readings that the service cannot store again are left to the next run.
     let mut last = 0;
     let note = |id, _| {
         last = id;
@@ -112,29 +113,30 @@ fn send(letters: &DeadLetters, target: &Target) -> anyhow::Result<bool> {
                 continue;
             };
             match send_letter(target, &letter)? {
-                // Marked before the next one is sent.
+                // Mark this one before sending the next one.
                 PostAnswer { status: 204, .. } => {
                     letters.mark_done(vec![id]).context("marking sent dead letters")?;
-                    taken += letter.readings;
+                    accepted += letter.readings;
                 }
-                // The service would reject the others too. Those already sent are marked; a later run sends the rest.
-                answer @ PostAnswer { status: 401 | 429 | 500.., .. } => bail!("{}: {answer}", named(id, &letter)),
+                // The service would reject the others too. The ones already sent are marked; a later run sends the
+                // rest.
+                answer @ PostAnswer { status: 401 | 429 | 500.., .. } => bail!("{}: {answer}", describe(id, &letter)),
                 answer => {
-                    eprintln!("hourglass: not accepted: {}: {answer}", named(id, &letter));
-                    refused += letter.readings;
+                    eprintln!("hourglass: not accepted: {}: {answer}", describe(id, &letter));
+                    rejected += letter.readings;
                 }
             }
         }
     }
     letters.remove_done().context("removing sent dead letters")?;
-    println!("{taken} readings sent, {refused} not accepted");
+    println!("{accepted} readings sent, {rejected} not accepted");
     if metadata > 0 {
-        println!("{metadata} changes of metadata are not sent: set them again, and then use `dead-letters done`");
+        println!("{metadata} changes of metadata were not sent: set them again, and then use `dead-letters done`");
     }
-    Ok(is_stored(target, taken)? && refused == 0)
+    Ok(flush(target, accepted)? && rejected == 0)
 }
 
-/// The dead letters after an id, and the id of the last one.
+/// Reads a batch of dead letters after an id. Returns the id of the last one, and the letters with their ids.
 fn batch(letters: &DeadLetters, after: u64) -> anyhow::Result<(u64, Vec<(u64, DeadLetter)>)> {
     let mut last = after;
     let mut found = Vec::new();
@@ -145,7 +147,7 @@ fn batch(letters: &DeadLetters, after: u64) -> anyhow::Result<(u64, Vec<(u64, De
             bytes += letter.lines.len();
         }
         found.push((id, letter));
-        if found.len() >= BATCH_LETTERS || bytes >= BATCH_BYTES {
+        if found.len() >= BATCH_LETTERS_MAX || bytes >= BATCH_BYTES {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
@@ -155,7 +157,7 @@ fn batch(letters: &DeadLetters, after: u64) -> anyhow::Result<(u64, Vec<(u64, De
     Ok((last, found))
 }
 
-/// Sends readings in parts. Returns the answer to the first part that is not accepted, or else to the last one.
+/// Sends readings in parts. Returns the answer to the first rejected part, or to the last part if all are accepted.
 fn send_letter(target: &Target, letter: &ReadingsLetter) -> anyhow::Result<PostAnswer> {
     let mut answer = PostAnswer { status: 204, text: String::new() };
     let path = format!("/write?db={}&precision=ns&ack=log&accept_partial=false", escaped(&letter.database));
@@ -167,9 +169,10 @@ fn send_letter(target: &Target, letter: &ReadingsLetter) -> anyhow::Result<PostA
     }
     Ok(answer)
 }
-/// Has the service flush what it accepted to the store. False if that fails.
-fn is_stored(target: &Target, taken: u64) -> anyhow::Result<bool> {
-    if taken == 0 {
+
+/// Asks the service to flush the accepted readings to the store. Returns false if that fails.
+fn flush(target: &Target, accepted: u64) -> anyhow::Result<bool> {
+    if accepted == 0 {
         return Ok(true);
     }
     match target.post("/api/v1/flush", b"")? {

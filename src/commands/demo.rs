@@ -1,5 +1,5 @@
-//! `hourglass demo`: serves what a simulated factory sends (the crate `hourglass-demo`), from a folder of its own or from an
-//! empty database.
+//! `hourglass demo`: runs a service in a folder of its own or on an empty database, and fills it from the simulated
+//! factory of the crate `hourglass-demo`.
 
 use std::fs::{self, DirBuilder};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -24,37 +24,37 @@ use crate::bucket::store::Coordination;
 use crate::config::{self, Overrides, Settings, redact_uri};
 use crate::telemetry::logs;
 
-/// The port unless it is taken: that of `serve`.
-const USUAL_PORT: u16 = 8086;
-/// A sensor without a reading for so long is silent: soon, since nobody looks at a demo for long.
+/// The default port, which is also that of `serve`.
+const DEFAULT_PORT: u16 = 8086;
+/// Time without a reading after which a sensor counts as silent. It is short, because nobody watches a demo for long.
 const SILENT_AFTER: Duration = Duration::from_secs(60);
-/// A query that runs longer is logged.
+/// Duration above which a query is logged.
 const LOG_AFTER: Duration = Duration::from_secs(30);
-/// What the page shows first: the temperatures of a site's halls, each a line, with two shifts of a day.
+/// The first view of the page: the hall temperatures of one site, one curve per line, over two shifts of a day.
 const FIRST_VIEW: &str = "explore?m=climate&f=temp&range=24h&where=%5B%22sensor%22%2C%22hall%22%5D\
     &where=%5B%22site%22%2C%22bremen%22%5D&by=line";
-/// What is logged: the factory's events, and of the service what people should know.
+/// Logs the events of the factory, and the warnings of the service.
 const LOG_LEVEL: &str = "warn,hourglass_demo=info,hourglass::http::service=error";
 
 /// The flags of `demo`.
 #[derive(Debug, Args)]
 pub struct DemoRequest {
-    /// The number that the simulation starts from: the same one makes the same factory.
+    /// The seed of the simulation. The same seed makes the same factory.
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     pub seed: u64,
-    /// How many days of history to make.
+    /// Number of days of history to generate.
     #[arg(long, value_name = "DAYS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=400))]
     pub days: u32,
     /// The port of the page, on the loopback address [default: 8086, or a free one if that is taken].
     #[arg(long, value_name = "PORT")]
     pub port: Option<u16>,
-    /// A `mongodb://` URI of an empty database, in which everything is left [default: embedded].
+    /// The `mongodb://` URI of an empty database, which keeps its data at the end [default: embedded].
     #[arg(long, value_name = "STORE")]
     pub store: Option<String>,
-    /// A folder that is new or empty [default: a new one in the system's temp folder].
+    /// A new or empty folder [default: a new one in the system's temp folder].
     #[arg(long, value_name = "DIR")]
     pub data_dir: Option<PathBuf>,
-    /// Leave the folder at the end, to `serve` from it.
+    /// Keep the folder at the end, so that you can `serve` from it.
     #[arg(long)]
     pub keep: bool,
     /// Open the page in a browser.
@@ -75,30 +75,32 @@ pub fn demo(request: &DemoRequest) -> anyhow::Result<ExitCode> {
     }
     let folder = make_folder(request.data_dir.as_deref())?;
     settings.server.data_dir.clone_from(&folder);
-    let asked = &Arc::new(Notify::new());
-    let (mut worked, mut code) = (Ok(()), ExitCode::FAILURE);
+    let stop_request = &Arc::new(Notify::new());
+    let mut outcome = Ok(());
+    let mut code = ExitCode::FAILURE;
     thread::scope(|scope| {
-        let mut working = None;
-        code = run_server(settings, asked, |ready| {
-            tokio::spawn(ask_on_hangup(asked.clone()));
+        let mut simulation = None;
+        code = run_server(settings, stop_request, |ready| {
+            tokio::spawn(stop_on_hangup(stop_request.clone()));
             print(request, &ready);
-            let (base, told) = (ready.addresses.base(), ready.told.clone());
-            working = Some(scope.spawn(move || {
-                let worked = simulate(request, &base, move || *told.borrow(), began);
-                if worked.is_err() {
-                    asked.notify_one();
+            let base = ready.addresses.base();
+            let stopping = ready.stopping.clone();
+            simulation = Some(scope.spawn(move || {
+                let simulated = simulate(request, &base, move || *stopping.borrow(), began);
+                if simulated.is_err() {
+                    stop_request.notify_one();
                 }
-                worked
+                simulated
             }));
         });
-        if let Some(working) = working {
-            worked = working.join().map_err(|_| anyhow!("a thread of the demo has failed")).flatten();
+        if let Some(simulation) = simulation {
+            outcome = simulation.join().map_err(|_| anyhow!("a thread of the demo has panicked")).flatten();
         }
     });
-    // What MongoDB does not have yet is in the folder.
+    // The folder has the readings that MongoDB does not have yet.
     let is_kept = request.keep || (!is_embedded && code != ExitCode::SUCCESS);
     end(request, &folder, is_kept)?;
-    worked.map(|()| code)
+    outcome.map(|()| code)
 }
 
 fn simulate(
@@ -107,10 +109,13 @@ fn simulate(
     is_stopping: impl Fn() -> bool + Send + Sync + 'static,
     began: Instant,
 ) -> anyhow::Result<()> {
-    let (mut progress, days) = (Progress::new("history"), request.days);
-    let on_days = move |sent: usize| progress.tell(|| format!("{sent} of {days} days"));
+    let days = request.days;
+    let mut progress = Progress::new("history");
+    let on_days = move |sent: usize| progress.show(|| format!("{sent} of {days} days"));
     let simulation = Simulation { seed: request.seed, days };
-    hourglass_demo::run(simulation, base, is_stopping, on_days, |history| tell(days, history, began.elapsed()))
+    hourglass_demo::run(simulation, base, is_stopping, on_days, |history| {
+        print_history(days, &history, began.elapsed());
+    })
 }
 
 async fn must_be_empty(settings: &Settings) -> anyhow::Result<()> {
@@ -121,9 +126,9 @@ async fn must_be_empty(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes a folder: at a path, which has to be new or empty, else in the system's temp folder.
-fn make_folder(at: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let Some(path) = at else {
+/// Creates a folder at a path, which must be new or empty, or in the system's temp folder.
+fn make_folder(path: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let Some(path) = path else {
         let path = std::env::temp_dir().join(format!("hourglass-demo-{:016x}", getrandom::u64()?));
         DirBuilder::new().mode(0o700).create(&path).with_context(|| format!("making {}", path.display()))?;
         return Ok(path);
@@ -136,7 +141,8 @@ fn make_folder(at: Option<&Path>) -> anyhow::Result<PathBuf> {
 }
 
 fn end(request: &DemoRequest, folder: &Path, is_kept: bool) -> anyhow::Result<()> {
-    let (banner, shown) = (Banner::new(), folder.display());
+    let banner = Banner::new();
+    let shown = folder.display();
     let store = request.store.as_ref().map(|store| format!(" --store '{}'", redact_uri(store))).unwrap_or_default();
     if is_kept {
         banner.line(&format!("kept: hourglass serve --data-dir '{shown}'{store}"));
@@ -150,7 +156,7 @@ fn end(request: &DemoRequest, folder: &Path, is_kept: bool) -> anyhow::Result<()
     Ok(())
 }
 
-/// The defaults of `serve`, whatever the environment says: a demo must not write to anybody's store.
+/// Returns the defaults of `serve`. The environment is ignored, so that a demo never writes to a real store.
 fn settings(address: SocketAddr, store: Option<String>) -> anyhow::Result<Settings> {
     let flags = Overrides { listen: Some(address.to_string()), store, ..Overrides::default() };
     match config::load(None, std::iter::empty(), &flags) {
@@ -166,9 +172,9 @@ fn settings(address: SocketAddr, store: Option<String>) -> anyhow::Result<Settin
     }
 }
 
-/// Where to listen: at the port, or at the usual one, or at a free one if that is taken.
+/// Returns the address of the given port. Without one, it is that of the default port, or a free one if that is taken.
 fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(USUAL_PORT)));
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.unwrap_or(DEFAULT_PORT)));
     match TcpListener::bind(address) {
         Err(error) if error.kind() == std::io::ErrorKind::AddrInUse && port.is_none() => {
             Ok((Ipv4Addr::LOCALHOST, 0).into())
@@ -179,16 +185,17 @@ fn free_address(port: Option<u16>) -> anyhow::Result<SocketAddr> {
     }
 }
 
-/// A closed terminal ends the demo; `serve` would go on.
-async fn ask_on_hangup(asked: Arc<Notify>) {
+/// Stops the demo when the terminal is closed, unlike `serve`.
+async fn stop_on_hangup(stop_request: Arc<Notify>) {
     if let Ok(mut hangups) = signal(SignalKind::hangup()) {
         hangups.recv().await;
-        asked.notify_one();
+        stop_request.notify_one();
     }
 }
 
 fn print(request: &DemoRequest, ready: &Ready<'_>) {
-    let (base, banner) = (ready.addresses.base(), Banner::new());
+    let base = ready.addresses.base();
+    let banner = Banner::new();
     banner.title(&format!("hourglass {} demo: a simulated factory, seed {}", env!("CARGO_PKG_VERSION"), request.seed));
     let fate = if request.keep { "stays" } else { "removed at the end" };
     banner.row("folder", &format!("{}  ({fate})", ready.settings.server.data_dir.display()));
@@ -199,7 +206,7 @@ fn print(request: &DemoRequest, ready: &Ready<'_>) {
     }
 }
 
-/// Has the desktop open the page.
+/// Opens the page in the default browser.
 fn open(url: &str) {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let opened = Command::new(program).arg(url).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
@@ -208,10 +215,11 @@ fn open(url: &str) {
     }
 }
 
-fn tell(days: u32, history: History, took: Duration) {
-    let (banner, History { sensors, readings }) = (Banner::new(), history);
-    let seconds = took.as_secs_f64();
+fn print_history(days: u32, history: &History, elapsed: Duration) {
+    let banner = Banner::new();
+    let History { sensors, readings } = history;
+    let seconds = elapsed.as_secs_f64();
     banner.row("history", &format!("{readings} readings of {days} days, sealed, {seconds:.1} s after the start"));
-    banner.row("live", &format!("{sensors} sensors send each second; what goes wrong with them is told below"));
+    banner.row("live", &format!("{sensors} sensors send every second; their faults are logged below"));
     banner.row("stop", "Ctrl-C");
 }

@@ -1,4 +1,4 @@
-//! `hourglass backup digest`: opens the store, computes the digest of everything in it, and closes it.
+//! `hourglass backup digest`: opens the store, computes its digest, and closes it.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use serde_json::json;
 
 use super::progress::Progress;
-use crate::backup::read::digest_of_all;
+use crate::backup::read::digest_databases;
 use crate::backup::{ReadBounds, StoreDigest};
 use crate::bucket::Store;
 use crate::bucket::deletions::{Deletions, StatementCompiler};
@@ -18,15 +18,19 @@ use crate::verify::unflushed_records;
 
 /// Prints the digest of everything in the store.
 pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
-    let (store, unflushed, missing) = open_stored(settings).await?;
-    if let Some(missing) = missing {
-        eprintln!("hourglass: this digest may lack something: {missing}");
+    let opened = open_existing(settings).await?;
+    if let Some(missing) = opened.missing {
+        eprintln!("hourglass: the digest may be incomplete: {missing}");
     }
-    let digest = stored_digest(settings, &store).await;
-    store.raw().close().await;
+    let digest = compute_digest(settings, &opened.view).await;
+    opened.view.raw().close().await;
     let digest = digest?;
     if as_json {
-        let answer = json!({ "databases": digest.databases, "total": digest.total(), "unflushed_records": unflushed });
+        let answer = json!({
+            "databases": digest.databases,
+            "total": digest.total(),
+            "unflushed_records": opened.unflushed_records,
+        });
         println!("{answer}");
     } else {
         print_text(&digest);
@@ -34,43 +38,52 @@ pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The digest of everything in a store, with its progress on stderr.
-pub async fn stored_digest(settings: &Settings, store: &MergedView) -> anyhow::Result<StoreDigest> {
+/// Computes the digest of everything in a store. Prints its progress on stderr.
+pub async fn compute_digest(settings: &Settings, store: &MergedView) -> anyhow::Result<StoreDigest> {
     let mut progress = Progress::new("digest");
     let bounds = ReadBounds::of_memory(settings.query.request_bytes);
-    let digest = digest_of_all(store, bounds, |database, readings| {
-        progress.tell(|| format!("{database}: {readings} readings"));
+    let digest = digest_databases(store, bounds, |database, readings| {
+        progress.show(|| format!("{database}: {readings} readings"));
     });
     digest.await.context("reading the store")
 }
 
-/// The hosts of instances that use a store, or ended before all that they acknowledged was stored.
-pub async fn open_logs(store: &dyn Store) -> anyhow::Result<Vec<String>> {
+/// Returns the hosts of instances that use a store, or ended before everything they acknowledged was flushed.
+pub async fn unfinished_hosts(store: &dyn Store) -> anyhow::Result<Vec<String>> {
     let registry = store.read_registry().await.context("reading the registry")?;
     Ok(registry.logs.into_iter().filter(|log| log.taken.is_none()).map(|log| log.host).collect())
 }
 
-/// Opens a store of which no instance is running, as queries see it.
+/// Opens the merged view of a store that no running instance uses.
 ///
 /// # Errors
-/// If it may not have everything that was acknowledged, by any instance.
+/// If something that an instance acknowledged may not be in the store yet.
 pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Arc<MergedView>> {
-    let (store, _, missing) = open_stored(settings).await?;
-    match missing {
-        None => Ok(store),
+    let opened = open_existing(settings).await?;
+    match opened.missing {
+        None => Ok(opened.view),
         Some(missing) => bail!("{missing}"),
     }
 }
 
-/// Opens a store that is there already, as queries see it. Returns also how many records the WAL in the data folder has, and
-/// what was acknowledged and may not be in the store yet.
-async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, u64, Option<String>)> {
+/// An existing store, opened without a service.
+struct ExistingStore {
+    view: Arc<MergedView>,
+    /// Number of records in the WAL of the data folder.
+    unflushed_records: u64,
+    /// The reason why the store may lack something that was acknowledged.
+    missing: Option<String>,
+}
+
+/// Opens the merged view of an existing store.
+async fn open_existing(settings: &Settings) -> anyhow::Result<ExistingStore> {
     crate::app::data_folder::must_have_store(settings)?;
     let log = unflushed_records(&settings.wal_dir()).context("reading the WAL")?;
     let (raw, ..) = crate::app::open::open_store(settings).await?;
     raw.check().await?;
-    // The WAL of an embedded store is in its data folder, unless `wal.dir` says otherwise: then the configuration is needed.
-    let hosts = if raw.has_other_writers() || log.is_none() { open_logs(&*raw).await? } else { Vec::new() };
+    // A missing WAL may be elsewhere (`wal.dir`), so the registry decides. Otherwise the WAL of an embedded store is
+    // the only one.
+    let hosts = if raw.has_other_writers() || log.is_none() { unfinished_hosts(&*raw).await? } else { Vec::new() };
     let records = log.map_or(0, |log| log.records);
     let missing = if records > 0 {
         let folder = settings.wal_dir();
@@ -80,21 +93,21 @@ async fn open_stored(settings: &Settings) -> anyhow::Result<(Arc<MergedView>, u6
         ))
     } else if !hosts.is_empty() {
         Some(format!(
-            "{}: these instances use this store, or were killed before all that they acknowledged was stored: stop each, or run \
-             hourglass wal flush with its configuration and data folder; of a lost folder, remove the entry (docs/reference/data-folder.md#lose)",
+            "{}: these instances use this store, or were killed before everything they acknowledged was stored: stop each, or run \
+             hourglass wal flush with its configuration and data folder; if a folder is lost, remove its entry (docs/reference/data-folder.md#lose)",
             hosts.join(", ")
         ))
     } else {
         None
     };
-    Ok((as_queries_see_it(raw).await?, records, missing))
+    Ok(ExistingStore { view: open_view(raw).await?, unflushed_records: records, missing })
 }
 
-/// The view of a store in which its remembered deletions hide what they cover.
-pub async fn as_queries_see_it(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
+/// Returns the view of a store that hides the readings covered by remembered deletions, as queries do.
+pub async fn open_view(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
     let registry = raw.read_registry().await.context("reading the registry")?;
-    note_registry_time(&registry);
-    note_sealed_days(&*raw).await.context("looking for sealed days")?;
+    note_registry(&registry);
+    note_sealed(&*raw).await.context("searching sealed days")?;
     let deletions = registry.deletions;
     let store = Arc::new(MergedView::new(raw));
     let understand: StatementCompiler = Arc::new(sensors_of);
@@ -109,12 +122,12 @@ fn print_text(digest: &StoreDigest) {
     println!("all {} databases: {}", digest.databases.len(), digest.total());
 }
 
-/// An error if the digests differ, which names where.
+/// Returns an error that names the differences if the digests differ.
 pub fn must_be_equal(found: &StoreDigest, expected: &StoreDigest) -> anyhow::Result<()> {
     let differences = found.differences(expected);
     if differences.is_empty() {
         return Ok(());
     }
     differences.iter().for_each(|difference| eprintln!("hourglass: {difference}"));
-    bail!("what was written is not what was read: {} databases differ", differences.len())
+    bail!("the written data differs from the source in {} databases", differences.len())
 }

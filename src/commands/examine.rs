@@ -1,4 +1,4 @@
-//! `hourglass doctor`: tries what a start needs, without starting and without leaving anything behind.
+//! `hourglass doctor`: tries everything that a start needs, without starting and without leaving anything behind.
 
 use std::fmt::Display;
 use std::io::{ErrorKind, Write};
@@ -21,22 +21,23 @@ use crate::telemetry::{Metrics, logs};
 
 /// Exit status if something is wrong (`EX_CONFIG` of sysexits.h).
 const EXIT_CONFIG: u8 = 78;
-/// Syncs that are measured, and the bytes written before each.
+/// Number of measured syncs.
 const SYNCS: usize = 20;
+/// Number of bytes written before each sync.
 const SYNC_BYTES: usize = 4096;
-/// A sync that takes longer than this holds every ack up.
+/// Median time of a sync above which it is reported, because every ack waits for one.
 const SLOW_SYNC: Duration = Duration::from_millis(100);
 /// Descriptors besides those of connections: files of the WAL and the store, connections to MongoDB.
 const OTHER_FILES: u64 = 256;
 
-/// Tries everything that `serve` needs, and prints what is wrong, and figures of disk, clock and store.
+/// Tries everything that `serve` needs, and prints problems and figures of disk, clock and store.
 #[must_use]
 pub fn examine(settings: &Settings) -> ExitCode {
     logs::start("off", &settings.telemetry);
     let examined = crate::app::run_to_end(async {
-        let mut found = Found { problems: 0 };
-        found.all(settings).await;
-        Ok(found.problems)
+        let mut examination = Examination { problems: 0 };
+        examination.run(settings).await;
+        Ok(examination.problems)
     });
     match examined {
         Ok(0) => {
@@ -47,27 +48,27 @@ pub fn examine(settings: &Settings) -> ExitCode {
             eprintln!("hourglass: {problems} problem{}; nothing was started", if problems == 1 { "" } else { "s" });
             ExitCode::from(EXIT_CONFIG)
         }
-        Err(error) => crate::app::failed(&error),
+        Err(error) => crate::app::report_error(&error),
     }
 }
 
-/// Counts problems and prints each.
-struct Found {
+/// Prints problems and counts them.
+struct Examination {
     problems: usize,
 }
 
-impl Found {
-    async fn all(&mut self, settings: &Settings) {
+impl Examination {
+    async fn run(&mut self, settings: &Settings) {
         let mut folders = vec![("server.data_dir", settings.server.data_dir.clone())];
         if settings.wal_dir().parent() != Some(settings.server.data_dir.as_path()) {
             folders.push(("wal.dir", settings.wal_dir()));
         }
         for (key, folder) in &folders {
-            if self.note(writable(folder).with_context(|| format!("{key} = {}", folder.display()))).is_some() {
+            if self.note(check_writable(folder).with_context(|| format!("{key} = {}", folder.display()))).is_some() {
                 self.disk(key, folder, settings);
             }
         }
-        self.note(in_use(&settings.wal_dir()));
+        self.note(check_not_in_use(&settings.wal_dir()));
         self.contradictions(settings);
         self.open_doors(settings);
         for (key, address) in settings.listeners() {
@@ -89,9 +90,10 @@ impl Found {
             }
         }
         self.descriptors(settings);
-        let tokens = match settings.store.uri.is_embedded() {
-            true => TokenFile::own(&settings.server.data_dir).tokens().await.context("server.data_dir"),
-            false => self.mongo(settings).await.context("store.uri"),
+        let tokens = if settings.store.uri.is_embedded() {
+            TokenFile::own(&settings.server.data_dir).tokens().await.context("server.data_dir")
+        } else {
+            self.mongo(settings).await.context("store.uri")
         };
         let first = &settings.auth.first_token_file;
         if tokens.as_ref().is_ok_and(Vec::is_empty) && !first.as_os_str().is_empty() {
@@ -109,7 +111,7 @@ impl Found {
             let makes_one = settings.makes_first_token() && tokens.is_empty();
             if needed && !has_one && !makes_one {
                 bail!(
-                    "tokens are required, because other machines may reach {} or because of auth.required, and there is \
+                    "tokens are required, because other machines can reach {} or because of auth.required, and there is \
                      no valid token: hourglass token add --name first --admin '*'",
                     settings.front()
                 );
@@ -118,7 +120,7 @@ impl Found {
         }));
     }
 
-    /// Certificates that load and that clients refuse, or that refuse all clients.
+    /// Reports loadable certificates that clients refuse, and revocation lists that refuse all clients.
     fn certificates(&mut self, tls: &Tls) {
         if let Some(end) = tls.not_after().filter(|end| *end <= now_seconds()) {
             let end = jiff::Timestamp::from_second(end).map_or_else(|_| "before now".to_owned(), |end| end.to_string());
@@ -134,36 +136,38 @@ impl Found {
         }
     }
 
-    /// Keys that contradict others, although a service with them starts.
+    /// Reports keys that contradict each other, although a service with them starts.
     fn contradictions(&mut self, settings: &Settings) {
         let Settings { server, limits, wal, .. } = settings;
-        let pairs = [
-            (
-                ("server.connections_per_address", server.connections_per_address),
-                ("server.connections", server.connections),
-                "one address can take all connections",
-            ),
-            (
-                ("limits.line_bytes", limits.line_bytes),
-                ("limits.body_bytes", limits.body_bytes),
-                "no request can have such a line",
-            ),
-            (
-                ("limits.body_bytes", limits.body_bytes),
-                ("wal.segment_bytes", wal.segment_bytes),
-                "the record of a request must fit into a segment",
-            ),
-        ];
-        for ((key, value), (bound, most), why) in pairs {
-            let show = |value: usize| if key.ends_with("_bytes") { show_size(value) } else { value.to_string() };
-            if value > most {
-                let (value, most) = (show(value), show(most));
-                self.problem(format_args!("{key} ({value}) is more than {bound} ({most}): {why}"));
-            }
-        }
+        self.not_above(
+            ("server.connections_per_address", server.connections_per_address),
+            ("server.connections", server.connections),
+            "one address can take all connections",
+        );
+        self.not_above(
+            ("limits.line_bytes", limits.line_bytes),
+            ("limits.body_bytes", limits.body_bytes),
+            "no request can have such a line",
+        );
+        self.not_above(
+            ("limits.body_bytes", limits.body_bytes),
+            ("wal.segment_bytes", wal.segment_bytes),
+            "the record of a request must fit into a segment",
+        );
     }
 
-    /// Keys that name everybody where they should name somebody.
+    /// Reports a key whose value exceeds that of another key.
+    fn not_above(&mut self, key: (&str, usize), bound: (&str, usize), reason: &str) {
+        if key.1 <= bound.1 {
+            return;
+        }
+        let show = |value: usize| if key.0.ends_with("_bytes") { show_size(value) } else { value.to_string() };
+        let value = show(key.1);
+        let max = show(bound.1);
+        self.problem(format_args!("{} ({value}) is more than {} ({max}): {reason}", key.0, bound.0));
+    }
+
+    /// Reports keys that admit everybody.
     fn open_doors(&mut self, settings: &Settings) {
         if let Some((address, _)) = settings.server.trusted_proxies.iter().find(|(_, bits)| *bits == 0) {
             self.problem(format_args!(
@@ -179,7 +183,7 @@ impl Found {
         }
     }
 
-    /// What is right, if it is; else prints the problem.
+    /// Returns the value of a successful check, or prints the problem.
     fn note<T>(&mut self, outcome: anyhow::Result<T>) -> Option<T> {
         outcome.map_err(|error| self.problem(format_args!("{error:#}"))).ok()
     }
@@ -207,45 +211,46 @@ impl Found {
     }
 
     async fn measure_mongo(&mut self, store: &MongoStore, settings: &Settings) {
-        let asked = now_ns();
+        let sent = now_ns();
         if let Some(Some(theirs)) = self.note(store.clock_ms().await.context("reading MongoDB's clock")) {
-            let ours = u64::try_from((asked / 2 + now_ns() / 2) / 1_000_000).unwrap_or_default();
-            let (offset, limit) = (theirs.abs_diff(ours), settings.clock.max_offset);
+            let ours = u64::try_from((sent / 2 + now_ns() / 2) / 1_000_000).unwrap_or_default();
+            let offset = theirs.abs_diff(ours);
+            let limit = settings.clock.max_offset;
             self.figure("clock offset", format_args!("{offset} ms"));
             if u128::from(offset) > limit.as_millis() {
                 self.problem(format_args!("this machine's clock is {offset} ms from MongoDB's, more than clock.max_offset ({limit:?}): set the clock"));
             }
         }
-        if let Some(info) = self.note(store.server_info().await.context("asking MongoDB about itself")) {
-            self.figure("MongoDB", &info.version);
-            self.figure("databases", info.databases);
-            for missing in &info.missing {
+        if let Some(about) = self.note(store.about().await.context("reading MongoDB's version and databases")) {
+            self.figure("MongoDB", &about.version);
+            self.figure("databases", about.databases);
+            for missing in &about.missing {
                 self.problem(missing);
             }
         }
     }
 
-    /// Free space and the time of a sync.
+    /// Measures the free space of a folder and the time of a sync.
     fn disk(&mut self, key: &str, folder: &Path, settings: &Settings) {
-        let there = nearest(folder);
-        if let Some(free) = self.note(free_bytes(&there).with_context(|| format!("{key}: reading free space"))) {
+        let existing = existing_ancestor(folder);
+        if let Some(free) = self.note(free_bytes(&existing).with_context(|| format!("{key}: reading free space"))) {
             self.figure(&format!("{key} free"), format_args!("{} MiB", free >> 20));
             let whole =
-                rustix::fs::statvfs(&there).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+                rustix::fs::statvfs(&existing).map_or(u64::MAX, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
             let budget = settings.wal.budget_bytes as u64;
             if whole < budget && settings.wal_dir().starts_with(folder) {
                 self.problem(format_args!(
                     "wal.budget_bytes ({budget} bytes) is more than the whole disk of {} has ({whole} bytes): lower it",
-                    there.display()
+                    existing.display()
                 ));
             }
             let segment = 2 * settings.wal.segment_bytes as u64;
             if free < segment {
-                self.problem(format_args!("{key}: {free} bytes are free in {}, less than two segments of the log (2 × wal.segment_bytes): make room", there.display()));
+                self.problem(format_args!("{key}: {free} bytes are free in {}, less than two segments of the WAL (2 × wal.segment_bytes): free some space", existing.display()));
             }
         }
-        if let Some((median, longest)) = self.note(sync_times(&there).with_context(|| format!("{key}: syncing a file")))
-        {
+        let times = sync_times(&existing).with_context(|| format!("{key}: syncing a file"));
+        if let Some(SyncTimes { median, longest }) = self.note(times) {
             self.figure(&format!("{key} fsync"), format_args!("median {median:?}, longest {longest:?} of {SYNCS}"));
             if median > SLOW_SYNC {
                 self.problem(format_args!(
@@ -267,15 +272,15 @@ impl Found {
     }
 }
 
-/// The folder, or the nearest one above it that exists.
-fn nearest(folder: &Path) -> PathBuf {
+/// Returns the folder, or its nearest ancestor that exists.
+fn existing_ancestor(folder: &Path) -> PathBuf {
     let absolute = std::path::absolute(folder).unwrap_or_else(|_| folder.to_owned());
     let existing = absolute.ancestors().find(|above| above.exists()).map(Path::to_owned);
     existing.unwrap_or(absolute)
 }
 
-/// Whether a running process holds the WAL.
-fn in_use(wal: &Path) -> anyhow::Result<()> {
+/// Checks that no running process holds the WAL.
+fn check_not_in_use(wal: &Path) -> anyhow::Result<()> {
     let Ok(lock) = std::fs::OpenOptions::new().read(true).write(true).open(wal.join("lock")) else { return Ok(()) };
     match lock.try_lock() {
         Err(std::fs::TryLockError::WouldBlock) => {
@@ -285,21 +290,21 @@ fn in_use(wal: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Whether a file can be made in the folder, or the folder below the nearest one that exists.
-fn writable(folder: &Path) -> anyhow::Result<()> {
-    let there = nearest(folder);
-    if !there.is_dir() {
-        bail!("{} is a file, and a folder is needed: choose another path", there.display());
+/// Checks that a file can be created in the folder, or in its nearest ancestor that exists.
+fn check_writable(folder: &Path) -> anyhow::Result<()> {
+    let existing = existing_ancestor(folder);
+    if !existing.is_dir() {
+        bail!("{} is a file, and a folder is needed: choose another path", existing.display());
     }
-    let trial = there.join(trial_name());
+    let trial = existing.join(trial_name());
     let made = std::fs::File::create_new(&trial).map(drop);
-    // What is left behind if this fails is an empty file.
+    // If this fails, an empty file is left behind.
     let _ = std::fs::remove_file(&trial);
     match made {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-            bail!("{} is not writable by this user: change its owner or mode", there.display())
+            bail!("{} is not writable by this user: change its owner or mode", existing.display())
         }
-        made => made.with_context(|| format!("making a file in {}", there.display())),
+        made => made.with_context(|| format!("creating a file in {}", existing.display())),
     }
 }
 
@@ -307,8 +312,14 @@ fn trial_name() -> String {
     format!(".hourglass-trial-{}", std::process::id())
 }
 
-/// The median and the longest time of a sync.
-fn sync_times(folder: &Path) -> std::io::Result<(Duration, Duration)> {
+/// The times of [`SYNCS`] syncs.
+struct SyncTimes {
+    median: Duration,
+    longest: Duration,
+}
+
+/// Measures how long a sync takes.
+fn sync_times(folder: &Path) -> std::io::Result<SyncTimes> {
     let path = folder.join(trial_name());
     let mut file = std::fs::File::create_new(&path)?;
     let mut times = Vec::new();
@@ -322,11 +333,11 @@ fn sync_times(folder: &Path) -> std::io::Result<(Duration, Duration)> {
     std::fs::remove_file(&path)?;
     synced.map(|()| {
         times.sort_unstable();
-        (times[SYNCS / 2], times[SYNCS - 1])
+        SyncTimes { median: times[SYNCS / 2], longest: times[SYNCS - 1] }
     })
 }
 
-/// The soft limit of open files, where the system tells it.
+/// Returns the soft limit of open files, if the system reports it.
 fn open_files_limit() -> Option<u64> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;

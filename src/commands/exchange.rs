@@ -1,4 +1,4 @@
-//! Sends one request to a running service and prints the answer, for all commands that need no more than that.
+//! Commands that only send one request to a running service and print the answer.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,43 +10,44 @@ use serde_json::{Map, Value};
 use super::open_input;
 use super::post::{PostAnswer, Service, Target, escaped};
 
-/// The name of the argument that is the body: a file, `-` or nothing for the standard input.
+/// The name of the argument for the body: a file, or the standard input for `-` or nothing.
 pub const FILE: &str = "FILE";
-/// Maximum bytes of a body; services take less.
-const BODY_BYTES: u64 = 64 << 20;
+/// Maximum size of a body in bytes. Services accept less.
+const BODY_BYTES_MAX: u64 = 64 << 20;
 
 /// A command that sends one request to a running service and prints its answer.
 #[derive(Debug)]
 pub struct Row {
-    /// The words of the command: a group, unless it is in none, and a verb.
+    /// The words of the command: an optional group, and a verb.
     pub words: &'static [&'static str],
     pub about: &'static str,
     pub method: &'static str,
-    /// Each `{NAME}` is an argument of the command.
+    /// The path of the request. Each `{NAME}` in it is an argument of the command.
     pub path: &'static str,
     /// Flags that become parameters of the request.
     pub flags: &'static [Flag],
-    /// Whether the request has a body: a file, or the standard input.
+    /// True if the request has a body: a file, or the standard input.
     pub has_body: bool,
-    /// Where the answer has its rows; empty if all of it is one.
+    /// JSON pointer to the rows of the answer. Empty if the whole answer is one row.
     pub rows: &'static str,
-    /// The title of each column and where a row has it. Without columns, each member of a row is a line.
+    /// The title of each column and the JSON pointer to its value in a row. Without columns, each member of a row is a
+    /// line.
     pub columns: &'static [(&'static str, &'static str)],
-    /// Whether the command succeeded, by the answer.
+    /// Returns true if the answer means success.
     pub is_good: fn(&Value) -> bool,
 }
 
-/// A flag of such a command.
+/// A flag of a [`Row`].
 #[derive(Debug)]
 pub struct Flag {
     pub name: &'static str,
     pub about: &'static str,
-    /// The environment's variable, if there is one.
+    /// The environment variable that also sets the flag.
     pub variable: Option<&'static str>,
 }
 
 impl Row {
-    /// A row without flags and body, whose whole answer is printed.
+    /// A row without flags and body that prints the whole answer.
     pub const PLAIN: Self = Self {
         words: &[],
         about: "",
@@ -59,35 +60,34 @@ impl Row {
         is_good: |_| true,
     };
 
-    /// The names of the command's arguments.
+    /// Returns the names of the arguments of the command.
     pub fn arguments(&self) -> impl Iterator<Item = &'static str> {
         self.path.split('{').skip(1).filter_map(|part| Some(part.split_once('}')?.0))
     }
 }
 
-/// A request by a row.
+/// The request of a row with its parsed arguments.
 #[derive(Debug)]
 pub struct Exchange {
     pub row: &'static Row,
     pub service: Service,
-    /// Whether the answer is printed as it is.
+    /// True if the answer is printed as JSON.
     pub is_json: bool,
     /// The arguments, flags and file of the command.
     pub matches: ArgMatches,
 }
 
 impl Exchange {
-    /// Sends the request and prints the answer page by page, as long as it names a next one. Returns whether the service did
-    /// what it was asked for.
+    /// Sends the request and prints all pages of the answer. Returns true if the answer means success.
     pub fn run(&self) -> anyhow::Result<bool> {
-        let target = Target::of(&self.service)?;
+        let target = Target::from_flags(&self.service)?;
         let mut path = self.path();
         let first = path.clone();
         let file = || self.matches.get_one::<PathBuf>(FILE).map(PathBuf::as_path);
-        let body = self.row.has_body.then(|| read_body(file())).transpose()?;
-        let body = body.as_ref().map(|body| ("text/plain", &**body));
+        let content = self.row.has_body.then(|| read_body(file())).transpose()?;
+        let sent = content.as_ref().map(|content| ("text/plain", &**content));
         loop {
-            let answer = target.send(self.row.method, &path, body)?;
+            let answer = target.send(self.row.method, &path, sent)?;
             let PostAnswer { status: 200 | 202 | 204, text } = &answer else { bail!("{answer}") };
             if text.is_empty() {
                 return Ok(true);
@@ -95,16 +95,16 @@ impl Exchange {
             if self.is_json {
                 println!("{}", text.trim_end());
             }
-            let told = answer.json()?;
+            let body = answer.json()?;
             if !self.is_json {
-                self.print(&told);
+                self.print(&body);
             }
-            let Some(next) = told["next"].as_str() else { return Ok((self.row.is_good)(&told)) };
+            let Some(next) = body["next"].as_str() else { return Ok((self.row.is_good)(&body)) };
             path = with_parameter(first.clone(), "cursor", next);
         }
     }
 
-    /// The path of the request, with its parameters.
+    /// Returns the path of the request with its parameters.
     pub fn path(&self) -> String {
         let value = |name: &str| self.matches.get_one::<String>(name);
         let mut path = self.row.path.to_owned();
@@ -141,7 +141,7 @@ impl Exchange {
 
 fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
     let mut body = Vec::new();
-    open_input(file)?.take(BODY_BYTES).read_to_end(&mut body).context("reading the input")?;
+    open_input(file)?.take(BODY_BYTES_MAX).read_to_end(&mut body).context("reading the input")?;
     Ok(body)
 }
 
@@ -150,7 +150,7 @@ fn with_parameter(path: String, name: &str, value: &str) -> String {
     format!("{path}{separator}{name}={}", escaped(value))
 }
 
-/// A text as it is, everything else as JSON.
+/// Formats a cell: texts without quotes, everything else as JSON.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

@@ -1,4 +1,4 @@
-//! `hourglass wal flush`: flushes the whole WAL of a folder to the store, without serving requests.
+//! `hourglass wal flush`: flushes the WAL of a folder to the store, without serving requests.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use crate::store::MergedView;
 use crate::telemetry::{Metrics, logs};
 use crate::verify::unflushed_records;
 
-/// How often the progress is printed.
-const TELL: Duration = Duration::from_secs(2);
+/// Interval at which the progress is printed.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Flushes the WAL, for at most `timeout` if there is one. Succeeds only if the WAL is then empty.
+/// Flushes the WAL, for at most `timeout` if there is one. Succeeds only if the WAL is empty afterwards.
 #[must_use]
 pub fn flush_wal(settings: &Settings, timeout: Option<Duration>) -> ExitCode {
     logs::start(&settings.telemetry.log_level, &settings.telemetry);
-    match crate::app::run_to_end(empty(settings, timeout)) {
+    match crate::app::run_to_end(flush(settings, timeout)) {
         Ok(ending) => ending.code(),
-        Err(error) => crate::app::failed(&error),
+        Err(error) => crate::app::report_error(&error),
     }
 }
 
-async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result<RunEnd> {
+async fn flush(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result<RunEnd> {
     let folder = settings.wal_dir();
-    // Checked first, because opening the WAL would create one.
+    // Check this first, because opening the WAL would create one.
     let Some(found) = unflushed_records(&folder).context("reading the WAL")? else {
         bail!("there is no WAL in {}", crate::app::data_folder::absolute(&folder).display());
     };
@@ -54,19 +54,21 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     let mut stop = Stop::new(Arc::default()).context("listening for signals")?;
     tokio::select! {
         () = ingest.drain(None) => {}
-        () = tell(&ingest) => {}
+        () = print_progress(&ingest) => {}
         () = tokio::time::sleep(timeout.unwrap_or_default()), if timeout.is_some() => println!("stopping: the --timeout is over"),
         () = stop.wait() => {}
     }
     watcher.abort();
-    let (account, blocked) = (ingest.lag().ledger, ingest.lag().blocked);
+    let ledger = ingest.lag().ledger;
+    let blocked = ingest.lag().blocked;
     drop(ingest);
-    let ending = close(settings, (closing, true), store, Instant::now() + settings.server.shutdown_timeout).await;
+    let deadline = Instant::now() + settings.server.shutdown_timeout;
+    let ending = close(settings, closing, true, store, deadline).await;
     if let Some(reason) = blocked {
         println!("a record of the WAL cannot be read: {reason}");
     }
-    if account.dead_lettered > 0 {
-        println!("{} readings could not be stored: run hourglass dead-letters list", account.dead_lettered);
+    if ledger.dead_lettered > 0 {
+        println!("{} readings could not be stored: run hourglass dead-letters list", ledger.dead_lettered);
     }
     match ending {
         RunEnd::Complete => println!("the WAL in {} is empty: everything is in the store", folder.display()),
@@ -76,10 +78,10 @@ async fn empty(settings: &Settings, timeout: Option<Duration>) -> anyhow::Result
     Ok(ending)
 }
 
-/// Prints the progress again and again; never returns.
-async fn tell(ingest: &Ingest) {
+/// Prints the progress at an interval. Never returns.
+async fn print_progress(ingest: &Ingest) {
     loop {
-        tokio::time::sleep(TELL).await;
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
         let away = if ingest.lookup.presence.is_away() { "; the store is unavailable" } else { "" };
         println!("{} records are left{away}", ingest.dispatch.positions.kept_records());
     }

@@ -1,4 +1,4 @@
-//! `hourglass healthcheck`: asks the running service whether it acks writes, for containers without curl.
+//! `hourglass healthcheck`: checks whether the running service acks writes, for containers without curl.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -8,32 +8,33 @@ use ureq::Agent;
 
 use crate::config::Settings;
 
-/// Maximum time for all of it, so that the orchestrator's own timeout never hides the reason.
+/// Maximum time of the whole check, so that the orchestrator's own timeout never hides the reason.
 const TIMEOUT: Duration = Duration::from_secs(3);
-/// Maximum size of an answer that is read; that of `/ready` is far smaller.
-const ANSWER_BYTES: u64 = 64 << 10;
-/// Not `/health`: that fails for a store that refuses its user, too, and no restart mends that.
+/// Maximum size of an answer in bytes. That of `/ready` is far smaller.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+/// The path of the check. `/health` would also fail for a store that refuses its user, and a restart does not fix that.
 const PATH: &str = "/ready";
 
 /// Prints one line, and succeeds if the service acks writes.
 pub fn healthcheck(settings: &Settings) -> anyhow::Result<()> {
-    let Some((key, address)) = place(settings) else {
-        bail!("nothing listens without TLS, which this command does not speak: set status.listen")
+    let Some((key, address)) = plain_listener(settings) else {
+        bail!("all listeners use TLS, which this command does not support: set status.listen")
     };
     ensure!(address.port() != 0, "{key} has port 0, so that the service's port is not known: set {key}");
-    let asking = || format!("asking http://{address}{PATH} ({key})");
-    let (status, body) = get(address).with_context(asking)?;
+    let context = || format!("requesting http://{address}{PATH} ({key})");
+    let (status, body) = get(address).with_context(context)?;
     if status == 200 {
         println!("ready: http://{address}{PATH} ({key})");
         return Ok(());
     }
-    let told: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
-    let told = told["message"].as_str().unwrap_or("no reason given");
-    bail!("not ready: {status}: {told} (http://{address}{PATH}, {key})")
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap_or_default();
+    let reason = body["message"].as_str().unwrap_or("no reason given");
+    bail!("not ready: {status}: {reason} (http://{address}{PATH}, {key})")
 }
 
-/// The listener that answers whatever load there is, else the main one; both without TLS.
-fn place(settings: &Settings) -> Option<(&'static str, SocketAddr)> {
+/// Returns the configuration key and address of a listener without TLS: the status listener, which answers under any
+/// load, or else the main one.
+fn plain_listener(settings: &Settings) -> Option<(&'static str, SocketAddr)> {
     let status = settings.status.listen.map(|address| ("status.listen", address));
     let (key, mut address) = status.or(settings.server.listen.map(|address| ("server.listen", address)))?;
     match address.ip() {
@@ -44,7 +45,7 @@ fn place(settings: &Settings) -> Option<(&'static str, SocketAddr)> {
     Some((key, address))
 }
 
-/// The status and the body of the answer.
+/// Sends the request, and returns the status and body of the answer.
 fn get(address: SocketAddr) -> anyhow::Result<(u16, String)> {
     let config = Agent::config_builder().http_status_as_error(false).proxy(None).max_redirects(0);
     let agent: Agent = config.timeout_global(Some(TIMEOUT)).build().into();
@@ -54,5 +55,5 @@ fn get(address: SocketAddr) -> anyhow::Result<(u16, String)> {
         other => anyhow!(other),
     })?;
     let status = answer.status().as_u16();
-    Ok((status, answer.body_mut().with_config().limit(ANSWER_BYTES).read_to_string()?))
+    Ok((status, answer.body_mut().with_config().limit(ANSWER_BYTES_MAX).read_to_string()?))
 }

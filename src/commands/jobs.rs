@@ -1,4 +1,4 @@
-//! `hourglass job`: lists the background jobs of a running service, and runs one now.
+//! `hourglass job`: lists the background jobs of a running service, or runs one now.
 
 use std::fmt::Write;
 
@@ -10,7 +10,7 @@ use super::post::{PostAnswer, Service, Target, escaped};
 
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
-    /// Print each job with its state, its progress, and when it ran and runs.
+    /// Print each job with its state, its progress, and the times of its last and next run.
     List(Service),
     /// Run a job now and print its progress. Exit status: 0 if it left nothing to do, else 1.
     Run {
@@ -21,15 +21,15 @@ pub enum JobCommand {
     },
 }
 
-/// Runs the command. Returns whether nothing is left to do.
+/// Runs a `job` command. Returns true if the job left nothing to do.
 pub fn jobs(command: &JobCommand) -> anyhow::Result<bool> {
     match command {
-        JobCommand::List(service) => list(&Target::of(service)?).map(|()| true),
-        JobCommand::Run { name, service } => run(&Target::of(service)?, name),
+        JobCommand::List(service) => list(&Target::from_flags(service)?).map(|()| true),
+        JobCommand::Run { name, service } => run(&Target::from_flags(service)?, name),
     }
 }
 
-/// Has the service run a job, and prints how far it is until it is done. Returns whether nothing is left to do.
+/// Starts a job of the service and prints its progress until it is done. Returns true if it left nothing to do.
 fn run(target: &Target, name: &str) -> anyhow::Result<bool> {
     let first = format!("/api/v1/jobs/{}/run", escaped(name));
     let mut path = first.clone();
@@ -68,6 +68,7 @@ fn list(target: &Target) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Formats the state and progress of a job as one line.
 fn line(job: &Value) -> String {
     let text = |name: &str| job[name].as_str().unwrap_or_default();
     let mut line = format!("{}: {}", text("name"), text("state"));

@@ -1,4 +1,4 @@
-//! The commands other than `serve`, one file each. Those that talk to a running service go through `post`.
+//! The commands other than `serve`, one file each. Commands that talk to a running service use `post`.
 
 mod audit;
 mod backup;
@@ -54,7 +54,7 @@ pub use verify::verify;
 /// Parses a duration such as `90d` into seconds.
 ///
 /// # Errors
-/// If it is none, or shorter than a second.
+/// If the text is no duration, or shorter than a second.
 pub fn lifetime(text: &str) -> Result<i64, String> {
     let nanoseconds =
         parse_duration(text, &DURATION_UNITS[5..]).map_err(|fault| format!("{fault}; expected for example 90d"))?;
@@ -62,7 +62,7 @@ pub fn lifetime(text: &str) -> Result<i64, String> {
     if seconds > 0 { Ok(seconds) } else { Err("expected at least one second".to_owned()) }
 }
 
-/// Opens a file, or the standard input for `-` or nothing.
+/// Opens a file. `-` or `None` means the standard input.
 fn open_input(file: Option<&Path>) -> anyhow::Result<Box<dyn BufRead>> {
     match file.filter(|file| *file != Path::new("-")) {
         Some(file) => {

@@ -1,4 +1,4 @@
-//! Where a backup comes from: a running service, or a store whose service is stopped.
+//! The source of a backup: a running service, or a store whose service is stopped.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use super::digest::open_stopped;
 use super::post::{GetAnswer, PostAnswer, Target, escaped};
 use super::tokens::token_store;
 use crate::access::Token;
-use crate::backup::folder::Writing;
-use crate::backup::form::{FrameReader, Frames, HEAD, Held, Next, NoBackup};
+use crate::backup::folder::FileWriter;
+use crate::backup::form::{BackupError, FrameReader, Frames, HEAD, Held, Next};
 use crate::backup::read::list_days;
 use crate::backup::{Parts, ReadBounds, Sensors};
 use crate::store::MergedView;
@@ -24,22 +24,23 @@ use crate::config::Settings;
 use crate::ingest::settings_to_json;
 use crate::reading::Day;
 
-/// How long a service may answer 503 before the backup gives up.
-const BUSY: Duration = Duration::from_secs(120);
-/// How long to wait before the service is asked again.
-const AGAIN: Duration = Duration::from_millis(500);
+/// Maximum time of answers with 503 after which the backup gives up.
+const BUSY_MAX: Duration = Duration::from_secs(120);
+/// Pause before a request is sent again.
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
+/// The source of a backup.
 pub enum Origin {
     Service(Target),
     Store { store: Arc<MergedView>, settings: Box<Settings> },
 }
 
-/// Whether a service said that it could not send all that it had begun to send.
+/// Returns true if the service broke off a part with an error.
 pub fn is_refused(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(NoBackup::Refused(_)))
+    matches!(error.downcast_ref(), Some(BackupError::Refused(_)))
 }
 
-/// A part of a database that a backup keeps in a file of its own.
+/// A part of a database that has a file of its own in a backup.
 #[derive(Debug, Clone, Copy)]
 pub enum BackupPart<'a> {
     Day(&'a str, Day),
@@ -48,7 +49,7 @@ pub enum BackupPart<'a> {
 }
 
 impl BackupPart<'_> {
-    /// The digest that tells whether the part is as it was.
+    /// Returns the digest that shows whether the part has changed.
     pub fn mark(self, held: &Held) -> u128 {
         match self {
             Self::Day(..) => held.set.sum,
@@ -56,7 +57,7 @@ impl BackupPart<'_> {
         }
     }
 
-    /// The path of the request for it. The answer is 204 if the part is as it was.
+    /// Returns the path of the request for the part. The answer is 204 if the part still has the known digest.
     fn path(self, known: Option<u128>) -> String {
         let known = known.map(|mark| format!("&known={mark:032x}")).unwrap_or_default();
         match self {
@@ -66,10 +67,10 @@ impl BackupPart<'_> {
     }
 }
 
-/// What there is to back up.
+/// The databases and tokens at the start of a backup.
 #[derive(Debug, Deserialize)]
-pub struct Begun {
-    /// Everything acknowledged before is in the backup.
+pub struct BackupStart {
+    /// The time of the start in milliseconds since the epoch. Everything acknowledged before is in the backup.
     pub began_ms: u64,
     pub databases: Vec<String>,
     pub tokens: Vec<Token>,
@@ -82,6 +83,7 @@ struct Days {
     days: Vec<i64>,
 }
 
+/// The instances that have not flushed everything yet.
 #[derive(Deserialize)]
 struct Behind {
     behind: Vec<Instance>,
@@ -93,26 +95,28 @@ struct Instance {
 }
 
 impl Origin {
-    /// A store whose service is stopped.
+    /// Opens a store whose service is stopped.
     pub async fn stopped(settings: &Settings) -> anyhow::Result<Self> {
         Ok(Self::Store { store: open_stopped(settings).await?, settings: Box::new(settings.clone()) })
     }
 
-    /// Begins: has the service store everything that it acknowledged, and waits for other instances on the same store.
-    pub async fn begin(&self, patience: Duration) -> anyhow::Result<Begun> {
+    /// Asks the service to flush everything it acknowledged, and waits until other instances on the store have flushed
+    /// too.
+    pub async fn begin(&self, patience: Duration) -> anyhow::Result<BackupStart> {
         let service = match self {
             Self::Store { store, settings } => {
                 let databases = store.raw().databases().await?;
                 let tokens = token_store(settings).await?.tokens().await?;
                 let settings = self.settings().await?;
                 let began_ms = u64::try_from(wall_ms()).unwrap_or_default();
-                return Ok(Begun { began_ms, databases, tokens, settings });
+                return Ok(BackupStart { began_ms, databases, tokens, settings });
             }
             Self::Service(service) => service,
         };
-        let before: Begun = json(ask(service, "/api/v1/backup")?)?;
+        let before: BackupStart = json(ask(service, "/api/v1/backup")?)?;
         flush(service)?;
-        let (until, mut told) = (Instant::now() + patience, false);
+        let deadline = Instant::now() + patience;
+        let mut has_warned = false;
         loop {
             let Behind { behind } = json(ask(service, &format!("/api/v1/backup?since={}", before.began_ms))?)?;
             let hosts: Vec<&str> = behind.iter().map(|instance| &*instance.host).collect();
@@ -120,34 +124,34 @@ impl Origin {
                 break;
             }
             let hosts = hosts.join(", ");
-            if Instant::now() > until {
+            if Instant::now() > deadline {
                 bail!(
-                    "{hosts}: these instances on the same store have not said within --patience that everything they acknowledged is \
-                     stored: stop them or have them flush (POST /api/v1/flush); of a lost folder, remove the entry (docs/reference/data-folder.md#lose)"
+                    "{hosts}: these instances on the same store have not flushed everything they acknowledged within --patience: \
+                     stop them or make them flush (POST /api/v1/flush); if a folder is lost, remove its entry (docs/reference/data-folder.md#lose)"
                 );
             }
-            if !std::mem::replace(&mut told, true) {
-                eprintln!("hourglass: waiting until other instances have stored everything: {hosts}");
+            if !std::mem::replace(&mut has_warned, true) {
+                eprintln!("hourglass: waiting until other instances have flushed everything: {hosts}");
             }
-            tokio::time::sleep(AGAIN).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
-        // Databases that were created by what the flush stored.
-        let after: Begun = json(ask(service, "/api/v1/backup")?)?;
-        Ok(Begun { began_ms: before.began_ms, ..after })
+        // List again, because the flush may have created databases.
+        let after: BackupStart = json(ask(service, "/api/v1/backup")?)?;
+        Ok(BackupStart { began_ms: before.began_ms, ..after })
     }
 
-    /// The databases' settings as they are now.
+    /// Returns the current settings of the databases.
     pub async fn settings(&self) -> anyhow::Result<Value> {
         match self {
             Self::Store { store, .. } => {
                 let rows = store.raw().read_settings().await?;
-                Ok(settings_to_json(rows.iter().map(|(name, of)| (name, of))))
+                Ok(settings_to_json(rows.iter().map(|(name, settings)| (name, settings))))
             }
-            Self::Service(service) => Ok(json::<Begun>(ask(service, "/api/v1/backup")?)?.settings),
+            Self::Service(service) => Ok(json::<BackupStart>(ask(service, "/api/v1/backup")?)?.settings),
         }
     }
 
-    /// The days of a database.
+    /// Lists the days of a database.
     pub async fn days(&self, database: &str) -> anyhow::Result<Vec<Day>> {
         match self {
             Self::Store { store, .. } => Ok(list_days(store, database).await?.into_iter().collect()),
@@ -158,18 +162,19 @@ impl Origin {
         }
     }
 
-    /// Writes a part into the file, unless it is as it was by its mark; `None` if it is.
+    /// Writes a part into a file. Returns `None` if the part still has the known digest; the file then has no valid
+    /// content.
     pub async fn write(
         &self,
         part: BackupPart<'_>,
         known: Option<u128>,
-        to: &mut Writing,
+        to: &mut FileWriter,
     ) -> anyhow::Result<Option<Held>> {
         let (store, settings) = match self {
             Self::Store { store, settings } => (store, settings),
             Self::Service(service) => {
                 let answer = ask(service, &part.path(known))?;
-                return if answer.status == 204 { Ok(None) } else { through(answer, to).map(Some) };
+                return if answer.status == 204 { Ok(None) } else { copy_frames(answer, to).map(Some) };
             }
         };
         let mut frames = Frames::default();
@@ -194,8 +199,8 @@ impl Origin {
         Ok((known != Some(part.mark(&held))).then_some(held))
     }
 
-    /// Tells the service that the backup that began then is proved.
-    pub fn proved(&self, began_ms: u64) -> anyhow::Result<()> {
+    /// Records that the backup that began at this time is proved.
+    pub fn record_proved(&self, began_ms: u64) -> anyhow::Result<()> {
         match self {
             Self::Store { settings, .. } => {
                 let folder = &settings.server.data_dir;
@@ -210,8 +215,8 @@ impl Origin {
     }
 }
 
-/// Writes the frames of an answer into a file, and returns what they hold.
-fn through(answer: GetAnswer, to: &mut Writing) -> anyhow::Result<Held> {
+/// Copies the frames of an answer into a file, and returns their totals.
+fn copy_frames(answer: GetAnswer, to: &mut FileWriter) -> anyhow::Result<Held> {
     let mut frames = FrameReader::new(Tee { from: answer.body, to })?;
     loop {
         if let Next::End(held) = frames.read()? {
@@ -220,10 +225,10 @@ fn through(answer: GetAnswer, to: &mut Writing) -> anyhow::Result<Held> {
     }
 }
 
-/// Writes what is read into a file.
+/// A reader that also writes everything it reads into a file.
 struct Tee<'a, R> {
     from: R,
-    to: &'a mut Writing,
+    to: &'a mut FileWriter,
 }
 
 impl<R: Read> Read for Tee<'_, R> {
@@ -234,30 +239,30 @@ impl<R: Read> Read for Tee<'_, R> {
     }
 }
 
-/// Has the service store what it acknowledged. Dead letters are told, and are no part of a backup.
+/// Asks the service to flush everything it acknowledged. Dead letters are reported, because a backup has none.
 fn flush(service: &Target) -> anyhow::Result<()> {
     let began = Instant::now();
     loop {
         match service.post("/api/v1/flush", b"")? {
             PostAnswer { status: 204, .. } => return Ok(()),
             PostAnswer { status: 409, text } => {
-                eprintln!("hourglass: dead letters are no part of the backup: {}", text.trim());
+                eprintln!("hourglass: the backup has no dead letters: {}", text.trim());
                 return Ok(());
             }
-            PostAnswer { status: 503, .. } if began.elapsed() < BUSY => std::thread::sleep(AGAIN),
-            answer => bail!("not everything that was acknowledged is stored: {answer}"),
+            PostAnswer { status: 503, .. } if began.elapsed() < BUSY_MAX => std::thread::sleep(RETRY_PAUSE),
+            answer => bail!("not everything acknowledged is in the store: {answer}"),
         }
     }
 }
 
-/// Asks, again and again while the service is busy.
+/// Sends a GET request, and repeats it while the service is busy.
 fn ask(service: &Target, path: &str) -> anyhow::Result<GetAnswer> {
     let began = Instant::now();
     loop {
         let answer = service.get(path)?;
         match answer.status {
             200 | 204 => return Ok(answer),
-            503 if began.elapsed() < BUSY => std::thread::sleep(AGAIN),
+            503 if began.elapsed() < BUSY_MAX => std::thread::sleep(RETRY_PAUSE),
             status @ (401 | 403) => {
                 bail!(
                     "the service answered {status}: {}; give an admin's token with --token-file",
@@ -270,5 +275,5 @@ fn ask(service: &Target, path: &str) -> anyhow::Result<GetAnswer> {
 }
 
 fn json<T: DeserializeOwned>(answer: GetAnswer) -> anyhow::Result<T> {
-    serde_json::from_reader(answer.body).context("the service answered what this version does not understand")
+    serde_json::from_reader(answer.body).context("this version does not understand the answer of the service")
 }

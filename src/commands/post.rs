@@ -1,4 +1,4 @@
-//! The HTTP client of all commands that ask a running service.
+//! The HTTP client of all commands that send requests to a running service.
 
 use std::fmt;
 use std::io::Read;
@@ -14,16 +14,16 @@ use ureq::http::{HeaderValue, Request, Response, Uri};
 use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
-/// Maximum time without data from the service. It must be longer than a flush request may take.
+/// Maximum time without data from the service. It must exceed the duration of a flush request.
 const TIMEOUT: Duration = Duration::from_secs(330);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Maximum number of bytes of an answer that are read.
-const ANSWER_BYTES: u64 = 32 << 20;
-/// A larger body is sent once the service has agreed to read it, so that a refusal is seen.
+/// Maximum size of an answer in bytes.
+const ANSWER_BYTES_MAX: u64 = 32 << 20;
+/// Size of a body in bytes above which the service must first agree to read it, so that the client sees a refusal.
 const EXPECT_BYTES: usize = 16 << 10;
-/// Names the file of the system's authorities, as for OpenSSL.
-const VARIABLE: &str = "SSL_CERT_FILE";
-/// Where systems have their authorities: Debian and Alpine, Fedora, openSUSE, macOS and BSD.
+/// The environment variable that names the file of certificate authorities, as in OpenSSL.
+const CA_VARIABLE: &str = "SSL_CERT_FILE";
+/// The files of certificate authorities of Debian and Alpine, Fedora, openSUSE, and macOS and BSD.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -37,16 +37,17 @@ pub struct Service {
     /// The address of the service: http://HOST:PORT or https://HOST:PORT.
     #[arg(long = "server", value_name = "URL", default_value = "http://127.0.0.1:8086", env = "HOURGLASS_SERVER")]
     pub url: String,
-    /// A token that may do what the command asks for: an admin's, unless it is about the readings of a database only.
+    /// A token with the rights that the command needs. Commands that do more than read and write one database need an
+    /// admin's token.
     #[arg(long, value_name = "TOKEN", env = "HOURGLASS_TOKEN", hide_env_values = true)]
     pub token: Option<String>,
-    /// A file that contains the token; it wins over --token, which other users of the machine can see.
+    /// A file with the token. It overrides --token, which other users of the machine can see.
     #[arg(long, value_name = "FILE", env = "HOURGLASS_TOKEN_FILE")]
     pub token_file: Option<PathBuf>,
-    /// With https://, the authorities that are trusted, in PEM [default: the system's, or those of SSL_CERT_FILE].
+    /// For https://: a PEM file of the trusted authorities [default: those of SSL_CERT_FILE or of the system].
     #[arg(long, value_name = "FILE", env = "HOURGLASS_CA")]
     pub ca: Option<PathBuf>,
-    /// With https://, a client's certificate chain in PEM, for a service that asks for one.
+    /// For https://: a PEM file with a client certificate chain, if the service asks for one.
     #[arg(long, value_name = "FILE", requires = "key", env = "HOURGLASS_CERT")]
     pub cert: Option<PathBuf>,
     /// The private key of --cert, in PEM.
@@ -64,14 +65,15 @@ pub struct ServiceDatabase {
     pub service: Service,
 }
 
-/// The address of a service, and the token for it.
+/// A client of one service, with its token.
 pub struct Target {
     agent: Agent,
-    /// Without a slash at its end.
+    /// The URL of the service, without a trailing slash.
     base: String,
     authorization: Option<HeaderValue>,
 }
 
+/// An answer with its body.
 #[derive(Debug)]
 pub struct PostAnswer {
     pub status: u16,
@@ -94,13 +96,13 @@ impl GetAnswer {
     /// Reads the body of a small answer.
     pub fn text(self) -> anyhow::Result<String> {
         let mut text = String::new();
-        self.body.take(ANSWER_BYTES).read_to_string(&mut text)?;
+        self.body.take(ANSWER_BYTES_MAX).read_to_string(&mut text)?;
         Ok(text)
     }
 }
 
 impl PostAnswer {
-    /// The body as JSON.
+    /// Parses the body as JSON.
     pub fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_str(&self.text).with_context(|| format!("the answer {}", self.text))
     }
@@ -118,8 +120,8 @@ pub fn escaped(text: &str) -> String {
 }
 
 impl Target {
-    /// The service that flags name.
-    pub fn of(service: &Service) -> anyhow::Result<Self> {
+    /// Returns a client of the service that flags name.
+    pub fn from_flags(service: &Service) -> anyhow::Result<Self> {
         let token = match &service.token_file {
             Some(file) => Some(String::from_utf8_lossy(&read(file)?).into_owned()),
             None => service.token.clone(),
@@ -152,25 +154,25 @@ impl Target {
         self.send("POST", path, Some(("text/plain", body)))
     }
 
-    /// Sends a request and reads the answer, which is an error unless its status is 200.
+    /// Sends a request and reads the answer. Any status other than 200 is an error.
     pub fn text(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<PostAnswer> {
         let answer = self.send(method, path, body)?;
         if answer.status == 200 { Ok(answer) } else { bail!("{answer}") }
     }
 
-    /// As [`Target::text`], with the answer as JSON.
+    /// As [`Target::text`], but parses the answer as JSON.
     pub fn json(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<Value> {
         self.text(method, path, body)?.json()
     }
 
-    /// Sends a request, with the media type of its body and the body, and reads the answer.
+    /// Sends a request and reads the answer. `body` is a media type and the content.
     pub fn send(&self, method: &str, path: &str, body: Option<(&str, &[u8])>) -> anyhow::Result<PostAnswer> {
         let answer = self.exchange(method, path, body);
         let read = answer.and_then(|answer| Ok(PostAnswer { status: answer.status, text: answer.text()? }));
         read.with_context(|| format!("sending to {}", self.base))
     }
 
-    /// Asks, and returns the answer before its body is read.
+    /// Sends a GET request, and returns the answer without reading its body.
     pub fn get(&self, path: &str) -> anyhow::Result<GetAnswer> {
         self.exchange("GET", path, None).with_context(|| format!("asking {}", self.base))
     }
@@ -192,21 +194,21 @@ impl Target {
     }
 }
 
-/// `http://HOST:PORT` or `https://HOST:PORT` without a slash at its end.
+/// Checks a URL, and removes its trailing slash.
 fn base(url: &str) -> anyhow::Result<String> {
     let is_service = url.parse::<Uri>().is_ok_and(|uri| {
         let is_plain = uri.path() == "/" && uri.query().is_none() && !url.contains(['@', '#']);
         is_plain && uri.host().is_some() && matches!(uri.scheme_str(), Some("http" | "https"))
     });
     if !is_service {
-        bail!("{url:?}: expected http://HOST:PORT or https://HOST:PORT and nothing else");
+        bail!("{url:?}: expected http://HOST:PORT or https://HOST:PORT without a path");
     }
     Ok(url.trim_end_matches('/').to_owned())
 }
 
-/// Which authorities are trusted, and which certificate is shown.
+/// Loads the trusted authorities and the client certificate.
 fn tls_config(files: &Service) -> anyhow::Result<TlsConfig> {
-    let named = || std::env::var_os(VARIABLE).map(PathBuf::from);
+    let named = || std::env::var_os(CA_VARIABLE).map(PathBuf::from);
     let systems = || named().or_else(|| BUNDLES.iter().map(PathBuf::from).find(|file| file.exists()));
     let ca = files.ca.clone().or_else(systems).context("this system has no list of authorities: name one with --ca")?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -253,6 +255,6 @@ mod tests {
             assert!(base(url).is_err(), "{url}");
         }
         let service = Service { url: "http://a:1".to_owned(), token: Some("x\r\ny".to_owned()), ..Service::default() };
-        assert!(Target::of(&service).is_err());
+        assert!(Target::from_flags(&service).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Progress of a command on stderr: a line that is drawn again and again on a terminal, and nothing elsewhere.
+//! Progress of a command on stderr: one line that is redrawn on a terminal, and nothing elsewhere.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -11,7 +11,7 @@ impl Progress {
         Self(bar.with_prefix(what))
     }
 
-    pub fn tell(&mut self, progress: impl FnOnce() -> String) {
+    pub fn show(&mut self, progress: impl FnOnce() -> String) {
         if !self.0.is_hidden() {
             self.0.set_message(progress());
         }

@@ -1,4 +1,4 @@
-//! `hourglass rejections`: lists or exports the rejected lines of a running service, or removes those that are done.
+//! `hourglass rejections`: lists, exports or removes the rejected lines of a running service.
 
 use anyhow::Context;
 use clap::{Args, Subcommand};
@@ -9,12 +9,12 @@ use super::post::{ServiceDatabase, Target, escaped};
 pub enum RejectionsCommand {
     /// Print the number of rejected lines by code, and the last ones, newest first.
     List(RejectedFlags),
-    /// Print all rejected lines as line protocol, oldest first, each below a comment with the reason. Correct them, write them
-    /// again, and then use `done` with the id in the last comment.
+    /// Print all rejected lines as line protocol, oldest first, each below a comment with the reason. Correct the
+    /// lines, send them again, and then use `done` with the id in the last comment.
     Export(RejectedFlags),
     /// Remove rejected lines that need no more attention.
     Done {
-        /// The id of the last of them, as `list` and `export` print it.
+        /// The id of the last one to remove, as `list` and `export` print it.
         #[arg(long, value_name = "ID")]
         through: u64,
         #[command(flatten)]
@@ -22,7 +22,7 @@ pub enum RejectionsCommand {
     },
 }
 
-/// Which rejections of a running service.
+/// The flags that select rejections of a running service.
 #[derive(Debug, Args)]
 pub struct RejectedFlags {
     /// Only rejections with this code: syntax, family, unit and others.
@@ -31,10 +31,10 @@ pub struct RejectedFlags {
     /// Only lines of this measurement.
     #[arg(long, value_name = "NAME")]
     pub measurement: Option<String>,
-    /// Only those whose line or reason contains this text.
+    /// Only rejections whose line or reason contains this text.
     #[arg(long, value_name = "TEXT")]
     pub contains: Option<String>,
-    /// Only those received at or after this time: RFC 3339, or a duration before now such as -24h.
+    /// Only rejections received at or after this time: RFC 3339, or a duration before now such as -24h.
     #[arg(long, value_name = "TIME", allow_hyphen_values = true)]
     pub from: Option<String>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ pub fn rejections(command: &RejectionsCommand) -> anyhow::Result<()> {
     let (RejectionsCommand::List(flags)
     | RejectionsCommand::Export(flags)
     | RejectionsCommand::Done { selection: flags, .. }) = command;
-    let target = Target::of(&flags.database.service)?;
+    let target = Target::from_flags(&flags.database.service)?;
     let selection = [
         ("code", &flags.code),
         ("measurement", &flags.measurement),
@@ -81,7 +81,7 @@ fn list(target: &Target, path: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Prints all lines, part by part.
+/// Prints all lines, page by page.
 fn export(target: &Target, path: &str) -> anyhow::Result<()> {
     let mut after = "0".to_owned();
     loop {

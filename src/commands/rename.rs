@@ -7,7 +7,7 @@ use super::post::{ServiceDatabase, Target, escaped};
 
 #[derive(Debug, Subcommand)]
 pub enum RenameCommand {
-    /// Show a name under another one, or edit the entry of a name that is shown already.
+    /// Show a name under another one, or change an existing rename.
     Add {
         #[command(flatten)]
         scope: RenameScope,
@@ -21,7 +21,7 @@ pub enum RenameCommand {
     },
     /// List the renames of a database.
     List(ServiceDatabase),
-    /// Show a stored name again.
+    /// Remove a rename, so that the stored name is shown again.
     Remove {
         #[command(flatten)]
         scope: RenameScope,
@@ -30,23 +30,23 @@ pub enum RenameCommand {
     },
 }
 
-/// An entry by its stored name.
+/// The flags that select a rename by its stored name.
 #[derive(Debug, Args)]
 pub struct RenameScope {
     /// The kind of the name: sensor, measurement, tag_key or tag_value.
     pub kind: String,
-    /// The stored name; of a sensor, its key: climate,room=lab,sensor=s1.
+    /// The stored name. For a sensor, its key: climate,room=lab,sensor=s1.
     pub stored: String,
-    /// The key of the tag of which a value is renamed.
+    /// The key of the tag, for a tag value.
     #[arg(long, value_name = "KEY")]
     pub tag: Option<String>,
-    /// Only values of the tag in this measurement.
+    /// The measurement, if the rename is for one measurement only.
     #[arg(long, value_name = "NAME")]
     pub measurement: Option<String>,
 }
 
 impl RenameScope {
-    /// The texts of the entry by name.
+    /// Returns the names and values of the flags that are set.
     fn fields(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let optional = [("tag", &self.tag), ("measurement", &self.measurement)];
         let optional = optional.into_iter().filter_map(|(name, value)| Some((name, value.as_deref()?)));
@@ -58,9 +58,9 @@ impl RenameScope {
 pub fn rename(command: &RenameCommand) -> anyhow::Result<()> {
     let (RenameCommand::Add { database, .. } | RenameCommand::List(database) | RenameCommand::Remove { database, .. }) =
         command;
-    let target = Target::of(&database.service)?;
+    let target = Target::from_flags(&database.service)?;
     let path = format!("/api/v1/renames?db={}", escaped(&database.db));
-    let told = match command {
+    let answer = match command {
         RenameCommand::Add { scope, shown, dry_run, .. } => {
             let fields = scope.fields().chain([("to", &**shown)]);
             let body: Map<String, Value> = fields.map(|(name, text)| (name.to_owned(), text.into())).collect();
@@ -78,11 +78,11 @@ pub fn rename(command: &RenameCommand) -> anyhow::Result<()> {
             return Ok(());
         }
     };
-    told["examples"].as_array().into_iter().flatten().for_each(|pair| {
+    answer["examples"].as_array().into_iter().flatten().for_each(|pair| {
         println!("{} -> {}", text(&pair["from"]), text(&pair["to"]));
     });
-    let verb = if told["dry_run"] == true { "would get" } else { "get" };
-    println!("{} sensors {verb} another name", told["renamed"]);
+    let verb = if answer["dry_run"] == true { "would get" } else { "get" };
+    println!("{} sensors {verb} another name", answer["renamed"]);
     Ok(())
 }
 
@@ -90,9 +90,11 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// An entry in one line.
+/// Formats a rename as one line.
 fn line(entry: &Value) -> String {
     let scope = |name: &str| entry[name].as_str().map(|value| format!(" {name} {value}")).unwrap_or_default();
-    let (kind, from, to) = (text(&entry["kind"]), text(&entry["from"]), text(&entry["to"]));
+    let kind = text(&entry["kind"]);
+    let from = text(&entry["from"]);
+    let to = text(&entry["to"]);
     format!("{kind}{}{}: {from} -> {to}", scope("tag"), scope("measurement"))
 }

@@ -17,10 +17,10 @@ use crate::ingest::settings_of_json;
 use crate::reading::Day;
 use crate::reading::stamp::first_of;
 
-/// Where the configuration file of a backup is put in the data folder.
+/// Name in the data folder of the configuration file of a backup.
 const CONFIG: &str = "restored.toml";
 
-/// Restores the backup in this folder.
+/// Restores the backup in a folder.
 pub async fn restore(settings: &Settings, from: &Path) -> anyhow::Result<()> {
     let folder = Folder::existing(from);
     let manifest = folder
@@ -35,23 +35,24 @@ pub async fn restore(settings: &Settings, from: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Restores a backup into an empty store, and returns the digest of what is stored then, which is that of the backup.
+/// Restores a backup into an empty store. Returns the digest of the store, which is that of the backup.
 pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
     let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
     let stamp = first_of(manifest.began_ms);
     let mut target = Target::open(settings, "restore", from, stamp).await?;
     if let Some(settings) = &manifest.settings {
-        // First: they say how days are sealed.
+        // The settings come first, because they determine how days are sealed.
         let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
         target.put_settings(settings_of_json(&rows)).await.context("writing the databases' settings")?;
     }
     let mut progress = Progress::new("restore");
-    let (all, mut written) = (manifest.databases.iter().map(|database| database.days.len()).sum::<usize>(), 0);
+    let all = manifest.databases.iter().map(|database| database.days.len()).sum::<usize>();
+    let mut written = 0;
     for database in &manifest.databases {
         let store = target.store.clone();
         let mut fill = Fill::begin(&store, &database.name, target.options).await?;
         for day in &database.days {
-            progress.tell(|| format!("{written} of {all} days, {} {}", database.name, date(Day(day.number))));
+            progress.show(|| format!("{written} of {all} days, {} {}", database.name, date(Day(day.number))));
             restore_day(folder, &database.name, day, &mut target, &mut fill).await?;
             written += 1;
         }
@@ -91,20 +92,20 @@ async fn restore_day(
     Ok(())
 }
 
-/// Reads a file, which must be the one that the manifest names, and writes what it has unless that is done.
+/// Reads a file and checks it against the manifest. Writes its content unless an earlier run did.
 async fn restore_file(folder: &Folder, kept: &Kept, fill: &mut Fill<'_>, is_done: bool) -> anyhow::Result<()> {
     let Kept { file, held: expected } = kept;
     let mut frames = folder.frames(file)?;
     let held = loop {
         match frames.read().map_err(|error| folder.damaged(file, &error))? {
-            Next::Piece(piece) if is_done => fill.see(&piece),
-            Next::Piece(piece) => fill.take(piece).await.context("writing to the store")?,
-            Next::Sensor(document) => fill.take_sensor(&document),
+            Next::Piece(piece) if is_done => fill.skip(&piece),
+            Next::Piece(piece) => fill.write(piece).await.context("writing to the store")?,
+            Next::Sensor(document) => fill.add_sensor(&document),
             Next::End(held) => break held,
         }
     };
     if frames.into_inner().hex() != file.sha256 || held != *expected {
-        bail!(folder.damaged(file, &"it is damaged: it is not the file that the manifest names"));
+        bail!(folder.damaged(file, &"it is damaged: it differs from the file in the manifest"));
     }
     Ok(())
 }

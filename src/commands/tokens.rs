@@ -1,10 +1,10 @@
-//! `hourglass token`: creates, lists, rotates and revokes tokens where the service with the same settings reads them,
-//! also while it runs.
+//! `hourglass token`: creates, lists, rotates and revokes the tokens of the service with the same settings. The service
+//! can keep running.
 
 use std::sync::Arc;
 
 use crate::access::{Audit, ChangedToken, Quota, Scopes, Token, TokenChange, TokenFile, TokenStore};
-use crate::app::tokens::changed;
+use crate::app::tokens::token_event;
 use crate::clock::now_seconds;
 use crate::config::Settings;
 
@@ -21,10 +21,10 @@ pub async fn list_tokens(settings: &Settings) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the change. A new token's text is the only thing that `add` and `rotate` print to stdout.
+/// Applies a change. `add` and `rotate` print only the text of the new token to stdout.
 pub async fn tokens(settings: &Settings, change: TokenChange) -> anyhow::Result<()> {
     let directory = &settings.server.data_dir;
-    // Only a new token may make the folder; a change of one in MongoDB makes it for the audit trail.
+    // Only a new token may create the folder. With MongoDB, any change creates it for the audit trail.
     if settings.store.uri.is_embedded() && !matches!(change, TokenChange::Create(_)) {
         crate::app::data_folder::must_exist(settings)?;
     } else {
@@ -32,7 +32,7 @@ pub async fn tokens(settings: &Settings, change: TokenChange) -> anyhow::Result<
     }
     let store = token_store(settings).await?;
     let ChangedToken { token, action, text } = change.apply(&*store, settings.max_lifetime(), now_seconds()).await?;
-    Audit::new(directory, settings.audit.max_bytes as u64).note(&changed(action, &token));
+    Audit::new(directory, settings.audit.max_bytes as u64).note(&token_event(action, &token));
     match text {
         Some(text) => println!("{text}"),
         None => eprintln!("hourglass: the token {:?} is {action}; running services notice within seconds", token.name),
@@ -42,13 +42,14 @@ pub async fn tokens(settings: &Settings, change: TokenChange) -> anyhow::Result<
 
 /// Opens the tokens of the service with these settings.
 pub async fn token_store(settings: &Settings) -> anyhow::Result<Arc<dyn TokenStore>> {
-    Ok(match settings.store.uri.is_embedded() {
-        true => Arc::new(TokenFile::own(&settings.server.data_dir)),
-        false => crate::app::open::open_mongo(settings).await?,
-    })
+    if settings.store.uri.is_embedded() {
+        return Ok(Arc::new(TokenFile::own(&settings.server.data_dir)));
+    }
+    Ok(crate::app::open::open_mongo(settings).await?)
 }
 
-/// One line: the token's name, whether it is valid, when it was created and last used (to the minute), its rights and quotas, and the public id of its secret.
+/// Formats a token as one line: its name, its state, the times of its creation and last use (to the minute), its rights
+/// and quotas, and the public id of its secret.
 fn described(token: &Token, used: Option<i64>, now: i64) -> String {
     let time =
         |seconds: i64| jiff::Timestamp::from_second(seconds).map_or_else(|_| "?".to_owned(), |time| time.to_string());

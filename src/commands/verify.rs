@@ -9,9 +9,9 @@ use crate::config::Settings;
 use crate::telemetry::logs;
 use crate::verify::{self, VerifyOptions, unflushed_records};
 
-/// The check was completed and found differences.
+/// Exit status if the check was completed and found differences.
 const EXIT_DIFFERENT: u8 = 1;
-/// The check was not completed.
+/// Exit status if the check was not completed.
 const EXIT_INCOMPLETE: u8 = 2;
 
 /// Checks everything in the store. With `repair`, repairs what it can.

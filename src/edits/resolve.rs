@@ -56,7 +56,7 @@ impl<'a> ResolvedReadings<'a> {
             tokio::task::yield_now().await;
             let Some(part) = piece.readings() else { continue };
             let times = self.times(part);
-            let document = part.of.clone();
+            let document = part.document.clone();
             if !times.is_empty() {
                 self.readings += times.len() as u64;
                 self.sensors += u64::from(self.last.as_ref().is_none_or(|last| last.sensor.key != document.sensor.key));
@@ -68,9 +68,8 @@ impl<'a> ResolvedReadings<'a> {
         Ok(None)
     }
 
-    /// Returns the timestamps of the readings of a part that the deletion removes.
-    fn times(&mut self, part: &Part) -> Vec<i64> {
-        let Part { of: document, readings, within } = part;
+    /// The times of the readings of a part that the deletion removes.
+    fn times(&mut self, Part { document, readings, within }: &Part) -> Vec<i64> {
         let values = self.target.values.as_ref();
         let entry = values.map(|values| values.entry(&document.sensor));
         let mut times = Vec::new();

@@ -103,8 +103,8 @@ impl Passing for ApiError {
         }
     }
 
-    fn of_store(&self) -> Option<&StorageError> {
-        if let Self::Query(error) = self { error.of_store() } else { None }
+    fn store_error(&self) -> Option<&StorageError> {
+        if let Self::Query(error) = self { error.store_error() } else { None }
     }
 }
 

@@ -1,5 +1,5 @@
 //! The budget of a request: memory, counted before it is allocated; time; and processor turns of a few milliseconds.
-//! All statements of a request share one budget, which also covers the answer until its last byte is sent.
+//! All statements of a request share one budget. It covers the answer until its last byte is sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -15,26 +15,26 @@ use super::QueryError;
 use crate::access::Caller;
 use crate::config::QuerySettings;
 
-/// How long a query computes before it yields to others.
+/// Time that a query computes before it yields to others.
 const SLICE: Duration = Duration::from_millis(2);
-/// How many bytes of the query's text are logged.
-const TEXT_BYTES: usize = 200;
+/// Maximum number of logged bytes of the text of a query.
+const TEXT_BYTES_MAX: usize = 200;
 
 /// The budgets of all requests.
 #[derive(Debug)]
 pub struct Budgets {
     options: QuerySettings,
     used: AtomicUsize,
-    /// Bytes in use per token; an entry lives as long as the token has a request running.
+    /// Bytes in use per token. An entry exists while the token has a running request.
     tokens: Mutex<HashMap<Box<str>, Weak<AtomicUsize>>>,
-    /// Permits for running queries (`query.concurrent`). A query that paused has returned its permit.
+    /// Permits for running queries (`query.concurrent`). A paused query has no permit.
     turns: Arc<Semaphore>,
-    /// Permits for queries that continue after a pause: one fewer than there are cores, which keeps one core for short
-    /// queries.
+    /// Permits for queries that continue after a pause. There is one fewer than cores, so that one core is free for
+    /// short queries.
     long: Arc<Semaphore>,
 }
 
-/// One request's budget. Cheap to clone; the last clone to be dropped returns it.
+/// The budget of one request. It is cheap to clone, and dropping the last clone releases it.
 #[derive(Debug, Clone)]
 pub struct Budget(Arc<RequestBudget>);
 
@@ -50,7 +50,7 @@ struct RequestBudget {
     read_bytes: AtomicU64,
     read_readings: AtomicU64,
     is_answered: AtomicBool,
-    /// Where the request needed readings that have expired: databases, with the time from which on they have readings.
+    /// Databases whose expired readings the request needed, with the time of their first remaining readings.
     expired: Mutex<BTreeMap<String, i64>>,
     turn: Mutex<ComputeTurn>,
 }
@@ -58,13 +58,13 @@ struct RequestBudget {
 /// The processor permits of a request.
 #[derive(Debug)]
 struct ComputeTurn {
-    /// The request pauses after this.
+    /// Time at which the request pauses.
     until: Instant,
     turn: Option<OwnedSemaphorePermit>,
     long: Option<OwnedSemaphorePermit>,
 }
 
-/// Reserved bytes, returned on drop.
+/// Reserved bytes. Dropping them releases the reservation.
 #[derive(Debug)]
 pub struct HeldBytes {
     budget: Budget,
@@ -75,7 +75,8 @@ impl Budgets {
     #[must_use]
     pub fn new(options: QuerySettings) -> Arc<Self> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let (turns, long) = (Semaphore::new(options.concurrent), Semaphore::new(cores.saturating_sub(1).max(1)));
+        let turns = Semaphore::new(options.concurrent);
+        let long = Semaphore::new(cores.saturating_sub(1).max(1));
         Arc::new(Self {
             options,
             used: AtomicUsize::new(0),
@@ -85,17 +86,17 @@ impl Budgets {
         })
     }
 
-    /// Begins a request. The caller's name and the text (its first 200 bytes) are logged if the request is slow.
+    /// Begins a request. If it is slow, the name of the caller and the first 200 bytes of the text are logged.
     #[must_use]
     pub fn begin(self: &Arc<Self>, by: &Caller, text: &str) -> Budget {
-        let token = matches!(by, Caller::Holder(_)).then(|| self.of_token(by.name()));
+        let token = matches!(by, Caller::Holder(_)).then(|| self.token_usage(by.name()));
         let now = Instant::now();
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
         Budget(Arc::new(RequestBudget {
             all: self.clone(),
             token,
             who: by.name().to_owned(),
-            text: text[..ends.take_while(|end| *end <= TEXT_BYTES).last().unwrap_or(0)].to_owned(),
+            text: text[..ends.take_while(|end| *end <= TEXT_BYTES_MAX).last().unwrap_or(0)].to_owned(),
             began: now,
             used: AtomicUsize::new(0),
             most: AtomicUsize::new(0),
@@ -107,7 +108,7 @@ impl Budgets {
         }))
     }
 
-    fn of_token(&self, name: &str) -> Arc<AtomicUsize> {
+    fn token_usage(&self, name: &str) -> Arc<AtomicUsize> {
         let mut tokens = self.tokens.lock();
         if let Some(used) = tokens.get(name).and_then(Weak::upgrade) {
             return used;
@@ -156,25 +157,25 @@ impl Budget {
         }
     }
 
-    /// Records what was read for the request: stored bytes and readings.
+    /// Records the stored bytes and readings that were read for the request.
     pub fn note_read(&self, bytes: usize, readings: usize) {
         self.0.read_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
         self.0.read_readings.fetch_add(readings as u64, Ordering::Relaxed);
     }
 
-    /// Records that the request needs readings of a database that have expired: it has readings from this time on.
+    /// Records that the request needs expired readings of a database, whose readings begin at `from`.
     pub fn note_expired(&self, database: &str, from: i64) {
         let mut expired = self.0.expired.lock();
         expired.insert(database.to_owned(), from);
     }
 
-    /// Removes and returns what was recorded of expired readings.
+    /// Removes and returns the databases recorded by [`Budget::note_expired`].
     #[must_use]
     pub fn take_expired(&self) -> BTreeMap<String, i64> {
         std::mem::take(&mut self.0.expired.lock())
     }
 
-    /// When the request times out.
+    /// Returns the time at which the request times out.
     #[must_use]
     pub fn deadline(&self) -> Instant {
         self.0.began + self.0.all.options.timeout
@@ -201,25 +202,26 @@ impl Budget {
         let turn = timeout_at(self.deadline(), turns.clone().acquire_owned()).await;
         let Ok(Ok(turn)) = turn else { return Err(QueryError::Overloaded { limit: options.concurrent }) };
         let mut state = self.0.turn.lock();
-        (state.turn, state.until) = (Some(turn), Instant::now() + SLICE);
+        state.turn = Some(turn);
+        state.until = Instant::now() + SLICE;
         Ok(())
     }
 
-    /// Yields to other queries once the request's slice of time is used up. Call it every few thousand steps.
+    /// Yields to other queries if the slice of the request is used up. Call it every few thousand steps.
     ///
     /// # Errors
     /// If the request has timed out.
     pub async fn pause(&self) -> Result<(), QueryError> {
-        if Instant::now() < self.0.turn.lock().until { Ok(()) } else { self.go_on_later().await }
+        if Instant::now() < self.0.turn.lock().until { Ok(()) } else { self.yield_turn().await }
     }
 
-    async fn go_on_later(&self) -> Result<(), QueryError> {
+    async fn yield_turn(&self) -> Result<(), QueryError> {
         let Budgets { options, turns, long, .. } = &*self.0.all;
         let over = || QueryError::Timeout { limit: options.timeout };
         if Instant::now() >= self.deadline() {
             return Err(over());
         }
-        self.rest();
+        self.release_turn();
         tokio::task::yield_now().await;
         let turns = async { (long.clone().acquire_owned().await, turns.clone().acquire_owned().await) };
         let (long, turn) = timeout_at(self.deadline(), turns).await.map_err(|_| over())?;
@@ -227,7 +229,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Awaits the store; another long query may compute meanwhile.
+    /// Awaits the store, and lets another long query compute meanwhile.
     pub async fn waiting<T>(&self, answer: impl Future<Output = T>) -> T {
         self.0.turn.lock().long = None;
         let answer = answer.await;
@@ -235,28 +237,29 @@ impl Budget {
         answer
     }
 
-    /// Runs work that cannot pause, such as sorting. Above 50,000 steps the runtime moves this thread's other tasks to
-    /// another thread.
-    pub fn at_length<T>(&self, steps: usize, work: impl FnOnce() -> T) -> T {
+    /// Runs work that cannot pause, such as sorting. Above 50,000 steps, the runtime moves the other tasks of this
+    /// thread to another thread.
+    pub fn run_unpaused<T>(&self, steps: usize, work: impl FnOnce() -> T) -> T {
         let has_threads = || Handle::try_current().is_ok_and(|on| on.runtime_flavor() == RuntimeFlavor::MultiThread);
         if steps > 50_000 && has_threads() { tokio::task::block_in_place(work) } else { work() }
     }
 
-    /// Returns the processor permits until the next turn or pause.
-    pub fn rest(&self) {
+    /// Releases the processor permits until the next turn.
+    pub fn release_turn(&self) {
         let mut state = self.0.turn.lock();
-        (state.turn, state.long) = (None, None);
+        state.turn = None;
+        state.long = None;
     }
 
-    /// The name of the caller's token.
+    /// Returns the name of the caller's token.
     #[must_use]
     pub fn token(&self) -> &str {
         &self.0.who
     }
 
-    /// Notes that the answer is complete, and logs the request if it was slow.
+    /// Marks the answer as complete, and logs the request if it was slow.
     pub fn answered(&self) {
-        self.rest();
+        self.release_turn();
         self.0.end("answered");
     }
 }
@@ -267,8 +270,11 @@ impl RequestBudget {
         if self.is_answered.swap(true, Ordering::Relaxed) || took < self.all.options.log_after {
             return;
         }
-        let (token, query, seconds) = (&*self.who, &*self.text, took.as_secs_f64());
-        let (bytes, readings) = (self.read_bytes.load(Ordering::Relaxed), self.read_readings.load(Ordering::Relaxed));
+        let token = &*self.who;
+        let query = &*self.text;
+        let seconds = took.as_secs_f64();
+        let bytes = self.read_bytes.load(Ordering::Relaxed);
+        let readings = self.read_readings.load(Ordering::Relaxed);
         let memory = self.most.load(Ordering::Relaxed);
         tracing::warn!(token, query, seconds, bytes, readings, memory, outcome, "slow query (query.log_after)");
     }
@@ -281,7 +287,7 @@ impl Drop for RequestBudget {
 }
 
 impl HeldBytes {
-    /// Reserves more.
+    /// Reserves more bytes.
     ///
     /// # Errors
     /// As [`Budget::hold`].
@@ -330,8 +336,9 @@ impl Drop for HeldBytes {
     }
 }
 
-fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
-    let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= most);
+/// Adds bytes to a counter unless it would exceed `max`.
+fn add(counter: &AtomicUsize, bytes: usize, max: usize) -> bool {
+    let more = |used: usize| used.checked_add(bytes).filter(|used| *used <= max);
     counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
@@ -339,12 +346,13 @@ fn add(counter: &AtomicUsize, bytes: usize, most: usize) -> bool {
 mod tests {
     use super::*;
 
-    /// Later statements of a request that had used up its time failed with "too many queries" if no permit was free,
-    /// and ran if one was. Both must be a timeout.
+    /// Regression: later statements of a request without time left failed with "too many queries" if no permit was
+    /// free, and ran otherwise. Both must be a timeout.
     #[tokio::test]
     async fn a_request_whose_time_is_over_has_no_turn() {
         for concurrent in [0, 1] {
-            let options = QuerySettings { concurrent, timeout: Duration::ZERO, ..crate::query::options::of_tests() };
+            let options =
+                QuerySettings { concurrent, timeout: Duration::ZERO, ..crate::query::options::unbounded_settings() };
             let budgets = Budgets::new(options);
             let turn = budgets.begin(&Caller::Anybody, "").turn().await;
             assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");

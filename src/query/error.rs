@@ -1,4 +1,4 @@
-//! Query errors.
+//! Errors of queries.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use super::options::{COLUMNS_MAX, PATTERNS_MAX};
 use crate::bucket::{Behind, StorageError};
 use crate::reading::duration::show_duration;
 
-/// Why a query has no answer.
+/// The reason why a query has no answer.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum QueryError {
-    /// The store failed. An answer that may be incomplete is never sent.
+    /// The store failed. An incomplete answer is never sent.
     #[error(transparent)]
     Storage(StorageError),
     /// Acked readings that the answer needs are still being read back from the WAL.

@@ -1,5 +1,7 @@
-//! Queries in the native API and in InfluxQL. One engine answers both, merging the store with acked readings that are
-//! not flushed yet. It reaches them only through the traits that `bucket` declares, and knows nothing of HTTP.
+//! Queries of the native API and InfluxQL.
+//!
+//! One engine answers both. It merges the store with acked readings that are not flushed yet, and accesses them only
+//! through the traits of `bucket`. This room does not depend on HTTP.
 
 mod budget;
 mod engine;

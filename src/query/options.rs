@@ -1,22 +1,22 @@
-//! Bounds on queries that no key sets.
+//! Fixed bounds on queries.
 
-/// Most columns that one statement computes.
+/// Maximum number of columns that one statement computes.
 pub const COLUMNS_MAX: usize = 4096;
-/// Most regular expressions per request, not counting lists of texts such as `^(a|b)$`.
+/// Maximum number of regular expressions per request, not counting lists of texts such as `^(a|b)$`.
 pub const PATTERNS_MAX: usize = 16;
 
-/// Settings with which nothing is cached, and nothing of a request is bounded but its time, a minute.
+/// Settings without a cache and without bounds, except a timeout of one minute.
 #[cfg(test)]
-pub fn of_tests() -> crate::config::QuerySettings {
+pub fn unbounded_settings() -> crate::config::QuerySettings {
     use std::time::Duration;
 
-    let most = usize::MAX;
+    let max = usize::MAX;
     crate::config::QuerySettings {
-        request_bytes: most,
-        bytes: most,
-        token_bytes: most,
+        request_bytes: max,
+        bytes: max,
+        token_bytes: max,
         concurrent: 1,
-        series_max: most,
+        series_max: max,
         cache_max_age: Duration::ZERO,
         cache_bytes: 0,
         wait: Duration::ZERO,

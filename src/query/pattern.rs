@@ -1,6 +1,7 @@
-//! The regular expressions of a request, each compiled once and within bounds. InfluxDB uses Go's RE2; the crate
-//! `regex` has the same syntax and also guarantees linear time. A pattern that only lists texts, as Grafana writes a
-//! variable with several values, becomes a set of them.
+//! The regular expressions of a request, each compiled once and within bounds.
+//!
+//! InfluxDB uses Go's RE2. The crate `regex` has the same syntax and also guarantees linear time. A pattern that only
+//! lists texts becomes a set. Grafana writes variables with several values like that.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,31 +11,31 @@ use regex_syntax::ast::{AssertionKind, Ast, GroupKind};
 use crate::query::options::PATTERNS_MAX;
 use crate::query::{Budget, HeldBytes, QueryError};
 
-/// Bytes that all compiled patterns of a request may take together.
+/// Maximum bytes of all compiled patterns of a request.
 const BYTES_MAX: usize = 2 << 20;
-/// Bytes of memory per byte of a list's text.
+/// Bytes of memory per byte of a list.
 const LIST_BYTES: usize = 16;
-/// Bytes that matching with one pattern may take in addition (its lazy DFA's cache).
+/// Maximum bytes of the lazy DFA's cache of one pattern.
 const CACHE_MAX: usize = 256 << 10;
 
 /// A compiled pattern.
 #[derive(Debug)]
 enum Pattern {
     /// `^(a|b|c)$`: exactly one of these texts.
-    Among(HashSet<String>),
+    List(HashSet<String>),
     Regex(Regex),
 }
 
 impl Pattern {
     fn matches(&self, text: &str) -> bool {
         match self {
-            Self::Among(texts) => texts.contains(text),
+            Self::List(texts) => texts.contains(text),
             Self::Regex(regex) => regex.is_match(text),
         }
     }
 }
 
-/// What is wrong with a pattern, in a few words. Compiles nothing.
+/// Describes the syntax error of a pattern, without compiling it. Returns `None` for a valid pattern.
 #[must_use]
 pub fn fault(pattern: &str) -> Option<String> {
     regex_syntax::parse(pattern).err().map(|error| error.to_string())
@@ -48,8 +49,8 @@ pub struct Patterns {
 }
 
 impl Patterns {
-    /// Compiles each text once. `budget` is `None` for the statement of a logged deletion, which was compiled within
-    /// bounds when it was accepted.
+    /// Compiles each text once. `budget` is `None` for the statement of a logged deletion, which was within bounds when
+    /// it was accepted.
     ///
     /// # Errors
     /// If there are too many, or one is too large.
@@ -61,7 +62,7 @@ impl Patterns {
         for text in texts {
             hold(text.len() * LIST_BYTES)?;
             match list(text) {
-                Some(texts) => drop(patterns.insert(text.to_owned(), Pattern::Among(texts))),
+                Some(texts) => drop(patterns.insert(text.to_owned(), Pattern::List(texts))),
                 None if !others.contains(&text) => others.push(text),
                 None => {}
             }
@@ -79,14 +80,14 @@ impl Patterns {
         Ok(Self { by_text: patterns, _held: held })
     }
 
-    /// Whether `text` matches; false if `pattern` was not compiled.
+    /// Returns true if `text` matches, and false if `pattern` was not compiled.
     #[must_use]
     pub fn matches(&self, pattern: &str, text: &str) -> bool {
         self.by_text.get(pattern).is_some_and(|pattern| pattern.matches(text))
     }
 }
 
-/// The texts of a pattern that only lists texts, anchored at both ends.
+/// Returns the texts of a pattern that only lists texts and is anchored at both ends.
 fn list(pattern: &str) -> Option<HashSet<String>> {
     let within = pattern.strip_prefix('^')?.strip_suffix('$')?;
     let parsed = regex_syntax::ast::parse::Parser::new().parse(pattern).ok()?;
@@ -109,7 +110,7 @@ fn list(pattern: &str) -> Option<HashSet<String>> {
     }
 }
 
-/// The text of these parts if they are all literal.
+/// Returns the text of these parts if they are all literal.
 fn text(parts: &[Ast]) -> Option<String> {
     let mut found = String::new();
     for part in parts {
@@ -152,7 +153,7 @@ mod tests {
         }
     }
 
-    /// A request of 27 KB once had 1,300 patterns, which took 1.3 GB.
+    /// Regression: a request of 27 KB had 1,300 patterns, which took 1.3 GB.
     #[test]
     fn patterns_are_few_and_small() {
         let many: Vec<String> = (0..=PATTERNS_MAX).map(|number| format!("x{number}.*")).collect();

@@ -1,4 +1,4 @@
-//! Which sensors a query covers: one by its key, or all that match a measurement and tags.
+//! The selection of sensors of a query: one by its key, or all that match a measurement and tags.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -12,12 +12,14 @@ use crate::bucket::Meta;
 use crate::bucket::meta::META_PREFIX;
 use crate::reading::Sensor;
 
+/// The sensors of a query.
 #[derive(Debug, Clone)]
 pub enum Selector {
     /// One sensor.
     Sensor(Arc<Sensor>),
-    /// All sensors of a measurement, or of any, that pass every filter.
+    /// All sensors that pass every filter.
     Matching {
+        /// `None` for any measurement.
         measurement: Option<String>,
         tags: Vec<TagFilter>,
         /// Tags that the caller's token requires.
@@ -25,12 +27,12 @@ pub enum Selector {
     },
 }
 
-/// A test of one tag, or with the prefix `meta.` of metadata. A sensor without the tag counts as having it empty.
+/// A test of one tag, or of a metadata value if the key has the prefix `meta.`. A missing tag counts as empty.
 #[derive(Debug, Clone)]
 pub struct TagFilter {
     pub key: String,
     pub test: TagTest,
-    /// Inverts the test.
+    /// True if the test is inverted.
     pub negated: bool,
 }
 
@@ -43,7 +45,7 @@ pub enum TagTest {
 }
 
 impl Selector {
-    /// Compiles the selector's patterns.
+    /// Compiles the patterns of the selector.
     ///
     /// # Errors
     /// If there are too many, or one is too large.
@@ -59,7 +61,7 @@ impl Selector {
     }
 }
 
-/// A selector with its patterns compiled.
+/// A selector with compiled patterns.
 #[derive(Debug)]
 pub struct Chooser<'a> {
     selector: &'a Selector,
@@ -67,21 +69,21 @@ pub struct Chooser<'a> {
 }
 
 impl Chooser<'_> {
-    /// The test of each filter of metadata, for all of a list.
+    /// Evaluates each metadata filter for all sensors of a list.
     ///
     /// # Errors
     /// If the budget is exhausted.
-    pub fn by_meta(&self, budget: &Budget, list: &SensorList) -> Result<Vec<Passing>, QueryError> {
+    pub fn meta_tests(&self, budget: &Budget, list: &SensorList) -> Result<Vec<Passing>, QueryError> {
         let Selector::Matching { tags, .. } = self.selector else { return Ok(Vec::new()) };
-        let of_meta = tags.iter().filter(|filter| filter.key.starts_with(META_PREFIX));
+        let filters = tags.iter().filter(|filter| filter.key.starts_with(META_PREFIX));
         let passing =
-            |filter: &TagFilter| list.passing(budget, &filter.key, |text| self.is_so(filter, text) != filter.negated);
-        of_meta.map(passing).collect()
+            |filter: &TagFilter| list.passing(budget, &filter.key, |text| self.tests(filter, text) != filter.negated);
+        filters.map(passing).collect()
     }
 
-    /// Returns true if the sensor of this shown name is selected.
+    /// Returns true if a sensor, given by its shown name, is selected.
     #[must_use]
-    pub fn takes(&self, sensor: &Sensor, meta: Option<&Meta>) -> bool {
+    pub fn selects(&self, sensor: &Sensor, meta: Option<&Meta>) -> bool {
         match self.selector {
             Selector::Sensor(only) => sensor.key == only.key,
             Selector::Matching { measurement, tags, pins } => {
@@ -92,7 +94,7 @@ impl Chooser<'_> {
         }
     }
 
-    fn is_so(&self, filter: &TagFilter, value: &str) -> bool {
+    fn tests(&self, filter: &TagFilter, value: &str) -> bool {
         match &filter.test {
             TagTest::Is(wanted) => value == *wanted,
             TagTest::Matches(pattern) => self.patterns.matches(pattern, value),
@@ -100,8 +102,8 @@ impl Chooser<'_> {
     }
 
     fn passes(&self, filter: &TagFilter, sensor: &Sensor, meta: Option<&Meta>) -> bool {
-        let of_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
-        let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(of_meta);
-        self.is_so(filter, &value.unwrap_or_default()) != filter.negated
+        let from_meta = || meta.and_then(|meta| meta_text(meta, &filter.key));
+        let value = sensor.tag(&filter.key).map(Cow::Borrowed).or_else(from_meta);
+        self.tests(filter, &value.unwrap_or_default()) != filter.negated
     }
 }

@@ -1,4 +1,4 @@
-//! The entry point for queries: each waits for its turn and runs within its time and its budget.
+//! The entry point for queries. Each query waits for its turn, and runs within its timeout and budget.
 
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use super::error::QueryError;
 use super::wait::Passing;
 use super::{influx, wait};
 use crate::config::QuerySettings;
+
 /// Runs queries.
 #[derive(Debug)]
 pub struct Query {
@@ -28,7 +29,7 @@ pub struct Query {
 }
 
 impl Query {
-    /// Queries on this store and on the unflushed readings.
+    /// Creates the service for a store and the unflushed readings.
     #[must_use]
     pub fn new(
         store: Arc<MergedView>,
@@ -41,19 +42,19 @@ impl Query {
         Self { engine: Engine::new(store, memtables, settings, options, &metrics), budgets, metrics }
     }
 
-    /// The databases' retention policies, as this process knows them.
+    /// Returns the settings of databases as this process knows them.
     #[must_use]
     pub fn settings(&self) -> Arc<Settings> {
         self.engine.settings.now()
     }
 
-    /// The budget of a request that begins now; the caller and the text go into the slow-query log.
+    /// Begins a request and returns its budget. The caller and the text are for the slow-query log.
     #[must_use]
     pub fn begin(&self, by: &Caller, text: &str) -> Budget {
         self.budgets.begin(by, text)
     }
 
-    /// The sensors that come after a key, in the order of their shown keys, as far as they have readings.
+    /// Returns up to `limit` sensors with readings after a key, in the order of their shown keys.
     ///
     /// # Errors
     /// If the store does not answer, or acked readings are still being read back.
@@ -73,13 +74,13 @@ impl Query {
         .await
     }
 
-    /// What an answer says of readings that it needed and that have expired. Says it once.
+    /// Removes and returns the notices about expired readings that the answer needed.
     #[must_use]
     pub fn readings_expired(&self, budget: &Budget) -> Vec<String> {
         budget.take_expired().iter().map(|(database, from)| influx::readings_expired(database, *from)).collect()
     }
 
-    /// The documents of a database's sensors, in key order. Does not retry while the store is unavailable; wrap the
+    /// Returns sensor documents of a database in key order. It does not retry while the store is unavailable; wrap the
     /// call in [`Query::patiently`] for that.
     ///
     /// # Errors
@@ -93,7 +94,7 @@ impl Query {
         self.turn(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
-    /// See [`Engine::all_databases`].
+    /// Lists all databases; see [`Engine::all_databases`].
     ///
     /// # Errors
     /// If the store does not answer.
@@ -101,7 +102,7 @@ impl Query {
         self.engine.all_databases().await
     }
 
-    /// Retries errors that may pass by themselves, for up to `query.wait`.
+    /// Retries transient errors for up to `query.wait`.
     ///
     /// # Errors
     /// The last error.
@@ -117,8 +118,8 @@ impl Query {
         self.metrics.query_points.increment(points as u64);
     }
 
-    /// Runs a query in its turn, and records it in the metrics. An error that may pass by itself is retried, in a new
-    /// turn each time. `database` is the one that the request names, for the log.
+    /// Runs a query in its turn, and records it in the metrics. Transient errors are retried, each time in a new turn.
+    /// `database` is the requested one, for the log.
     pub(super) async fn in_turn<T, E: From<QueryError> + Passing, F: Future<Output = Result<T, E>>>(
         &self,
         budget: &Budget,
@@ -129,29 +130,30 @@ impl Query {
         let left = budget.deadline().saturating_duration_since(Instant::now());
         let answer = wait::patiently(&self.engine.options, left, || self.turn(budget, query())).await;
         self.metrics.query_seconds.record(started.elapsed());
-        if let Some(error) = answer.as_ref().err().and_then(Passing::of_store) {
+        if let Some(error) = answer.as_ref().err().and_then(Passing::store_error) {
             self.metrics.store_error(error.class());
             tracing::warn!(%error, database, token = budget.token(), "query failed: store error");
         }
         answer
     }
 
-    /// Runs a query once, when it is its turn.
+    /// Waits for a turn, and runs a query once.
     async fn turn<T, E: From<QueryError> + Passing>(
         &self,
         budget: &Budget,
         query: impl Future<Output = Result<T, E>>,
     ) -> Result<T, E> {
         budget.turn().await?;
-        // Counts down when the query ends or its client disconnects.
+        // The guard is dropped when the query ends or its client disconnects.
         let _running = self.metrics.query_running();
         let answer = budget.in_time(query).await;
-        budget.rest();
+        budget.release_turn();
         answer?
     }
 }
 
-pub(super) fn without_notices(error: QueryError) -> Vec<String> {
-    tracing::debug!(%error, "an answer's notices are not known");
+/// Answers without notices if they cannot be computed.
+pub(super) fn ignore_notice_error(error: QueryError) -> Vec<String> {
+    tracing::debug!(%error, "the notices of an answer cannot be computed");
     Vec::new()
 }

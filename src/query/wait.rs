@@ -1,5 +1,4 @@
-//! Retries of queries that failed for a passing reason, for up to `query.wait`. A query that waits here holds no permit
-//! to run.
+//! Retries queries after transient errors, for up to `query.wait`. A waiting query holds no permit to run.
 
 use std::time::Duration;
 
@@ -10,17 +9,18 @@ use super::influx::StatementFailure;
 use crate::bucket::StorageError;
 use crate::config::QuerySettings;
 
-/// The pause before a retry, at first and at most. It is at least as long as the failed try took, so that waiting
-/// queries use at most half of the time and leave the rest to others.
+/// The first and the maximum pause before a retry. A pause is at least as long as the failed attempt, so that waiting
+/// queries use at most half of the time.
 const PAUSE: std::ops::Range<Duration> = Duration::from_millis(10)..Duration::from_millis(200);
 
-/// Errors that may pass by themselves.
+/// Errors that can be transient.
 pub trait Passing {
-    /// Whether a retry may succeed: readings are still being read back from the WAL, or the store is unavailable.
+    /// Returns true if a retry may succeed: readings are still being read back from the WAL, or the store is
+    /// unavailable.
     fn is_passing(&self) -> bool;
 
-    /// The store's error, if it is one.
-    fn of_store(&self) -> Option<&StorageError>;
+    /// Returns the error of the store, if it caused this error.
+    fn store_error(&self) -> Option<&StorageError>;
 }
 
 impl Passing for QueryError {
@@ -28,7 +28,7 @@ impl Passing for QueryError {
         matches!(self, Self::Behind(_) | Self::Storage(StorageError::Unavailable { .. } | StorageError::Unknown { .. }))
     }
 
-    fn of_store(&self) -> Option<&StorageError> {
+    fn store_error(&self) -> Option<&StorageError> {
         if let Self::Storage(error) = self { Some(error) } else { None }
     }
 }
@@ -38,13 +38,13 @@ impl Passing for StatementFailure {
         matches!(self, Self::Query(error) if error.is_passing())
     }
 
-    fn of_store(&self) -> Option<&StorageError> {
-        if let Self::Query(error) = self { error.of_store() } else { None }
+    fn store_error(&self) -> Option<&StorageError> {
+        if let Self::Query(error) = self { error.store_error() } else { None }
     }
 }
 
-/// Calls `ask` until it succeeds, fails for good, or `query.wait` is over; `left` is the time until the request's
-/// deadline.
+/// Calls `ask` until it succeeds, fails permanently, or `query.wait` is over. `left` is the time until the deadline of
+/// the request.
 ///
 /// # Errors
 /// The last error.
@@ -53,7 +53,7 @@ pub async fn patiently<T, E: Passing, F: Future<Output = Result<T, E>>>(
     left: Duration,
     ask: impl Fn() -> F,
 ) -> Result<T, E> {
-    // Waits for at most nine tenths of the time left, so that the client gets the actual error and not a timeout.
+    // Wait for at most nine tenths of the time left, so that the client gets the actual error instead of a timeout.
     let until = Instant::now() + options.wait.min(left / 10 * 9);
     let mut pause = PAUSE.start;
     loop {

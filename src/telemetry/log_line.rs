@@ -1,20 +1,22 @@
-//! Bounds the length of log lines, so that no long error chain and no client's key fills a disk or breaks a collector.
+//! Bounds the length of log lines, so that long error chains and keys do not fill a disk or break a collector.
 
 use std::io;
 
 use serde_json::{Map, Value};
 
-/// The fields without which a line says nothing; they are never dropped, and the first two never cut.
-const KEPT: [&str; 4] = ["timestamp", "level", "message", "target"];
-const WHOLE: usize = 2;
-/// Texts are not cut below this as long as other fields can be dropped.
-const TEXT_BYTES: usize = 40;
-/// Stands where a text was cut.
-const CUT: char = '…';
-/// Ends the colours that a cut may have left on.
-const PLAIN: &str = "\x1b[0m";
+/// The fields that are never dropped.
+const REQUIRED_FIELDS: [&str; 4] = ["timestamp", "level", "message", "target"];
+/// Number of the first [`REQUIRED_FIELDS`] that are never cut.
+const UNCUT_FIELDS: usize = 2;
+/// Minimum length in bytes of a cut text while other fields can be dropped.
+const TEXT_BYTES_MIN: usize = 40;
+/// Marks the end of a cut text.
+const ELLIPSIS: char = '…';
+/// Resets colours that a cut may have left on.
+const RESET: &str = "\x1b[0m";
 
-/// Shortens each line to less than `limit` bytes. Takes one whole line per call, as `tracing_subscriber` writes them.
+/// A writer that shortens each line to less than `limit` bytes. It expects one complete line per call, as
+/// `tracing_subscriber` writes them.
 #[derive(Debug)]
 pub struct BoundedWriter<W> {
     pub inner: W,
@@ -31,7 +33,7 @@ impl<W: io::Write> io::Write for BoundedWriter<W> {
             let fields = if self.is_json { serde_json::from_str(&text).ok() } else { None };
             let short = match fields {
                 Some(fields) => shorten(fields, self.limit - 2),
-                None if text.contains('\x1b') => cut(text.trim_end(), self.limit - 2 - PLAIN.len()) + PLAIN,
+                None if text.contains('\x1b') => cut(text.trim_end(), self.limit - 2 - RESET.len()) + RESET,
                 None => cut(text.trim_end(), self.limit - 2),
             };
             self.inner.write_all(format!("{short}\n").as_bytes())?;
@@ -44,54 +46,55 @@ impl<W: io::Write> io::Write for BoundedWriter<W> {
     }
 }
 
-/// The object in at most `most` bytes: its longest texts are cut, and if there are too many fields, the last ones are
-/// dropped. A shortened object has its fields in the order of their names.
-fn shorten(mut fields: Map<String, Value>, most: usize) -> String {
-    let mut text_bytes = most / 2;
+/// Serialises an object in at max `max` bytes. Cuts its longest texts first, and then drops its last fields. A
+/// shortened object has its fields in the order of their names.
+fn shorten(mut fields: Map<String, Value>, max: usize) -> String {
+    let mut text_bytes = max / 2;
     loop {
         let line = serde_json::to_string(&fields).unwrap_or_default();
-        if line.len() <= most {
+        if line.len() <= max {
             return line;
         }
-        let dropped = fields.keys().rev().find(|name| !KEPT.contains(&name.as_str())).cloned();
+        let dropped = fields.keys().rev().find(|name| !REQUIRED_FIELDS.contains(&name.as_str())).cloned();
         match dropped {
-            Some(name) if text_bytes < TEXT_BYTES => drop(fields.remove(&name)),
+            Some(name) if text_bytes < TEXT_BYTES_MIN => drop(fields.remove(&name)),
             None if text_bytes == 0 => return line,
             _ => {
                 text_bytes = text_bytes * 3 / 4;
-                let cut = fields.iter_mut().filter(|(name, _)| !KEPT[..WHOLE].contains(&name.as_str()));
+                let cut =
+                    fields.iter_mut().filter(|(name, _)| !REQUIRED_FIELDS[..UNCUT_FIELDS].contains(&name.as_str()));
                 cut.for_each(|(_, value)| cut_texts(value, text_bytes));
             }
         }
     }
 }
 
-/// Cuts all texts in the value whose JSON takes more than `most` bytes.
-fn cut_texts(value: &mut Value, most: usize) {
+/// Cuts all texts in a value whose JSON has more than `max` bytes.
+fn cut_texts(value: &mut Value, max: usize) {
     match value {
         Value::String(text) => {
-            // A character takes up to six bytes as JSON.
-            let mut kept = most;
-            while serde_json::to_string(text).map_or(0, |json| json.len()) > most + 2 && kept > 0 {
+            // A character has up to six bytes in JSON.
+            let mut kept = max;
+            while serde_json::to_string(text).map_or(0, |json| json.len()) > max + 2 && kept > 0 {
                 *text = cut(text, kept);
                 kept /= 2;
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| cut_texts(value, most)),
-        Value::Object(values) => values.values_mut().for_each(|value| cut_texts(value, most)),
+        Value::Array(values) => values.iter_mut().for_each(|value| cut_texts(value, max)),
+        Value::Object(values) => values.values_mut().for_each(|value| cut_texts(value, max)),
         _ => {}
     }
 }
 
-/// The text in at most `most` bytes, cut between two characters.
-fn cut(text: &str, most: usize) -> String {
-    if text.len() <= most {
+/// Cuts a text to at max `max` bytes, at the boundary of a character.
+fn cut(text: &str, max: usize) -> String {
+    if text.len() <= max {
         return text.to_owned();
     }
-    let room = most.saturating_sub(CUT.len_utf8());
+    let room = max.saturating_sub(ELLIPSIS.len_utf8());
     let end = (0..=room).rev().find(|end| text.is_char_boundary(*end)).unwrap_or_default();
-    let whole = text[..end].trim_end_matches(CUT);
-    format!("{whole}{CUT}")
+    let whole = text[..end].trim_end_matches(ELLIPSIS);
+    format!("{whole}{ELLIPSIS}")
 }
 
 #[cfg(test)]
@@ -132,9 +135,9 @@ mod tests {
         assert_eq!(cut["span"]["id"], "r-7");
     }
 
-    /// A key of a sensor may have 64 KiB of characters that take two to six bytes as JSON.
+    /// The key of a sensor can have 64 KiB of characters that take two to six bytes in JSON.
     #[test]
-    fn whatever_a_text_has_the_line_is_short_and_json() {
+    fn lines_with_any_text_are_short_and_json() {
         for hostile in ["\u{1}", "\"", "\\", "é", "𝄞", "a\u{301}", "…", "{\"a\":"] {
             for times in [1, 7, 60, 99, 500, 20_000] {
                 let key = hostile.repeat(times);

@@ -1,4 +1,4 @@
-//! Sets up logging to stderr, as text for people or JSON for machines.
+//! Sets up logging to stderr, as text or JSON.
 
 use std::io::{self, IsTerminal};
 
@@ -14,20 +14,20 @@ use super::log_line::BoundedWriter;
 use super::paint::Paint;
 use crate::config::{LogFormat, TelemetrySettings};
 
-/// How lines look.
+/// The format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
-    /// Everything, for a file.
+    /// Text with all details, for a file.
     Text,
-    /// What people at a terminal want to know, with or without colours: the time of day, the level, the message, its fields.
+    /// Short text for a terminal: the time of day, the level, the message and its fields.
     Terminal {
         colours: bool,
     },
 }
 
-/// Sends all log messages from now on to stderr, filtered by `level` (in the form of `telemetry.log_level`, already
-/// validated). A second call has no effect.
+/// Starts logging to stderr, filtered by `level`, which is a valid value of `telemetry.log_level`. A second call has no
+/// effect.
 pub fn start(level: &str, settings: &TelemetrySettings) {
     let is_terminal = io::stderr().is_terminal();
     let form = match settings.log_format {
@@ -38,17 +38,17 @@ pub fn start(level: &str, settings: &TelemetrySettings) {
     };
     let limit = settings.log_line_bytes;
     let stderr = move || BoundedWriter { inner: io::stderr(), limit, is_json: form == Form::Json };
-    // Fails only if a subscriber is set already, for example in a test.
+    // This fails only if a subscriber is set already, for example in a test.
     let _ = subscriber(level, form, stderr).try_init();
 }
 
-/// In JSON, the fields of the event are at the top level, and those of its innermost span (the request, with its id)
-/// are under `span`. In text, the spans precede the message; on a terminal, their fields follow it.
+/// Returns the subscriber. In JSON, the fields of an event are at the top level, and those of its innermost span (the
+/// request with its id) under `span`. In text, the spans precede the message. On a terminal, their fields follow it.
 fn subscriber<W>(level: &str, form: Form, writer: W) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    // A line that cannot be written, for example because the terminal was closed, would be told to stderr, which panics.
+    // Ignore failed writes, for example to a closed terminal: reporting them to stderr would panic.
     let lines = fmt::layer().with_writer(writer).log_internal_errors(false);
     let lines = match form {
         Form::Json => lines.json().flatten_event(true).with_span_list(false).boxed(),
@@ -62,7 +62,7 @@ where
     registry().with(EnvFilter::new(filter)).with(lines)
 }
 
-/// The time of day, in UTC.
+/// Formats the time of day in UTC.
 struct TimeOfDay;
 
 impl FormatTime for TimeOfDay {
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// The log of a request that logs one message at info and one at debug.
+    /// Returns the log of a request with one message at info and one at debug.
     fn logged(level: &str, form: Form) -> String {
         let captured = Captured::default();
         let writer = captured.clone();
@@ -123,7 +123,7 @@ mod tests {
         assert!(lines.contains(r#"INFO request{id="r-7"}: "#) && lines.ends_with("flushed pages=3\n"), "{lines}");
     }
 
-    /// People at a terminal were shown the date, microseconds, and the module of each message.
+    /// Regression: a terminal showed the date, microseconds, and the module of each message.
     #[test]
     fn a_terminal_gets_the_time_of_day_the_message_and_its_fields() {
         let line = logged("info", Form::Terminal { colours: false });

@@ -1,5 +1,5 @@
-//! The only place that defines metrics: names (`hourglass_<part>_<what>_<unit>[_total]`), units and labels; help texts in `help`.
-//! Each label has a small fixed set of values; a sensor's key is never a label.
+//! Defines all metrics: names (`hourglass_<part>_<what>_<unit>[_total]`), units and labels. `help` has the help texts
+//! of metrics with labels. Each label has a small fixed set of values, so the key of a sensor is never a label.
 
 mod help;
 
@@ -26,7 +26,7 @@ const READINGS: &[f64] = &[1.0, 10.0, 100.0, 500.0, 1_000.0, 5_000.0, 10_000.0, 
 /// Route, method and status.
 type RequestLabels = (&'static str, &'static str, u16);
 
-/// Defines [`Metrics`]. A metric without labels has a handle in it, by its name and its help text.
+/// Defines [`Metrics`] with a handle for each metric without labels, from its name and help text.
 macro_rules! handles {
     (@type counter) => { Counter };
     (@type gauge) => { Gauge };
@@ -35,16 +35,16 @@ macro_rules! handles {
     (@describe gauge $name:literal $help:literal) => { describe_gauge!($name, $help) };
     (@describe histogram $name:literal $help:literal) => { describe_histogram!($name, $help) };
     ($($visible:vis $field:ident: $kind:ident!($name:literal, $help:literal);)*) => {
-        /// Handles of all metrics. Those with labels are looked up when used.
+        /// Handles of all metrics. Metrics with labels are looked up when used.
         #[derive(Clone)]
         pub struct Metrics {
             recorder: Arc<PrometheusRecorder>,
             /// See [`Metrics::scraping`].
             scraping: Arc<Mutex<()>>,
             process: metrics_process::Collector,
-            /// A cache of handles, because looking them up by their labels takes longer.
+            /// A cache of handles, because looking them up by their labels is slow.
             requests: Arc<RwLock<HashMap<RequestLabels, (Counter, Histogram)>>>,
-            /// For `/api/v1/overview`.
+            /// The samples for `/api/v1/overview`.
             pub recent: Arc<Recent>,
             $($visible $field: handles!(@type $kind),)*
         }
@@ -109,10 +109,10 @@ handles! {
 }
 
 impl Metrics {
-    /// Creates a registry of its own and describes every metric in it.
+    /// Creates a registry and describes every metric in it.
     ///
     /// # Errors
-    /// Only if a list of histogram bounds is empty, which none is.
+    /// If a list of histogram bounds is empty, which never happens.
     pub fn new(version: &'static str, store: &'static str) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), SECONDS)?
@@ -148,7 +148,7 @@ impl Metrics {
         seconds.record(took.as_secs_f64());
     }
 
-    /// Makes the series of a background job, so that its first failure shows as an increase.
+    /// Creates the series of a background job, so that its first failure shows as an increase.
     pub fn job_added(&self, name: &'static str) {
         self.with(|| {
             counter!("hourglass_job_errors_total", "name" => name).increment(0);
@@ -156,7 +156,7 @@ impl Metrics {
         });
     }
 
-    /// Notes the end of a run of a background job.
+    /// Records a finished run of a background job.
     pub fn job_ended(&self, name: &'static str, took: Duration, is_success: bool) {
         self.with(|| {
             histogram!("hourglass_job_duration_seconds", "name" => name).record(took.as_secs_f64());
@@ -173,7 +173,7 @@ impl Metrics {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
     }
 
-    /// Counts one request answered with 503, by the config key of the limit.
+    /// Counts one request answered with 503, by the configuration key of the limit.
     pub fn shed(&self, limit: &'static str) {
         self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
     }
@@ -196,12 +196,12 @@ impl Metrics {
     }
 
     /// Counts one reload of the certificate and key.
-    pub fn tls_loaded(&self, taken: bool) {
-        let outcome = if taken { "taken" } else { "refused" };
+    pub fn tls_loaded(&self, is_taken: bool) {
+        let outcome = if is_taken { "taken" } else { "refused" };
         self.with(|| counter!("hourglass_edge_tls_loads_total", "outcome" => outcome).increment(1));
     }
 
-    /// Sets when the certificate in use expires, in seconds since the epoch; NaN if that is unknown.
+    /// Sets the expiry of the certificate in use in seconds since the epoch; NaN if unknown.
     pub fn certificate(&self, not_after: Option<i64>) {
         let seconds = not_after.map_or(f64::NAN, wide_f64);
         self.with(|| gauge!("hourglass_edge_tls_certificate_not_after_timestamp_seconds").set(seconds));
@@ -247,7 +247,7 @@ impl Metrics {
         });
     }
 
-    /// Sets how much memory hourglass may use, all together and by the key that bounds a part of it.
+    /// Sets the maximum memory of hourglass, in total and by the key that bounds a part of it.
     pub fn memory(&self, memory: usize, parts: &[(&'static str, usize)]) {
         self.with(|| {
             gauge!("hourglass_memory_limit_bytes").set(as_f64(memory));
@@ -257,7 +257,7 @@ impl Metrics {
         });
     }
 
-    /// Sets the number of sensors that have gone silent.
+    /// Sets the number of silent sensors.
     pub fn sensors_silent(&self, count: usize) {
         self.sensors_silent.set(as_f64(count));
     }
@@ -267,8 +267,8 @@ impl Metrics {
         self.query_cache_bytes.set(as_f64(bytes));
     }
 
-    /// Locks out other scrapes while the guard lives, so that the values of [`Metrics::ledger`],
-    /// [`Metrics::wal`] and [`Metrics::lag`] that [`Metrics::render`] shows were all taken at the same moment.
+    /// Locks out other scrapes while the guard lives, so that [`Metrics::render`] shows values of [`Metrics::ledger`],
+    /// [`Metrics::wal`] and [`Metrics::lag`] of the same moment.
     pub fn scraping(&self) -> MutexGuard<'_, ()> {
         self.scraping.lock()
     }
@@ -279,7 +279,7 @@ impl Metrics {
         Running(self.query_running.clone())
     }
 
-    /// Sets the counters of what became of every reading.
+    /// Sets the counters of readings by their outcome.
     pub fn ledger(&self, ledger: &Ledger) {
         self.with(|| {
             counter!("hourglass_ingest_readings_accepted_total").absolute(ledger.accepted);
@@ -293,7 +293,7 @@ impl Metrics {
         });
     }
 
-    /// Sets the numbers of readings and of changes of metadata in the dead-letter files; `None` if one cannot be read.
+    /// Sets the numbers of readings and of metadata changes in the dead-letter files; `None` if one cannot be read.
     pub fn dead_letters(&self, readings: Option<u64>, metadata: Option<u64>) {
         self.with(|| {
             gauge!("hourglass_dead_letters_readings").set(readings.map_or(f64::NAN, wide_f64));
@@ -301,19 +301,19 @@ impl Metrics {
         });
     }
 
-    /// Records how long a write took until it was acked.
+    /// Records the time from a write to its ack.
     pub fn acked(&self, took: Duration) {
         self.ack_seconds.record(took);
         self.recent.acked(took);
     }
 
-    /// Sets the bytes free on the WAL's disk; `None` if they are not known.
+    /// Sets the free bytes on the disk of the WAL; `None` if unknown.
     pub fn wal_disk(&self, free: Option<u64>) {
         self.recent.log_disk(free);
         self.with(|| gauge!("hourglass_wal_disk_free_bytes").set(free.map_or(f64::NAN, wide_f64)));
     }
 
-    /// Sets the bytes that the store takes, and those free on its disk; `None` for what is not known.
+    /// Sets the bytes that the store takes, and the free bytes on its disk; `None` if unknown.
     pub fn store_space(&self, taken: Option<u64>, free: Option<u64>) {
         self.recent.store_space(taken, free, Instant::now());
         self.with(|| {
@@ -322,7 +322,7 @@ impl Metrics {
         });
     }
 
-    /// Sets when the last backup began that was proved, in milliseconds since the epoch; 0 if none was.
+    /// Sets the start of the last proved backup in milliseconds since the epoch; 0 if there is none.
     pub fn backup_proved(&self, began_ms: u64) {
         self.with(|| gauge!("hourglass_backup_proved_timestamp_seconds").set(wide_f64(began_ms) / 1000.0));
     }
@@ -332,17 +332,17 @@ impl Metrics {
         self.with(|| {
             gauge!("hourglass_registry_logs").set(as_f64(logs));
             gauge!("hourglass_registry_deletions").set(as_f64(deletions));
-            // The bits of a stamp above the lowest 20 are milliseconds since the epoch.
+            // A stamp without its lowest 20 bits is the milliseconds since the epoch.
             gauge!("hourglass_registry_floor_timestamp_seconds").set(wide_f64(floor >> 20) / 1000.0);
         });
     }
 
-    /// Sets by how many milliseconds the store's clock is ahead.
+    /// Sets the milliseconds by which the clock of the store is ahead.
     pub fn clock_offset(&self, milliseconds: i64) {
         self.with(|| gauge!("hourglass_clock_offset_seconds").set(wide_f64(milliseconds) / 1000.0));
     }
 
-    /// Sets the figures of the valid tokens' terms.
+    /// Sets the terms of the valid tokens.
     pub fn token_terms(&self, terms: &TokenTerms) {
         self.with(|| {
             gauge!("hourglass_access_tokens_valid").set(as_f64(terms.valid));
@@ -371,7 +371,7 @@ impl Metrics {
         });
     }
 
-    /// Sets how far the store is behind the WAL.
+    /// Sets the lag of the store behind the WAL.
     pub fn lag(&self, oldest_seconds: f64, unflushed_bytes: usize, is_behind: bool) {
         self.with(|| {
             gauge!("hourglass_flush_oldest_pending_seconds").set(oldest_seconds);
@@ -380,14 +380,14 @@ impl Metrics {
         });
     }
 
-    /// All metrics in Prometheus' text format 0.0.4, with current figures of the process.
+    /// Returns all metrics in Prometheus' text format 0.0.4, with current figures of the process.
     #[must_use]
     pub fn render(&self) -> String {
         self.with(|| self.process.collect());
         self.recorder.handle().render()
     }
 
-    /// Aggregates the recorded samples of histograms, which otherwise pile up in memory until the next scrape.
+    /// Aggregates the recorded samples of histograms, which otherwise accumulate in memory until the next scrape.
     pub fn upkeep(&self) {
         self.recorder.handle().run_upkeep();
     }
@@ -403,7 +403,7 @@ impl Drop for Running {
     }
 }
 
-/// What became of every reading since the process started. All fields are of one moment, and
+/// The number of readings by outcome since the process started. All fields are of one moment, and
 /// `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Ledger {
@@ -421,7 +421,7 @@ pub struct Ledger {
     pub deleted: u64,
     /// Refused by the store for good, and written to the dead-letter file.
     pub dead_lettered: u64,
-    /// In the WAL and not in the store yet. Below zero for a moment if a reading is stored before it is counted as
+    /// In the WAL and not in the store yet. It is negative for a moment if a reading is stored before it is counted as
     /// accepted.
     pub pending: i64,
 }
@@ -429,13 +429,13 @@ pub struct Ledger {
 /// The terms of all valid tokens, in seconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TokenTerms {
-    /// How many are valid.
+    /// Number of valid tokens.
     pub valid: usize,
-    /// Until the first of them ends, if one has an end.
+    /// Time until the first of them ends, if one has an end.
     pub ends_in: Option<i64>,
-    /// Since the oldest was created.
+    /// Age of the oldest.
     pub oldest: i64,
-    /// Since the one that has waited longest was used or, if it never was, created.
+    /// Longest time since a token was last used, or created if it was never used.
     pub unused: i64,
 }
 

@@ -1,4 +1,4 @@
-//! Metrics for Prometheus, and logs. Every room may use this one; it names only `config` and the crate of the WAL.
+//! Metrics for Prometheus, and logs. All rooms may use this one. It depends only on `config` and the crate of the WAL.
 
 mod log_line;
 pub mod logs;

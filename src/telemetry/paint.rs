@@ -1,13 +1,13 @@
-//! Colours for people at a terminal.
+//! Terminal colours.
 
-/// Puts colours around texts, or leaves them as they are.
+/// Colours texts, unless it is off.
 #[derive(Debug, Clone, Copy)]
 pub struct Paint {
     pub is_on: bool,
 }
 
 impl Paint {
-    /// Colours for a terminal, unless the environment asks for none: any non-empty `NO_COLOR` (<https://no-color.org>), or
+    /// Turns colours on for a terminal, unless the environment has a non-empty `NO_COLOR` (<https://no-color.org>) or
     /// `TERM=dumb`.
     pub fn of(is_terminal: bool) -> Self {
         let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
@@ -23,7 +23,7 @@ impl Paint {
         self.with("2", text)
     }
 
-    /// Underlined and in a colour, as links are.
+    /// Underlines and colours a link.
     pub fn link(self, text: &str) -> String {
         self.with("4;36", text)
     }

@@ -1,5 +1,5 @@
-//! What the last half hour was like, for people: rates, how long acks took, how far the store was behind, how its disk fills. Prometheus knows
-//! more; this is for whoever has none. One atomic addition per ack; the rest is sampled.
+//! Samples of the last half hour for `/api/v1/overview`: rates, ack times, readings not stored yet, and the growth of
+//! the store. It serves installations without Prometheus. An ack costs one atomic addition; everything else is sampled.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,36 +8,38 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde::Serialize;
 
-/// How often a sample is taken.
+/// Interval of the samples.
 pub const SAMPLE_INTERVAL: Duration = Duration::from_secs(5);
-/// Most samples: half an hour.
-const SAMPLES: usize = 360;
-/// How long the store must have been watched before its growth says anything.
+/// Maximum number of samples: half an hour.
+const SAMPLES_MAX: usize = 360;
+/// Minimum time of observation before the growth of the store is reported.
 const GROWTH_AFTER: Duration = Duration::from_secs(600);
 
-/// Buckets of ack times: four per doubling, from a microsecond on.
+/// Number of buckets of ack times: four per doubling, starting at a microsecond.
 const BUCKETS: usize = 128;
 
+/// The samples of the last half hour, and the counters that the next sample is taken from.
 #[derive(Debug)]
 pub struct Recent {
     acks: [AtomicU64; BUCKETS],
-    kept: Mutex<Kept>,
+    history: Mutex<History>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct History {
     samples: VecDeque<Sample>,
-    /// Of the last sample.
+    /// Ack counts by bucket at the last sample.
     acks: Vec<u64>,
+    /// Number of accepted readings at the last sample.
     accepted: u64,
-    /// When it was taken.
-    at: Option<Instant>,
-    /// Bytes that the store took at times that are some minutes apart.
+    /// Time of the last sample.
+    sampled_at: Option<Instant>,
+    /// Bytes that the store took, with the time of each measurement.
     sizes: VecDeque<(Instant, u64)>,
     disk: Disk,
 }
 
-/// What happened since the sample before.
+/// The figures since the previous sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Sample {
     /// Wall-clock time in milliseconds.
@@ -46,14 +48,15 @@ pub struct Sample {
     pub readings_per_second: f64,
     /// Writes acked per second.
     pub writes_per_second: f64,
-    /// Seconds that half of the acks took at most, and 99 of 100; within a fifth. `None` if there were none.
+    /// Median ack time in seconds, at most a quarter too long. `None` if there were no acks.
     pub ack_p50_seconds: Option<f64>,
+    /// The 99th percentile of the ack time in seconds, as above.
     pub ack_p99_seconds: Option<f64>,
-    /// Readings that are acked and not stored.
+    /// Number of acked readings that are not stored yet.
     pub pending_readings: i64,
 }
 
-/// Bytes, as far as they are known.
+/// Disk space in bytes; `None` if unknown.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Disk {
     pub log_free: Option<u64>,
@@ -63,7 +66,7 @@ pub struct Disk {
 
 impl Default for Recent {
     fn default() -> Self {
-        Self { acks: std::array::from_fn(|_| AtomicU64::new(0)), kept: Mutex::default() }
+        Self { acks: std::array::from_fn(|_| AtomicU64::new(0)), history: Mutex::default() }
     }
 }
 
@@ -74,69 +77,74 @@ impl Recent {
         self.acks[bucket(micros)].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Notes the bytes free on the log's disk.
+    /// Records the free bytes on the disk of the WAL.
     pub fn log_disk(&self, free: Option<u64>) {
-        self.kept.lock().disk.log_free = free;
+        self.history.lock().disk.log_free = free;
     }
 
-    /// Notes the bytes that the store takes, and those free on its disk.
+    /// Records the bytes that the store takes, and the free bytes on its disk.
     pub fn store_space(&self, taken: Option<u64>, free: Option<u64>, now: Instant) {
-        let mut kept = self.kept.lock();
-        kept.disk = Disk { store_bytes: taken, store_free: free, ..kept.disk };
-        kept.sizes.extend(taken.map(|taken| (now, taken)));
-        if kept.sizes.len() > SAMPLES {
-            kept.sizes.pop_front();
+        let mut history = self.history.lock();
+        history.disk = Disk { store_bytes: taken, store_free: free, ..history.disk };
+        history.sizes.extend(taken.map(|taken| (now, taken)));
+        if history.sizes.len() > SAMPLES_MAX {
+            history.sizes.pop_front();
         }
     }
 
-    /// Takes a sample. `accepted` counts all readings since the start.
-    pub fn sample(&self, (now, time_ms): (Instant, i64), accepted: u64, pending: i64) {
+    /// Takes a sample. `time_ms` is the wall-clock time, and `accepted` the number of readings since the start.
+    pub fn sample(&self, now: Instant, time_ms: i64, accepted: u64, pending: i64) {
         let acks: Vec<u64> = self.acks.iter().map(|count| count.load(Ordering::Relaxed)).collect();
-        let mut kept = self.kept.lock();
-        let seconds = kept.at.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
+        let mut history = self.history.lock();
+        let seconds =
+            history.sampled_at.map_or(0.0, |sampled_at| now.saturating_duration_since(sampled_at).as_secs_f64());
         if seconds > 0.0 {
-            let new: Vec<u64> = acks.iter().zip(&kept.acks).map(|(now, before)| now - before).collect();
+            let new: Vec<u64> = acks.iter().zip(&history.acks).map(|(now, before)| now - before).collect();
             let rate = |count: u64| wide(count) / seconds;
             let sample = Sample {
                 time_ms,
-                readings_per_second: rate(accepted.saturating_sub(kept.accepted)),
+                readings_per_second: rate(accepted.saturating_sub(history.accepted)),
                 writes_per_second: rate(new.iter().sum()),
                 ack_p50_seconds: quantile(&new, 0.5),
                 ack_p99_seconds: quantile(&new, 0.99),
                 pending_readings: pending,
             };
-            kept.samples.push_back(sample);
-            if kept.samples.len() > SAMPLES {
-                kept.samples.pop_front();
+            history.samples.push_back(sample);
+            if history.samples.len() > SAMPLES_MAX {
+                history.samples.pop_front();
             }
         }
-        (kept.acks, kept.accepted, kept.at) = (acks, accepted, Some(now));
+        history.acks = acks;
+        history.accepted = accepted;
+        history.sampled_at = Some(now);
     }
 
-    /// The samples, oldest first.
+    /// Returns the samples, oldest first.
     #[must_use]
     pub fn samples(&self) -> Vec<Sample> {
-        self.kept.lock().samples.iter().copied().collect()
+        self.history.lock().samples.iter().copied().collect()
     }
 
     #[must_use]
     pub fn disk(&self) -> Disk {
-        self.kept.lock().disk
+        self.history.lock().disk
     }
 
-    /// About how many days the store's disk lasts if the store goes on growing as it lately did; `None` if it does not grow, or was not watched for long.
+    /// Estimates the days until the disk of the store is full at its recent growth. Returns `None` if the store does
+    /// not grow, or was observed too shortly.
     #[must_use]
     pub fn days_left(&self) -> Option<f64> {
-        let kept = self.kept.lock();
-        let free = kept.disk.store_free?;
-        let ((since, before), (until, now)) = (kept.sizes.front()?, kept.sizes.back()?);
-        let watched = until.saturating_duration_since(*since);
-        let grown = now.checked_sub(*before).filter(|grown| *grown > 0 && watched >= GROWTH_AFTER)?;
-        Some(wide(free) / (wide(grown) / watched.as_secs_f64() * 86_400.0))
+        let history = self.history.lock();
+        let free = history.disk.store_free?;
+        let (start, first_bytes) = history.sizes.front()?;
+        let (end, last_bytes) = history.sizes.back()?;
+        let observed = end.saturating_duration_since(*start);
+        let growth = last_bytes.checked_sub(*first_bytes).filter(|growth| *growth > 0 && observed >= GROWTH_AFTER)?;
+        Some(wide(free) / (wide(growth) / observed.as_secs_f64() * 86_400.0))
     }
 }
 
-/// Bytes of memory that this process has, where the system tells.
+/// Returns the resident memory of this process in bytes, if the system reports it.
 #[must_use]
 pub fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -145,7 +153,7 @@ pub fn resident_bytes() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// The bucket of a time: its highest bit, and the two bits behind it.
+/// Returns the bucket of a time by its highest bit and the two bits after it.
 fn bucket(micros: u64) -> usize {
     let micros = micros.max(1);
     let octave = micros.ilog2();
@@ -153,14 +161,15 @@ fn bucket(micros: u64) -> usize {
     (octave as usize * 4 + usize::try_from(quarter).unwrap_or(0)).min(BUCKETS - 1)
 }
 
-/// The end of a bucket, in seconds.
-fn end(bucket: usize) -> f64 {
-    let (octave, quarter) = (bucket / 4, bucket % 4);
+/// Returns the upper bound of a bucket in seconds.
+fn upper_bound(bucket: usize) -> f64 {
+    let octave = bucket / 4;
+    let quarter = bucket % 4;
     let quarters = u32::try_from(quarter).unwrap_or(0) + 5;
     2_f64.powi(i32::try_from(octave).unwrap_or(0)) * f64::from(quarters) / 4.0 / 1e6
 }
 
-/// The end of the bucket that has the item of this rank; `None` without items.
+/// Returns the upper bound of the bucket with the item of this rank, or `None` without items.
 fn quantile(counts: &[u64], rank: f64) -> Option<f64> {
     let wanted = wide(counts.iter().sum()) * rank;
     let mut sum = 0;
@@ -168,7 +177,7 @@ fn quantile(counts: &[u64], rank: f64) -> Option<f64> {
         sum += count;
         sum > 0 && wide(sum) >= wanted
     });
-    found.map(end)
+    found.map(upper_bound)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -182,13 +191,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ack_time_is_told_within_a_quarter() {
+    fn an_ack_time_is_at_most_a_quarter_too_long() {
         for micros in [1, 2, 3, 7, 100, 999, 5_000, 123_456, 10_000_000] {
             let recent = Recent::default();
             let start = Instant::now();
-            recent.sample((start, 0), 0, 0);
+            recent.sample(start, 0, 0, 0);
             recent.acked(Duration::from_micros(micros));
-            recent.sample((start + Duration::from_secs(2), 2000), 10, 3);
+            recent.sample(start + Duration::from_secs(2), 2000, 10, 3);
             let [sample] = recent.samples()[..] else { panic!("one sample") };
             let told = sample.ack_p99_seconds.unwrap() * 1e6;
             let took = micros as f64;
@@ -199,8 +208,9 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_lasts_as_long_as_the_growth_says() {
-        let (recent, start) = (Recent::default(), Instant::now());
+    fn days_left_follow_from_the_growth() {
+        let recent = Recent::default();
+        let start = Instant::now();
         let at = |minutes: u64| start + Duration::from_secs(60 * minutes);
         recent.store_space(Some(1000), Some(86_400), at(0));
         recent.store_space(Some(1300), Some(86_400), at(5));

@@ -1,10 +1,11 @@
 //! Pure checks of sealed days.
 
-use super::finding::{Findings, Note, What};
+use super::finding::{FindingKind, Findings, Note};
 use crate::bucket::raw::RawDay;
 use crate::reading::{Day, Hour};
 
-/// Checks one day: it says of its readings what a write of them would say, and all of them are of this day.
+/// Checks one day: its other members must be those that a write of its readings would produce, and all readings must be
+/// of this day.
 #[must_use]
 pub fn check_day(stored: &RawDay) -> Findings {
     let mut findings = Findings::default();
@@ -15,19 +16,19 @@ pub fn check_day(stored: &RawDay) -> Findings {
             return findings;
         }
     };
-    for other in &document.mismatches {
-        let what = match &*other.part {
-            "count" | "first" | "last" => What::Count,
-            "_id" | "sensor" | "measurement" | "tags" | "start" | "end" => What::Identity,
-            _ => What::Summary,
+    for other in &document.differs {
+        let kind = match &*other.part {
+            "count" | "first" | "last" => FindingKind::Count,
+            "_id" | "sensor" | "measurement" | "tags" | "start" | "end" => FindingKind::Identity,
+            _ => FindingKind::Summary,
         };
-        let of = |value: &str| format!("{} {value}", other.part);
-        findings.differs(&stored.key, what, of(&other.expected), of(&other.found));
+        let named = |value: &str| format!("{} {value}", other.part);
+        findings.differs(&stored.key, kind, named(&other.expected), named(&other.found));
     }
     let readings = &document.day.readings;
     let strangers = readings.times().iter().filter(|time| Day::of(Hour::of(**time)) != document.id.day).count();
     if strangers > 0 {
-        findings.differs(&stored.key, What::Hour, "readings of this day", format!("{strangers} of other days"));
+        findings.differs(&stored.key, FindingKind::Hour, "readings of this day", format!("{strangers} of other days"));
     }
     if document.day.is_empty() {
         findings.note(&stored.key, Note::Claim);

@@ -1,4 +1,4 @@
-//! What a check may find: differences, which are errors, and notes, which are allowed states worth knowing.
+//! The findings of a check: differences, which are errors, and notes, which are allowed states.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,19 +10,19 @@ use crate::bucket::StorageError;
 pub struct Difference {
     /// The id of the page, or the key of the sensor.
     pub document: String,
-    pub what: What,
+    pub kind: FindingKind,
     pub expected: String,
     pub found: String,
 }
 
 /// The part of a document that is wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum What {
+pub enum FindingKind {
     /// The document cannot be read.
     Unreadable,
     /// Key, `_id`, sensor, start, end, page number and collection contradict each other.
     Identity,
-    /// A reading belongs to another hour, or to another day.
+    /// A reading belongs to another hour or day.
     Hour,
     /// Readings are out of order, or a timestamp occurs twice, or a reading has a field twice.
     Order,
@@ -39,7 +39,7 @@ pub enum What {
     /// The stored stamps. If they are unreadable, a repair settles all readings of the page: they count as older than
     /// any stamp above the page's last one.
     Stamps,
-    /// The page is larger than a page may be.
+    /// The page exceeds the maximum size.
     Size,
     /// More than one page of the bucket is open.
     Open,
@@ -47,66 +47,76 @@ pub enum What {
     Overflow,
     /// A page of the bucket is missing or occurs twice.
     Numbers,
-    /// The bucket has pages but no page 0, without which queries do not find the others.
+    /// The bucket has pages but no page 0. Without it, queries do not find the others.
     NoFirst,
-    /// A sensor with pages has no document.
+    /// The sensor has pages but no document.
     NoSensor,
     /// The sensor's document lacks fields that its pages have.
     Fields,
 }
 
-impl What {
-    /// Its name, and whether a repair can recompute it from the readings, without changing a reading.
-    const fn row(self) -> (&'static str, bool) {
+impl FindingKind {
+    const fn name(self) -> &'static str {
         match self {
-            Self::Unreadable => ("unreadable", false),
-            Self::Identity => ("identity", false),
-            Self::Hour => ("hour", false),
-            Self::Order => ("order", false),
-            Self::TwoPages => ("two pages", false),
-            Self::Empty => ("no readings", false),
-            Self::Count => ("count", true),
-            Self::Summary => ("summary", true),
-            Self::Totals => ("totals of a month", true),
-            Self::Stamps => ("stamps", true),
-            Self::Size => ("size", false),
-            Self::Open => ("open pages", false),
-            Self::Overflow => ("hasOverflow", true),
-            Self::Numbers => ("page numbers", false),
-            Self::NoFirst => ("no page 0", true),
-            Self::NoSensor => ("sensor document", true),
-            Self::Fields => ("sensor's fields", true),
+            Self::Unreadable => "unreadable",
+            Self::Identity => "identity",
+            Self::Hour => "hour",
+            Self::Order => "order",
+            Self::TwoPages => "two pages",
+            Self::Empty => "no readings",
+            Self::Count => "count",
+            Self::Summary => "summary",
+            Self::Totals => "totals of a month",
+            Self::Stamps => "stamps",
+            Self::Size => "size",
+            Self::Open => "open pages",
+            Self::Overflow => "hasOverflow",
+            Self::Numbers => "page numbers",
+            Self::NoFirst => "no page 0",
+            Self::NoSensor => "sensor document",
+            Self::Fields => "sensor's fields",
         }
     }
 
+    /// Returns true if a repair can recompute the part from the readings, without changing a reading.
     #[must_use]
-    pub fn is_mendable(self) -> bool {
-        self.row().1
+    pub fn is_repairable(self) -> bool {
+        matches!(
+            self,
+            Self::Count
+                | Self::Summary
+                | Self::Totals
+                | Self::Stamps
+                | Self::Overflow
+                | Self::NoFirst
+                | Self::NoSensor
+                | Self::Fields
+        )
     }
 }
 
-impl fmt::Display for What {
+impl fmt::Display for FindingKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.row().0)
+        f.write_str(self.name())
     }
 }
 
-/// An allowed state that is worth knowing.
+/// An allowed state worth reporting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Note {
-    /// The page has more readings than pages get today.
+    /// The page has more readings than the current maximum.
     ManyReadings,
     /// Page 0 has the overflow mark, but there is no second page: a process ended between the two writes.
     MarkedAhead,
-    /// `firstSeen` or `lastSeen` is behind the pages.
+    /// `firstSeen` or `lastSeen` lags behind the pages.
     SeenLags,
-    /// The recent readings are behind the pages.
+    /// The recent readings lag behind the pages.
     RecentLags,
     /// A field has another family in the pages than in the document.
     Family,
     /// An instance is about to seal the day, or ended before it could.
     Claim,
-    /// The stamps are wrong, but are not repaired while a deletion in this database is remembered.
+    /// The stamps are wrong, and cannot be repaired while a deletion in this database is remembered.
     Deletion,
 }
 
@@ -130,26 +140,44 @@ impl fmt::Display for Note {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Findings {
     pub differences: Vec<Difference>,
-    /// For each note, the number of documents, and the first of them.
-    pub notes: BTreeMap<Note, (u64, String)>,
+    pub notes: BTreeMap<Note, NoteCount>,
+}
+
+/// The documents with a note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoteCount {
+    /// Number of documents.
+    pub documents: u64,
+    /// The id or key of the first document.
+    pub first: String,
 }
 
 impl Findings {
-    pub fn differs(&mut self, document: &str, what: What, expected: impl Into<String>, found: impl Into<String>) {
-        let (expected, found) = (expected.into(), found.into());
-        self.differences.push(Difference { document: document.to_owned(), what, expected, found });
+    /// Adds a difference.
+    pub fn differs(
+        &mut self,
+        document: &str,
+        kind: FindingKind,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) {
+        let expected = expected.into();
+        let found = found.into();
+        self.differences.push(Difference { document: document.to_owned(), kind, expected, found });
     }
 
-    /// Adds that a document cannot be read; `expected` says what it should be.
+    /// Adds an unreadable document. `expected` describes a readable one.
     pub fn unreadable(&mut self, document: &str, expected: &str, error: &StorageError) {
         let found = match error {
             StorageError::Unreadable { detail, .. } | StorageError::Newer { detail, .. } => detail.clone(),
             other => other.to_string(),
         };
-        self.differs(document, What::Unreadable, expected, found);
+        self.differs(document, FindingKind::Unreadable, expected, found);
     }
 
+    /// Adds a note.
     pub fn note(&mut self, document: &str, note: Note) {
-        self.notes.entry(note).or_insert_with(|| (0, document.to_owned())).0 += 1;
+        let count = self.notes.entry(note).or_insert_with(|| NoteCount { documents: 0, first: document.to_owned() });
+        count.documents += 1;
     }
 }

@@ -1,14 +1,16 @@
-//! Checks every page, sealed day and sensor document of a store, and repairs what it can if asked. The checks (`pages`,
-//! `days`, `sensors`) are pure; `walk` reads, `mend` writes, `print` reports. Uses the store only through the trait.
+//! Checks every page, sealed day and sensor document of a store, and repairs them on request.
+//!
+//! The checks (`pages`, `days`, `sensors`) are pure. `walk` reads, `repair` writes, and `print` reports. The store is
+//! used only through its trait.
 
 pub mod days;
 pub mod finding;
 pub mod pages;
 pub mod sensors;
 
-mod mend;
 mod months;
 mod print;
+mod repair;
 mod unflushed;
 mod walk;
 
@@ -23,10 +25,10 @@ use self::walk::DatabaseCheck;
 use crate::bucket::{StorageError, Store};
 use crate::wal::Inspected;
 
-/// Checks all databases and prints the findings to `out`. Returns true if nothing is wrong (any more).
+/// Checks all databases and prints the findings to `out`. Returns true if nothing is wrong after all repairs.
 ///
 /// # Errors
-/// If the store fails. The check is then incomplete; what it found so far is printed.
+/// If the store fails. The check is then incomplete, and its findings so far are printed.
 pub async fn run(
     store: &dyn Store,
     options: &VerifyOptions,
@@ -49,7 +51,7 @@ pub async fn run(
     progress.finish_and_clear();
     print::report(out, &reports, log, options.repair);
     outcome?;
-    let clean = reports.iter().all(|report| report.differences.count == 0);
+    let is_clean = reports.iter().all(|report| report.differences.count == 0);
     print::verdict(out, &reports);
-    Ok(clean)
+    Ok(is_clean)
 }

@@ -1,8 +1,8 @@
-//! Checks the totals of months: they are those of the parts of their days.
+//! Checks the totals of months against the parts of their days.
 
 use std::time::Duration;
 
-use super::finding::{Findings, What};
+use super::finding::{FindingKind, Findings};
 use super::walk::DatabaseCheck;
 use crate::bucket::raw::{Cursor, RawSensor};
 use crate::bucket::store::{Extent, Order, Projection, Written};
@@ -10,22 +10,24 @@ use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, StoredMonth}
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Month};
 
-/// Sensors whose months are read together.
-const SENSORS: usize = 50;
-/// How often a month is read again that looked wrong, and the wait before: an instance may have written a part of it just now,
-/// and not removed the month yet.
-const TRIES: usize = 10;
-const WAIT: Duration = Duration::from_millis(200);
-/// Characters of totals that are shown.
+/// Number of sensors in a batch.
+const BATCH_SENSORS: usize = 50;
+/// Maximum number of reads of a month that looks wrong. An instance may have written a part of the month and not
+/// removed its totals yet.
+const ATTEMPTS_MAX: usize = 10;
+/// Pause between two reads of a month.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+/// Maximum number of characters of printed totals.
 const SHOWN_MAX: usize = 400;
 
 impl DatabaseCheck<'_> {
-    /// Checks all months of a database that have totals. A repair removes these: they are added up again.
+    /// Checks all months of a database that have totals. A repair removes wrong totals; they are computed again when
+    /// needed.
     pub(super) async fn check_months(&mut self) -> Result<(), StorageError> {
         let mut from: Option<Cursor> = None;
         loop {
-            let part = self.store.walk_sensors(&self.report.name, from.as_ref(), SENSORS).await?;
-            // What cannot be read is told elsewhere.
+            let part = self.store.walk_sensors(&self.report.name, from.as_ref(), BATCH_SENSORS).await?;
+            // FindingKind cannot be read is told elsewhere.
             let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
             if let Some(first) = part.found.iter().filter_map(seen).min() {
                 let months = Month::of(Day::of(Hour::of(first)))..Month::of(Day::of(Hour::of(now_ns()))).next();
@@ -44,19 +46,19 @@ impl DatabaseCheck<'_> {
 
     async fn check_month(&mut self, id: &MonthId, mut month: StoredMonth) -> Result<(), StorageError> {
         let mut findings = Findings::default();
-        for attempt in 0..TRIES {
+        for attempt in 0..ATTEMPTS_MAX {
             let Some(found) = month.totals.take().map(sorted) else { return Ok(()) };
-            let expected = self.added_up(id).await?;
+            let expected = self.compute_totals(id).await?;
             if found == expected {
                 return Ok(());
             }
-            if !self.store.has_other_writers() || attempt + 1 == TRIES {
+            if !self.store.has_other_writers() || attempt + 1 == ATTEMPTS_MAX {
                 let shown = |totals: &MonthTotals| format!("{totals:?}").chars().take(SHOWN_MAX).collect::<String>();
                 let key = format!("{} {}", id.month, id.sensor);
-                findings.differs(&key, What::Totals, shown(&expected), shown(&found));
+                findings.differs(&key, FindingKind::Totals, shown(&expected), shown(&found));
                 break;
             }
-            tokio::time::sleep(WAIT).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
             let months = id.month..id.month.next();
             let again =
                 self.store.read_months(&self.report.name, &[&id.sensor], months, &Projection::SUMMARIES).await?;
@@ -67,7 +69,7 @@ impl DatabaseCheck<'_> {
             let claim = MonthWrite { id, rev: month.rev, next_rev: month.rev + 1, totals: None };
             match self.store.write_months(&self.report.name, &[claim]).await.pop() {
                 Some(Written::Failed(error)) => return Err(error),
-                // Somebody else has removed or rewritten it.
+                // On a conflict, another instance has removed or rewritten the month.
                 _ => self.report.repaired.add(findings.differences.drain(..)),
             }
         }
@@ -75,12 +77,14 @@ impl DatabaseCheck<'_> {
         Ok(())
     }
 
-    async fn added_up(&self, id: &MonthId) -> Result<MonthTotals, StorageError> {
+    async fn compute_totals(&self, id: &MonthId) -> Result<MonthTotals, StorageError> {
         let days = id.month.days();
         let hours = days.start.hours().start..days.end.hours().start;
-        let (database, all) = (&self.report.name, Projection::SUMMARIES);
-        let scanned = self.store.scan_days(database, &id.sensor, hours, Order::Ascending, &all, Extent::ALL).await?;
-        Ok(sorted(MonthTotals::from_pages(&scanned.pages)))
+        let database = &self.report.name;
+        let projection = Projection::SUMMARIES;
+        let scanned =
+            self.store.scan_days(database, &id.sensor, hours, Order::Ascending, &projection, Extent::ALL).await?;
+        Ok(sorted(MonthTotals::of(&scanned.pages)))
     }
 }
 

@@ -1,9 +1,9 @@
-//! Pure checks of a bucket's pages.
+//! Pure checks of the pages of a bucket.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 
-use super::finding::{Findings, Note, What};
+use super::finding::{FindingKind, Findings, Note};
 use crate::bucket::raw::{RawBucket, RawPage};
 use crate::bucket::summary::Figures;
 use crate::bucket::{Caps, Readings, StorageError};
@@ -27,9 +27,9 @@ pub fn check_bucket(bucket: &RawBucket, bounds: &Caps) -> Findings {
         }
     }
     let pages: Vec<&RawPage> = bucket.pages.iter().flatten().collect();
-    // An unreadable page may have any number.
-    let all_read = pages.len() == bucket.pages.len();
-    if all_read {
+    // An unreadable page can have any number.
+    let is_all_readable = pages.len() == bucket.pages.len();
+    if is_all_readable {
         check_numbers(&pages, &mut findings);
     }
     check_marks(&pages, bucket.pages.len() > 1, &mut findings);
@@ -37,7 +37,8 @@ pub fn check_bucket(bucket: &RawBucket, bounds: &Caps) -> Findings {
     findings
 }
 
-/// Whether a page fits its key and its readings are a set in time order. Then everything else can be recomputed.
+/// Returns true if a page fits its key and its readings are a set in time order. Everything else can then be
+/// recomputed.
 #[must_use]
 pub fn is_sound(page: &RawPage) -> bool {
     let mut findings = Findings::default();
@@ -46,11 +47,11 @@ pub fn is_sound(page: &RawPage) -> bool {
     findings.differences.is_empty() && !page.readings.is_empty()
 }
 
-/// The readings of a sound page with their stamps and recomputed summaries. If the stamps are unreadable, all cells
-/// become settled at the page's last stamp: an older unflushed reading then never overwrites one of them, but becomes a
-/// dead letter.
+/// Returns the readings of a sound page with their stamps and recomputed summaries. If the stamps are unreadable, all
+/// cells become settled at the page's last stamp. An older unflushed reading then becomes a dead letter instead of
+/// overwriting one of them.
 #[must_use]
-pub fn set_of(page: &RawPage) -> Readings {
+pub fn readings_of(page: &RawPage) -> Readings {
     let mut set: Readings = page.readings.iter().cloned().collect();
     if let Ok(order) = &page.order
         && set.decode_stamps(order.floor, &order.stamps).is_err()
@@ -64,26 +65,21 @@ fn check_page(page: &RawPage, bounds: &Caps, findings: &mut Findings) {
     check_identity(page, findings);
     check_order(page, findings);
     let hour = page.hour();
-    let mut strangers = page.readings.iter().map(|reading| reading.time).filter(|time| Hour::of(*time) != hour);
-    if let Some(first) = strangers.next() {
-        let (expected, more) = (span(page), strangers.count());
-        findings.differs(
-            &page.key,
-            What::Hour,
-            expected,
-            format!("{} and {more} more outside this hour", rfc3339(first)),
-        );
+    let mut outside = page.readings.iter().map(|reading| reading.time).filter(|time| Hour::of(*time) != hour);
+    if let Some(first) = outside.next() {
+        let found = format!("{} and {} more outside this hour", rfc3339(first), outside.count());
+        findings.differs(&page.key, FindingKind::Hour, span(page), found);
     }
     if page.readings.is_empty() {
-        findings.differs(&page.key, What::Empty, "at least one reading", "none");
+        findings.differs(&page.key, FindingKind::Empty, "at least one reading", "none");
     } else if is_sound(page) {
-        let readings = set_of(page);
+        let readings = readings_of(page);
         check_count(page, &readings, findings);
         check_summary(page, &readings, findings);
         check_stamps(page, &readings, findings);
         if readings.bytes() > bounds.hard_bytes && readings.len() > 1 {
             let expected = format!("at most {} bytes of readings", bounds.hard_bytes);
-            findings.differs(&page.key, What::Size, expected, format!("{} bytes", readings.bytes()));
+            findings.differs(&page.key, FindingKind::Size, expected, format!("{} bytes", readings.bytes()));
         }
     }
     if page.readings.len() > bounds.max_readings {
@@ -92,29 +88,30 @@ fn check_page(page: &RawPage, bounds: &Caps, findings: &mut Findings) {
 }
 
 fn check_identity(page: &RawPage, findings: &mut Findings) {
-    let mut same = |what: &str, found: &str, expected: &str| {
+    let mut compare = |what: &str, found: &str, expected: &str| {
         if found != expected {
-            findings.differs(&page.key, What::Identity, format!("{what} {expected}"), found.to_owned());
+            findings.differs(&page.key, FindingKind::Identity, format!("{what} {expected}"), found.to_owned());
         }
     };
-    same("_id", &page.id, &page.key);
-    same("sensor, start and page that give", &page.own_id, &page.key);
-    same("measurement and tags that give", &page.sensor.key, &page.sensor_key);
+    compare("_id", &page.id, &page.key);
+    compare("sensor, start and page that give", &page.own_id, &page.key);
+    compare("measurement and tags that give", &page.sensor.key, &page.sensor_key);
     let hour = page.hour();
-    same("start", &millis(page.start_ms), &millis(hour.start_ms()));
-    same("end", &millis(page.end_ms), &millis(hour.next().start_ms()));
+    compare("start", &millis(page.start_ms), &millis(hour.start_ms()));
+    compare("end", &millis(page.end_ms), &millis(hour.next().start_ms()));
     if let Some(in_overflow) = page.in_overflow {
-        let place = |in_overflow| if in_overflow { "overflow" } else { "buckets" };
-        same(&format!("page {} in", page.number), place(in_overflow), place(page.number > 0));
+        let collection = |in_overflow| if in_overflow { "overflow" } else { "buckets" };
+        compare(&format!("page {} in", page.number), collection(in_overflow), collection(page.number > 0));
     }
 }
 
 fn check_order(page: &RawPage, findings: &mut Findings) {
     for pair in page.readings.windows(2) {
-        let (before, at) = (pair[0].time, pair[1].time);
-        if before >= at {
-            let found = format!("{} after {}", rfc3339(at), rfc3339(before));
-            findings.differs(&page.key, What::Order, "readings in time order, none twice", found);
+        let before = pair[0].time;
+        let after = pair[1].time;
+        if before >= after {
+            let found = format!("{} after {}", rfc3339(after), rfc3339(before));
+            findings.differs(&page.key, FindingKind::Order, "readings in time order, none twice", found);
             break;
         }
     }
@@ -123,7 +120,7 @@ fn check_order(page: &RawPage, findings: &mut Findings) {
         let twice = (1..reading.fields.len()).find(|n| (0..*n).any(|before| names(before) == names(*n)));
         if let Some(n) = twice {
             let found = format!("{} twice at {}", names(n), rfc3339(reading.time));
-            findings.differs(&page.key, What::Order, "each field once in a reading", found);
+            findings.differs(&page.key, FindingKind::Order, "each field once in a reading", found);
             break;
         }
     }
@@ -132,22 +129,22 @@ fn check_order(page: &RawPage, findings: &mut Findings) {
 fn check_count(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     let times = readings.times();
     let floored = |time: Option<&i64>| time.map(|time| time.div_euclid(MILLI_NS));
-    let mut same = |name: &str, expected: Option<String>, found: Option<String>| {
+    let mut compare = |name: &str, expected: Option<String>, found: Option<String>| {
         if expected != found {
             let text = |value: Option<String>| value.unwrap_or_else(|| "no valid value".to_owned());
-            findings.differs(&page.key, What::Count, format!("{name} {}", text(expected)), text(found));
+            findings.differs(&page.key, FindingKind::Count, format!("{name} {}", text(expected)), text(found));
         }
     };
-    same("count", Some(times.len().to_string()), page.count.map(|count| count.to_string()));
-    same("first", floored(times.first()).map(millis), page.first_ms.map(millis));
-    same("last", floored(times.last()).map(millis), page.last_ms.map(millis));
+    compare("count", Some(times.len().to_string()), page.count.map(|count| count.to_string()));
+    compare("first", floored(times.first()).map(millis), page.first_ms.map(millis));
+    compare("last", floored(times.last()).map(millis), page.last_ms.map(millis));
 }
 
 fn check_summary(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     let mut stored: BTreeMap<&str, Option<&Figures>> = BTreeMap::new();
     for (name, figures) in &page.summary {
         if stored.insert(name, figures.as_ref()).is_some() {
-            findings.differs(&page.key, What::Summary, format!("{name}: one summary"), "two");
+            findings.differs(&page.key, FindingKind::Summary, format!("{name}: one summary"), "two");
         }
     }
     for (name, summary) in readings.summaries() {
@@ -155,18 +152,19 @@ fn check_summary(page: &RawPage, readings: &Readings, findings: &mut Findings) {
         let found = stored.remove(&**name);
         if found.flatten() != Some(&expected) {
             let text = found.map_or_else(|| "none".into(), |f| f.map_or_else(|| "malformed".into(), figures));
-            findings.differs(&page.key, What::Summary, format!("{name}: {}", figures(&expected)), text);
+            findings.differs(&page.key, FindingKind::Summary, format!("{name}: {}", figures(&expected)), text);
         }
     }
     for (name, found) in stored {
         let text = found.map_or_else(|| "a malformed summary".into(), figures);
-        findings.differs(&page.key, What::Summary, format!("{name}: none, since it has no numeric value"), text);
+        findings.differs(&page.key, FindingKind::Summary, format!("{name}: none, since it has no numeric value"), text);
     }
 }
 
 fn check_stamps(page: &RawPage, readings: &Readings, findings: &mut Findings) {
-    let mut differs =
-        |found: String| findings.differs(&page.key, What::Stamps, "stamps that are those of its readings", found);
+    let mut differs = |found: String| {
+        findings.differs(&page.key, FindingKind::Stamps, "stamps that are those of its readings", found)
+    };
     let order = match &page.order {
         Ok(order) => order,
         Err(trouble) => return differs(trouble.clone()),
@@ -175,13 +173,13 @@ fn check_stamps(page: &RawPage, readings: &Readings, findings: &mut Findings) {
     if let Err(damage) = set.decode_stamps(order.floor, &order.stamps) {
         return differs(damage.to_string());
     }
-    for (name, said, is) in
-        [("first", order.oldest, set.stamps().oldest()), ("last", order.last, set.stamps().greatest())]
-    {
-        if said != is {
-            differs(format!("{name} {said}, but by its stamps {is}"));
+    let mut compare = |name: &str, stored: u64, computed: u64| {
+        if stored != computed {
+            differs(format!("{name} {stored}, but by its stamps {computed}"));
         }
-    }
+    };
+    compare("first", order.oldest, set.stamps().oldest());
+    compare("last", order.last, set.stamps().greatest());
 }
 
 fn check_numbers(pages: &[&RawPage], findings: &mut Findings) {
@@ -189,29 +187,34 @@ fn check_numbers(pages: &[&RawPage], findings: &mut Findings) {
     numbers.sort_unstable();
     if !numbers.iter().zip(0..).all(|(number, place)| *number == place) {
         let expected = format!("pages 0 to {}", pages.len() - 1);
-        let what = if numbers.contains(&0) { What::Numbers } else { What::NoFirst };
-        findings.differs(&pages[0].key, what, expected, list(&numbers));
+        let kind = if numbers.contains(&0) { FindingKind::Numbers } else { FindingKind::NoFirst };
+        findings.differs(&pages[0].key, kind, expected, list(&numbers));
     }
 }
 
 fn check_marks(pages: &[&RawPage], several: bool, findings: &mut Findings) {
     let open: Vec<u32> = pages.iter().filter(|page| !page.closed).map(|page| page.number).collect();
     if open.len() > 1 {
-        findings.differs(&pages[0].key, What::Open, "at most one open page", format!("open: pages {}", list(&open)));
+        findings.differs(
+            &pages[0].key,
+            FindingKind::Open,
+            "at most one open page",
+            format!("open: pages {}", list(&open)),
+        );
     }
     for page in pages {
         match (page.number, page.has_overflow) {
             (0, false) if several => {
-                findings.differs(&page.key, What::Overflow, "true, since there are more pages", "false");
+                findings.differs(&page.key, FindingKind::Overflow, "true, since there are more pages", "false");
             }
             (0, true) if !several => findings.note(&page.key, Note::MarkedAhead),
-            (1.., true) => findings.differs(&page.key, What::Overflow, "false on every page but 0", "true"),
+            (1.., true) => findings.differs(&page.key, FindingKind::Overflow, "false on every page but 0", "true"),
             (_, _) => {}
         }
     }
 }
 
-/// Finds timestamps that are on two pages; one difference per pair of pages.
+/// Reports timestamps that are on two pages, with one difference per pair of pages.
 fn check_times(pages: &[&RawPage], findings: &mut Findings) {
     if pages.len() < 2 {
         return;
@@ -228,7 +231,7 @@ fn check_times(pages: &[&RawPage], findings: &mut Findings) {
     }
     for ((first, p), (count, at)) in pairs {
         let found = format!("{count} also on page {}, for example {}", pages[first].number, rfc3339(at));
-        findings.differs(&pages[p].key, What::TwoPages, "every timestamp on one page", found);
+        findings.differs(&pages[p].key, FindingKind::TwoPages, "every timestamp on one page", found);
     }
 }
 
@@ -240,7 +243,7 @@ fn span(page: &RawPage) -> String {
     format!("readings from {} to before {}", millis(page.start_ms), millis(page.end_ms))
 }
 
-/// Takes milliseconds, because an hour may begin before the first timestamp that nanoseconds can represent.
+/// Formats a time in milliseconds, because an hour can begin before the first timestamp that nanoseconds can represent.
 fn millis(ms: i64) -> String {
     let mut text = String::new();
     write_seconds(&mut text, ms.div_euclid(1000));
@@ -261,7 +264,7 @@ fn figures(figures: &Figures) -> String {
     format!("count {count}, min {min}, max {max}, sum {sum}{rest}, avg {avg}, first {first}, last {last}")
 }
 
-/// Formats a value such that different values never look the same.
+/// Formats a value so that different values never look the same.
 fn value(value: &Value) -> String {
     match value {
         Value::Float(v) => format!("{v:?}"),

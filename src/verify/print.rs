@@ -1,15 +1,15 @@
-//! The output for people: a progress bar, a table of the databases, and the first differences in full.
+//! Prints the report of a check: a table of the databases, the notes, and the first differences in full.
 
 use std::fmt::Arguments;
 use std::io::Write;
 
-use super::finding::Difference;
+use super::finding::{Difference, NoteCount};
 use super::walk::{DatabaseReport, FULL_MAX, Tally};
 use crate::wal::{Damage, Inspected, Verdict};
 
 /// Prints the table, the notes, the repairs, the differences and the state of the WAL.
 pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Option<&Inspected>, repair: bool) {
-    // The check goes on if stdout is closed.
+    // Ignore a closed stdout, because the check continues without it.
     let mut line = |text: Arguments<'_>| drop(writeln!(out, "{text}"));
     let width = reports.iter().map(|report| report.name.chars().count()).max().unwrap_or(0).max("database".len());
     let repaired = |text: String| if repair { format!(" {text:>12}") } else { String::new() };
@@ -20,19 +20,20 @@ pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Optio
     ));
     for report in reports {
         let DatabaseReport { name, pages, days, readings, sensors, .. } = report;
-        let notes: u64 = report.notes.values().map(|(count, _)| count).sum();
-        let (mended, wrong) = (repaired(report.repaired.count.to_string()), report.differences.count);
+        let notes: u64 = report.notes.values().map(|count| count.documents).sum();
+        let repairs = repaired(report.repaired.count.to_string());
+        let differences = report.differences.count;
         line(format_args!(
-            "{name:width$} {pages:>12} {days:>10} {readings:>14} {sensors:>10} {notes:>8}{mended} {wrong:>12}"
+            "{name:width$} {pages:>12} {days:>10} {readings:>14} {sensors:>10} {notes:>8}{repairs} {differences:>12}"
         ));
     }
     for report in reports {
-        for (note, (count, first)) in &report.notes {
-            line(format_args!("note: {}: {count} × {note}; the first: {first}", report.name));
+        for (note, NoteCount { documents, first }) in &report.notes {
+            line(format_args!("note: {}: {documents} × {note}; the first: {first}", report.name));
         }
     }
-    tally(&mut line, "repaired", reports, |report| &report.repaired);
-    tally(&mut line, "difference", reports, |report| &report.differences);
+    print_tally(&mut line, "repaired", reports, |report| &report.repaired);
+    print_tally(&mut line, "difference", reports, |report| &report.differences);
     match log {
         None => line(format_args!("WAL: none")),
         Some(log) => {
@@ -49,35 +50,37 @@ pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Optio
     }
 }
 
-fn tally(
+/// Prints the first differences of a tally in full, and the number of the others.
+fn print_tally(
     line: &mut impl FnMut(Arguments<'_>),
     word: &str,
     reports: &[DatabaseReport],
-    of: impl Fn(&DatabaseReport) -> &Tally,
+    tally: impl Fn(&DatabaseReport) -> &Tally,
 ) {
-    let told = reports.iter().flat_map(|report| of(report).first.iter().map(move |one| (&report.name, one)));
-    let mut left: u64 = reports.iter().map(|report| of(report).count).sum();
-    for (database, Difference { document, what, expected, found }) in told.take(FULL_MAX) {
-        left -= 1;
-        line(format_args!("{word}: {what}: {database}: {document}"));
+    let first = reports.iter().flat_map(|report| tally(report).first.iter().map(move |one| (&report.name, one)));
+    let mut remaining: u64 = reports.iter().map(|report| tally(report).count).sum();
+    for (database, Difference { document, kind, expected, found }) in first.take(FULL_MAX) {
+        remaining -= 1;
+        line(format_args!("{word}: {kind}: {database}: {document}"));
         line(format_args!("    expected {expected}"));
         line(format_args!("    found    {found}"));
     }
-    if left > 0 {
-        line(format_args!("{word}: {left} more"));
+    if remaining > 0 {
+        line(format_args!("{word}: {remaining} more"));
     }
 }
 
-/// Prints the last line: how much was repaired and how much is wrong.
+/// Prints the last line: the numbers of repairs and differences.
 pub(super) fn verdict(out: &mut dyn Write, reports: &[DatabaseReport]) {
-    let count = |of: fn(&DatabaseReport) -> &Tally| reports.iter().map(|report| of(report).count).sum::<u64>();
-    let (wrong, repaired) = (count(|report| &report.differences), count(|report| &report.repaired));
+    let count = |tally: fn(&DatabaseReport) -> &Tally| reports.iter().map(|report| tally(report).count).sum::<u64>();
+    let wrong = count(|report| &report.differences);
+    let repaired = count(|report| &report.repaired);
     let repaired = if repaired > 0 { format!("{repaired} repaired, ") } else { String::new() };
     let verdict = match wrong {
         0 => "no difference".to_owned(),
         1 => "1 difference".to_owned(),
         more => format!("{more} differences"),
     };
-    // As in `report`.
+    // Ignore a closed stdout, as `report` does.
     let _ = writeln!(out, "{repaired}{verdict}");
 }

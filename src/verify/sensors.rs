@@ -1,15 +1,15 @@
-//! Pure checks of sensor documents against what the pages say.
+//! Pure checks of sensor documents against their pages.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::finding::{Findings, Note, What};
+use super::finding::{FindingKind, Findings, Note};
 use crate::bucket::raw::{RawPage, RawSensor};
 use crate::bucket::{DayId, Readings, SensorDocument};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Family, Sensor, Value};
 
-/// What the pages say of one sensor.
+/// The fields and times of one sensor, collected from its pages.
 #[derive(Debug, Clone)]
 pub struct SeenSensor {
     pub sensor: Arc<Sensor>,
@@ -19,17 +19,17 @@ pub struct SeenSensor {
     pub times: Option<(i64, i64)>,
 }
 
-/// What the pages say of all sensors of a database, by sensor key.
+/// The sensors of a database, collected from its pages, by sensor key.
 #[derive(Debug, Default)]
-pub struct AllSeen(HashMap<Box<str>, SeenSensor>);
+pub struct SeenSensors(HashMap<Box<str>, SeenSensor>);
 
-impl AllSeen {
+impl SeenSensors {
     /// Adds a page, unless its measurement and tags contradict its sensor key.
     pub fn add(&mut self, page: &RawPage) {
         if page.sensor.key != page.sensor_key {
             return;
         }
-        let seen = self.of(&page.sensor);
+        let seen = self.entry(&page.sensor);
         for reading in &page.readings {
             seen.add_times(reading.time, reading.time);
             reading.fields.iter().for_each(|(name, value)| seen.add_field(name, value));
@@ -39,7 +39,7 @@ impl AllSeen {
     /// Adds a sealed day.
     pub fn add_day(&mut self, id: &DayId, readings: &Readings) {
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { return };
-        let seen = self.of(&id.sensor);
+        let seen = self.entry(&id.sensor);
         seen.add_times(*first, *last);
         for (name, cells) in readings.columns() {
             if let Some(value) = cells.iter().flatten().next() {
@@ -48,17 +48,17 @@ impl AllSeen {
         }
     }
 
-    fn of(&mut self, sensor: &Arc<Sensor>) -> &mut SeenSensor {
+    fn entry(&mut self, sensor: &Arc<Sensor>) -> &mut SeenSensor {
         let new = || SeenSensor { sensor: sensor.clone(), fields: BTreeMap::new(), times: None };
         self.0.entry(sensor.key.as_ref().into()).or_insert_with(new)
     }
 
-    /// Removes and returns what the pages say of a sensor that has a document.
+    /// Removes and returns a sensor that has a document.
     pub fn take(&mut self, key: &str) -> Option<SeenSensor> {
         self.0.remove(key)
     }
 
-    /// The sensors that were not taken, so have no document, sorted by key.
+    /// Returns the remaining sensors, which have no document, sorted by key.
     #[must_use]
     pub fn into_rest(self) -> Vec<SeenSensor> {
         let mut rest: Vec<SeenSensor> = self.0.into_values().collect();
@@ -78,14 +78,14 @@ impl SeenSensor {
         }
     }
 
-    /// The fields that a document lacks.
+    /// Returns the fields that a document lacks.
     pub fn missing_in<'a>(&'a self, document: &'a SensorDocument) -> impl Iterator<Item = (&'a Arc<str>, Family)> {
-        let known = |name: &str| document.fields.iter().any(|(field, _)| **field == *name);
-        self.fields.iter().filter(move |(name, _)| !known(name)).map(|(name, family)| (name, *family))
+        let is_known = |name: &str| document.fields.iter().any(|(field, _)| **field == *name);
+        self.fields.iter().filter(move |(name, _)| !is_known(name)).map(|(name, family)| (name, *family))
     }
 }
 
-/// Checks one document. `seen` is what the pages of its sensor say, if it has pages.
+/// Checks one document. `seen` is the sensor by its pages, if it has pages.
 #[must_use]
 pub fn check_sensor(kept: &RawSensor, seen: Option<&SeenSensor>) -> Findings {
     let mut findings = Findings::default();
@@ -98,7 +98,7 @@ pub fn check_sensor(kept: &RawSensor, seen: Option<&SeenSensor>) -> Findings {
     };
     if *document.sensor.key != *kept.key {
         let expected = format!("measurement and tags that give {}", kept.key);
-        findings.differs(&kept.key, What::Identity, expected, document.sensor.key.to_string());
+        findings.differs(&kept.key, FindingKind::Identity, expected, document.sensor.key.to_string());
     }
     if let Some(seen) = seen {
         check_fields(document, seen, &mut findings);
@@ -107,11 +107,11 @@ pub fn check_sensor(kept: &RawSensor, seen: Option<&SeenSensor>) -> Findings {
     findings
 }
 
-/// The finding for a sensor without a document.
+/// Returns the finding for a sensor without a document.
 #[must_use]
 pub fn no_document(seen: &SeenSensor) -> Findings {
     let mut findings = Findings::default();
-    findings.differs(&seen.sensor.key, What::NoSensor, "a document, since the sensor has pages", "none");
+    findings.differs(&seen.sensor.key, FindingKind::NoSensor, "a document, since the sensor has pages", "none");
     findings
 }
 
@@ -121,7 +121,7 @@ fn check_fields(document: &SensorDocument, seen: &SeenSensor, findings: &mut Fin
     if !missing.is_empty() {
         let known: Vec<&str> = document.fields.iter().map(|(name, _)| &**name).collect();
         let expected = format!("all fields of its pages, including {}", missing.join(", "));
-        findings.differs(key, What::Fields, expected, known.join(", "));
+        findings.differs(key, FindingKind::Fields, expected, known.join(", "));
     }
     let other_family = |(name, family): &(Arc<str>, Family)| seen.fields.get(name).is_some_and(|seen| seen != family);
     if document.fields.iter().any(other_family) {

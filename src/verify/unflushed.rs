@@ -1,11 +1,11 @@
-//! The records of a WAL that may not be in the store yet.
+//! Inspects the records of a WAL that may not be in the store yet.
 
 use std::path::Path;
 
 use crate::wal::{Folder, Inspected, WalOpenError, inspect};
 
-/// Inspects the records of the WAL in this folder that are not truncated; `None` if there is no WAL. Opens it read-only
-/// and without a lock, so that a service may run meanwhile.
+/// Inspects the records of a WAL that are not truncated. Returns `None` if there is no WAL. Opens it read-only and
+/// without a lock, so that a service can keep running.
 ///
 /// # Errors
 /// If the WAL cannot be read, or if a later version wrote it.

@@ -1,29 +1,30 @@
-//! Reads all documents of a database, part by part, and checks them.
+//! Reads all documents of a database in parts, and checks them.
 
 use std::collections::BTreeMap;
 
 use indicatif::ProgressBar;
 
 use super::days::check_day;
-use super::finding::{Difference, Findings, Note, What};
+use super::finding::{Difference, FindingKind, Findings, Note, NoteCount};
 use super::pages::check_bucket;
-use super::sensors::{AllSeen, SeenSensor, check_sensor, no_document};
+use super::sensors::{SeenSensor, SeenSensors, check_sensor, no_document};
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay};
 use crate::bucket::{Caps, StorageError, Store};
 
+/// Options of a check.
 #[derive(Debug, Clone, Copy)]
 pub struct VerifyOptions {
     pub bounds: Caps,
-    /// Config key `sensors.recent`.
+    /// Number of recent readings in a sensor document: configuration key `sensors.recent`.
     pub recent: usize,
     pub repair: bool,
 }
 
-/// Pages per read.
+/// Number of pages per read.
 const PART_PAGES: usize = 500;
-/// Sensor documents per read.
+/// Number of sensor documents per read.
 const PART_SENSORS: usize = 500;
-/// Sealed days per read.
+/// Number of sealed days per read.
 const PART_DAYS: usize = 500;
 /// Number of differences that are printed in full.
 pub(super) const FULL_MAX: usize = 20;
@@ -36,21 +37,20 @@ pub struct Tally {
     pub first: Vec<Difference>,
 }
 
-/// What a check found in one database.
+/// The result of a check of one database.
 #[derive(Debug, Clone, Default)]
 pub struct DatabaseReport {
     pub name: String,
-    /// Includes unreadable pages.
+    /// Number of pages, including unreadable ones.
     pub pages: u64,
-    /// On readable pages and in sealed days; a reading in both counts twice.
+    /// Number of readings on readable pages and in sealed days. A reading in both counts twice.
     pub readings: u64,
-    /// Sealed days, claims and unreadable ones included.
+    /// Number of sealed days, including claims and unreadable ones.
     pub days: u64,
-    /// The number of sensor documents.
+    /// Number of sensor documents.
     pub sensors: u64,
-    /// For each note, the number of documents, and the first of them.
-    pub notes: BTreeMap<Note, (u64, String)>,
-    /// What is wrong and was not repaired.
+    pub notes: BTreeMap<Note, NoteCount>,
+    /// Differences that were not repaired.
     pub differences: Tally,
     pub repaired: Tally,
 }
@@ -69,12 +69,12 @@ impl Tally {
 impl DatabaseReport {
     pub(super) fn add(&mut self, findings: Findings) {
         self.differences.add(findings.differences);
-        for (note, (count, first)) in findings.notes {
-            self.notes.entry(note).or_insert_with(|| (0, first)).0 += count;
+        for (note, NoteCount { documents, first }) in findings.notes {
+            self.notes.entry(note).or_insert_with(|| NoteCount { documents: 0, first }).documents += documents;
         }
     }
 
-    /// Counts those of the differences before a repair that are not found after it.
+    /// Counts the differences before a repair that are not found after it.
     fn add_repaired(&mut self, before: Vec<Difference>, after: &Findings) {
         self.repaired.add(before.into_iter().filter(|difference| !after.differences.contains(difference)));
     }
@@ -89,12 +89,12 @@ pub(super) struct DatabaseCheck<'a> {
 }
 
 impl DatabaseCheck<'_> {
-    /// Checks all pages, then all sealed days, then all sensor documents. The order matters: pages are sealed meanwhile, and a
-    /// sensor's document is stored before its first page, so a document that is missing afterwards is really missing, even if a
-    /// service writes meanwhile.
+    /// Checks all pages, then all sealed days, then all sensor documents. This order is correct while a service writes:
+    /// pages are sealed into days, and a sensor document is stored before its first page, so a missing document is
+    /// really missing.
     pub(super) async fn run(&mut self) -> Result<(), StorageError> {
         self.progress.set_message(self.report.name.clone());
-        let mut seen = AllSeen::default();
+        let mut seen = SeenSensors::default();
         let mut from: Option<Cursor> = None;
         loop {
             let before = self.report.pages;
@@ -118,24 +118,24 @@ impl DatabaseCheck<'_> {
         self.check_sensors(seen).await
     }
 
-    /// Checks a bucket, repairs it if asked, and returns it as it is stored at the end.
+    /// Checks a bucket, repairs it on request, and returns the stored bucket afterwards.
     async fn check_bucket(&mut self, mut bucket: RawBucket) -> Result<RawBucket, StorageError> {
         let mut findings = check_bucket(&bucket, &self.options.bounds);
-        // An instance may write meanwhile, so what looked wrong may be right now, or gone.
+        // Another instance may have written during the check, so read the bucket again before reporting a difference.
         if !findings.differences.is_empty() && self.store.has_other_writers() {
             bucket = self.read_again(&bucket.from).await?;
             findings = check_bucket(&bucket, &self.options.bounds);
         }
-        let stamps = findings.differences.iter().find(|difference| difference.what == What::Stamps);
+        let stamps = findings.differences.iter().find(|difference| difference.kind == FindingKind::Stamps);
         let repaired_stamps = stamps.filter(|_| self.options.repair).map(|difference| difference.document.clone());
         if let Some(document) = repaired_stamps
             && self.store.read_registry().await?.deletions.iter().any(|one| one.database == self.report.name)
         {
             // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide them.
             findings.note(&document, Note::Deletion);
-        } else if self.options.repair && findings.differences.iter().any(|difference| difference.what.is_mendable()) {
+        } else if self.options.repair && findings.differences.iter().any(|difference| difference.kind.is_repairable()) {
             let before = std::mem::take(&mut findings.differences);
-            bucket = self.mend_bucket(bucket).await?;
+            bucket = self.repair_bucket(bucket).await?;
             findings = check_bucket(&bucket, &self.options.bounds);
             self.report.add_repaired(before, &findings);
         }
@@ -143,7 +143,7 @@ impl DatabaseCheck<'_> {
         Ok(bucket)
     }
 
-    async fn check_days(&mut self, seen: &mut AllSeen) -> Result<(), StorageError> {
+    async fn check_days(&mut self, seen: &mut SeenSensors) -> Result<(), StorageError> {
         let mut from: Option<Cursor> = None;
         loop {
             let before = self.report.days;
@@ -164,21 +164,23 @@ impl DatabaseCheck<'_> {
         }
     }
 
-    /// Checks a day, repairs it if asked, and returns it as it is stored at the end.
+    /// Checks a day, repairs it on request, and returns the stored day afterwards.
     async fn check_day(&mut self, day: RawDay) -> Result<Option<RawDay>, StorageError> {
-        let (from, mut findings, mut day) = (day.from.clone(), check_day(&day), Some(day));
-        // An instance may write meanwhile, so what looked wrong may be right now, or gone.
+        let from = day.from.clone();
+        let mut findings = check_day(&day);
+        let mut day = Some(day);
+        // Another instance may have written during the check, so read the day again before reporting a difference.
         if !findings.differences.is_empty() && self.store.has_other_writers() {
             day = self.read_day_again(&from).await?;
             findings = day.as_ref().map(check_day).unwrap_or_default();
         }
         if self.options.repair
             && !findings.differences.is_empty()
-            && findings.differences.iter().all(|difference| difference.what.is_mendable())
+            && findings.differences.iter().all(|difference| difference.kind.is_repairable())
             && let Some(Ok(document)) = day.as_ref().map(|day| &day.document)
         {
             let before = std::mem::take(&mut findings.differences);
-            self.mend_day(document).await?;
+            self.repair_day(document).await?;
             day = self.read_day_again(&from).await?;
             findings = day.as_ref().map(check_day).unwrap_or_default();
             self.report.add_repaired(before, &findings);
@@ -187,14 +189,14 @@ impl DatabaseCheck<'_> {
         Ok(day)
     }
 
-    async fn check_sensors(&mut self, mut seen: AllSeen) -> Result<(), StorageError> {
+    async fn check_sensors(&mut self, mut seen: SeenSensors) -> Result<(), StorageError> {
         let mut from: Option<Cursor> = None;
         loop {
             let part = self.store.walk_sensors(&self.report.name, from.as_ref(), PART_SENSORS).await?;
             for kept in part.found {
                 self.report.sensors += 1;
                 let seen = seen.take(&kept.key);
-                self.mend_and_add(seen.as_ref(), check_sensor(&kept, seen.as_ref())).await?;
+                self.repair_and_add(seen.as_ref(), check_sensor(&kept, seen.as_ref())).await?;
             }
             from = part.next;
             if from.is_none() {
@@ -202,18 +204,18 @@ impl DatabaseCheck<'_> {
             }
         }
         for seen in seen.into_rest() {
-            self.mend_and_add(Some(&seen), no_document(&seen)).await?;
+            self.repair_and_add(Some(&seen), no_document(&seen)).await?;
         }
         Ok(())
     }
 
-    async fn mend_and_add(&mut self, seen: Option<&SeenSensor>, mut findings: Findings) -> Result<(), StorageError> {
-        let mendable = findings.differences.iter().any(|difference| difference.what.is_mendable());
-        if let Some(seen) = seen.filter(|_| self.options.repair && mendable)
-            && self.mend_sensor(seen).await?
+    async fn repair_and_add(&mut self, seen: Option<&SeenSensor>, mut findings: Findings) -> Result<(), StorageError> {
+        let is_repairable = findings.differences.iter().any(|difference| difference.kind.is_repairable());
+        if let Some(seen) = seen.filter(|_| self.options.repair && is_repairable)
+            && self.repair_sensor(seen).await?
         {
-            let mended = findings.differences.extract_if(.., |difference| difference.what.is_mendable());
-            self.report.repaired.add(mended);
+            let repaired = findings.differences.extract_if(.., |difference| difference.kind.is_repairable());
+            self.report.repaired.add(repaired);
         }
         self.report.add(findings);
         Ok(())

@@ -214,7 +214,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         };
         let (status, exported) = run(&["export"], b"", &server);
         assert_eq!((status, exported.lines().count()), (Some(0), 2001));
-        let said = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
+        let said = "2001 sensors changed (2001 of them new), 0 unchanged, 0 lines rejected\n";
         assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), said.to_owned()));
         assert_eq!(run(&["export"], b"", &other), (Some(0), exported.clone()));
         // As CSV too, whatever its values and names are.
@@ -235,7 +235,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         let long =
             |n: usize| json!({"sensor": format!("m,s={n}"), "meta": {"note": "x".repeat(7000)}}).to_string() + "\n";
         let lines: String = (0..300).map(long).collect();
-        let said = "300 sensors changed (300 of them new), 0 are as they were, 0 lines refused\n";
+        let said = "300 sensors changed (300 of them new), 0 unchanged, 0 lines rejected\n";
         assert_eq!(run(&["import"], lines.as_bytes(), &small), (Some(0), said.to_owned()));
         // What is too much for it at any time is told to be.
         post(&small.url("/api/v1/meta?db=d"), lines.as_str(), &[]).expect(413);

@@ -8,7 +8,7 @@ use hourglass::bucket::{Applied, Bucket, MergeOptions};
 use hourglass_benches::Rows;
 use hourglass_benches::rows::CAPS;
 
-/// What a shard does per reading: packs 60 readings of one sensor.
+/// Packs 60 readings of one sensor, as a shard does.
 #[divan::bench]
 fn pack_unflushed(bencher: Bencher<'_, '_>) {
     let rows = Rows::new(60, 1000, 0);
@@ -19,10 +19,12 @@ fn pack_unflushed(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// The first step of a flush.
+/// Unpacks unflushed readings, which is the first step of a flush.
 #[divan::bench]
 fn unpack_unflushed(bencher: Bencher<'_, '_>) {
-    let (rows, mut packed, mut room) = (Rows::new(60, 1000, 0), Packed::default(), Unpacked::default());
+    let rows = Rows::new(60, 1000, 0);
+    let mut packed = Packed::default();
+    let mut room = Unpacked::default();
     rows.push_to(&mut packed);
     bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
         room.unpack_in_time_order([black_box(&packed)]);
@@ -30,7 +32,7 @@ fn unpack_unflushed(bencher: Bencher<'_, '_>) {
     });
 }
 
-/// What a summary does with each value: adds it to the exact sum; at the end, rounds the sum and computes the rest.
+/// Adds each value to an exact sum, and finally rounds the sum and computes the rest, as a summary does.
 #[divan::bench(args = [60, 3600])]
 fn add_up(bencher: Bencher<'_, '_>, readings: usize) {
     let values: Vec<f64> = (0..readings).map(|n| 20.0 + (n * 37 % 100) as f64 / 100.0).collect();
@@ -84,7 +86,7 @@ fn merge_60_duplicates(bencher: Bencher<'_, '_>, held: usize) {
 
 fn merge(bencher: Bencher<'_, '_>, onto: &Bucket, rows: &Rows, is_right: impl Fn(Applied) -> bool) {
     let options = MergeOptions { caps: &CAPS, floor: 0, restamps: true };
-    // A later stamp than the stored readings have, or the rows would count as already applied.
+    // The stamp is later than those of the stored readings, or the rows would count as already applied.
     let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &options), bucket);
     assert!(is_right(apply(onto.clone()).0), "the rows are what the name says");
     bencher.counter(ItemsCount::new(rows.len())).with_inputs(|| onto.clone()).bench_local_values(apply);

@@ -1,5 +1,5 @@
 //! WAL records from the call of `append` to the callback: compression, checksum, queue, writer thread. The disk is in
-//! memory, so the cost of a sync is not included.
+//! memory, so the cost of a sync is excluded.
 
 use std::sync::mpsc;
 
@@ -8,13 +8,14 @@ use divan::counter::ItemsCount;
 use hourglass::wal::{Wal, WalOptions};
 use hourglass_benches::{Fleet, MemoryDisk, path};
 
-/// Any kind would do.
+/// An arbitrary kind of record.
 const KIND: u8 = 1;
 
-/// By readings per record. Each record is written alone and awaited.
+/// Writes and awaits each record alone. The argument is the number of readings per record.
 #[divan::bench(args = [1, 100, 5_000])]
 fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
-    let (record, log) = (path::record(&Fleet::new(1000).body(readings)), log());
+    let record = path::record(&Fleet::new(1000).body(readings));
+    let log = log();
     bencher.counter(ItemsCount::new(readings)).with_inputs(|| record.clone()).bench_local_values(|record| {
         let (done, durable) = mpsc::channel();
         log.append(0, KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
@@ -22,11 +23,12 @@ fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
     });
 }
 
-/// By readings per record. All records wait while the callback of another one runs; then they share one write and one
-/// sync.
+/// Lets all records wait for the callback of another one, so that they share one write and one sync. The argument is
+/// the number of readings per record.
 #[divan::bench(args = [1, 100])]
 fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
-    let (record, log) = (path::record(&Fleet::new(1000).body(readings)), log());
+    let record = path::record(&Fleet::new(1000).body(readings));
+    let log = log();
     let inputs = || {
         let (held, holding) = mpsc::channel();
         let (let_go, wait) = mpsc::channel::<()>();

@@ -7,7 +7,7 @@ use hourglass_benches::{Fleet, Path};
 
 const LINES: usize = 5000;
 
-/// By number of sensors, all known and used in turn.
+/// Validates bodies. The argument is the number of sensors, which are all known and used in turn.
 #[divan::bench(args = [1_000, 100_000])]
 fn validate(bencher: Bencher<'_, '_>, sensors: usize) {
     let mut fleet = Fleet::new(sensors);
@@ -21,9 +21,11 @@ fn validate(bencher: Bencher<'_, '_>, sensors: usize) {
         .bench_local_values(|body| path.validate(body));
 }
 
-/// Up to the ack, by number of sensors and lines per body. The shards free the batches later.
+/// Ingests bodies up to the ack. The arguments are the number of sensors and of lines per body. The shards free the
+/// batches later.
 #[divan::bench(args = [(1_000, 5_000), (100_000, 5_000), (1_000, 1)])]
-fn ack(bencher: Bencher<'_, '_>, (sensors, lines): (usize, usize)) {
+fn ack(bencher: Bencher<'_, '_>, sizes: (usize, usize)) {
+    let (sensors, lines) = sizes;
     let mut fleet = Fleet::new(sensors);
     let path = Path::knowing(&mut fleet);
     bencher.counter(ItemsCount::new(lines)).with_inputs(|| fleet.body(lines)).bench_local_values(|body| {

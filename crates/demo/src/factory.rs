@@ -1,42 +1,46 @@
-//! What stands in the simulated factory: two sites of three lines, their sensors, and what is wrong with some of them.
+//! The simulated factory: two sites of three lines, their sensors, and the defects of some sensors.
 
 use serde_json::{Value, json};
 
-use super::noise::{hash, seed_of};
+use super::noise::{derive_seed, hash};
 use super::signals::{Kind, Moment, Signal};
 
-/// Site and line of each gateway, through which the sensors of a line send.
+/// Site and line of each gateway. The sensors of a line send through one gateway.
 pub const GATEWAYS: [(&str, &str); 6] =
     [("bremen", "a"), ("bremen", "b"), ("bremen", "c"), ("porto", "a"), ("porto", "b"), ("porto", "c")];
-/// Before the demo began: when a sensor fell silent, and when a bearing began to wear out.
+/// Seconds before the demo at which a sensor fell silent.
 const SILENT_S: i64 = 2 * 3600;
+/// Seconds before the demo at which a bearing began to wear out.
 const WEAR_S: i64 = 10 * 86_400;
-/// The hour of the factory's own clock in which the demo begins, on a Wednesday: whenever somebody looks, machines work.
+/// The hour of the factory's own clock in which the demo begins. It is on a Wednesday, so that machines always work
+/// during the demo.
 const FIRST_HOUR_S: i64 = 1_768_384_800;
 const HOUR_S: i64 = 3600;
-/// When the readings of which one number was a text began before the demo, and for how long.
-const KEPT_S: (i64, i64) = (20 * 3600, 3600);
-/// Before the demo began: when a fast sensor began to send [`FAST`] readings a second, so that it has outgrown a page when it begins,
-/// however these minutes lie in their hours.
+/// Seconds before the demo at which a sensor began to send a number as text.
+const KEPT_S: i64 = 20 * 3600;
+/// Seconds for which it did so.
+const KEPT_DURATION_S: i64 = 3600;
+/// Seconds before the demo at which the fast sensor began to send [`FAST_RATE`] readings per second. It has outgrown a
+/// page when the demo begins, even across the border of two hours.
 const FAST_S: i64 = 15 * 60;
-const FAST: i64 = 10;
-/// How often a drifting firmware sends a text in place of a number.
+const FAST_RATE: i64 = 10;
+/// Seconds between two texts that a drifting firmware sends instead of a number.
 const DRIFT_EVERY_S: i64 = 45;
 
-/// What is wrong with a sensor.
+/// A defect of a sensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defect {
-    /// Now and then it sends what its chip shows after a reset.
+    /// It occasionally sends the value of its chip after a reset.
     Outliers,
     /// It has sent nothing for two hours.
     Silent,
     /// Its bearing has been wearing out for ten days.
     Wear,
-    /// Since an update, now and then it sends its number as a text, which is rejected.
+    /// Since an update, it occasionally sends its number as text, which is rejected.
     Drift,
-    /// For an hour of the last day it sent a number as a text, when the database still kept such values.
+    /// For an hour of the last day, it sent a number as text, while the database still kept such values.
     Kept,
-    /// It sends more in an hour than fits on a page.
+    /// It sends more readings per hour than fit on a page.
     Fast,
 }
 
@@ -45,72 +49,77 @@ pub enum Defect {
 pub struct Simulated {
     /// Measurement and tags, in the order of a sensor key.
     pub key: String,
-    /// Its place in [`GATEWAYS`].
+    /// Index in [`GATEWAYS`].
     pub gateway: usize,
     pub defect: Option<Defect>,
     name: String,
     signal: Signal,
 }
 
-/// All sensors, and the time that faults are reckoned from.
+/// The sensors, and the start of the demo.
 #[derive(Debug)]
 pub struct Factory {
     pub sensors: Vec<Simulated>,
-    /// When the demo began, in seconds since the epoch.
+    /// Start of the demo in seconds since the epoch. The times of defects are relative to it.
     pub began: i64,
 }
 
 impl Factory {
-    /// The same seed makes the same factory, with the same values at the same time after the begin.
+    /// Builds the factory of a seed. The same seed gives the same values at the same time after the start.
     pub fn new(seed: u64, began: i64) -> Self {
         let sensors = GATEWAYS.iter().enumerate().flat_map(|(gateway, _)| line(seed, gateway)).collect();
         Self { sensors, began }
     }
 
-    /// Appends the sensor's lines of a second since the epoch, with times in milliseconds; nothing if it is silent then.
+    /// Appends the lines of a sensor for a second since the epoch, with times in milliseconds. A silent sensor has
+    /// none.
     pub fn write_lines(&self, sensor: &Simulated, at: i64, out: &mut String) {
-        let is = |defect: Defect| self.shown(sensor, at) == Some(defect);
-        if is(Defect::Silent) {
+        let active = self.active_defect(sensor, at);
+        if active == Some(Defect::Silent) {
             return;
         }
         let since = at - self.began;
-        let wear = if is(Defect::Wear) { ((since + WEAR_S) as f64 / WEAR_S as f64).min(1.1) } else { 0.0 };
-        let (is_reset, is_text) = (is(Defect::Outliers), is(Defect::Drift) || is(Defect::Kept));
-        let readings = if is(Defect::Fast) { FAST } else { 1 };
+        let mut wear = 0.0;
+        if active == Some(Defect::Wear) {
+            wear = ((since + WEAR_S) as f64 / WEAR_S as f64).min(1.1);
+        }
+        let is_reset = active == Some(Defect::Outliers);
+        let is_text = matches!(active, Some(Defect::Drift | Defect::Kept));
+        let readings = if active == Some(Defect::Fast) { FAST_RATE } else { 1 };
         for tenth in 0..readings {
             out.push_str(&sensor.key);
             out.push(' ');
             sensor.signal.write(self.own_time(at), Moment { wear, is_reset, is_text, tenth }, out);
             out.push(' ');
-            out.push_str(&(at * 1000 + tenth * 1000 / FAST).to_string());
+            out.push_str(&(at * 1000 + tenth * 1000 / FAST_RATE).to_string());
             out.push('\n');
         }
     }
 
-    /// The sensor's defect, if it shows in what the sensor sends in a second, or does not send.
-    pub fn shown(&self, sensor: &Simulated, at: i64) -> Option<Defect> {
+    /// Returns the defect of a sensor if it affects the readings of a second.
+    pub fn active_defect(&self, sensor: &Simulated, at: i64) -> Option<Defect> {
         let since = at - self.began;
         sensor.defect.filter(|defect| match defect {
             Defect::Silent => since > -SILENT_S,
             Defect::Wear => since > -WEAR_S,
             Defect::Outliers => sensor.signal.is_reset(self.own_time(at), since),
             Defect::Drift => since > 0 && since % DRIFT_EVERY_S == 5,
-            Defect::Kept => (0..KEPT_S.1).contains(&(since + KEPT_S.0)),
+            Defect::Kept => (0..KEPT_DURATION_S).contains(&(since + KEPT_S)),
             Defect::Fast => since > -FAST_S,
         })
     }
 
-    /// After how many seconds the sensor sends again in the past, where others do after `usual`.
+    /// Returns the seconds between two readings of a sensor in the history. Most sensors send every `usual` seconds.
     pub fn step(&self, sensor: &Simulated, at: i64, usual: i64) -> i64 {
-        if self.shown(sensor, at) == Some(Defect::Fast) { 1 } else { usual }
+        if self.active_defect(sensor, at) == Some(Defect::Fast) { 1 } else { usual }
     }
 
-    /// A time by the factory's own clock.
+    /// Converts a time to the factory's own clock.
     fn own_time(&self, at: i64) -> i64 {
         at - self.began.div_euclid(HOUR_S) * HOUR_S + FIRST_HOUR_S
     }
 
-    /// What people say of the sensors: a line of JSON each, as `POST /api/v1/meta` takes them.
+    /// Returns the metadata of the sensors as lines of JSON for `POST /api/v1/meta`.
     pub fn metadata(&self) -> String {
         self.sensors.iter().map(|sensor| format!("{}\n", sensor.metadata())).collect()
     }
@@ -140,7 +149,7 @@ impl Simulated {
     }
 }
 
-/// The sensors of a line; the first line of each site also has the meter of the whole site.
+/// Returns the sensors of a line. The first line of each site also has the meter of the whole site.
 fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
     let (site, line) = GATEWAYS[gateway];
     let mut sensors = vec![
@@ -156,7 +165,7 @@ fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
     if line == "a" {
         sensors.push(("site", "Site", Kind::Energy, 210.0));
     }
-    let of = |(sensor, name, kind, scale): (&str, &str, Kind, f64)| {
+    let simulated = |(sensor, name, kind, scale): (&str, &str, Kind, f64)| {
         let defect = match (kind, site, line, sensor) {
             (Kind::Climate, "porto", "b", "hall") => Some(Defect::Outliers),
             (Kind::Climate, "bremen", "c", "cabinet") => Some(Defect::Silent),
@@ -166,17 +175,17 @@ fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
             (Kind::Vibration, "porto", "c", "press") => Some(Defect::Fast),
             _ => None,
         };
-        // A machine's vibration and its state are of one machine.
-        let of_machine = seed_of(seed, &format!("{site} {line} {sensor}"));
+        // The vibration and the state of a machine share a seed.
+        let machine_seed = derive_seed(seed, &format!("{site} {line} {sensor}"));
         Simulated {
             key: format!("{},line={line},sensor={sensor},site={site}", kind.measurement()),
             gateway,
             defect,
             name: name.to_owned(),
-            signal: Signal { kind, of_machine, own: hash(of_machine, kind as i64), scale },
+            signal: Signal { kind, machine_seed, own_seed: hash(machine_seed, kind as i64), scale },
         }
     };
-    sensors.into_iter().map(of).collect()
+    sensors.into_iter().map(simulated).collect()
 }
 
 #[cfg(test)]
@@ -199,11 +208,11 @@ mod tests {
         factory.sensors.iter().map(line).collect()
     }
 
-    /// The line of the sensor with this defect.
-    fn of(defect: Defect, at: i64) -> String {
+    /// Returns the line of the sensor with this defect.
+    fn line_with(defect: Defect, at: i64) -> String {
         let factory = Factory::new(1, BEGAN);
-        let place = factory.sensors.iter().position(|sensor| sensor.defect == Some(defect)).expect("there is one");
-        lines(1, at).swap_remove(place)
+        let index = factory.sensors.iter().position(|sensor| sensor.defect == Some(defect)).expect("there is one");
+        lines(1, at).swap_remove(index)
     }
 
     #[test]
@@ -242,13 +251,14 @@ mod tests {
         }
     }
 
-    /// The text of the firmware was `"19.3 %"`, which no rule makes a number of: the fix that the page offers mended nothing.
+    /// Regression: the text of the firmware was `"19.3 %"`, which no rule converts to a number, so the fix that the
+    /// page offers had no effect.
     #[test]
-    fn what_a_drifting_sensor_sends_as_text_is_a_number() {
+    fn a_drifting_sensor_sends_numbers_as_text() {
         for (defect, field, at) in
             [(Defect::Drift, "level=\"", BEGAN + 5), (Defect::Kept, "humidity=\"", BEGAN - 20 * HOUR_S)]
         {
-            let line = of(defect, at);
+            let line = line_with(defect, at);
             let text = line.split(field).nth(1).and_then(|rest| rest.split('"').next()).expect("a text");
             assert!(text.parse::<f64>().is_ok(), "{line}");
         }
@@ -256,19 +266,21 @@ mod tests {
 
     #[test]
     fn each_defect_shows_when_it_is_due() {
-        assert!(of(Defect::Silent, BEGAN - SILENT_S).ends_with(&format!(" {}\n", (BEGAN - SILENT_S) * 1000)));
-        assert_eq!(of(Defect::Silent, BEGAN - SILENT_S + 1), "");
-        assert!(of(Defect::Drift, BEGAN + 5).contains("level=\""), "{}", of(Defect::Drift, BEGAN + 5));
-        assert!(!of(Defect::Drift, BEGAN + 6).contains("level=\""));
-        assert!((-3000..=0).all(|before| !of(Defect::Drift, BEGAN + before).contains("level=\"")));
-        let kept = (-48 * 60..0).filter(|minute| of(Defect::Kept, BEGAN + minute * 60).contains("humidity=\"")).count();
+        assert!(line_with(Defect::Silent, BEGAN - SILENT_S).ends_with(&format!(" {}\n", (BEGAN - SILENT_S) * 1000)));
+        assert_eq!(line_with(Defect::Silent, BEGAN - SILENT_S + 1), "");
+        assert!(line_with(Defect::Drift, BEGAN + 5).contains("level=\""), "{}", line_with(Defect::Drift, BEGAN + 5));
+        assert!(!line_with(Defect::Drift, BEGAN + 6).contains("level=\""));
+        assert!((-3000..=0).all(|before| !line_with(Defect::Drift, BEGAN + before).contains("level=\"")));
+        let kept =
+            (-48 * 60..0).filter(|minute| line_with(Defect::Kept, BEGAN + minute * 60).contains("humidity=\"")).count();
         assert_eq!(kept, 60);
-        assert_eq!(of(Defect::Fast, BEGAN - FAST_S).lines().count(), 1);
-        assert_eq!(of(Defect::Fast, BEGAN).lines().count(), 10);
-        let resets = (1..=600).filter(|second| of(Defect::Outliers, BEGAN + second).contains("temp=85.0")).count();
+        assert_eq!(line_with(Defect::Fast, BEGAN - FAST_S).lines().count(), 1);
+        assert_eq!(line_with(Defect::Fast, BEGAN).lines().count(), 10);
+        let resets =
+            (1..=600).filter(|second| line_with(Defect::Outliers, BEGAN + second).contains("temp=85.0")).count();
         assert!((2..=6).contains(&resets), "{resets}");
         let rms = |at: i64| -> f64 {
-            let line = of(Defect::Wear, at);
+            let line = line_with(Defect::Wear, at);
             line.split("rms=").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).expect("a number")
         };
         let day = |before: i64| (0..1440).map(|minute| rms(BEGAN - before * 86_400 + minute * 60)).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! Sends the past: a reading a minute of each sensor, day by day, oldest first, as backfill, which the service then seals.
+//! Sends the history: a reading per sensor and minute, day by day, oldest first. The service takes it as backfill.
 
 use std::ops::Range;
 use std::sync::mpsc;
@@ -12,29 +12,31 @@ use super::sender::Sender;
 const DAY: i64 = 86_400;
 /// Seconds between two readings.
 const STEP: i64 = 60;
-/// Threads that make and send lines. A sensor belongs to one of them, so that its days come in order.
+/// Number of threads that make and send lines. Each sensor belongs to one of them, so that its days arrive in order.
 const THREADS: usize = 2;
 
-/// Sends the last `days` days, from a midnight of UTC until the demo began. Calls `told` with the number of days sent, and
-/// returns the number of readings.
+/// Sends the last `days` days, from a midnight of UTC until the start of the demo. Calls `on_days` with the number of
+/// days sent, and returns the number of readings.
 ///
 /// # Errors
-/// If the service does not take them, or stops.
-pub fn send(factory: &Factory, sender: &Sender, days: u32, mut told: impl FnMut(usize)) -> anyhow::Result<u64> {
+/// If the service does not accept them, or stops.
+pub fn send(factory: &Factory, sender: &Sender, days: u32, mut on_days: impl FnMut(usize)) -> anyhow::Result<u64> {
     let first = factory.began.div_euclid(DAY) - i64::from(days);
     let last = factory.began.div_euclid(DAY);
     let (done, part_done) = mpsc::channel();
     thread::scope(|scope| {
         let parts: Vec<_> = (0..THREADS)
             .map(|part| {
-                let (sender, done) = (sender.clone(), done.clone());
+                let sender = sender.clone();
+                let done = done.clone();
                 scope.spawn(move || {
                     let sensors: Vec<&Simulated> = factory.sensors.iter().skip(part).step_by(THREADS).collect();
-                    let (mut readings, mut body) = (0, String::new());
+                    let mut readings = 0;
+                    let mut body = String::new();
                     for day in first..=last {
                         readings += write_day(factory, &sensors, day * DAY..(day + 1) * DAY, &mut body);
-                        sender.write_for_sure(&body)?;
-                        // Nobody listens any more if another part has failed.
+                        sender.write_until_acked(&body)?;
+                        // The receiver is gone if another part has failed.
                         let _ = done.send(());
                     }
                     anyhow::Ok(readings)
@@ -46,13 +48,14 @@ pub fn send(factory: &Factory, sender: &Sender, days: u32, mut told: impl FnMut(
             if part_done.recv().is_err() {
                 break;
             }
-            told(sent / THREADS);
+            on_days(sent / THREADS);
         }
-        parts.into_iter().map(|part| part.join().map_err(|_| anyhow!("a thread of the demo has failed"))?).sum()
+        parts.into_iter().map(|part| part.join().map_err(|_| anyhow!("a thread of the demo has panicked"))?).sum()
     })
 }
 
-/// The lines of some sensors from one time to another, but not past the begin of the demo; returns their number.
+/// Writes the lines of some sensors for a range of times into `body`, up to the start of the demo. Returns their
+/// number.
 fn write_day(factory: &Factory, sensors: &[&Simulated], times: Range<i64>, body: &mut String) -> u64 {
     body.clear();
     for sensor in sensors {

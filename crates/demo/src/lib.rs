@@ -1,6 +1,22 @@
-//! A simulated factory that sends over HTTP, as devices do: a month of history, which is sealed, and then readings each
-//! second, with the faults that factories have. Everything about the factory is a function of a seed and the time.
-//! Knows the service by its HTTP interface alone.
+//! A simulated factory of 50 sensors that sends readings over HTTP, as devices do.
+//!
+//! [`run`] first sends a history of some days, which the service seals, and then a reading per sensor and second, with
+//! the usual faults of a factory. The factory is a function of the seed in [`Simulation`] and the time. The crate knows
+//! the service only by its HTTP interface.
+//!
+//! ```no_run
+//! use hourglass_demo::{Simulation, run};
+//!
+//! let simulation = Simulation { seed: 1, days: 30 };
+//! run(
+//!     simulation,
+//!     "http://127.0.0.1:8086",
+//!     || false,
+//!     |days| println!("{days} days sent"),
+//!     |history| println!("{} readings sealed", history.readings),
+//! )?;
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 
 mod factory;
 mod faults;
@@ -22,7 +38,7 @@ use self::factory::Factory;
 use self::faults::Faults;
 use self::sender::Sender;
 
-/// What to simulate.
+/// The parameters of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulation {
     /// The same seed makes the same factory.
@@ -31,18 +47,18 @@ pub struct Simulation {
     pub days: u32,
 }
 
-/// The history that was sent and sealed.
+/// The totals of the sealed history.
 #[derive(Debug, Clone, Copy)]
 pub struct History {
     pub sensors: usize,
     pub readings: u64,
 }
 
-/// Sends the past to the service at `http://HOST:PORT`, has it sealed, and sends the present until the service stops.
-/// Calls `on_days` with the number of days sent, and `on_history` when all of them are sealed.
+/// Sends the history to the service at `http://HOST:PORT`, seals it, and sends live readings until the service stops.
+/// Calls `on_days` with the number of days sent, and `on_history` once all of them are sealed.
 ///
 /// # Errors
-/// If the past cannot be sent or sealed.
+/// If the history cannot be sent or sealed.
 pub fn run(
     simulation: Simulation,
     base: &str,
@@ -54,14 +70,14 @@ pub fn run(
     let sender = Sender::new(base, is_stopping);
     let is_introduced = AtomicBool::new(false);
     thread::scope(|scope| {
-        let made = send_past(simulation, &factory, &sender, on_days).and_then(|readings| {
+        let sealed = send_history(simulation, &factory, &sender, on_days).and_then(|readings| {
             scope.spawn(|| live::send(&factory, &sender, Faults::new(base, &is_introduced)));
             sender.seal().context("sealing the history")?;
             Ok(readings)
         });
-        match made {
-            // What failed because the service stops is no failure.
-            _ if sender.is_told() => Ok(()),
+        match sealed {
+            // Ignore errors while the service stops.
+            _ if sender.is_stopped() => Ok(()),
             Ok(readings) => {
                 on_history(History { sensors: factory.sensors.len(), readings });
                 is_introduced.store(true, Ordering::Relaxed);
@@ -75,8 +91,9 @@ pub fn run(
     })
 }
 
-/// Returns the number of readings. The database keeps values of another type meanwhile, and rejects them from then on.
-fn send_past(
+/// Sends the metadata and the history, and returns the number of readings. The database keeps values of another type
+/// during the history, and rejects them afterwards.
+fn send_history(
     simulation: Simulation,
     factory: &Factory,
     sender: &Sender,
@@ -89,7 +106,7 @@ fn send_past(
     Ok(readings)
 }
 
-/// Seconds since the epoch.
+/// Returns the seconds since the epoch.
 fn now_seconds() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)

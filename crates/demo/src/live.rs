@@ -1,5 +1,5 @@
-//! Sends the present: a reading a second of each sensor, through the gateways of their lines. Gateways lose their link, send
-//! again what was acknowledged already, and garble a line now and then.
+//! Sends live readings: one per sensor and second, through the gateways of their lines. Gateways occasionally lose
+//! their link, send twice, and garble a line.
 
 use std::thread;
 use std::time::Duration;
@@ -9,95 +9,105 @@ use super::faults::{Fault, Faults};
 use super::sender::Sender;
 use crate::now_seconds;
 
-/// Most seconds that are sent later: after a longer pause of the machine there is a gap.
-const CATCH_UP_S: i64 = 300;
-/// What a gateway keeps at most while it cannot send.
-const UNSENT_BYTES: usize = 4 << 20;
-/// The gateway that loses its link: its place, how often, and for how long.
-const OFFLINE: (usize, i64, i64) = (1, 180, 30);
-/// The gateway that does not see an acknowledgement, and how often.
-const RETRY: (usize, i64) = (3, 60);
-/// The gateway that sends a line with a torn tag, and how often.
-const GARBLED: (usize, i64) = (4, 75);
+/// Maximum number of seconds that are sent late. A longer pause of the machine leaves a gap.
+const CATCH_UP_MAX_S: i64 = 300;
+/// Maximum size in bytes of the lines that a gateway keeps while it cannot send.
+const UNSENT_BYTES_MAX: usize = 4 << 20;
+/// Index of the gateway that loses its link.
+const OFFLINE_GATEWAY: usize = 1;
+/// Seconds between two losses of the link.
+const OFFLINE_EVERY_S: i64 = 180;
+/// Seconds without a link.
+const OFFLINE_FOR_S: i64 = 30;
+/// Index of the gateway that misses an acknowledgement.
+const RETRY_GATEWAY: usize = 3;
+const RETRY_EVERY_S: i64 = 60;
+/// Index of the gateway that sends a line with a torn tag.
+const GARBLED_GATEWAY: usize = 4;
+const GARBLED_EVERY_S: i64 = 75;
 const GARBLED_LINE: &str = "vibration,line=b,sensor=,site=porto rms=";
 
-/// What a gateway does with what it has, `since` seconds after the demo began.
+/// The state of a gateway's link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Link {
     Up,
     Down,
-    /// Up again after so many seconds.
+    /// Up again after this number of seconds.
     Back(i64),
-    /// It sends twice.
+    /// Up, but the gateway sends twice.
     Retries,
 }
 
+/// Returns the state of a gateway's link, `since` seconds after the start of the demo.
 fn link(gateway: usize, since: i64) -> Link {
-    let (offline, every, lasts) = OFFLINE;
-    // The first time after some seconds, so that nobody has to wait for it.
-    let within = (since + every / 2).rem_euclid(every);
-    match (gateway, since) {
-        _ if gateway == offline && within < lasts => Link::Down,
-        _ if gateway == offline && within == lasts => Link::Back(lasts),
-        _ if gateway == RETRY.0 && since % RETRY.1 == RETRY.1 / 2 => Link::Retries,
+    if gateway == RETRY_GATEWAY && since % RETRY_EVERY_S == RETRY_EVERY_S / 2 {
+        return Link::Retries;
+    }
+    if gateway != OFFLINE_GATEWAY {
+        return Link::Up;
+    }
+    // The first loss comes early, so that nobody has to wait for it.
+    match (since + OFFLINE_EVERY_S / 2).rem_euclid(OFFLINE_EVERY_S) {
+        second if second < OFFLINE_FOR_S => Link::Down,
+        OFFLINE_FOR_S => Link::Back(OFFLINE_FOR_S),
         _ => Link::Up,
     }
 }
 
 fn is_garbled(gateway: usize, since: i64) -> bool {
-    gateway == GARBLED.0 && since % GARBLED.1 == 4
+    gateway == GARBLED_GATEWAY && since % GARBLED_EVERY_S == 4
 }
 
-/// What one gateway has yet to send.
+/// The lines that one gateway has not sent yet.
 #[derive(Debug, Default)]
 struct Gateway {
     unsent: String,
     is_refused: bool,
 }
 
-/// Sends each second until the service stops, and tells the faults that show.
+/// Sends every second until the service stops, and logs the faults.
 pub fn send(factory: &Factory, sender: &Sender, mut faults: Faults<'_>) {
     let mut gateways: Vec<Gateway> = GATEWAYS.iter().map(|_| Gateway::default()).collect();
     let mut sent = factory.began;
-    while !sender.is_told() {
+    while !sender.is_stopped() {
         let now = now_seconds();
-        let from = (sent + 1).max(now - CATCH_UP_S);
+        let from = (sent + 1).max(now - CATCH_UP_MAX_S);
         for (number, gateway) in gateways.iter_mut().enumerate() {
             for at in from..=now {
                 gateway.measure(factory, number, at);
-                note_faults(factory, number, at, &mut faults);
+                record_faults(factory, number, at, &mut faults);
             }
             if now > sent {
                 gateway.send(number, sender, link(number, now - factory.began));
             }
         }
         sent = sent.max(now);
-        faults.tell();
+        faults.log();
         thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// Takes note of what is wrong with the sensors of a gateway, and with it, at a time.
-fn note_faults(factory: &Factory, number: usize, at: i64, faults: &mut Faults<'_>) {
+/// Records the faults of a gateway and its sensors at a time.
+fn record_faults(factory: &Factory, number: usize, at: i64, faults: &mut Faults<'_>) {
     for sensor in factory.sensors.iter().filter(|sensor| sensor.gateway == number) {
-        if let Some(defect) = factory.shown(sensor, at) {
-            faults.note(Fault::Of(defect), &sensor.key);
+        if let Some(defect) = factory.active_defect(sensor, at) {
+            faults.record(Fault::Sensor(defect), &sensor.key);
         }
-        // It shows in history alone.
+        // This defect is only in the history.
         if sensor.defect == Some(Defect::Kept) {
-            faults.note(Fault::Of(Defect::Kept), &sensor.key);
+            faults.record(Fault::Sensor(Defect::Kept), &sensor.key);
         }
     }
     if is_garbled(number, at - factory.began) {
         let (site, line) = GATEWAYS[number];
-        faults.note(Fault::Garbled, &format!("{site} {line}"));
+        faults.record(Fault::Garbled, &format!("{site} {line}"));
     }
 }
 
 impl Gateway {
-    /// Takes what its sensors measure at a time.
+    /// Adds the readings of its sensors at a time.
     fn measure(&mut self, factory: &Factory, number: usize, at: i64) {
-        if self.unsent.len() > UNSENT_BYTES {
+        if self.unsent.len() > UNSENT_BYTES_MAX {
             return;
         }
         for sensor in factory.sensors.iter().filter(|sensor| sensor.gateway == number) {
@@ -117,8 +127,8 @@ impl Gateway {
         let times = if link == Link::Retries { 2 } else { 1 };
         for _ in 0..times {
             if let Err(error) = sender.write(&self.unsent) {
-                if !std::mem::replace(&mut self.is_refused, true) && !sender.is_told() {
-                    tracing::warn!(site, line, error = format!("{error:#}"), "not acknowledged, so it is sent again");
+                if !std::mem::replace(&mut self.is_refused, true) && !sender.is_stopped() {
+                    tracing::warn!(site, line, error = format!("{error:#}"), "not acknowledged; retrying");
                 }
                 return;
             }
@@ -127,9 +137,9 @@ impl Gateway {
         let readings = self.unsent.lines().count();
         match link {
             Link::Back(seconds) => {
-                tracing::info!(site, line, seconds, readings, "the gateway was offline, and sent late")
+                tracing::info!(site, line, seconds, readings, "the gateway was offline and sent late")
             }
-            Link::Retries => tracing::info!(site, line, readings, "the gateway sent twice, as if the ack was lost"),
+            Link::Retries => tracing::info!(site, line, readings, "the gateway sent twice, as after a lost ack"),
             Link::Up | Link::Down => {}
         }
         self.unsent.clear();
@@ -141,13 +151,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_trouble_comes_within_two_minutes_and_no_outage_is_endless() {
+    fn each_fault_occurs_within_two_minutes_and_every_outage_ends() {
         let links = |gateway: usize| (1..=600).map(move |since| link(gateway, since));
-        assert!(links(OFFLINE.0).take(120).any(|link| link == Link::Down));
-        assert_eq!(links(OFFLINE.0).filter(|link| matches!(link, Link::Back(_))).count(), 3);
-        assert_eq!(links(OFFLINE.0).filter(|link| *link == Link::Down).count(), 3 * 30);
-        assert!(links(RETRY.0).take(120).any(|link| link == Link::Retries));
-        assert!((1..=120).any(|since| is_garbled(GARBLED.0, since)));
+        assert!(links(OFFLINE_GATEWAY).take(120).any(|link| link == Link::Down));
+        assert_eq!(links(OFFLINE_GATEWAY).filter(|link| matches!(link, Link::Back(_))).count(), 3);
+        assert_eq!(links(OFFLINE_GATEWAY).filter(|link| *link == Link::Down).count(), 3 * 30);
+        assert!(links(RETRY_GATEWAY).take(120).any(|link| link == Link::Retries));
+        assert!((1..=120).any(|since| is_garbled(GARBLED_GATEWAY, since)));
         assert!(links(0).all(|link| link == Link::Up));
     }
 }

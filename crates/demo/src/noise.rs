@@ -1,4 +1,5 @@
-//! Noise without state: each value is a function of a seed and a time, so that a run can be repeated and any time asked for.
+//! Stateless noise: each value is a function of a seed and a time, so that runs are repeatable and can start at any
+//! time.
 
 /// Mixes all bits (the finalizer of SplitMix64).
 pub fn hash(seed: u64, number: i64) -> u64 {
@@ -8,26 +9,28 @@ pub fn hash(seed: u64, number: i64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// The seed of something with a name.
-pub fn seed_of(seed: u64, name: &str) -> u64 {
+/// Derives the seed of a named part.
+pub fn derive_seed(seed: u64, name: &str) -> u64 {
     name.bytes().fold(hash(seed, 0), |mixed, byte| hash(mixed, i64::from(byte)))
 }
 
-/// At least 0, below 1.
+/// Returns a value from 0 to below 1.
 pub fn unit(seed: u64, number: i64) -> f64 {
-    // 53 bits are what a double holds.
+    // A double has 53 bits of precision.
     (hash(seed, number) >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// At least -1, below 1, and another one each second.
+/// Returns a value from -1 to below 1 that changes every second.
 pub fn jitter(seed: u64, at: i64) -> f64 {
     unit(seed, at) * 2.0 - 1.0
 }
 
-/// From -1 to 1, smoothly: a new direction each `period` seconds.
+/// Returns a value from -1 to 1 that moves smoothly, with a new direction every `period` seconds.
 pub fn wander(seed: u64, at: i64, period: i64) -> f64 {
-    let (step, within) = (at.div_euclid(period), at.rem_euclid(period) as f64 / period as f64);
-    let (from, to) = (jitter(seed, step), jitter(seed, step + 1));
+    let step = at.div_euclid(period);
+    let within = at.rem_euclid(period) as f64 / period as f64;
+    let from = jitter(seed, step);
+    let to = jitter(seed, step + 1);
     from + (to - from) * within * within * (3.0 - 2.0 * within)
 }
 
@@ -42,7 +45,7 @@ mod tests {
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!(mean.abs() < 0.03, "{mean}");
         assert_ne!(jitter(7, 1), jitter(8, 1));
-        assert_ne!(seed_of(1, "ab"), seed_of(1, "ba"));
+        assert_ne!(derive_seed(1, "ab"), derive_seed(1, "ba"));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Sends as a device does: line protocol over HTTP, again if it was not acknowledged.
+//! An HTTP client that behaves like a device: it sends line protocol, and retries until it is acknowledged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,10 +11,11 @@ use ureq::Agent;
 
 use crate::escaped;
 
-/// How often something is sent that the service does not take, and the pause between.
-const TRIES: usize = 150;
+/// Maximum number of attempts to send a body.
+const ATTEMPTS_MAX: usize = 150;
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Maximum time without data from the service. It must be longer than a flush request may take.
+/// Maximum time without data from the service. It must exceed the duration of a flush request.
 const TIMEOUT: Duration = Duration::from_secs(330);
 
 /// A client of the service.
@@ -39,20 +40,24 @@ impl fmt::Display for Answer {
 }
 
 impl Sender {
-    /// For the service at `http://HOST:PORT`.
+    /// Returns a client of the service at `http://HOST:PORT`.
     pub fn new(base: &str, is_stopping: impl Fn() -> bool + Send + Sync + 'static) -> Self {
         let config = Agent::config_builder().http_status_as_error(false).proxy(None).max_redirects(0);
         let config = config.timeout_per_read(Some(TIMEOUT)).max_idle_connections(0).build();
-        let (is_stopping, has_given_up) = (Arc::new(is_stopping), Arc::default());
-        Self { agent: config.into(), base: base.to_owned(), is_stopping, has_given_up }
+        Self {
+            agent: config.into(),
+            base: base.to_owned(),
+            is_stopping: Arc::new(is_stopping),
+            has_given_up: Arc::default(),
+        }
     }
 
-    /// Whether nothing more is to be sent.
-    pub fn is_told(&self) -> bool {
+    /// Returns true if nothing more should be sent.
+    pub fn is_stopped(&self) -> bool {
         self.has_given_up.load(Ordering::Relaxed) || (self.is_stopping)()
     }
 
-    /// Has nothing more sent.
+    /// Stops sending.
     pub fn give_up(&self) {
         self.has_given_up.store(true, Ordering::Relaxed);
     }
@@ -63,10 +68,10 @@ impl Sender {
         Ok(Answer { status: answer.status().as_u16(), text: answer.body_mut().read_to_string()? })
     }
 
-    /// Sends lines with times in milliseconds. A rejected line is none of a device's business: all others are kept.
+    /// Sends lines with times in milliseconds. Rejected lines are ignored, as devices do, because all others are kept.
     ///
     /// # Errors
-    /// If they were not acknowledged, and have to be sent again.
+    /// If the lines were not acknowledged and must be sent again.
     pub fn write(&self, lines: &str) -> anyhow::Result<()> {
         match self.post("/write?precision=ms", "text/plain", lines.as_bytes())? {
             Answer { status: 204 | 400, .. } => Ok(()),
@@ -74,28 +79,28 @@ impl Sender {
         }
     }
 
-    /// Sends lines until they are acknowledged, none of which may be rejected.
+    /// Sends lines until they are acknowledged.
     ///
     /// # Errors
-    /// If they are not within half a minute, or the service stops.
-    pub fn write_for_sure(&self, lines: &str) -> anyhow::Result<()> {
-        let mut tries = 0;
+    /// If a line is rejected, if they are not acknowledged within half a minute, or if the service stops.
+    pub fn write_until_acked(&self, lines: &str) -> anyhow::Result<()> {
+        let mut attempts = 0;
         loop {
-            tries += 1;
+            attempts += 1;
             let refused = match self.post("/write?precision=ms", "text/plain", lines.as_bytes()) {
                 Ok(Answer { status: 204, .. }) => return Ok(()),
                 Ok(answer @ Answer { status: 429 | 503, .. }) => anyhow::anyhow!("{answer}"),
                 Ok(answer) => bail!("{answer}"),
                 Err(error) => error,
             };
-            if tries == TRIES || self.is_told() {
+            if attempts == ATTEMPTS_MAX || self.is_stopped() {
                 return Err(refused);
             }
             std::thread::sleep(PAUSE);
         }
     }
 
-    /// Describes sensors, with lines as `hourglass sensor import` takes them.
+    /// Sets the metadata of sensors, as lines for `hourglass sensor import`.
     pub fn describe(&self, lines: &str) -> anyhow::Result<()> {
         match self.post("/api/v1/meta", "application/x-ndjson", lines.as_bytes())? {
             Answer { status: 200, .. } => Ok(()),
@@ -103,7 +108,8 @@ impl Sender {
         }
     }
 
-    /// Has the database keep values of another type than their field's beside it, or reject them.
+    /// Sets `ingest.drift` of the database, which decides about values of another type than their field's: `keep` or
+    /// `reject`.
     pub fn set_drift(&self, drift: &str) -> anyhow::Result<()> {
         let settings = serde_json::json!({ "drift": drift }).to_string();
         let request =
@@ -115,7 +121,7 @@ impl Sender {
         }
     }
 
-    /// Has the service store what it has, and seal every day that is over.
+    /// Makes the service flush everything, and seal every past day.
     pub fn seal(&self) -> anyhow::Result<()> {
         match self.post("/api/v1/flush", "text/plain", b"")? {
             Answer { status: 204, .. } => {}
@@ -123,7 +129,7 @@ impl Sender {
         }
         let first = "/api/v1/jobs/seal/run";
         let mut path = first.to_owned();
-        while !self.is_told() {
+        while !self.is_stopped() {
             let answer = self.post(&path, "text/plain", b"")?;
             let Answer { status: status @ (200 | 202), text } = &answer else { bail!("{answer}") };
             if *status == 200 {

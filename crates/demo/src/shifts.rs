@@ -1,27 +1,27 @@
-//! When the factory works, by its own clock: two shifts from Monday to Friday, one on Saturday.
+//! The shifts of the factory by its own clock: two from Monday to Friday, one on Saturday.
 
 const HOUR: i64 = 3600;
 const HOURS_OF_WEEK: usize = 7 * 24;
 /// The Unix epoch was a Thursday.
 const EPOCH_WEEKDAY: i64 = 3;
 
-/// Which part of the factory works: 0 to 1.
+/// Returns the share of the factory that works at a time: 0 to 1.
 pub fn share(at: i64) -> f64 {
-    share_of(hour_of_week(at))
+    hourly_share(hour_of_week(at))
 }
 
-/// Hours of full work from a Monday long ago until then; it never falls. Whoever needs what was used or made until a time
-/// need not add up its past.
+/// Returns the hours of full work from a fixed Monday in the past until a time. It never falls, and costs constant
+/// time.
 pub fn worked(at: i64) -> f64 {
     let since_monday = at + EPOCH_WEEKDAY * 24 * HOUR;
     let week = since_monday.div_euclid(HOURS_OF_WEEK as i64 * HOUR);
     let within = since_monday.rem_euclid(HOURS_OF_WEEK as i64 * HOUR);
     let hour = hour_of_week(at);
     let part = (within % HOUR) as f64 / HOUR as f64;
-    week as f64 * WORKED[HOURS_OF_WEEK] + WORKED[hour] + share_of(hour) * part
+    week as f64 * WORKED[HOURS_OF_WEEK] + WORKED[hour] + hourly_share(hour) * part
 }
 
-/// [`share`], averaged over the last hours: machines warm up and cool down.
+/// Returns the average of [`share`] over the last hours, because machines warm up and cool down.
 pub fn warmth(at: i64, hours: i64) -> f64 {
     (worked(at) - worked(at - hours * HOUR)) / hours as f64
 }
@@ -31,7 +31,7 @@ fn hour_of_week(at: i64) -> usize {
     usize::try_from(hour.rem_euclid(HOURS_OF_WEEK as i64)).unwrap_or_default()
 }
 
-const fn share_of(hour_of_week: usize) -> f64 {
+const fn hourly_share(hour_of_week: usize) -> f64 {
     match (hour_of_week / 24, hour_of_week % 24) {
         // The evening shift has fewer machines.
         (0..=4, 6..14) => 1.0,
@@ -41,12 +41,12 @@ const fn share_of(hour_of_week: usize) -> f64 {
     }
 }
 
-/// What was worked in a week before each of its hours, and in all of it.
+/// The hours of work in a week before each of its hours. The last entry is the whole week.
 static WORKED: [f64; HOURS_OF_WEEK + 1] = {
     let mut before = [0.0; HOURS_OF_WEEK + 1];
     let mut hour = 0;
     while hour < HOURS_OF_WEEK {
-        before[hour + 1] = before[hour] + share_of(hour);
+        before[hour + 1] = before[hour] + hourly_share(hour);
         hour += 1;
     }
     before
@@ -68,7 +68,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_worked_is_the_sum_of_the_shares() {
+    fn worked_hours_are_the_sum_of_the_shares() {
         let step = 600;
         let mut sum = worked(MONDAY);
         for at in (MONDAY..MONDAY + 15 * 24 * HOUR).step_by(step as usize) {

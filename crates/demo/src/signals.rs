@@ -1,4 +1,4 @@
-//! What each kind of sensor measures, as a function of the factory's own time: shifts, weather, stops, wear, and noise.
+//! The values of each kind of sensor as a function of the factory's own time: shifts, weather, stops, wear, and noise.
 
 use std::f64::consts::TAU;
 use std::fmt::Write;
@@ -8,25 +8,27 @@ use super::shifts::{share, warmth, worked};
 
 const HOUR: i64 = 3600;
 const DAY: i64 = 24 * HOUR;
-/// What a certain temperature chip shows after a reset.
+/// The value of a certain temperature chip after a reset.
 const RESET_CELSIUS: f64 = 85.0;
-/// Of how many minutes one has a reset in it, and after how many seconds of the demo there is one more.
-const RESETS: (u64, i64) = (480, 150);
-/// When the meters were new: 2020.
+/// Average number of minutes between two random resets.
+const RESET_MINUTES: u64 = 480;
+/// Seconds between two additional resets during the demo.
+const RESET_EVERY_S: i64 = 150;
+/// The time at which the meters were new: 2020.
 const NEW_METERS: i64 = 1_577_836_800;
 
-/// Each is a measurement.
+/// A kind of sensor. Each has a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Temperature and humidity.
     Climate,
-    /// A machine's vibration, and its bearing's temperature.
+    /// The vibration of a machine, and the temperature of its bearing.
     Vibration,
     /// Power, and a counter of energy.
     Energy,
-    /// A level that falls while the line works and is filled up.
+    /// A level that falls while the line works, and is refilled.
     Tank,
-    /// What a machine does, as text and boolean, and the time of its cycles.
+    /// The state of a machine as text and boolean, and its cycle time.
     Machine,
 }
 
@@ -42,36 +44,36 @@ impl Kind {
     }
 }
 
-/// What is special about one reading.
+/// The circumstances of one reading.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Moment {
-    /// Of the bearing: 0 for a sound one, 1 for one at its end.
+    /// Wear of the bearing, from 0 for a new one to 1 for a worn-out one.
     pub wear: f64,
-    /// Whether the chip has just been reset.
+    /// True if the chip has just been reset.
     pub is_reset: bool,
-    /// Whether a number is sent as text.
+    /// True if a number is sent as text.
     pub is_text: bool,
-    /// Of the second, in which there may be several readings.
+    /// Tenth of the second, for sensors with several readings per second.
     pub tenth: i64,
 }
 
-/// What a sensor measures.
+/// The signal of a sensor.
 #[derive(Debug)]
 pub struct Signal {
     pub kind: Kind,
-    /// The seed of the machine that it is fixed to.
-    pub of_machine: u64,
-    /// Its own seed.
-    pub own: u64,
-    /// How much warmer, stronger, or faster than others of its kind it is.
+    /// The seed of the machine that the sensor is fixed to.
+    pub machine_seed: u64,
+    /// The seed of the sensor.
+    pub own_seed: u64,
+    /// Scale of the signal among its kind: temperature, strength, or cycle time.
     pub scale: f64,
 }
 
 impl Signal {
-    /// Whether a chip is reset at that time, `since` seconds after the demo began.
+    /// Returns true if the chip is reset at a time, which is `since` seconds after the start of the demo.
     pub fn is_reset(&self, at: i64, since: i64) -> bool {
-        let by_chance = at % 60 == 0 && hash(self.own ^ 1, at / 60).is_multiple_of(RESETS.0);
-        by_chance || since > 0 && since % RESETS.1 == RESETS.1 / 5
+        let is_random = at % 60 == 0 && hash(self.own_seed ^ 1, at / 60).is_multiple_of(RESET_MINUTES);
+        is_random || since > 0 && since % RESET_EVERY_S == RESET_EVERY_S / 5
     }
 
     /// Appends the fields at a time, in seconds since the epoch.
@@ -86,11 +88,11 @@ impl Signal {
                 write!(out, "temp={temp:.1},humidity={quote}{humidity:.1}{quote}")
             }
             Kind::Vibration => {
-                let (rms, bearing) = self.vibration((at, tenth), wear);
+                let (rms, bearing) = self.vibration(at, tenth, wear);
                 write!(
                     out,
                     "rms={rms:.2},peak={:.2},bearing_temp={bearing:.1}",
-                    rms * (2.9 + 0.2 * jitter(self.own ^ 2, at))
+                    rms * (2.9 + 0.2 * jitter(self.own_seed ^ 2, at))
                 )
             }
             Kind::Energy => {
@@ -106,53 +108,60 @@ impl Signal {
             Kind::Machine => {
                 let state = self.state(at);
                 let running = state == "running";
-                let cycle = self.scale * (1.0 + 0.06 * wander(self.own, at, HOUR) + 0.02 * jitter(self.own, at));
-                // A machine that stands has no cycles.
+                let cycle =
+                    self.scale * (1.0 + 0.06 * wander(self.own_seed, at, HOUR) + 0.02 * jitter(self.own_seed, at));
+                // A stopped machine has no cycles.
                 let cycle = if running { format!(",cycle_s={cycle:.2}") } else { String::new() };
                 write!(out, "state=\"{state}\",running={running}{cycle}")
             }
         };
     }
 
+    /// Returns temperature and humidity.
     fn climate(&self, at: i64) -> (f64, f64) {
         let outside = 3.0 * ((at - 9 * HOUR) as f64 / DAY as f64 * TAU).sin() + 2.5 * wander(7, at, 2 * DAY);
         let warmed = warmth(at, 3) * (2.0 + 0.4 * self.scale);
-        let temp = 18.5 + 0.6 * self.scale + warmed + 0.4 * outside + 0.3 * wander(self.own, at, 5 * HOUR);
-        let humidity = 47.0 - 1.6 * (temp - 21.0) + 4.0 * wander(self.own ^ 1, at, 9 * HOUR);
-        (temp + 0.06 * jitter(self.own, at), (humidity + 0.3 * jitter(self.own ^ 1, at)).clamp(5.0, 95.0))
+        let temp = 18.5 + 0.6 * self.scale + warmed + 0.4 * outside + 0.3 * wander(self.own_seed, at, 5 * HOUR);
+        let humidity = 47.0 - 1.6 * (temp - 21.0) + 4.0 * wander(self.own_seed ^ 1, at, 9 * HOUR);
+        (temp + 0.06 * jitter(self.own_seed, at), (humidity + 0.3 * jitter(self.own_seed ^ 1, at)).clamp(5.0, 95.0))
     }
 
-    fn vibration(&self, (at, tenth): (i64, i64), wear: f64) -> (f64, f64) {
+    /// Returns the vibration and the temperature of the bearing.
+    fn vibration(&self, at: i64, tenth: i64, wear: f64) -> (f64, f64) {
         let is_running = self.state(at) == "running";
         let strength = if is_running { self.scale * (1.0 + 1.6 * wear * wear) } else { 0.12 };
-        let rms = strength * (1.0 + 0.12 * wander(self.own, at, 2 * HOUR) + 0.05 * jitter(self.own, at * 10 + tenth));
-        let bearing = 24.0 + warmth(at, 2) * (21.0 + 14.0 * wear * wear) + 1.2 * wander(self.own ^ 1, at, HOUR);
+        let rms = strength
+            * (1.0 + 0.12 * wander(self.own_seed, at, 2 * HOUR) + 0.05 * jitter(self.own_seed, at * 10 + tenth));
+        let bearing = 24.0 + warmth(at, 2) * (21.0 + 14.0 * wear * wear) + 1.2 * wander(self.own_seed ^ 1, at, HOUR);
         (rms, bearing)
     }
 
-    /// Power and the counter, which never falls.
+    /// Returns the power, and the counter of energy, which never falls.
     fn energy(&self, at: i64) -> (f64, f64) {
         const STANDBY: f64 = 0.12;
         let full_hours = |at: i64| STANDBY * at as f64 / HOUR as f64 + 0.8 * worked(at);
-        let power = self.scale * (STANDBY + share(at) * (0.8 + 0.1 * wander(self.own, at, 20 * 60)));
-        (power * (1.0 + 0.01 * jitter(self.own, at)), self.scale * (full_hours(at) - full_hours(NEW_METERS)))
+        let power = self.scale * (STANDBY + share(at) * (0.8 + 0.1 * wander(self.own_seed, at, 20 * 60)));
+        (power * (1.0 + 0.01 * jitter(self.own_seed, at)), self.scale * (full_hours(at) - full_hours(NEW_METERS)))
     }
 
-    /// In percent: it falls with the work, and is filled up to 96 at about 14.
+    /// Returns the level in percent. It falls during work, and is refilled to 96 at about 14.
     fn level(&self, at: i64) -> f64 {
         const FULL: f64 = 96.0;
         const USED: f64 = 82.0;
-        let used = worked(at) * (0.9 + 0.2 * unit(self.own, 0)) * 0.25 * self.scale + USED * unit(self.own, 1);
-        FULL - used % USED + 0.15 * jitter(self.own, at)
+        let used =
+            worked(at) * (0.9 + 0.2 * unit(self.own_seed, 0)) * 0.25 * self.scale + USED * unit(self.own_seed, 1);
+        FULL - used % USED + 0.15 * jitter(self.own_seed, at)
     }
 
-    /// What the machine does: `off` outside the shifts; `down` and `setup` at times within them.
+    /// Returns the state of the machine: `off` outside the shifts, occasionally `down` or `setup` within them, else
+    /// `running`.
     fn state(&self, at: i64) -> &'static str {
         const STOPS: i64 = 90 * 60;
         const SETUPS: i64 = 20 * 60;
-        let (stop, setup) = (at.div_euclid(STOPS), at.div_euclid(SETUPS));
-        let seed = self.of_machine;
-        // On Saturday, and in the evening, some machines have no work.
+        let stop = at.div_euclid(STOPS);
+        let setup = at.div_euclid(SETUPS);
+        let seed = self.machine_seed;
+        // Some machines have no work on Saturday and in the evening.
         if share(at) <= unit(seed, at.div_euclid(DAY)) * 0.95 {
             "off"
         } else if unit(seed ^ 1, stop) < 0.06 && at.rem_euclid(STOPS) < 600 + (unit(seed ^ 2, stop) * 2400.0) as i64 {
@@ -173,7 +182,7 @@ mod tests {
     const MONDAY: i64 = 1_768_176_000;
 
     fn signal(kind: Kind, scale: f64) -> Signal {
-        Signal { kind, of_machine: 5, own: 6, scale }
+        Signal { kind, machine_seed: 5, own_seed: 6, scale }
     }
 
     fn minutes() -> impl Iterator<Item = i64> {
@@ -181,11 +190,11 @@ mod tests {
     }
 
     #[test]
-    fn values_stay_within_what_such_sensors_measure() {
+    fn values_are_within_the_range_of_such_sensors() {
         for at in minutes() {
             let (temp, humidity) = signal(Kind::Climate, 9.0).climate(at);
             assert!((10.0..45.0).contains(&temp) && (5.0..=95.0).contains(&humidity), "{at}: {temp} {humidity}");
-            let (rms, bearing) = signal(Kind::Vibration, 2.4).vibration((at, 0), 0.0);
+            let (rms, bearing) = signal(Kind::Vibration, 2.4).vibration(at, 0, 0.0);
             assert!((0.05..4.0).contains(&rms) && (20.0..50.0).contains(&bearing), "{at}: {rms} {bearing}");
             let level = signal(Kind::Tank, 6.0).level(at);
             assert!((10.0..100.0).contains(&level), "{at}: {level}");
@@ -195,8 +204,9 @@ mod tests {
     #[test]
     fn the_meter_counts_up_at_about_the_power_it_shows() {
         let meter = signal(Kind::Energy, 46.0);
-        let (mut before, mut used) = (meter.energy(MONDAY).1, 0.0);
-        let first = before;
+        let first = meter.energy(MONDAY).1;
+        let mut before = first;
+        let mut used = 0.0;
         assert!(first > 0.0);
         for at in minutes().skip(1) {
             let (power, energy) = meter.energy(at);

@@ -62,7 +62,7 @@ fn up_to(decoder: impl Read, limit: usize) -> std::io::Result<Vec<u8>> {
     Ok(plain)
 }
 
-/// The decoded bytes, or an error if data follows the end of the stream.
+/// Returns the decoded bytes, or an error if data follows the end of the stream.
 fn to_the_end(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {
     if plain.len() <= limit && !rest.is_empty() {
         return Err(std::io::Error::other("something follows its end"));
@@ -70,8 +70,8 @@ fn to_the_end(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<
     Ok(plain)
 }
 
-/// The first byte selects the encoding and the endpoint, the second how the body is cut into chunks, the third whether
-/// the rest is the compressed body or has to be compressed.
+/// Checks a body. The first byte selects the encoding and the endpoint, and the second the size of chunks. The third
+/// one decides if the rest is already compressed.
 ///
 /// # Panics
 /// If the answer differs from that to the decoded body.
@@ -100,7 +100,7 @@ fn shown(answer: &served::Answer) -> String {
     format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body))
 }
 
-/// A request with a Content-Length, or in chunks of `cut` bytes.
+/// Returns a request with a Content-Length, or in chunks of `cut` bytes.
 fn request(path: &str, encoding: &str, body: &[u8], cut: u8) -> Vec<u8> {
     let head = format!(
         "POST {path}?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: {encoding}\r\n"

@@ -1,4 +1,4 @@
-//! Stored documents: pages and sensors with any names and values must decode to what was encoded, and no bytes may make
+//! Stored documents: encoded pages and sensors with any names and values must decode to the same, and no bytes may make
 //! the decoding of a page or the folding of its content panic.
 
 use std::collections::BTreeMap;
@@ -14,10 +14,11 @@ use hourglass::store::document::{
     replace_update, sensor_document,
 };
 
-/// The first byte says what the rest is: a document, the source of a page, or such a source with damage.
+/// Checks a document. The first byte selects the content of the rest: a document, the source of a page, or such a
+/// source with damage.
 ///
 /// # Panics
-/// If a document does not decode to what was encoded, or if decoding panics.
+/// If an encoded document does not decode to the same, or if decoding panics.
 pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     match first % 4 {
@@ -36,7 +37,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// Decodes any bytes; what decodes must also fold and print.
+/// Decodes any bytes. A decoded page must also fold and print.
 fn any_document(bytes: &[u8]) {
     let Ok(document) = RawDocument::from_bytes(bytes) else { return };
     drop(decode_raw_page(document, "key", None));
@@ -86,8 +87,9 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     assert_eq!((scanned.hour, scanned.readings.as_ref()), (id.hour, Some(&page.readings)));
     let kept: Vec<String> =
         page.readings.summaries().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
-    let told: Vec<String> = scanned.summary.iter().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
-    assert_eq!(told, kept);
+    let decoded: Vec<String> =
+        scanned.summary.iter().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
+    assert_eq!(decoded, kept);
     assert_eq!(stamps(&read.readings), stamps(&page.readings));
     let whole = decode_raw_page(document, "key", Some(false)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((&whole.id, &*whole.sensor), (&whole.own_id, &*id.sensor));
@@ -98,7 +100,7 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     bytes
 }
 
-/// The floor, and the stamp of each cell by time and field, because documents order their columns differently.
+/// Returns the floor, and the stamp of each cell by time and field, because documents order their columns differently.
 fn stamps(readings: &Readings) -> (Stamp, BTreeMap<(i64, &str), Stamp>) {
     let mut found = BTreeMap::new();
     for (column, (name, cells)) in readings.columns().enumerate() {
@@ -186,7 +188,7 @@ impl<'a> Source<'a> {
         String::from_utf8_lossy(text).into_owned()
     }
 
-    /// Often a name that has a special meaning somewhere.
+    /// Reads a name, which often has a special meaning somewhere.
     fn name(&mut self) -> String {
         const SPECIAL: [&str; 12] =
             ["ts", "ns", "_id", "$set", "a.b", "%74s", "__proto__", "", "\0", "sensor", "readings", "🌡"];

@@ -23,7 +23,7 @@ pub fn check(data: &[u8]) {
     assert_eq!(health.status, 200);
 }
 
-/// Whether the bytes are HTTP/2 frames that begin with SETTINGS. A reset may have cut off the last one.
+/// Returns true if the bytes are HTTP/2 frames that begin with SETTINGS. A reset may have cut off the last one.
 fn are_frames(mut bytes: &[u8]) -> bool {
     const STREAM: std::ops::Range<usize> = 5..FRAME_HEAD;
     let is_begun = bytes.get(3) == Some(&SETTINGS) && bytes.get(STREAM) == Some(&[0; 4]);

@@ -1,4 +1,5 @@
-//! JSON readings: an accepted reading must mean the same to another JSON decoder, and must parse again when printed.
+//! JSON readings: another JSON decoder must read the same from an accepted reading, which must parse again when
+//! printed.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +15,14 @@ const PRECISIONS: [Precision; 4] = [Precision::Auto, Precision::Nanoseconds, Pre
 /// The first byte selects precision and limits, the rest is the body.
 ///
 /// # Panics
-/// If a reading is accepted that is not JSON or means something else, or that does not parse again when printed.
+/// If an accepted reading is not JSON, is read differently by another decoder, or does not parse again when printed.
 pub fn check(data: &[u8]) {
     let Some((first, body)) = data.split_first() else { return };
     let precision = PRECISIONS[usize::from(*first & 0x7f) % PRECISIONS.len()];
     let tight = Limits { line_bytes: 200, tags: 3, fields: 4, name_bytes: 12 };
     let limits = if *first & 0x80 == 0 { Limits::default() } else { tight };
-    let (mut numbers, mut before) = (Vec::new(), 0);
+    let mut numbers = Vec::new();
+    let mut before = 0;
     let mut items = Items::new(body, precision, limits);
     while let Some(item) = items.next() {
         let number = match &item {
@@ -53,7 +55,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// The keys of a reading that are no fields.
+/// The keys of a reading other than fields.
 const KEYS: [&str; 8] = ["measurement", "tags", "sensor", "ts", "time", "timestamp", "fields", "value"];
 
 /// Compares the reading with `serde_json::Value`.

@@ -1,6 +1,6 @@
-//! Recovery of the WAL from any damage to files that the real writer wrote: no panic; no invented record; every
-//! undamaged record present and in order; every damaged record that left a trace reported; and new records accepted,
-//! with new sequences.
+//! Recovery of the WAL from damaged files of the real writer. It must not panic or invent records. Every undamaged
+//! record must be present and in order, every damaged record that left a trace must be reported, and new records must
+//! get new sequences.
 
 use std::sync::{OnceLock, mpsc};
 
@@ -16,12 +16,13 @@ const HEAD: usize = 32;
 /// The first byte selects a WAL; then follow changes of eight bytes each.
 ///
 /// # Panics
-/// If recovery does not return what is left of the written WAL.
+/// If recovery does not return the undamaged part of the WAL.
 pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let sample = &samples()[usize::from(*first) % SAMPLES];
     let disk = fork(&sample.disk);
-    let (mut foreign, mut copied) = (false, false);
+    let mut foreign = false;
+    let mut copied = false;
     for change in rest.chunks(8).take(8) {
         match apply(&disk, change) {
             Kind::Damage => {}
@@ -46,13 +47,13 @@ pub fn check(data: &[u8]) {
         let lost = record.sequence > recovery.truncated && !found.contains(record);
         assert!(!lost || !is_whole(&sample.disk, &damaged, place), "{} of {place:?} is lost", record.sequence);
         assert!(
-            !lost || !leaves_a_trace(&sample.disk, &damaged, place) || is_told(&log, place),
-            "{place:?} is not told"
+            !lost || !leaves_a_trace(&sample.disk, &damaged, place) || is_reported(&log, place),
+            "{place:?} is not reported"
         );
     }
     let next = append(&log, 9, b"afterwards");
     let last = sample.records.iter().map(|(record, _)| record.sequence).max().unwrap_or_default();
-    // Where the last file is gone, only the clock can tell, which there is none of here.
+    // If the last file is missing, only a clock could determine the next sequence, and this test has none.
     let kept = names(&damaged);
     let is_gone = sample
         .records
@@ -92,8 +93,10 @@ fn options(compress: bool) -> WalOptions {
 }
 
 fn sample(number: usize) -> Sample {
-    let (disk, compress) = (MemoryDisk::default(), number.is_multiple_of(2));
-    let (mut written, mut id) = (Vec::new(), 0);
+    let disk = MemoryDisk::default();
+    let compress = number.is_multiple_of(2);
+    let mut written = Vec::new();
+    let mut id = 0;
     for half in 0..2 {
         let (log, recovery) = Wal::open(disk.clone(), options(compress)).expect("a log in memory");
         id = recovery.log;
@@ -117,9 +120,11 @@ fn sample(number: usize) -> Sample {
     Sample { disk, compress, log: id, records }
 }
 
-/// The places of the records in an undamaged segment.
+/// Returns the places of the records in an undamaged segment.
 fn places(disk: &MemoryDisk, name: &str) -> Vec<(u64, Place)> {
-    let (held, mut start, mut places) = (bytes(disk, name), HEADER, Vec::new());
+    let held = bytes(disk, name);
+    let mut start = HEADER;
+    let mut places = Vec::new();
     while is_segment(name)
         && let Some(head) = held.get(start..start + HEAD)
     {
@@ -151,15 +156,16 @@ fn append(log: &Wal, kind: u8, payload: &[u8]) -> u64 {
 }
 
 fn all(log: &Wal) -> Vec<Record> {
-    let (mut reader, mut records) = (log.reader(1), Vec::new());
+    let mut reader = log.reader(1);
+    let mut records = Vec::new();
     while let Some(record) = reader.next().expect("memory can be read") {
         records.push(record);
     }
     records
 }
 
-/// Whether the record's bytes are unchanged, and at least one half of its file's header. The file may have another
-/// name.
+/// Returns true if the bytes of a record and at least one half of its file's header are unchanged. The file may have
+/// another name.
 fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     let old = bytes(before, &place.file);
     let range = place.start..place.start + place.bytes;
@@ -170,30 +176,31 @@ fn is_whole(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
     })
 }
 
-/// Whether the file has its own name and header, and some byte of the record is still in its place: in the head, or in
-/// the payload behind a head that is not completely gone.
+/// Returns true if the file has its own name and header, and some byte of the record is still in its place: in the
+/// head, or in the payload after a partly preserved head.
 fn leaves_a_trace(before: &MemoryDisk, after: &MemoryDisk, place: &Place) -> bool {
-    let (old, new) = (bytes(before, &place.file), bytes(after, &place.file));
+    let old = bytes(before, &place.file);
+    let new = bytes(after, &place.file);
     let is_same = |range: std::ops::Range<usize>| new.get(range.clone()).is_some_and(|part| *part == old[range]);
     let has_header = is_same(0..HEADER / 2) || is_same(HEADER / 2..HEADER);
     has_header && new.get(place.start..place.start + 8).is_some_and(|part| part.iter().any(|byte| *byte != 0))
 }
 
-/// Whether the WAL reports damage that covers the record's beginning, or the whole segment.
-fn is_told(log: &Wal, place: &Place) -> bool {
+/// Returns true if the WAL reports damage that covers the beginning of a record, or its whole segment.
+fn is_reported(log: &Wal, place: &Place) -> bool {
     let covers = |offset: u64, bytes: u64| (offset..offset + bytes).contains(&(place.start as u64));
     log.damage()
         .iter()
         .any(|damage| damage.segment == place.file && (damage.offset == 0 || covers(damage.offset, damage.bytes)))
 }
 
-/// Which records a change may destroy.
+/// The records that a change can destroy.
 enum Kind {
     /// The records whose bytes it changed.
     Damage,
-    /// Possibly others too: a misplaced copy of a record may hide the records in front of which it is.
+    /// Possibly others too, because a misplaced copy of a record can hide the records after it.
     Copied,
-    /// Any: it added a file of another WAL.
+    /// Any records, because the change added a file of another WAL.
     Foreign,
 }
 
@@ -206,13 +213,14 @@ fn apply(disk: &MemoryDisk, change: &[u8]) -> Kind {
     }
     let name = &names[usize::from(byte(1)) % names.len()];
     let mut held = bytes(disk, name);
-    let (at, length) = (number(2) % held.len().max(1), number(4) % 600);
+    let at = number(2) % held.len().max(1);
+    let length = number(4) % 600;
     let end = held.len().min(at + length);
     let mut kind = Kind::Damage;
     match byte(0) % 9 {
         0 if !held.is_empty() => held[at] ^= 1 << (byte(6) % 8),
         1 => held.truncate(at),
-        // A torn write: zeros, or bytes from elsewhere.
+        // A torn write leaves zeros, or bytes from elsewhere.
         2 => held[at..end].fill(0),
         3 => {
             let to = held.len().saturating_sub(end - at.min(end)) / 2;
@@ -223,10 +231,10 @@ fn apply(disk: &MemoryDisk, change: &[u8]) -> Kind {
         // Swaps two files, or overwrites one by the other.
         which @ 5..=6 => {
             let other = &names[usize::from(byte(6)) % names.len()];
-            let of_other = bytes(disk, other);
+            let other_bytes = bytes(disk, other);
             put(disk, other, &held);
             match which {
-                5 => held = of_other,
+                5 => held = other_bytes,
                 _ => kind = Kind::Copied,
             }
         }

@@ -19,7 +19,7 @@ pub struct Target {
     pub name: &'static str,
     /// Panics if a property does not hold.
     pub check: fn(&[u8]),
-    /// The inputs at which mutation begins.
+    /// The initial inputs of mutation.
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Words that mutation inserts.
     pub words: &'static [&'static str],

@@ -407,7 +407,7 @@ pub fn names() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-/// Sources of documents; any bytes will do.
+/// Sources of documents. Any bytes are valid.
 pub fn documents() -> Vec<Vec<u8>> {
     let mut random = crate::random::Random::new(7);
     let mut seeds = Vec::new();

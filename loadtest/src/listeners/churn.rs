@@ -1,4 +1,4 @@
-//! Listeners that come and go in turn: what they cost those who write, and the server's memory.
+//! Measures listeners that connect in turn: their cost for writers, and for the memory of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,49 +8,49 @@ use anyhow::{Context, Result, ensure};
 use tokio::task::JoinSet;
 
 use super::listener::Listener;
-use super::{Listeners, Writing};
+use super::{BackgroundWrites, Listeners};
 use crate::report::Results;
 use crate::servers::process;
 use crate::servers::system::System;
 use crate::stats::{quantile_ms, to_f64};
 
-/// Writes before anything is measured.
+/// Duration of writes before the measurement.
 const WARM_UP: Duration = Duration::from_secs(3);
-/// Wait of a client that found no room, since the one before it had not left yet.
+/// Pause of a client that was refused because an earlier one is still connected.
 const BACK_OFF: Duration = Duration::from_millis(5);
-/// Maximum time of a round, in rounds as they were meant.
-const LONGEST: u32 = 10;
+/// Maximum duration of a round, as a multiple of the requested one.
+const ROUND_FACTOR_MAX: u32 = 10;
 /// Maximum ratio of the 99th percentiles of acks, with listeners and without.
 const RATIO_MAX: f64 = 1.2;
-/// Maximum growth of the server's peak memory beyond that without listeners.
-const GROWN_MAX_MIB: f64 = 32.0;
+/// Maximum additional growth of the server's peak memory with listeners.
+const GROWTH_MAX_MIB: f64 = 32.0;
 const TABLE: &str = "come and go";
 const ALONE: &str = "nobody listens";
 
-/// What became of clients.
+/// The totals of clients.
 #[derive(Debug, Default)]
 struct Clients {
     /// Clients that listened.
     listened: usize,
-    /// Those of them to which no reading came while they listened.
+    /// Clients that listened and received no reading.
     deaf: usize,
-    /// Answers 503 to clients that came before another one had left.
+    /// Answers 503 to clients, because others were still connected.
     full: usize,
-    /// Bytes that they got.
+    /// Bytes received.
     bytes: usize,
 }
 
-/// Writes to one server after the other, and lets clients listen to one of them. Returns the missed targets.
+/// Writes to both servers in turn, and lets clients listen to one of them. Returns the missed targets.
 pub async fn measure(
     options: &Listeners,
-    alone: &System<'_>,
-    heard: &System<'_>,
+    without_listeners: &System<'_>,
+    with_listeners: &System<'_>,
     results: &mut Results,
 ) -> Result<Vec<String>> {
     let listened = format!("{} listeners at once", options.at_once);
     let mut clients = Clients::default();
-    for (system, column) in [(alone, ALONE), (heard, &listened)] {
-        let writing = Writing::start(options, system)?;
+    for (system, column) in [(without_listeners, ALONE), (with_listeners, &listened)] {
+        let writing = BackgroundWrites::start(options, system)?;
         tokio::time::sleep(WARM_UP).await;
         writing.end().await?;
         results.add(TABLE, "peak MiB before", column, process::peak_mib(system.pid()?)?);
@@ -58,15 +58,15 @@ pub async fn measure(
     let mut grown = [0.0_f64; 2];
     for round in 0..options.rounds {
         println!("round {}", round + 1);
-        // What grows in the course of the run is on both sides alike.
+        // Alternate the order, so that growth during the run affects both sides alike.
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for side in order {
-            let (system, column) = [(alone, ALONE), (heard, listened.as_str())][side];
+            let (system, column) = [(without_listeners, ALONE), (with_listeners, listened.as_str())][side];
             process::forget_peak(system.pid()?)?;
-            let writing = Writing::start(options, system)?;
+            let writing = BackgroundWrites::start(options, system)?;
             if side == 1 {
                 let count = options.clients * (round + 1) / options.rounds - options.clients * round / options.rounds;
-                come_and_go(options, system, count, &mut clients).await?;
+                listen_in_turns(options, system, count, &mut clients).await?;
             } else {
                 tokio::time::sleep(options.round.0).await;
             }
@@ -92,7 +92,7 @@ pub async fn measure(
     Ok(faults(p99(&listened) / p99(ALONE), grown[1] - grown[0], options.clients - clients.listened))
 }
 
-/// The missed targets.
+/// Returns the missed targets.
 fn faults(ratio: f64, grown_mib: f64, missing: usize) -> Vec<String> {
     let mut faults = Vec::new();
     if missing > 0 {
@@ -101,24 +101,24 @@ fn faults(ratio: f64, grown_mib: f64, missing: usize) -> Vec<String> {
     if ratio > RATIO_MAX {
         faults.push(format!("the p99 of acks is {ratio:.2} times that without listeners, more than {RATIO_MAX}"));
     }
-    if grown_mib > GROWN_MAX_MIB {
-        faults.push(format!("listeners took {grown_mib} MiB of memory, more than {GROWN_MAX_MIB}"));
+    if grown_mib > GROWTH_MAX_MIB {
+        faults.push(format!("listeners took {grown_mib} MiB of memory, more than {GROWTH_MAX_MIB}"));
     }
     faults
 }
 
-/// What the clients of a round share.
+/// The shared state of the clients of a round.
 struct Turns {
     address: String,
     clients: usize,
     next: AtomicUsize,
-    /// How long each listens.
+    /// Time for which each client listens.
     stay: Duration,
     deadline: Instant,
 }
 
-/// Lets so many clients listen, `at_once` of them at a time, each as long as the others, in about the time of a round.
-async fn come_and_go(options: &Listeners, system: &System<'_>, clients: usize, sum: &mut Clients) -> Result<()> {
+/// Lets clients listen, `at_once` of them at a time, all for the same time, in about the time of a round.
+async fn listen_in_turns(options: &Listeners, system: &System<'_>, clients: usize, sum: &mut Clients) -> Result<()> {
     let at_once = options.at_once.min(clients);
     let round = options.round.0;
     let turns = Arc::new(Turns {
@@ -126,7 +126,7 @@ async fn come_and_go(options: &Listeners, system: &System<'_>, clients: usize, s
         clients,
         next: AtomicUsize::new(0),
         stay: round.mul_f64(to_f64(at_once) / to_f64(clients.max(1))),
-        deadline: Instant::now() + round * LONGEST,
+        deadline: Instant::now() + round * ROUND_FACTOR_MAX,
     });
     let mut tasks = JoinSet::new();
     for _ in 0..at_once {
@@ -146,7 +146,7 @@ async fn listen_in_turn(turns: Arc<Turns>) -> Result<Clients> {
     let mut heard = Clients::default();
     while turns.next.fetch_add(1, Ordering::Relaxed) < turns.clients {
         let mut listener = loop {
-            ensure!(Instant::now() < turns.deadline, "clients have found no room for too long");
+            ensure!(Instant::now() < turns.deadline, "clients were refused for too long");
             match Listener::open(&turns.address).await? {
                 Some(listener) => break listener,
                 None => {
@@ -156,14 +156,14 @@ async fn listen_in_turn(turns: Arc<Turns>) -> Result<Clients> {
             }
         };
         let mut readings = 0_usize;
-        let hear = async {
+        let receive = async {
             loop {
                 let line = listener.next_line().await?;
                 heard.bytes += line.len() + 1;
                 readings += usize::from(line.starts_with("data: "));
             }
         };
-        match tokio::time::timeout(turns.stay, hear).await {
+        match tokio::time::timeout(turns.stay, receive).await {
             Ok(ended) => return ended,
             Err(_) => heard.listened += 1,
         }

@@ -1,4 +1,4 @@
-//! How soon listeners hear: the time from a reading's ack to its arrival at each of them, while other readings are written.
+//! Measures the time from the ack of a reading to its arrival at each listener, while other readings are written.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::listener::Listener;
-use super::{Listeners, Writing};
+use super::{BackgroundWrites, Listeners};
 use crate::client::Connection;
 use crate::report::Results;
 use crate::servers::system::System;
@@ -16,33 +16,35 @@ use crate::stats::{histogram, microseconds, quantile_ms, to_f64};
 
 /// Time between two readings whose arrival is timed.
 const PACE: Duration = Duration::from_millis(50);
-/// Maximum wait for what is on its way after the last ack.
+/// Maximum wait for events after the last ack.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum time from an ack to an arrival.
 const DELAY_MAX_MS: f64 = 1000.0;
-/// What an event of such a reading begins with.
+/// Prefix of the event of a timed reading.
 const PROBE: &str = "data: {\"sensor\":\"probe\"";
 const FIELD: &str = "\"number\":";
 
-/// Measures one listener, a few, and as many as may. Returns the missed targets.
+/// Measures one listener, a quarter of the maximum, and the maximum. Returns the missed targets.
 pub async fn measure(options: &Listeners, system: &System<'_>, results: &mut Results) -> Result<Vec<String>> {
     let mut counts = vec![1, options.at_once.div_ceil(4), options.at_once];
     counts.dedup();
     let mut faults = Vec::new();
     for count in counts {
         println!("{count} listeners");
-        faults.extend(hear_all(options, system, count, results).await?);
+        faults.extend(measure_listeners(options, system, count, results).await?);
     }
     Ok(faults)
 }
 
-/// What a listener tells.
-enum Told {
-    Heard(usize, Instant),
+/// A report of a listener.
+enum Report {
+    /// The number of a timed reading, and the time of its arrival.
+    Arrived(usize, Instant),
+    /// The server skipped events.
     Missed,
 }
 
-async fn hear_all(
+async fn measure_listeners(
     options: &Listeners,
     system: &System<'_>,
     count: usize,
@@ -50,14 +52,14 @@ async fn hear_all(
 ) -> Result<Vec<String>> {
     let address = system.address()?;
     let readings = usize::try_from(options.round.0.as_millis() / PACE.as_millis())?.max(1);
-    // As large as everything that can be told.
-    let (tell, mut told) = mpsc::channel(2 * count * readings + count);
+    // The channel is large enough for all reports.
+    let (sender, mut reports) = mpsc::channel(2 * count * readings + count);
     let mut tasks = JoinSet::new();
     for _ in 0..count {
-        tasks.spawn(hear(let_in(address).await?, tell.clone()));
+        tasks.spawn(report(open(address).await?, sender.clone()));
     }
-    drop(tell);
-    let writing = Writing::start(options, system)?;
+    drop(sender);
+    let writing = BackgroundWrites::start(options, system)?;
     let acks = write(address, readings).await?;
     let mut times = histogram();
     let mut arrived = 0;
@@ -65,15 +67,15 @@ async fn hear_all(
     let mut missed = 0;
     let deadline = Instant::now() + PATIENCE;
     while arrived < count * readings {
-        let Ok(news) = tokio::time::timeout_at(deadline.into(), told.recv()).await else { break };
-        match news {
-            Some(Told::Heard(number, at)) => {
+        let Ok(report) = tokio::time::timeout_at(deadline.into(), reports.recv()).await else { break };
+        match report {
+            Some(Report::Arrived(number, at)) => {
                 let Some(ack) = acks.get(number) else { bail!("a reading that was never written") };
                 arrived += 1;
                 before_ack += usize::from(at < *ack);
                 times.saturating_record(microseconds(at.saturating_duration_since(*ack)));
             }
-            Some(Told::Missed) => missed += 1,
+            Some(Report::Missed) => missed += 1,
             None => break,
         }
     }
@@ -100,8 +102,8 @@ async fn hear_all(
     Ok(faults)
 }
 
-/// Those who listened before may not have left yet.
-async fn let_in(address: &str) -> Result<Listener> {
+/// Opens a listener. Retries while earlier listeners are still connected.
+async fn open(address: &str) -> Result<Listener> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         if let Some(listener) = Listener::open(address).await? {
@@ -112,28 +114,29 @@ async fn let_in(address: &str) -> Result<Listener> {
     bail!("no room for {PATIENCE:?}")
 }
 
-/// Tells of every timed reading when it came, until nobody asks any more.
-async fn hear(mut listener: Listener, tell: mpsc::Sender<Told>) -> Result<()> {
+/// Reports the arrival of every timed reading, until the receiver is dropped.
+async fn report(mut listener: Listener, sender: mpsc::Sender<Report>) -> Result<()> {
     loop {
         let line = listener.next_line().await?;
-        let news = if let Some(event) = line.strip_prefix(PROBE) {
+        let report = if let Some(event) = line.strip_prefix(PROBE) {
             let digits = event.split(FIELD).nth(1).context("an event without its number")?;
             let digits: String = digits.chars().take_while(char::is_ascii_digit).collect();
-            Told::Heard(digits.parse()?, Instant::now())
+            Report::Arrived(digits.parse()?, Instant::now())
         } else if line == "event: missed" {
-            Told::Missed
+            Report::Missed
         } else {
             continue;
         };
-        if tell.send(news).await.is_err() {
+        if sender.send(report).await.is_err() {
             return Ok(());
         }
     }
 }
 
-/// When each reading was acked.
+/// Writes the timed readings, and returns the time of each ack.
 async fn write(address: &str, readings: usize) -> Result<Vec<Instant>> {
-    let (mut connection, mut acks) = (Connection::open(address).await?, Vec::with_capacity(readings));
+    let mut connection = Connection::open(address).await?;
+    let mut acks = Vec::with_capacity(readings);
     let mut clock = tokio::time::interval(PACE);
     for number in 0..readings {
         clock.tick().await;

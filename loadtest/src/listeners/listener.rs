@@ -1,4 +1,4 @@
-//! One client of `GET /api/v1/tail`, over a connection of its own.
+//! One client of `GET /api/v1/tail` with its own connection.
 
 use std::time::Duration;
 
@@ -7,23 +7,23 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Maximum time until a listener is let in.
+/// Maximum time until the server accepts a listener.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The comment that a stream begins with: who has it hears every reading acked from then on.
+/// The first comment of a stream. The stream has every reading acked after it.
 const FIRST: &str = ": acked readings";
-/// Bytes that are read at once.
+/// Size of the read buffer in bytes.
 const BUFFER: usize = 16 << 10;
 
-/// A listener that was let in. Dropping it closes its connection.
+/// An accepted listener. Dropping it closes its connection.
 pub struct Listener {
     stream: BufReader<TcpStream>,
     line: Vec<u8>,
 }
 
 impl Listener {
-    /// Listens to all readings; `None` if as many listen as may.
+    /// Listens to all readings. Returns `None` if the server has the maximum number of listeners.
     pub async fn open(address: &str) -> Result<Option<Self>> {
-        timeout(PATIENCE, Self::ask(address)).await.context("waiting to be let in")?
+        timeout(PATIENCE, Self::ask(address)).await.context("waiting to be accepted")?
     }
 
     async fn ask(address: &str) -> Result<Option<Self>> {
@@ -41,8 +41,8 @@ impl Listener {
         Ok(Some(listener))
     }
 
-    /// The next line, which may be the size of a chunk. Fails at the end of the stream. May be cancelled, after which a part of a
-    /// line may be missing.
+    /// Reads the next line, which can be the size of a chunk. It is an error at the end of the stream. After a
+    /// cancellation, a part of a line may be missing.
     pub async fn next_line(&mut self) -> Result<&str> {
         self.line.clear();
         if self.stream.read_until(b'\n', &mut self.line).await? == 0 {

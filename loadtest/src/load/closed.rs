@@ -90,7 +90,7 @@ pub struct Load {
     pub lines: i64,
     /// Number of connections, each with one POST at a time.
     pub connections: usize,
-    /// No POST starts after this time.
+    /// Time after which no POST starts.
     pub longest: Duration,
 }
 
@@ -106,7 +106,7 @@ impl Load {
         post_all(target, path, &self, move |number| delivery.body(first + number, lines)).await
     }
 
-    /// The number of readings in so many of its POSTs.
+    /// Returns the number of readings in this many of its POSTs.
     pub fn readings(&self, posts: usize) -> f64 {
         let end = i64::try_from(self.first + posts).unwrap_or(i64::MAX) * self.lines;
         let begin = i64::try_from(self.first).unwrap_or(i64::MAX) * self.lines;

@@ -27,7 +27,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 /// Grace period after the last due POST, in which overdue ones are still sent and repeated.
 const GRACE: Duration = Duration::from_secs(15);
-/// POSTs that are made in advance, and that wait for a free connection.
+/// Maximum numbers of POSTs that are built in advance, and that wait for a free connection.
 const AHEAD: usize = 64;
 const WAITING_MAX: usize = 16_384;
 /// Maximum delay by the load tester itself, at the 99th percentile.
@@ -46,7 +46,7 @@ pub struct OpenLoop {
     pub connections: usize,
     /// POSTs per second.
     pub rate: f64,
-    /// How long POSTs are due.
+    /// Time for which POSTs are due.
     pub duration: Duration,
     /// The interval at which all connections are dropped.
     pub reconnect_every: Option<Duration>,
@@ -63,15 +63,16 @@ pub enum Outcome {
     Acked,
 }
 
-/// What came of a load.
+/// The results of a load.
 pub struct Offered {
-    /// By the number of the POST.
+    /// The outcome of each POST, by its number.
     pub outcomes: Vec<Outcome>,
-    /// Times from when a POST was due to its ack, in microseconds.
+    /// Times from the due time of a POST to its ack, in microseconds.
     pub acks: Histogram<u64>,
-    /// Times from the last attempt to the ack, which is what a closed loop would report.
+    /// Times from the last attempt to the ack, which a closed loop would report.
     pub service: Histogram<u64>,
-    /// Delays by the load tester itself: from when a POST was due and a connection was free, to the first attempt.
+    /// Delays by the load tester itself, from the time when a POST was due and a connection was free to the first
+    /// attempt.
     pub own_lag: Histogram<u64>,
     /// The acks of each second.
     pub seconds: Vec<Histogram<u64>>,
@@ -123,7 +124,7 @@ impl Offered {
         failed as f64 / self.tries.max(1) as f64
     }
 
-    /// Why the figures may say little about the server, if there is a reason.
+    /// Returns the reason why the figures may not be valid for the server, if there is one.
     pub fn doubt(&self) -> Option<String> {
         let lag = quantile_ms(&self.own_lag, 0.99);
         (lag > OWN_LAG_MAX_MS).then(|| {
@@ -172,7 +173,7 @@ impl OpenLoop {
         while let Some(task) = tasks.join_next().await {
             task?;
         }
-        // What was due and never taken.
+        // Count POSTs that were due and never sent.
         let mut posts = posts.lock().await;
         posts.close();
         let mut offered = with(&offered, |offered| std::mem::replace(offered, Offered::new(begin)));
@@ -221,7 +222,7 @@ struct Sender {
     drop_at: Option<Instant>,
 }
 
-/// What to do after an attempt.
+/// The next step after an attempt.
 enum Next {
     Done,
     Again(Duration),
@@ -317,7 +318,7 @@ impl Sender {
         next
     }
 
-    /// Drops the connection if that is due; returns whether it was.
+    /// Drops the connection if that is due. Returns true if it was.
     fn drop_if_due(&mut self, now: Instant) -> bool {
         let (Some(drop_at), Some(every)) = (self.drop_at, self.open_loop.reconnect_every) else { return false };
         if now < drop_at {
@@ -403,7 +404,8 @@ mod tests {
 
     /// Sends 100 POSTs per second for two seconds over four connections.
     async fn offered(target: String, reconnect_every: Option<Duration>) -> Offered {
-        let (path, duration) = ("/write".to_owned(), Duration::from_secs(2));
+        let path = "/write".to_owned();
+        let duration = Duration::from_secs(2);
         let open_loop = OpenLoop { target, path, connections: 4, rate: 100.0, duration, reconnect_every };
         open_loop.start(std::iter::repeat(Bytes::from_static(b"a line"))).await.unwrap().unwrap()
     }
@@ -412,13 +414,15 @@ mod tests {
     /// meanwhile. A closed loop would see only four slow ones of two hundred.
     #[tokio::test]
     async fn a_stall_is_seen_by_all_that_were_due_meanwhile() {
-        let (from, to) = (Duration::from_millis(1100), Duration::from_millis(1700));
+        let from = Duration::from_millis(1100);
+        let to = Duration::from_millis(1700);
         let stalls =
             move |_, at: Duration| ("204 No Content", if at > from { to.saturating_sub(at) } else { Duration::ZERO });
         let offered = offered(serve(stalls).await, None).await;
         assert_eq!((offered.outcomes.len(), offered.never_acked()), (200, 0));
         let slow = |histogram: &Histogram<u64>| histogram.count_between(100_000, u64::MAX);
-        let (acks, service) = (slow(&offered.acks), slow(&offered.service));
+        let acks = slow(&offered.acks);
+        let service = slow(&offered.service);
         assert!(acks >= 40 && service <= 8, "{acks} waited, {service} were answered slowly");
     }
 

@@ -1,5 +1,5 @@
-//! Reads everything from a system, each by its best API (native API, InfluxQL, export and MetricsQL, aggregation). The
-//! standard library parses all numbers, to the last bit.
+//! Reads everything from a system by its best API: native API, InfluxQL, export and MetricsQL, or aggregation. The
+//! standard library parses all numbers exactly.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -14,16 +14,16 @@ use super::writer::Proved;
 use crate::client::{Answer, encoded};
 use crate::servers::http::Product;
 
-/// How long a system may answer with 503, for example while it replays its WAL.
-const BUSY: Duration = Duration::from_secs(60);
-/// Readings per answer of hourglass.
+/// Maximum time of answers with 503, for example while a system replays its WAL.
+const BUSY_MAX: Duration = Duration::from_secs(60);
+/// Maximum readings per answer of hourglass.
 const LIMIT: usize = 100_000;
 
-/// A number, or a text that is one.
+/// A number, or a text with a number.
 type Number = Option<Box<RawValue>>;
 
 impl Proved<'_> {
-    /// Every value that it returns for a range, including duplicates.
+    /// Returns every value of a range, including duplicates.
     pub async fn samples(&self, range: Range) -> Result<Vec<Sample>> {
         match self.system.peer.product() {
             Some(Product::Hourglass) => self.hourglass_samples(range).await,
@@ -33,7 +33,7 @@ impl Proved<'_> {
         }
     }
 
-    /// The values at each step, as a client sees them that queries single timestamps.
+    /// Returns the values at each step, as for a client that queries single timestamps.
     pub async fn values(&self, range: Range, step_s: i64) -> Result<Vec<Sample>> {
         if self.system.peer.product() != Some(Product::Victoria) {
             return self.samples(range).await;
@@ -49,7 +49,7 @@ impl Proved<'_> {
         Ok(samples)
     }
 
-    /// Count, sum and mean per hour of each field of each sensor. The range must be whole hours.
+    /// Returns count, sum and mean per hour of each field of each sensor. The range must be whole hours.
     pub async fn windows(&self, range: Range) -> Result<Vec<Window>> {
         match self.system.peer.product() {
             Some(Product::Hourglass) => self.hourglass_windows(range).await,
@@ -60,14 +60,14 @@ impl Proved<'_> {
     }
 
     async fn ask(&self, path: &str) -> Result<Answer> {
-        let deadline = Instant::now() + BUSY;
+        let deadline = Instant::now() + BUSY_MAX;
         loop {
             let answer = self.system.connect().await?.ask(path).await?;
             if answer.status == 200 {
                 return Ok(answer);
             }
-            let said = String::from_utf8_lossy(&answer.body).into_owned();
-            ensure!(answer.status == 503 && Instant::now() < deadline, "{path} was answered {}: {said}", answer.status);
+            let body = String::from_utf8_lossy(&answer.body).into_owned();
+            ensure!(answer.status == 503 && Instant::now() < deadline, "{path} was answered {}: {body}", answer.status);
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
@@ -91,8 +91,8 @@ impl Proved<'_> {
                 let Line { sensor, mut reading } = serde_json::from_str(line)?;
                 let time = whole(&reading.remove("ts").flatten())?;
                 for (field, value) in &reading {
-                    let (sensor, field) = (short_name(&sensor), field.clone());
-                    samples.push(Sample { sensor, time, field, value: number(value)? });
+                    let sensor = short_name(&sensor);
+                    samples.push(Sample { sensor, time, field: field.clone(), value: number(value)? });
                 }
             }
             match answer.header("x-next-cursor") {
@@ -111,10 +111,10 @@ impl Proved<'_> {
         #[derive(Deserialize)]
         struct Series {
             sensor: String,
-            windows: Vec<Told>,
+            windows: Vec<SeriesWindow>,
         }
         #[derive(Deserialize)]
-        struct Told {
+        struct SeriesWindow {
             start: i64,
             fields: BTreeMap<String, Aggregates>,
         }
@@ -130,15 +130,20 @@ impl Proved<'_> {
                  &precision=ms&epoch=ms"
             ))
             .await?;
-        let said: Summaries = serde_json::from_slice(&answer.body)?;
-        ensure!(said.next.is_none(), "the answer goes on");
+        let summaries: Summaries = serde_json::from_slice(&answer.body)?;
+        ensure!(summaries.next.is_none(), "the answer has another page");
         let mut windows = Vec::new();
-        for series in &said.series {
-            for told in &series.windows {
-                for (field, all) in &told.fields {
-                    let (sensor, start, field) = (short_name(&series.sensor), told.start, field.clone());
-                    let (count, sum, mean) = (number(&all.count)?, number(&all.sum)?, number(&all.avg)?);
-                    windows.push(Window { sensor, start, field, count, sum, mean });
+        for series in &summaries.series {
+            for window in &series.windows {
+                for (field, all) in &window.fields {
+                    windows.push(Window {
+                        sensor: short_name(&series.sensor),
+                        start: window.start,
+                        field: field.clone(),
+                        count: number(&all.count)?,
+                        sum: number(&all.sum)?,
+                        mean: number(&all.avg)?,
+                    });
                 }
             }
         }
@@ -147,7 +152,7 @@ impl Proved<'_> {
 
     async fn influx(&self, what: &str, Range { from, to }: Range, group: &str) -> Result<Vec<InfluxSeries>> {
         #[derive(Deserialize)]
-        struct Said {
+        struct InfluxAnswer {
             results: Vec<Results>,
         }
         #[derive(Deserialize)]
@@ -158,8 +163,8 @@ impl Proved<'_> {
         }
         let statement = format!("SELECT {what} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
         let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", encoded(&statement))).await?;
-        let said: Said = serde_json::from_slice(&answer.body)?;
-        let results = said.results.into_iter().next().context("no result")?;
+        let answer: InfluxAnswer = serde_json::from_slice(&answer.body)?;
+        let results = answer.results.into_iter().next().context("no result")?;
         ensure!(results.error.is_none(), "{statement}: {:?}", results.error);
         Ok(results.series)
     }
@@ -170,8 +175,8 @@ impl Proved<'_> {
             for row in &series.values {
                 let time = whole(row.first().context("an empty row")?)?;
                 for (field, value) in FIELDS.iter().zip(&row[1..]).filter(|(_, value)| value.is_some()) {
-                    let (sensor, field) = (series.sensor()?, (*field).to_owned());
-                    samples.push(Sample { sensor, time, field, value: number(value)? });
+                    let sensor = series.sensor()?;
+                    samples.push(Sample { sensor, time, field: (*field).to_owned(), value: number(value)? });
                 }
             }
         }
@@ -185,10 +190,15 @@ impl Proved<'_> {
             for series in self.influx(&what, range, "sensor, time(1h)").await? {
                 for row in &series.values {
                     let [time, count, sum, mean] = row.as_slice() else { anyhow::bail!("a row of {}", row.len()) };
-                    let (sensor, start, field) = (series.sensor()?, whole(time)?, field.to_owned());
-                    let [sum, mean] =
-                        [sum, mean].map(|value| value.as_ref().map_or(Ok(0.0), |value| text_number(value)));
-                    windows.push(Window { sensor, start, field, count: number(count)?, sum: sum?, mean: mean? });
+                    let or_zero = |value: &Number| value.as_ref().map_or(Ok(0.0), |value| text_number(value));
+                    windows.push(Window {
+                        sensor: series.sensor()?,
+                        start: whole(time)?,
+                        field: field.to_owned(),
+                        count: number(count)?,
+                        sum: or_zero(sum)?,
+                        mean: or_zero(mean)?,
+                    });
                 }
             }
         }
@@ -202,11 +212,12 @@ impl Proved<'_> {
             values: Vec<Number>,
             timestamps: Vec<i64>,
         }
-        let of = encoded("{__name__=~\"climate_.*\"}");
-        // Ranges include both ends; a number without a fraction is in seconds.
+        let selector = encoded("{__name__=~\"climate_.*\"}");
+        // Ranges include both ends, and times are in seconds.
         let seconds = |ms: i64| format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000));
-        let (start, end) = (seconds(from), seconds(to - 1));
-        let answer = self.ask(&format!("/api/v1/export?match[]={of}&start={start}&end={end}")).await?;
+        let start = seconds(from);
+        let end = seconds(to - 1);
+        let answer = self.ask(&format!("/api/v1/export?match[]={selector}&start={start}&end={end}")).await?;
         let mut samples = Vec::new();
         for line in std::str::from_utf8(&answer.body)?.lines() {
             let Line { metric, values, timestamps } = serde_json::from_str(line)?;
@@ -215,17 +226,17 @@ impl Proved<'_> {
             let sensor = name("sensor")?;
             ensure!(values.len() == timestamps.len(), "times without values");
             for (time, value) in timestamps.into_iter().zip(&values) {
-                let (sensor, field) = (sensor.clone(), field.clone());
-                samples.push(Sample { sensor, time, field, value: number(value)? });
+                let value = number(value)?;
+                samples.push(Sample { sensor: sensor.clone(), time, field: field.clone(), value });
             }
         }
         Ok(samples)
     }
 
-    /// Sensor, time and value of every point, at every step of the range.
+    /// Returns sensor, time and value of every point, at every step of a range.
     async fn victoria_query(&self, query: &str, range: Range, step_s: i64) -> Result<Vec<(String, i64, f64)>> {
         #[derive(Deserialize)]
-        struct Said {
+        struct VictoriaAnswer {
             data: Data,
         }
         #[derive(Deserialize)]
@@ -237,13 +248,14 @@ impl Proved<'_> {
             metric: BTreeMap<String, String>,
             values: Vec<(i64, Number)>,
         }
-        let (start, end) = (range.from / 1000, range.to / 1000);
-        // VictoriaMetrics documents this for queries after a backfill.
+        let start = range.from / 1000;
+        let end = range.to / 1000;
+        // VictoriaMetrics documents `nocache` for queries after a backfill.
         let cache = if self.is_cached { "" } else { "&nocache=1" };
         let path = format!("/api/v1/query_range?start={start}&end={end}&step={step_s}{cache}&query={}", encoded(query));
-        let said: Said = serde_json::from_slice(&self.ask(&path).await?.body)?;
+        let answer: VictoriaAnswer = serde_json::from_slice(&self.ask(&path).await?.body)?;
         let mut points = Vec::new();
-        for series in said.data.result {
+        for series in answer.data.result {
             let sensor = series.metric.get("sensor").context("a series without a sensor")?;
             for (time, value) in &series.values {
                 points.push((sensor.clone(), time * 1000, number(value)?));
@@ -285,8 +297,8 @@ impl Proved<'_> {
             let time = document.get_datetime("ts")?.timestamp_millis();
             let sensor = document.get_document("meta")?.get_str("sensor")?;
             for field in FIELDS.iter().filter(|field| document.contains_key(**field)) {
-                let (sensor, field, value) = (sensor.to_owned(), (*field).to_owned(), document.get_f64(field)?);
-                samples.push(Sample { sensor, time, field, value });
+                let value = document.get_f64(field)?;
+                samples.push(Sample { sensor: sensor.to_owned(), time, field: (*field).to_owned(), value });
             }
         }
         Ok(samples)
@@ -349,7 +361,7 @@ fn bson_number(value: Option<&Bson>) -> Result<f64> {
     }
 }
 
-/// `s0001` of `climate,sensor=s0001`.
+/// Returns `s0001` of `climate,sensor=s0001`.
 fn short_name(key: &str) -> String {
     key.rsplit('=').next().unwrap_or_default().to_owned()
 }

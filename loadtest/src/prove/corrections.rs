@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
 use super::writer::Proved;
 
-/// Timestamps of each kind. Below 50, because from there on VictoriaMetrics may adjust the ends of a queried range.
+/// Timestamps of each kind. Below 50, because VictoriaMetrics may adjust the ends of longer ranges.
 const EACH: u32 = 40;
 /// Seconds between two timestamps.
 const STEP_S: i64 = 60;
@@ -39,7 +39,7 @@ pub struct Corrected {
     /// Corrections that the first read after the ack returns.
     pub read_first: u64,
     /// Corrections that the last read returns, after an orderly stop.
-    pub read_at_last: u64,
+    pub read_at_end: u64,
     /// Timestamps for which reads after the correction differ from each other.
     pub unstable: u64,
     /// Timestamps for which the last read returns both values.
@@ -94,9 +94,9 @@ async fn read(proved: &mut Proved<'_>, range: Range, reads: &mut Vec<Values>) ->
     proved.make_visible().await?;
     for _ in 0..READS {
         let samples = proved.values(range, STEP_S).await?;
-        let of_temp = samples.into_iter().filter(|sample| sample.field == FIELDS[0]);
-        // If both are returned, a client takes the last one.
-        reads.push(of_temp.map(|sample| ((sample.sensor, sample.time), sample.value)).collect());
+        let temps = samples.into_iter().filter(|sample| sample.field == FIELDS[0]);
+        // If both values are returned, a client takes the last one.
+        reads.push(temps.map(|sample| ((sample.sensor, sample.time), sample.value)).collect());
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     Ok(())
@@ -113,14 +113,14 @@ fn judge(kind: Kind, sensor: u32, from: i64, reads: &[Values], samples: &[Sample
         u64::try_from(right.iter().filter(|one| holds(one)).count()).unwrap_or(u64::MAX)
     };
     let returned = |time: i64, field: &str| -> BTreeSet<u64> {
-        let of = |sample: &&Sample| sample.sensor == name && sample.time == time && sample.field == field;
-        samples.iter().filter(of).map(|sample| sample.value.to_bits()).collect()
+        let is_returned = |sample: &&Sample| sample.sensor == name && sample.time == time && sample.field == field;
+        samples.iter().filter(is_returned).map(|sample| sample.value.to_bits()).collect()
     };
     Corrected {
         kind: kind.name.to_owned(),
         corrections: u64::from(EACH),
         read_first: count(&|one| is_read(reads.first(), one)),
-        read_at_last: count(&|one| is_read(reads.last(), one)),
+        read_at_end: count(&|one| is_read(reads.last(), one)),
         unstable: count(&|(reading, _)| {
             let place = (name.clone(), reading.time);
             let seen: BTreeSet<Option<u64>> =

@@ -1,5 +1,5 @@
-//! Checks that acked readings survive: a steady stream of writes, `kill -9` at a random moment, a restart, and
-//! everything is read back. What was not acked is sent again after the restart, as a careful client does.
+//! Checks that acked readings survive: a steady stream of writes, `kill -9` at a random time, a restart, and reading
+//! everything back. Readings without an ack are sent again after the restart, as a careful client does.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -24,37 +24,37 @@ const SECONDS: i64 = 4;
 /// Time between two batches of a writer.
 const PACE: Duration = Duration::from_millis(20);
 /// Minimum time of the stream before the kill, in milliseconds.
-const STREAM_LEAST_MS: i64 = 1000;
-/// How long the stream continues if the service survives the kill.
+const STREAM_MIN_MS: i64 = 1000;
+/// Time for which the stream continues if the service survives the kill.
 const OUTAGE: Duration = Duration::from_millis(500);
-/// Maximum time until readings written after the restart are visible: VictoriaMetrics caches for some seconds that
-/// there were none.
-const VISIBLE: Duration = Duration::from_secs(60);
-/// A reading that is still missing this long after that is lost.
+/// Maximum time until readings written after the restart are visible. VictoriaMetrics caches empty answers for some
+/// seconds.
+const VISIBLE_MAX: Duration = Duration::from_secs(60);
+/// Time after which a reading that is still missing is lost, once the resent ones are visible.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The results of one kill.
 #[derive(Debug, Clone, Default)]
 pub struct Cycle {
-    /// Which process was killed.
+    /// The killed process.
     pub killed: String,
     /// Milliseconds from the start of the stream to the kill.
     pub after_ms: u64,
-    /// Milliseconds from the restart until it accepts writes and answers.
+    /// Milliseconds from the restart until the system answers queries.
     pub back_after_ms: u64,
     /// Readings that were acked before the kill, or by a service that survived it.
     pub acked: u64,
-    /// Readings that were not answered, were sent again after the restart, and are missing or incomplete one minute
-    /// after their ack.
-    pub sent_again_lost: u64,
-    /// Readings acked before the kill that are missing or incomplete when those that were sent again are visible.
+    /// Readings without an ack that were resent after the restart, and are missing or incomplete one minute after their
+    /// ack.
+    pub resent_lost: u64,
+    /// Readings acked before the kill that are missing or incomplete when the resent ones are visible.
     pub lost: u64,
-    /// Milliseconds from the ack of the oldest of these to the kill.
+    /// Milliseconds from the ack of the oldest lost reading to the kill.
     pub lost_acked_ms_before: u64,
     /// Readings with another value.
     pub different: u64,
     /// Readings that are returned more than once.
-    pub twice: u64,
+    pub duplicates: u64,
 }
 
 /// The results of all kills.
@@ -62,9 +62,9 @@ pub struct Cycle {
 pub struct Crashes {
     pub cycles: Vec<Cycle>,
     /// Acked readings that are missing after the last cycle and an orderly stop.
-    pub lost_at_last: u64,
-    /// Readings that are then returned more than once.
-    pub twice_at_last: u64,
+    pub lost_at_end: u64,
+    /// Readings that are returned more than once after the last cycle.
+    pub duplicates_at_end: u64,
 }
 
 /// The readings sent in a cycle, each with the time of its ack before the kill, if it was acked.
@@ -73,12 +73,12 @@ struct Sent(BTreeMap<(String, i64), (Reading, Option<Instant>)>);
 
 /// The differences between what is stored and what was acked.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Found {
+struct Comparison {
     lost: u64,
-    sent_again_lost: u64,
+    resent_lost: u64,
     different: u64,
-    twice: u64,
-    /// When the oldest lost reading was acked.
+    duplicates: u64,
+    /// Time of the ack of the oldest lost reading.
     oldest: Option<Instant>,
 }
 
@@ -90,17 +90,19 @@ struct Written {
 
 /// Kills the system `cycles` times, each after a stream of at most this length.
 pub async fn prove(proved: &mut Proved<'_>, cycles: usize, stream: Duration, seed: u64) -> Result<Crashes> {
-    let longest = i64::try_from(stream.as_millis())?.max(STREAM_LEAST_MS);
-    let (mut time, mut all, mut crashes) = (yesterday(), Sent::default(), Crashes::default());
-    let from = time;
+    let longest = i64::try_from(stream.as_millis())?.max(STREAM_MIN_MS);
+    let from = yesterday();
+    let mut time = from;
+    let mut all = Sent::default();
+    let mut crashes = Crashes::default();
     for number in 0..cycles {
         let victim = victim(proved, number);
         let moment = scrambled(seed.cast_signed().wrapping_add(i64::try_from(number)?));
-        let stream_ms = (STREAM_LEAST_MS + moment % (longest - STREAM_LEAST_MS + 1)).unsigned_abs();
-        let (cycle, sent, after) = one(proved, time, victim, stream_ms).await?;
+        let stream_ms = (STREAM_MIN_MS + moment % (longest - STREAM_MIN_MS + 1)).unsigned_abs();
+        let (cycle, sent, after) = run_cycle(proved, time, victim, stream_ms).await?;
         println!(
-            "  {} killed after {} ms: {} acked, {} lost, {} twice",
-            cycle.killed, cycle.after_ms, cycle.acked, cycle.lost, cycle.twice
+            "  {} killed after {} ms: {} acked, {} lost, {} duplicates",
+            cycle.killed, cycle.after_ms, cycle.acked, cycle.lost, cycle.duplicates
         );
         crashes.cycles.push(cycle);
         all.0.extend(sent.0);
@@ -108,12 +110,13 @@ pub async fn prove(proved: &mut Proved<'_>, cycles: usize, stream: Duration, see
     }
     proved.system.restart().await?;
     let found = all.compare(&proved.samples(Range { from, to: time }).await?);
-    (crashes.lost_at_last, crashes.twice_at_last) = (found.lost + found.sent_again_lost, found.twice);
+    crashes.lost_at_end = found.lost + found.resent_lost;
+    crashes.duplicates_at_end = found.duplicates;
     Ok(crashes)
 }
 
-/// Runs one cycle with timestamps from `from` on. Also returns what was sent, and the time after it.
-async fn one(proved: &mut Proved<'_>, from: i64, victim: Victim, stream_ms: u64) -> Result<(Cycle, Sent, i64)> {
+/// Runs one cycle with timestamps starting at `from`. Also returns the readings sent, and the time after them.
+async fn run_cycle(proved: &mut Proved<'_>, from: i64, victim: Victim, stream_ms: u64) -> Result<(Cycle, Sent, i64)> {
     let is_over = Rc::new(Cell::new(false));
     let mut writers = Vec::new();
     for number in 0..WRITERS {
@@ -123,7 +126,8 @@ async fn one(proved: &mut Proved<'_>, from: i64, victim: Victim, stream_ms: u64)
     let writers: Vec<_> = writers.into_iter().map(|writer| local.spawn_local(writer)).collect();
     let (killed_at, written) = local.run_until(kill(proved, victim, stream_ms, &is_over, writers)).await?;
 
-    let (mut sent, mut again) = (Sent::default(), Vec::new());
+    let mut sent = Sent::default();
+    let mut again = Vec::new();
     for Written { acked, unanswered } in written {
         for (at, readings) in acked {
             sent.add(&readings, Some(at));
@@ -132,17 +136,17 @@ async fn one(proved: &mut Proved<'_>, from: i64, victim: Victim, stream_ms: u64)
     }
     let started = Instant::now();
     proved.system.start_again().await.context("starting again after kill -9")?;
-    // One more reading of each sensor shows when writes after the restart become visible.
+    // Add one more reading of each sensor, which shows when writes after the restart become visible.
     let times = sent.0.keys().map(|(_, time)| *time).chain(again.iter().map(|reading| reading.time));
     let last = times.max().unwrap_or(from) + 1000;
-    again.extend((0..WRITERS).flat_map(|writer| batch_of(writer, last)).filter(|reading| reading.time == last));
+    again.extend((0..WRITERS).flat_map(|writer| batch(writer, last)).filter(|reading| reading.time == last));
     sent.add(&again, None);
     let to = last + 1000;
     let range = Range { from, to };
     proved.samples(range).await?;
     let back_after_ms = millis(started.elapsed());
     proved.write(&again).await?;
-    let found = found(proved, &sent, range).await?;
+    let found = compare_when_visible(proved, &sent, range).await?;
     let acked = sent.0.values().filter(|(_, acked)| acked.is_some()).count();
     let before = found.oldest.map_or(Duration::ZERO, |acked| killed_at.saturating_duration_since(acked));
     let cycle = Cycle {
@@ -150,16 +154,16 @@ async fn one(proved: &mut Proved<'_>, from: i64, victim: Victim, stream_ms: u64)
         after_ms: stream_ms,
         back_after_ms,
         acked: u64::try_from(acked)?,
-        sent_again_lost: found.sent_again_lost,
+        resent_lost: found.resent_lost,
         lost: found.lost,
         lost_acked_ms_before: millis(before),
         different: found.different,
-        twice: found.twice,
+        duplicates: found.duplicates,
     };
     Ok((cycle, sent, to))
 }
 
-/// Which process is killed in this cycle: for hourglass on MongoDB, each in turn, and both.
+/// Returns the process to kill in a cycle. For hourglass on MongoDB, it is each in turn, and both.
 fn victim(proved: &Proved<'_>, cycle: usize) -> Victim {
     match (proved.system.peer.product(), proved.system.peer.has_mongod()) {
         (Some(_), true) => [Victim::Server, Victim::Mongod, Victim::All][cycle % 3],
@@ -202,8 +206,8 @@ async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<boo
         if is_over.get() {
             break;
         }
-        let readings = batch_of(number, from + batch * SECONDS * 1000);
-        // The driver would look for another primary for half a minute.
+        let readings = self::batch(number, from + batch * SECONDS * 1000);
+        // Do not wait for the driver, which would search another primary for half a minute.
         let outcome = tokio::select! {
             outcome = writer.write(&readings) => outcome,
             () = ended(&is_over) => return Ok(Written { acked, unanswered: readings }),
@@ -217,7 +221,7 @@ async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<boo
     Ok(Written { acked, unanswered: Vec::new() })
 }
 
-/// Returns a moment after the kill, so that all answers from before it are read.
+/// Returns shortly after the kill, so that all earlier answers are read.
 async fn ended(is_over: &Cell<bool>) {
     while !is_over.get() {
         tokio::time::sleep(Duration::from_millis(10)).await;
@@ -225,13 +229,14 @@ async fn ended(is_over: &Cell<bool>) {
     tokio::time::sleep(Duration::from_millis(500)).await;
 }
 
-/// A batch of a writer from a time on. The values of a sensor repeat only after a long time.
-fn batch_of(writer: u32, from: i64) -> Vec<Reading> {
+/// Returns a batch of a writer that starts at a time. The values of a sensor repeat only after a long time.
+fn batch(writer: u32, from: i64) -> Vec<Reading> {
     let at = |second: i64| {
         (0..SENSORS).map(move |sensor| {
             let time = from + second * 1000;
             let number = u32::try_from((time / 1000).rem_euclid(6000)).unwrap_or(0);
-            let (temp, humidity) = (f64::from(1000 + number) / 100.0, Some(f64::from(number % 100)));
+            let temp = f64::from(1000 + number) / 100.0;
+            let humidity = Some(f64::from(number % 100));
             Reading { sensor: writer * SENSORS + sensor, time, temp, humidity }
         })
     };
@@ -239,17 +244,17 @@ fn batch_of(writer: u32, from: i64) -> Vec<Reading> {
 }
 
 /// Waits until writes after the restart are visible, and compares.
-async fn found(proved: &mut Proved<'_>, sent: &Sent, range: Range) -> Result<Found> {
-    let deadline = Instant::now() + VISIBLE;
+async fn compare_when_visible(proved: &mut Proved<'_>, sent: &Sent, range: Range) -> Result<Comparison> {
+    let deadline = Instant::now() + VISIBLE_MAX;
     let mut seen = None;
     loop {
         proved.make_visible().await?;
         let found = sent.compare(&proved.samples(range).await?);
-        if found.sent_again_lost == 0 && seen.is_none() {
+        if found.resent_lost == 0 && seen.is_none() {
             seen = Some(Instant::now());
         }
         let is_lost = seen.is_some_and(|seen: Instant| seen.elapsed() > GRACE) || Instant::now() > deadline;
-        if found.lost + found.sent_again_lost == 0 || is_lost {
+        if found.lost + found.resent_lost == 0 || is_lost {
             return Ok(found);
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -264,22 +269,23 @@ impl Sent {
     }
 
     /// Expects every reading exactly once, because those that were sent again are acked now.
-    fn compare(&self, samples: &[Sample]) -> Found {
-        let mut there: BTreeMap<(&str, i64, &str), Vec<f64>> = BTreeMap::new();
+    fn compare(&self, samples: &[Sample]) -> Comparison {
+        let mut returned: BTreeMap<(&str, i64, &str), Vec<f64>> = BTreeMap::new();
         for sample in samples {
-            there.entry((&sample.sensor, sample.time, &sample.field)).or_default().push(sample.value);
+            returned.entry((&sample.sensor, sample.time, &sample.field)).or_default().push(sample.value);
         }
-        let mut found = Found::default();
+        let mut found = Comparison::default();
         for ((sensor, time), (reading, acked)) in &self.0 {
-            let of = |field: &'static str| there.get(&(sensor.as_str(), *time, field)).map_or(&[][..], Vec::as_slice);
-            if FIELDS.iter().any(|field| of(field).is_empty()) {
+            let values =
+                |field: &'static str| returned.get(&(sensor.as_str(), *time, field)).map_or(&[][..], Vec::as_slice);
+            if FIELDS.iter().any(|field| values(field).is_empty()) {
                 found.lost += u64::from(acked.is_some());
-                found.sent_again_lost += u64::from(acked.is_none());
+                found.resent_lost += u64::from(acked.is_none());
                 found.oldest = [found.oldest, *acked].into_iter().flatten().min();
             }
-            let differs = |(field, value): (&'static str, f64)| of(field).iter().any(|there| *there != value);
+            let differs = |(field, value): (&'static str, f64)| values(field).iter().any(|found| *found != value);
             found.different += u64::from(reading.values().any(differs));
-            found.twice += u64::from(FIELDS.iter().any(|field| of(field).len() > 1));
+            found.duplicates += u64::from(FIELDS.iter().any(|field| values(field).len() > 1));
         }
         found
     }
@@ -294,26 +300,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_lost_different_or_there_twice_is_told_apart() {
-        let readings = batch_of(0, 0);
+    fn lost_different_and_duplicate_readings_are_distinguished() {
+        let readings = batch(0, 0);
         let mut sent = Sent::default();
         let acked = Instant::now();
         sent.add(&readings, Some(acked));
         let mut samples: Vec<Sample> = Vec::new();
         for reading in &readings {
             for (field, value) in reading.values() {
-                let (sensor, field) = (sensor_name(reading.sensor), field.to_owned());
-                samples.push(Sample { sensor, time: reading.time, field, value });
+                let sensor = sensor_name(reading.sensor);
+                samples.push(Sample { sensor, time: reading.time, field: field.to_owned(), value });
             }
         }
-        assert_eq!(sent.compare(&samples), Found::default());
+        assert_eq!(sent.compare(&samples), Comparison::default());
         // One reading without humidity, one with another value, one twice.
         samples.remove(1);
         samples[1].value += 1.0;
         samples.push(samples[9].clone());
         assert_eq!(
             sent.compare(&samples),
-            Found { lost: 1, sent_again_lost: 0, different: 1, twice: 1, oldest: Some(acked) }
+            Comparison { lost: 1, resent_lost: 0, different: 1, duplicates: 1, oldest: Some(acked) }
         );
     }
 }

@@ -11,12 +11,12 @@ use super::writer::Proved;
 
 /// Number of sensors.
 const SENSORS: u32 = 4;
-/// Number of hours. Below 50, because from there on VictoriaMetrics may adjust the ends of a queried range.
+/// Number of hours. Below 50, because VictoriaMetrics may adjust the ends of longer ranges.
 const HOURS: u32 = 24;
-/// One reading per minute; every sixth is late.
-const LATE: u32 = 6;
-/// Maximum time until the answers are right. VictoriaMetrics checks every few seconds whether to drop its cache.
-const LONGEST: Duration = Duration::from_secs(35);
+/// Every sixth reading of one per minute is late.
+const LATE_EVERY: u32 = 6;
+/// Maximum time until the answers are right. VictoriaMetrics takes some seconds to drop its cache.
+const RIGHT_AFTER_MAX: Duration = Duration::from_secs(35);
 
 /// The answers at each step.
 #[derive(Debug, Clone, Default)]
@@ -38,9 +38,10 @@ pub async fn prove(proved: &mut Proved<'_>) -> Result<Late> {
     let range = Range { from, to: from + i64::from(HOURS) * HOUR_MS };
     let all =
         (0..HOURS * 60).flat_map(|minute| (0..SENSORS).map(move |sensor| (minute, reading(from, sensor, minute))));
-    let (late, on_time): (Vec<_>, Vec<_>) = all.partition(|(minute, _)| minute % LATE == 0);
-    let readings = |of: Vec<(u32, Reading)>| of.into_iter().map(|(_, reading)| reading).collect::<Vec<_>>();
-    let (late, on_time) = (readings(late), readings(on_time));
+    let (late, on_time): (Vec<_>, Vec<_>) = all.partition(|(minute, _)| minute % LATE_EVERY == 0);
+    let readings = |minutes: Vec<(u32, Reading)>| minutes.into_iter().map(|(_, reading)| reading).collect::<Vec<_>>();
+    let late = readings(late);
+    let on_time = readings(on_time);
     let mut oracle = Oracle::default();
 
     oracle.add(&on_time);
@@ -57,7 +58,7 @@ pub async fn prove(proved: &mut Proved<'_>) -> Result<Late> {
     let visible = Instant::now();
     let at_once = oracle.judge(&proved.windows(range).await?);
     let mut judged = at_once;
-    while judged.wrong > 0 && visible.elapsed() < LONGEST {
+    while judged.wrong > 0 && visible.elapsed() < RIGHT_AFTER_MAX {
         tokio::time::sleep(Duration::from_millis(250)).await;
         judged = oracle.judge(&proved.windows(range).await?);
     }
@@ -68,7 +69,7 @@ pub async fn prove(proved: &mut Proved<'_>) -> Result<Late> {
     Ok(Late { on_time: judged_on_time, at_once, right_after_s, after_restart })
 }
 
-/// Half a minute past each minute, so that no reading is on the border of two hours.
+/// Returns a reading half a minute past a minute, so that none is on the border of two hours.
 fn reading(from: i64, sensor: u32, minute: u32) -> Reading {
     let temp = f64::from(1600 + (minute * 7 + sensor * 131) % 1500) / 100.0;
     let humidity = Some(f64::from((minute + sensor) % 100));

@@ -39,28 +39,28 @@ impl Oracle {
 
     /// Compares a system's answers with the right ones.
     pub fn judge(&self, windows: &[Window]) -> Judged {
-        let mut told: BTreeMap<(&str, i64, &str), &Window> = BTreeMap::new();
+        let mut returned: BTreeMap<(&str, i64, &str), &Window> = BTreeMap::new();
         let mut judged = Judged::default();
         for window in windows.iter().filter(|window| window.count > 0.0) {
-            // An hour that is returned twice, or one without readings.
+            // An hour must not be returned twice, and must have readings.
             let place = (window.sensor.as_str(), window.start, window.field.as_str());
             let is_known = FIELDS
                 .iter()
                 .any(|field| *field == place.2 && self.0.contains_key(&(place.0.to_owned(), place.1, *field)));
-            if told.insert(place, window).is_some() || !is_known {
+            if returned.insert(place, window).is_some() || !is_known {
                 judged.wrong += 1;
             }
         }
         for ((sensor, start, field), (count, sum)) in &self.0 {
             let sum = rounded(*sum);
             let right = [f64::from(*count), sum, sum / f64::from(*count)];
-            let said =
-                told.get(&(sensor.as_str(), *start, *field)).map(|window| [window.count, window.sum, window.mean]);
+            let window = returned.get(&(sensor.as_str(), *start, *field));
+            let found = window.map(|window| [window.count, window.sum, window.mean]);
             for (place, right) in right.iter().enumerate() {
                 judged.aggregates += 1;
-                match said.map(|said| said[place]) {
-                    Some(said) if said.to_bits() == right.to_bits() => {}
-                    Some(said) if place > 0 && (said - right).abs() <= right.abs() * ROUNDING => judged.rounded += 1,
+                match found.map(|found| found[place]) {
+                    Some(found) if found.to_bits() == right.to_bits() => {}
+                    Some(found) if place > 0 && (found - right).abs() <= right.abs() * ROUNDING => judged.rounded += 1,
                     _ => judged.wrong += 1,
                 }
             }
@@ -94,8 +94,7 @@ mod tests {
     }
 
     fn window(field: &str, count: f64, sum: f64) -> Window {
-        let (sensor, field) = ("s0001".to_owned(), field.to_owned());
-        Window { sensor, start: 0, field, count, sum, mean: sum / count }
+        Window { sensor: "s0001".to_owned(), start: 0, field: field.to_owned(), count, sum, mean: sum / count }
     }
 
     #[test]

@@ -11,7 +11,7 @@ pub const FIELDS: [&str; 2] = ["temp", "humidity"];
 /// An hour, in milliseconds.
 pub const HOUR_MS: i64 = 3_600_000;
 
-/// A reading as it is written: a correction has not all fields.
+/// A reading to write. A correction lacks some fields.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Reading {
     pub sensor: u32,
@@ -23,7 +23,7 @@ pub struct Reading {
     pub humidity: Option<f64>,
 }
 
-/// A value as it is read back.
+/// A value that was read back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// As [`sensor_name`] writes it.
@@ -55,7 +55,7 @@ pub struct Range {
     pub to: i64,
 }
 
-/// A sensor's tag.
+/// Returns the tag of a sensor.
 pub fn sensor_name(number: u32) -> String {
     format!("s{number:04}")
 }
@@ -76,7 +76,7 @@ impl Reading {
     }
 }
 
-/// Line protocol.
+/// Formats readings as line protocol.
 pub fn lines(readings: &[Reading]) -> Bytes {
     let mut text = String::new();
     for reading in readings {
@@ -93,7 +93,7 @@ pub fn lines(readings: &[Reading]) -> Bytes {
     text.into()
 }
 
-/// The last midnight (UTC) that is at least a day ago, so that the day after it is over.
+/// Returns the last midnight (UTC) that is at least a day ago, so that the day after it is past.
 pub fn yesterday() -> i64 {
     let now = jiff::Timestamp::now().as_millisecond();
     now - now.rem_euclid(24 * HOUR_MS) - 24 * HOUR_MS
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_correction_has_only_the_field_that_it_is_about() {
+    fn a_correction_has_only_the_corrected_field() {
         let whole = Reading { sensor: 7, time: 1_768_485_600_000, temp: 22.5, humidity: Some(45.0) };
         let correction = Reading { temp: 21.25, humidity: None, ..whole };
         let text = String::from_utf8(lines(&[whole, correction]).to_vec()).unwrap();

@@ -20,7 +20,7 @@ pub struct Retries {
     pub counted_after_retry: f64,
     /// Count after an orderly restart and sending once more.
     pub counted_after_restart: f64,
-    /// Values of one field that it then returns.
+    /// Values of one field that the system returns at the end.
     pub returned: u64,
 }
 
@@ -28,7 +28,7 @@ pub struct Retries {
 pub async fn prove(proved: &mut Proved<'_>) -> Result<Retries> {
     let from = yesterday();
     let range = Range { from, to: from + 2 * HOUR_MS };
-    // Half a minute past each minute, so that no reading is on the border of two hours.
+    // Each reading is half a minute past a minute, so that none is on the border of two hours.
     let reading = |number: u32| Reading {
         sensor: number % SENSORS,
         time: from + i64::from(number / SENSORS) * 60_000 + 30_000,

@@ -12,12 +12,12 @@ use crate::servers::system::System;
 /// A system under test.
 pub struct Proved<'a> {
     pub system: System<'a>,
-    /// Whether queries to VictoriaMetrics use its response cache, as by default. It drops the cache some seconds after
-    /// old samples arrive. If false, queries bypass the cache.
+    /// True if queries to VictoriaMetrics use its response cache, which is the default. It drops the cache some seconds
+    /// after old samples arrive.
     pub is_cached: bool,
 }
 
-/// A writer: over its own connection, or by the driver.
+/// A writer with its own connection, or through the driver.
 pub enum Writer {
     /// Line protocol, to a path.
     Http(Connection, &'static str),
@@ -26,7 +26,7 @@ pub enum Writer {
 }
 
 impl Proved<'_> {
-    /// A new writer.
+    /// Creates a writer.
     pub async fn writer(&self) -> Result<Writer> {
         Ok(match self.system.peer.product() {
             Some(product) => Writer::Http(self.system.connect().await?, product.write_path()),
@@ -43,7 +43,7 @@ impl Proved<'_> {
         Ok(())
     }
 
-    /// Makes acked readings visible to queries, for systems where the ack does not mean that.
+    /// Makes acked readings visible to queries, for systems whose ack does not imply that.
     pub async fn make_visible(&self) -> Result<()> {
         if self.system.peer.product() == Some(Product::Victoria) {
             self.system.flush().await?;

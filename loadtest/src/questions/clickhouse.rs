@@ -1,4 +1,4 @@
-//! ClickHouse as a library in a Python process, by PyPI's `chdb`. Its times have no network in them.
+//! ClickHouse as a library in a Python process, by PyPI's `chdb`. Its times include no network.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -18,7 +18,7 @@ pub struct ClickHouse {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// What it says it is.
+    /// The version that it reports.
     pub version: String,
 }
 
@@ -30,7 +30,8 @@ impl ClickHouse {
         command.args(["-c", DRIVER]).arg(folder.join("data")).current_dir(folder);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         let mut child = command.spawn().with_context(|| format!("starting {}", python.display()))?;
-        let (input, output) = (child.stdin.take(), child.stdout.take().context("no pipe")?);
+        let input = child.stdin.take();
+        let output = child.stdout.take().context("no pipe")?;
         let mut started = Self { child, input, output: BufReader::new(output), version: String::new() };
         let said = started.answer().with_context(|| format!("does {} have chdb? (--python)", python.display()))?;
         said["text"].as_str().unwrap_or_default().clone_into(&mut started.version);
@@ -41,7 +42,7 @@ impl ClickHouse {
         self.child.id()
     }
 
-    /// Runs a statement. Returns how long it took, without the pipe, and its rows, tab-separated.
+    /// Runs a statement. Returns its duration, without the pipe, and its rows, tab-separated.
     pub fn run(&mut self, statement: &str) -> Result<(Duration, String)> {
         writeln!(self.input.as_mut().context("stopped")?, "{}", json!(statement))?;
         let answer = self.answer()?;
@@ -77,7 +78,7 @@ impl ClickHouse {
                  temp Float64, humidity Int32')",
                 file.display()
             ))?;
-            // A signal is noticed here.
+            // Yield, so that a signal is noticed.
             tokio::task::yield_now().await;
         }
         Ok(std::fs::remove_file(&file)?)
@@ -89,11 +90,12 @@ impl ClickHouse {
             "SELECT sum(data_compressed_bytes), sum(bytes_on_disk) FROM system.parts WHERE active AND table = 'climate'",
         )?;
         let mut sizes = sizes.split_whitespace().map(str::parse::<f64>);
-        let (data, all) = (sizes.next().context("no size")??, sizes.next().context("no size")??);
+        let data = sizes.next().context("no size")??;
+        let all = sizes.next().context("no size")??;
         Ok((data, all - data))
     }
 
-    /// Lets it end by itself.
+    /// Closes its input, and waits until it ends.
     pub fn stop(mut self) -> Result<()> {
         drop(self.input.take());
         self.child.wait()?;
@@ -103,7 +105,7 @@ impl ClickHouse {
 
 impl Drop for ClickHouse {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Ignore errors, because it may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

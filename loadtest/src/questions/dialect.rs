@@ -1,4 +1,4 @@
-//! The questions in the API of each HTTP server (native API, InfluxQL, MetricsQL) and in ClickHouse's SQL, and parsers of
+//! The queries in the API of each HTTP server (native API, InfluxQL, MetricsQL) and in ClickHouse's SQL, and parsers of
 //! the answers.
 
 use anyhow::{Context, Result, ensure};
@@ -9,7 +9,7 @@ use crate::client::encoded;
 use crate::fleet::{Fleet, sensor_key, sensor_name};
 use crate::servers::http::Product;
 
-/// The path of a question. No server answers it from a cache of answers.
+/// Returns the path of a query. No server answers it from a cache of answers.
 pub fn path(product: Product, asked: &Asked) -> String {
     match product {
         Product::Hourglass => hourglass_path(asked),
@@ -35,7 +35,8 @@ fn hourglass_path(asked: &Asked) -> String {
     let range = format!("from={from}&to={to}&precision=s&epoch=s");
     let windows =
         |which: &str, step: &str| format!("/api/v1/summary?db=bench&{which}&fields=temp&agg=avg&step={step}&{range}");
-    let (sensor, sites) = (format!("sensor={key}"), "measurement=climate&group_by=site");
+    let sensor = format!("sensor={key}");
+    let sites = "measurement=climate&group_by=site";
     match asked.question {
         Question::SensorHourly => windows(&sensor, "1h"),
         Question::SensorDaily => windows(&sensor, "1d"),
@@ -53,7 +54,7 @@ fn hourglass_path(asked: &Asked) -> String {
     }
 }
 
-/// In InfluxQL.
+/// Returns a query in InfluxQL.
 fn statement(asked: &Asked) -> String {
     let Asked { from, to, .. } = asked;
     let one = format!("sensor = '{}'", sensor_name(asked.sensor));
@@ -75,7 +76,7 @@ fn statement(asked: &Asked) -> String {
     }
 }
 
-/// In ClickHouse's SQL: rows of a series' name, a time and a value.
+/// Returns a query in ClickHouse's SQL. Its rows have the name of a series, a time and a value.
 pub fn sql(asked: &Asked) -> String {
     let Asked { from, to, .. } = asked;
     let range = format!("time >= toDateTime({from}) AND time < toDateTime({to})");
@@ -157,7 +158,7 @@ fn hourglass(asked: &Asked, body: &Value) -> Result<Answer> {
     Ok(answer)
 }
 
-/// The least and greatest value of each window of a chart, from the readings that stand for it.
+/// Returns the minimum and maximum of each window of a chart, from its thinned readings.
 fn extremes(asked: &Asked, readings: &[Value], answer: &mut Answer) -> Result<()> {
     let most = usize::try_from(points_max(asked))?;
     ensure!(readings.len() <= most, "{} readings instead of at most {most}", readings.len());
@@ -165,7 +166,8 @@ fn extremes(asked: &Asked, readings: &[Value], answer: &mut Answer) -> Result<()
     for (name, pick) in [("min", f64::min as fn(f64, f64) -> f64), ("max", f64::max)] {
         let windows: &mut Vec<(i64, f64)> = answer.entry(name.to_owned()).or_default();
         for reading in readings {
-            let (time, value) = (whole(&reading["ts"])?, number(&reading["temp"])?);
+            let time = whole(&reading["ts"])?;
+            let value = number(&reading["temp"])?;
             let start = from + (time - from) / asked.step_s() * asked.step_s();
             match windows.last_mut() {
                 Some((last, extreme)) if *last == start => *extreme = pick(*extreme, value),
@@ -260,22 +262,22 @@ fn victoria_raw(body: &str) -> Result<Answer> {
     Ok(answer)
 }
 
-/// A list in an answer.
+/// Returns a list of an answer.
 fn list(value: &Value) -> Result<&Vec<Value>> {
     value.as_array().context("a list is missing")
 }
 
-/// A whole number in an answer.
+/// Returns an integer of an answer.
 fn whole(value: &Value) -> Result<i64> {
     value.as_i64().context("a time is missing")
 }
 
-/// A number in an answer.
+/// Returns a number of an answer.
 fn number(value: &Value) -> Result<f64> {
     value.as_f64().context("a number is missing")
 }
 
-/// A text in an answer.
+/// Returns a text of an answer.
 fn text(value: &Value) -> Result<String> {
     Ok(value.as_str().context("a text is missing")?.to_owned())
 }

@@ -1,5 +1,5 @@
-//! Days that are long over: what they take on disk, what it costs to load them, and how long questions about them take
-//! that no cache answers, for hourglass, which seals them, and for other databases. A wrong answer ends the run.
+//! Measures past days in hourglass, which seals them, and in other databases: their size on disk, the cost of loading
+//! them, and the time of queries without caches. A wrong answer ends the run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -24,19 +24,19 @@ use crate::servers::system::System;
 use crate::servers::usage::Usage;
 use crate::throughput::totals;
 
-/// Servers rest when they have been idle for so long; they look for work every second.
+/// Idle time after which servers are at rest. They look for work every second.
 const QUIET: Duration = Duration::from_secs(3);
-/// The longest time to seal, merge or compact.
+/// Maximum time to seal, merge or compact.
 pub const LONGEST: Duration = Duration::from_secs(1800);
-/// The tables.
+/// Titles of the tables.
 const STORED: &str = "stored";
 const COLD: &str = "cold, p50 ms";
 const WARM: &str = "only hourglass started anew, p50 ms";
 
-/// Load days that are long over into hourglass, which seals them, and into other databases, and ask about them.
+/// Load past days into hourglass, which seals them, and into other databases, and query them.
 #[derive(Debug, Args)]
 pub struct History {
-    /// Days of readings, from 2025-01-15 on.
+    /// Number of days, starting at 2025-01-15.
     #[arg(long, default_value_t = 3)]
     days: i64,
     #[arg(long, default_value_t = 30)]
@@ -49,16 +49,16 @@ pub struct History {
     /// Number of rounds; each system has one turn per round.
     #[arg(long, default_value_t = 1)]
     pub rounds: usize,
-    /// Measured runs of each question per turn, each after a fresh start of the servers.
+    /// Measured runs of each query per turn, each after a fresh start of the servers.
     #[arg(long, default_value_t = 5)]
     pub tries: usize,
-    /// A system to measure; may be given several times.
+    /// A system to measure. You can repeat this flag.
     #[arg(long = "peer", value_enum, default_values_t = Peer::ARCHIVES)]
     pub peers: Vec<Peer>,
-    /// Measure this of hourglass, instead of the comparison.
+    /// Measure this aspect of hourglass, instead of the comparison.
     #[arg(long)]
     measure: Option<Measure>,
-    /// How long `--measure sealing` sends live readings.
+    /// Seconds of live readings of `--measure sealing`.
     #[arg(long, default_value_t = 20)]
     pub seconds: u64,
     /// Readings per second of the fast sensor of `--measure memory`.
@@ -83,7 +83,7 @@ impl History {
         }
     }
 
-    /// Another sensor for each question and try, and never the last one, which connections are warmed up with.
+    /// Returns another sensor for each query and run, and never the last one, which warms up connections.
     pub fn asked(&self, question: Question, number: usize, again: usize) -> Asked {
         let number = i64::try_from(number * 11 + again * 37 + 5).unwrap_or_default();
         Asked::new(question, number % (self.sensors - 1), self.fleet())
@@ -139,7 +139,7 @@ impl Turns<'_> {
         println!("  {row}: {:.1} s", (after.at - before.at).as_secs_f64());
     }
 
-    /// Loads the readings, lets the system settle, adds up what it stores, and asks.
+    /// Loads the readings, lets the system settle, measures its storage, and runs the queries.
     async fn over_http(&mut self, peer: Peer, product: Product, is_first: bool) -> Result<()> {
         if is_first {
             self.results.systems.push(peer.row(self.programs, "")?);
@@ -152,7 +152,7 @@ impl Turns<'_> {
         let drained = system.drained().await?;
         self.add_cpu("CPU µs per reading, until drained", peer, before, drained);
         let mut peak = process::peak_mib(system.pid()?)?;
-        // A process that is started to settle has used nothing before.
+        // A process that is started for settling has no earlier usage.
         let before = if product == Product::Influx { Usage::now(&[])? } else { system.usage()? };
         self.settle(product, &mut system).await?;
         // A mongod is never idle; hourglass says when it has sealed.
@@ -168,7 +168,7 @@ impl Turns<'_> {
         for (field, sum) in Fleet::FIELDS.into_iter().zip(self.sums()) {
             self.check_totals(field, sum, totals(&system, product, fleet, field).await?)?;
         }
-        for (row, value) in Rest::of(&mut system).await?.figures(float(fleet.readings())) {
+        for (row, value) in Rest::measure(&mut system).await?.figures(float(fleet.readings())) {
             self.add(STORED, row, peer, value);
         }
         self.add(STORED, "peak MiB of the server", peer, peak);
@@ -186,7 +186,7 @@ impl Turns<'_> {
         Ok(())
     }
 
-    /// Questions with a mongod that was asked all of them before.
+    /// Runs the queries with a mongod that has answered all of them before.
     async fn ask_warm_mongod(&mut self, product: Product, system: &mut System<'_>) -> Result<()> {
         for is_counted in [false, true] {
             for (number, question) in Question::ALL.into_iter().enumerate() {
@@ -215,7 +215,7 @@ impl Turns<'_> {
         self.checker.ask(&mut connection, product, &asked).await
     }
 
-    /// Lets a system reach the form in which it keeps old readings.
+    /// Waits until a system has old readings in their final form.
     async fn settle(&self, product: Product, system: &mut System<'_>) -> Result<()> {
         match product {
             // Months are added up once all days are sealed.
@@ -233,7 +233,7 @@ impl Turns<'_> {
         }
     }
 
-    /// Fails unless all readings are sealed, and on MongoDB no hour page is left.
+    /// Checks that all readings are sealed, and that MongoDB has no hour pages left.
     async fn ensure_sealed(&self, system: &System<'_>) -> Result<()> {
         let sealed = super::sealing::seal_job(system, "/progress/readings").await?;
         let readings = float(self.options.fleet().readings());
@@ -251,7 +251,8 @@ impl Turns<'_> {
         let path = folder.path();
         let mut running = ClickHouse::start(&self.options.python, path)?;
         if is_first {
-            let (name, version) = (peer.name().to_owned(), running.version.clone());
+            let name = peer.name().to_owned();
+            let version = running.version.clone();
             self.results.systems.push(SystemRow { name, version, note: String::new() });
         }
         let pids = [running.pid()];
@@ -294,7 +295,7 @@ impl Turns<'_> {
         Ok(())
     }
 
-    /// Fails unless every reading is there.
+    /// Checks that every reading is stored.
     fn check_totals(&self, field: &str, expected: f64, found: [f64; 2]) -> Result<()> {
         let readings = float(self.options.fleet().readings());
         let [count, sum] = found;
@@ -303,7 +304,7 @@ impl Turns<'_> {
         Ok(())
     }
 
-    /// The sums of both fields.
+    /// Returns the sums of both fields.
     fn sums(&self) -> [f64; 2] {
         let fleet = self.options.fleet();
         let mut temp = 0;

@@ -21,9 +21,9 @@ const QUESTIONS: [(Question, &str); 3] = [
     (Question::SensorRawDay, "1,440 readings of one sensor"),
     (Question::SitesHourly, "24 hourly means of all sensors by site"),
 ];
-/// Runs of each query that do not count.
+/// Number of warm-up runs of each query.
 const WARM_UPS: usize = 3;
-/// One reading per minute for 26 hours, of which 24 are asked about.
+/// One reading per minute for 26 hours, of which 24 are queried.
 const TICKS: i64 = 26 * 60;
 
 /// Run the same queries on hourglass and other servers.
@@ -41,7 +41,7 @@ pub struct Queries {
     /// Number of sensors.
     #[arg(long, default_value_t = 1000)]
     sensors: i64,
-    /// A system to measure; may be given several times.
+    /// A system to measure. You can repeat this flag.
     #[arg(long = "peer", value_enum, default_values_t = Peer::WRITERS)]
     peers: Vec<Peer>,
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! The questions, and their expected answers.
+//! The queries, and their expected answers.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,14 +8,14 @@ use crate::fleet::{DAY_S, Fleet, HOUR_S, Reading, SITES, float, sensor_name, sit
 /// Windows of a chart, three hours long.
 pub const CHART_S: i64 = 10_800;
 
-/// A question about the temperature, over all days if its name does not say otherwise.
+/// A query of the temperature. It covers all days unless its name says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Question {
     SensorHourly,
     SensorDaily,
     /// One day in the middle, both fields.
     SensorRawDay,
-    /// Least and greatest value of each three hours.
+    /// Minimum and maximum of each three hours.
     SensorChart,
     SitesHourly,
     SitesDaily,
@@ -25,11 +25,11 @@ pub enum Question {
     LatestOfOne,
 }
 
-/// A question with what it is asked about.
+/// A query with its parameters.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked {
     pub question: Question,
-    /// The sensor, for questions about one.
+    /// The sensor, for queries of one sensor.
     pub sensor: i64,
     pub fleet: Fleet,
     /// The range of its readings, in seconds.
@@ -54,7 +54,7 @@ impl Question {
         Self::LatestOfOne,
     ];
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::SensorHourly => "one sensor, hourly means",
@@ -70,7 +70,7 @@ impl Question {
         }
     }
 
-    /// Whether it is about one sensor.
+    /// Returns true if the query covers one sensor.
     pub fn is_of_one(self) -> bool {
         use Question as Q;
         matches!(self, Q::SensorHourly | Q::SensorDaily | Q::SensorRawDay | Q::SensorChart | Q::LatestOfOne)
@@ -78,9 +78,10 @@ impl Question {
 }
 
 impl Asked {
-    /// A question about all readings, or about the day that its name says.
+    /// Returns a query of all readings, or of the day in its name.
     pub fn new(question: Question, sensor: i64, fleet: Fleet) -> Self {
-        let (start, end) = (fleet.start_s, fleet.end_s());
+        let start = fleet.start_s;
+        let end = fleet.end_s();
         let middle = start + (end - start) / DAY_S / 2 * DAY_S;
         let (from, to) = match question {
             Question::SensorRawDay => (middle, middle + DAY_S),
@@ -90,7 +91,7 @@ impl Asked {
         Self { question, sensor, fleet, from, to }
     }
 
-    /// The length of its windows, in seconds.
+    /// Returns the length of its windows in seconds.
     pub fn step_s(&self) -> i64 {
         match self.question {
             Question::SensorHourly | Question::SitesHourly | Question::SitesLastDay => HOUR_S,
@@ -100,7 +101,7 @@ impl Asked {
         }
     }
 
-    /// The ticks within its range.
+    /// Returns the ticks within its range.
     fn ticks(&self) -> Range<i64> {
         self.fleet.ticks_in(self.from - self.fleet.start_s)..self.fleet.ticks_in(self.to - self.fleet.start_s)
     }
@@ -180,7 +181,7 @@ fn mean((start, (hundredths, count)): (i64, (i64, i64))) -> (i64, f64) {
     (start, float(hundredths) / float(count) / 100.0)
 }
 
-/// The difference between two answers, if there is one.
+/// Describes the difference between two answers, if there is one.
 pub fn difference(expected: &Answer, found: &Answer) -> Option<String> {
     if !expected.keys().eq(found.keys()) {
         return Some(format!("series {:?} instead of {:?}", found.keys(), expected.keys()));

@@ -1,4 +1,4 @@
-//! Bytes at rest.
+//! The bytes of a system at rest.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ pub struct Rest {
     /// The readings, with whatever summaries stand beside them. For MongoDB all collections.
     pub data: f64,
     pub indexes: f64,
-    /// The write-ahead log, which holds nothing that is not in the data.
+    /// The write-ahead log, which has only readings that are also in the data.
     pub log: f64,
     /// The part of `data` that is free for later writes, if known.
     pub reusable: Option<f64>,
-    /// Data and indexes before the files were compacted, where a command does that.
+    /// Data and indexes before compaction, for systems with a command for it.
     pub before_compaction: Option<f64>,
 }
 
 impl Rest {
-    /// Stops a system, compacts what it can compact, and adds up its files.
-    pub async fn of(system: &mut System<'_>) -> Result<Self> {
+    /// Stops a system, compacts its files if possible, and adds up their sizes.
+    pub async fn measure(system: &mut System<'_>) -> Result<Self> {
         let in_mongodb = match system.mongod() {
             Ok(mongod) => Some(of_mongodb(mongod).await?),
             Err(_) => None,
@@ -57,12 +57,12 @@ impl Rest {
         })
     }
 
-    /// Data and indexes.
+    /// Returns the bytes of data and indexes.
     pub fn stored(&self) -> f64 {
         self.data + self.indexes
     }
 
-    /// The figures per reading.
+    /// Returns the figures per reading.
     pub fn figures(&self, readings: f64) -> Vec<(&'static str, f64)> {
         let all = [
             ("bytes per reading: data and indexes", Some(self.stored())),
@@ -75,7 +75,7 @@ impl Rest {
     }
 }
 
-/// Frees what is free in MongoDB's files, takes a checkpoint, and sums up its collections.
+/// Releases free space of MongoDB's files, takes a checkpoint, and sums up its collections.
 async fn of_mongodb(mongod: &Mongod) -> Result<Rest> {
     // MongoDB keeps what was deleted for reads at a time in the past, by default for five minutes. Then checkpoints free it.
     let forgets = doc! { "setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0 };
@@ -111,7 +111,7 @@ async fn summed(mongod: &Mongod) -> Result<Rest> {
     Ok(rest)
 }
 
-/// The number of hour pages that are stored in MongoDB.
+/// Returns the number of hour pages in MongoDB.
 pub async fn hour_pages(mongod: &Mongod) -> Result<u64> {
     let database = mongod.client().database("hourglass");
     let mut pages = 0;

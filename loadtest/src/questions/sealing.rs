@@ -1,5 +1,5 @@
-//! What sealing costs hourglass: a year, readings in time order, live readings meanwhile, and memory. For both stores,
-//! in rounds in which the variants take turns.
+//! Measures the cost of sealing: a year, readings in time order, live readings meanwhile, and memory. The variants take
+//! turns in rounds, for both stores.
 
 use std::time::{Duration, Instant};
 
@@ -28,14 +28,15 @@ const LIVE_RATE: f64 = 80.0;
 const LIVE_LINES: i64 = 100;
 const LIVE_CONNECTIONS: usize = 8;
 
-/// What is measured instead of the comparison.
+/// The aspect to measure instead of the comparison.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Measure {
-    /// Deliver days of one sensor after the other, straight into sealed days, and ask about all of them: `--days 365
+    /// Deliver days of one sensor after the other, directly into sealed days, and query all of them: `--days 365
     /// --sensors 100` is a year of every tenth of 1,000 sensors.
     Year,
-    /// Deliver all sensors' readings hour by hour, and report what is written to disk for what is stored: `--sensors
-    /// 100000 --days 1 --interval-s 600`.
+    /// Deliver the readings of all sensors hour by hour, and report the bytes written per stored byte: `--sensors
+    /// 100000
+    /// --days 1 --interval-s 600`.
     TimeMajor,
     /// Send live readings while history is sealed and while it is not: the cost of sealing, and acks meanwhile.
     Sealing,
@@ -43,7 +44,7 @@ pub enum Measure {
     Memory,
 }
 
-/// The configuration in which hourglass seals only when it is asked to.
+/// The configuration in which hourglass seals on request only.
 pub fn on_demand() -> Configuration {
     Configuration { variables: vec![("HOURGLASS_SEAL_AFTER", "0s".to_owned())], file: "" }
 }
@@ -53,7 +54,7 @@ struct Turn<'a> {
     options: &'a History,
     programs: &'a Programs,
     peer: Peer,
-    /// Whether it is the variant that seals, or the one with many sensors.
+    /// True for the variant that seals, or the one with many sensors.
     is_first: bool,
     checker: &'a mut Checker,
     figures: Vec<(String, f64)>,
@@ -138,7 +139,7 @@ impl<'a> Turn<'a> {
         if let Some(bytes) = by_mongod {
             self.add("B per reading: written by mongod", bytes / readings);
         }
-        // Of the embedded store, the server writes both; of MongoDB, it writes the log only.
+        // With the embedded store, the server writes both. With MongoDB, it writes only the WAL.
         let store = by_mongod.unwrap_or((by_server - log).max(0.0));
         let at_rest = self.stored(&mut system, delivery).await?;
         self.add("written to the store, by what is stored", store / at_rest);
@@ -150,7 +151,7 @@ impl<'a> Turn<'a> {
         Load::all(hour_by_hour(self.options.fleet())).send(system.address()?, "/write?db=bench").await?;
         system.flush().await?;
         let before = system.usage()?;
-        // Live readings: the last one is of now.
+        // The last of the live readings is current.
         let now_s = jiff::Timestamp::now().as_second();
         let live =
             Fleet { start_s: now_s - DAY_S, interval_ms: 60_000, sensors: 100, ticks: 1440, ..self.options.fleet() };
@@ -185,7 +186,7 @@ impl<'a> Turn<'a> {
         self.add("CPU s per s", (used.cpu_s - before.cpu_s) / (used.at - before.at).as_secs_f64());
         self.add("readings sealed", sealed);
         if self.is_first {
-            // The rest is sealed while nothing else happens: that is what sealing costs.
+            // Seal the rest without other load, to measure the cost of sealing.
             let before = system.usage()?;
             seal_all(&system).await?;
             let used = system.usage()?;
@@ -223,7 +224,7 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Delivers, waits until all of it is in sealed days, and adds the cost.
+    /// Delivers readings, waits until all of them are in sealed days, and adds the cost.
     async fn load(&mut self, system: &System<'_>, delivery: Delivery) -> Result<()> {
         let before = system.usage()?;
         Load::all(delivery).send(system.address()?, "/write?db=bench").await?;
@@ -240,27 +241,27 @@ impl<'a> Turn<'a> {
         Ok(())
     }
 
-    /// Stops the servers, and adds what they have stored; returns the bytes of it, without the log.
+    /// Stops the servers, and adds the size of their storage. Returns its bytes without the WAL.
     async fn stored(&mut self, system: &mut System<'_>, delivery: Delivery) -> Result<f64> {
-        let stored = Rest::of(system).await?.stored();
+        let stored = Rest::measure(system).await?.stored();
         self.add("B per reading: at rest", stored / float(delivery.fleet.readings()));
         self.add("MiB at rest", stored / MIB);
         Ok(stored)
     }
 }
 
-/// For each hour the readings of all sensors, one sensor after the other.
+/// Returns the readings hour by hour, and sensor by sensor within an hour.
 fn hour_by_hour(fleet: Fleet) -> Delivery {
     Delivery { fleet, order: Order::Sensor { period_ms: HOUR_S * 1000 } }
 }
 
-/// A figure of the job that seals, by its JSON pointer; 0 while it is not known.
+/// Returns a figure of the seal job by its JSON pointer, or 0 while it is unknown.
 pub async fn seal_job(system: &System<'_>, figure: &str) -> Result<f64> {
     let job: serde_json::Value = serde_json::from_str(&system.get("/api/v1/jobs/seal").await?)?;
     Ok(job.pointer(figure).and_then(serde_json::Value::as_f64).unwrap_or(0.0))
 }
 
-/// Asks for rounds of sealing until nothing is left that could be sealed.
+/// Requests rounds of sealing until nothing is left to seal.
 pub async fn seal_all(system: &System<'_>) -> Result<()> {
     let started = Instant::now();
     loop {

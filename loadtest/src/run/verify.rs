@@ -1,5 +1,5 @@
-//! Checks that exactly what was acked is stored: makes the sent readings again, reads everything back over HTTP, and
-//! compares both reading by reading.
+//! Checks that exactly the acked readings are stored: generates the sent readings again, reads everything back over
+//! HTTP, and compares both reading by reading.
 
 use std::collections::BTreeMap;
 
@@ -12,16 +12,16 @@ use crate::client::{Connection, encoded};
 use crate::fleet::{Reading, float, sensor_key};
 use crate::load::open::Outcome;
 
-/// Readings per answer: the server's default maximum.
+/// Readings per answer, which is the default maximum of the server.
 const LIMIT: usize = 100_000;
-/// Attempts of a query that is answered with 503.
+/// Maximum number of attempts of a query that is answered with 503.
 const ATTEMPTS_MAX: usize = 30;
-/// How far before and after the sent readings to look for others.
+/// Time before and after the sent readings that is searched for others.
 const MARGIN_MS: i64 = 3_600_000;
 /// Maximum number of differences that are described.
 const DESCRIBED_MAX: usize = 10;
 
-/// The sent readings of each sensor by time, and whether one of their POSTs was acked.
+/// The sent readings of each sensor by time. The flag is true if one of their POSTs was acked.
 struct Expected(BTreeMap<String, BTreeMap<i64, (Reading, bool)>>);
 
 /// A line of NDJSON.
@@ -40,7 +40,7 @@ struct Stored {
     humidity: f64,
 }
 
-/// Fails if the database has readings already, because these could not be told from readings that are stored twice.
+/// Checks that the database is empty, because existing readings would look like duplicates.
 pub async fn ensure_empty(address: &str) -> Result<()> {
     let answer = Connection::open(address).await?.ask("/api/v1/measurements?db=bench").await?;
     let text = String::from_utf8_lossy(&answer.body);
@@ -102,19 +102,19 @@ impl Expected {
     }
 
     fn add(&mut self, reading: Reading, is_acked: bool) {
-        let of_sensor = self.0.entry(sensor_key(reading.sensor)).or_default();
+        let readings = self.0.entry(sensor_key(reading.sensor)).or_default();
         // A reading that was acked once counts as acked.
-        of_sensor.entry(reading.time_ms).or_insert((reading, is_acked)).1 |= is_acked;
+        readings.entry(reading.time_ms).or_insert((reading, is_acked)).1 |= is_acked;
     }
 
-    /// The number of acked readings.
+    /// Returns the number of acked readings.
     fn acked(&self) -> usize {
         self.0.values().flat_map(BTreeMap::values).filter(|(_, is_acked)| *is_acked).count()
     }
 
-    /// Removes the reading that is stored, and describes the difference if there is one.
+    /// Removes a stored reading, and describes its difference if there is one.
     fn compare(&mut self, sensor: &str, stored: &Stored) -> Option<String> {
-        let sent = self.0.get_mut(sensor).and_then(|of_sensor| of_sensor.remove(&stored.ts));
+        let sent = self.0.get_mut(sensor).and_then(|readings| readings.remove(&stored.ts));
         let Some((sent, _)) = sent else {
             return Some(format!("{sensor} at {} ms is stored twice, or was never sent", stored.ts));
         };
@@ -122,20 +122,19 @@ impl Expected {
         (!is_equal).then(|| format!("{sensor} at {} ms is stored with other values: {stored:?}", stored.ts))
     }
 
-    /// The acked readings that are not stored, after all stored ones were compared.
+    /// Describes the acked readings that are not stored. Call it after comparing all stored ones.
     fn lost(&self) -> Vec<String> {
-        let acked = |of_sensor: &BTreeMap<i64, (Reading, bool)>| {
-            of_sensor.iter().filter(|(_, (_, is_acked))| *is_acked).map(|(time, _)| *time).collect::<Vec<_>>()
-        };
-        let of_sensor = |(sensor, readings)| {
-            let describe = move |time: i64| format!("{sensor} at {time} ms was acked and is not stored");
-            acked(readings).into_iter().map(describe)
-        };
-        self.0.iter().flat_map(of_sensor).collect()
+        let mut lost = Vec::new();
+        for (sensor, readings) in &self.0 {
+            for (time, _) in readings.iter().filter(|(_, (_, is_acked))| *is_acked) {
+                lost.push(format!("{sensor} at {time} ms was acked and is not stored"));
+            }
+        }
+        lost
     }
 }
 
-/// The number of values of temp and humidity, by the server's summaries.
+/// Returns the numbers of values of temp and humidity in the summaries of the server.
 async fn counted(address: &str, range: &str) -> Result<[u64; 2]> {
     let (body, _) = ask(address, &format!("/api/v1/summary?{range}&agg=count&group_by=*")).await?;
     let answer: Value = serde_json::from_str(&body)?;
@@ -150,7 +149,7 @@ async fn counted(address: &str, range: &str) -> Result<[u64; 2]> {
     Ok(counted)
 }
 
-/// The body of an answer, and the cursor of the next one.
+/// Returns the body of an answer, and the cursor of the next one.
 async fn ask(address: &str, path: &str) -> Result<(String, Option<String>)> {
     for _ in 0..ATTEMPTS_MAX {
         let answer = Connection::open(address).await?.ask(path).await?;
@@ -161,7 +160,7 @@ async fn ask(address: &str, path: &str) -> Result<(String, Option<String>)> {
         }
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     }
-    anyhow::bail!("{path} was answered 503 again and again")
+    anyhow::bail!("{path} was answered 503 {ATTEMPTS_MAX} times")
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::client::Connection;
 /// Maximum time for a start.
 const START: Duration = Duration::from_secs(60);
 
+/// A product with an HTTP API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Product {
     /// hourglass.
@@ -24,7 +25,7 @@ pub enum Product {
 }
 
 impl Product {
-    /// The path for POSTs of line protocol, with timestamps in nanoseconds.
+    /// Returns the path for POSTs of line protocol with timestamps in nanoseconds.
     pub fn write_path(self) -> &'static str {
         match self {
             Self::Hourglass | Self::Influx => "/write?db=bench",
@@ -32,7 +33,7 @@ impl Product {
         }
     }
 
-    /// The path of the request that flushes everything to its storage, if there is one.
+    /// Returns the path of the request that flushes everything to the storage, if there is one.
     pub fn flush_path(self) -> Option<&'static str> {
         match self {
             Self::Hourglass => Some("/api/v1/flush"),
@@ -98,7 +99,7 @@ impl HttpServer {
         self.process.stop()
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills the server with SIGKILL.
     pub fn kill(self) -> Result<()> {
         self.process.kill()
     }
@@ -125,7 +126,7 @@ async fn wait_until_ready(product: Product, address: &str, process: &mut Spawned
     bail!("starting a server: {product:?} did not answer within {START:?}")
 }
 
-/// The package's configuration, without periodic jobs.
+/// Returns the configuration of the package, without periodic jobs.
 fn influx_config(folder: &Path, port: u16, rpc: u16) -> String {
     let path = |name: &str| folder.join("data").join(name).display().to_string();
     format!(

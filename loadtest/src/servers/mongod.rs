@@ -32,7 +32,7 @@ impl Mongod {
         command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "1", "--dbpath"]).arg(data).current_dir(folder);
         command.args(["--zstdDefaultCompressionLevel", "1"]);
         command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-        // A primary that is told to end waits for so long, by default 15 s, for clients to find another one.
+        // By default, a primary waits for 15 s at its end, so that clients find another one.
         command.args(["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"]);
         let mut process = Spawned::start(&mut command, folder)?;
         let client = Client::with_uri_str(uri(port, "admin")).await?;
@@ -40,7 +40,7 @@ impl Mongod {
         Ok(Self { process, port, client })
     }
 
-    /// The URI of a database.
+    /// Returns the URI of a database.
     pub fn uri(&self, database: &str) -> String {
         uri(self.port, database)
     }
@@ -57,7 +57,7 @@ impl Mongod {
         self.process.stop()
     }
 
-    /// Kills it with SIGKILL.
+    /// Kills mongod with SIGKILL.
     pub fn kill(self) -> Result<()> {
         self.process.kill()
     }
@@ -72,7 +72,7 @@ async fn primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()
     let hello = admin.run_command(doc! { "hello": 1 }).await?;
     if !hello.contains_key("setName") {
         let members = vec![doc! { "_id": 0, "host": format!("127.0.0.1:{port}") }];
-        // Fails if the folder has been a replica set before; then it will be one again in a moment.
+        // This fails if the folder was a replica set before, which it then becomes again by itself.
         let _ = admin.run_command(doc! { "replSetInitiate": { "_id": "loadtest", "members": members } }).await;
     }
     loop {

@@ -1,9 +1,10 @@
-//! The systems that are compared, and what the documentation of each says.
+//! The systems to compare, with notes from their documentation.
 
 use std::path::Path;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use super::http::Product;
 use super::programs::{Programs, version};
@@ -24,8 +25,14 @@ pub enum Peer {
     MongodbTimeseries,
     /// ClickHouse by PyPI's `chdb`, a table without codecs.
     Clickhouse,
-    /// The same, with DoubleDelta, Gorilla, Delta and zstd.
+    /// As above, with DoubleDelta, Gorilla, Delta and zstd.
     ClickhouseCodecs,
+}
+
+/// Returns a parser of `--peer` for commands that measure hourglass only.
+pub fn hourglass_peer() -> impl TypedValueParser<Value = Peer> {
+    let names = ["hourglass-embedded", "hourglass-mongodb"];
+    PossibleValuesParser::new(names).try_map(|name| Peer::from_str(&name, false))
 }
 
 impl Peer {
@@ -38,7 +45,7 @@ impl Peer {
         Self::MongodbTimeseries,
     ];
 
-    /// The systems that keep old readings in a form of its own.
+    /// The systems with a separate form of old readings.
     pub const ARCHIVES: [Self; 6] = [
         Self::HourglassMongodb,
         Self::HourglassEmbedded,
@@ -48,7 +55,7 @@ impl Peer {
         Self::ClickhouseCodecs,
     ];
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::HourglassMongodb => "hourglass, MongoDB",
@@ -61,7 +68,7 @@ impl Peer {
         }
     }
 
-    /// The product, if it is used over HTTP.
+    /// Returns the product, if the system is used over HTTP.
     pub fn product(self) -> Option<Product> {
         match self {
             Self::HourglassMongodb | Self::HourglassEmbedded => Some(Product::Hourglass),
@@ -75,12 +82,12 @@ impl Peer {
         self.product() == Some(Product::Hourglass)
     }
 
-    /// Whether it needs a mongod.
+    /// Returns true if the system needs a mongod.
     pub fn has_mongod(self) -> bool {
         matches!(self, Self::HourglassMongodb | Self::MongodbTimeseries)
     }
 
-    /// The program with the HTTP API, if there is one.
+    /// Returns the program with the HTTP API, if there is one.
     pub fn program(self, programs: &Programs) -> Option<&Path> {
         Some(match self.product()? {
             Product::Hourglass => &programs.hourglass,
@@ -89,7 +96,7 @@ impl Peer {
         })
     }
 
-    /// The versions that its programs report, with a note.
+    /// Returns the versions of its programs, with a note.
     pub fn row(self, programs: &Programs, note: &str) -> Result<SystemRow> {
         let mut versions = Vec::new();
         if let Some(program) = self.program(programs) {
@@ -106,7 +113,7 @@ impl Peer {
         Ok(SystemRow { name: self.name().to_owned(), version: versions.join(", "), note: note.to_owned() })
     }
 
-    /// What an ack means for a reading.
+    /// Describes the durability of an acked reading.
     pub fn durability(self) -> &'static str {
         match self {
             Self::HourglassMongodb | Self::HourglassEmbedded => "acked when synced to its log",
@@ -117,7 +124,7 @@ impl Peer {
         }
     }
 
-    /// How it is used, and what its documentation says about acks, equal timestamps and late data.
+    /// Describes the use of the system, and its documented treatment of acks, equal timestamps and late data.
     pub fn by_design(self) -> &'static str {
         match self {
             Self::HourglassMongodb | Self::HourglassEmbedded => {

@@ -6,13 +6,13 @@ use std::process::Command;
 use anyhow::{Context, Result};
 use clap::Args;
 
-/// Flags that name programs and their folder.
+/// The flags for programs and the folder of their data.
 #[derive(Debug, Args)]
 pub struct ProgramOptions {
     /// The hourglass to run.
     #[arg(long, default_value = "target/dist/hourglass")]
     hourglass: PathBuf,
-    /// The mongod to run, 6.0 or newer. Default: the one on PATH, else the one that the tests installed.
+    /// The mongod to run, 6.0 or newer [default: the one on PATH, else the one that the tests installed].
     #[arg(long)]
     mongod: Option<PathBuf>,
     /// The InfluxDB 1.x to run.
@@ -32,20 +32,20 @@ pub struct Programs {
     pub hourglass: PathBuf,
     /// MongoDB's server.
     pub mongod: PathBuf,
-    /// InfluxDB's.
+    /// InfluxDB.
     pub influxd: PathBuf,
     /// VictoriaMetrics.
     pub victoria: PathBuf,
 }
 
 impl ProgramOptions {
-    /// The programs that the flags name.
+    /// Returns the programs that the flags name.
     pub fn programs(&self) -> Programs {
         Programs {
-            hourglass: from_anywhere(&self.hourglass),
-            mongod: from_anywhere(&self.mongod.clone().unwrap_or_else(default_mongod)),
-            influxd: from_anywhere(&self.influxd),
-            victoria: from_anywhere(&self.victoria),
+            hourglass: absolute(&self.hourglass),
+            mongod: absolute(&self.mongod.clone().unwrap_or_else(default_mongod)),
+            influxd: absolute(&self.influxd),
+            victoria: absolute(&self.victoria),
         }
     }
 }
@@ -56,25 +56,25 @@ fn default_mongod() -> PathBuf {
     if is_on_path { "mongod".into() } else { "target/mongod/fiftyone/db/bin/mongod".into() }
 }
 
-/// Makes a path absolute. A name without a folder stays, and is looked up in PATH when it is run.
-fn from_anywhere(program: &Path) -> PathBuf {
+/// Makes a path absolute. A name without a folder is unchanged, and is searched in PATH when it is run.
+fn absolute(program: &Path) -> PathBuf {
     match program.components().count() {
         1 => program.to_owned(),
         _ => std::path::absolute(program).unwrap_or_else(|_| program.to_owned()),
     }
 }
 
-/// The first word of the output that looks like a version. For builds that print none, the version of the Debian
-/// package.
+/// Returns the first word of the output that looks like a version. For builds that print none, it is the version of the
+/// Debian package.
 pub fn version(program: &Path, flag: &str) -> Result<String> {
-    let said = Command::new(program).arg(flag).output().with_context(|| format!("running {}", program.display()))?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let output = Command::new(program).arg(flag).output().with_context(|| format!("running {}", program.display()))?;
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
     let is_version = |word: &&str| word.contains('.') && word.chars().any(|c| c.is_ascii_digit());
-    let told = said.split_whitespace().find(is_version).map(|word| word.trim_start_matches('v').to_owned());
-    Ok(told.or_else(|| package_version(program)).unwrap_or_else(|| "not told".to_owned()))
+    let printed = output.split_whitespace().find(is_version).map(|word| word.trim_start_matches('v').to_owned());
+    Ok(printed.or_else(|| package_version(program)).unwrap_or_else(|| "unknown".to_owned()))
 }
 
-/// The version of the package named like the program.
+/// Returns the version of the package named like the program.
 fn package_version(program: &Path) -> Option<String> {
     let shown =
         Command::new("dpkg-query").args(["--show", "--showformat=${Version}"]).arg(program.file_name()?).output();

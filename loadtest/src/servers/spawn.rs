@@ -1,4 +1,4 @@
-//! Started programs and their folders. Both are cleaned up when their owner is dropped.
+//! Spawned programs and temporary folders. Both are cleaned up when their owner is dropped.
 
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
@@ -29,7 +29,7 @@ impl Spawned {
         Ok(Self { child: child.with_context(|| format!("starting {name}"))?, name })
     }
 
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -68,7 +68,7 @@ impl Spawned {
 
 impl Drop for Spawned {
     fn drop(&mut self) {
-        // It may have ended already.
+        // Ignore errors, because it may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -91,7 +91,7 @@ impl Folder {
         &self.0
     }
 
-    /// A folder inside it, created if missing.
+    /// Returns a subfolder, and creates it if missing.
     pub fn sub(&self, name: &str) -> Result<PathBuf> {
         let path = self.0.join(name);
         std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
@@ -107,13 +107,13 @@ impl Drop for Folder {
     }
 }
 
-/// A loopback port that is free at the moment.
+/// Returns a loopback port that is currently free.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
 
-/// Does the work, or drops it at SIGINT or SIGTERM, which stops everything that it started.
-pub async fn unless_told_to_stop(work: impl Future<Output = Result<()>>) -> Result<()> {
+/// Awaits the work, or drops it at SIGINT or SIGTERM, which stops everything that it started.
+pub async fn until_signal(work: impl Future<Output = Result<()>>) -> Result<()> {
     let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
         done = work => done,

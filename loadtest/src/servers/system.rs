@@ -1,4 +1,4 @@
-//! A system with its servers and its folder: starts, asks, kills, stops and restarts it.
+//! A system with its servers and its folder: starts, queries, kills, stops and restarts it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const FLUSHES_MAX: usize = 6000;
 pub struct Configuration {
     /// Environment variables.
     pub variables: Vec<(&'static str, String)>,
-    /// The content of the configuration file; empty for none.
+    /// The content of the configuration file, or empty for none.
     pub file: &'static str,
 }
 
@@ -41,7 +41,7 @@ pub enum Victim {
 }
 
 impl Victim {
-    /// The name in results.
+    /// Returns the name in results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Server => "server",
@@ -51,10 +51,10 @@ impl Victim {
     }
 }
 
-/// A peer's servers. Dropping it kills them and removes the folder.
+/// The servers of a peer. Dropping it kills them and removes the folder.
 pub struct System<'a> {
     pub peer: Peer,
-    /// Used by the next start.
+    /// The configuration of the next start.
     pub configuration: Configuration,
     programs: &'a Programs,
     server: Option<HttpServer>,
@@ -69,7 +69,7 @@ impl<'a> System<'a> {
         Self::start_with(peer, programs, within, Configuration::default()).await
     }
 
-    /// Like [`Self::start`], with a configuration.
+    /// As [`Self::start`], with a configuration.
     pub async fn start_with(
         peer: Peer,
         programs: &'a Programs,
@@ -114,7 +114,7 @@ impl<'a> System<'a> {
         Ok(self.mongod()?.client().database("native").create_collection("climate").timeseries(options).await?)
     }
 
-    /// The time-series collection.
+    /// Returns the time-series collection.
     pub fn collection(&self) -> Result<Collection<Document>> {
         Ok(self.mongod()?.client().database("native").collection("climate"))
     }
@@ -131,32 +131,32 @@ impl<'a> System<'a> {
         &self.folder
     }
 
-    /// The HTTP address.
+    /// Returns the HTTP address.
     pub fn address(&self) -> Result<&str> {
         Ok(self.server()?.address())
     }
 
-    /// The process of the server with the HTTP API.
+    /// Returns the process id of the server with the HTTP API.
     pub fn pid(&self) -> Result<u32> {
         Ok(self.server()?.pid())
     }
 
-    /// The process of mongod, if it runs.
+    /// Returns the process id of mongod, if it runs.
     pub fn mongod_pid(&self) -> Option<u32> {
         self.mongod.as_ref().map(Mongod::pid)
     }
 
-    /// All its processes.
+    /// Returns the ids of all its processes.
     pub fn pids(&self) -> Vec<u32> {
         self.server.as_ref().map(HttpServer::pid).into_iter().chain(self.mongod_pid()).collect()
     }
 
-    /// The usage of all its processes up to now.
+    /// Returns the usage of all its processes so far.
     pub fn usage(&self) -> Result<Usage> {
         Usage::now(&self.pids())
     }
 
-    /// Disk usage of its data folders.
+    /// Returns the disk usage of its data folders.
     pub fn data_bytes(&self) -> Result<f64> {
         Ok(bytes_below(&self.folder.sub("server/data")?)? + bytes_below(&self.folder.sub("mongod/data")?)?)
     }
@@ -181,10 +181,10 @@ impl<'a> System<'a> {
                 status => bail!("{path} was answered {status}: {}", String::from_utf8_lossy(&answer.body)),
             }
         }
-        bail!("{path} was answered 503 again and again")
+        bail!("{path} was answered 503 {FLUSHES_MAX} times")
     }
 
-    /// Flushes everything to its storage, for servers that can be told to.
+    /// Flushes everything to the storage, for servers with such a request.
     pub async fn flush(&self) -> Result<()> {
         match self.peer.product().and_then(Product::flush_path) {
             Some(path) => self.post(path).await,
@@ -192,18 +192,18 @@ impl<'a> System<'a> {
         }
     }
 
-    /// Waits until everything is in its final storage, and returns the usage at that moment. hourglass answers a flush
-    /// then; the others are waited for until they are idle.
+    /// Waits until everything is in its final storage, and returns the usage at that time. hourglass answers a flush
+    /// then; other servers must become idle.
     pub async fn drained(&self) -> Result<Usage> {
         self.flush().await?;
         if self.peer.is_hourglass() { self.usage() } else { Usage::at_rest(&self.pids()).await }
     }
 
-    /// A metric of hourglass, summed up over its labels.
+    /// Returns a metric of hourglass, summed over its labels.
     pub async fn metric(&self, name: &str) -> Result<f64> {
         let text = self.get("/metrics").await?;
-        let is_of_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
-        let values = text.lines().filter(is_of_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+        let has_name = |line: &&str| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(['{', ' ']));
+        let values = text.lines().filter(has_name).filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
         Ok(values.sum())
     }
 
@@ -227,13 +227,13 @@ impl<'a> System<'a> {
         self.server.take().map_or(Ok(()), HttpServer::stop)
     }
 
-    /// Stops everything in order. The data stays until it is dropped.
+    /// Stops everything in order. The data remains until it is dropped.
     pub fn stop(&mut self) -> Result<()> {
         self.stop_server()?;
         self.mongod.take().map_or(Ok(()), Mongod::stop)
     }
 
-    /// Stops and restarts it in order, so that nothing is only in memory.
+    /// Stops and restarts everything in order, so that nothing is only in memory.
     pub async fn restart(&mut self) -> Result<()> {
         self.stop()?;
         self.start_again().await

@@ -1,4 +1,4 @@
-//! CPU usage of processes, when they become idle, and the disk usage of their files.
+//! The CPU usage of processes, the time when they become idle, and the disk usage of their files.
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
@@ -12,14 +12,14 @@ use crate::stats::to_f64;
 
 /// Processes are idle if they use no more than [`NOISE_S`] of CPU for this long.
 const QUIET: Duration = Duration::from_secs(1);
-/// CPU seconds that idle servers use in that time; the kernel counts in hundredths of a second.
+/// CPU seconds that idle servers use in that time. The kernel counts in hundredths of a second.
 const NOISE_S: f64 = 0.03;
 /// Maximum time for them to become idle.
 const LONGEST: Duration = Duration::from_secs(60);
 /// Time between two checks.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The total usage of several processes up to a moment.
+/// The total usage of several processes up to a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
     pub at: Instant,
@@ -28,23 +28,23 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// The usage up to now.
+    /// Returns the usage so far.
     pub fn now(pids: &[u32]) -> Result<Self> {
         let cpu_s = process::cpu_seconds(pids)?.iter().sum();
         Ok(Self { at: Instant::now(), cpu_s })
     }
 
-    /// Waits until the processes are idle, and returns their usage at the moment when they became idle.
+    /// Waits until the processes are idle, and returns their usage at the time when they became idle.
     pub async fn at_rest(pids: &[u32]) -> Result<Self> {
         Self::at_rest_for(pids, QUIET, LONGEST).await
     }
 
-    /// The same with other durations: idle for `quiet`, within `longest`.
+    /// As above with other durations: idle for `quiet`, within `longest`.
     pub async fn at_rest_for(pids: &[u32], quiet: Duration, longest: Duration) -> Result<Self> {
         let begun = Instant::now();
         let mut busy = Self::now(pids)?;
         while busy.at.elapsed() < quiet {
-            ensure!(begun.elapsed() < longest, "still at work {longest:?} after the last ack");
+            ensure!(begun.elapsed() < longest, "still busy {longest:?} after the last ack");
             tokio::time::sleep(LOOK).await;
             let now = Self::now(pids)?;
             if now.cpu_s - busy.cpu_s > NOISE_S {
@@ -55,7 +55,7 @@ impl Usage {
     }
 }
 
-/// Disk usage of the files in a folder and its subfolders.
+/// Returns the disk usage of the files in a folder and its subfolders.
 pub fn bytes_below(folder: &Path) -> Result<f64> {
     /// The unit of `st_blocks`, regardless of the file system's block size.
     const BLOCK: usize = 512;

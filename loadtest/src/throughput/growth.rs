@@ -10,7 +10,7 @@ use super::measured;
 use crate::fleet::{Delivery, Fleet, float, rounded_up};
 use crate::load::closed::Load;
 use crate::report::{Output, Results};
-use crate::servers::peer::Peer;
+use crate::servers::peer::{Peer, hourglass_peer};
 use crate::servers::process;
 use crate::servers::programs::{ProgramOptions, Programs};
 use crate::servers::system::{Configuration, System};
@@ -31,13 +31,13 @@ const MIB: f64 = 1_048_576.0;
 /// Measure how cost grows with the number of sensors, readings per POST, connections and stored readings.
 #[derive(Debug, Args)]
 pub struct Growth {
-    /// The hourglass to measure: hourglass-embedded or hourglass-mongodb.
-    #[arg(long, default_value = "hourglass-embedded")]
+    /// The hourglass to measure.
+    #[arg(long, value_parser = hourglass_peer(), default_value = "hourglass-embedded")]
     peer: Peer,
     /// Run only this series.
     #[arg(long)]
     only: Option<Series>,
-    /// Number of readings to fill the store with. 100 million need 10 GB in --folder.
+    /// Number of readings to fill the store with. 100 million take 10 GB in --folder.
     #[arg(long, default_value_t = 100_000_000)]
     filled: i64,
     /// Factor of sensors, readings and seconds; use a small one for a quick test.
@@ -62,7 +62,7 @@ pub enum Series {
     Stored,
 }
 
-/// One point, which is measured with a fresh hourglass.
+/// One point, measured with a fresh hourglass.
 #[derive(Debug, Clone, Copy)]
 struct Point {
     /// The varied quantity.
@@ -75,7 +75,6 @@ struct Point {
 /// Runs everything.
 pub async fn run(options: Growth) -> Result<()> {
     ensure!(options.scale.is_finite() && options.scale > 0.0, "--scale must be above 0");
-    ensure!(options.peer.is_hourglass(), "--peer must be hourglass-embedded or hourglass-mongodb");
     let programs = options.programs.programs();
     let mut results = Results::new();
     results.systems.push(options.peer.row(&programs, "")?);

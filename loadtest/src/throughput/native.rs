@@ -1,4 +1,4 @@
-//! A time-series collection of MongoDB, filled by `insert_many` with documents that were built before.
+//! A time-series collection of MongoDB, filled by `insert_many` with documents built in advance.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub async fn send(system: &System<'_>, load: Load) -> Result<Sent> {
     send_all((0..load.connections).map(inserter).collect(), load.posts, Duration::MAX).await
 }
 
-/// The readings of a body, grouped by sensor as MongoDB's manual recommends.
+/// Returns the readings of a body, grouped by sensor as MongoDB's manual recommends.
 fn batch(delivery: Delivery, post: usize, lines: i64) -> Result<Batch> {
     let first = i64::try_from(post)? * lines;
     let numbers = first..delivery.fleet.readings().min(first + lines);
@@ -34,7 +34,7 @@ fn batch(delivery: Delivery, post: usize, lines: i64) -> Result<Batch> {
     readings.iter().map(|reading| Ok(RawDocumentBuf::try_from(&document(reading))?)).collect()
 }
 
-/// A reading as a document.
+/// Converts a reading to a document.
 pub fn document(reading: &Reading) -> Document {
     let meta = doc! { "sensor": sensor_name(reading.sensor), "site": site_name(reading.sensor) };
     let ts = DateTime::from_millis(reading.time_ms);

@@ -28,7 +28,7 @@ pub struct Peers {
     /// Number of rounds; each server runs each scenario once per round.
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// A scenario, by name or path; may be given several times.
+    /// A scenario, by name or path. You can repeat this flag.
     #[arg(long = "scenario", default_values = ["gateway-batches", "wide-fleet", "device-posts"])]
     scenarios: Vec<Scenario>,
     /// Factor of the number of readings; use a small one for a quick test.
@@ -38,7 +38,7 @@ pub struct Peers {
     /// least 3; 0 skips this part.
     #[arg(long, default_value_t = 10)]
     offered_seconds: u64,
-    /// A system to measure; may be given several times.
+    /// A system to measure. You can repeat this flag.
     #[arg(long = "peer", value_enum, default_values_t = Peer::WRITERS)]
     peers: Vec<Peer>,
     #[command(flatten)]
@@ -88,7 +88,7 @@ pub async fn run(options: Peers) -> Result<()> {
     results.finish(&options.output)
 }
 
-/// The peers in another order in each turn, so that none comes after the same one every time.
+/// Returns the peers in another order in each turn, so that none follows the same one every time.
 fn rotated(peers: &[Peer], turn: usize) -> impl Iterator<Item = Peer> {
     let first = turn % peers.len();
     peers[first..].iter().chain(&peers[..first]).copied()
@@ -134,14 +134,14 @@ impl Work {
         Ok(())
     }
 
-    /// Half the maximum rate of the slowest server that is used over HTTP, in readings per second.
+    /// Returns half the maximum rate of the slowest server over HTTP, in readings per second.
     fn rate(&self, results: &Results, peers: &[Peer]) -> Option<f64> {
         let over_http = peers.iter().filter(|peer| peer.product().is_some());
         let tops = over_http.filter_map(|peer| results.median(&self.table, peer.name(), "acked/s"));
         tops.min_by(f64::total_cmp).map(|slowest| slowest * SHARE)
     }
 
-    /// Sends at this rate, and checks that what was acked is stored.
+    /// Sends at this rate, and checks that the acked readings are stored.
     async fn offered_turn(&self, programs: &Programs, options: &Peers, rate: f64, results: &mut Results) -> Result<()> {
         let mut system = System::start(self.peer, programs, &options.programs.folder).await?;
         let Load { delivery, lines, posts, connections, .. } = self.load;

@@ -13,6 +13,7 @@ use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::{InPath, Parameters};
 use crate::http::render::json::{SensorItem, end_with_next, pair, sensor};
 use crate::http::render::text::Text;
+use crate::query::native::groups::GroupMembers;
 
 /// Number of sensor documents per read.
 const BATCH_SENSORS: usize = 256;
@@ -42,7 +43,7 @@ pub async fn values(InPath(name): InPath<String>, parameters: Parameters) -> Api
     let rule = find_rule(app, &database, &name)?;
     let max = app.settings.query.sensors_max;
     let limit = parameters.limit(max, max)?;
-    let found = app.query.group_values(&budget, (&database, &parameters.all()), &rule).await?;
+    let found = app.query.group_values(&budget, &database, &parameters.all(), &rule).await?;
     let after = parameters.get("cursor");
     let mut values = found.values.iter().filter(|(value, _)| after.is_none_or(|after| value.as_str() > after));
     let mut text = Text::list(&budget, "values")?;
@@ -71,8 +72,9 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     let limit = parameters.limit(max, max)?;
     let times = parameters.times()?;
     let all = parameters.all();
-    let part = (parameters.get("cursor"), limit.saturating_add(1));
-    let mut members = app.query.group_members(&budget, (&database, &all), (&rule, value.as_str()), part).await?;
+    let after = parameters.get("cursor");
+    let page = GroupMembers { rule: &rule, value: value.as_str(), after, limit: limit.saturating_add(1) };
+    let mut members = app.query.group_members(&budget, &database, &all, &page).await?;
     let is_cut = members.len() > limit;
     members.truncate(limit);
     let next = members.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());

@@ -235,8 +235,8 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let after = parameters.get("cursor").map(str::to_owned);
     let query = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
-    let is_match = |ListedSensor { document, .. }: &ListedSensor| chooser.takes(&document.sensor, Some(&document.meta));
-    let page = match &selected.selector {
+    let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.selects(&document.sensor, Some(&document.meta));
+    let (found, next, _held) = match &selected.selector {
         Selector::Sensor(sensor) => {
             // Read only the document of this sensor.
             let settings = app.query.settings();
@@ -255,8 +255,8 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let SensorPage { sensors: found, next, held: _held } = page;
     let columns = match format {
         Format::Csv(_) => {
-            let scope = (&*database, &selected.selector);
-            TableColumns::new(app.query.vocabulary(&budget, scope, TagWords::Own).await?, Vec::new())
+            let words = app.query.vocabulary(&budget, &database, &selected.selector, TagWords::Own).await?;
+            TableColumns::of(words, Vec::new())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

@@ -70,7 +70,7 @@ impl SensorList {
         let held = budget.hold(column.places.len())?;
         let text = |place: &u32| self.entries[*place as usize].tag(name).unwrap_or_default();
         let tests = || column.places.iter().map(|place| test(&text(place))).collect();
-        let passes = budget.at_length(column.places.len(), tests);
+        let passes = budget.run_unpaused(column.places.len(), tests);
         Ok(Passing { column, passes, _held: held })
     }
 
@@ -79,7 +79,7 @@ impl SensorList {
         if let Some((_, known)) = columns().iter().find(|(known, _)| **known == *name) {
             return known.clone();
         }
-        let column = Arc::new(budget.at_length(self.entries.len(), || Column::of(&self.entries, name)));
+        let column = Arc::new(budget.run_unpaused(self.entries.len(), || Column::of(&self.entries, name)));
         let mut columns = columns();
         columns.retain(|(known, _)| **known != *name);
         if columns.len() == COLUMNS_MAX {
@@ -110,7 +110,7 @@ mod tests {
     use crate::access::Caller;
     use crate::bucket::Meta;
     use crate::query::budget::Budgets;
-    use crate::query::options::of_tests;
+    use crate::query::options::unbounded_settings;
     use crate::reading::Sensor;
 
     fn list() -> SensorList {
@@ -128,7 +128,7 @@ mod tests {
     /// A tag of the same name wins over metadata, and what is missing counts as empty.
     #[test]
     fn a_column_passes_whom_a_look_at_each_sensor_passes() {
-        let (list, budget) = (list(), Budgets::new(of_tests()).begin(&Caller::Anybody, ""));
+        let (list, budget) = (list(), Budgets::new(unbounded_settings()).begin(&Caller::Anybody, ""));
         for wanted in ["lab", "7", "roof", "", "no"] {
             let passing = list.passing(&budget, "meta.site", |text| text == wanted).expect("it fits");
             for (place, entry) in list.iter().enumerate() {
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_list_keeps_the_columns_of_the_names_asked_for_last() {
-        let (list, budget) = (list(), Budgets::new(of_tests()).begin(&Caller::Anybody, ""));
+        let (list, budget) = (list(), Budgets::new(unbounded_settings()).begin(&Caller::Anybody, ""));
         (0..COLUMNS_MAX + 3).for_each(|n| drop(list.column(&budget, &format!("meta.{n}"))));
         let kept: Vec<String> = list.columns.lock().iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(kept, (3..COLUMNS_MAX + 3).map(|n| format!("meta.{n}")).collect::<Vec<_>>());

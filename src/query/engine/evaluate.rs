@@ -300,7 +300,7 @@ impl<'a> Evaluation<'a> {
             let wide = if plan.calls.is_empty() { Vec::new() } else { content.wide_sums(plan, frame, &gathered_by) };
             let join = |content| result_rows(content, plan, frame, &gathered_by);
             let make = || if plan.is_raw() { raw(content.rows, plan, frame) } else { join(content) };
-            let made = budget.at_length(count.saturating_mul(width), make);
+            let made = budget.run_unpaused(count.saturating_mul(width), make);
             let mut rows = Vec::with_capacity(made.len());
             for (number, (time, calls, beside)) in made.into_iter().enumerate() {
                 rows.push((time, cells_of(plan, &|call| calls.get(call).cloned().flatten(), &beside)));
@@ -334,7 +334,7 @@ impl GroupContent {
         if self.rows.len() < most.saturating_mul(2).max(ROWS) {
             return 0;
         }
-        budget.at_length(self.rows.len(), || {
+        budget.run_unpaused(self.rows.len(), || {
             self.rows.sort_by_key(|(time, _)| *time);
             let left_out = if frame.descending { 0..self.rows.len() - most } else { most..self.rows.len() };
             self.rows.drain(left_out).map(|row| row_bytes(&row)).sum()

@@ -37,7 +37,7 @@ impl Engine {
             Some(renames) => shown_by(renames, sensors),
             None => sensors,
         };
-        let sensors = budget.at_length(stored.len() + unflushed.len(), || named(united(&stored, unflushed)));
+        let sensors = budget.run_unpaused(stored.len() + unflushed.len(), || named(united(&stored, unflushed)));
         let sensors: Sensors = Arc::new(sensors.into());
         // Databases without sensors are not cached: clients can ask for any number of names.
         if sensors.is_empty() {

@@ -1,5 +1,5 @@
-//! Builds columns: turns a SELECT's expressions into trees over fields, tags and calls, and checks types against the
-//! sources.
+//! Builds columns: converts the expressions of a SELECT into trees over fields, tags and calls, and checks their types
+//! against the sources.
 
 use super::expand::takes;
 use super::statement::{StatementFailure, kind};
@@ -23,7 +23,7 @@ impl Builder<'_> {
         place(&mut self.fields, field)
     }
 
-    /// The field that a call applies to. A field of a type that no source has counts as an empty one.
+    /// Returns the field of a call's argument. A field of a type that no source has counts as empty.
     fn argument(&mut self, name: &str, kind: Option<ReferenceKind>) -> usize {
         let absent = || PlannedField { name: name.to_owned(), family: Family::Number };
         let field = self.schema.field(name, kind).unwrap_or_else(absent);
@@ -53,8 +53,9 @@ impl Builder<'_> {
             }
             Expr::Paren(inner) => self.node(inner)?,
             Expr::Binary { operator, left, right } => {
-                self.fitting(*operator, left, right)?;
-                let (left, right) = (self.node(left)?, self.node(right)?);
+                self.check_operands(*operator, left, right)?;
+                let left = self.node(left)?;
+                let right = self.node(right)?;
                 Node::Binary(*operator, Box::new(left), Box::new(right))
             }
             Expr::Distinct(name) => {
@@ -66,14 +67,14 @@ impl Builder<'_> {
                 Node::Call(place(&mut self.calls, call))
             }
             Expr::Wildcard(_) => {
-                return Err(StatementFailure::Unsupported("a wildcard inside of an expression".to_owned()));
+                return Err(StatementFailure::Unsupported("a wildcard inside an expression".to_owned()));
             }
         })
     }
 
     fn call(&mut self, expr: &Expr) -> Result<Call, StatementFailure> {
         let Expr::Call { name, args } = expr else {
-            return Err(StatementFailure::Unsupported(format!("{expr} where a function is wanted")));
+            return Err(StatementFailure::Unsupported(format!("{expr} where a function is expected")));
         };
         let function = function(name, args)?;
         match (args.first(), &function) {
@@ -105,7 +106,7 @@ impl Builder<'_> {
         }
     }
 
-    /// The family of a call's values; `None` for numbers.
+    /// Returns the family of a call's values, or `None` for numbers.
     fn family_of(&self, call: &Call) -> Option<Family> {
         match (&call.input, &call.function) {
             (Input::Field(field), function)
@@ -119,8 +120,8 @@ impl Builder<'_> {
         }
     }
 
-    /// Checks the operands' types by InfluxDB's rules.
-    fn fitting(&self, operator: Operator, left: &Expr, right: &Expr) -> Result<(), StatementFailure> {
+    /// Checks the types of operands by InfluxDB's rules.
+    fn check_operands(&self, operator: Operator, left: &Expr, right: &Expr) -> Result<(), StatementFailure> {
         let (Some((a, a_text)), Some((b, b_text))) = (self.kind_of(left), self.kind_of(right)) else { return Ok(()) };
         let is_number = |kind: &str| kind == "float" || kind == "integer";
         let bits = matches!(operator, Operator::BitAnd | Operator::BitOr | Operator::BitXor);
@@ -131,7 +132,7 @@ impl Builder<'_> {
         Err(StatementFailure::Refused(format!("type error: {expression}: incompatible types: {a} and {b}")))
     }
 
-    /// The type of an operand, and its text as InfluxDB writes it.
+    /// Returns the type of an operand, and its text as InfluxDB writes it.
     fn kind_of(&self, expr: &Expr) -> Option<(&'static str, String)> {
         match expr {
             Expr::Reference { name, kind: None } => match self.schema.family(name) {
@@ -161,13 +162,14 @@ impl Builder<'_> {
     }
 }
 
-/// A function that does not accept the values of a field. The text is InfluxDB's.
+/// Returns the error of a function that does not accept the values of a field. The text is InfluxDB's.
 fn wrong_kind(function: &str, family: Family) -> StatementFailure {
-    let (function, kind) = (function.replace('_', " "), kind(family));
+    let function = function.replace('_', " ");
+    let kind = kind(family);
     StatementFailure::Refused(format!("unsupported {function} iterator type: *query.{kind}InterruptIterator"))
 }
 
-/// The place of an item in a list, to which it is added if it is not there.
+/// Returns the index of an item in a list. Appends the item if it is missing.
 fn place<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
     list.iter().position(|known| *known == item).unwrap_or_else(|| {
         list.push(item);

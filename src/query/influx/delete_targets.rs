@@ -1,4 +1,4 @@
-//! `DELETE`, `DROP SERIES` and `DROP MEASUREMENT`: which readings of which sensors they delete.
+//! The targets of `DELETE`, `DROP SERIES` and `DROP MEASUREMENT`: sensors, times and conditions on values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::delete_values::{ValueCondition, about_known_names, must_be_known};
+use super::delete_values::{ValueCondition, check_names, must_be_known};
 use super::policies::covered;
 use super::run::Run;
 use super::show::{is_of_tags, of_sources, wanted};
@@ -24,30 +24,30 @@ use crate::query::pattern::Patterns;
 use crate::reading::Sensor;
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 
-/// What a statement deletes.
+/// The readings that a statement deletes in one database.
 #[derive(Debug, Clone)]
 pub struct DeleteTargets {
     pub database: String,
     pub sensors: Vec<Arc<Sensor>>,
     /// In nanoseconds, half open.
     pub range: Range<i64>,
-    /// If the statement's condition names fields: which readings of the sensors it deletes.
+    /// The condition on values, if the statement names fields.
     pub values: Option<Arc<ValueCondition>>,
-    /// The text from which [`sensors_of`] makes a test of stored sensors.
+    /// The text that [`sensors_of`] converts to a test of stored sensors.
     pub statement: String,
 }
 
 impl Query {
-    /// What a statement deletes, in the database and in each of its policies; `None` if it deletes no readings, or a whole
-    /// database. Lists the sensors from the store, not from the cache. `before` are the names of its condition that were fields when
-    /// this was asked before.
+    /// Returns the targets of a statement in the database and each of its policies, or `None` if it deletes no readings
+    /// or a whole database. Lists the sensors from the store instead of the cache. `before` are the names in its
+    /// condition that were fields in an earlier call.
     ///
     /// # Errors
     /// See [`StatementFailure`].
     pub async fn delete_targets(
         &self,
         statement: &Statement,
-        asked: StatementContext<'_>,
+        context: StatementContext<'_>,
         before: &BTreeSet<String>,
     ) -> Result<Option<Vec<DeleteTargets>>, StatementFailure> {
         let find = || async {
@@ -57,31 +57,32 @@ impl Query {
             ) {
                 return Ok(None);
             }
-            let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
-            let run = Run { engine: &self.engine, patterns: &patterns, asked };
-            let name = asked.database_or(None)?;
+            let patterns = Patterns::compile(statement.patterns(), Some(context.budget))?;
+            let run = Run { engine: &self.engine, patterns: &patterns, context };
+            let name = context.database_or(None)?;
             let mut databases = Vec::new();
             for database in covered(run, name, None).await? {
                 let sensors = run.sensors_now(&database).await?;
                 databases.push((database, sensors));
             }
-            // Together: what a name means in one of them depends on the others.
+            // Resolve all databases together, because the meaning of a name in one of them depends on the others.
             let conditions = run.conditions(statement, &databases, before)?;
             let mut conditions = conditions.into_iter().flatten();
             let mut targets = Vec::new();
             for (database, sensors) in databases {
                 let renames = run.engine.renames(&database).unwrap_or_default();
                 let values = conditions.next().map(|values| Arc::new(values.shown_by(renames.clone())));
-                targets.push(run.targets_in(statement, (database, &sensors), values, &renames).await?);
+                targets.push(run.targets_in(statement, database, &sensors, values, &renames).await?);
             }
             Ok::<_, StatementFailure>(Some(targets))
         };
-        self.in_turn(asked.budget, asked.database.unwrap_or_default(), find).await
+        self.in_turn(context.budget, context.database.unwrap_or_default(), find).await
     }
 }
 
 impl Run<'_> {
-    /// The condition in each of the databases if it names fields; else it is one on tags, and all of its names must be tags.
+    /// Returns the condition for each database if it names fields. Otherwise it is a condition on tags, and all of its
+    /// names must be tags.
     fn conditions(
         self,
         statement: &Statement,
@@ -92,24 +93,24 @@ impl Run<'_> {
         else {
             return Ok(None);
         };
-        let (_, rest) = split(condition.as_ref(), &self.asked.clock())?;
+        let (_, rest) = split(condition.as_ref(), &self.context.clock())?;
         let Some(rest) = rest else { return Ok(None) };
         let is_source = of_sources(sources, self.patterns);
-        let about = databases.iter().map(|(_, sensors)| sensors.iter().filter(|entry| is_source(entry)).collect());
-        let about: Vec<Vec<&DirectoryEntry>> = about.collect();
+        let sources = databases.iter().map(|(_, sensors)| sensors.iter().filter(|entry| is_source(entry)).collect());
+        let sources: Vec<Vec<&DirectoryEntry>> = sources.collect();
         let values = match statement {
-            Statement::Delete { .. } => ValueCondition::of_all(statement, &rest, &about, before)?,
+            Statement::Delete { .. } => ValueCondition::for_databases(statement, &rest, &sources, before)?,
             _ => None,
         };
         let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
         let is_by_value = values.is_some() || !is_of_tags(&rest);
-        // What another instance has acked and not stored is covered, and not known here.
-        let is_any_known = about.iter().any(|sensors| !sensors.is_empty());
+        // The deletion also covers sensors that another instance has acked and not stored, which are unknown here.
+        let is_any_known = sources.iter().any(|sensors| !sensors.is_empty());
         if before.is_empty() && (is_any_known || self.engine.store.raw().has_other_writers()) {
-            must_be_known(&rest, about.iter().flatten().copied(), fields, self.patterns)?;
+            must_be_known(&rest, sources.iter().flatten().copied(), fields, self.patterns)?;
         }
         if before.is_empty() && is_by_value && matches!(statement, Statement::Delete { .. }) {
-            about_known_names(&rest, &about, fields)?;
+            check_names(&rest, &sources, fields)?;
         }
         Ok(values)
     }
@@ -117,21 +118,22 @@ impl Run<'_> {
     async fn targets_in(
         self,
         statement: &Statement,
-        (database, sensors): (String, &[DirectoryEntry]),
+        database: String,
+        sensors: &[DirectoryEntry],
         values: Option<Arc<ValueCondition>>,
         renames: &Renames,
     ) -> Result<DeleteTargets, StatementFailure> {
-        let Self { patterns, asked, .. } = self;
+        let Self { patterns, context, .. } = self;
         let (range, chosen) = match statement {
             Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
-                let (range, condition) = split(condition.as_ref(), &asked.clock())?;
+                let (range, condition) = split(condition.as_ref(), &context.clock())?;
                 let chosen = if let Some(values) = &values {
                     let is_source = of_sources(sources, patterns);
                     let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
-                    Chosen::of(asked.budget, sensors, sources.len() + 1, may_go).await?
+                    Chosen::of(context.budget, sensors, sources.len() + 1, may_go).await?
                 } else {
                     let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;
-                    Chosen::of(asked.budget, sensors, steps, is_wanted).await?
+                    Chosen::of(context.budget, sensors, steps, is_wanted).await?
                 };
                 if matches!(statement, Statement::DropSeries { .. }) && range != TimeRange::default() {
                     return Err(StatementFailure::TimeInDropSeries);
@@ -141,7 +143,7 @@ impl Run<'_> {
             _ => {
                 let measurement = if let Statement::DropMeasurement { name } = statement { &**name } else { "" };
                 let is_named = |entry: &DirectoryEntry| *entry.sensor.measurement == *measurement;
-                (TimeRange::default(), Chosen::of(asked.budget, sensors, 1, is_named).await?)
+                (TimeRange::default(), Chosen::of(context.budget, sensors, 1, is_named).await?)
             }
         };
         let range = range.min.unwrap_or(TIMESTAMP_MIN)..range.max.unwrap_or(TIMESTAMP_MAX).saturating_add(1);
@@ -150,23 +152,23 @@ impl Run<'_> {
     }
 
     async fn sensors_now(self, database: &str) -> Result<Sensors, StatementFailure> {
-        let sensors = self.engine.directory(self.asked.budget, database, Duration::ZERO).await?;
+        let sensors = self.engine.directory(self.context.budget, database, Duration::ZERO).await?;
         if sensors.is_empty() && !self.engine.has_database(database).await? {
             return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
         }
-        // Which sensors a deletion covers must not depend on what is said of them at a moment.
-        let without = |entry: &DirectoryEntry| DirectoryEntry { meta: None, ..entry.clone() };
-        Ok(match sensors.iter().any(|entry| entry.meta.is_some()) {
-            true => Arc::new(sensors.iter().map(without).collect::<Vec<_>>().into()),
-            false => sensors,
-        })
+        // The sensors that a deletion covers must not depend on their current metadata.
+        let without_meta = |entry: &DirectoryEntry| DirectoryEntry { meta: None, ..entry.clone() };
+        if sensors.iter().any(|entry| entry.meta.is_some()) {
+            return Ok(Arc::new(sensors.iter().map(without_meta).collect::<Vec<_>>().into()));
+        }
+        Ok(sensors)
     }
 }
 
-/// The first word of a remembered deletion in a database with renames, before the renames and the statement.
+/// The prefix of a remembered deletion in a database with renames. The renames and the statement follow.
 const RENAMED: &str = "RENAMED ";
 
-/// The text of a statement with the renames by which its names are meant, so that later ones do not change what it deletes.
+/// Returns the text of a statement with the current renames, so that later renames do not change its targets.
 fn with_renames(statement: &Statement, renames: &Renames) -> String {
     if renames.is_empty() {
         return statement.to_string();
@@ -175,7 +177,7 @@ fn with_renames(statement: &Statement, renames: &Renames) -> String {
     format!("{RENAMED}{} {statement}", json!(entries))
 }
 
-/// The statement and the renames of such a text; `None` if it is none.
+/// Splits a text of [`with_renames`] into the statement and the renames. Returns `None` if the text is invalid.
 fn split_renames(text: &str) -> Option<(&str, Renames)> {
     let Some(text) = text.strip_prefix(RENAMED) else { return Some((text, Renames::default())) };
     let mut values = serde_json::Deserializer::from_str(text).into_iter::<Value>();
@@ -185,18 +187,20 @@ fn split_renames(text: &str) -> Option<(&str, Renames)> {
     Some((text.get(values.byte_offset()..)?.trim_start(), Renames::new(entries)))
 }
 
-/// A test whether a statement deletes readings of a sensor; `None` if the text is not such a statement. Times in the
-/// condition are ignored: the range is stored beside the statement.
+/// Returns a test that is true for sensors whose readings a statement deletes, or `None` if the text is no such
+/// statement. Times in the condition are ignored, because the range is stored separately.
 #[must_use]
 pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let (statement, renames) = split_renames(statement)?;
-    let (params, known_zone, regex_error) = (Params::new(), |_: &str| true, |_: &str| None);
+    let params = Params::new();
+    let known_zone = |_: &str| true;
+    let regex_error = |_: &str| None;
     let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
     let parsed = parse(statement, &options).ok()?;
     let [statement] = &parsed[..] else { return None };
     let patterns = Patterns::compile(statement.patterns(), None).ok()?;
     let statement = statement.clone();
-    let is_about = move |entry: &DirectoryEntry| match &statement {
+    let is_target = move |entry: &DirectoryEntry| match &statement {
         Statement::Delete { sources, condition } | Statement::DropSeries { sources, condition } => {
             let clock = Clock { now: 0, zone: None, resolve: &resolve };
             let Ok((_, condition)) = split(condition.as_ref(), &clock) else { return false };
@@ -205,7 +209,7 @@ pub fn sensors_of(statement: &str) -> Option<SensorTest> {
         Statement::DropMeasurement { name } => *entry.sensor.measurement == **name,
         _ => false,
     };
-    Some(Arc::new(move |stored: &Sensor| is_about(&DirectoryEntry::bare(Arc::new(stored.clone())).shown_by(&renames))))
+    Some(Arc::new(move |stored: &Sensor| is_target(&DirectoryEntry::bare(Arc::new(stored.clone())).shown_by(&renames))))
 }
 
 #[cfg(test)]
@@ -214,7 +218,7 @@ mod tests {
     use crate::bucket::RenameKind;
 
     #[test]
-    fn a_remembered_deletion_is_about_what_was_shown_under_its_names() {
+    fn a_remembered_deletion_uses_the_renames_of_its_time() {
         let entry = |from: &str, to: &str| Rename {
             kind: RenameKind::TagValue,
             tag: "s".into(),

@@ -1,4 +1,4 @@
-//! `DELETE` by value: which readings a condition on fields selects.
+//! `DELETE` by value: conditions on fields.
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
@@ -16,28 +16,29 @@ use crate::query::native::notices::Nearest;
 use crate::query::pattern::Patterns;
 use crate::reading::{Sensor, Value};
 
-/// A condition that names fields. What is a field is decided for each measurement of each database by itself, as SELECT does
-/// for its sources; but a name that is a tag there, too, means the tag, as it always has in DELETE, unless it is written
-/// `name::field`. A name that is neither there, and a field elsewhere where the statement deletes, is a field that no reading
-/// has: as a tag it would be empty, and `name != 'x'` would hold for everything.
+/// A condition that names fields.
+///
+/// Names are resolved for each measurement of each database, as in SELECT. A name that is both a field and a tag means
+/// the tag in DELETE, unless it is written `name::field`. A name that is neither, but a field of another target of the
+/// statement, is a field without values. As a tag it would be empty, so `name != 'x'` would hold for everything.
 #[derive(Debug)]
 pub struct ValueCondition {
     condition: Expr,
     patterns: Patterns,
     /// The fields among the names, by measurement.
     fields: HashMap<String, Vec<PlannedField>>,
-    /// The tags among them, by measurement.
+    /// The tags among the names, by measurement.
     tags: HashMap<String, BTreeSet<String>>,
-    /// The names that are fields anywhere where the statement deletes.
+    /// The names that are fields of any target of the statement.
     anywhere: BTreeSet<String>,
-    /// The names by which the condition is asked.
+    /// The renames by which names in the condition are resolved.
     renames: Renames,
 }
 
 impl ValueCondition {
-    /// The condition in each of the databases in which a statement deletes, by the sensors that it is about there; `None` if
-    /// none of the names is a field of any of them. `before` are names that were fields when this was asked before.
-    pub(super) fn of_all(
+    /// Returns the condition for each database of a statement, by its sensors there, or `None` if no name is a field of
+    /// any of them. `before` are names that were fields in an earlier call.
+    pub(super) fn for_databases(
         statement: &Statement,
         condition: &Expr,
         databases: &[Vec<&DirectoryEntry>],
@@ -61,22 +62,27 @@ impl ValueCondition {
         if has_call {
             return Err(StatementFailure::Unsupported("a function in the condition of DELETE".to_owned()));
         }
-        let of = |(fields, tags)| {
-            let patterns = Patterns::compile(statement.patterns(), None)?;
-            let (condition, anywhere) = (condition.clone(), anywhere.clone());
-            Ok(Self { condition, patterns, fields, tags, anywhere, renames: Renames::default() })
+        let new = |(fields, tags)| {
+            Ok(Self {
+                condition: condition.clone(),
+                patterns: Patterns::compile(statement.patterns(), None)?,
+                fields,
+                tags,
+                anywhere: anywhere.clone(),
+                renames: Renames::default(),
+            })
         };
-        all.into_iter().map(of).collect::<Result<Vec<_>, QueryError>>().map(Some).map_err(StatementFailure::from)
+        let conditions = all.into_iter().map(new).collect::<Result<Vec<_>, QueryError>>()?;
+        Ok(Some(conditions))
     }
 
-    /// The names that are fields anywhere where the statement deletes.
+    /// Returns the names that are fields of any target of the statement.
     #[must_use]
     pub fn anywhere(&self) -> &BTreeSet<String> {
         &self.anywhere
     }
 
-    /// A name that means a field in this condition, and the measurement of which it is a tag by now, for which the later one
-    /// takes it.
+    /// Finds a name that is a field in this condition and a tag in the later one. Returns the name and its measurement.
     #[must_use]
     pub fn turned<'l>(&self, later: &'l Self) -> Option<(&'l str, &'l str)> {
         let was_field = |measurement: &str, name: &String| {
@@ -90,37 +96,37 @@ impl ValueCondition {
         later.tags.iter().find_map(turned)
     }
 
-    /// The same condition, asked by the names that these renames show.
+    /// Sets the renames by which names in the condition are resolved.
     #[must_use]
     pub(super) fn shown_by(self, renames: Renames) -> Self {
         Self { renames, ..self }
     }
 
-    /// The entry of a stored sensor, by which the condition is asked.
+    /// Returns the entry of a stored sensor under its shown names.
     #[must_use]
     pub fn entry(&self, stored: &Arc<Sensor>) -> DirectoryEntry {
         DirectoryEntry::bare(stored.clone()).shown_by(&self.renames)
     }
 
-    /// Whether the condition may hold for a reading of a sensor, by its tags.
+    /// Returns true if the condition can hold for a reading of a sensor, by its tags.
     #[must_use]
     pub fn may_hold(&self, entry: &DirectoryEntry) -> bool {
         self.by_tags(entry) != Some(false)
     }
 
-    /// Whether the condition holds for all readings of a sensor; `None` if that depends on their values.
+    /// Evaluates the condition for all readings of a sensor. Returns `None` if it depends on their values.
     fn by_tags(&self, entry: &DirectoryEntry) -> Option<bool> {
-        let lookup = Looked { entry, of: self, value: None::<fn(&str) -> Option<Value>> };
+        let lookup = ReadingLookup { entry, of: self, value: None::<fn(&str) -> Option<Value>> };
         holds(&self.condition, &lookup, &self.patterns)
     }
 
-    /// Whether the condition holds for a reading with these values.
+    /// Returns true if the condition holds for a reading with these values.
     pub fn holds(&self, entry: &DirectoryEntry, value: impl Fn(&str) -> Option<Value>) -> bool {
-        let lookup = Looked { entry, of: self, value: Some(value) };
+        let lookup = ReadingLookup { entry, of: self, value: Some(value) };
         holds(&self.condition, &lookup, &self.patterns) == Some(true)
     }
 
-    /// Whether a name that is no field of this measurement is one elsewhere, and no tag here.
+    /// Returns true if a name is a field elsewhere, but no tag of this measurement.
     fn is_absent_field(&self, measurement: &str, name: &str) -> bool {
         self.anywhere.contains(name) && self.tags.get(measurement).is_none_or(|tags| !tags.contains(name))
     }
@@ -129,7 +135,7 @@ impl ValueCondition {
 /// Fields and tags by measurement.
 type FieldsAndTags = (HashMap<String, Vec<PlannedField>>, HashMap<String, BTreeSet<String>>);
 
-/// Which of the names are fields, and which are tags, of which measurements of these sensors.
+/// Resolves names to the fields and tags of the measurements of these sensors.
 fn within(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAndTags {
     let mut schemas: HashMap<&str, Schema> = HashMap::new();
     for entry in sensors {
@@ -152,8 +158,8 @@ fn within(names: &[ConditionName<'_>], sensors: &[&DirectoryEntry]) -> FieldsAnd
     (fields, schemas.into_iter().map(|(measurement, schema)| (measurement.to_owned(), schema.tags)).collect())
 }
 
-/// Checks that no name which is neither one of these fields nor a tag of any of these sensors selects some by its absence: it may
-/// be misspelt, or a field that this instance does not know yet, and everything would go. `name = 'x'` selects nothing.
+/// Checks that no unknown name selects readings by its absence. The name may be misspelt, or a field that this instance
+/// does not know yet, and the statement would delete everything. `name = 'x'` is harmless, because it selects nothing.
 ///
 /// # Errors
 /// [`StatementFailure::Refused`].
@@ -174,18 +180,17 @@ pub(super) fn must_be_known<'e>(
     }
     selecting(condition, &names, patterns).map_or(Ok(()), |name| {
         Err(StatementFailure::Refused(format!(
-            "{name:?} is no tag of what this would delete, and no field that is known: everything would go where it is absent; \
+            "{name:?} is no tag of the sensors to delete from, and no known field: everything without it would be deleted; \
              correct the name, or write \"{name}\"::field or \"{name}\"::tag"
         )))
     })
 }
 
-/// Checks that every name in a condition which is not on tags alone is a field or a tag: else one is misspelt, and the text tells the
-/// fields and tags that there are.
+/// Checks that every name in a condition on values is a field or a tag. The error lists the nearest fields and tags.
 ///
 /// # Errors
 /// [`StatementFailure::Refused`].
-pub(super) fn about_known_names(
+pub(super) fn check_names(
     condition: &Expr,
     databases: &[Vec<&DirectoryEntry>],
     fields: Option<&BTreeSet<String>>,
@@ -205,7 +210,7 @@ pub(super) fn about_known_names(
     Err(StatementFailure::Refused(nearest.notice(&format!("unknown field or tag {unknown:?}"))))
 }
 
-/// The first of these names whose comparison holds where it is absent.
+/// Returns the first of these names whose comparison holds if the name is absent.
 fn selecting<'c>(condition: &'c Expr, names: &[ConditionName<'_>], patterns: &Patterns) -> Option<&'c str> {
     match condition {
         Expr::Paren(inner) => selecting(inner, names, patterns),
@@ -243,14 +248,14 @@ fn references(condition: &Expr) -> Vec<ConditionName<'_>> {
     names
 }
 
-/// A sensor's tags and a reading's values; without the latter, fields are unknown.
-struct Looked<'a, V> {
+/// The tags of a sensor and the values of a reading. Without values, fields are unknown.
+struct ReadingLookup<'a, V> {
     entry: &'a DirectoryEntry,
     of: &'a ValueCondition,
     value: Option<V>,
 }
 
-impl<V: Fn(&str) -> Option<Value>> Lookup for Looked<'_, V> {
+impl<V: Fn(&str) -> Option<Value>> Lookup for ReadingLookup<'_, V> {
     fn find(&self, name: &str, kind: Option<ReferenceKind>) -> Operand {
         let measurement = &*self.entry.sensor.measurement;
         let fields = self.of.fields.get(measurement).map_or(&[][..], Vec::as_slice);
@@ -276,7 +281,9 @@ mod tests {
     use crate::reading::Family;
 
     fn statement(condition: &str) -> Statement {
-        let (params, known_zone, regex_error) = (Params::new(), |_: &str| true, |_: &str| None);
+        let params = Params::new();
+        let known_zone = |_: &str| true;
+        let regex_error = |_: &str| None;
         let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
         parse(&format!("DELETE FROM cpu WHERE {condition}"), &options).expect("a statement").remove(0)
     }
@@ -293,24 +300,23 @@ mod tests {
     }
 
     fn of_all(text: &str, databases: &[Vec<&DirectoryEntry>], before: &[&str]) -> Option<Vec<ValueCondition>> {
-        let (statement, before) = (statement(text), before.iter().map(|name| (*name).to_owned()).collect());
-        ValueCondition::of_all(&statement, condition(&statement), databases, &before).expect("a condition")
+        let statement = statement(text);
+        let before = before.iter().map(|name| (*name).to_owned()).collect();
+        ValueCondition::for_databases(&statement, condition(&statement), databases, &before).expect("a condition")
     }
 
     #[test]
     fn a_field_of_one_place_is_an_absent_field_in_the_others() {
-        let (own, week, mem) = (
-            entry("cpu", &[("host", "a")], "status"),
-            entry("cpu", &[("host", "a")], "load"),
-            entry("mem", &[("status", "x")], "used"),
-        );
+        let own = entry("cpu", &[("host", "a")], "status");
+        let week = entry("cpu", &[("host", "a")], "load");
+        let mem = entry("mem", &[("status", "x")], "used");
         let all = of_all("status != 'ok'", &[vec![&own, &mem], vec![&week]], &[]).expect("by value");
         let failed = |_: &str| Some(Value::String("failed".into()));
         assert!(all[0].may_hold(&own) && all[0].holds(&own, failed));
         assert!(!all[1].may_hold(&week) && !all[1].holds(&week, failed));
-        // There it is a tag.
+        // In `mem`, the name is a tag.
         assert!(all[0].holds(&mem, failed));
-        // Once it was a field it stays one, where nobody knows it any more, too.
+        // A name that was a field before remains one, even where it is unknown now.
         assert!(of_all("status != 'ok'", &[vec![&week]], &[]).is_none());
         let again = of_all("status != 'ok'", &[vec![&week]], &["status"]).expect("by value");
         assert!(!again[0].may_hold(&week));
@@ -320,7 +326,8 @@ mod tests {
 
     #[test]
     fn a_field_that_turned_into_a_tag_is_noticed() {
-        let (field, tag) = (entry("cpu", &[("host", "a")], "status"), entry("cpu", &[("status", "x")], "load"));
+        let field = entry("cpu", &[("host", "a")], "status");
+        let tag = entry("cpu", &[("status", "x")], "load");
         let of =
             |sensors: Vec<&DirectoryEntry>| of_all("status != 'ok'", &[sensors], &["status"]).expect("it is known");
         let first = of(vec![&field]);
@@ -330,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_nobody_knows_selects_nothing_by_its_absence() {
+    fn an_unknown_name_must_not_select_by_its_absence() {
         let known = entry("cpu", &[("host", "a")], "load");
         for (text, is_refused) in [
             ("nothing = 'a'", false),

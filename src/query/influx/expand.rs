@@ -1,4 +1,4 @@
-//! Expands wildcards: `*`, `/regex/` and `mean(*)` become columns of the fields and tags that the sources have.
+//! Expands wildcards: `*`, `/regex/` and `mean(*)` become columns of the fields and tags of the sources.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::query::options::COLUMNS_MAX;
 use crate::query::pattern::Patterns;
 use crate::reading::Family;
 
-/// Fails when there are more than [`COLUMNS_MAX`] columns.
+/// Expands the columns of a SELECT. It is an error if there are more than [`COLUMNS_MAX`].
 pub(super) fn expand(
     select: &Select,
     schema: &Schema,
@@ -65,7 +65,8 @@ fn has_pattern(expr: &Expr) -> bool {
 
 /// Expands `mean(*)` into `mean_a`, `mean_b` and so on, for the fields that the innermost function accepts.
 fn expand_call(column: &SelectColumn, schema: &Schema, patterns: &Patterns, expanded: &mut Vec<SelectColumn>) {
-    let (mut innermost, mut path) = (&column.expr, Vec::new());
+    let mut innermost = &column.expr;
+    let mut path = Vec::new();
     while let Expr::Call { name, args } = innermost {
         path.push(name.as_str());
         let Some(first) = args.first() else { return };
@@ -96,7 +97,7 @@ fn with_innermost(expr: &Expr, field: &str) -> Expr {
     }
 }
 
-/// Whether a function accepts values of a family.
+/// Returns true if a function accepts values of a family.
 pub(super) fn takes(function: &str, family: Family) -> bool {
     match function {
         "count" | "first" | "last" | "distinct" | "elapsed" => true,

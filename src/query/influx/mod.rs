@@ -1,5 +1,4 @@
-//! Runs InfluxQL statements that `influxql` has parsed. Only `select`, `show` and `delete_targets` read data; the rest
-//! is pure.
+//! Runs parsed InfluxQL statements. Only `select`, `show` and `delete_targets` read data; the other modules are pure.
 
 mod build;
 mod delete_targets;

@@ -11,10 +11,10 @@ use crate::influxql::{Expr, Literal, Select};
 use crate::query::engine::plan::{Plan, ReadingExpr};
 use crate::query::pattern::Patterns;
 
-/// Plans a SELECT over this schema, grouped also by the tags `outer`. `None` if nothing that it selects exists.
+/// Plans a SELECT over a schema, also grouped by the tags `outer`. Returns `None` if nothing that it selects exists.
 ///
 /// # Errors
-/// If a function does not accept a field's type, and for what is not supported.
+/// If a function does not accept the type of a field, or something is not supported.
 pub fn plan(
     select: &Select,
     checked: &Checked,
@@ -54,7 +54,7 @@ pub fn plan(
     Ok(Some(Plan { names, columns, beside, calls, fields, selected, group_by, condition }))
 }
 
-/// The tags grouped by, in key order.
+/// Returns the tags of the grouping, in key order.
 fn dimensions(checked: &Checked, schema: &Schema, outer: &[String], patterns: &Patterns) -> Vec<String> {
     let mut tags: BTreeSet<String> = outer.iter().cloned().collect();
     for dimension in &checked.grouping.tags {

@@ -1,4 +1,4 @@
-//! Retention policies: which stored database a name and a policy stand for, and which of them a statement covers.
+//! Retention policies: resolves the database and policy of a statement to stored databases.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use crate::query::engine::Engine;
 use crate::reading::duration::show_duration;
 use crate::reading::time::rfc3339;
 
-/// What InfluxDB once called the policy that is meant where none is named.
+/// The former InfluxDB name of the default policy.
 const OLD_DEFAULT: &str = "default";
 
-/// The database that a name and a policy of a statement stand for. In a statement, a name has no slash.
+/// Returns the stored database of a name and a policy in a statement. In a statement, a name has no slash.
 ///
 /// # Errors
 /// If there is no such policy or database.
@@ -31,8 +31,8 @@ pub async fn database_of(engine: &Engine, name: &str, policy: Option<&str>) -> R
     }
 }
 
-/// The name by which access to a database and a policy of a statement is judged: who may read one policy may read no other, and not
-/// what the default one happens to be.
+/// Returns the name by which access to a database and a policy is checked. The right to read one policy does not
+/// include other policies or the default one.
 pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
     match policy.filter(|policy| !policy.is_empty()) {
         Some(policy) => policy_database(database, policy).into(),
@@ -40,14 +40,14 @@ pub fn named<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
     }
 }
 
-/// The databases that a statement covers which names no policy: the database itself and all of its policies. One policy
-/// if the request or the statement names one.
+/// Returns the stored databases that a statement covers: one policy if the statement or the request names it, else the
+/// database and all of its policies.
 ///
 /// # Errors
 /// See [`database_of`].
 pub async fn covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<Vec<String>, StatementFailure> {
-    let Run { engine, asked, .. } = run;
-    if let Some(policy) = policy.or(asked.policy).filter(|policy| !policy.is_empty()) {
+    let Run { engine, context, .. } = run;
+    if let Some(policy) = policy.or(context.policy).filter(|policy| !policy.is_empty()) {
         return Ok(vec![database_of(engine, name, Some(policy)).await?]);
     }
     let own = database_of(engine, name, Some(AUTOGEN)).await?;
@@ -56,8 +56,8 @@ pub async fn covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<V
     Ok(std::iter::once(own).chain(policies).collect())
 }
 
-/// What an answer says if its range begins before what a database has. It says nothing of what has expired by the clock and is
-/// about to be deleted: until then it is answered.
+/// Returns the notice of an answer whose range begins before the readings of a database. Readings that have expired but
+/// are not deleted yet are still answered, so they need no notice.
 #[must_use]
 pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_kept(database);
@@ -68,22 +68,24 @@ pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Opti
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))
 }
 
-/// What an answer says if it needs readings that have expired, of a database that has its summaries.
+/// Returns the notice of an answer that needs expired readings whose summaries are kept.
 #[must_use]
 pub fn readings_expired(database: &str, from: i64) -> String {
     let before = rfc3339(from);
     format!(
         "readings of {database:?} before {before} have expired and only their hourly summaries are kept: whole hours are \
-         answered from those for count, sum, mean, min, max, spread, first and last of numbers; all else is answered as if there were \
-         nothing before {before}, parts of hours too"
+         answered from those for count, sum, mean, min, max, spread, first and last of numbers; everything else, including parts of \
+         hours, is answered as if there were nothing before {before}"
     )
 }
 
-/// A duration as InfluxDB's listings show it: `168h0m0s`, `1h30m30.5s`, `0s`.
+/// Formats a duration as in InfluxDB's listings: `168h0m0s`, `1h30m30.5s`, `0s`.
 #[must_use]
 pub fn shown(ns: i64) -> String {
     let seconds = ns.unsigned_abs() / 1_000_000_000;
-    let (hours, minutes, rest) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    let hours = seconds / 3600;
+    let minutes = seconds / 60 % 60;
+    let rest = seconds % 60;
     let fraction = format!("{:09}", ns.unsigned_abs() % 1_000_000_000);
     let fraction = fraction.trim_end_matches('0');
     let point = if fraction.is_empty() { "" } else { "." };

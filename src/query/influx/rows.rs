@@ -5,35 +5,35 @@ use crate::query::engine::memory::text_bytes;
 use crate::query::{HeldBytes, QueryError};
 use crate::reading::Value;
 
-/// A statement's series and the memory they take.
+/// The series of a statement and their memory.
 #[derive(Debug)]
 pub struct StatementAnswer {
     pub series: Vec<ResultSeries>,
-    /// Keep it until the answer is sent.
+    /// The memory of the series; keep it until the answer is sent.
     pub held: HeldBytes,
 }
 
 /// One series of an answer, as in InfluxDB's JSON.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ResultSeries {
-    /// The measurement, or what is listed; some listings have no name.
+    /// The measurement, or the name of a listing. Some listings have none.
     pub name: Option<String>,
-    /// The tags grouped by, in key order; empty without a grouping.
+    /// The tags of the grouping in key order; empty without one.
     pub tags: Vec<(String, String)>,
     pub columns: Vec<String>,
-    /// One cell per column.
+    /// The rows, each with one cell per column.
     pub rows: Vec<Vec<ResultCell>>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum ResultCell {
     Null,
-    /// In nanoseconds.
+    /// A time in nanoseconds.
     Time(i64),
     Value(Value),
 }
 
-/// The memory of a row.
+/// Returns the bytes of memory of a row.
 pub fn row_bytes(row: &[ResultCell]) -> usize {
     let text = |cell: &ResultCell| if let ResultCell::Value(value) = cell { text_bytes(value) } else { 0 };
     size_of::<Vec<ResultCell>>() + size_of_val(row) + row.iter().map(text).sum::<usize>()
@@ -51,7 +51,7 @@ impl From<Option<Value>> for ResultCell {
     }
 }
 
-/// Rows made on demand.
+/// Rows that are built on demand.
 pub type Rows<'a> = Box<dyn Iterator<Item = Vec<ResultCell>> + Send + 'a>;
 
 impl StatementAnswer {

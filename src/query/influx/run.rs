@@ -1,4 +1,4 @@
-//! Runs a statement.
+//! Runs statements that read.
 
 use super::policies::named;
 use super::rows::StatementAnswer;
@@ -8,45 +8,45 @@ use crate::query::Query;
 use crate::query::engine::Engine;
 use crate::query::pattern::Patterns;
 
-/// A statement that runs.
+/// A running statement.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Run<'a> {
     pub engine: &'a Engine,
     pub patterns: &'a Patterns,
-    pub asked: StatementContext<'a>,
+    pub context: StatementContext<'a>,
 }
 
 impl Query {
-    /// The result of a statement that only reads; `None` for one that changes something.
+    /// Returns the result of a statement that only reads, or `None` for one that changes something.
     ///
     /// # Errors
     /// See [`StatementFailure`].
     pub async fn statement(
         &self,
         statement: &Statement,
-        asked: StatementContext<'_>,
+        context: StatementContext<'_>,
     ) -> Result<Option<StatementAnswer>, StatementFailure> {
         let run = || async {
-            may_read(statement, asked)?;
-            let patterns = Patterns::compile(statement.patterns(), Some(asked.budget))?;
-            let run = Run { engine: &self.engine, patterns: &patterns, asked };
+            may_read(statement, context)?;
+            let patterns = Patterns::compile(statement.patterns(), Some(context.budget))?;
+            let run = Run { engine: &self.engine, patterns: &patterns, context };
             match statement {
                 Statement::Select(select) => run.select(select).await.map(Some),
                 Statement::Unsupported { what } => Err(StatementFailure::Unsupported((*what).to_owned())),
                 _ => run.show(statement).await,
             }
         };
-        self.in_turn(asked.budget, asked.database.unwrap_or_default(), run).await
+        self.in_turn(context.budget, context.database.unwrap_or_default(), run).await
     }
 }
 
-/// Checks that the caller may read the statement's databases, by the policies that it names, before anything is read.
-fn may_read(statement: &Statement, asked: StatementContext<'_>) -> Result<(), StatementFailure> {
+/// Checks that the caller may read the databases and policies of a statement, before anything is read.
+fn may_read(statement: &Statement, context: StatementContext<'_>) -> Result<(), StatementFailure> {
     let mut allowed = Ok(());
     statement.each_database(&mut |database, policy| {
-        let named = database.or(asked.database).map(|database| named(database, policy.or(asked.policy)));
-        if let Some(database) = named.filter(|named| !asked.by.may_read(named)) {
-            allowed = Err(StatementFailure::Forbidden { by: asked.by.name().to_owned(), database: database.into() });
+        let named = database.or(context.database).map(|database| named(database, policy.or(context.policy)));
+        if let Some(database) = named.filter(|named| !context.by.may_read(named)) {
+            allowed = Err(StatementFailure::Forbidden { by: context.by.name().to_owned(), database: database.into() });
         }
     });
     allowed

@@ -1,4 +1,4 @@
-//! What a SELECT reads from: the fields and tags of its measurements.
+//! The fields and tags of the sources of a SELECT.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,13 +11,13 @@ use crate::reading::Family;
 /// The fields and tags of a SELECT's sources.
 #[derive(Debug, Clone, Default)]
 pub struct Schema {
-    /// Fields with the families of their values, in InfluxDB's order: a name without a type means the first.
+    /// Fields with the families of their values, in InfluxDB's order. A name without a type means the first family.
     pub fields: BTreeMap<String, Vec<Family>>,
     /// Tag keys.
     pub tags: BTreeSet<String>,
-    /// Whether a source is a subquery. Its tags can be selected without a field.
+    /// True if a source is a subquery, whose tags can be selected without a field.
     pub has_rows: bool,
-    /// The memory of the names.
+    /// Bytes of memory of the names.
     pub bytes: usize,
 }
 
@@ -43,19 +43,19 @@ impl Schema {
         }
     }
 
-    /// Whether a name that is no field means a tag, or metadata.
+    /// Returns true if a name that is no field means a tag or metadata.
     #[must_use]
     pub fn has_tag(&self, name: &str) -> bool {
         self.tags.contains(name) || name.starts_with(META_PREFIX)
     }
 
-    /// The family that a field's name alone means; `None` if there is no such field.
+    /// Returns the family of a field name without a type, or `None` if there is no such field.
     #[must_use]
     pub fn family(&self, name: &str) -> Option<Family> {
         self.fields.get(name)?.first().copied()
     }
 
-    /// The field that a name with or without a type means; `None` if it has no values of that type.
+    /// Returns the field of a name with an optional type, or `None` if it has no values of that type.
     #[must_use]
     pub fn field(&self, name: &str, kind: Option<ReferenceKind>) -> Option<PlannedField> {
         let field = |family: &Family| PlannedField { name: name.to_owned(), family: *family };

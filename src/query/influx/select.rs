@@ -1,5 +1,5 @@
-//! Runs a SELECT: finds its sources, plans it against their fields and tags, reads (from summaries where these are
-//! exact) and makes the rows.
+//! Runs a SELECT: resolves its sources, plans it against their fields and tags, reads readings or exact summaries, and
+//! builds the rows.
 
 use super::plan::plan;
 use super::policies::database_of;
@@ -43,21 +43,21 @@ impl Run<'_> {
         if select.into.is_some() {
             return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
         }
-        let checked = check(select, &self.asked.clock())?;
+        let checked = check(select, &self.context.clock())?;
         let Some(selected) = self.selected(select, &checked, &[]).await? else {
-            return Ok(StatementAnswer { series: Vec::new(), held: self.asked.budget.hold(0)? });
+            return Ok(StatementAnswer { series: Vec::new(), held: self.context.budget.hold(0)? });
         };
-        Ok(shown(selected, !checked.grouping.tags.is_empty()))
+        Ok(to_answer(selected, !checked.grouping.tags.is_empty()))
     }
 
-    /// Runs a SELECT or a subquery; `None` if nothing that it selects exists.
+    /// Runs a SELECT or a subquery. Returns `None` if nothing that it selects exists.
     async fn selected(
         self,
         select: &Select,
         checked: &Checked,
         outer: &[String],
     ) -> Result<Option<Selected>, StatementFailure> {
-        let Self { engine, patterns, asked } = self;
+        let Self { engine, patterns, context } = self;
         let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
         let mut sources = Vec::new();
         let mut subqueries = checked.subqueries.iter();
@@ -71,10 +71,10 @@ impl Run<'_> {
                 }
             }
         }
-        let (schema, _held) = schema(&sources, asked.budget).await?;
+        let (schema, _held) = schema(&sources, context.budget).await?;
         let Some(plan) = plan(select, checked, &schema, outer, patterns)? else { return Ok(None) };
         let frame = frame(select, checked, &plan);
-        let mut evaluation = Evaluation::new(&plan, &frame, patterns, asked.budget)?;
+        let mut evaluation = Evaluation::new(&plan, &frame, patterns, context.budget)?;
         evaluation.has_several_sources = sources.len() > 1;
         for source in &sources {
             match source {
@@ -98,22 +98,22 @@ impl Run<'_> {
     }
 
     async fn sensors_of(self, measurement: &Measurement) -> Result<Sourced, StatementFailure> {
-        let name = self.asked.database_or(measurement.database.as_deref())?;
-        let database = database_of(self.engine, name, measurement.policy.as_deref().or(self.asked.policy)).await?;
+        let name = self.context.database_or(measurement.database.as_deref())?;
+        let database = database_of(self.engine, name, measurement.policy.as_deref().or(self.context.policy)).await?;
         let sensors = self.sensors_in(&database).await?;
         let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, self.patterns);
-        let chosen = sensors.choose(self.asked, 1, &is_wanted).await?;
+        let chosen = sensors.choose(self.context, 1, &is_wanted).await?;
         Ok(Sourced::Sensors { database, chosen })
     }
 
-    /// The sensors of a database, which must exist and be readable by the caller.
+    /// Returns the sensors of a database, which must exist and be readable by the caller.
     pub async fn sensors_in(self, database: &str) -> Result<SensorsIn, StatementFailure> {
-        let Self { engine, asked, .. } = self;
-        let by = asked.by;
+        let Self { engine, context, .. } = self;
+        let by = context.by;
         if !by.may_read(&named_in_full(database)) {
             return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
         }
-        let sensors = engine.directory(asked.budget, database, engine.options.cache_max_age).await?;
+        let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
             return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
         }
@@ -125,16 +125,16 @@ impl Run<'_> {
 pub struct SensorsIn(Sensors);
 
 impl SensorsIn {
-    /// Those that the caller may read and that pass a test; each test takes about `steps` comparisons.
+    /// Returns the sensors that the caller may read and that pass a test. A test takes about `steps` comparisons.
     pub async fn choose(
         &self,
-        asked: StatementContext<'_>,
+        context: StatementContext<'_>,
         steps: usize,
         passes: &(dyn Fn(&DirectoryEntry) -> bool + Sync),
     ) -> Result<Chosen, QueryError> {
-        let pins = asked.by.pins();
+        let pins = context.by.pins();
         let is_theirs = |entry: &DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
-        Chosen::of(asked.budget, &self.0, steps + pins.len(), |entry| is_theirs(entry) && passes(entry)).await
+        Chosen::of(context.budget, &self.0, steps + pins.len(), |entry| is_theirs(entry) && passes(entry)).await
     }
 }
 
@@ -147,12 +147,13 @@ fn plain_tags(checked: &Checked) -> Vec<String> {
 }
 
 async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
-    let (mut schema, mut held) = (Schema::default(), budget.hold(0)?);
+    let mut schema = Schema::default();
+    let mut held = budget.hold(0)?;
     for source in sources {
         match source {
             Sourced::Sensors { chosen, .. } => {
-                for some in chosen.entries.chunks(CHOOSE) {
-                    for entry in some {
+                for batch in chosen.entries.chunks(CHOOSE) {
+                    for entry in batch {
                         entry.fields.iter().for_each(|(name, family)| schema.add(name, *family));
                         entry.sensor.tags.iter().for_each(|(key, _)| schema.add_tag(key));
                     }
@@ -184,7 +185,7 @@ fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
         offset: checked.grouping.offset,
         zone,
     });
-    // A call over the results of other windows may skip any of them, so that LIMIT cannot bound the windows.
+    // A call over the results of other windows can skip any of them, so LIMIT cannot bound the windows.
     let is_nested = plan.calls.iter().any(|call| matches!(call.input, Input::Call(_)));
     let rows_max = usize::try_from(select.limit.saturating_add(select.offset)).unwrap_or(usize::MAX);
     Frame {
@@ -198,8 +199,8 @@ fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
     }
 }
 
-/// Evaluates the rows of a subquery as readings. Their times are not checked again: the row of a window that starts
-/// before the range has the window's start as its time.
+/// Evaluates the rows of a subquery as readings. Their times are not checked again, because the row of a window that
+/// starts before the range has the start of the window as its time.
 async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let places: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();
@@ -218,7 +219,7 @@ async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>
                 columns: places.iter().map(column).collect(),
             }
         };
-        let points = evaluation.budget.at_length(group.rows.len().saturating_mul(1 + places.len()), in_order);
+        let points = evaluation.budget.run_unpaused(group.rows.len().saturating_mul(1 + places.len()), in_order);
         evaluation.feed(&group.member, &points, Filter { of_sensor: false, of_condition: true }).await?;
     }
     Ok(())
@@ -252,13 +253,13 @@ fn limited(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
     chosen
 }
 
-fn shown(selected: Selected, grouped: bool) -> StatementAnswer {
+fn to_answer(selected: Selected, is_grouped: bool) -> StatementAnswer {
     let row = |(time, cells): ResultRow| {
         std::iter::once(ResultCell::Time(time)).chain(cells.into_iter().map(ResultCell::from)).collect()
     };
     let series = |group: GroupRows| ResultSeries {
         name: Some(group.member.name.to_string()),
-        tags: if grouped { group.member.tags } else { Vec::new() },
+        tags: if is_grouped { group.member.tags } else { Vec::new() },
         columns: selected.names.clone(),
         rows: group.rows.into_iter().map(row).collect(),
     };

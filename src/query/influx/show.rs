@@ -1,4 +1,4 @@
-//! `SHOW …`: lists what the sensors of a database have.
+//! `SHOW …`: lists databases, policies, measurements, series, tags and fields.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,21 +26,21 @@ use crate::query::{HeldBytes, QueryError};
 use crate::reading::Value;
 
 impl<'a> Run<'a> {
-    /// Runs a SHOW; `None` for a statement that changes something.
+    /// Runs a SHOW. Returns `None` for a statement that changes something.
     pub async fn show(self, statement: &Statement) -> Result<Option<StatementAnswer>, StatementFailure> {
-        let Self { engine, asked, .. } = self;
-        let mut answer = StatementAnswer { series: Vec::new(), held: asked.budget.hold(0)? };
+        let Self { engine, context, .. } = self;
+        let mut answer = StatementAnswer { series: Vec::new(), held: context.budget.hold(0)? };
         match statement {
-            Statement::ShowDatabases => show_databases(engine, asked.by, &mut answer).await?,
+            Statement::ShowDatabases => show_databases(engine, context.by, &mut answer).await?,
             Statement::ShowRetentionPolicies { database } => {
-                let database = asked.database_or(database.as_deref())?;
+                let database = context.database_or(database.as_deref())?;
                 database_of(engine, database, Some(AUTOGEN)).await?;
                 self.sensors_in(database).await?;
                 show_policies(engine, database, &mut answer).await?;
             }
             Statement::Show(listing) => match self.listed(listing).await {
                 Ok(listed) => listed.show(&mut answer).await?,
-                // An unknown database has no measurements; InfluxDB does not report an error either.
+                // As in InfluxDB, an unknown database has no measurements, which is no error.
                 Err(StatementFailure::UnknownDatabase(_))
                     if listing.of == ListingOf::Measurements && listing.cardinality.is_none() => {}
                 Err(failed) => return Err(failed),
@@ -50,10 +50,10 @@ impl<'a> Run<'a> {
         Ok(Some(answer))
     }
 
-    /// The sensors that a listing covers.
+    /// Returns the sensors that a listing covers.
     async fn listed(self, listing: &'a Listing) -> Result<Listed<'a>, StatementFailure> {
-        let name = self.asked.database_or(listing.database.as_deref())?;
-        let (_, condition) = split(listing.condition.as_ref(), &self.asked.clock())?;
+        let name = self.context.database_or(listing.database.as_deref())?;
+        let (_, condition) = split(listing.condition.as_ref(), &self.context.clock())?;
         let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
         let mut databases = Vec::new();
         for policy in listing.policies() {
@@ -67,7 +67,7 @@ impl<'a> Run<'a> {
                 sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
             let sensors = self.sensors_in(&database).await?;
             let (steps, is_wanted) = wanted(&here, condition.as_ref(), self.patterns)?;
-            let chosen = sensors.choose(self.asked, steps, &is_wanted).await?;
+            let chosen = sensors.choose(self.context, steps, &is_wanted).await?;
             drop(is_wanted);
             parts.push(Part { database, chosen });
         }
@@ -79,11 +79,12 @@ impl<'a> Run<'a> {
 async fn show_databases(engine: &Engine, by: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
     let mut names = engine.all_databases().await?;
     names.retain(|name| by.may_read(name) || by.may_write(name));
-    // Policies are hidden behind their database.
+    // List only databases, not their policies.
     let names: BTreeSet<&str> = names.iter().map(|name| owner(name)).collect();
     let rows: Vec<_> = names.into_iter().map(|name| vec![ResultCell::text(name)]).collect();
     answer.held.grow(rows.iter().map(|row| row_bytes(row)).sum())?;
-    let (name, columns) = (Some("databases".to_owned()), vec!["name".to_owned()]);
+    let name = Some("databases".to_owned());
+    let columns = vec!["name".to_owned()];
     answer.series.push(ResultSeries { name, columns, rows, ..ResultSeries::default() });
     Ok(())
 }
@@ -92,10 +93,10 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
     let columns = ["name", "duration", "shardGroupDuration", "replicaN", "default"];
     let settings = engine.settings.now();
     let default = settings.default_policy(database);
-    let row = |name: &str, of: &DatabaseSettings, kept: Keep| {
+    let row = |name: &str, policy: &DatabaseSettings, kept: Keep| {
         let is_default = ResultCell::Value(Value::Boolean(name == default));
-        let replicas = ResultCell::Value(Value::Integer(i64::from(of.replication.unwrap_or(1))));
-        let [duration, shards] = [kept.ns(), of.shard_duration(kept)].map(|ns| ResultCell::text(shown(ns)));
+        let replicas = ResultCell::Value(Value::Integer(i64::from(policy.replication.unwrap_or(1))));
+        let [duration, shards] = [kept.ns(), policy.shard_duration(kept)].map(|ns| ResultCell::text(shown(ns)));
         vec![ResultCell::text(name), duration, shards, replicas, is_default]
     };
     let own = row(AUTOGEN, &settings.of(database), settings.kept(database));
@@ -104,8 +105,8 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
     answer.list(None, &columns, Box::new(rows.into_iter())).await
 }
 
-/// A test whether a sensor belongs to one of these measurements (to any if there are none) and its tags fulfil the
-/// condition; and about how many comparisons the test takes.
+/// Returns a test that is true for sensors of these measurements (of any if there are none) whose tags fulfil the
+/// condition, and the approximate number of comparisons per test.
 pub(super) fn wanted<'a>(
     sources: &'a [Measurement],
     condition: Option<&'a Expr>,
@@ -122,7 +123,7 @@ pub(super) fn wanted<'a>(
     Ok((steps, move |entry: &DirectoryEntry| is_source(entry) && holds(entry)))
 }
 
-/// A test whether a sensor belongs to one of these measurements (to any if there are none).
+/// Returns a test that is true for sensors of these measurements (of any if there are none).
 pub(super) fn of_sources<'a>(
     sources: &'a [Measurement],
     patterns: &'a Patterns,
@@ -132,7 +133,7 @@ pub(super) fn of_sources<'a>(
     }
 }
 
-/// A sensor's tags; conditions of listings see no fields.
+/// The tags of a sensor. Conditions of listings have no fields.
 struct Tags<'a>(&'a DirectoryEntry);
 
 impl Lookup for Tags<'_> {
@@ -144,7 +145,7 @@ impl Lookup for Tags<'_> {
     }
 }
 
-/// Whether a condition only tests whether tags are equal or match.
+/// Returns true if a condition only compares tags for equality or with patterns.
 pub(super) fn is_of_tags(condition: &Expr) -> bool {
     match condition {
         Expr::Paren(inner) => is_of_tags(inner),
@@ -164,7 +165,7 @@ pub(super) fn is_measurement(measurement: &Measurement, name: &str, patterns: &P
     }
 }
 
-/// Applies OFFSET and LIMIT; a limit of 0 is none.
+/// Applies OFFSET and LIMIT. A limit of 0 means no limit.
 fn cut<T>(rows: impl IntoIterator<Item = T>, offset: u64, limit: u64) -> impl Iterator<Item = T> {
     let offset = usize::try_from(offset).unwrap_or(usize::MAX);
     let limit = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
@@ -178,7 +179,7 @@ fn counted(count: usize) -> Rows<'static> {
 
 /// A listing with its sensors.
 struct Listed<'a> {
-    /// Of the database itself and of its policies.
+    /// The sensors of the database and of its policies.
     parts: Vec<Part>,
     run: Run<'a>,
     listing: &'a Listing,
@@ -189,13 +190,13 @@ struct Part {
     chosen: Chosen,
 }
 
-/// The metadata that a sensor has under the name of a tag that it does not have.
+/// Returns the metadata of a sensor under a key that is no tag of it.
 fn untagged<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, str>> {
     let is_own = entry.sensor.tag(key).is_some();
     if is_own { None } else { entry.tag(key).filter(|value| !value.is_empty()) }
 }
 
-/// Per measurement, distinct names with the text shown beside them; the number between the two is a sort key.
+/// Per measurement, distinct names with a sort key and the text of the second column.
 type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
 impl Listed<'_> {
@@ -217,7 +218,7 @@ impl Listed<'_> {
                     kinds.push(
                         self.run
                             .engine
-                            .field_kinds(self.run.asked.budget, &part.database, &part.chosen.entries)
+                            .field_kinds(self.run.context.budget, &part.database, &part.chosen.entries)
                             .await?,
                     );
                 }
@@ -237,14 +238,16 @@ impl Listed<'_> {
         }
     }
 
-    /// Collects what is listed. `kinds` has the types of fields, which are listed beside their names, for each part.
+    /// Collects the listed names. `kinds` has the types of fields for each part, which are listed with their names.
     async fn gathered<'s>(&'s self, kinds: &'s [Kinds]) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
-        let budget = self.run.asked.budget;
-        let (mut all, mut held, mut count) = (Gathered::new(), budget.hold(0)?, 0);
+        let budget = self.run.context.budget;
+        let mut all = Gathered::new();
+        let mut held = budget.hold(0)?;
+        let mut count = 0;
         let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::named);
-        for (at, part) in self.parts.iter().enumerate() {
-            for some in part.chosen.entries.chunks(CHOOSE) {
-                for entry in some {
+        for (index, part) in self.parts.iter().enumerate() {
+            for batch in part.chosen.entries.chunks(CHOOSE) {
+                for entry in batch {
                     let DirectoryEntry { sensor, fields, .. } = entry;
                     let known = all.entry(&*sensor.measurement).or_default();
                     let before = known.len();
@@ -256,13 +259,15 @@ impl Listed<'_> {
                             let value = |key: &'s String| Some((&**key, 0, untagged(entry, key)?));
                             known.extend(named.iter().filter_map(value));
                         }
-                        ListingOf::FieldKeys => known.extend(fields.iter().map(|(name, family)| match kinds.get(at) {
-                            Some(kinds) => {
-                                let kind = kinds.of(&sensor.measurement, name, *family);
-                                (&**name, rank(*family), Cow::Borrowed(kind))
-                            }
-                            None => (&**name, 0, Cow::default()),
-                        })),
+                        ListingOf::FieldKeys => {
+                            known.extend(fields.iter().map(|(name, family)| match kinds.get(index) {
+                                Some(kinds) => {
+                                    let kind = kinds.of(&sensor.measurement, name, *family);
+                                    (&**name, rank(*family), Cow::Borrowed(kind))
+                                }
+                                None => (&**name, 0, Cow::default()),
+                            }))
+                        }
                         ListingOf::Series => drop(known.insert((&*sensor.key, 0, Cow::default()))),
                         ListingOf::Measurements => {}
                     }
@@ -302,7 +307,7 @@ impl Listed<'_> {
         answer.list(Some("measurements"), &["name"], rows).await
     }
 
-    /// The sensors' keys in order; one that is in several policies once.
+    /// Returns the sensor keys in order. A key in several policies occurs once.
     fn keys(&self) -> Vec<&str> {
         let entries = self.parts.iter().flat_map(|part| &part.chosen.entries);
         let mut keys: Vec<&str> = entries.map(|entry| &*entry.sensor.key).collect();

@@ -1,4 +1,4 @@
-//! The context in which a statement runs, and why it may have no result.
+//! The context of a statement, and the errors of running it.
 
 use super::zones::resolve;
 use crate::access::Caller;
@@ -7,7 +7,7 @@ use crate::query::budget::Budget;
 use crate::query::error::QueryError;
 use crate::reading::Family;
 
-/// Why a statement has no result.
+/// The reason why a statement has no result.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum StatementFailure {
     /// A check of the statement failed.
@@ -22,13 +22,13 @@ pub enum StatementFailure {
     /// The only retention policy is `autogen`.
     #[error("retention policy not found: {0}")]
     UnknownPolicy(String),
-    /// A listing or a deletion whose condition tests anything but the equality of tags, or whether they match.
+    /// The condition of a listing or a deletion has other tests than equality and patterns of tags.
     #[error("invalid tag comparison operator")]
     NotOfTags,
-    /// A statement that does not go with the fields and tags that there are.
+    /// The statement does not fit the existing fields and tags.
     #[error("{0}")]
     Refused(String),
-    /// `DROP SERIES` deletes whole series. The text is InfluxDB's.
+    /// `DROP SERIES` with a time, although it deletes whole series. The text is InfluxDB's.
     #[error("DROP SERIES doesn't support time in WHERE clause")]
     TimeInDropSeries,
     /// Neither the statement nor the request names a database.
@@ -37,7 +37,7 @@ pub enum StatementFailure {
     /// The caller may not read this database.
     #[error("{by} may not read database {database:?}")]
     Forbidden {
-        /// The token's name.
+        /// The name of the token.
         by: String,
         database: String,
     },
@@ -45,7 +45,7 @@ pub enum StatementFailure {
     UnknownDatabase(String),
 }
 
-/// InfluxDB's name for the type of a family's values.
+/// Returns InfluxDB's name of the type of a family's values.
 pub(super) fn kind(family: Family) -> &'static str {
     match family {
         Family::Number => "float",
@@ -57,14 +57,14 @@ pub(super) fn kind(family: Family) -> &'static str {
 /// The context in which a statement runs.
 #[derive(Debug, Clone, Copy)]
 pub struct StatementContext<'a> {
-    /// The request's database.
+    /// The database of the request.
     pub database: Option<&'a str>,
-    /// The request's retention policy.
+    /// The retention policy of the request.
     pub policy: Option<&'a str>,
     /// `now()` in nanoseconds.
     pub now: i64,
     pub budget: &'a Budget,
-    /// The caller: databases that its token may not read are refused, and sensors that its pins exclude are hidden.
+    /// The caller. Databases that its token may not read are refused, and sensors that its pins exclude are hidden.
     pub by: &'a Caller,
 }
 
@@ -73,7 +73,7 @@ impl<'a> StatementContext<'a> {
         Clock { now: self.now, zone: None, resolve: &resolve }
     }
 
-    /// The database that a statement means which may name one.
+    /// Returns the database that a statement names, or else that of the request.
     pub(super) fn database_or<'n>(&self, named: Option<&'n str>) -> Result<&'n str, StatementFailure>
     where
         'a: 'n,

@@ -1,5 +1,5 @@
-//! Windowed aggregates of many sensors: any functions, any step, any zone; per sensor, per combination of tags, or all
-//! together.
+//! Windowed aggregates of many sensors, with any functions, step and zone: per sensor, per combination of tags, or over
+//! all sensors.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -19,45 +19,46 @@ use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::{Family, Sensor, Value};
 
-/// What to aggregate.
+/// A request for aggregates.
 #[derive(Debug, Clone)]
 pub struct Aggregation {
     pub database: String,
     pub selector: Selector,
     /// In nanoseconds, half open.
     pub range: Range<i64>,
-    /// Whether the client stated the start of the range.
+    /// True if the client stated the start of the range.
     pub has_start: bool,
-    /// Only these fields; if empty, all that the functions accept.
+    /// The fields to aggregate. If empty, all that the functions accept.
     pub fields: Vec<String>,
-    /// The windows' length in nanoseconds; `None` for one window over the whole range.
+    /// Length of the windows in nanoseconds; `None` for one window over the whole range.
     pub step: Option<i64>,
-    /// The zone in whose local time the windows are counted.
+    /// The time zone of the windows.
     pub zone: Option<String>,
-    /// Applied to each field.
+    /// The functions to apply to each field.
     pub functions: Vec<NativeAggregate>,
     pub families: Families,
     pub group_by: GroupBy,
     pub fill: Fill,
 }
 
-/// Of which families the aggregated fields are.
+/// The treatment of fields by the family of their values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Families {
-    /// Texts and booleans are left out, of which no summaries answer.
+    /// Aggregate numbers only, because summaries cannot answer for texts and booleans.
     Numbers,
-    /// A field is of one family, the first of those that sensors have it as. Sensors that have it as another one are left out.
+    /// Aggregate each field in one family, the first that any sensor has. Leave out sensors that have it in another
+    /// family.
     First,
-    /// A field has columns for each family that sensors have it as.
+    /// Aggregate each field in every family that sensors have.
     All,
 }
 
-/// Which sensors form one series.
+/// The grouping of sensors into series.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum GroupBy {
     /// Each sensor is a series.
     Sensor,
-    /// The sensors of a measurement that have the same values of these tags.
+    /// The sensors of a measurement with the same values of these tags are one series.
     Tags(Vec<String>),
 }
 
@@ -72,7 +73,7 @@ impl NativeAggregate {
     pub const COUNT: Self = Self { name: Cow::Borrowed("count"), function: Function::Count };
     const LAST: Self = Self { name: Cow::Borrowed("last"), function: Function::Last };
 
-    /// The function of this name: `avg` is another one for `mean`, and `p1` to `p99` are percentiles.
+    /// Returns the function of this name. `avg` is an alias of `mean`, and `p1` to `p99` are percentiles.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         let function = if name == "avg" { Some(Function::Mean) } else { aggregates::function(name) };
@@ -83,13 +84,13 @@ impl NativeAggregate {
         Some(Self { name: format!("p{percent}").into(), function: Function::Percentile(f64::from(percent)) })
     }
 
-    /// The summary endpoint's functions if the client names none.
+    /// Returns the default functions of the summary endpoint.
     #[must_use]
     pub fn usual() -> Vec<Self> {
         ["count", "min", "max", "sum", "avg"].into_iter().filter_map(Self::from_name).collect()
     }
 
-    fn is_for(&self, family: Family) -> bool {
+    fn accepts(&self, family: Family) -> bool {
         match &self.function {
             Function::Aggregate(aggregate) => (aggregate.takes)(family),
             Function::Count | Function::First | Function::Last => true,
@@ -98,33 +99,35 @@ impl NativeAggregate {
     }
 }
 
+/// The answer to an [`Aggregation`].
 #[derive(Debug)]
 pub struct Aggregated {
-    /// The field and the function of each cell of a window. Columns of one field are adjacent.
+    /// The field and function of each column. Columns of one field are adjacent.
     pub columns: Vec<(String, NativeAggregate)>,
-    /// In the order of measurements and tags.
+    /// The series, sorted by measurement and tags.
     pub series: Vec<WindowSeries>,
-    /// One for each field of which some sensors are left out, because it is of another type there.
+    /// A notice for each field whose type differs between sensors, so that some sensors are left out.
     pub notices: Vec<String>,
     /// The memory of the answer; keep it until the answer is sent.
     pub held: HeldBytes,
 }
 
+/// The windows of one series.
 #[derive(Debug)]
 pub struct WindowSeries {
-    /// The sensor's key, if the series is one sensor's.
+    /// The key of the sensor, if the series has one sensor.
     pub sensor: Option<String>,
     pub measurement: String,
-    /// The sensor's tags, or those grouped by.
+    /// The tags of the sensor, or the tags of the grouping.
     pub tags: Vec<(String, String)>,
-    /// In time order: the window, cut to the requested range, and a cell per column.
+    /// The windows in time order, cut to the requested range, with a cell per column.
     pub windows: Vec<(Range<i64>, Vec<Option<Value>>)>,
-    /// Integer sums that exceed `i64`, by window and column; the cells hold the nearest double.
+    /// Integer sums that exceed `i64`, by window and column. Their cells have the nearest double.
     pub wide: HashMap<(usize, usize), i128>,
 }
 
 impl WindowSeries {
-    /// The exact integer sum of a cell, if it exceeds `i64`.
+    /// Returns the exact integer sum of a cell if it exceeds `i64`.
     #[must_use]
     pub fn wide_sum(&self, window: usize, column: usize) -> Option<i128> {
         self.wide.get(&(window, column)).copied()
@@ -132,16 +135,16 @@ impl WindowSeries {
 }
 
 impl Query {
-    /// Aggregates all selected sensors; series come in the order of measurements and tags. A sensor selected by its key has
-    /// a series as soon as it exists, even without windows.
+    /// Aggregates all selected sensors. A sensor selected by its key has a series if it exists, even without windows.
     ///
     /// # Errors
     /// If the answer would be incomplete, or the budget is exhausted.
-    pub async fn aggregate(&self, budget: &Budget, asked: &Aggregation) -> Result<Aggregated, QueryError> {
+    pub async fn aggregate(&self, budget: &Budget, request: &Aggregation) -> Result<Aggregated, QueryError> {
         let read = || async {
-            let chosen = self.engine.choose(budget, &asked.database, &asked.selector).await?;
-            let mut found = aggregated(&self.engine, budget, asked, &chosen.entries).await?;
-            if let (Selector::Sensor(sensor), [_], true) = (&asked.selector, &*chosen.entries, found.series.is_empty())
+            let chosen = self.engine.choose(budget, &request.database, &request.selector).await?;
+            let mut found = run_aggregation(&self.engine, budget, request, &chosen.entries).await?;
+            if let (Selector::Sensor(sensor), [_], true) =
+                (&request.selector, &*chosen.entries, found.series.is_empty())
             {
                 found.series.push(WindowSeries {
                     sensor: Some(sensor.key.to_string()),
@@ -153,26 +156,27 @@ impl Query {
             }
             Ok::<_, QueryError>(found)
         };
-        let found = self.in_turn(budget, &asked.database, read).await?;
+        let found = self.in_turn(budget, &request.database, read).await?;
         self.count(found.series.iter().map(|series| series.windows.len()).sum());
         Ok(found)
     }
 }
 
-/// Which of these fields each of these sensors has values of in a range of times, in nanoseconds; sensors without any are left out.
+/// Returns the fields with values in a range of times, in nanoseconds, for each sensor that has some.
 ///
 /// # Errors
 /// As [`Query::aggregate`].
-pub async fn present(
+pub async fn fields_with_values(
     engine: &Engine,
     budget: &Budget,
     database: &str,
-    (range, fields): (Range<i64>, Vec<String>),
+    range: Range<i64>,
+    fields: Vec<String>,
     sensors: &[DirectoryEntry],
 ) -> Result<Vec<Vec<String>>, QueryError> {
-    let asked = Aggregation {
+    let request = Aggregation {
         database: database.to_owned(),
-        // Not read: the sensors are chosen.
+        // The selector is not used, because the sensors are given.
         selector: Selector::Matching { measurement: None, tags: Vec::new(), pins: Vec::new() },
         range,
         has_start: false,
@@ -184,7 +188,7 @@ pub async fn present(
         group_by: GroupBy::Sensor,
         fill: Fill::None,
     };
-    let Aggregated { columns, series, held: _held, .. } = aggregated(engine, budget, &asked, sensors).await?;
+    let Aggregated { columns, series, held: _held, .. } = run_aggregation(engine, budget, &request, sensors).await?;
     let fields_of = |series: &WindowSeries| -> Vec<String> {
         let cells = series.windows.iter().flat_map(|(_, cells)| cells.iter().zip(&columns));
         cells.filter(|(cell, _)| cell.is_some()).map(|(_, (field, _))| field.clone()).collect()
@@ -192,86 +196,90 @@ pub async fn present(
     Ok(series.iter().map(fields_of).filter(|fields| !fields.is_empty()).collect())
 }
 
-async fn aggregated(
+async fn run_aggregation(
     engine: &Engine,
     budget: &Budget,
-    asked: &Aggregation,
+    request: &Aggregation,
     entries: &[DirectoryEntry],
 ) -> Result<Aggregated, QueryError> {
-    let Planned { plan, columns, notices, held: planned } = planned(budget, asked, entries).await?;
-    let (frame, patterns) = (frame(asked), Patterns::default());
+    let Planned { plan, columns, notices, held: planned } = make_plan(budget, request, entries).await?;
+    let frame = frame(request);
+    let patterns = Patterns::default();
     let mut evaluation = Evaluation::new(&plan, &frame, &patterns, budget)?;
-    engine.read(&asked.database, entries, &mut evaluation).await?;
+    engine.read(&request.database, entries, &mut evaluation).await?;
     let (groups, mut held) = evaluation.finish().await?;
     let rows = groups.iter().map(|group| group.rows.len()).sum::<usize>();
     held.grow(rows * size_of::<Range<i64>>())?;
     held.add(planned);
     let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
-    let series = groups.map(|group| windows_of(group, &frame, asked)).collect();
+    let series = groups.map(|group| to_series(group, &frame, request)).collect();
     Ok(Aggregated { columns, series, notices, held })
 }
 
-fn windows_of(group: GroupRows, frame: &Frame, asked: &Aggregation) -> WindowSeries {
+fn to_series(group: GroupRows, frame: &Frame, request: &Aggregation) -> WindowSeries {
     let tags: Vec<(String, String)> = group.member.tags.into_iter().filter(|(_, value)| !value.is_empty()).collect();
     let measurement = group.member.name.to_string();
     let key = || {
         let tags = tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         Sensor::new(&measurement, tags).ok().map(|sensor| sensor.key.to_string())
     };
-    let sensor = if asked.group_by == GroupBy::Sensor { key() } else { None };
-    let at = |(time, call, sum): &(i64, usize, i128)| {
+    let sensor = if request.group_by == GroupBy::Sensor { key() } else { None };
+    let by_index = |(time, call, sum): &(i64, usize, i128)| {
         Some(((group.rows.binary_search_by_key(time, |(time, _)| *time).ok()?, *call), *sum))
     };
-    let wide = group.wide.iter().filter_map(at).collect();
+    let wide = group.wide.iter().filter_map(by_index).collect();
     let span = |time: i64| match &frame.windows {
         Some(windows) => {
             let window = windows.around(time);
-            window.start.max(asked.range.start)..window.end.min(asked.range.end)
+            window.start.max(request.range.start)..window.end.min(request.range.end)
         }
-        None => asked.range.clone(),
+        None => request.range.clone(),
     };
     let windows = group.rows.into_iter().map(|(time, cells)| (span(time), cells)).collect();
     WindowSeries { sensor, measurement, tags, windows, wide }
 }
 
-fn frame(asked: &Aggregation) -> Frame {
-    let zone = asked.zone.as_deref().and_then(zone);
+fn frame(request: &Aggregation) -> Frame {
+    let zone = request.zone.as_deref().and_then(zone);
     Frame {
-        min: asked.range.start,
-        max: asked.range.end.saturating_sub(1),
-        has_min: asked.has_start,
-        windows: asked.step.map(|every| Windows { every, offset: 0, zone }),
+        min: request.range.start,
+        max: request.range.end.saturating_sub(1),
+        has_min: request.has_start,
+        windows: request.step.map(|every| Windows { every, offset: 0, zone }),
         // A single window is never empty.
-        fill: asked.step.map_or(Fill::None, |_| asked.fill),
+        fill: request.step.map_or(Fill::None, |_| request.fill),
         descending: false,
         rows_max: None,
     }
 }
 
+/// A plan with the columns and notices of its [`Aggregated`] answer.
 struct Planned {
     plan: Plan,
-    /// As in [`Aggregated`], like the notices.
     columns: Vec<(String, NativeAggregate)>,
     notices: Vec<String>,
     held: HeldBytes,
 }
 
-/// The plan of all functions over all fields.
-async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry]) -> Result<Planned, QueryError> {
-    let Names { fields: known, tags, mut held } = names(budget, asked, entries).await?;
+/// Plans all functions over all fields.
+async fn make_plan(budget: &Budget, request: &Aggregation, entries: &[DirectoryEntry]) -> Result<Planned, QueryError> {
+    let Names { fields: known, tags, mut held } = collect_names(budget, request, entries).await?;
     let mut functions: Vec<NativeAggregate> = Vec::new();
-    for function in &asked.functions {
+    for function in &request.functions {
         if !functions.contains(function) {
             functions.push(function.clone());
         }
     }
-    let (mut fields, mut calls, mut of_column, mut notices) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut fields = Vec::new();
+    let mut calls = Vec::new();
+    let mut column_functions = Vec::new();
+    let mut notices = Vec::new();
     for (name, sensors) in known {
         let families = BY_RANK.into_iter().filter(|family| sensors[rank(*family)] > 0);
-        let families = families.take(if asked.families == Families::All { BY_RANK.len() } else { 1 });
-        for family in families.filter(|family| asked.families != Families::Numbers || *family == Family::Number) {
+        let families = families.take(if request.families == Families::All { BY_RANK.len() } else { 1 });
+        for family in families.filter(|family| request.families != Families::Numbers || *family == Family::Number) {
             let functions: Vec<NativeAggregate> =
-                functions.iter().filter(|function| function.is_for(family)).cloned().collect();
+                functions.iter().filter(|function| function.accepts(family)).cloned().collect();
             if functions.is_empty() {
                 continue;
             }
@@ -280,14 +288,14 @@ async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry
             fields.push(PlannedField { name: name.to_owned(), family });
             for function in functions {
                 calls.push(Call { function: function.function.clone(), input: Input::Field(fields.len() - 1) });
-                of_column.push((name.to_owned(), function));
+                column_functions.push((name.to_owned(), function));
             }
-            if asked.families != Families::All {
-                notices.extend(left_out(name, family, sensors));
+            if request.families != Families::All {
+                notices.extend(left_out_notice(name, family, sensors));
             }
         }
     }
-    let group_by = match &asked.group_by {
+    let group_by = match &request.group_by {
         GroupBy::Tags(tags) => tags.clone(),
         GroupBy::Sensor => tags.into_iter().map(str::to_owned).collect(),
     };
@@ -295,17 +303,17 @@ async fn planned(budget: &Budget, asked: &Aggregation, entries: &[DirectoryEntry
     let selected = fields.len();
     let plan =
         Plan { names: Vec::new(), columns, beside: Vec::new(), calls, fields, selected, group_by, condition: None };
-    Ok(Planned { plan, columns: of_column, notices, held })
+    Ok(Planned { plan, columns: column_functions, notices, held })
 }
 
-/// The notice for a field that is of one family for some sensors and of another one for others, which are left out.
-fn left_out(field: &str, family: Family, sensors: [usize; 3]) -> Option<String> {
+/// Returns the notice for a field that has another family for some sensors, which are left out.
+fn left_out_notice(field: &str, family: Family, sensors: [usize; 3]) -> Option<String> {
     let others = BY_RANK.into_iter().filter(|other| *other != family && sensors[rank(*other)] > 0);
     let others: Vec<String> = others.map(|other| format!("a {} for {}", other.name(), sensors[rank(other)])).collect();
-    let of = sensors.iter().sum::<usize>();
+    let all = sensors.iter().sum::<usize>();
     (!others.is_empty()).then(|| {
         format!(
-            "field {field:?} is a {} for {} of {of} chosen sensors, and {}, which are left out",
+            "field {field:?} is a {} for {} of {all} chosen sensors, and {}, which are left out",
             family.name(),
             sensors[rank(family)],
             others.join(" and ")
@@ -314,26 +322,26 @@ fn left_out(field: &str, family: Family, sensors: [usize; 3]) -> Option<String> 
 }
 
 struct Names<'a> {
-    /// The requested fields that exist, and how many sensors have each as one of a family, by its rank.
+    /// The requested fields that exist, with the number of sensors by the rank of the field's family.
     fields: BTreeMap<&'a str, [usize; 3]>,
-    /// If each sensor is a series, the tags that tell sensors apart.
+    /// If each sensor is a series, all tag keys of the sensors.
     tags: BTreeSet<&'a str>,
     held: HeldBytes,
 }
 
-async fn names<'a>(
+async fn collect_names<'a>(
     budget: &Budget,
-    asked: &Aggregation,
+    request: &Aggregation,
     entries: &'a [DirectoryEntry],
 ) -> Result<Names<'a>, QueryError> {
     let mut names = Names { fields: BTreeMap::new(), tags: BTreeSet::new(), held: budget.hold(0)? };
-    let wanted = |name: &str| asked.fields.is_empty() || asked.fields.iter().any(|field| field == name);
-    for some in entries.chunks(CHOOSE) {
-        for entry in some {
+    let wanted = |name: &str| request.fields.is_empty() || request.fields.iter().any(|field| field == name);
+    for batch in entries.chunks(CHOOSE) {
+        for entry in batch {
             for (name, family) in entry.fields.iter().filter(|(name, _)| wanted(name)) {
                 names.fields.entry(name).or_default()[rank(*family)] += 1;
             }
-            if asked.group_by == GroupBy::Sensor {
+            if request.group_by == GroupBy::Sensor {
                 names.tags.extend(entry.sensor.tags.iter().map(|(key, _)| &**key));
             }
         }

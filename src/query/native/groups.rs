@@ -1,4 +1,4 @@
-//! Groups of sensors: the values of a group, each with its number of sensors, and the sensors of one value.
+//! Groups of sensors: the values of a group with their numbers of sensors, and the sensors of one value.
 
 use std::collections::BTreeMap;
 
@@ -9,31 +9,44 @@ use crate::query::engine::memory::CHOOSE;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, Query, QueryError};
 
-/// The values of a group, with how many sensors have each.
+/// The values of a group, with the number of sensors of each.
 #[derive(Debug)]
 pub struct GroupValues {
     pub values: BTreeMap<String, usize>,
     pub held: HeldBytes,
 }
 
+/// A page of the members of a group.
+#[derive(Debug)]
+pub struct GroupMembers<'a> {
+    pub rule: &'a GroupRule,
+    /// The value that the members have.
+    pub value: &'a str,
+    /// The key of the last member of the previous page.
+    pub after: Option<&'a str>,
+    /// Maximum number of members.
+    pub limit: usize,
+}
+
 impl Query {
-    /// The values of a group that the selected sensors have.
+    /// Returns the values of a group among the selected sensors.
     ///
     /// # Errors
     /// If the store does not answer, or acked readings are still being read back.
     pub async fn group_values(
         &self,
         budget: &Budget,
-        (database, selector): (&str, &Selector),
+        database: &str,
+        selector: &Selector,
         rule: &GroupRule,
     ) -> Result<GroupValues, QueryError> {
         self.in_turn(budget, database, || async {
             let chosen = self.engine.choose(budget, database, selector).await?;
             let mut found = GroupValues { values: BTreeMap::new(), held: budget.hold(0)? };
             let none = Meta::default();
-            for some in chosen.entries.chunks(CHOOSE) {
+            for batch in chosen.entries.chunks(CHOOSE) {
                 let mut bytes = 0;
-                for value in some.iter().filter_map(|entry| value(rule, entry, &none)) {
+                for value in batch.iter().filter_map(|entry| value(rule, entry, &none)) {
                     match found.values.get_mut(&*value) {
                         Some(count) => *count += 1,
                         None => {
@@ -50,26 +63,28 @@ impl Query {
         .await
     }
 
-    /// The selected sensors that have a value, in key order, after one of them: at most `limit`.
+    /// Returns the selected sensors with a value of a group, in key order.
     ///
     /// # Errors
     /// As [`Query::group_values`].
     pub async fn group_members(
         &self,
         budget: &Budget,
-        (database, selector): (&str, &Selector),
-        (rule, wanted): (&GroupRule, &str),
-        (after, limit): (Option<&str>, usize),
+        database: &str,
+        selector: &Selector,
+        members: &GroupMembers<'_>,
     ) -> Result<Vec<DirectoryEntry>, QueryError> {
+        let GroupMembers { rule, value: wanted, after, limit } = *members;
         self.in_turn(budget, database, || async {
             let chosen = self.engine.choose(budget, database, selector).await?;
             let is_before = |entry: &DirectoryEntry| after.is_some_and(|after| *entry.sensor.key <= *after);
             let from = chosen.entries.partition_point(is_before);
-            let (mut found, none) = (Vec::new(), Meta::default());
-            for some in chosen.entries[from..].chunks(CHOOSE) {
+            let none = Meta::default();
+            let mut found = Vec::new();
+            for batch in chosen.entries[from..].chunks(CHOOSE) {
                 let is_member =
                     |entry: &&DirectoryEntry| value(rule, entry, &none).is_some_and(|value| value == wanted);
-                found.extend(some.iter().filter(is_member).take(limit - found.len()).cloned());
+                found.extend(batch.iter().filter(is_member).take(limit - found.len()).cloned());
                 if found.len() >= limit {
                     break;
                 }

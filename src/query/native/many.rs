@@ -1,4 +1,4 @@
-//! Readings of many sensors in parts: sensor by sensor in key order, each sensor's in the requested order.
+//! Readings of many sensors in parts: sensor by sensor in key order.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,33 +14,34 @@ use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, Query, QueryError};
 use crate::reading::Sensor;
 
+/// A selection of readings of many sensors.
 #[derive(Debug, Clone)]
 pub struct ManySelection {
     pub selector: Selector,
-    /// Range and fields; its sensor is ignored.
-    pub of_each: Selection,
-    /// The order of each sensor's readings.
+    /// Database, range and fields. Its sensor is ignored.
+    pub per_sensor: Selection,
+    /// The order of the readings of each sensor.
     pub order: Order,
-    /// Where this part starts: a sensor's key, and the time of its next reading.
+    /// The start of this part: the key of a sensor, and the time of its next reading.
     pub from: Option<(String, i64)>,
 }
 
-/// The memory per name in a list, not counting its characters. It is large because every tag has a tree of its values.
+/// Bytes of memory per name in a list, without its characters. It is large, because every tag has a tree of its values.
 pub(super) const WORD_BYTES: usize = 400;
 
 /// A part of the answer.
 #[derive(Debug)]
 pub struct ManyReadings {
-    /// Sensors that have readings in this part.
+    /// The sensors with readings in this part.
     pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
-    /// Where the next part starts, if there is one.
+    /// The start of the next part, if there is one.
     pub next: Option<(String, i64)>,
     /// The memory of the part.
     pub held: HeldBytes,
 }
 
 impl Query {
-    /// The first `limit` readings of a selection of many sensors.
+    /// Returns the first `limit` readings of a selection of many sensors.
     ///
     /// # Errors
     /// If the answer would be incomplete.
@@ -52,7 +53,7 @@ impl Query {
     ) -> Result<ManyReadings, QueryError> {
         let engine = &self.engine;
         let read = || async {
-            let mut chosen = engine.choose(budget, &selection.of_each.database, &selection.selector).await?;
+            let mut chosen = engine.choose(budget, &selection.per_sensor.database, &selection.selector).await?;
             let entries = &mut chosen.entries;
             engine.check_sensors(entries.len())?;
             if let Some((key, _)) = &selection.from {
@@ -62,7 +63,7 @@ impl Query {
             let mut left = limit;
             for entry in entries {
                 let key = entry.sensor.key.to_string();
-                let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.of_each.clone() };
+                let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.per_sensor.clone() };
                 if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
                     one.range = rest(selection.order, &one.range, *time);
                 }
@@ -70,8 +71,7 @@ impl Query {
                     part.next = Some((key, first(selection.order, &one.range)));
                     break;
                 }
-                let found =
-                    read(engine, budget, &one, selection.order, (left, room(engine) - part.held.bytes())).await?;
+                let found = read(engine, budget, &one, selection.order, left, room(engine) - part.held.bytes()).await?;
                 left -= found.readings.len();
                 part.held.add(found.held);
                 if !found.readings.is_empty() {
@@ -84,23 +84,24 @@ impl Query {
             }
             Ok::<_, QueryError>(part)
         };
-        let part = self.in_turn(budget, &selection.of_each.database, read).await?;
+        let part = self.in_turn(budget, &selection.per_sensor.database, read).await?;
         self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
         Ok(part)
     }
 }
 
-/// Which tags are listed.
+/// The tags to list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TagWords<'a> {
+    /// All tags.
     Own,
-    /// Those, and names of metadata as `meta.NAME`.
+    /// All tags, and metadata keys as `meta.NAME`.
     WithMetadata,
-    /// The one with this key, as queries take it: metadata with the prefix.
+    /// The tag with this key, or metadata if the key has the prefix `meta.`.
     One(&'a str),
 }
 
-/// The chosen tags of a sensor with their values.
+/// Returns the listed tags of a sensor with their values.
 fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
     let (one, own) = match wanted {
         TagWords::One(key) => (entry.tag(key).map(|value| (Cow::Borrowed(key), value)), &[][..]),
@@ -110,7 +111,7 @@ fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator
     let meta = entry.meta.iter().filter(move |_| wanted == TagWords::WithMetadata).flat_map(|meta| meta.values());
     let meta = meta.filter_map(|(name, _)| {
         let key = format!("{META_PREFIX}{name}");
-        // A tag of the same name wins.
+        // A tag with the same name takes precedence.
         let value = entry.tag(&key).filter(|_| entry.sensor.tag(&key).is_none())?;
         Some((Cow::Owned(key), value))
     });
@@ -118,22 +119,23 @@ fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator
 }
 
 impl Query {
-    /// The measurements, chosen tags with their values, and fields of the selected sensors.
+    /// Lists the measurements, tags with their values, and fields of the selected sensors.
     ///
     /// # Errors
-    /// If the store does not answer, or the names take more memory than the budget has.
+    /// If the store does not answer, or the names exceed the budget.
     pub async fn vocabulary(
         &self,
         budget: &Budget,
-        (database, selector): (&str, &Selector),
+        database: &str,
+        selector: &Selector,
         tags: TagWords<'_>,
     ) -> Result<Vocabulary, QueryError> {
         self.in_turn(budget, database, || async {
             let chosen = self.engine.choose(budget, database, selector).await?;
             let mut words = Vocabulary::default();
             let mut held = budget.hold(0)?;
-            for some in chosen.entries.chunks(CHOOSE) {
-                held.grow(words.add(some, tags))?;
+            for batch in chosen.entries.chunks(CHOOSE) {
+                held.grow(words.add(batch, tags))?;
                 budget.pause().await?;
             }
             words.held = Some(held);
@@ -143,21 +145,21 @@ impl Query {
     }
 }
 
-/// Names in use, each with the number of sensors that have it.
+/// Names in use, each with its number of sensors.
 #[derive(Debug, Default)]
 pub struct Vocabulary {
-    /// By measurement.
+    /// The number of sensors by measurement.
     pub measurements: BTreeMap<String, usize>,
-    /// By tag key, or `meta.NAME`, and value.
+    /// The number of sensors by tag key, or `meta.NAME`, and value.
     pub tags: BTreeMap<String, BTreeMap<String, usize>>,
-    /// By field: the family of its values, and the number of sensors.
+    /// The family of the values and the number of sensors, by field.
     pub fields: BTreeMap<String, (&'static str, usize)>,
     /// The memory of the names.
     pub held: Option<HeldBytes>,
 }
 
 impl Vocabulary {
-    /// Adds the names of these sensors; returns the memory of new ones.
+    /// Adds the names of these sensors. Returns the bytes of memory of new names.
     fn add(&mut self, entries: &[DirectoryEntry], tags: TagWords<'_>) -> usize {
         let mut bytes = 0;
         let mut word = |name: &str| {

@@ -1,4 +1,5 @@
-//! The native API's queries: readings of one or many sensors, in parts or thinned for a chart, and windowed aggregates.
+//! The queries of the native API: readings of one or many sensors, in parts or thinned for a chart, and windowed
+//! aggregates.
 
 pub mod aggregate;
 pub mod groups;
@@ -10,14 +11,14 @@ pub mod thinning;
 
 use std::ops::Range;
 
-/// Which readings of one sensor to read.
+/// A selection of readings of one sensor.
 #[derive(Debug, Clone)]
 pub struct Selection {
     pub database: String,
-    /// The canonical key.
+    /// The canonical sensor key.
     pub sensor: String,
     /// In nanoseconds, half open.
     pub range: Range<i64>,
-    /// Only these fields; all if empty.
+    /// The fields to read; all if empty.
     pub fields: Vec<String>,
 }

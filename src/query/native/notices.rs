@@ -1,5 +1,5 @@
-//! What an answer says beside its data: which names of the request nobody knows, and which ones the caller may see
-//! instead, nearest first. Also finds the sensor that a bare name means.
+//! Notices of an answer: unknown names of the request, with the nearest known names that the caller may read. Also
+//! resolves a bare name to a sensor.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ops::Range;
@@ -10,24 +10,26 @@ use crate::bucket::settings::{Drift, owner};
 use crate::query::engine::Engine;
 use crate::query::engine::directory::DirectoryEntry;
 use crate::query::engine::memory::CHOOSE;
-use crate::query::native::aggregate::present;
+use crate::query::native::aggregate::fields_with_values;
 use crate::query::selector::{Selector, TagFilter, TagTest};
-use crate::query::service::without_notices;
+use crate::query::service::ignore_notice_error;
 use crate::query::{Budget, Query, QueryError};
 use crate::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use crate::reading::{Family, Sensor};
 
-/// The tag by which a bare name means a sensor.
+/// The tag by which a bare name selects a sensor.
 const SENSOR_TAG: &str = "sensor";
-/// Names that a notice lists at most.
-const SHOWN: usize = 5;
-/// Keys of sensors that a notice lists at most.
-const KEYS_SHOWN: usize = 10;
-/// Sensors with fields beside a named one whose values a notice looks for at most: texts have no summaries, so that they are read.
-const LOOKED_AT: usize = 200;
-/// Distinct names that are compared with an unknown one at most, and characters of each.
-const COMPARED: usize = 10_000;
-const COMPARED_CHARS: usize = 64;
+/// Maximum number of names in a notice.
+const SHOWN_MAX: usize = 5;
+/// Maximum number of sensor keys in a notice.
+const KEYS_SHOWN_MAX: usize = 10;
+/// Maximum number of sensors whose values of another type are searched, because texts have no summaries and must be
+/// read.
+const DRIFTED_SENSORS_MAX: usize = 200;
+/// Maximum number of distinct names that are compared with an unknown name.
+const COMPARED_MAX: usize = 10_000;
+/// Maximum number of compared characters of a name.
+const COMPARED_CHARS_MAX: usize = 64;
 
 /// The names of a request.
 #[derive(Debug, Clone, Copy)]
@@ -35,14 +37,14 @@ pub struct RequestNames<'a> {
     pub database: &'a str,
     pub selector: &'a Selector,
     pub fields: &'a [String],
-    /// The tags grouped by.
+    /// The tags of the grouping.
     pub group_by: &'a [String],
-    /// From and to, exclusive, in nanoseconds; `None` for all times.
+    /// Start and exclusive end in nanoseconds; `None` for all times.
     pub range: Option<(i64, i64)>,
 }
 
 impl<'a> RequestNames<'a> {
-    /// The names of a request for sensors, whatever their fields and times.
+    /// Returns the names of a request for sensors, without fields and times.
     #[must_use]
     pub fn of(database: &'a str, selector: &'a Selector) -> Self {
         Self { database, selector, fields: &[], group_by: &[], range: None }
@@ -50,37 +52,38 @@ impl<'a> RequestNames<'a> {
 }
 
 impl Query {
-    /// A notice for each name that no sensor has which the caller may read.
-    /// An answer is not refused because its notices cannot be told.
+    /// Returns a notice for each name that no sensor readable by the caller has. An error only drops the notices,
+    /// because the answer is valid without them.
     pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
         let read = || async {
-            let asked = asked_of(names);
+            let requested = requested_names(names);
             let range = names.range.map(|(from, to)| from..to);
-            let looked = LookedFor { engine: &self.engine, budget, by, database: names.database, names: &asked };
+            let search = NameSearch { engine: &self.engine, budget, by, database: names.database, names: &requested };
             if let Selector::Sensor(_) = names.selector {
-                // Its database may have a million others, which need not be read.
+                // Read only the named sensor, because its database may have a million others.
                 let chosen = self.engine.choose(budget, names.database, names.selector).await?;
                 if let Some(entry) = chosen.entries.first() {
                     let entry = std::slice::from_ref(entry);
-                    let mut told = looked.unknown_among(entry, &[]).await?;
-                    told.extend(looked.drift_among(range, entry, &[]).await?);
-                    return Ok(told);
+                    let mut notices = search.unknown_among(entry, &[]).await?;
+                    notices.extend(search.drift_among(range, entry, &[]).await?);
+                    return Ok(notices);
                 }
             }
-            let mut told = looked.unknown().await?;
-            told.extend(looked.drift(range).await?);
-            Ok::<_, QueryError>(told)
+            let mut notices = search.unknown().await?;
+            notices.extend(search.drift(range).await?);
+            Ok::<_, QueryError>(notices)
         };
-        self.in_turn(budget, names.database, read).await.unwrap_or_else(without_notices)
+        self.in_turn(budget, names.database, read).await.unwrap_or_else(ignore_notice_error)
     }
 }
 
-/// A named field, and the fields beside it.
+/// A requested field, with the fields that keep its values of other types.
 #[derive(Default)]
 struct Drifted<'a> {
     names: BTreeSet<&'a str>,
-    /// At most [`LOOKED_AT`] of those that have any.
+    /// At most [`DRIFTED_SENSORS_MAX`] sensors that have such fields.
     sensors: Vec<DirectoryEntry>,
+    /// True if more sensors have such fields.
     has_more: bool,
 }
 
@@ -90,7 +93,7 @@ impl<'a> Drifted<'a> {
         if self.sensors.last().is_some_and(|last| last.sensor.key == entry.sensor.key) {
             return;
         }
-        if self.sensors.len() < LOOKED_AT {
+        if self.sensors.len() < DRIFTED_SENSORS_MAX {
             self.sensors.push(entry.clone());
         } else {
             self.has_more = true;
@@ -98,7 +101,7 @@ impl<'a> Drifted<'a> {
     }
 }
 
-/// Where a name is looked for.
+/// The kind of a requested name.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum NameKind<'a> {
     Key,
@@ -112,28 +115,32 @@ pub enum NameKind<'a> {
     Column,
 }
 
-/// A name of the request. All but measurements and keys are looked for in this measurement only.
-pub struct AskedName<'a> {
+/// A name of the request. Names other than measurements and keys are searched in this measurement only.
+pub struct RequestedName<'a> {
     pub kind: NameKind<'a>,
     pub name: &'a str,
     pub measurement: Option<&'a str>,
 }
 
-fn asked_of<'a>(names: &RequestNames<'a>) -> Vec<AskedName<'a>> {
+fn requested_names<'a>(names: &RequestNames<'a>) -> Vec<RequestedName<'a>> {
     let mut asked = Vec::new();
     let measurement = match names.selector {
         Selector::Sensor(sensor) => {
-            asked.push(AskedName { kind: NameKind::Key, name: &sensor.key, measurement: None });
+            asked.push(RequestedName { kind: NameKind::Key, name: &sensor.key, measurement: None });
             None
         }
         Selector::Matching { measurement, tags, .. } => {
             let measurement = measurement.as_deref();
-            asked.extend(measurement.map(|name| AskedName { kind: NameKind::Measurement, name, measurement: None }));
+            asked.extend(measurement.map(|name| RequestedName {
+                kind: NameKind::Measurement,
+                name,
+                measurement: None,
+            }));
             for TagFilter { key, test, negated } in tags {
-                asked.push(AskedName { kind: NameKind::Tag, name: key, measurement });
+                asked.push(RequestedName { kind: NameKind::Tag, name: key, measurement });
                 match test {
                     TagTest::Is(value) if !negated && !value.is_empty() => {
-                        asked.push(AskedName { kind: NameKind::Value(key), name: value, measurement });
+                        asked.push(RequestedName { kind: NameKind::Value(key), name: value, measurement });
                     }
                     TagTest::Is(_) | TagTest::Matches(_) => {}
                 }
@@ -141,44 +148,44 @@ fn asked_of<'a>(names: &RequestNames<'a>) -> Vec<AskedName<'a>> {
             measurement
         }
     };
-    let of_kind = |kind| move |name: &'a String| AskedName { kind, name, measurement };
+    let of_kind = |kind| move |name: &'a String| RequestedName { kind, name, measurement };
     asked.extend(names.group_by.iter().map(of_kind(NameKind::GroupKey)));
     asked.extend(names.fields.iter().map(of_kind(NameKind::Field)));
     asked
 }
 
-impl<'a> AskedName<'a> {
+impl<'a> RequestedName<'a> {
     fn may_be_field(&self) -> bool {
         matches!(self.kind, NameKind::Field | NameKind::Column)
     }
 
-    /// Gives the names of this kind that a sensor has, until one is taken.
-    fn any(&self, entry: &'a DirectoryEntry, mut takes: impl FnMut(&'a str) -> bool) -> bool {
+    /// Calls `test` with the names of this kind that a sensor has, until it returns true.
+    fn any(&self, entry: &'a DirectoryEntry, mut test: impl FnMut(&'a str) -> bool) -> bool {
         let sensor = &*entry.sensor;
         if self.measurement.is_some_and(|measurement| *sensor.measurement != *measurement) {
             return false;
         }
         match self.kind {
-            NameKind::Key => takes(&sensor.key),
-            NameKind::Measurement => takes(&sensor.measurement),
+            NameKind::Key => test(&sensor.key),
+            NameKind::Measurement => test(&sensor.measurement),
             NameKind::Tag | NameKind::GroupKey => {
-                sensor.tags.iter().any(|(key, _)| takes(key)) || (entry.tag(self.name).is_some() && takes(self.name))
+                sensor.tags.iter().any(|(key, _)| test(key)) || (entry.tag(self.name).is_some() && test(self.name))
             }
             NameKind::Value(tag) => {
                 let is_meta = entry.tag(tag).is_some_and(|value| value == self.name);
-                sensor.tags.iter().any(|(key, value)| **key == *tag && takes(value)) || (is_meta && takes(self.name))
+                sensor.tags.iter().any(|(key, value)| **key == *tag && test(value)) || (is_meta && test(self.name))
             }
-            NameKind::Field => entry.fields.iter().any(|(name, _)| takes(name)),
+            NameKind::Field => entry.fields.iter().any(|(name, _)| test(name)),
             NameKind::Column => {
-                let is_meta = entry.tag(self.name).is_some() && takes(self.name);
+                let is_meta = entry.tag(self.name).is_some() && test(self.name);
                 is_meta
-                    || entry.fields.iter().any(|(name, _)| takes(name))
-                    || sensor.tags.iter().any(|(key, _)| takes(key))
+                    || entry.fields.iter().any(|(name, _)| test(name))
+                    || sensor.tags.iter().any(|(key, _)| test(key))
             }
         }
     }
 
-    fn described(&self) -> String {
+    fn describe(&self) -> String {
         let what = match self.kind {
             NameKind::Key => "sensor",
             NameKind::Measurement => "measurement",
@@ -192,17 +199,17 @@ impl<'a> AskedName<'a> {
     }
 }
 
-/// Names that are looked for among the sensors of a database.
-pub struct LookedFor<'a> {
+/// A search of names among the sensors of a database.
+pub struct NameSearch<'a> {
     pub engine: &'a Engine,
     pub budget: &'a Budget,
     pub by: &'a Caller,
     pub database: &'a str,
-    pub names: &'a [AskedName<'a>],
+    pub names: &'a [RequestedName<'a>],
 }
 
-impl LookedFor<'_> {
-    /// A notice for the database if there is none of this name, else for each name that no sensor has which the caller may read.
+impl NameSearch<'_> {
+    /// Returns a notice if the database is unknown, else one for each name that no sensor readable by the caller has.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -218,12 +225,12 @@ impl LookedFor<'_> {
         self.unknown_among(&sensors, by.pins()).await
     }
 
-    /// A notice for each name that none of these sensors has, of those that the pins let the caller see.
+    /// Returns a notice for each name that none of these sensors has, among those that the pins of the caller allow.
     async fn unknown_among(&self, sensors: &[DirectoryEntry], pins: &[Pin]) -> Result<Vec<String>, QueryError> {
         let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
-        let mut missing: Vec<&AskedName<'_>> = self.names.iter().collect();
-        for some in sensors.chunks(CHOOSE) {
-            for entry in some.iter().filter(is_theirs) {
+        let mut missing: Vec<&RequestedName<'_>> = self.names.iter().collect();
+        for batch in sensors.chunks(CHOOSE) {
+            for entry in batch.iter().filter(is_theirs) {
                 missing.retain(|asked| !asked.any(entry, |name| name == asked.name));
                 if missing.is_empty() {
                     return Ok(Vec::new());
@@ -231,17 +238,17 @@ impl LookedFor<'_> {
             }
             self.budget.pause().await?;
         }
-        // Without its measurement, none of the other names can be found.
+        // If the measurement is unknown, report only that, because no other name can be found.
         let measurement = missing.iter().find(|asked| asked.kind == NameKind::Measurement);
         let missing = measurement.map_or_else(|| missing.clone(), |measurement| vec![*measurement]);
-        let without_value = |asked: &&AskedName<'_>| match asked.kind {
+        let without_value = |asked: &&RequestedName<'_>| match asked.kind {
             NameKind::Value(tag) => !missing.iter().any(|other| other.kind == NameKind::Tag && other.name == tag),
             _ => true,
         };
         let mut nearest: Vec<_> =
             missing.iter().copied().filter(without_value).map(|asked| (asked, Nearest::to(asked.name))).collect();
-        for some in sensors.chunks(CHOOSE / 8) {
-            for entry in some.iter().filter(is_theirs) {
+        for batch in sensors.chunks(CHOOSE / 8) {
+            for entry in batch.iter().filter(is_theirs) {
                 for (asked, nearest) in &mut nearest {
                     asked.any(entry, |name| {
                         nearest.add(name);
@@ -251,17 +258,18 @@ impl LookedFor<'_> {
             }
             self.budget.pause().await?;
         }
-        Ok(nearest.into_iter().map(|(asked, nearest)| nearest.notice(&asked.described())).collect())
+        Ok(nearest.into_iter().map(|(asked, nearest)| nearest.notice(&asked.describe())).collect())
     }
 
-    /// A notice for each named field beside which there are values of other families in a range of times, if they are kept at all.
+    /// Returns a notice for each requested field that also has values of other types in a range of times, if the
+    /// database keeps such values.
     ///
     /// # Errors
     /// If the store does not answer.
     pub async fn drift(&self, range: Option<Range<i64>>) -> Result<Vec<String>, QueryError> {
         let Self { engine, budget, by, database, names } = *self;
         let is_kept = engine.settings.now().drift(database) == Drift::Keep;
-        if !is_kept || !names.iter().any(AskedName::may_be_field) {
+        if !is_kept || !names.iter().any(RequestedName::may_be_field) {
             return Ok(Vec::new());
         }
         let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
@@ -275,42 +283,45 @@ impl LookedFor<'_> {
         pins: &[Pin],
     ) -> Result<Vec<String>, QueryError> {
         let mut found: BTreeMap<&str, Drifted<'_>> = BTreeMap::new();
-        let fields: Vec<&AskedName<'_>> = self.names.iter().filter(|asked| asked.may_be_field()).collect();
+        let fields: Vec<&RequestedName<'_>> = self.names.iter().filter(|asked| asked.may_be_field()).collect();
         let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
-        for some in sensors.chunks(CHOOSE / 8) {
-            for entry in some.iter().filter(is_theirs) {
+        for batch in sensors.chunks(CHOOSE / 8) {
+            for entry in batch.iter().filter(is_theirs) {
                 for (name, _) in entry.fields.iter() {
                     let Some((field, _)) = Family::kept_beside(name) else { continue };
-                    let of = |asked: &&&AskedName<'_>| {
+                    let is_asked = |asked: &&&RequestedName<'_>| {
                         asked.name == field && asked.measurement.is_none_or(|name| *entry.sensor.measurement == *name)
                     };
-                    if let Some(asked) = fields.iter().find(of) {
+                    if let Some(asked) = fields.iter().find(is_asked) {
                         found.entry(asked.name).or_default().add(name, entry);
                     }
                 }
             }
             self.budget.pause().await?;
         }
-        let (mut told, range) = (Vec::new(), range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX));
+        let range = range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX);
+        let mut notices = Vec::new();
         for (field, Drifted { names, sensors, has_more }) in found {
-            // What was deleted or written at another time is no news: a field stays known when it has no values.
+            // A field stays known after its values were deleted, so check that there are values in the range.
             let names = names.into_iter().map(str::to_owned).collect();
-            let having = present(self.engine, self.budget, self.database, (range.clone(), names), &sensors).await?;
-            let Some(name) = having.first().and_then(|names| names.first()) else { continue };
-            let (count, sensors) = (having.len(), if having.len() == 1 { "sensor" } else { "sensors" });
+            let found =
+                fields_with_values(self.engine, self.budget, self.database, range.clone(), names, &sensors).await?;
+            let Some(name) = found.first().and_then(|names| names.first()) else { continue };
+            let count = found.len();
+            let sensors = if count == 1 { "sensor" } else { "sensors" };
             let least = if has_more { "at least " } else { "" };
-            told.push(format!(
+            notices.push(format!(
             "field {field:?} of {least}{count} {sensors} has values of another type, which are kept beside it, such as {name:?}"
         ));
         }
-        Ok(told)
+        Ok(notices)
     }
 }
 
-/// The known names that are nearest to one that is unknown.
+/// The known names nearest to an unknown one.
 pub struct Nearest<'a> {
     to: String,
-    /// By distance, then by name; at most [`SHOWN`].
+    /// At most [`SHOWN_MAX`] names, sorted by distance, then by name.
     found: Vec<(usize, &'a str)>,
     seen: HashSet<&'a str>,
 }
@@ -322,18 +333,18 @@ impl<'a> Nearest<'a> {
     }
 
     pub fn add(&mut self, name: &'a str) {
-        if self.seen.len() >= COMPARED || !self.seen.insert(name) {
+        if self.seen.len() >= COMPARED_MAX || !self.seen.insert(name) {
             return;
         }
         let place = (strsim::levenshtein(&self.to, &compared(name)), name);
         let at = self.found.partition_point(|found| *found < place);
-        if at < SHOWN {
+        if at < SHOWN_MAX {
             self.found.insert(at, place);
-            self.found.truncate(SHOWN);
+            self.found.truncate(SHOWN_MAX);
         }
     }
 
-    /// What is unknown, and what there is instead.
+    /// Returns a notice of the unknown name and the nearest known names.
     #[must_use]
     pub fn notice(&self, unknown: &str) -> String {
         let names: Vec<String> = self.found.iter().map(|(_, name)| format!("{name:?}")).collect();
@@ -346,22 +357,23 @@ impl<'a> Nearest<'a> {
 }
 
 fn compared(name: &str) -> String {
-    name.chars().take(COMPARED_CHARS).flat_map(char::to_lowercase).collect()
+    name.chars().take(COMPARED_CHARS_MAX).flat_map(char::to_lowercase).collect()
 }
 
-/// What a bare name such as `temp-01` means where a sensor's key is expected.
+/// The meaning of a bare name such as `temp-01` where a sensor key is expected.
 #[derive(Debug)]
 pub enum NamedSensor {
-    /// The sensor with this key, if there is one, else none.
+    /// The sensor with exactly this key, or none.
     Exact,
     /// The only sensor with the tag `sensor=NAME` that the caller may read.
     Tagged(Arc<Sensor>),
-    /// Several have this tag: the text lists their keys.
+    /// Several sensors have this tag. The text lists their keys.
     Several(String),
 }
 
 impl Query {
-    /// The sensor that a key without tags means. The sensor with exactly this key wins if the caller may read it.
+    /// Resolves a key without tags to a sensor. The sensor with exactly this key takes precedence if the caller may
+    /// read it.
     ///
     /// # Errors
     /// If the store does not answer.
@@ -382,10 +394,10 @@ impl Query {
             let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
             let mut tagged: Vec<Arc<Sensor>> = Vec::new();
             let mut count = 0;
-            for some in sensors.chunks(CHOOSE) {
-                for entry in some.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor)) {
+            for batch in sensors.chunks(CHOOSE) {
+                for entry in batch.iter().filter(|entry| may_read(&entry.sensor) && is_named(&entry.sensor)) {
                     count += 1;
-                    if count <= KEYS_SHOWN {
+                    if count <= KEYS_SHOWN_MAX {
                         tagged.push(entry.sensor.clone());
                     }
                 }
@@ -398,7 +410,7 @@ impl Query {
 }
 
 impl NamedSensor {
-    /// The sensor of a name, of which `count` have the tag: the first of them are `tagged`.
+    /// Resolves a name whose tag `count` sensors have. `tagged` has the first of them.
     fn among(tagged: &[Arc<Sensor>], count: usize, name: &str) -> Self {
         match tagged {
             [] => Self::Exact,

@@ -1,4 +1,4 @@
-//! Readings of one sensor in parts, in ascending or descending order of time.
+//! Readings of one sensor in parts, in ascending or descending time order.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,23 +17,23 @@ use crate::reading::time::MILLI_NS;
 /// A part of a range of readings.
 #[derive(Debug)]
 pub struct RangePart {
-    /// In the requested order.
+    /// The readings in the requested order.
     pub readings: Vec<Reading>,
-    /// The time from which the next part starts in the requested order, if there is one.
+    /// The first time of the next part in the requested order, if there is one.
     pub next: Option<i64>,
-    /// Whether the sensor exists. `read` only sees readings in the range; [`Query::readings`] also asks the catalog and the
-    /// store.
+    /// True if the sensor exists. `read` sets it from the readings in the range, and [`Query::readings`] from the
+    /// catalog and the store.
     pub known: bool,
     /// The memory of the readings.
     pub held: HeldBytes,
 }
 
-/// A guess at the readings per page, for how many pages to read at a time.
+/// Estimated readings per page, which determines the number of pages per read.
 const READINGS_PER_PAGE: usize = 50;
-/// A guess at the stored bytes per page.
+/// Estimated stored bytes per page.
 const PAGE_BYTES: usize = 32 << 10;
 
-/// What is left of a range from this time on, in this order.
+/// Returns the rest of a range from this time on, in this order.
 #[must_use]
 pub fn rest(order: Order, range: &Range<i64>, from: i64) -> Range<i64> {
     match order {
@@ -42,7 +42,7 @@ pub fn rest(order: Order, range: &Range<i64>, from: i64) -> Range<i64> {
     }
 }
 
-/// The first time of a range, in this order. The range must not be empty.
+/// Returns the first time of a non-empty range, in this order.
 #[must_use]
 pub fn first(order: Order, range: &Range<i64>) -> i64 {
     match order {
@@ -51,11 +51,11 @@ pub fn first(order: Order, range: &Range<i64>) -> i64 {
     }
 }
 
-/// Bounds on the pages read at a time.
+/// Bounds on the number of pages per read.
 const PAGES_WITH_READINGS: Range<usize> = 4..24;
 
 impl Query {
-    /// The first `limit` readings of a selection.
+    /// Returns the first `limit` readings of a selection.
     ///
     /// # Errors
     /// If the answer would be incomplete.
@@ -72,7 +72,7 @@ impl Query {
                 return Ok(RangePart { readings: Vec::new(), next: None, known: false, held: budget.hold(0)? });
             };
             let stored = Selection { sensor: entry.stored.key.to_string(), ..selection.clone() };
-            let part = read(engine, budget, &stored, order, (limit, room(engine))).await?;
+            let part = read(engine, budget, &stored, order, limit, room(engine)).await?;
             Ok::<_, QueryError>(RangePart { known: true, ..part })
         };
         let part = self.in_turn(budget, &selection.database, read).await?;
@@ -81,20 +81,21 @@ impl Query {
     }
 }
 
-/// The memory that the readings of a part may take. The rest of the request's memory is for reading them, and for their
-/// text.
+/// Returns the maximum bytes of the readings of a part. The rest of the request's memory is for reading them, and for
+/// their text.
 pub(super) fn room(engine: &Engine) -> usize {
     engine.options.request_bytes / 4
 }
 
-/// As [`Query::readings`], without looking up whether the sensor exists. Stops after `limit` readings or `bytes_max` bytes,
-/// but gives at least one reading if there are any.
+/// As [`Query::readings`], without looking up the sensor. Stops after `limit` readings or `bytes_max` bytes, but
+/// returns at least one reading if there is one.
 pub(super) async fn read(
     engine: &Engine,
     budget: &Budget,
     selection: &Selection,
     order: Order,
-    (limit, bytes_max): (usize, usize),
+    limit: usize,
+    bytes_max: usize,
 ) -> Result<RangePart, QueryError> {
     let mut readings: Vec<Reading> = Vec::new();
     let range = engine.with_readings(budget, &selection.database, &selection.range, true);
@@ -102,13 +103,15 @@ pub(super) async fn read(
     let mut hours = hours_of(&selection.range);
     let mut unflushed = engine.unflushed_of(&selection.database, &selection.sensor, &hours).await?;
     let _unflushed = budget.hold(unflushed.values().map(UnflushedHour::memory).sum())?;
-    let (mut held, mut bytes, mut measured) = (budget.hold(0)?, 0, 0);
+    let mut held = budget.hold(0)?;
+    let mut bytes = 0;
+    let mut measured = 0;
     let pages_max = (limit / READINGS_PER_PAGE).clamp(PAGES_WITH_READINGS.start, PAGES_WITH_READINGS.end);
     let fields: Vec<Arc<str>> = selection.fields.iter().map(|field| field.as_str().into()).collect();
     let fields = (!fields.is_empty()).then(|| fields.into());
     let mut projection = Projection { fields, times: selection.range.clone(), ..Projection::ALL };
     let extent = Extent { pages: pages_max, bytes: engine.batch_bytes(), hour_bytes: engine.hour_bytes() };
-    // What the next scan covers: less than is left where an hour is too large. The part ends within such an hour.
+    // The hours of the next scan. It ends before an hour that is too large, and the part then ends within that hour.
     let mut ahead = hours.clone();
     let mut within: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
@@ -121,12 +124,13 @@ pub(super) async fn read(
                 if !ahead.is_empty() {
                     continue;
                 }
-                // What was read of the hours before is a part by itself.
+                // The readings of earlier hours are a part of their own.
                 if !readings.is_empty() {
                     break;
                 }
                 let times = narrowed(order, hour, &projection.times).ok_or(QueryError::HourTooLarge { limit })?;
-                (hours, projection.times) = (hour..hour.next(), times.clone());
+                hours = hour..hour.next();
+                projection.times = times.clone();
                 ahead = hours.clone();
                 within = Some(Selection { range: times, ..selection.clone() });
                 continue;
@@ -177,7 +181,7 @@ pub(super) async fn read(
     Ok(RangePart { readings, next, known, held })
 }
 
-/// The selected readings of a set, in time order.
+/// Returns the selected readings of a set, in time order.
 fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEndedIterator<Item = Reading> + 'a {
     let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
     let from = set.times().partition_point(|time| *time < selection.range.start);
@@ -190,7 +194,7 @@ fn selected<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEnded
     (from..to).filter_map(cut)
 }
 
-/// The hours that come before this one, in this order.
+/// Returns the hours before this one, in this order.
 fn before(order: Order, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
     match order {
         Order::Ascending => hours.start..hour,
@@ -198,7 +202,7 @@ fn before(order: Order, hours: &Range<Hour>, hour: Hour) -> Range<Hour> {
     }
 }
 
-/// The hours that the scan did not reach, of which it left `rest` of the first ones.
+/// Returns the hours that the scan did not reach. `rest` are those left of the scanned ones.
 fn joined(order: Order, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> {
     match order {
         Order::Ascending => rest.start..hours.end,
@@ -206,7 +210,7 @@ fn joined(order: Order, rest: &Range<Hour>, hours: &Range<Hour>) -> Range<Hour> 
     }
 }
 
-/// The half of an hour's selected times that comes first; `None` if these are too few to be halved.
+/// Returns the first half of the selected times of an hour, or `None` if it would be shorter than a millisecond.
 fn narrowed(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> {
     let times = times.start.max(hour.start_ns())..times.end.min(hour.end_ns());
     let middle = times.start + (times.end - times.start) / 2;
@@ -217,7 +221,7 @@ fn narrowed(order: Order, hour: Hour, times: &Range<i64>) -> Option<Range<i64>> 
     (half.end - half.start >= MILLI_NS).then_some(half)
 }
 
-/// What follows a part of a range, in this order.
+/// Returns the rest of a range after a part, in this order.
 fn behind<T: Copy>(order: Order, range: &Range<T>, part: &Range<T>) -> Range<T> {
     match order {
         Order::Ascending => part.end..range.end,
@@ -225,7 +229,7 @@ fn behind<T: Copy>(order: Order, range: &Range<T>, part: &Range<T>) -> Range<T> 
     }
 }
 
-/// How many readings fit into so many bytes; at least one, so that a cursor always advances.
+/// Returns the number of readings that fit into `bytes_max`, but at least one, so that a cursor always advances.
 fn fitting(readings: &[Reading], bytes_max: usize) -> usize {
     let mut bytes = 0;
     let fits = |reading: &&Reading| {

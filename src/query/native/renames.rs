@@ -1,4 +1,4 @@
-//! The effect of a change of renames on the names of a database's sensors.
+//! The effect of changed renames on the sensor names of a database.
 
 use std::collections::HashMap;
 
@@ -9,22 +9,22 @@ use crate::query::engine::memory::CHOOSE;
 use crate::query::{Budget, Query, QueryError};
 use crate::reading::Sensor;
 
-/// Number of sensors that are given as examples.
-const EXAMPLES: usize = 10;
+/// Maximum number of examples.
+const EXAMPLES_MAX: usize = 10;
 
-/// What a change of renames does.
+/// The effect of changed renames.
 #[derive(Debug, Default)]
 pub struct RenameEffect {
-    /// Number of stored sensors that get another name.
+    /// Number of stored sensors whose shown name changes.
     pub renamed: u64,
-    /// Some of the names, before and after.
+    /// Names before and after, at most [`EXAMPLES_MAX`].
     pub examples: Vec<(String, String)>,
-    /// Two stored keys of which one name would not tell which is meant, and that name.
+    /// Two stored keys that would share a name, and that name.
     pub conflict: Option<[String; 3]>,
 }
 
 impl Query {
-    /// The stored key of the sensor that a database, or one of its retention policies, shows under a key.
+    /// Returns the stored key of the sensor that a database, or one of its retention policies, shows under a key.
     ///
     /// # Errors
     /// If the store does not answer, or acked readings are still being read back.
@@ -80,17 +80,17 @@ async fn add_effect(
     let keys = stored.iter().map(|entry| 2 * entry.sensor.key.len()).sum::<usize>();
     let _held = budget.hold(keys + stored.len() * 4 * size_of::<(Box<str>, &str)>())?;
     let shown = |renames: &Renames, sensor: &Sensor| renames.shown(sensor).map(|shown| shown.key);
-    // Every key by which a sensor could be written: its stored one, and the one it is shown under.
+    // Every key by which a sensor can be written: its stored key, and its shown key.
     let mut owners: HashMap<Box<str>, &str> =
         stored.iter().map(|entry| (entry.sensor.key.clone(), &*entry.sensor.key)).collect();
-    for some in stored.chunks(CHOOSE) {
-        for entry in some {
+    for batch in stored.chunks(CHOOSE) {
+        for entry in batch {
             let key = &*entry.sensor.key;
             let name = shown(after, &entry.sensor);
             let old_name = shown(before, &entry.sensor);
             if name != old_name {
                 effect.renamed += 1;
-                if effect.examples.len() < EXAMPLES {
+                if effect.examples.len() < EXAMPLES_MAX {
                     let text = |name: Option<Box<str>>| name.unwrap_or_else(|| key.into()).into_string();
                     effect.examples.push((text(old_name), text(name.clone())));
                 }

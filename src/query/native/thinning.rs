@@ -1,5 +1,7 @@
-//! Thins readings of many sensors for a chart: per pixel, the readings in which a field has its minimum or maximum, so
-//! that no peak is lost; the first and the last reading; and all readings where they are few enough.
+//! Thins readings of many sensors for a chart.
+//!
+//! Per pixel, it keeps the readings in which a field has its minimum or maximum, so that no peak is lost. It also keeps
+//! the first and the last reading, and all readings of a sensor that has few.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,16 +23,15 @@ use crate::reading::{Family, Sensor, Value};
 /// Sensors with their thinned readings.
 #[derive(Debug)]
 pub struct Thinned {
-    /// In key order.
+    /// The sensors in key order.
     pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
     /// The memory of the answer; keep it until the answer is sent.
     pub held: HeldBytes,
 }
 
 impl Query {
-    /// Reads a selection of many sensors, at most `points_max` readings of each: all readings if they are no more, else
-    /// those a chart needs. Up to two readings per number or boolean field, and two more, are shown even if `points_max` is
-    /// less.
+    /// Reads at most `points_max` readings of each selected sensor: all if there are no more, else those that a chart
+    /// needs. Up to two readings per number or boolean field, and two more, are returned even if `points_max` is less.
     ///
     /// # Errors
     /// If the answer would be incomplete or too large.
@@ -42,11 +43,12 @@ impl Query {
     ) -> Result<Thinned, QueryError> {
         let engine = &self.engine;
         let read = || async {
-            let of_each = &selection.of_each;
-            let chosen = engine.choose(budget, &of_each.database, &selection.selector).await?;
+            let per_sensor = &selection.per_sensor;
+            let chosen = engine.choose(budget, &per_sensor.database, &selection.selector).await?;
             let entries = &chosen.entries;
             engine.check_sensors(entries.len())?;
-            let wanted = |name: &str| of_each.fields.is_empty() || of_each.fields.iter().any(|field| field == name);
+            let wanted =
+                |name: &str| per_sensor.fields.is_empty() || per_sensor.fields.iter().any(|field| field == name);
             let names =
                 entries.iter().flat_map(|entry| &*entry.fields).map(|(name, _)| name).filter(|name| wanted(name));
             let fields: Arc<[Arc<str>]> = names.cloned().collect::<BTreeSet<_>>().into_iter().collect();
@@ -54,12 +56,14 @@ impl Query {
                 entry.fields.iter().filter(|(name, family)| wanted(name) && *family != Family::String).count()
             };
             let bytes = Arc::default();
-            let mut thinned: Vec<Thinning> =
-                entries.iter().map(|entry| Thinning::new(points_max, shown(entry), &of_each.range, &bytes)).collect();
+            let mut thinned: Vec<Thinning> = entries
+                .iter()
+                .map(|entry| Thinning::new(points_max, shown(entry), &per_sensor.range, &bytes))
+                .collect();
             let sensors: Vec<Arc<Sensor>> = entries.iter().map(|entry| entry.stored.clone()).collect();
-            let range = engine.with_readings(budget, &of_each.database, &of_each.range, true);
+            let range = engine.with_readings(budget, &per_sensor.database, &per_sensor.range, true);
             let all = PointsQuery {
-                database: &of_each.database,
+                database: &per_sensor.database,
                 sensors: &sensors,
                 range,
                 fields: &fields,
@@ -70,8 +74,8 @@ impl Query {
             let mut held = budget.hold(0)?;
             let mut scan = engine.points(&all)?;
             while let Some((place, points)) = scan.next().await? {
-                for from in (0..points.times.len()).step_by(ROWS) {
-                    let rows = from..points.times.len().min(from + ROWS);
+                for from in (0..points.times.len()).step_by(PAUSE_ROWS) {
+                    let rows = from..points.times.len().min(from + PAUSE_ROWS);
                     readings(&points, &fields, rows).for_each(|reading| thinned[place].push(reading));
                     held.set(bytes.load(Relaxed))?;
                     budget.pause().await?;
@@ -89,7 +93,7 @@ impl Query {
             held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
             Ok::<_, QueryError>(Thinned { series, held })
         };
-        let thinned = self.in_turn(budget, &selection.of_each.database, read).await?;
+        let thinned = self.in_turn(budget, &selection.per_sensor.database, read).await?;
         self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
         Ok(thinned)
     }
@@ -106,21 +110,21 @@ fn readings<'a>(
     })
 }
 
-/// Readings looked at between two pauses.
-const ROWS: usize = 1024;
+/// Number of readings between two pauses.
+const PAUSE_ROWS: usize = 1024;
 
 /// The readings of one sensor, thinned as they come in, in time order.
 struct Thinning {
-    /// Most readings.
+    /// Maximum number of readings.
     max: usize,
-    /// The memory of all readings that are held, over all sensors.
+    /// The bytes of all kept readings of all sensors.
     bytes: Arc<AtomicUsize>,
-    /// All readings, as long as there are at most `max`.
+    /// All readings, while there are at most `max`.
     all: Vec<Arc<ShownReading>>,
     pixels: Pixels,
 }
 
-/// A reading that is held. Its memory is counted once, however many references there are, until the last is dropped.
+/// A kept reading. Its memory is counted once, until its last reference is dropped.
 struct ShownReading {
     reading: Reading,
     _counted: CountedReading,
@@ -131,24 +135,25 @@ struct CountedReading {
     among: Arc<AtomicUsize>,
 }
 
-/// Stretches of time of equal length, each with the readings that it shows.
+/// Time ranges of equal length, each with the readings that it shows.
 struct Pixels {
-    /// Most pixels.
+    /// Maximum number of pixels.
     max: usize,
-    /// Where the first pixel starts. No reading is earlier, so that any two pixels become one at some width.
+    /// Start of the first pixel. No reading is earlier, so that any two pixels merge at some width.
     origin: i128,
-    /// In nanoseconds. Doubles as often as necessary when there are too many pixels.
+    /// Width in nanoseconds. It is doubled repeatedly when there are too many pixels.
     width: i128,
     shown: BTreeMap<i128, Pixel>,
     first: Option<Arc<ShownReading>>,
     last: Option<Arc<ShownReading>>,
 }
 
-/// Per field, in name order, its minimum and its maximum with their readings; of several equal values the earliest.
+/// The minimum and maximum of each field, in name order, with their readings. Of several equal values, the earliest
+/// counts.
 #[derive(Default)]
 struct Pixel {
     extremes: Vec<(Arc<str>, [Extreme; 2])>,
-    /// The first reading, as long as all have only text fields.
+    /// The first reading, while all readings have only text fields.
     any: Option<Arc<ShownReading>>,
 }
 
@@ -159,7 +164,7 @@ struct Extreme {
 
 impl ShownReading {
     fn new(reading: Reading, among: &Arc<AtomicUsize>) -> Self {
-        // The reading itself, and its entries in the extremes of a pixel.
+        // Count the reading itself, and its entries in the extremes of a pixel.
         let places = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
         let bytes = memory_of(&reading) + size_of::<Self>() + places;
         among.fetch_add(bytes, Relaxed);
@@ -174,8 +179,8 @@ impl Drop for CountedReading {
 }
 
 impl Thinning {
-    /// For a sensor with this many fields that have extremes. The pixels divide the range; if the range has no start or
-    /// end, they widen as readings come in.
+    /// Creates the thinning of a sensor with this many fields that have extremes. The pixels divide the range. If the
+    /// range has no start or end, they widen as readings arrive.
     fn new(max: usize, fields: usize, range: &Range<i64>, bytes: &Arc<AtomicUsize>) -> Self {
         let pixels_max = (max.saturating_sub(2) / (2 * fields.max(1))).max(1);
         let has_ends = range.start > crate::reading::time::TIMESTAMP_MIN && range.end < i64::MAX;
@@ -218,7 +223,7 @@ impl Pixels {
         }
     }
 
-    /// Joins pixels when there is one too many, at the smallest width at which any two become one.
+    /// Merges pixels at the smallest width at which any two of them become one.
     fn widen(&mut self) {
         // Two pixel numbers that differ only in their lowest bits are equal without these bits.
         let bits = |(a, b): (&i128, &i128)| i128::BITS - (a ^ b).leading_zeros();
@@ -284,7 +289,7 @@ impl Pixel {
     }
 }
 
-/// The order of two values of a field.
+/// Compares two values of a field.
 fn compare(one: &Value, other: &Value) -> Ordering {
     order(one, other).unwrap_or(Ordering::Equal)
 }
@@ -315,7 +320,7 @@ mod tests {
         ]
     }
 
-    /// In time order, each with some of three fields.
+    /// Readings in time order, each with some of three fields.
     fn readings() -> impl Strategy<Value = Vec<Reading>> {
         use proptest::option::of;
         let fields = (of(number()), of(number()), of(any::<bool>().prop_map(Value::Boolean)));
@@ -330,7 +335,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_of_what_there_is_and_has_its_extremes(
+        fn thinned_readings_are_a_subset_with_the_same_extremes(
             readings in readings(), max in 8_usize..100, bounded in any::<bool>(),
         ) {
             let range = if bounded { -50_000..50_000 } else { EVER };
@@ -374,7 +379,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_counted_is_what_is_shown(readings in readings(), max in 8_usize..100, bounded in any::<bool>()) {
+        fn counted_memory_is_that_of_the_thinned_readings(readings in readings(), max in 8_usize..100, bounded in any::<bool>()) {
             let thinning = pushed(max, 3, if bounded { -50_000..50_000 } else { EVER }, &readings);
             let bytes = thinning.bytes.clone();
             let counted = bytes.load(Relaxed);
@@ -406,8 +411,8 @@ mod tests {
         }
     }
 
-    /// Pixels once began at 1970, and two on different sides of it become one at no width: they were joined until the
-    /// width overflowed.
+    /// Regression: pixels began at 1970, and two pixels on different sides of it never merge: the width was doubled
+    /// until it overflowed.
     #[test]
     fn there_is_one_pixel_of_readings_before_and_after_1970() {
         let at = |time: i64| Reading { time, fields: vec![(Arc::from("v"), Value::Integer(time))] };

@@ -2,7 +2,7 @@
 
 use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
 
-/// Registers them.
+/// Registers the help texts.
 pub(super) fn describe() {
     let count = |name: &'static str, help: &'static str| describe_counter!(name, Unit::Count, help);
     let level = |name: &'static str, help: &'static str| describe_gauge!(name, help);

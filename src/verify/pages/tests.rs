@@ -8,7 +8,7 @@ use crate::bucket::exact::SumRest;
 use crate::bucket::raw::Cursor;
 use crate::bucket::stamps::StampOrder;
 use crate::reading::Sensor;
-use crate::verify::finding::Difference;
+use crate::verify::finding::{Difference, NoteCount};
 
 const HOUR: Hour = Hour(491_150);
 const BOUNDS: Caps = Caps { max_readings: 100, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
@@ -58,8 +58,12 @@ fn page(number: u32, readings: Vec<Reading>) -> RawPage {
 
 fn order(set: &Readings) -> StampOrder<'static> {
     let stamps = set.stamps();
-    let (floor, oldest, last) = (stamps.floor(), stamps.oldest(), stamps.greatest());
-    StampOrder { floor, oldest, last, stamps: set.encode_stamps().into() }
+    StampOrder {
+        floor: stamps.floor(),
+        oldest: stamps.oldest(),
+        last: stamps.greatest(),
+        stamps: set.encode_stamps().into(),
+    }
 }
 
 fn several() -> Vec<RawPage> {
@@ -74,8 +78,8 @@ fn check(pages: Vec<RawPage>) -> Findings {
     check_bucket(&bucket, &BOUNDS)
 }
 
-fn whats(findings: &Findings) -> Vec<(What, &str)> {
-    findings.differences.iter().map(|difference| (difference.what, &*difference.document)).collect()
+fn kinds(findings: &Findings) -> Vec<(FindingKind, &str)> {
+    findings.differences.iter().map(|difference| (difference.kind, &*difference.document)).collect()
 }
 
 /// The differences of a single page after this change.
@@ -88,7 +92,7 @@ fn wrong(change: impl FnOnce(&mut RawPage)) -> Vec<Difference> {
 }
 
 #[test]
-fn what_is_right_is_not_found_wrong() {
+fn correct_pages_have_no_findings() {
     assert_eq!(check(vec![page(0, readings(0..100))]), Findings::default());
     assert_eq!(check(several()), Findings::default());
     let mut embedded = page(0, readings(0..1));
@@ -101,7 +105,7 @@ fn what_is_right_is_not_found_wrong() {
 }
 
 #[test]
-fn whatever_contradicts_the_key_is_an_identity() {
+fn a_contradiction_to_the_key_is_an_identity() {
     let changes: [fn(&mut RawPage); 8] = [
         |page| page.id = key(1),
         |page| page.own_id = key(1),
@@ -114,7 +118,7 @@ fn whatever_contradicts_the_key_is_an_identity() {
     ];
     for (n, change) in changes.into_iter().enumerate() {
         let found = wrong(change);
-        assert!(!found.is_empty() && found.iter().all(|d| d.what == What::Identity), "{n}: {found:?}");
+        assert!(!found.is_empty() && found.iter().all(|d| d.kind == FindingKind::Identity), "{n}: {found:?}");
     }
 }
 
@@ -125,26 +129,26 @@ fn a_reading_of_another_hour_is_found() {
         let at = if outside < HOUR.start_ns() { 0 } else { 4 };
         stranger[at].time = outside;
         let findings = check(vec![page(0, stranger)]);
-        assert_eq!(whats(&findings), [(What::Hour, &*key(0))]);
+        assert_eq!(kinds(&findings), [(FindingKind::Hour, &*key(0))]);
     }
 }
 
 #[test]
 fn order_is_found_and_nothing_is_folded_then() {
     let swapped = wrong(|page| page.readings.swap(1, 3));
-    assert_eq!(swapped.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Order]);
+    assert_eq!(swapped.iter().map(|d| d.kind).collect::<Vec<_>>(), [FindingKind::Order]);
     let twice = wrong(|page| page.readings[2].time = page.readings[1].time);
-    assert_eq!(twice.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Order]);
+    assert_eq!(twice.iter().map(|d| d.kind).collect::<Vec<_>>(), [FindingKind::Order]);
     let field = wrong(|page| {
         let n = page.readings[2].fields[0].clone();
         page.readings[2].fields.push(n);
     });
-    assert_eq!(field.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Order]);
+    assert_eq!(field.iter().map(|d| d.kind).collect::<Vec<_>>(), [FindingKind::Order]);
     assert_eq!(field[0].found, "n twice at 2026-01-11T14:00:02.000000007Z");
 }
 
 #[test]
-fn count_first_and_last_are_what_the_readings_say() {
+fn count_first_and_last_are_compared_with_the_readings() {
     type Case = (fn(&mut RawPage), &'static str, &'static str);
     let changes: [Case; 5] = [
         (|page| page.count = Some(4), "count 5", "4"),
@@ -159,14 +163,14 @@ fn count_first_and_last_are_what_the_readings_say() {
     ];
     for (change, expected, found) in changes {
         let differences = wrong(change);
-        let told: Vec<_> = differences.iter().map(|d| (d.what, &*d.expected, &*d.found)).collect();
-        assert_eq!(told, [(What::Count, expected, found)]);
+        let told: Vec<_> = differences.iter().map(|d| (d.kind, &*d.expected, &*d.found)).collect();
+        assert_eq!(told, [(FindingKind::Count, expected, found)]);
     }
 }
 
 /// Regression: a repair rewrote pages without their stamps, so that older unflushed values overwrote newer ones.
 #[test]
-fn what_a_page_says_of_its_stamps_is_checked_and_kept() {
+fn the_stamps_of_a_page_are_checked_and_kept() {
     let mut kept = page(0, readings(0..3));
     let mut set: Readings = Readings::default();
     for (reading, stamp) in kept.readings.iter().zip([7, 9, 8]) {
@@ -175,16 +179,16 @@ fn what_a_page_says_of_its_stamps_is_checked_and_kept() {
     set.settle(false);
     kept.order = Ok(order(&set));
     assert_eq!(check(vec![kept.clone()]).differences, []);
-    assert_eq!(set_of(&kept).stamps(), set.stamps());
+    assert_eq!(readings_of(&kept).stamps(), set.stamps());
     let wrong = |change: fn(&mut StampOrder<'static>)| {
         let mut kept = kept.clone();
         change(kept.order.as_mut().unwrap());
-        (check(vec![kept.clone()]).differences.iter().map(|d| d.what).collect::<Vec<_>>(), set_of(&kept))
+        (check(vec![kept.clone()]).differences.iter().map(|d| d.kind).collect::<Vec<_>>(), readings_of(&kept))
     };
-    assert_eq!(wrong(|order| order.last += 1).0, [What::Stamps]);
-    assert_eq!(wrong(|order| order.oldest = 0).0, [What::Stamps]);
+    assert_eq!(wrong(|order| order.last += 1).0, [FindingKind::Stamps]);
+    assert_eq!(wrong(|order| order.oldest = 0).0, [FindingKind::Stamps]);
     let (found, settled) = wrong(|order| order.stamps = vec![9].into());
-    assert_eq!((found, settled.stamps().is_settled(), settled.stamps().floor()), (vec![What::Stamps], true, 9));
+    assert_eq!((found, settled.stamps().is_settled(), settled.stamps().floor()), (vec![FindingKind::Stamps], true, 9));
 }
 
 #[test]
@@ -206,7 +210,7 @@ fn every_bit_of_a_summary_counts() {
         wrong(|page| page.summary.push((Arc::from("more"), page.summary[0].1.clone()))),
     ];
     for (n, found) in cases.iter().enumerate() {
-        assert_eq!(found.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Summary], "{n}: {found:?}");
+        assert_eq!(found.iter().map(|d| d.kind).collect::<Vec<_>>(), [FindingKind::Summary], "{n}: {found:?}");
     }
     assert_eq!(cases[6][0].expected, "f: count 5, min -0.0, max -0.0, sum 0.0, avg 0.0, first -0.0, last -0.0");
     assert_eq!(cases[6][0].found, "count 5, min 0.0, max -0.0, sum 0.0, avg 0.0, first -0.0, last -0.0");
@@ -215,7 +219,7 @@ fn every_bit_of_a_summary_counts() {
 #[test]
 fn a_page_without_readings_is_told_once() {
     let found = wrong(|page| page.readings.clear());
-    assert_eq!(found.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Empty]);
+    assert_eq!(found.iter().map(|d| d.kind).collect::<Vec<_>>(), [FindingKind::Empty]);
 }
 
 #[test]
@@ -224,15 +228,16 @@ fn size_is_a_difference_and_number_a_note() {
         let pages = vec![Ok(page(0, readings(seconds)))];
         check_bucket(&RawBucket { from: Cursor(Vec::new()), pages }, bounds)
     };
-    let bytes = set_of(&page(0, readings(0..5))).bytes();
+    let bytes = readings_of(&page(0, readings(0..5))).bytes();
     let fits = Caps { max_readings: 5, hard_bytes: bytes, ..BOUNDS };
     assert_eq!(check(&fits, 0..5), Findings::default());
     let small = Caps { max_readings: 5, hard_bytes: bytes - 1, ..BOUNDS };
-    assert_eq!(whats(&check(&small, 0..5)), [(What::Size, &*key(0))]);
+    assert_eq!(kinds(&check(&small, 0..5)), [(FindingKind::Size, &*key(0))]);
     let one = Caps { max_readings: 1, hard_bytes: 1, ..BOUNDS };
     assert_eq!(check(&one, 0..1), Findings::default(), "a single reading may be larger");
     let few = check(&Caps { max_readings: 4, hard_bytes: bytes, ..BOUNDS }, 0..5);
-    assert_eq!((few.differences.len(), few.notes.get(&Note::ManyReadings)), (0, Some(&(1, key(0)))));
+    let noted = NoteCount { documents: 1, first: key(0) };
+    assert_eq!((few.differences.len(), few.notes.get(&Note::ManyReadings)), (0, Some(&noted)));
 }
 
 #[test]
@@ -241,24 +246,25 @@ fn marks_and_numbers_of_a_bucket_are_checked_together() {
         let mut pages = several();
         change(&mut pages);
         let findings = check(pages);
-        whats(&findings).into_iter().map(|(what, document)| (what, document.to_owned())).collect::<Vec<_>>()
+        kinds(&findings).into_iter().map(|(kind, document)| (kind, document.to_owned())).collect::<Vec<_>>()
     };
-    assert_eq!(wrong(|pages| pages[0].closed = false), [(What::Open, key(0))]);
+    assert_eq!(wrong(|pages| pages[0].closed = false), [(FindingKind::Open, key(0))]);
     assert_eq!(wrong(|pages| pages[2].closed = true), [], "no page need be open");
-    assert_eq!(wrong(|pages| pages[0].has_overflow = false), [(What::Overflow, key(0))]);
-    assert_eq!(wrong(|pages| pages[2].has_overflow = true), [(What::Overflow, key(2))]);
-    assert_eq!(wrong(|pages| drop(pages.remove(1))), [(What::Numbers, key(0))]);
-    assert_eq!(wrong(|pages| drop(pages.remove(0))), [(What::NoFirst, key(1))]);
+    assert_eq!(wrong(|pages| pages[0].has_overflow = false), [(FindingKind::Overflow, key(0))]);
+    assert_eq!(wrong(|pages| pages[2].has_overflow = true), [(FindingKind::Overflow, key(2))]);
+    assert_eq!(wrong(|pages| drop(pages.remove(1))), [(FindingKind::Numbers, key(0))]);
+    assert_eq!(wrong(|pages| drop(pages.remove(0))), [(FindingKind::NoFirst, key(1))]);
     let both = wrong(|pages| {
         let again = pages[2].clone();
         pages.push(again);
     });
-    let expected = [(What::Numbers, key(0)), (What::Open, key(0)), (What::TwoPages, key(2))];
+    let expected = [(FindingKind::Numbers, key(0)), (FindingKind::Open, key(0)), (FindingKind::TwoPages, key(2))];
     assert_eq!(both, expected, "one page twice, as in both collections");
     let mut alone = page(0, readings(0..5));
     alone.has_overflow = true;
     let findings = check(vec![alone]);
-    assert_eq!((findings.differences.len(), findings.notes.get(&Note::MarkedAhead)), (0, Some(&(1, key(0)))));
+    let noted = NoteCount { documents: 1, first: key(0) };
+    assert_eq!((findings.differences.len(), findings.notes.get(&Note::MarkedAhead)), (0, Some(&noted)));
 }
 
 #[test]
@@ -269,7 +275,7 @@ fn a_time_on_two_pages_is_told_once_per_pair() {
     more.extend(readings(20..21));
     pages[2] = page(2, more);
     let findings = check(pages);
-    assert_eq!(whats(&findings), [(What::TwoPages, &*key(2)), (What::TwoPages, &*key(2))]);
+    assert_eq!(kinds(&findings), [(FindingKind::TwoPages, &*key(2)), (FindingKind::TwoPages, &*key(2))]);
     assert_eq!(findings.differences[0].found, "2 also on page 0, for example 2026-01-11T14:00:03.000000007Z");
     assert_eq!(findings.differences[1].found, "2 also on page 1, for example 2026-01-11T14:00:07.000000007Z");
 }
@@ -283,7 +289,7 @@ fn a_page_that_cannot_be_read_hides_no_other_and_is_not_missing() {
     }
     let bucket = RawBucket { from: Cursor(Vec::new()), pages };
     let findings = check_bucket(&bucket, &BOUNDS);
-    assert_eq!(whats(&findings), [(What::Unreadable, &*key(1)), (What::Count, &*key(2))]);
+    assert_eq!(kinds(&findings), [(FindingKind::Unreadable, &*key(1)), (FindingKind::Count, &*key(2))]);
     assert_eq!(findings.differences[0].found, "no start");
 }
 

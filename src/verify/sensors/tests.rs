@@ -16,7 +16,8 @@ fn reading(second: i64, field: &str, value: Value) -> Reading {
 }
 
 fn page(readings: Vec<Reading>) -> RawPage {
-    let (sensor, hour) = (sensor(), Hour::of(START));
+    let sensor = sensor();
+    let hour = Hour::of(START);
     RawPage {
         key: "key".into(),
         in_overflow: None,
@@ -39,8 +40,8 @@ fn page(readings: Vec<Reading>) -> RawPage {
     }
 }
 
-fn seen() -> AllSeen {
-    let mut seen = AllSeen::default();
+fn seen() -> SeenSensors {
+    let mut seen = SeenSensors::default();
     seen.add(&page(vec![reading(3, "n", Value::Integer(1)), reading(9, "n", Value::Integer(2))]));
     seen.add(&page(vec![reading(1, "t", Value::String("x".into())), reading(2, "n", Value::Float(2.0))]));
     seen
@@ -68,7 +69,7 @@ fn check(change: impl FnOnce(&mut SensorDocument)) -> Findings {
 }
 
 #[test]
-fn a_document_that_says_what_the_pages_say_is_right() {
+fn a_document_that_agrees_with_its_pages_is_right() {
     assert_eq!(check(|_| {}), Findings::default());
     assert_eq!(check(|document| document.fields.push((Arc::from("old"), Family::Boolean))), Findings::default());
     // Deleted readings may have been earlier or later than the remaining ones.
@@ -81,7 +82,7 @@ fn a_document_that_says_what_the_pages_say_is_right() {
 #[test]
 fn fields_that_are_missing_are_named() {
     let findings = check(|document| drop(document.fields.remove(0)));
-    let [Difference { what: What::Fields, expected, found, .. }] = &findings.differences[..] else {
+    let [Difference { kind: FindingKind::Fields, expected, found, .. }] = &findings.differences[..] else {
         panic!("{findings:?}")
     };
     assert_eq!((&**expected, &**found), ("all fields of its pages, including t", "n"));
@@ -91,7 +92,7 @@ fn fields_that_are_missing_are_named() {
 fn a_document_under_another_sensors_key_is_found() {
     let kept = RawSensor { key: "m,s=2".into(), document: Ok(document()) };
     let findings = check_sensor(&kept, None);
-    assert_eq!(findings.differences.iter().map(|d| d.what).collect::<Vec<_>>(), [What::Identity]);
+    assert_eq!(findings.differences.iter().map(|d| d.kind).collect::<Vec<_>>(), [FindingKind::Identity]);
 }
 
 #[test]
@@ -114,11 +115,11 @@ fn sensors_without_a_document_are_left_over() {
     assert!(seen.take("m,s=2").is_none());
     let rest = seen.into_rest();
     assert_eq!(rest.len(), 1);
-    assert_eq!(no_document(&rest[0]).differences[0].what, What::NoSensor);
+    assert_eq!(no_document(&rest[0]).differences[0].kind, FindingKind::NoSensor);
     // A page whose sensor is contradictory is ignored.
     let mut unsure = page(Vec::new());
     unsure.sensor_key = "m,s=2".into();
-    let mut seen = AllSeen::default();
+    let mut seen = SeenSensors::default();
     seen.add(&unsure);
     assert_eq!(seen.into_rest().len(), 0);
 }
@@ -127,6 +128,6 @@ fn sensors_without_a_document_are_left_over() {
 fn a_document_that_cannot_be_read_is_named_by_its_key() {
     let error = StorageError::Unreadable { id: "m,s=1".into(), detail: "no rev".into() };
     let findings = check_sensor(&RawSensor { key: "m,s=1".into(), document: Err(error) }, None);
-    let Difference { document, what, found, .. } = &findings.differences[0];
-    assert_eq!((&**document, *what, &**found), ("m,s=1", What::Unreadable, "no rev"));
+    let Difference { document, kind, found, .. } = &findings.differences[0];
+    assert_eq!((&**document, *kind, &**found), ("m,s=1", FindingKind::Unreadable, "no rev"));
 }

@@ -169,9 +169,9 @@ fn no_token_is_made_that_lives_longer_than_it_may() {
 fn what_makes_no_sense_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let cases: &[(&[&str], &str)] = &[
-        (&["add", "--name", "x"], "may do nothing"),
+        (&["add", "--name", "x"], "has no rights"),
         (&["add", "--name", "a b", "--read", "a"], "letters, digits"),
-        (&["add", "--name", "x", "--read", ""], "database's name"),
+        (&["add", "--name", "x", "--read", ""], "name of a database"),
         (&["add", "--name", "x", "--admin", "*", "--sensor-tag", "site=lab"], "exclude each other"),
         (&["add", "--name", "x", "--read", "a", "--sensor-tag", "site"], "KEY=VALUE"),
         (&["add", "--name", "x", "--read", "a", "--expires", "90"], "90d"),

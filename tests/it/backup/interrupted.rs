@@ -120,7 +120,7 @@ fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
             let mut command = program();
             command.args(["backup", "restore", path(backup_folder.path())]).args(to);
             ran(command.env("FAULT_KILL_AT", point)).killed();
-            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &to[..]].concat()).refused("has not finished");
+            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &to[..]].concat()).refused("is incomplete");
         }
         restore(backup_folder.path(), &to_store, to.path()).good();
         assert_eq!(digest(&store, &server.data_dir())["databases"], digest(&to_store, to.path())["databases"]);
@@ -255,7 +255,7 @@ fn a_backup_waits_for_every_instance() {
     let other = Launch::with_store(&store).config(lazy).start();
     write(&other, "plant", &format!("climate,s=7 temp=7 {}\n", START + 7));
     let to = Folder::new("backup");
-    backup(&one, to.path(), &["--patience", "2s"]).refused("have not said");
+    backup(&one, to.path(), &["--patience", "2s"]).refused("have not flushed");
     assert!(!to.file("manifest.json").exists());
     flush(&other);
     backup(&one, to.path(), &["--patience", "60s"]).good();

@@ -50,7 +50,7 @@ fn a_stop_while_the_store_is_away_costs_no_acks() {
     mongod.kill();
     let status = server.stop();
     assert_eq!(status.code(), Some(75), "what is left is safe in the log, and it says so");
-    assert!(server.stderr().contains("records stay in the WAL"), "{}", server.stderr());
+    assert!(server.stderr().contains("records in the WAL are not in the store yet"), "{}", server.stderr());
     mongod.restart();
     server.restart();
     wait_until("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE));

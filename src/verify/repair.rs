@@ -1,8 +1,8 @@
-//! Repairs what the readings determine, by compare-and-set: a page's counts, summaries, stamps and marks, and sensor
-//! documents. Also gives a bucket without page 0 one. Never changes or deletes a reading.
+//! Repairs everything that follows from readings by compare-and-set: counts, summaries, stamps and marks of pages, and
+//! sensor documents. Also creates a missing page 0. Never changes or deletes a reading.
 
-use super::finding::{Findings, What};
-use super::pages::{check_bucket, is_sound, set_of};
+use super::finding::{FindingKind, Findings};
+use super::pages::{check_bucket, is_sound, readings_of};
 use super::sensors::SeenSensor;
 use super::walk::DatabaseCheck;
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay, RawPage};
@@ -13,25 +13,26 @@ use crate::reading::Hour;
 use crate::reading::stamp::first_of;
 use crate::reading::time::MILLI_NS;
 
-/// How often a repair of a document is tried while others write to it.
+/// Maximum number of attempts to repair a document while others write to it.
 const ATTEMPTS_MAX: usize = 5;
 
 impl DatabaseCheck<'_> {
-    /// Reads the bucket again, all pages at the same moment. A bucket that is gone has no pages.
+    /// Reads all pages of the bucket again, at the same moment. A deleted bucket has no pages.
     pub(super) async fn read_again(&self, from: &Cursor) -> Result<RawBucket, StorageError> {
         let part = self.store.walk_buckets(&self.report.name, Some(from), 1).await?;
         let found = part.found.into_iter().find(|bucket| bucket.from == *from);
         Ok(found.unwrap_or_else(|| RawBucket { from: from.clone(), pages: Vec::new() }))
     }
 
-    /// Reads a sealed day again; `None` if it is gone.
+    /// Reads a sealed day again. Returns `None` if it was deleted.
     pub(super) async fn read_day_again(&self, from: &Cursor) -> Result<Option<RawDay>, StorageError> {
         let part = self.store.walk_days(&self.report.name, Some(from), 1).await?;
         Ok(part.found.into_iter().find(|day| day.from == *from))
     }
 
-    /// Writes a sealed day again from its readings. Somebody else may have written it meanwhile: read it again.
-    pub(super) async fn mend_day(&self, stored: &DayDocument) -> Result<(), StorageError> {
+    /// Writes a sealed day again from its readings. Read it again afterwards, because another instance may have written
+    /// it.
+    pub(super) async fn repair_day(&self, stored: &DayDocument) -> Result<(), StorageError> {
         let DayDocument { id, day, .. } = stored;
         let write = DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref());
         match self.store.write_days(&self.report.name, &[write]).await.pop() {
@@ -40,31 +41,31 @@ impl DatabaseCheck<'_> {
         }
     }
 
-    /// Writes the pages that can be repaired, and returns the bucket as it is stored afterwards.
-    pub(super) async fn mend_bucket(&self, mut bucket: RawBucket) -> Result<RawBucket, StorageError> {
+    /// Writes the repairable pages, and returns the stored bucket afterwards.
+    pub(super) async fn repair_bucket(&self, mut bucket: RawBucket) -> Result<RawBucket, StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let findings = check_bucket(&bucket, &self.options.bounds);
-            let numbers = mendable(&bucket, &findings);
+            let numbers = repairable(&bucket, &findings);
             let sound: Vec<&RawPage> = bucket.pages.iter().flatten().filter(|page| is_sound(page)).collect();
-            let sound_all = sound.len() == bucket.pages.len();
+            let is_all_sound = sound.len() == bucket.pages.len();
             let Some(first) = sound.first().filter(|_| !numbers.is_empty()) else { break };
             let id = BucketId { sensor: first.sensor.clone(), hour: first.hour() };
-            let mut anew = Bucket::from_stored(sound.into_iter().map(stored));
-            let has = |what| findings.differences.iter().any(|difference| difference.what == what);
-            let groups = if has(What::NoFirst) && !has(What::TwoPages) && sound_all {
-                anew.make_first();
-                anew.next_writes()
+            let mut repaired = Bucket::from_stored(sound.into_iter().map(stored));
+            let has = |kind| findings.differences.iter().any(|difference| difference.kind == kind);
+            let groups = if has(FindingKind::NoFirst) && !has(FindingKind::TwoPages) && is_all_sound {
+                repaired.make_first();
+                repaired.next_writes()
             } else {
-                anew.mark_for_rewrite(bucket.pages.len() > 1);
-                let places = (0..anew.pages().len()).filter(|p| numbers.contains(&anew.pages()[*p].number));
-                places.map(|place| vec![place]).collect()
+                repaired.mark_anew(bucket.pages.len() > 1);
+                let indexes = (0..repaired.pages().len()).filter(|p| numbers.contains(&repaired.pages()[*p].number));
+                indexes.map(|index| vec![index]).collect()
             };
-            let write = |group| PageWrite { id: &id, bucket: &anew, group };
+            let write = |group| PageWrite { id: &id, bucket: &repaired, group };
             let writes: Vec<PageWrite<'_>> = groups.into_iter().map(write).collect();
             for written in self.store.write_pages(&self.report.name, &writes).await {
                 match written {
                     Written::Failed(error) if error.is_away() => return Err(error),
-                    // The bucket is read again, so a page that was not written is found wrong again.
+                    // The bucket is read again, so a page that was not written is found again.
                     Written::Yes | Written::Conflict | Written::Failed(_) => {}
                 }
             }
@@ -73,9 +74,9 @@ impl DatabaseCheck<'_> {
         Ok(bucket)
     }
 
-    /// Creates the missing document of a sensor with pages, or adds the missing fields to it. Returns whether the sensor
-    /// now has a document with all fields.
-    pub(super) async fn mend_sensor(&self, seen: &SeenSensor) -> Result<bool, StorageError> {
+    /// Creates the missing document of a sensor with pages, or adds the missing fields to it. Returns true if the
+    /// sensor has a document with all fields afterwards.
+    pub(super) async fn repair_sensor(&self, seen: &SeenSensor) -> Result<bool, StorageError> {
         for _ in 0..ATTEMPTS_MAX {
             let mut document = match self.store.read_sensors(&self.report.name, &[&seen.sensor.key]).await {
                 Ok(found) => match found.into_iter().next() {
@@ -100,7 +101,7 @@ impl DatabaseCheck<'_> {
         Ok(false)
     }
 
-    /// A document by what the pages say, with the most recent readings of the latest hour.
+    /// Builds a document from the pages, with the most recent readings of the latest hour.
     async fn new_document(&self, seen: &SeenSensor) -> Result<SensorDocument, StorageError> {
         let mut recent = Vec::new();
         if let Some((_, last)) = seen.times {
@@ -111,7 +112,7 @@ impl DatabaseCheck<'_> {
                     recent = buckets.into_iter().flat_map(tail).collect();
                 }
                 Err(error) if error.is_away() => return Err(error),
-                // Without them the document is behind the pages, which is allowed.
+                // Without recent readings, the document lags behind the pages, which is allowed.
                 Err(_) => {}
             }
         }
@@ -125,9 +126,9 @@ impl DatabaseCheck<'_> {
 }
 
 fn stored(page: &RawPage) -> StoredPage {
-    let mut readings = set_of(page);
+    let mut readings = readings_of(page);
     if page.order.is_err() {
-        // The ages of the cells are unknown, so they count as older than anything that is written from now on.
+        // The ages of the cells are unknown, so they count as older than all later writes.
         readings.raise_floor(first_of(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));
     }
     StoredPage {
@@ -141,9 +142,9 @@ fn stored(page: &RawPage) -> StoredPage {
     }
 }
 
-/// The numbers of the sound pages with something that can be repaired.
-fn mendable(bucket: &RawBucket, findings: &Findings) -> Vec<u32> {
-    let is_meant = |key: &str| findings.differences.iter().any(|d| d.what.is_mendable() && d.document == *key);
+/// Returns the numbers of the sound pages with a repairable difference.
+fn repairable(bucket: &RawBucket, findings: &Findings) -> Vec<u32> {
+    let has_repairable = |key: &str| findings.differences.iter().any(|d| d.kind.is_repairable() && d.document == *key);
     let sound = bucket.pages.iter().flatten().filter(|page| is_sound(page));
-    sound.filter(|page| is_meant(&page.key)).map(|page| page.number).collect()
+    sound.filter(|page| has_repairable(&page.key)).map(|page| page.number).collect()
 }
