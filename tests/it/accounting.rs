@@ -139,24 +139,27 @@ fn await_scrapes(what: &str, seen: &Mutex<Seen>, wanted: impl Fn(&Terms) -> bool
 }
 
 #[test]
-fn every_reading_is_accounted_for_at_every_scrape_with_the_embedded_store() {
+fn counters_balance_at_every_scrape_with_the_embedded_store() {
     every_reading_is_accounted_for(Launch::embedded().config(CONFIG).start(), None);
 }
 
 #[test]
-fn every_reading_is_accounted_for_at_every_scrape_with_mongodb() {
+fn counters_balance_at_every_scrape_with_mongodb() {
     let mongod = Mongod::start();
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
     every_reading_is_accounted_for(server, Some(mongod));
 }
 
 fn every_reading_is_accounted_for(mut server: Server, mongod: Option<Mongod>) {
-    let (seen, stop) = (Mutex::new(Seen::default()), AtomicBool::new(false));
-    let (write, metrics) = (server.url("/write?db=account"), server.url("/metrics"));
+    let seen = Mutex::new(Seen::default());
+    let stop = AtomicBool::new(false);
+    let write = server.url("/write?db=account");
+    let metrics = server.url("/metrics");
     std::thread::scope(|scope| {
         let stopper = StopAtEnd(&stop);
         for writer in 0..WRITERS {
-            let (write, stop) = (&write, &stop);
+            let write = &write;
+            let stop = &stop;
             scope.spawn(move || write_all(write, writer, stop));
         }
         for _ in 0..SCRAPERS {

@@ -33,7 +33,7 @@ const MEMORY_MAX: u64 = 512 << 20;
 const ACK_STORE: &str = "[ingest]\nack = \"store\"\n";
 
 #[test]
-fn a_paused_store_is_not_noticed_by_those_who_write() {
+fn a_paused_store_delays_no_write() {
     let mut mongod = Mongod::start();
     let server = Server::start(&mongod.uri(&fresh_database_name()));
     let load = Load::start(&server, 4);
@@ -87,7 +87,7 @@ fn a_paused_store_costs_neither_memory_nor_acks() {
 }
 
 #[test]
-fn a_store_that_is_away_at_the_start_is_waited_for() {
+fn startup_waits_for_the_store() {
     let mut mongod = Mongod::start();
     let launch = Launch::with_store(mongod.uri(&fresh_database_name())).config("[ingest]\nack_timeout = \"2s\"\n");
     let mut server = launch.clone().start();
@@ -112,7 +112,7 @@ fn a_store_that_is_away_at_the_start_is_waited_for() {
 
 /// What a log acks that no other instance knows of may be older than what they have forgotten since: a deletion, for one.
 #[test]
-fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers() {
+fn an_unregistered_instance_refuses_writes_until_the_store_answers() {
     let mut mongod = Mongod::start();
     mongod.kill();
     let mut server = Server::start(&mongod.uri(&fresh_database_name()));

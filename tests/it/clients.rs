@@ -105,7 +105,8 @@ fn the_v1_client_creates_a_database_and_writes_points_and_batches() {
 }
 
 fn the_v1_client_writes(python: &Path, place: &Place) {
-    let (host, port) = (place.server.address().ip().to_string(), place.server.address().port().to_string());
+    let host = place.server.address().ip().to_string();
+    let port = place.server.address().port().to_string();
     let seen = script(python, "v1_client.py", &[&host, &port, "v1", &place.token]);
     assert_eq!(seen["stranger"], place.of_strangers());
     assert!(text(&seen["ping"], "the version").starts_with("1."), "{seen}");

@@ -30,7 +30,7 @@ fn readings(server: &Server, sensor: &str) -> Vec<Value> {
 
 /// At a terminal, the first that `serve` said were three lines of how memory is shared out.
 #[test]
-fn a_start_tells_its_memory_in_one_number_and_the_parts_where_details_are_asked_for() {
+fn startup_prints_the_memory_budget_and_its_parts_on_request() {
     for (level, has_parts) in [("info", false), ("debug", true)] {
         let server = Launch::embedded().config(format!("[telemetry]\nlog_level = \"{level}\"\n")).start();
         let log = server.stderr();
@@ -40,7 +40,7 @@ fn a_start_tells_its_memory_in_one_number_and_the_parts_where_details_are_asked_
 }
 
 #[test]
-fn version_and_help_say_what_it_is() {
+fn version_and_help_describe_the_program() {
     let version = format!("hourglass {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(run(&["version"], &[]), (0, version.clone(), String::new()));
     assert_eq!(run(&["--version"], &[]), (0, version, String::new()));
@@ -106,7 +106,7 @@ fn config_default_prints_the_documented_file_and_that_file_is_sound() {
 }
 
 #[test]
-fn check_config_names_every_problem_at_once_and_serve_starts_with_none() {
+fn check_config_lists_every_problem_and_serve_starts_with_none() {
     let folder = Folder::new("config");
     let file = folder.file("hourglass.toml");
     let text = r#"
@@ -164,7 +164,7 @@ fn an_address_beyond_loopback_needs_a_token() {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_the_way_out() {
+fn a_taken_port_is_named_with_a_hint() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let refused = Launch::embedded().listen(address).run_to_end();
@@ -177,9 +177,10 @@ fn a_port_that_is_taken_is_named_with_the_way_out() {
 
 /// The two curls are run as they stand there: a newcomer copies them.
 #[test]
-fn the_banner_holds_what_a_newcomer_needs_and_its_commands_work() {
+fn the_commands_of_the_banner_work() {
     let server = Server::start("embedded");
-    let (banner, base) = (server.stdout(), server.url(""));
+    let banner = server.stdout();
+    let base = server.url("");
     let lines: Vec<&str> = banner.lines().collect();
     assert_eq!(lines[0], format!("hourglass {}", env!("CARGO_PKG_VERSION")));
     assert_eq!(lines[1].trim(), format!("store    embedded in {}", server.data_dir().display()));
@@ -205,7 +206,7 @@ fn the_banner_holds_what_a_newcomer_needs_and_its_commands_work() {
 }
 
 #[test]
-fn a_second_process_on_one_data_folder_is_refused_and_the_first_goes_on() {
+fn a_second_process_on_a_data_folder_is_refused() {
     let server = Server::start("embedded");
     write(&server, "m v=1 1");
     let data = server.data_dir();
@@ -222,7 +223,7 @@ fn a_second_process_on_one_data_folder_is_refused_and_the_first_goes_on() {
 }
 
 #[test]
-fn either_signal_ends_it_with_zero_and_what_was_acked_is_there_afterwards() {
+fn both_stop_signals_exit_with_zero_and_keep_acked_readings() {
     let mut server = Server::start("embedded");
     for (number, signal) in ["TERM", "INT", "TERM"].into_iter().enumerate() {
         write(&server, &format!("m n={number}i {number}\nm,run={number} n={number}i 1"));
@@ -241,7 +242,7 @@ fn either_signal_ends_it_with_zero_and_what_was_acked_is_there_afterwards() {
 /// A head that never came to its end once used up the whole time for stopping: the process ended with 1, blamed the
 /// store, and left the sensors' documents unwritten.
 #[test]
-fn half_a_request_does_not_keep_the_process_from_ending_well() {
+fn an_unfinished_request_does_not_delay_the_stop() {
     let mut server = Launch::embedded().config("[server]\nshutdown_timeout = \"4s\"\n").start();
     write(&server, "m v=1 1");
     let mut half = TcpStream::connect(server.address()).unwrap();

@@ -80,7 +80,7 @@ fn listed(server: &Server) -> Vec<String> {
 
 /// Everything of a range of `/status` is accounted for, and what was not stored yet when it was deleted is counted.
 #[test]
-fn readings_deleted_before_they_are_stored_are_accounted_for() {
+fn readings_deleted_before_their_flush_are_counted() {
     let server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, &format!("m,t=a v=1 {START}\nm,t=a v=2 {}\nm,t=b v=3 {START}", START + SECOND));
     run(&server, &format!("DELETE FROM m WHERE time = {START}"));
@@ -93,7 +93,7 @@ fn readings_deleted_before_they_are_stored_are_accounted_for() {
 
 /// A deletion is logged before the store is asked: it is told as unfinished, kept, and done when the store is back.
 #[test]
-fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
+fn a_deletion_during_an_outage_is_applied_later() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
     let config = format!("{CONFIG}\n[ingest]\nack_timeout = \"15s\"\n[store]\ncommand_timeout = \"1s\"\n");
@@ -118,7 +118,7 @@ fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
 
 /// A user without the right to delete: what is asked for is refused, and holds up nobody.
 #[test]
-fn a_deletion_that_the_store_refuses_for_good_is_given_up() {
+fn a_permanently_refused_deletion_is_given_up() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
     write(&server, &format!("m,t=a v=1 {START}\nm,t=b v=2 {START}"));
@@ -136,7 +136,7 @@ fn a_deletion_that_the_store_refuses_for_good_is_given_up() {
 
 /// While the old documents were still there, whoever wrote to a dropped measurement was judged by them for ever.
 #[test]
-fn a_dropped_measurement_may_come_back_as_another_kind_while_it_is_being_dropped() {
+fn a_measurement_can_change_type_while_it_is_dropped() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
     write(&server, &format!("m,t=a v=1,old=2 {START}"));
@@ -157,7 +157,7 @@ fn a_dropped_measurement_may_come_back_as_another_kind_while_it_is_being_dropped
 }
 
 #[test]
-fn what_changes_something_comes_by_post_and_from_no_other_page() {
+fn statements_that_change_data_need_a_same_site_post() {
     let server = Launch::embedded().start();
     write(&server, &format!("m v=1 {START}"));
     for statement in ["DELETE FROM m", "DROP SERIES FROM m", "DROP MEASUREMENT m", "DROP DATABASE doomed"] {

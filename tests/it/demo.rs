@@ -78,10 +78,11 @@ fn asked(url: &str) -> Value {
 }
 
 #[test]
-fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
+fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
     let temp = Folder::new("demo");
     let mut demo = Demo::start(&temp, &["--port", "0"]);
-    let (url, folder) = (demo.url(), demo.folder());
+    let url = demo.url();
+    let folder = demo.folder();
     assert_eq!(folder.parent(), Some(&*temp.file("tmp")));
     assert!(demo.row("history").contains("sealed"));
     demo.row("stop");
@@ -140,7 +141,7 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
 /// The banner promised a line for each thing that goes wrong, and the log had neither the silent sensor, nor the outliers, the
 /// bearing and the drift. It warned of a slow request instead, which was the demo's own.
 #[test]
-fn each_fault_is_told_once_with_the_view_that_shows_it() {
+fn each_demo_fault_is_printed_once_with_its_view() {
     let temp = Folder::new("demo");
     let mut demo = Demo::start(&temp, &["--port", "0"]);
     demo.row("stop");
@@ -165,7 +166,7 @@ fn each_fault_is_told_once_with_the_view_that_shows_it() {
 
 /// `demo --port` of a taken port advised `--listen`, which is a flag of `serve`.
 #[test]
-fn a_taken_port_is_told_with_the_demos_own_flag() {
+fn a_taken_port_is_reported_with_the_demo_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let temp = Folder::new("demo");
     let port = taken.local_addr().unwrap().port().to_string();
@@ -178,7 +179,7 @@ fn a_taken_port_is_told_with_the_demos_own_flag() {
 }
 
 #[test]
-fn it_serves_only_from_a_folder_that_holds_nothing_else() {
+fn the_demo_needs_a_folder_of_its_own() {
     let temp = Folder::new("demo");
     let foreign = temp.file("mine");
     fs::create_dir(&foreign).unwrap();
@@ -190,7 +191,7 @@ fn it_serves_only_from_a_folder_that_holds_nothing_else() {
 
 /// In MongoDB, everything is left, and another demo does not add to it.
 #[test]
-fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
+fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
     let temp = Folder::new("demo");
     let store = mongod().uri(&fresh_database_name());
     let mut demo = Demo::start(&temp, &["--port", "0", "--store", &store]);
@@ -206,7 +207,7 @@ fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
 }
 
 #[test]
-fn a_kept_folder_is_a_data_folder_like_others_and_a_taken_port_is_no_obstacle() {
+fn a_kept_demo_folder_can_be_served_and_the_demo_finds_a_free_port() {
     let temp = Folder::new("demo");
     // If that fails, somebody else has it, which is just as well.
     let taken = TcpListener::bind("127.0.0.1:8086");
@@ -228,10 +229,11 @@ fn a_kept_folder_is_a_data_folder_like_others_and_a_taken_port_is_no_obstacle() 
 
 /// On a terminal, lines have colours and are short; a terminal that is closed ends the demo.
 #[test]
-fn on_a_terminal_it_is_for_people_and_ends_with_it() {
+fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
     for (variable, is_coloured) in [("NO_COLOR", false), ("NO_OTHER", true)] {
         let temp = Folder::new("demo");
-        let (data, shown) = (temp.file("demo"), temp.file("shown"));
+        let data = temp.file("demo");
+        let shown = temp.file("shown");
         let mut command = program();
         // `script`, of util-linux, has a terminal for a command.
         let inner =
@@ -264,7 +266,7 @@ fn on_a_terminal_it_is_for_people_and_ends_with_it() {
 
 /// The pictures of the docs, of the page that a demo prints: `docs/images` has copies of them.
 #[test]
-fn its_page_is_in_the_pictures_of_the_docs() {
+fn the_pictures_of_the_docs_show_the_demo() {
     let Some(browser) = Browser::start() else { return };
     let temp = Folder::new("demo");
     let mut command = program();

@@ -114,7 +114,7 @@ fn known_metrics() -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[test]
-fn every_metric_that_is_named_exists() {
+fn every_metric_in_deploy_exists() {
     // The crate metrics-process makes these; a running server is asked for them by the test with a real Prometheus.
     const OF_THE_PROCESS: [&str; 5] = [
         "process_cpu_seconds_total",
@@ -144,10 +144,11 @@ fn every_metric_that_is_named_exists() {
 }
 
 #[test]
-fn every_key_that_is_named_exists() {
+fn every_config_key_in_deploy_exists() {
     let default: toml::Table = read("config/default.toml").parse().expect("the default configuration is TOML");
     let has = |section: &str, key: &str| default[section].get(key).is_some();
-    let (mut variables, mut dotted) = (0, 0);
+    let mut variables = 0;
+    let mut dotted = 0;
     for (file, text) in deployed() {
         for word in words(&text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
             if let Some(name) = word.strip_prefix("HOURGLASS_") {
@@ -168,13 +169,14 @@ fn every_key_that_is_named_exists() {
 }
 
 #[test]
-fn the_config_map_is_a_sound_configuration() {
+fn the_config_map_is_a_valid_configuration() {
     let manifest = read("deploy/kubernetes/10-config.yaml");
     let (_, block) = manifest.split_once("hourglass.toml: |\n").expect("the file stands in the ConfigMap");
     let lines = block.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
     let toml: String = lines.map(|line| format!("{}\n", line.get(4..).unwrap_or(""))).collect();
     let folder = Folder::new("config-map");
-    let (file, uri) = (folder.file("hourglass.toml"), folder.file("mongodb-uri"));
+    let file = folder.file("hourglass.toml");
+    let uri = folder.file("mongodb-uri");
     let mounted = "/etc/hourglass/store/mongodb-uri";
     assert!(toml.contains(mounted), "{toml}");
     fs::write(&uri, "mongodb://a:27017,b:27017/plant?replicaSet=rs0\n").expect("a file can be written");
@@ -186,7 +188,8 @@ fn the_config_map_is_a_sound_configuration() {
 /// The image had no health check, and compose asked by a shell's /dev/tcp, which only some shells have.
 #[test]
 fn the_container_is_healthy_while_writes_are_acked() {
-    let (compose, image) = (read("deploy/compose.yaml"), read("deploy/docker/Dockerfile"));
+    let compose = read("deploy/compose.yaml");
+    let image = read("deploy/docker/Dockerfile");
     assert!(compose.contains("\n      test: [CMD, hourglass, healthcheck]\n"), "{compose}");
     let check = image.lines().find(|line| line.starts_with("HEALTHCHECK ")).expect("the image has a health check");
     assert!(check.ends_with(r#" CMD ["/usr/local/bin/hourglass", "healthcheck"]"#), "{check}");
@@ -202,7 +205,8 @@ fn the_container_is_healthy_while_writes_are_acked() {
     };
     // As the image sets them: on all addresses, so that the check must find out where to ask.
     let any = |address: std::net::SocketAddr| format!("0.0.0.0:{}", address.port());
-    let (of_service, of_status) = (("HOURGLASS_SERVER_LISTEN", any(service)), ("HOURGLASS_STATUS_LISTEN", any(status)));
+    let of_service = ("HOURGLASS_SERVER_LISTEN", any(service));
+    let of_status = ("HOURGLASS_STATUS_LISTEN", any(status));
     for (variables, asked) in [
         (&[of_service.clone()][..], format!("ready: http://{service}/ready (server.listen)\n")),
         (&[of_service.clone(), of_status.clone()], format!("ready: http://{status}/ready (status.listen)\n")),
@@ -228,7 +232,7 @@ fn the_container_is_healthy_while_writes_are_acked() {
 
 /// A service that answers, but not with 200, is told with its reason.
 #[test]
-fn a_service_that_refuses_writes_is_unhealthy_with_its_reason() {
+fn a_service_that_refuses_writes_is_unhealthy_with_the_reason() {
     let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = refusing.local_addr().unwrap().to_string();
     let answering = std::thread::spawn(move || {
@@ -252,8 +256,10 @@ fn warned(variables: &[(String, String)], on_terminal: bool) -> String {
     let folder = Folder::new("logged");
     fs::create_dir(folder.file("old")).unwrap();
     fs::write(folder.file("old").join("tokens.json"), "").unwrap();
-    let (data, taken) = (folder.file("new"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let (data, address) = (data.to_str().unwrap(), taken.local_addr().unwrap().to_string());
+    let data = folder.file("new");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let data = data.to_str().unwrap();
+    let address = taken.local_addr().unwrap().to_string();
     let arguments = ["serve", "--listen", &address, "--data-dir", data];
     let mut command = program();
     command.args(arguments);
@@ -288,7 +294,8 @@ fn the_log_is_json_under_journald_and_in_containers() {
         let of_log = |(name, _): &(String, String)| name.starts_with("HOURGLASS_TELEMETRY_");
         variables.into_iter().filter(of_log).collect::<Vec<_>>()
     };
-    let (of_image, of_unit) = (format(of_image), format(of_unit));
+    let of_image = format(of_image);
+    let of_unit = format(of_unit);
     // journald's stderr is never a terminal.
     for (variables, on_terminal, is_json) in
         [(&of_unit, false, true), (&of_image, false, true), (&of_image, true, true), (&vec![], true, false)]
@@ -342,7 +349,7 @@ fn seconds_of(file: &str, key: &str) -> u64 {
 }
 
 #[test]
-fn a_stop_is_given_more_time_than_it_may_take() {
+fn stop_timeouts_exceed_the_longest_stop() {
     let shutdown = seconds_of("config/default.toml", "\nshutdown_timeout = \"");
     for (file, key) in [
         ("deploy/compose.yaml", "cut off.\n    stop_grace_period:"),
@@ -357,7 +364,7 @@ fn a_stop_is_given_more_time_than_it_may_take() {
 /// A service with a wrong config was restarted every two seconds for ever; a pod that stopped refused requests that its
 /// Service still sent.
 #[test]
-fn a_wrong_config_is_not_retried_and_a_pod_stops_after_its_service_knows() {
+fn an_invalid_config_is_not_retried_and_pods_drain_before_they_stop() {
     let folder = Folder::new("wrong-config");
     let toml = folder.file("wrong.toml");
     fs::write(&toml, "[query]\nconcurrent = 0\n").unwrap();
@@ -376,7 +383,7 @@ fn a_wrong_config_is_not_retried_and_a_pod_stops_after_its_service_knows() {
 }
 
 #[test]
-fn ports_are_published_on_loopback_alone_and_images_are_pinned() {
+fn ports_are_published_on_loopback_and_images_are_pinned() {
     let compose = read("deploy/compose.yaml");
     let ports: Vec<&str> = compose.lines().filter(|line| line.trim_start().starts_with("ports:")).collect();
     assert_eq!(ports.len(), 3, "hourglass, Prometheus and Grafana");
@@ -395,12 +402,13 @@ fn ports_are_published_on_loopback_alone_and_images_are_pinned() {
 }
 
 #[test]
-fn the_dashboards_are_whole() {
+fn the_dashboards_are_complete() {
     let provisioned = read("deploy/grafana/provisioning/datasources/hourglass.yaml");
     for name in ["hourglass", "sensors"] {
         let board = dashboard(name);
         let panels = board["panels"].as_array().expect("a dashboard has panels");
-        let (mut ids, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        let mut ids = BTreeSet::new();
+        let mut taken = BTreeSet::new();
         for panel in panels {
             let title = panel["title"].as_str().filter(|title| !title.is_empty()).expect("a panel has a title");
             assert!(ids.insert(panel["id"].as_u64()), "{name}, {title}: its id is another one's");
@@ -421,7 +429,7 @@ fn the_dashboards_are_whole() {
 }
 
 #[test]
-fn the_sensors_dashboard_asks_the_statements_that_are_kept() {
+fn the_sensors_dashboard_sends_the_tested_statements() {
     let statements = dashboard_statements();
     let kept = read("tests/deploy/statements.txt");
     let kept: Vec<&str> = kept.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
@@ -434,7 +442,7 @@ fn the_sensors_dashboard_asks_the_statements_that_are_kept() {
 }
 
 #[test]
-fn every_alert_has_a_case_in_which_it_fires() {
+fn every_alert_has_a_test_that_fires_it() {
     let cases = read("deploy/prometheus/alerts_test.yml");
     let mut alerts = 0;
     for line in read("deploy/prometheus/alerts.yml").lines() {

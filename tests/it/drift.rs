@@ -31,7 +31,7 @@ fn row(time: i64, fields: &[(&str, &str)]) -> Seen {
 }
 
 #[test]
-fn values_of_another_type_are_rejected_unless_they_are_to_be_kept() {
+fn values_of_another_type_are_rejected_unless_drift_is_keep() {
     let server = Launch::embedded().start();
     write(&server, "m temp=1 1717200000", 204);
     write(&server, "m temp=\"2\",w=2 1717200001\nm temp@string=3 1717200002", 400);
@@ -42,7 +42,7 @@ fn values_of_another_type_are_rejected_unless_they_are_to_be_kept() {
 }
 
 #[test]
-fn kept_values_stand_beside_their_field_and_are_told_of() {
+fn kept_values_are_stored_beside_their_field_and_reported() {
     let mut server = Launch::embedded().config(KEEP).start();
     assert_eq!(write(&server, "m temp=1 1717200000", 204), None);
     let lines = "m temp=\"2\",w=2 1717200001\nm temp=true 1717200001\nm temp=3 1717200001\nm w=5 1717200001";
@@ -86,7 +86,7 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
 
 /// Whether values of other types are kept is said for each database; a policy goes by its database unless it says something else.
 #[test]
-fn each_database_says_what_becomes_of_its_values_of_other_types() {
+fn drift_is_set_per_database() {
     let mut server = Launch::embedded().start();
     let set = |server: &Server, name: &str, body: &str| server.set(name, body).expect(200).json();
     let kept = |server: &Server, name: &str| {
@@ -95,7 +95,8 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
         post(&url, "m temp=1 1717200000", &[]).expect(204);
         post(&url, "m temp=\"2\" 1717200001", &[]).status == 204
     };
-    let (keep, reject) = (r#"{"drift":"keep"}"#, r#"{"drift":"reject"}"#);
+    let keep = r#"{"drift":"keep"}"#;
+    let reject = r#"{"drift":"reject"}"#;
     let told = set(&server, "plant", keep);
     assert_eq!((&told["drift"], &told["drift_as"]), (&json!("keep"), &json!("keep")), "{told}");
     let told = set(&server, "plant/week", r#"{"readings":"inf"}"#);
@@ -125,7 +126,7 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
 /// The notice was missing where the answer was empty, counted fields as if they were sensors, and stayed when nothing was left beside the
 /// field.
 #[test]
-fn a_notice_tells_of_what_is_there() {
+fn notices_mention_only_existing_values() {
     let server = Launch::embedded().config(KEEP).start();
     write(&server, "m,s=a temp=1 1717200000\nm,s=b temp=1 1717200000\nm,s=b temp=\"x\" 1717200010", 204);
     write(&server, "m,s=a temp=\"2\" 1717200001\nm,s=a temp=true 1717200002", 204);

@@ -61,7 +61,7 @@ fn expected(groups: &[(&str, &[(&str, i64)])]) -> BTreeMap<String, BTreeMap<Stri
 
 /// Nothing is flushed: what is acked is in the next answer.
 #[test]
-fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
+fn group_endpoints_return_acked_changes_on_both_stores() {
     let mongo = mongod().uri(&fresh_database_name());
     for store in ["embedded", &mongo] {
         let config = CONFIG.replace("50ms", "1h");
@@ -110,7 +110,7 @@ fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
 }
 
 #[test]
-fn groups_documents_follow_the_sensors_documents() {
+fn group_documents_follow_sensor_documents() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(CONFIG).start();
     let stored = Stored { uri: uri.clone() };
@@ -151,7 +151,7 @@ fn groups_documents_follow_the_sensors_documents() {
 
 /// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
 #[test]
-fn renamed_sensors_belong_to_groups_by_their_shown_names() {
+fn groups_use_the_shown_names_of_renamed_sensors() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
     let stored = Stored { uri };
@@ -167,7 +167,7 @@ fn renamed_sensors_belong_to_groups_by_their_shown_names() {
 }
 
 #[test]
-fn without_groups_nothing_is_made() {
+fn without_groups_nothing_is_created() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config("[sensors]\nwrite_interval = \"50ms\"\n").start();
     let stored = Stored { uri };
@@ -183,7 +183,7 @@ fn without_groups_nothing_is_made() {
 
 /// A process dies before or after groups' documents are set, in the middle of a move: afterwards, the sensor is where it belongs.
 #[test]
-fn a_kill_at_every_step_of_a_move_is_made_good() {
+fn a_move_completes_after_a_kill_at_any_step() {
     // What a dead process has begun holds its locks until the server gives it up: the tests' own do so after some seconds.
     let own = Mongod::start();
     for (step, times) in [("before_groups", 1), ("after_groups", 1), ("before_groups", 2), ("after_groups", 2)] {
@@ -229,10 +229,11 @@ fn write_until_dead(server: &mut Server) {
 
 /// Two instances write, move, and delete at random. Once they rest, groups' documents and the endpoint of each agree with a plain model.
 #[test]
-fn members_agree_with_a_plain_model_whoever_writes() {
+fn group_members_agree_with_a_plain_model() {
     let uri = mongod().uri(&fresh_database_name());
     let servers = [(); 2].map(|()| Launch::with_store(&uri).config(CONFIG).start());
-    let (stored, mut random) = (Stored { uri }, Random::new(23));
+    let stored = Stored { uri };
+    let mut random = Random::new(23);
     for server in &servers {
         keep(server, "other,s=x v=1 1\n");
     }
@@ -307,7 +308,7 @@ fn a_large_group_has_several_documents() {
 
 /// The docs told of a job that was gone. Only with MongoDB, groups and copies are there all of them.
 #[test]
-fn each_job_is_in_the_docs_and_in_the_help() {
+fn every_job_is_documented() {
     let config = format!("{CONFIG}[[meta.copy]]\nname = \"site\"\n");
     let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(config).start();
     let jobs = get(&server.url("/api/v1/jobs")).expect(200).json();

@@ -46,7 +46,8 @@ fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOn
 #[track_caller]
 fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T {
     let server = good.server;
-    let (before, started) = (Memory::of(server), Instant::now());
+    let before = Memory::of(server);
+    let started = Instant::now();
     let over = AtomicBool::new(false);
     let (outcome, mut times) = std::thread::scope(|scope| {
         let good = scope.spawn(|| write_and_read(good, what, &over));
@@ -58,7 +59,8 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     });
     let after = Memory::of(server);
     times.sort_unstable();
-    let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    let median = times[times.len() / 2];
+    let p99 = times[times.len() * 99 / 100];
     print(&format!(
         "hostile {what}: {:.1} s; a good client wrote {} readings meanwhile, p50 {:.1} ms, p99 {:.1} ms; resident {before} \
          before, {after} after",
@@ -75,7 +77,8 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
 
 /// Writes one reading after the other until told, at least one, and finds them all: how long each took.
 fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Duration> {
-    let (mut count, mut times) = (0, Vec::new());
+    let mut count = 0;
+    let mut times = Vec::new();
     let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let sensor = format!("climate,during={}", what.chars().map(word).collect::<String>());
     loop {
@@ -111,7 +114,8 @@ impl Memory {
     /// The peak is at most so many bytes above what was resident before.
     #[track_caller]
     fn grew_at_most(server: &Server, before: Memory, bytes: u64) {
-        let (peak, before) = (Memory::of(server).peak, before.resident);
+        let peak = Memory::of(server).peak;
+        let before = before.resident;
         assert!(peak <= before + bytes, "{} MiB at the peak, {} MiB before", peak >> 20, before >> 20);
     }
 }

@@ -22,7 +22,7 @@ fn stored(uri: &str, collection: &str) -> Vec<String> {
 }
 
 #[test]
-fn declared_indexes_are_made_used_and_dropped() {
+fn declared_indexes_are_created_used_and_dropped() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(CONFIG).start();
     keep(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
@@ -96,7 +96,7 @@ fn each_query_uses_its_index(uri: &str) {
 }
 
 #[test]
-fn on_the_embedded_store_no_job_makes_indexes() {
+fn the_embedded_store_has_no_index_job() {
     let server = Launch::embedded().config(CONFIG).start();
     get(&server.url("/api/v1/jobs/index")).expect(400);
 }

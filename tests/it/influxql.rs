@@ -32,7 +32,7 @@ fn influxdb_and_hourglass_answer_alike() {
 }
 
 #[test]
-fn what_the_dashboards_ask_is_answered_alike() {
+fn influxdb_and_hourglass_answer_dashboard_statements_alike() {
     let Some(influxd) = Influxd::start() else { return };
     let server = Launch::embedded().config(CONFIG).start();
     let outcomes = run_dashboards(&Side::influxd(&influxd), &Side::hourglass(&server));
@@ -43,7 +43,7 @@ fn what_the_dashboards_ask_is_answered_alike() {
 }
 
 #[test]
-fn influxdb_answers_every_statement_twice_alike() {
+fn influxdb_answers_are_repeatable() {
     let Some(one) = Influxd::start() else { return };
     let Some(other) = Influxd::start() else { return };
     let outcomes = run(&Side::influxd(&one), &Side::influxd(&other), "answers-again.jsonl");

@@ -15,7 +15,8 @@ fn bad(number: usize, column: usize, message: &str) -> Outcome {
 }
 
 fn read(body: &[u8], precision: Precision, limits: Limits) -> Vec<Outcome> {
-    let (mut items, mut outcomes) = (Items::new(body, precision, limits), Vec::new());
+    let mut items = Items::new(body, precision, limits);
+    let mut outcomes = Vec::new();
     while let Some(item) = items.next() {
         outcomes.push(match item {
             Ok(item) => {
@@ -37,7 +38,7 @@ fn check<B: AsRef<[u8]>>(cases: impl IntoIterator<Item = (B, Vec<Outcome>)>) {
 }
 
 #[test]
-fn one_reading() {
+fn a_single_reading_is_parsed() {
     check([
         (
             r#"{"measurement":"climate","tags":{"sensor":"temp-01"},"ts":"2026-01-15T14:00:00Z","fields":{"temp":22.1,"humidity":45}}"#,
@@ -70,7 +71,7 @@ fn one_reading() {
 }
 
 #[test]
-fn values_of_every_type() {
+fn values_of_every_type_are_parsed() {
     for (sent, value) in [
         ("1", "1.0"),
         ("-0", "-0.0"),
@@ -144,7 +145,7 @@ fn timestamps() {
 }
 
 #[test]
-fn shapes_that_are_no_reading() {
+fn other_json_shapes_are_rejected() {
     let syntax = |column, expected, found| vec![Bad(1, column, Reason::Syntax { expected, found: Some(found) })];
     let missing = |why: &str| vec![bad(1, 0, &format!("missing fields: {why}"))];
     let nothing = "expected \"fields\", \"value\" or a number under a name of its own";
@@ -209,7 +210,7 @@ fn shapes_that_are_no_reading() {
 }
 
 #[test]
-fn limits_name_their_key() {
+fn exceeded_limits_name_their_key() {
     let limits = Limits { line_bytes: 60, tags: 2, fields: 2, name_bytes: 8 };
     let over = |column, what, found, limit, key| vec![Bad(1, column, Reason::Limit { what, found, limit, key })];
     for (body, outcomes) in [
@@ -229,7 +230,7 @@ fn limits_name_their_key() {
 }
 
 #[test]
-fn a_bad_reading_hides_no_good_one() {
+fn a_bad_reading_leaves_the_others_valid() {
     let value = |number: usize| good(&format!("{number} readings value={number}.0 -"));
     let unread = "; the body was not read from here on";
     let not_closed = "expected ',' or ']' after an element of the array";
@@ -320,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_json_writer_prints_comes_back(
+    fn printed_json_parses_to_the_same_readings(
         tags in btree_map(r"[a, ]\PC{0,5}[a=]", r"\PC{0,5}[a\[]", 0..4),
         fields in btree_map(r"\PC{0,5}[a=]", any::<f64>().prop_filter("finite", |v| v.is_finite()), 1..20),
         text in r#"[\PC\n\r"\\]{0,8}"#,
@@ -336,7 +337,8 @@ proptest! {
             2 => serde_json::json!([reading, reading]).to_string(),
             _ => serde_json::to_string_pretty(&[&reading, &reading]).expect("JSON"),
         };
-        let (mut items, mut count) = (Items::new(body.as_bytes(), Precision::Auto, Limits::default()), 0);
+        let mut items = Items::new(body.as_bytes(), Precision::Auto, Limits::default());
+        let mut count = 0;
         while let Some(item) = items.next() {
             count += 1;
             let item = item.map_err(|rejection| TestCaseError::fail(rejection.message()))?;
@@ -356,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_break_it(parts in vec(proptest::sample::select(PARTS), 0..40)) {
+    fn arbitrary_bytes_never_panic(parts in vec(proptest::sample::select(PARTS), 0..40)) {
         let body = parts.concat();
         let mut items = Items::new(&body, Precision::Auto, Limits::default());
         while let Some(item) = items.next() {

@@ -32,7 +32,7 @@ fn warning(answer: &Answer) -> String {
 }
 
 #[test]
-fn readings_are_held_to_the_kind_of_their_sensor() {
+fn readings_are_validated_by_the_kind_of_their_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).config(KINDS).start();
         // By measurement, rejected: the good line beside it is taken.
@@ -75,7 +75,7 @@ fn readings_are_held_to_the_kind_of_their_sensor() {
 }
 
 #[test]
-fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
+fn metadata_is_validated_by_its_kind_unless_it_was_invalid_before() {
     for store in stores() {
         let mut server = Launch::with_store(store.clone()).start();
         // From before there were kinds.
@@ -124,7 +124,7 @@ fn a_sensor_is_silent_after_three_intervals_of_its_kind() {
 }
 
 #[test]
-fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
+fn an_invalid_kind_is_a_configuration_problem() {
     for (config, why) in [
         ("[[kinds]]\nmeasurement = \"m\"\n", "name"),
         ("[[kinds]]\nname = \"a\"\n[[kinds]]\nname = \"a\"\n", "two kinds"),
@@ -152,7 +152,7 @@ fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
 /// Regression: a reading with a new field that was stored before a change of the sensor's kind read the document with the old kind, and took the change
 /// back in memory until a restart.
 #[test]
-fn a_changed_kind_counts_before_it_is_stored_and_after() {
+fn a_changed_kind_applies_before_and_after_its_flush() {
     let halt = Halt::new();
     let launch = Launch::embedded().config(KINDS);
     let server = halt.launch(launch, "writing_documents").start();
@@ -175,7 +175,7 @@ fn a_changed_kind_counts_before_it_is_stored_and_after() {
 /// Regression: after a rename of a measurement, readings were held to the kind of the old name, lists and metadata to that of the new one: the metric
 /// counted silent sensors that no list showed, and `kind` and `units` were gone.
 #[test]
-fn a_rename_changes_nobodys_kind() {
+fn a_rename_keeps_the_kind() {
     let config = format!("{KINDS}[[groups]]\nname = \"all\"\nby = \"s\"\n");
     for store in stores() {
         let mut server = Launch::with_store(store).config(&config).start();

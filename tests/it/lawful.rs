@@ -50,9 +50,9 @@ impl World {
 }
 
 tests! {
-    fn any_traffic_is_a_plain_map_in_the_embedded_store() =>
+    fn random_traffic_agrees_with_a_plain_map_in_the_embedded_store() =>
         any_traffic_is_a_plain_map(World::start("embedded".to_owned()));
-    fn any_traffic_is_a_plain_map_in_mongodb() =>
+    fn random_traffic_agrees_with_a_plain_map_in_mongodb() =>
         any_traffic_is_a_plain_map(World::start(mongod().uri(&fresh_database_name())));
 }
 
@@ -96,7 +96,8 @@ enum Ending {
 /// Every writer sends its bodies; meanwhile the server is ended and started again, at equal distances.
 fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], endings: [Ending; N]) {
     let url = server.url(&format!("/write?precision=ns&db={DATABASE}"));
-    let (acked, all) = (AtomicUsize::new(0), writers.len() * BODIES);
+    let acked = AtomicUsize::new(0);
+    let all = writers.len() * BODIES;
     std::thread::scope(|scope| {
         for writer in writers {
             scope.spawn(|| {
@@ -173,7 +174,9 @@ fn check_stored(stored: &Stored, models: &[&Model], sensors: Sensors) {
 fn check_counters(server: &Server, writers: &[Writer]) {
     flush(server);
     let sum = |part: fn(&Tally) -> usize| writers.iter().map(|writer| part(&writer.tally)).sum::<usize>();
-    let (new, duplicate, overwritten) = (sum(|t| t.new), sum(|t| t.duplicate), sum(|t| t.overwritten));
+    let new = sum(|t| t.new);
+    let duplicate = sum(|t| t.duplicate);
+    let overwritten = sum(|t| t.overwritten);
     assert!(new > 100 && duplicate > 100 && overwritten > 100, "{new} new, {duplicate} again, {overwritten} over");
     let expected = [
         ("accepted", new + duplicate + overwritten),

@@ -31,7 +31,8 @@ fn expected(line: usize, column: usize, expected: &'static str, found: impl Into
 /// Everything in a body: what came of each line, and each rejection in full.
 fn read(body: &[u8], precision: Precision, limits: Limits) -> (Vec<Outcome>, Vec<Rejection>) {
     let mut lines = Lines::new(body, precision, limits);
-    let (mut outcomes, mut rejections) = (Vec::new(), Vec::new());
+    let mut outcomes = Vec::new();
+    let mut rejections = Vec::new();
     while let Some(line) = lines.next() {
         let rejection = match line {
             Ok(line) => match line.sensor(&limits) {
@@ -76,7 +77,7 @@ fn check_with(precision: Precision, limits: Limits, cases: Vec<(&[u8], Vec<Outco
 }
 
 #[test]
-fn good_lines() {
+fn valid_lines_are_parsed() {
     check(vec![
         (
             b"climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000",
@@ -104,7 +105,7 @@ fn good_lines() {
 }
 
 #[test]
-fn values_of_every_type() {
+fn values_of_every_type_are_parsed() {
     let mut cases: Vec<(String, String)> = [
         ("1.", "1.0"),
         (".5", "0.5"),
@@ -145,7 +146,7 @@ fn values_of_every_type() {
 }
 
 #[test]
-fn values_that_are_none() {
+fn invalid_values_are_rejected() {
     let invalid = |text: &str| Reason::InvalidNumber(text.to_owned());
     let not_finite = |text: &str| Reason::NotFinite(text.to_owned());
     let out_of_range = |text: &str| Reason::NumberOutOfRange(text.to_owned());
@@ -166,7 +167,7 @@ fn values_that_are_none() {
 }
 
 #[test]
-fn names_with_backslashes() {
+fn backslashes_in_names_are_parsed() {
     for (sent, name) in [
         (r"a\ b", "a b"),
         (r"a\,b", "a,b"),
@@ -201,7 +202,7 @@ fn names_with_backslashes() {
 }
 
 #[test]
-fn bad_syntax_has_its_place() {
+fn syntax_errors_have_a_position() {
     let invalid_timestamp = |text: &str| Reason::InvalidTimestamp(text.to_owned());
     check(vec![
         (b",a=b f=1", vec![expected(1, 1, "a measurement", ',')]),
@@ -239,7 +240,7 @@ fn bad_syntax_has_its_place() {
 }
 
 #[test]
-fn control_characters_and_bytes_that_are_no_text() {
+fn control_characters_and_invalid_utf8_are_rejected() {
     let control = |column, code| vec![Bad(1, column, Reason::ControlCharacter(code))];
     check(vec![
         (b"\tm f=1", control(1, 9)),
@@ -277,7 +278,7 @@ fn control_characters_and_bytes_that_are_no_text() {
 }
 
 #[test]
-fn timestamps_in_every_precision() {
+fn timestamps_are_parsed_in_every_precision() {
     use Precision::{Auto, Hours, Microseconds, Milliseconds, Minutes, Nanoseconds, Seconds};
     let at = |ts: i64| good(&format!("1 m f=1.0 {ts}"));
     let outside = |text: &str| Bad(1, 7, Reason::TimeOutOfRange(text.to_owned()));
@@ -306,7 +307,7 @@ fn timestamps_in_every_precision() {
 const OPEN: &str = "a closing '\"' for the string that starts here";
 
 #[test]
-fn one_bad_line_hides_no_good_one() {
+fn a_bad_line_leaves_the_others_valid() {
     let invalid = |text: &str| Reason::InvalidNumber(text.to_owned());
     let two = || good("2 m f=2.0 -");
     check(vec![
@@ -348,7 +349,7 @@ fn one_bad_line_hides_no_good_one() {
 }
 
 #[test]
-fn limits_name_their_key() {
+fn exceeded_limits_name_their_key() {
     let limits = Limits { line_bytes: 40, tags: 2, fields: 3, name_bytes: 5 };
     let over = |line, column, what, found, limit, key| Bad(line, column, Reason::Limit { what, found, limit, key });
     let long_line = |found| over(1, 0, "bytes of one line", found, 40, "limits.line_bytes");
@@ -386,7 +387,7 @@ fn limits_name_their_key() {
 }
 
 #[test]
-fn many_fields_with_equal_keys() {
+fn repeated_field_keys_keep_the_last_value() {
     let fields = |numbers: std::ops::Range<usize>| numbers.map(|n| format!("f{n}={n}i")).collect::<Vec<_>>().join(",");
     let body = format!("m {},f7=1i,f100=t\nm {}", fields(0..200), fields(0..200));
     let last = fields(0..200).replace(",f7=7i,", ",f7=1i,").replace(",f100=100i,", ",f100=true,");

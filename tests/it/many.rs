@@ -389,7 +389,8 @@ fn figures(values: &[(i64, f64)]) -> Fields {
     let median = if count % 2 == 1 { sorted[count / 2] } else { (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0 };
     // Of several sensors' values at one time the greatest.
     let at = |time: i64| values.iter().filter(|(t, _)| *t == time).map(|(_, v)| *v).fold(f64::MIN, f64::max);
-    let (first, last) = (at(values[0].0), at(values[count - 1].0));
+    let first = at(values[0].0);
+    let last = at(values[count - 1].0);
     let rank = (count as f64 * 0.5 + 0.5).floor() as usize;
     let figures = [
         ("count", count as f64),
@@ -418,7 +419,7 @@ fn key(number: usize) -> String {
 }
 
 #[test]
-fn the_latest_reading_of_each_sensor_is_told_flushed_or_not() {
+fn the_latest_readings_include_unflushed_ones() {
     let server = Launch::embedded().start();
     let write = |lines: &str| drop(post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204));
     write("m,s=1 v=1 1000\nm,s=2 v=2 9000\nm,s=3 v=3 5\nn,s=1 v=9 7");
@@ -442,7 +443,7 @@ fn the_latest_reading_of_each_sensor_is_told_flushed_or_not() {
 }
 
 #[test]
-fn what_there_is_to_ask_about_is_listed() {
+fn names_for_queries_are_listed() {
     let server = Launch::embedded().start();
     post(&server.url("/write?db=d"), "a,x=1,y=2 f=1,g=\"t\" 1\na,x=2 f=2 1\nb,x=1 h=true 1", &[]).expect(204);
     let list = |path: &str| server.fetch(path);

@@ -26,7 +26,8 @@ fn an_hour_fits(store: impl Into<String>) {
     let server = Launch::with_store(&store).config("[server]\nmemory = \"64MiB\"\n").start();
     server.limit_memory(2 << 30);
     told(&server);
-    let (hour, rate) = (1_768_485_600_u64, rate());
+    let hour = 1_768_485_600_u64;
+    let rate = rate();
     for from in (0..3600).step_by(usize::try_from(SECONDS).expect("small")) {
         send(&server, hour, from, |n| n);
         // Late readings and corrections of pages that are long closed.
@@ -61,10 +62,13 @@ fn hours_of_many_sensors_fit_into_64_mib() {
     let config = "[server]\nmemory = \"64MiB\"\n[flush]\ninterval = \"2s\"\n[sensors]\nwrite_interval = \"1s\"\n";
     let server = Launch::embedded().config(config).start();
     server.limit_memory(2 << 30);
-    let (hour, sensors, per_second) = (1_768_485_600_u64, 40, rate().div_ceil(70));
+    let hour = 1_768_485_600_u64;
+    let sensors = 40;
+    let per_second = rate().div_ceil(70);
     for from in (0..3600).step_by(20) {
         let line = |n: u64| {
-            let (sensor, n) = (n % sensors, n / sensors);
+            let sensor = n % sensors;
+            let n = n / sensors;
             let time = (hour + from) * 1000 + n * 1000 / per_second;
             format!("acc,machine=m{sensor} x={}.25,y={}.5,z={}.125 {time}\n", n % 997, n % 1013, n % 1019)
         };
@@ -83,9 +87,10 @@ fn hours_of_many_sensors_fit_into_64_mib() {
 /// An hour of a sensor with ten readings a second was refused, `LIMIT 1` and windows of a minute included, because its
 /// pages together need more than a query may have.
 #[test]
-fn an_hour_that_is_too_large_at_once_is_queried_in_parts() {
+fn an_hour_larger_than_the_budget_is_queried_in_parts() {
     let server = Launch::embedded().config("[server]\nmemory = \"64MiB\"\n").start();
-    let (hour, readings) = (1_768_485_600_u64, 36_000_u64);
+    let hour = 1_768_485_600_u64;
+    let readings = 36_000_u64;
     let line = |n: u64| format!("acc,m=1 x={n},y={}.5,z={}i {}\n", n % 1013, n % 1019, hour * 1000 + n * 100);
     for flushed in [true, false] {
         // In the order of times, then every tenth again, corrected and not flushed.
@@ -125,7 +130,7 @@ fn an_hour_that_is_too_large_at_once_is_queried_in_parts() {
 /// A time twice in one request, with 17,000 readings of that sensor and hour: the greater value was kept, not the last one,
 /// because a flush merges that many readings in parts.
 #[test]
-fn the_last_of_two_values_of_one_request_counts_however_many_are_between() {
+fn the_last_value_of_a_request_wins_at_any_distance() {
     let server = Launch::embedded().start();
     let hour = 1_768_485_600_000_u64;
     let between: String = (1..17_000).map(|n| format!("m,s=a v=5i {}\n", hour + n)).collect();

@@ -21,7 +21,7 @@ fn meta(server: &Server, key: &str) -> Option<Value> {
 }
 
 #[test]
-fn metadata_is_put_patched_and_guarded_by_its_tag() {
+fn metadata_is_put_patched_and_guarded_by_its_etag() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         assert_eq!(meta(&server, "m,s=1"), None);
@@ -60,7 +60,7 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
 
 /// Of two lines for one sensor, the one with the greater text won, and a removal never: both were of one record, and so of one stamp.
 #[test]
-fn of_lines_for_one_sensor_the_later_one_wins() {
+fn a_later_line_for_the_same_sensor_wins() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         let import = |server: &Server, query: &str, kind: &str, body: &str| {
@@ -96,7 +96,7 @@ fn of_lines_for_one_sensor_the_later_one_wins() {
 
 /// A body of a few MiB took a GiB: what it is about was parsed as a whole before anything was compared with any limit.
 #[test]
-fn what_is_too_large_is_refused_before_it_is_parsed() {
+fn oversized_metadata_is_refused_before_parsing() {
     let server = Launch::embedded().start();
     let numbers = format!("{{\"x\":[{}]}}", vec!["{\"a\":1}"; 400_000].join(","));
     let before = peak_bytes(server.pid());
@@ -120,7 +120,7 @@ fn what_is_too_large_is_refused_before_it_is_parsed() {
 
 /// Conditions other than If-Match were ignored, and a key that is none was forbidden to everybody.
 #[test]
-fn conditions_hold_or_are_refused() {
+fn unmet_conditions_are_refused() {
     let server = Launch::embedded().start();
     let change = |key: &str, name: &str, value: &str| {
         send(&server, "PATCH", key, &json!({"site": "lab"}), &[(name, value)]).status
@@ -145,7 +145,7 @@ fn conditions_hold_or_are_refused() {
 
 /// A search looked at keys alone: whoever typed the name that the page shows of a sensor found nothing.
 #[test]
-fn sensors_are_found_by_the_texts_of_their_metadata() {
+fn sensors_are_found_by_metadata_text() {
     let server = Launch::embedded().start();
     let hall = json!({"name": "Hall, Line A \"east\"", "floor": 12, "of": {"x": "deep"}});
     send(&server, "PUT", "m,s=hall", &hall, &[]).expect(200);
@@ -194,7 +194,8 @@ fn thousands_of_lines_are_imported_and_exported() {
         assert_eq!(meta(&server, "m,s=7"), Some(json!({"floor": 4, "site": "roof"})));
         let (status, told) = import("", "{\"sensor\":\"m\"}\n", "application/x-ndjson");
         assert_eq!((status, &told["rejected"], &told["reasons"][0]["line"]), (400, &json!(1), &json!(1)));
-        let (mut seen, mut cursor) = (BTreeMap::new(), String::new());
+        let mut seen = BTreeMap::new();
+        let mut cursor = String::new();
         loop {
             let page = server.fetch(&format!("/api/v1/meta?db=d&limit=700{cursor}"));
             for of in page["sensors"].as_array().unwrap() {
@@ -250,7 +251,7 @@ fn thousands_of_lines_are_imported_and_exported() {
 }
 
 #[test]
-fn queries_choose_and_group_by_metadata_as_it_is_now() {
+fn queries_filter_and_group_by_current_metadata() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         for s in 0..4_u64 {
@@ -295,7 +296,7 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
 
 /// Metadata goes with `DROP SERIES` and `DROP DATABASE`, and stays when readings are deleted by range.
 #[test]
-fn deletions_take_metadata_only_with_the_whole_sensor() {
+fn metadata_is_deleted_only_with_its_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
@@ -391,9 +392,10 @@ fn random_changes_survive_kills() {
 /// Two instances on one store: the later change of a name wins, whichever instance stores its change first. `DROP SERIES` through
 /// one instance also removes metadata that the other one has logged earlier.
 #[test]
-fn two_instances_agree() {
+fn two_instances_agree_on_metadata() {
     let uri = mongod().uri(&fresh_database_name());
-    let (a, b) = (Launch::with_store(&uri).start(), Launch::with_store(&uri).start());
+    let a = Launch::with_store(&uri).start();
+    let b = Launch::with_store(&uri).start();
     for n in 0..10 {
         let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let wait = || std::thread::sleep(Duration::from_millis(2));
@@ -417,8 +419,9 @@ fn two_instances_agree() {
 /// A deletion reads a sensor's document, finds no readings, and removes it: metadata that another instance stored in between,
 /// acknowledged as stored, once went with it.
 #[test]
-fn metadata_stored_while_a_deletion_settles_stays() {
-    let (uri, halt) = (mongod().uri(&fresh_database_name()), Halt::new());
+fn metadata_stored_during_a_deletion_stays() {
+    let uri = mongod().uri(&fresh_database_name());
+    let halt = Halt::new();
     halt.set();
     let a = halt.launch(Launch::with_store(&uri), "settling").start();
     let b = Launch::with_store(&uri).start();
@@ -440,8 +443,9 @@ fn metadata_stored_while_a_deletion_settles_stays() {
 /// A removal of a name by one instance, for a sensor without a document, left nothing: an older value that another instance had
 /// logged, and stored later, won.
 #[test]
-fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
-    let (uri, halt) = (mongod().uri(&fresh_database_name()), Halt::new());
+fn a_removed_name_wins_over_an_older_value_stored_later() {
+    let uri = mongod().uri(&fresh_database_name());
+    let halt = Halt::new();
     halt.set();
     let a = Launch::with_store(&uri).start();
     let b = halt.launch(Launch::with_store(&uri), "writing_documents").start();
@@ -468,7 +472,7 @@ fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
 
 /// The metadata of a document that MongoDB refused for its content kept its record, and so the whole log, for ever.
 #[test]
-fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
+fn refused_metadata_becomes_a_dead_letter() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
@@ -494,7 +498,7 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
 /// What an earlier opening stored is not written again: a replay once brought back metadata that had been deleted since, by a
 /// deletion that nobody remembered any more.
 #[test]
-fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
+fn deleted_metadata_stays_deleted_after_a_kill() {
     let halt = Halt::already_set();
     // Everything stays in the log, as if the kill came before it was truncated.
     let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
@@ -519,7 +523,7 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
 /// Regression: Grafana fills its choosers by `SHOW TAG VALUES WITH KEY = "meta.site"`, which was answered without values and without a word, though
 /// conditions and `GET /api/v1/tags` knew them.
 #[test]
-fn a_listing_of_values_knows_metadata_that_it_names() {
+fn show_tag_values_lists_metadata_names() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=2 {T}\nn,meta.site=tag,s=3 v=3 {T}\nn,s=4 v=4 {T}\n"));

@@ -50,7 +50,7 @@ impl Stored {
 }
 
 #[test]
-fn new_pages_and_days_have_copies_that_follow_the_metadata() {
+fn copies_on_pages_and_days_follow_the_metadata() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
     let stored = Stored::of(&uri);
@@ -89,7 +89,7 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
 /// Copies were compared in the filter of their update, where MongoDB takes a list for any of its elements, and 3 for 3.0: they stayed as
 /// they were for good, and the sensor's document said that they had followed.
 #[test]
-fn copies_follow_to_values_that_mongodb_takes_for_equal() {
+fn copies_change_between_values_that_mongodb_compares_as_equal() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
     let stored = Stored::of(&uri);
@@ -108,7 +108,7 @@ fn copies_follow_to_values_that_mongodb_takes_for_equal() {
 
 /// A process dies after the document has the new metadata and before the copies do: the next start finds it by the document.
 #[test]
-fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
+fn copies_are_completed_at_the_start_after_a_kill() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(config("1s")).env("FAULT_KILL_AT", "before_copies:1").start();
     let stored = Stored::of(&uri);
@@ -131,7 +131,7 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
 /// Regression: a removed name is forgotten once no older change can come. Where that was before the copies were set, and the process that
 /// knew of them died, nothing told any more that copies of the removed value were left: pages kept it for good.
 #[test]
-fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
+fn copies_of_a_removed_name_are_removed() {
     let uri = mongod().uri(&fresh_database_name());
     let (fast, slow) =
         (|| Launch::with_store(&uri).config(config("1s")), || Launch::with_store(&uri).config(config("60s")));
@@ -164,11 +164,13 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
 /// Two instances change metadata, write and seal at random. Once they rest, every page and day holds what the sensor's
 /// document says, and every reading is there.
 #[test]
-fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
+fn copies_agree_with_the_metadata_during_writes() {
     let uri = mongod().uri(&fresh_database_name());
     let servers = [(); 2].map(|()| Launch::with_store(&uri).config(config("2s")).start());
-    let (stored, mut random) = (Stored::of(&uri), Random::new(11));
-    let (start, mut times) = (now() - 5 * DAY, BTreeMap::<i64, u64>::new());
+    let stored = Stored::of(&uri);
+    let mut random = Random::new(11);
+    let start = now() - 5 * DAY;
+    let mut times = BTreeMap::<i64, u64>::new();
     for step in 0..40_u64 {
         let server = &servers[usize::from(random.once_in(2))];
         let sensor = random.below(3);

@@ -61,7 +61,7 @@ fn rejected(reason: &str) -> String {
 }
 
 #[test]
-fn the_readings_counters_tell_what_became_of_each_reading() {
+fn reading_counters_cover_every_outcome() {
     let mut watched = Watched::new(Server::start("embedded"));
     watched.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
     watched.changed("new", &[(ACCEPTED, 3.0), (STORED, 3.0)]);
@@ -87,7 +87,7 @@ fn the_readings_counters_tell_what_became_of_each_reading() {
 }
 
 #[test]
-fn what_is_rejected_is_counted_by_its_reason() {
+fn rejections_are_counted_by_reason() {
     let mut watched = Watched::new(Launch::embedded().config("[limits]\ntags = 2\nsensors = 2\n").start());
     watched.write("m a=1 1", 204);
     watched.changed("the first", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
@@ -114,7 +114,7 @@ fn what_is_rejected_is_counted_by_its_reason() {
 }
 
 #[test]
-fn requests_are_counted_by_route_and_never_by_path() {
+fn requests_are_counted_by_route() {
     let server = Server::start("embedded");
     let requests = [
         ("POST", "/write?db=d", "/write", 204, 2.0),
@@ -167,7 +167,7 @@ fn busy_server() -> Server {
 
 /// What is known to be in the store is read before it is written. It was once inserted in vain first.
 #[test]
-fn buckets_that_were_let_go_are_not_taken_for_new_ones() {
+fn evicted_buckets_are_not_counted_as_new() {
     let server = Launch::embedded().config("[memtable]\nmax_bytes = \"1MiB\"\n").start();
     // Many fields, so that few buckets are more than fits.
     let fields: Vec<String> = (0..20).map(|n| format!("f{n}=1")).collect();
@@ -198,7 +198,7 @@ fn is_near(one: f64, other: f64) -> bool {
 
 /// A full disk was seen only when writes were refused, and the alerts repeated the budget of the log.
 #[test]
-fn space_is_told_before_it_is_used_up() {
+fn disk_space_is_reported_before_it_runs_out() {
     let server = Launch::embedded().config("[wal]\nbudget_bytes = \"3GiB\"\n").start();
     let file = server.data_dir().join("hourglass.redb");
     eventually("the space is measured", Duration::from_secs(30), || {
@@ -206,7 +206,8 @@ fn space_is_told_before_it_is_used_up() {
         let of = |name: &str| samples.get(name).copied();
         assert_eq!(of("hourglass_wal_budget_bytes"), Some(3.0 * 1024.0 * 1024.0 * 1024.0));
         let free = free_on_disk(&server.data_dir());
-        let (wal, store) = (of("hourglass_wal_disk_free_bytes")?, of("hourglass_store_disk_free_bytes")?);
+        let wal = of("hourglass_wal_disk_free_bytes")?;
+        let store = of("hourglass_store_disk_free_bytes")?;
         assert!(is_near(wal, free) && is_near(store, free), "{wal} and {store}, not {free}");
         // Nothing was written since the start, so the file has the size that it had then; what was never written takes no space.
         let taken = |file: std::fs::Metadata| file.len().min(file.blocks() * 512) as f64;
@@ -227,14 +228,15 @@ fn space_is_told_before_it_is_used_up() {
 }
 
 #[test]
-fn no_label_names_a_sensor_and_every_name_says_whose_it_is() {
+fn no_label_names_a_sensor_and_every_metric_has_the_prefix() {
     let server = busy_server();
     let answer = http::get(&server.url("/metrics")).expect(200);
     assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
     for word in ["secret", "cellar", "climate", "temp"] {
         assert!(!answer.text().contains(word), "{word}");
     }
-    let (mut described, mut typed) = (Vec::new(), Vec::new());
+    let mut described = Vec::new();
+    let mut typed = Vec::new();
     for line in answer.text().lines() {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -280,7 +282,7 @@ fn no_label_names_a_sensor_and_every_name_says_whose_it_is() {
 }
 
 #[test]
-fn promtool_finds_nothing() {
+fn promtool_accepts_the_metrics() {
     let Some(promtool) = require(Package::Promtool) else { return };
     let server = busy_server();
     let text = http::get(&server.url("/metrics")).expect(200);

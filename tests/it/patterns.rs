@@ -9,7 +9,7 @@ use crate::support::prelude::*;
 const PAGE: &str = "docs/explanation/patterns.md";
 
 #[test]
-fn every_pattern_is_shown_on_a_real_mongod() {
+fn every_documented_pattern_runs_on_mongod() {
     let (Some(mongosh), Some(_)) = (packages::require(Package::Mongosh), packages::require(Package::Curl)) else {
         return;
     };
@@ -59,7 +59,7 @@ fn asked(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_the_page_on_metadata_asks_is_answered() {
+fn the_queries_of_the_metadata_page_work() {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let database = mongod().uri(&fresh_database_name());
     let config = "[seal]\ninterval = \"24h\"\n[sensors]\nwrite_interval = \"50ms\"\n\
@@ -91,7 +91,7 @@ fn what_the_page_on_metadata_asks_is_answered() {
 }
 
 #[test]
-fn a_lost_log_is_found_and_removed_as_the_page_says() {
+fn a_lost_log_is_found_and_removed_as_documented() {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let database = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&database).start();

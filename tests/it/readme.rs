@@ -69,7 +69,8 @@ fn only_block(document: &str, language: &str) -> Block {
 /// Runs a block, which must succeed and print what the document shows.
 pub(crate) fn run(mut command: Command, block: &Block) {
     let output = command.output().unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{stdout}{stderr}", block.text);
     assert_eq!(stdout.trim(), block.shows.as_deref().unwrap_or("").trim(), "{}\n{stderr}", block.text);
 }
@@ -81,7 +82,7 @@ fn python_for(block: &Block) -> Option<PathBuf> {
 }
 
 #[test]
-fn what_the_documents_show_is_what_happens() {
+fn documented_commands_print_the_documented_output() {
     // The page of patterns needs a MongoDB, and has a test of its own.
     let followed = documents().into_iter().filter(|document| document != "docs/explanation/patterns.md");
     let languages: Vec<String> = followed.flat_map(|document| follow(&document)).collect();
@@ -137,7 +138,7 @@ fn is_known(line: &str) {
 
 /// It grew to 6,666 words once, and nobody who only wanted to try it read them.
 #[test]
-fn the_readme_is_short_and_begins_with_two_commands() {
+fn the_readme_is_short_and_starts_with_two_commands() {
     let text = read("README.md");
     let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
     assert!(words <= 900, "{words} words: what is detail belongs into docs/");
@@ -158,7 +159,7 @@ fn anchors(document: &Path) -> Vec<String> {
 }
 
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_resolve() {
     let folders = ["", "deploy/", "benches/", "loadtest/"];
     let mut documents: Vec<String> = folders.iter().flat_map(|folder| documents_in(folder)).collect();
     documents.extend(handbook());
@@ -216,7 +217,7 @@ fn configures(text: &str) {
 
 /// The commands about tokens, on a server and in a folder of their own.
 #[test]
-fn the_tokens_they_make_may_do_what_they_say() {
+fn documented_tokens_have_the_documented_rights() {
     if packages::require(Package::Curl).is_none() {
         return;
     }
@@ -244,7 +245,7 @@ fn the_tokens_they_make_may_do_what_they_say() {
 }
 
 #[test]
-fn the_metrics_they_name_are_there() {
+fn documented_metrics_exist() {
     let server = Server::start("embedded");
     http::post(&server.url("/write"), "m v=1", &[]).expect(204);
     let metrics = http::get(&server.url("/metrics")).expect(200).text().to_owned();
@@ -260,7 +261,7 @@ fn the_metrics_they_name_are_there() {
 }
 
 #[test]
-fn the_page_they_show_has_the_fields_of_a_page() {
+fn the_documented_page_has_the_fields_of_a_page() {
     let block = only_block("docs/reference/stored-forms.md", "json");
     let shown: serde_json::Value = serde_json::from_str(&block.text).unwrap();
     let source = read("crates/store/src/document/encode.rs");

@@ -65,7 +65,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
+fn every_kind_of_name_can_be_renamed_and_written_by_both_names() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         keep(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
@@ -106,7 +106,7 @@ fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
 }
 
 #[test]
-fn conditions_groups_and_listings_know_the_shown_names_alone() {
+fn conditions_groups_and_listings_use_shown_names() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\nn,room=lab,s=3 v=4i {T}\n"));
     for entry in [
@@ -143,7 +143,7 @@ fn conditions_groups_and_listings_know_the_shown_names_alone() {
 }
 
 #[test]
-fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
+fn a_new_sensor_written_by_its_shown_name_is_stored_by_its_stored_name() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\n"));
@@ -169,9 +169,10 @@ fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
 }
 
 #[test]
-fn another_instance_learns_of_it() {
+fn other_instances_follow_a_rename() {
     let store = mongod().uri(&fresh_database_name());
-    let (mut one, mut other) = (Launch::with_store(store.clone()).start(), Launch::with_store(store).start());
+    let mut one = Launch::with_store(store.clone()).start();
+    let mut other = Launch::with_store(store).start();
     keep(&one, format!("m,s=1 v=1i {T}\n"));
     rename(&one, &value("s", "1", "2"));
     let has = |server: &Server, key: &str| (listed(server) == set(&[key])).then_some(());
@@ -187,7 +188,7 @@ fn another_instance_learns_of_it() {
 }
 
 #[test]
-fn what_would_leave_a_name_unclear_is_refused() {
+fn ambiguous_renames_are_refused() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=1 v=2i {T}\nm,room=b,s=2 v=2i {T}\n"));
     post(&server.url("/write?db=d/week&precision=s"), format!("p,s=1 v=1i {T}"), &[]);
@@ -227,7 +228,7 @@ fn what_would_leave_a_name_unclear_is_refused() {
 }
 
 #[test]
-fn a_deletion_goes_by_shown_names() {
+fn deletions_use_shown_names() {
     for store in stores() {
         let mut server = Launch::with_store(&store).start();
         let key = "m,room=a,s=1";
@@ -264,10 +265,11 @@ fn a_deletion_goes_by_shown_names() {
 
 /// A remembered deletion covers what another instance has acked and not stored, by the names of its time.
 #[test]
-fn a_deletion_covers_sensors_that_another_instance_alone_knows() {
+fn a_deletion_covers_sensors_known_only_to_another_instance() {
     let store = mongod().uri(&fresh_database_name());
     let launch = Launch::with_store(store);
-    let (mut one, mut other) = (launch.clone().start(), launch.start());
+    let mut one = launch.clone().start();
+    let mut other = launch.start();
     keep(&one, format!("m,room=x,s=0 v=0i {T}\n"));
     rename(&one, &value("room", "a", "c"));
     wait_until("the other knows of it", WITHIN, || renames(&other) != json!([]));
@@ -283,7 +285,7 @@ fn a_deletion_covers_sensors_that_another_instance_alone_knows() {
 }
 
 #[test]
-fn metadata_is_that_of_the_shown_name() {
+fn metadata_follows_the_shown_name() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,s=1 v=1i {T}\n"));
@@ -311,7 +313,7 @@ fn metadata_is_that_of_the_shown_name() {
 }
 
 #[test]
-fn a_kill_around_the_change_leaves_it_done_or_not() {
+fn a_rename_is_atomic_under_kills() {
     for store in stores() {
         for (point, is_done) in [("before_rename:1", false), ("after_rename:1", true)] {
             let launch = Launch::with_store(store.clone());
@@ -329,7 +331,7 @@ fn a_kill_around_the_change_leaves_it_done_or_not() {
 }
 
 #[test]
-fn the_command_renames_lists_and_removes() {
+fn the_renames_command_adds_lists_and_removes() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=lab,s=1 v=1i {T}\n"));
     let run = |arguments: &[&str]| {

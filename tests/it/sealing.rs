@@ -31,9 +31,9 @@ impl Chance {
 }
 
 tests! {
-    fn a_service_that_seals_answers_as_one_that_does_not_embedded() =>
+    fn sealing_changes_no_answer_embedded() =>
         twins(["embedded".to_owned(), "embedded".to_owned()], 1, 12);
-    fn a_service_that_seals_answers_as_one_that_does_not_in_mongodb() =>
+    fn sealing_changes_no_answer_in_mongodb() =>
         twins([(); 2].map(|()| mongod().uri(&fresh_database_name())), 2, scaled([4, 4, 12]));
 }
 
@@ -63,8 +63,9 @@ fn twins(stores: [String; 2], seed: u64, rounds: u64) {
         for _ in 0..1 + chance.below(3) {
             match chance.below(5) {
                 0 => {
-                    let (sensor, from) = (chance.below(3), chance.below(MINUTES));
-                    let (from, to) = (START + from * 60, START + (from + chance.below(900)) * 60);
+                    let sensor = chance.below(3);
+                    let from = START + chance.below(MINUTES) * 60;
+                    let to = from + chance.below(900) * 60;
                     let range = format!("time >= {from}s AND time < {to}s");
                     let statement = encode(&format!("DELETE FROM climate WHERE s='{sensor}' AND {range}"));
                     both(&format!("/query?db=d&q={statement}"), "");
@@ -223,7 +224,8 @@ fn sealed(server: &Server) -> usize {
 }
 
 fn compare(sealing: &Server, plain: &Server, when: &str) {
-    let (from, to) = (START, START + MINUTES * 60);
+    let from = START;
+    let to = START + MINUTES * 60;
     let noon = START + 86_400 + 40_000;
     let mut paths = vec![
         format!("/api/v1/summary?db=d&sensor=climate,s=0&from={from}&to={to}&step=1h"),
@@ -261,7 +263,7 @@ fn compare(sealing: &Server, plain: &Server, when: &str) {
 
 /// Sealing freed nine tenths of the file, and the file stayed as large as before.
 #[test]
-fn compacting_gives_back_what_sealing_freed() {
+fn compaction_returns_the_space_freed_by_sealing() {
     let launch = Launch::embedded().config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n");
     let mut server = launch.clone().start();
     let lines = |sensor| (0..MINUTES).map(move |minute| line(sensor, minute, minute * 7 % 101)).collect::<String>();
@@ -287,7 +289,7 @@ fn compacting_gives_back_what_sealing_freed() {
 /// Between midnight and one o'clock, what sealing on demand had just sealed of yesterday was in no answer: queries looked for
 /// sealed days only before the day that it had been an hour ago.
 #[test]
-fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
+fn yesterday_is_readable_when_sealed_at_midnight() {
     const DAY_MS: i64 = 86_400_000;
     let now = now() / 1_000_000;
     let midnight = (now.div_euclid(DAY_MS) + 1) * DAY_MS;
@@ -313,7 +315,7 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
 /// A sensor's last reading is sealed, and one of its fields is corrected: an hour page has that field alone. Its latest reading was
 /// taken from that page, without the others.
 #[test]
-fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
+fn a_corrected_sealed_day_keeps_its_latest_reading() {
     for store in stores() {
         let launch = Launch::with_store(store).config(format!("{PAGES}[seal]\nafter = \"0s\"\n"));
         let mut server = launch.clone().start();

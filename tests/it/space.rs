@@ -34,18 +34,20 @@ fn file(folder: &Path) -> u64 {
 
 /// The story: what deletions and sealing freed came back only after the service was stopped.
 #[test]
-fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
+fn the_space_of_deleted_data_returns_during_writes() {
     let halt = Halt::new();
     let mut server = halt.launch(Launch::embedded().config(CONFIG), "compact_copied").start();
     fill(&server);
     delete(&server);
-    let (kept, large) = (count(&server, "climate", "temp"), file(&server.data_dir()));
+    let kept = count(&server, "climate", "temp");
+    let large = file(&server.data_dir());
     halt.set();
     let done = AtomicBool::new(false);
     let (acked, slowest) = std::thread::scope(|scope| {
         let _guard = StopAtEnd(&done);
         let writer = scope.spawn(|| {
-            let (mut acked, mut slowest) = (0, Duration::ZERO);
+            let mut acked = 0;
+            let mut slowest = Duration::ZERO;
             while !done.load(Ordering::Relaxed) {
                 let line = format!("live v={acked} {}\n", START + acked);
                 let began = Instant::now();
@@ -86,7 +88,7 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
 }
 
 #[test]
-fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
+fn a_kill_at_any_step_of_a_compaction_damages_nothing() {
     let launch = Launch::embedded().config(CONFIG);
     let mut server = launch.clone().start();
     fill(&server);
@@ -111,7 +113,7 @@ fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
 
 /// MongoDB compacts when the job is run, and the state of the job has the space as measured.
 #[test]
-fn mongodb_compacts_when_asked() {
+fn mongodb_is_compacted_on_request() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
     keep(&server, format!("climate,s=1 temp=1 {START}\n"));

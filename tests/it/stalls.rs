@@ -38,7 +38,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 /// A shard wrote sensors' documents in its own loop: for as long as the store did not take them it took no readings in, and
 /// every query about its sensors waited, until `store.command_timeout` was over.
 #[test]
-fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
+fn unwritable_documents_delay_no_ack_and_no_query() {
     let config = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
     let (server, halt) = &halted("writing_documents", config);
     write_to(server, "db=d", lines(0..100, START));
@@ -49,7 +49,8 @@ fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
         let time = |at: i64| START + HOUR + (TIMES * i64::from(round) + at) * 1_000_000_000;
         let acks: Vec<Duration> =
             (0..TIMES).map(|at| timed(|| write_to(server, "db=d", lines(0..100, time(at))))).collect();
-        let (from, to) = (time(0), time(TIMES));
+        let from = time(0);
+        let to = time(TIMES);
         let ask = |sensor| assert_eq!(readings(server, "d", &format!("m,s={sensor}"), Some((from, to)), 100).len(), 40);
         let queries: Vec<Duration> = (0..TIMES).map(|sensor| timed(|| ask(sensor))).collect();
         let round_medians = (median(acks), median(queries));
@@ -70,7 +71,7 @@ fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
 
 /// A deletion stopped the flushes of all databases for as long as it took.
 #[test]
-fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
+fn a_long_deletion_stops_only_the_flushes_of_its_database() {
     let config = "[flush]\ninterval = \"100ms\"\n";
     let (server, halt) = &halted("settling", config);
     for database in ["a", "b", "c"] {
@@ -99,7 +100,7 @@ fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
 
 /// The same where MongoDB refuses what one of them needs.
 #[test]
-fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_only() {
+fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let config = "[flush]\ninterval = \"100ms\"\n";
     let server = &Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
@@ -125,7 +126,7 @@ fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_o
 /// The log's thread, which sends all acks, took a deletion's sensors out of the catalog itself: the more there were the
 /// longer everybody's acks waited, and behind whoever looked at the sensors just then.
 #[test]
-fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
+fn a_deletion_in_the_catalog_delays_no_ack() {
     let (server, halt) = &halted("forgetting_deleted", "");
     for database in ["a", "b"] {
         write_to(server, &format!("db={database}"), lines(0..100, START));
@@ -147,7 +148,7 @@ fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
 }
 
 #[test]
-fn a_drop_of_very_many_sensors_does_not_move_others_acks() {
+fn a_drop_of_many_sensors_delays_no_ack() {
     let sensors = scaled([20_000, 50_000, 1_000_000]);
     let server = &Launch::embedded().config("[limits]\nsensors = 3000000\n[flush]\ninterval = \"10s\"\n").start();
     let mut seen = Vec::new();

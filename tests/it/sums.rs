@@ -86,7 +86,8 @@ fn write_numbers(world: &World, sensor: &str, order: impl Fn(i64) -> i64, flushe
 fn a_sum_of_floats_depends_on_neither_order_nor_flushes_nor_pages() {
     let all: Vec<f64> = (0..COUNT).map(number).collect();
     let Some(expected) = fractions(&[all]) else { return };
-    let (expected, mean) = (expected[0][0], expected[0][0] / COUNT as f64);
+    let expected = expected[0][0];
+    let mean = expected / COUNT as f64;
     for world in worlds() {
         write_numbers(&world, "rising", |n| n, 0);
         write_numbers(&world, "falling", |n| COUNT - 1 - n, 3);
@@ -142,7 +143,8 @@ for line in sys.stdin:
 
 /// As Python's `float.hex` has it, but for the place of the point.
 fn hex(double: f64) -> String {
-    let (fraction, exponent) = (double.to_bits() & ((1 << 52) - 1), double.to_bits() >> 52 & 0x7ff);
+    let fraction = double.to_bits() & ((1 << 52) - 1);
+    let exponent = double.to_bits() >> 52 & 0x7ff;
     let hidden: u64 = if exponent == 0 { 0 } else { 1 << 52 };
     let sign = if double.is_sign_negative() { "-" } else { "" };
     format!("{sign}0x{:x}p{}", fraction | hidden, i64::try_from(exponent.max(1)).expect("small") - 1075)
@@ -159,7 +161,7 @@ fn of_hex(text: &str) -> f64 {
 
 /// Sums and their rests against Python's, over all exponents.
 #[test]
-fn sums_and_what_rounding_leaves_are_those_of_pythons_fractions() {
+fn sums_and_residues_equal_python_fractions() {
     let bits =
         |random: &mut Random| (random.below(1 << 32).cast_unsigned() << 32) | random.below(1 << 32).cast_unsigned();
     let mut random = Random::new(12);

@@ -28,7 +28,7 @@ fn lines(sensor: &str, count: usize) -> String {
 }
 
 #[test]
-fn lines_are_kept_however_they_are_cut() {
+fn lines_may_be_split_anywhere() {
     let server = start("");
     for (number, size) in [1, 7, 1000, 100_000].into_iter().enumerate() {
         let sensor = format!("cut{number}");
@@ -48,7 +48,7 @@ fn lines_are_kept_however_they_are_cut() {
 }
 
 #[test]
-fn the_first_line_may_say_where_the_lines_belong() {
+fn the_first_line_may_name_the_database() {
     let server = start("database = \"plant\"\nprecision = \"ms\"\n");
     for (first, database, ns) in [
         ("", "plant", 1_000_000_000_000i64),
@@ -76,7 +76,7 @@ fn the_first_line_may_say_where_the_lines_belong() {
 }
 
 #[test]
-fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
+fn rejected_lines_are_counted_and_affect_no_other() {
     let server = start("[limits]\nline_bytes = \"1KiB\"\n");
     let mut raw = Raw::open(server.other("tcp"));
     raw.send(format!("a v=1 1\nbad\nb s=\"{}\" 1\n", "x".repeat(500_000)));
@@ -96,7 +96,7 @@ fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
 /// A sender over TCP that declares no unit gets the default of `[tcp]`, which it did not choose: lines in seconds were kept
 /// in 1970, and nobody was told.
 #[test]
-fn the_unit_of_the_config_is_none_that_the_sender_declared() {
+fn the_configured_precision_is_no_declared_unit() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let nanoseconds = now * 1_000_000_000;
     for (config, first, time, sensor, kept) in [
@@ -122,7 +122,7 @@ fn the_unit_of_the_config_is_none_that_the_sender_declared() {
 }
 
 #[test]
-fn strangers_learn_where_they_are() {
+fn other_protocols_get_a_helpful_answer() {
     let server = start("");
     for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"] {
         let mut raw = Raw::open(server.other("tcp"));
@@ -142,7 +142,7 @@ fn strangers_learn_where_they_are() {
 }
 
 #[test]
-fn who_sends_nothing_is_sent_away() {
+fn idle_connections_are_closed() {
     let server = start("idle_timeout = \"300ms\"\n");
     for opening in ["", "m v=1", "m v=1 1\n"] {
         let mut raw = Raw::open(server.other("tcp"));
@@ -155,7 +155,7 @@ fn who_sends_nothing_is_sent_away() {
 /// Lines whose log write was not confirmed in time were offered again, as if they had not been written; undated ones
 /// got another time, and were kept twice.
 #[test]
-fn lines_that_the_log_confirms_late_are_kept_once() {
+fn late_log_confirmations_cause_no_duplicates() {
     let halt = Halt::already_set();
     let config = format!("{LISTEN}[ingest]\nack_timeout = \"200ms\"\n");
     let server = halt.launch(Launch::embedded().config(config), "after_sync").start();
@@ -177,7 +177,7 @@ fn lines_that_the_log_confirms_late_are_kept_once() {
 
 /// Over the bytes in flight lines wait, where HTTP would answer 503, and all of them come in the end.
 #[test]
-fn without_room_lines_wait_and_none_is_lost() {
+fn lines_wait_for_memory_and_none_is_lost() {
     let config = "[limits]\nbody_bytes = \"64KiB\"\n[ingest]\nbytes_in_flight = \"256KiB\"\n";
     let server = start(config);
     let mut hog = Raw::open(server.address());
@@ -198,7 +198,7 @@ fn without_room_lines_wait_and_none_is_lost() {
 
 /// The log is full and the store away: nothing is dropped, and nothing more is read, until both are back.
 #[test]
-fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
+fn a_full_log_slows_the_sender_down() {
     let mut mongod = Mongod::start();
     let config = format!(
         "{LISTEN}[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\n[limits]\nbody_bytes = \"64KiB\"\n"
@@ -221,7 +221,7 @@ fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
 }
 
 #[test]
-fn a_stop_hands_over_what_was_read() {
+fn a_stop_keeps_every_line_that_was_read() {
     let mut server = start("");
     let mut raw = Raw::open(server.other("tcp"));
     raw.send(lines("early", 10));
@@ -233,7 +233,7 @@ fn a_stop_hands_over_what_was_read() {
 }
 
 #[test]
-fn lines_come_by_tls_too() {
+fn tcp_lines_work_over_tls() {
     let Some(certificates) = Certificates::new() else { return };
     certificates.sign("server", "lines", "");
     let server = Launch::embedded().config(format!("{}{LISTEN}tls = true\n", certificates.config(""))).start();

@@ -80,7 +80,7 @@ fn is_test(file: &Path) -> bool {
 }
 
 #[test]
-fn rooms_name_only_rooms_below_them() {
+fn rooms_depend_only_on_rooms_below() {
     for file in sources(&root().join("src")).iter().filter(|file| !is_test(file)) {
         let room = room(file);
         if room == "lib" || room == "main" {
@@ -96,7 +96,7 @@ fn rooms_name_only_rooms_below_them() {
 }
 
 #[test]
-fn rooms_files_and_folders_keep_their_size() {
+fn rooms_files_and_folders_stay_small() {
     let lines = |file: &Path| tested_code(file).lines().filter(|line| !line.trim().is_empty()).count();
     let rooms = ROOMS.iter().map(|(name, most)| (format!("src/{name}"), *most));
     let crates = CRATES.iter().map(|(name, most)| (format!("crates/{name}"), *most));
@@ -146,7 +146,7 @@ fn the_map_is_two_pages_and_has_every_room() {
 }
 
 #[test]
-fn the_files_that_the_map_names_are_there() {
+fn the_files_named_by_the_map_exist() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let files: Vec<PathBuf> =
         ["src", "crates", "tests"].iter().flat_map(|folder| sources(&root().join(folder))).collect();
@@ -171,7 +171,8 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
         ("anyhow", &["app", "commands", "cli", "main"]),
     ];
     for file in sources(&root().join("src")) {
-        let (room, code) = (room(&file), code(&file));
+        let room = room(&file);
+        let code = code(&file);
         for (name, rooms) in rules {
             assert!(
                 rooms.contains(&room.as_str()) || !code.contains(name),
@@ -184,7 +185,7 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
 
 /// The crate's manifest keeps drivers and runtimes out of it, and this test what the standard library offers.
 #[test]
-fn the_law_is_pure() {
+fn the_model_crate_is_pure() {
     for file in sources(&root().join("crates/model")) {
         for impure in ["SystemTime", "Instant", "std::fs", "std::net", "std::env"] {
             assert!(!code(&file).contains(impure), "{} uses {impure}", file.display());
@@ -193,7 +194,7 @@ fn the_law_is_pure() {
 }
 
 #[test]
-fn every_module_opens_with_what_it_is_for() {
+fn every_module_starts_with_its_purpose() {
     for file in ["src", "crates"].iter().flat_map(|folder| sources(&root().join(folder))) {
         let text = fs::read_to_string(&file).unwrap();
         let is_tests =
@@ -205,7 +206,7 @@ fn every_module_opens_with_what_it_is_for() {
 /// `unsafe_code = "forbid"` stands in the workspace's lints, and a member has them only when it says so: a new one is easily
 /// forgotten.
 #[test]
-fn no_member_may_have_unsafe_code() {
+fn no_crate_has_unsafe_code() {
     let parsed = |folder: &Path| -> toml::Table {
         fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().expect("a manifest is TOML")
     };
@@ -225,7 +226,7 @@ fn no_member_may_have_unsafe_code() {
 
 /// A seeded mistake is an edit of a source: when the source changes, the edit must go with it.
 #[test]
-fn each_seeded_mistake_fits_the_sources() {
+fn every_mutant_applies_to_the_sources() {
     let list: toml::Table = fs::read_to_string(root().join("tests/mutants.toml")).unwrap().parse().expect("TOML");
     let mutants = list["mutant"].as_array().expect("a list");
     assert!(mutants.len() > 30);
@@ -264,7 +265,7 @@ fn is_declared(test: &str) -> bool {
 
 /// The crates once were not among what the image is built from, so that no image could be built.
 #[test]
-fn the_image_is_built_from_all_members() {
+fn the_image_is_built_from_all_crates() {
     let context = fs::read_to_string(root().join(".dockerignore")).unwrap();
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().expect("TOML");
     for member in manifest["workspace"]["members"].as_array().expect("a list") {

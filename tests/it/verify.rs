@@ -21,7 +21,8 @@ fn volume(store: String) -> Volume {
     let mut lines = String::new();
     for sensor in 0..20 {
         for minute in 0..90 {
-            let (at, value) = (HOUR + minute * 60, minute * 3 - 70);
+            let at = HOUR + minute * 60;
+            let value = minute * 3 - 70;
             writeln!(lines, "m,s=s{sensor:02} f={}.{sensor},n={value}i,on=true {at}", value.abs()).unwrap();
         }
     }
@@ -86,7 +87,7 @@ fn a_clean_volume_has_no_difference(volume: &Volume) {
 }
 
 /// Everything that can be made anew, and what is lawful beside it.
-fn what_can_be_made_anew_is_found_and_mended(volume: &Volume) {
+fn derivable_damage_is_found_and_repaired(volume: &Volume) {
     let clean = readings_of(volume);
     let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
     change(Kind::Buckets, page("s00", 0), |d| _ = d.insert("count", 61));
@@ -161,7 +162,7 @@ fn what_can_be_made_anew_is_found_and_mended(volume: &Volume) {
 }
 
 /// What nobody but a person can decide is named, also after a repair of what lies beside it.
-fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
+fn other_damage_is_named_and_left_alone(volume: &Volume) {
     let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
     let identities = break_identities(volume);
     change(Kind::Buckets, page("s04", 0), |d| {
@@ -242,7 +243,7 @@ fn break_identities(volume: &Volume) -> BTreeSet<String> {
 
 /// Pages whose page 0 is gone, as an instance left them that made one while another deleted the bucket, were named and
 /// left, and no query found them.
-fn pages_without_a_page_0_are_found_and_get_one(volume: &Volume) {
+fn pages_without_a_page_0_are_found_and_repaired(volume: &Volume) {
     volume.stored.delete(Kind::Buckets, &page("fast3", 0));
     volume.stored.delete(Kind::Buckets, &page("fast4", 0));
     volume.stored.delete(Kind::Overflow, &page("fast4", 1));
@@ -283,13 +284,13 @@ macro_rules! on_both_stores {
 
 on_both_stores! {
     a_clean_volume_has_no_difference,
-    what_can_be_made_anew_is_found_and_mended,
-    pages_without_a_page_0_are_found_and_get_one,
-    what_cannot_be_made_anew_is_named_and_left,
+    derivable_damage_is_found_and_repaired,
+    pages_without_a_page_0_are_found_and_repaired,
+    other_damage_is_named_and_left_alone,
 }
 
 #[test]
-fn a_check_that_cannot_be_completed_ends_with_two() {
+fn an_incomplete_check_exits_with_two() {
     let mut server = Server::start("embedded");
     let (code, said) = verify("embedded", &server.data_dir(), &[]);
     assert_eq!(code, 2, "{said}");
@@ -306,7 +307,7 @@ fn a_check_that_cannot_be_completed_ends_with_two() {
 
 /// On MongoDB the service may run: what is written while the check reads is no difference.
 #[test]
-fn a_service_that_writes_meanwhile_is_no_difference() {
+fn writes_during_a_check_are_no_difference() {
     let store = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&store).config(CONFIG).start();
     let url = server.url("/write?db=plant&precision=s");
@@ -334,7 +335,7 @@ fn a_service_that_writes_meanwhile_is_no_difference() {
 }
 
 #[test]
-fn records_of_the_log_that_are_not_released_are_counted() {
+fn unreleased_log_records_are_counted() {
     use hourglass::wal::{Folder, Wal, WalOptions};
     let mut server = Server::start("embedded");
     assert!(server.stop().success());
@@ -382,8 +383,9 @@ fn sealed_days_are_checked_in_the_file() {
 }
 
 #[test]
-fn what_a_sealed_day_says_wrongly_is_found_and_mended() {
-    let (mongod, name) = (mongod(), fresh_database_name());
+fn wrong_sealed_days_are_found_and_repaired() {
+    let mongod = mongod();
+    let name = fresh_database_name();
     let server = sealed(mongod.uri(&name));
     let change = |id: &str, update: Document| {
         let updates = [doc! { "q": { "_id": id }, "u": update }];

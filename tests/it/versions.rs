@@ -56,7 +56,7 @@ fn documents(server: &Server) -> String {
 /// A flush of a page, or of a sensor's document, that a newer version wrote: what it says and that it waits is told, and
 /// the readings are stored once that version is back.
 #[test]
-fn readings_wait_for_a_newer_version_which_is_named() {
+fn readings_wait_for_a_newer_version() {
     for (mut server, stored) in both() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         stored.change(Kind::Sensors, "m,s=b", |sensor| drop(sensor.insert("schemaVersion", 2)));
@@ -96,7 +96,7 @@ fn readings_wait_for_a_newer_version_which_is_named() {
 /// Deletions removed pages by a filter that did not ask for their form. One that could not be read had the deletion given
 /// up after a few seconds.
 #[test]
-fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
+fn a_deletion_waits_for_a_newer_version() {
     for (mut server, stored) in both() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         let before = stored.fingerprints();
@@ -122,7 +122,7 @@ fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
 
 /// Sensors' documents were removed by their key alone: those of a newer version went.
 #[test]
-fn removals_leave_what_a_newer_version_wrote() {
+fn removals_skip_documents_of_a_newer_version() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     for (server, stored) in both() {
         stored.change(Kind::Sensors, "m,s=a", |sensor| drop(sensor.insert("schemaVersion", 2)));
@@ -202,7 +202,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
 /// A newer version may require of pages what this one does not write: the readings went to the dead letters. And whoever
 /// started put its own validator in the place of the newer one.
 #[test]
-fn what_a_newer_validator_refuses_waits() {
+fn readings_refused_by_a_newer_validator_wait() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = impatient(&uri).start();
     post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);

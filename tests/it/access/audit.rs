@@ -18,7 +18,8 @@ fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u1
     let mut buffer = vec![0; 64 << 10];
     for _ in 0..times / PIPELINED {
         stream.write_all(request.repeat(PIPELINED).as_bytes()).unwrap();
-        let (mut seen, mut count) = (Vec::new(), 0);
+        let mut seen = Vec::new();
+        let mut count = 0;
         while count < PIPELINED {
             let read = stream.read(&mut buffer).unwrap();
             assert!(read > 0, "the connection was closed after {count} answers");
@@ -51,7 +52,7 @@ fn trail(server: &Server) -> Vec<(String, String)> {
 /// the scope, and that failure was written every time: both files of the audit log rotated, every `token created` was gone,
 /// and raw C1 bytes reached the terminal of whoever looked.
 #[test]
-fn who_may_only_read_wipes_nothing_out() {
+fn a_read_token_deletes_nothing() {
     const TIMES: usize = 6_000;
     let server = small_trail();
     let reader = create(&server, &["--name", "reader", "--read", "a"]);
@@ -78,7 +79,7 @@ fn who_may_only_read_wipes_nothing_out() {
 
 /// Whoever has no token of this service costs neither memory nor room in the trail.
 #[test]
-fn wrong_tokens_fill_neither_memory_nor_the_trail() {
+fn unknown_tokens_fill_neither_memory_nor_the_audit_log() {
     const TIMES: usize = 20_000;
     let server = small_trail();
     let before = resident_bytes(server.pid());
@@ -93,7 +94,7 @@ fn wrong_tokens_fill_neither_memory_nor_the_trail() {
 /// `CREATE DATABASE` of one that is there succeeds, so a token that may write can cause as many records as it likes: they
 /// are in files of their own.
 #[test]
-fn who_may_write_wipes_no_token_out() {
+fn a_write_token_overwrites_no_token() {
     let server = small_trail();
     let writer = create(&server, &["--name", "writer", "--write", "a"]);
     flood(&server, &writer, "CREATE+DATABASE+a", 2_000, 200);
@@ -109,7 +110,7 @@ fn who_may_write_wipes_no_token_out() {
 /// A line of the audit log could be taken out, and nobody saw it; and it did not say who had run a command, nor what the
 /// token may do.
 #[test]
-fn a_record_that_was_taken_out_shows() {
+fn a_removed_audit_record_is_detected() {
     let server = small_trail();
     for name in ["one", "two", "three"] {
         create(&server, &["--name", name, "--read", "climate_*", "--rate", "7/s"]);

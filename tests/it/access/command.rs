@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
 
 #[test]
-fn tokens_come_and_go_while_the_service_runs() {
+fn tokens_are_added_and_revoked_without_a_restart() {
     let server = Server::start("embedded");
     post(&server.url("/write?db=a"), "m v=1", &[]).expect(204);
     let one = create(&server, &["--name", "one", "--admin", "*"]);
@@ -50,7 +50,7 @@ fn tokens_come_and_go_while_the_service_runs() {
 
 /// The first token stood on stdout alone, and so in every log that keeps stdout.
 #[test]
-fn the_first_token_is_in_a_file_or_comes_from_one() {
+fn the_first_token_is_written_to_a_file_or_read_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("first");
     let shown = path.to_str().unwrap();
@@ -143,7 +143,7 @@ fn the_list_shows_when_a_token_was_last_used() {
 
 /// Nothing made an operator give tokens an end.
 #[test]
-fn no_token_is_made_that_lives_longer_than_it_may() {
+fn tokens_never_outlive_the_configured_maximum() {
     let launch = Launch::embedded().env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let server = launch.start();
     let first = server.first_token().unwrap();
@@ -166,7 +166,7 @@ fn no_token_is_made_that_lives_longer_than_it_may() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
+fn invalid_arguments_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let cases: &[(&[&str], &str)] = &[
         (&["add", "--name", "x"], "may do nothing"),
@@ -191,7 +191,7 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
 
 /// An open address needs a token, whatever happens to the file: what cannot be read opens nothing.
 #[test]
-fn a_damaged_file_of_tokens_leaves_what_was_known() {
+fn a_damaged_token_file_keeps_the_loaded_tokens() {
     let (mut server, admin) = guarded("");
     std::fs::write(server.data_dir().join("tokens.json"), "nothing of the kind").unwrap();
     wait_until("it is warned of", PATIENCE, || {
@@ -208,7 +208,7 @@ fn a_damaged_file_of_tokens_leaves_what_was_known() {
 
 /// A first token that the service could not read, root's for example, once left it open to everybody.
 #[test]
-fn what_may_be_a_token_and_cannot_be_read_opens_nothing() {
+fn an_unreadable_token_record_grants_nothing() {
     let server = Server::start("embedded");
     get(&server.url("/api/v1/measurements")).expect(200);
     let file = server.data_dir().join("tokens.json");
@@ -227,7 +227,8 @@ fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> Ran {
 #[test]
 fn instances_on_one_mongodb_share_tokens() {
     let uri = mongod().uri(&fresh_database_name());
-    let (a, b) = (Server::start(&uri), Server::start(&uri));
+    let a = Server::start(&uri);
+    let b = Server::start(&uri);
     let made = mongo_command(&uri, &a.data_dir(), &["add", "--name", "shared", "--read", "*", "--write", "*"]);
     let token = made.stdout.trim().to_owned();
     for server in [&a, &b] {
@@ -241,7 +242,7 @@ fn instances_on_one_mongodb_share_tokens() {
 }
 
 #[test]
-fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
+fn tokens_work_when_mongodb_is_down_at_startup() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
     let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
@@ -260,7 +261,7 @@ fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
 /// Without a copy of the tokens and with MongoDB away, a service on the loopback address took the tokens that it could not
 /// read for none: a write without a token was answered 204.
 #[test]
-fn tokens_that_cannot_be_read_yet_open_nothing() {
+fn tokens_grant_nothing_until_they_are_loaded() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
     let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
@@ -285,7 +286,7 @@ fn tokens_that_cannot_be_read_yet_open_nothing() {
 }
 
 #[test]
-fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
+fn refusals_and_deletions_are_audited() {
     let (server, admin) = guarded("");
     for _ in 0..200 {
         get(&server.url("/api/v1/measurements")).expect(401);
@@ -294,7 +295,8 @@ fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
     with(&admin, "POST", &server.url("/query?db=a&q=DELETE+FROM+m"), "").expect(200);
     with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a%7B%E2%80%AE%22"), "").expect(200);
     let trail = |name: &str| std::fs::read_to_string(server.data_dir().join(name)).unwrap();
-    let (others, audit) = (trail("audit.log"), trail("admin.log"));
+    let others = trail("audit.log");
+    let audit = trail("admin.log");
     let denied = others.lines().filter(|line| line.contains("\"event\":\"denied\"")).count();
     assert!((1..150).contains(&denied), "{denied} of 201 told");
     let records = audit.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());

@@ -26,7 +26,7 @@ fn count(server: &Server, admin: &str) -> usize {
 }
 
 #[test]
-fn lines_are_taken_from_whoever_may_write_them() {
+fn tcp_lines_need_a_write_token() {
     let (server, admin) = guarded(LISTEN);
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
     for (text, said) in [

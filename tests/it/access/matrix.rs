@@ -250,7 +250,7 @@ fn refused_tokens(server: &Server, admin: &str) -> BTreeMap<&'static str, String
 }
 
 #[test]
-fn every_route_asks_every_kind_of_token_for_what_it_needs() {
+fn every_route_checks_every_kind_of_token() {
     let mut matrix = Matrix::new();
     matrix.check_routes();
     for cell in CELLS {
@@ -276,7 +276,7 @@ fn every_route_asks_every_kind_of_token_for_what_it_needs() {
 
 /// Paths and methods that there are not say so to everybody, and tell nothing else.
 #[test]
-fn what_there_is_not_is_no_secret() {
+fn unknown_paths_need_no_token() {
     let (server, _) = guarded("");
     get(&server.url("/nothing")).expect(404);
     request("DELETE", &server.url("/metrics"), b"", &[]).unwrap().expect(405);
@@ -284,7 +284,7 @@ fn what_there_is_not_is_no_secret() {
 }
 
 #[test]
-fn a_token_is_taken_in_every_form_that_clients_send() {
+fn a_token_is_accepted_in_every_form_that_clients_send() {
     use base64::Engine;
     // Whoever debugs with all there is finds no secret there either.
     let (server, token) = guarded("[telemetry]\nlog_level = \"trace\"\n");
@@ -327,7 +327,7 @@ fn status_has_an_address_of_its_own() {
 
 /// Regression: a token of one retention policy was refused where the policy stands beside the database, and not behind its slash.
 #[test]
-fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
+fn a_policy_token_covers_only_its_policy() {
     let (server, admin) = guarded("");
     let run = |statement: &str| {
         let url = server.url(&format!("/query?q={}", statement.replace(' ', "+")));
@@ -379,7 +379,7 @@ fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
 /// An admin of one policy set the default policy and the drift of the whole database, by its other name `w/autogen`, and made
 /// policies of a policy, which were policies of the database with a name that is not allowed.
 #[test]
-fn an_admin_of_one_policy_sets_nothing_of_the_database() {
+fn a_policy_admin_changes_no_database_settings() {
     let (server, admin) = guarded("");
     let query = |token: &str, statement: &str| {
         let statement = encode(statement);

@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::{create, guarded, with};
 
 #[test]
-fn a_pinned_token_writes_its_sensors_and_no_other() {
+fn a_pinned_token_writes_only_its_sensors() {
     let (server, admin) = guarded("");
     let lab = create(&server, &["--name", "lab", "--write", "a", "--read", "a", "--sensor-tag", "site=lab"]);
     let url = server.url("/write?db=a");
@@ -98,7 +98,7 @@ fn query(statement: &str) -> String {
 }
 
 #[test]
-fn a_pinned_token_sees_nothing_of_other_sensors() {
+fn a_pinned_token_reads_only_its_sensors() {
     let (server, admin) = guarded(GROUPS);
     with(&admin, "POST", &server.url("/write?db=a"), LINES).expect(204);
     let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "site=lab"]);
@@ -127,14 +127,16 @@ fn check_what_is_seen(server: &Server, lab: &str) {
 }
 
 #[test]
-fn a_pinned_token_reads_by_shown_names_and_writes_only_where_the_stored_name_is_its_own_too() {
+fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
     let (server, admin) = guarded("");
     let pinned = |site: &str| {
         let tag = format!("site={site}");
         create(&server, &["--name", site, "--write", "a", "--read", "a", "--sensor-tag", &tag])
     };
-    let (lab, hall) = (pinned("lab"), pinned("hall"));
-    let (write, renames) = (server.url("/write?db=a"), server.url("/api/v1/renames?db=a"));
+    let lab = pinned("lab");
+    let hall = pinned("hall");
+    let write = server.url("/write?db=a");
+    let renames = server.url("/api/v1/renames?db=a");
     with(&lab, "POST", &write, "m,site=lab v=1 1").expect(204);
     with(&hall, "POST", &write, "m,site=hall,s=2 v=1 1").expect(204);
     let body = r#"{"kind":"tag_value","tag":"site","from":"lab","to":"hall"}"#;
@@ -182,7 +184,7 @@ fn a_pinned_token_reads_by_shown_names_and_writes_only_where_the_stored_name_is_
 /// Regression: a bare name that stood for one sensor by its tag was not judged by what that sensor is shown as: a token pinned to the old room
 /// read what was shown as the new one.
 #[test]
-fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
+fn a_bare_name_reads_no_more_than_its_full_key() {
     let (server, admin) = guarded("");
     let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "room=lab"]);
     let lines = "climate,room=lab,sensor=s1 temp=1 1768489140\nclimate,room=lab,sensor=s1 temp=2 1768489260\n\
@@ -206,7 +208,7 @@ fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
 /// Regression: the dry run of a write told a pinned token which other sensors there are, and the families of their fields; a write told the
 /// first by the column of its rejection.
 #[test]
-fn a_dry_run_tells_nothing_of_sensors_that_may_not_be_written() {
+fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
     let (server, admin) = guarded("");
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
     with(&admin, "POST", &server.url("/write?db=a"), "m,site=plant v=\"text\" 1").expect(204);
@@ -237,7 +239,7 @@ fn a_dry_run_tells_nothing_of_sensors_that_may_not_be_written() {
 
 /// Who may only write learned by dry runs what a sensor's metadata is, and which sensors there are.
 #[test]
-fn who_may_only_write_metadata_is_not_told_what_there_is() {
+fn a_write_only_token_learns_no_stored_metadata() {
     let (server, admin) = guarded("");
     let writer = create(&server, &["--name", "writer", "--write", "a"]);
     with(&admin, "PUT", &server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a"), r#"{"code":"4711"}"#).expect(200);

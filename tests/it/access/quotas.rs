@@ -19,7 +19,7 @@ fn sensors(from: usize, count: usize) -> String {
 }
 
 #[test]
-fn whoever_is_over_their_rate_waits_and_nobody_else_does() {
+fn a_rate_quota_slows_only_its_own_token() {
     let (server, admin) = guarded("");
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let other = create(&server, &["--name", "other", "--write", "a"]);
@@ -47,7 +47,7 @@ fn whoever_is_over_their_rate_waits_and_nobody_else_does() {
 }
 
 #[test]
-fn new_sensors_are_kept_out_and_known_ones_are_not() {
+fn a_sensor_quota_refuses_only_new_sensors() {
     let (server, admin) = guarded("");
     let url = server.url("/write?db=a");
     with(&admin, "POST", &url, &sensors(1000, 50)).expect(204);
@@ -72,7 +72,7 @@ fn new_sensors_are_kept_out_and_known_ones_are_not() {
 
 /// What the store knew before a restart is not new, whoever brings it first.
 #[test]
-fn a_restart_makes_no_sensor_new() {
+fn known_sensors_stay_known_after_a_restart() {
     let launch = Launch::embedded().config("[quota]\ndatabase_new_sensors = 10\n");
     let mut server = launch.clone().start();
     post(&server.url("/write?db=a"), sensors(0, 10), &[]).expect(204);
@@ -83,7 +83,7 @@ fn a_restart_makes_no_sensor_new() {
 }
 
 #[test]
-fn sensors_in_all_are_bounded_for_a_token_and_for_a_database() {
+fn total_sensors_are_limited_per_token_and_per_database() {
     let (server, admin) = guarded("[quota]\ndatabase_sensors = 20\n");
     let url = server.url("/write?db=a");
     let token = create(&server, &["--name", "t", "--write", "*", "--sensors", "5"]);
@@ -102,7 +102,7 @@ fn sensors_in_all_are_bounded_for_a_token_and_for_a_database() {
 }
 
 #[test]
-fn a_database_has_a_rate_also_where_nobody_needs_a_token() {
+fn database_rates_apply_without_tokens() {
     let server = Launch::embedded().config("[quota]\ndatabase_readings = 10\n").start();
     post(&server.url("/write?db=a"), lines("m", 0, 1000), &[]).expect(204);
     let refused = post(&server.url("/write?db=a"), lines("m", 0, 1), &[]).expect(429);
@@ -114,7 +114,7 @@ fn a_database_has_a_rate_also_where_nobody_needs_a_token() {
 
 /// One token's answers that its client did not take kept all the memory that there was for queries.
 #[test]
-fn the_queries_of_a_token_leave_memory_to_others() {
+fn the_queries_of_one_token_leave_memory_for_others() {
     let bounds = "[query]\nrequest_bytes = \"16MiB\"\nbytes = \"64MiB\"\ntoken_bytes = \"3MiB\"\nlog_after = \"0s\"\n";
     let (server, admin) = guarded(bounds);
     let reader = create(&server, &["--name", "reader", "--read", "a"]);
@@ -144,7 +144,7 @@ fn the_queries_of_a_token_leave_memory_to_others() {
 /// A token that mistyped a name twice could create no database any more: names of which nothing was ever stored counted,
 /// were in no list, and could not be dropped.
 #[test]
-fn a_mistyped_name_takes_no_database() {
+fn a_mistyped_name_uses_up_no_database() {
     let (server, admin) = guarded("[limits]\ndatabases = 3\n");
     let tenant = create(&server, &["--name", "tenant", "--write", "*", "--databases", "1"]);
     let write = |database: &str, body: &str| with(&tenant, "POST", &server.url(&format!("/write?db={database}")), body);
@@ -159,7 +159,7 @@ fn a_mistyped_name_takes_no_database() {
 
 /// One tenant with `--write 'a_*'` made 100 databases in a second, and nobody else could have a new one.
 #[test]
-fn one_token_does_not_take_all_databases() {
+fn one_token_cannot_use_up_all_databases() {
     let (mut server, admin) = guarded("[limits]\ndatabases = 12\n[quota]\ntoken_databases = 4\n");
     let tenant = create(&server, &["--name", "tenant", "--write", "a_*", "--databases", "3"]);
     let usual = create(&server, &["--name", "usual", "--write", "b_*", "--admin", "b_*"]);
@@ -207,7 +207,7 @@ fn one_token_does_not_take_all_databases() {
 
 /// A dry run uses nothing up, and says what a write would be told: of rates, of new sensors, of sensors.
 #[test]
-fn a_dry_run_is_not_charged_and_tells_of_every_quota() {
+fn a_dry_run_uses_no_quota_and_reports_every_quota() {
     let (server, _) = guarded("");
     let words = ["--name", "slow", "--write", "a", "--rate", "10/s", "--new-sensors", "2/h", "--sensors", "2"];
     let slow = create(&server, &words);

@@ -21,7 +21,7 @@ fn brief(rejections: &[Value]) -> Vec<Value> {
 /// The owner of a device saw `204` or nothing at all, and only the device was ever told what was wrong with its lines: over
 /// TCP nobody was, but for one line in the log every ten seconds for all senders together.
 #[test]
-fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
+fn only_the_owner_of_a_database_sees_its_rejections() {
     let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
     let device = create(&server, &["--name", "device", "--write", "a", "--write", "b"]);
     let owner = create(&server, &["--name", "owner", "--admin", "a"]);
@@ -88,7 +88,7 @@ fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
 /// Whoever sent `AUTH` in capitals, a second `auth`, or a token in a line of readings showed it to the administrators of
 /// that database, in the list, in its file and in the log: of a token with all rights, too.
 #[test]
-fn no_token_is_shown_that_somebody_sent_as_a_reading() {
+fn rejected_lines_never_show_a_token() {
     let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
     let owner = create(&server, &["--name", "owner", "--admin", "a"]);
     let secret = admin.rsplit('_').next().expect("a secret");
@@ -111,7 +111,7 @@ fn no_token_is_shown_that_somebody_sent_as_a_reading() {
 
 /// What was written is there after a kill, up to the ten seconds between two writes of the file.
 #[test]
-fn a_kill_leaves_what_was_written() {
+fn written_rejections_survive_a_kill() {
     let mut server = Launch::embedded().config("[rejections]\naddresses = \"masked\"\n").start();
     post(&server.url("/write?db=a"), "bad", &[]).expect(400);
     let folder = server.data_dir().join("rejections");
@@ -130,7 +130,7 @@ fn a_kill_leaves_what_was_written() {
 
 /// One sender of nothing but bad lines fills neither what is kept nor the log; the other is in both.
 #[test]
-fn a_flood_of_bad_lines_hides_nobody() {
+fn a_flood_of_bad_lines_hides_no_other_sender() {
     let (server, admin) = guarded("[rejections]\nmax_bytes = \"256KiB\"\n");
     let loud = create(&server, &["--name", "loud", "--write", "a"]);
     let quiet = create(&server, &["--name", "quiet", "--write", "a"]);

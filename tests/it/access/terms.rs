@@ -5,9 +5,10 @@ use hourglass::clock::now_seconds;
 use crate::support::prelude::*;
 
 #[test]
-fn readings_outside_the_window_are_rejected_beside_the_others() {
+fn readings_outside_the_window_are_rejected_and_the_others_kept() {
     let server = Launch::embedded().config("[limits]\nmax_past = \"24h\"\nmax_future = \"10m\"\n").start();
-    let (url, now) = (server.url("/write?db=a&precision=s"), now_seconds());
+    let url = server.url("/write?db=a&precision=s");
+    let now = now_seconds();
     let body = format!("m v=1 {now}\nm v=1 {}\nm v=1 {}\nm v=1", now - 25 * 3600, now + 3600);
     let partial = post(&url, body, &[]).expect(400);
     let said = partial.text();
@@ -24,7 +25,7 @@ fn readings_outside_the_window_are_rejected_beside_the_others() {
 }
 
 #[test]
-fn a_timestamp_in_another_unit_than_declared_is_kept_and_warned_of() {
+fn a_timestamp_unlike_its_declared_unit_is_kept_with_a_warning() {
     let server = Launch::embedded().start();
     let now = now_seconds();
     let warned = post(
@@ -42,9 +43,10 @@ fn a_timestamp_in_another_unit_than_declared_is_kept_and_warned_of() {
 
 /// `curl …/write -d 'climate temp=22 1768485660'` was answered 204, and the reading was stored in 1970.
 #[test]
-fn a_timestamp_without_a_declared_unit_that_is_near_now_in_another_one_is_refused() {
+fn an_undeclared_timestamp_that_is_near_now_in_another_unit_is_refused() {
     let server = Launch::embedded().start();
-    let (url, now) = (server.url("/write?db=a"), now_seconds());
+    let url = server.url("/write?db=a");
+    let now = now_seconds();
     let body = format!("m v=1 {now}\nm v=2 {now}000\nm v=3 {now}000000000\nm v=4 1\nm v=5 631152000000000000\nm v=6");
     let refused = post(&url, body, &[]).expect(400);
     let said = refused.text();
@@ -71,7 +73,7 @@ fn a_timestamp_without_a_declared_unit_that_is_near_now_in_another_one_is_refuse
 
 /// `precison=s` was ignored without a word, and the readings were stored in 1970.
 #[test]
-fn a_misspelt_parameter_is_refused_and_one_without_meaning_is_told() {
+fn misspelt_parameters_are_refused_and_useless_ones_are_reported() {
     let server = Launch::embedded().start();
     for path in ["/write?db=a&precison=s", "/api/v2/write?buket=a", "/api/v3/write_lp?db=a&accept_partal=true"] {
         let refused = post(&server.url(path), "m v=1", &[]).expect(400);

@@ -30,7 +30,7 @@ fn pending(server: &Server) -> serde_json::Value {
 }
 
 #[test]
-fn the_query_decides_then_the_header_then_the_config() {
+fn the_ack_level_comes_from_query_then_header_then_config() {
     let config = |level: &str| Launch::embedded().config(format!("[ingest]\nack = \"{level}\"\n")).start();
     for (server, says_store) in [(Server::start("embedded"), false), (config("log"), false), (config("store"), true)] {
         let mut time = 0;
@@ -53,7 +53,7 @@ fn the_query_decides_then_the_header_then_the_config() {
 }
 
 #[test]
-fn an_ack_level_that_is_none_is_refused_and_the_answer_names_those_there_are() {
+fn an_unknown_ack_level_is_refused_with_the_known_ones() {
     let client = client("ack-refused");
     for (path, key) in [("/write", "error"), ("/api/v2/write", "message"), ("/api/v3/write_lp", "error")] {
         for (query, header) in [("ack=both", None), ("", Some("both")), ("ack=both", Some("log"))] {
@@ -74,7 +74,7 @@ fn an_ack_level_that_is_none_is_refused_and_the_answer_names_those_there_are() {
 }
 
 #[test]
-fn an_answer_promises_what_was_kept_and_nothing_when_nothing_was() {
+fn an_ack_reports_its_level_only_when_readings_were_kept() {
     for (body, status, expected) in [
         ("m v=1 1\nbad", 400, Some("store")),
         ("bad", 400, None),

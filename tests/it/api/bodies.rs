@@ -43,7 +43,7 @@ fn body_of(bytes: usize) -> String {
 }
 
 #[test]
-fn a_body_up_to_the_limit_is_taken_and_a_longer_one_is_413() {
+fn a_body_at_the_limit_is_accepted_and_a_longer_one_is_413() {
     let server = small();
     let client = Client { server: &server, database: "d" };
     client.keep(&body_of(LIMIT));
@@ -70,7 +70,7 @@ fn a_body_up_to_the_limit_is_taken_and_a_longer_one_is_413() {
 
 /// A body arrives in pieces that nobody chose, and a piece may end inside a member's head or checksum.
 #[test]
-fn a_gzip_body_may_be_cut_into_pieces_anywhere() {
+fn a_gzip_body_may_be_split_anywhere() {
     let server = small();
     let whole = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
     for (number, cut) in (1..whole.len()).enumerate() {
@@ -85,7 +85,7 @@ fn a_gzip_body_may_be_cut_into_pieces_anywhere() {
 /// Clients in the wild send far more than the limit at once. They see the answer only if the server does not close
 /// the connection under them while they still write.
 #[test]
-fn a_body_far_over_the_limit_still_sees_its_413() {
+fn the_sender_of_a_huge_body_receives_its_413() {
     let server = Launch::embedded().config("[limits]\nbody_bytes = \"1MiB\"\n").start();
     for _ in 0..3 {
         http::post(&server.url("/write"), vec![b'#'; 8 << 20], &[]).expect(413);
@@ -96,7 +96,7 @@ fn a_body_far_over_the_limit_still_sees_its_413() {
 /// The room in flight once counted a gzip body's decompression in steps of 64 KiB, whatever the body held. Where the
 /// config left less room than that, every gzip body was answered 503 for ever, and its sender tried again for ever.
 #[test]
-fn a_small_gzip_body_takes_little_room() {
+fn a_small_gzip_body_needs_little_memory() {
     let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
     let server = Launch::embedded().config(config).start();
     let client = Client { server: &server, database: "d" };
@@ -109,7 +109,7 @@ fn a_small_gzip_body_takes_little_room() {
 /// is 413, so that its sender sends less. There was a size in between at which a body was 503 for ever: one whose
 /// readings fit into all the room, but not beside the body itself.
 #[test]
-fn a_body_that_needs_more_than_all_the_room_is_413() {
+fn a_body_larger_than_the_body_budget_is_413() {
     let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
     let server = Launch::embedded().config(config).start();
     let client = Client { server: &server, database: "d" };
@@ -134,7 +134,7 @@ fn a_body_that_needs_more_than_all_the_room_is_413() {
 }
 
 #[test]
-fn a_body_that_breaks_off_keeps_nothing() {
+fn a_truncated_body_is_not_kept() {
     let server = Server::start("embedded");
     let head =
         "POST /write?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 100\r\n\r\nm v=1 1\n";

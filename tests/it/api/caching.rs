@@ -11,7 +11,7 @@ fn ask(client: &Client<'_>, path: &str, parameters: &str, known: Option<&str>) -
 }
 
 #[test]
-fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
+fn an_answer_about_the_past_changes_its_etag_only_with_late_data() {
     let client = client_with("caching", "m v=1 1000000000\nm v=2 2000000000");
     for (path, more) in [
         ("/api/v1/readings", "sensor=m"),
@@ -44,7 +44,7 @@ fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
 }
 
 #[test]
-fn what_reaches_up_to_now_is_not_kept() {
+fn answers_up_to_now_are_not_cached() {
     let client = client_with("not-kept", "m v=1");
     for (path, parameters) in [
         ("/api/v1/readings", "sensor=m"),

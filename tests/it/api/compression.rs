@@ -46,7 +46,7 @@ fn large_answers_are_compressed_for_clients_that_ask() {
 }
 
 #[test]
-fn small_answers_and_those_to_writes_are_as_they_are() {
+fn small_answers_and_write_answers_are_not_compressed() {
     let client = client_with("no-compression", "m v=1 1");
     for (path, parameters) in [("/api/v1/readings", "sensor=m"), ("/health", "")] {
         assert_eq!(ask(&client, path, parameters, &[GZIP]).expect(200).header("content-encoding"), None, "{path}");
@@ -59,7 +59,7 @@ fn small_answers_and_those_to_writes_are_as_they_are() {
 }
 
 #[test]
-fn a_tag_of_a_compressed_answer_is_known_again() {
+fn the_etag_of_a_compressed_answer_matches() {
     let client = client_with("compressed-tags", &(0..200).map(|n| format!("m v={n} {n}\n")).collect::<String>());
     let parameters = "sensor=m&to=2000-01-01T00:00:00Z";
     let packed = ask(&client, "/api/v1/readings", parameters, &[GZIP]).expect(200);

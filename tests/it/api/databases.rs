@@ -53,7 +53,7 @@ fn autogen_is_the_database_itself_and_the_part_before_the_slash_is_the_database(
 }
 
 #[test]
-fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
+fn the_first_write_creates_a_database_with_nearly_any_name() {
     let longest = "x".repeat(64);
     for name in ["plain", "with space", "a.b$c", "%2e", "Ünïcode-🌡", "..", "\"quoted\"", "a\\b", &longest] {
         let client = client(name);
@@ -75,7 +75,7 @@ fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
 }
 
 #[test]
-fn databases_have_a_limit_and_the_answer_names_it() {
+fn the_database_limit_is_named_when_it_is_reached() {
     let server = Launch::embedded().config("[limits]\ndatabases = 2\n").start();
     let client = |database| Client { server: &server, database };
     client("one").keep("m v=1 1");
@@ -97,7 +97,7 @@ fn databases_have_a_limit_and_the_answer_names_it() {
 /// Bodies without a reading once made a database known without making it, so that the count of stored databases, which
 /// the limit looked at, never rose: any number of names could be met first and written to afterwards.
 #[test]
-fn names_that_were_only_met_do_not_get_past_the_limit() {
+fn queried_names_do_not_bypass_the_database_limit() {
     let server = Launch::embedded().config("[limits]\ndatabases = 2\n").start();
     let clients: Vec<String> = (0..10).map(|number| format!("met-{number}")).collect();
     for database in &clients {

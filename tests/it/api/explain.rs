@@ -43,7 +43,7 @@ const BODIES: &[&str] = &[
 
 /// One server, body after body: each is explained twice, then written, and the write is answered as it was said.
 #[test]
-fn what_is_said_is_what_a_write_then_does_and_saying_it_changes_nothing() {
+fn explain_predicts_the_write_and_changes_nothing() {
     let server = Launch::embedded().config("[limits]\nsensors = 3\nsensor_fields = 4\n").start();
     for body in BODIES {
         let before = traces(&server);
@@ -70,7 +70,7 @@ fn what_is_said_is_what_a_write_then_does_and_saying_it_changes_nothing() {
 }
 
 #[test]
-fn each_line_is_told_with_its_time_bucket_and_fields() {
+fn explain_shows_time_bucket_and_fields_of_each_line() {
     let client = client_with("explain", "m,a=1 v=1 1\n");
     let lines = "m,a=1 v=2i,w=\"x\" 1768487400000000000\nm,a=1 v=3 1768487400000000000\n\n# no line\nn v=1\nm,a=1 v=\"x\" 5\nbad\n";
     let said = http::post(&client.url("/api/v1/explain", "precision=ns"), lines, &[]).expect(200).json();
@@ -110,7 +110,7 @@ fn each_line_is_told_with_its_time_bucket_and_fields() {
 }
 
 #[test]
-fn bodies_are_read_as_those_of_writes_and_bounded() {
+fn explain_reads_bodies_like_writes_and_limits_them() {
     let client = client("explain-bodies");
     let packed = gzip(b"m v=1 1\n", 3);
     let url = client.url("/api/v1/explain", "");
@@ -127,7 +127,7 @@ fn bodies_are_read_as_those_of_writes_and_bounded() {
 }
 
 #[test]
-fn the_command_prints_what_the_service_says() {
+fn the_explain_command_prints_the_answer_of_the_service() {
     let client = client("explain-command");
     let folder = Folder::new("explain");
     let file = folder.file("lines.lp");
@@ -152,7 +152,7 @@ fn the_command_prints_what_the_service_says() {
 
 /// What a kind warned of was counted for the whole body only: which lines it was about was left to the sender.
 #[test]
-fn a_line_tells_what_its_kind_warns_of() {
+fn explain_shows_the_kind_warning_of_each_line() {
     let kind = "[[kinds]]\nname = \"thermometer\"\nmeasurement = \"m\"\nfields = { properties = { temp = { maximum = 50 } } }\n";
     let server = Launch::embedded().config(kind).start();
     let told = explain(

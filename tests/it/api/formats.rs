@@ -81,7 +81,7 @@ fn tables_have_a_column_per_tag_and_field() {
 }
 
 #[test]
-fn lines_say_whose_they_are() {
+fn every_output_line_names_its_sensor() {
     let client = filled("lines");
     let of_a = "{\"sensor\":\"m,room=r1,site=a\",\"tags\":{\"room\":\"r1\",\"site\":\"a\"}";
     let of_b = "{\"sensor\":\"m,site=b\",\"tags\":{\"site\":\"b\"}";
@@ -109,7 +109,7 @@ fn lines_say_whose_they_are() {
 }
 
 #[test]
-fn the_parameter_wins_over_the_header_and_json_is_for_everybody_else() {
+fn the_format_parameter_wins_over_the_header_and_json_is_the_default() {
     let client = filled("negotiated");
     for (accept, format, expected) in [
         (None, "", "application/json"),
@@ -134,7 +134,7 @@ fn the_parameter_wins_over_the_header_and_json_is_for_everybody_else() {
 
 /// A tag or a string such as =HYPERLINK(…) ran where a CSV answer was opened in a spreadsheet.
 #[test]
-fn a_spreadsheet_takes_no_text_for_a_formula() {
+fn csv_text_is_never_a_spreadsheet_formula() {
     let client = client("guarded-tables");
     client.keep("=m,@k=+v,site=a\\ b -f=-1.5,n=-2i,on=true,s=\"=1+1\",t=\" \\\"@x\",u=\"-5\" 1000000000");
     let guarded = "measurement=%3Dm&format=csv&guard=spreadsheet";

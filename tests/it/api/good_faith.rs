@@ -21,7 +21,7 @@ fn notices(client: &Client<'_>, path: &str, parameters: &str) -> Vec<String> {
 /// After a POST of `{"sensor":"temp-01","value":22.5}`, `sensor=temp-01` was answered with an empty list: the key is
 /// `readings,sensor=temp-01`, which no beginner knows.
 #[test]
-fn a_bare_name_is_the_one_sensor_with_that_tag() {
+fn a_bare_name_finds_the_only_sensor_with_that_tag() {
     let client = client("bare-names");
     client.write_json(r#"{"sensor":"temp-01","temperature":22.5,"time":"2026-01-15T14:00:00Z"}"#).expect(200);
     let read = client.readings("temp-01", "");
@@ -47,7 +47,7 @@ fn a_bare_name_is_the_one_sensor_with_that_tag() {
 
 /// The next part of an answer is of the same sensor, even if another one has got the tag since.
 #[test]
-fn a_cursor_keeps_the_sensor_that_a_bare_name_meant() {
+fn a_cursor_keeps_the_sensor_of_a_bare_name() {
     let client = client_with("bare-cursor", "a,sensor=s v=1 1\na,sensor=s v=2 2\na,sensor=s v=3 3");
     let first = client.get(PATH, "sensor=s&limit=2&epoch=ns").expect(200).json();
     assert_eq!(first["series"][0]["readings"].as_array().map(Vec::len), Some(2), "{first}");
@@ -63,7 +63,7 @@ fn a_cursor_keeps_the_sensor_that_a_bare_name_meant() {
 
 /// A misspelt name was answered with an empty list and nothing else.
 #[test]
-fn an_unknown_name_is_told_with_the_nearest_ones() {
+fn an_unknown_name_is_answered_with_similar_ones() {
     let client = client("notices");
     client.keep("climate,site=lab,sensor=a temp=1,humidity=2 1\npower,site=hall,sensor=b watts=3 1");
     for (path, parameters, expected) in [
@@ -104,7 +104,7 @@ fn an_unknown_name_is_told_with_the_nearest_ones() {
 /// `from=2026-01-15`, `agg=mean` and a trailing slash were refused; a time without a zone was refused without a word on
 /// what would be right.
 #[test]
-fn what_has_one_meaning_is_taken() {
+fn unambiguous_parameters_are_accepted() {
     let client = client("good-faith");
     client.keep("m v=1 1768435200000000000\nm v=3 1768435199999999999\nm v=5 1768431600000000000");
     let values = |parameters: &str| -> Vec<Value> {

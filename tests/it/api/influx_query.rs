@@ -22,7 +22,7 @@ fn names() -> Vec<Value> {
 }
 
 #[test]
-fn databases_are_created_by_post_however_the_statement_is_sent() {
+fn create_database_works_in_every_form_of_post() {
     let done = json!({"results": [{"statement_id": 0}]});
     for (name, answer) in [
         ("by-form", by_form("CREATE DATABASE \"by-form\"")),
@@ -50,7 +50,7 @@ fn a_get_changes_nothing() {
 }
 
 #[test]
-fn every_statement_has_a_result_of_its_own() {
+fn every_statement_has_its_own_result() {
     let answer = by_form("SHOW DATABASES; CREATE DATABASE \"of;many\"; SHOW USERS; SHOW DATABASES");
     let results = answer["results"].as_array().unwrap();
     let ids: Vec<&Value> = results.iter().map(|result| &result["statement_id"]).collect();
@@ -62,7 +62,7 @@ fn every_statement_has_a_result_of_its_own() {
 }
 
 #[test]
-fn a_query_that_cannot_be_parsed_is_400_as_a_whole() {
+fn one_syntax_error_makes_the_whole_query_400() {
     let url = shared().url(&format!("/query?q={}", encode("CREATE DATABASE unparsed; CREATE DATABASE")));
     let told = http::request("POST", &url, b"", &[]).unwrap().expect(400).json();
     assert!(text_at(&told, "error").starts_with("error parsing query: found EOF, expected identifier"), "{told}");
@@ -70,7 +70,7 @@ fn a_query_that_cannot_be_parsed_is_400_as_a_whole() {
 }
 
 #[test]
-fn a_page_of_another_site_changes_nothing() {
+fn a_cross_site_query_changes_nothing() {
     let url = shared().url(&format!("/query?q={}", encode("CREATE DATABASE \"by-page\"")));
     let told = http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
     assert_eq!(
@@ -92,7 +92,7 @@ fn a_query_without_q_is_400() {
 
 /// `SELECT temp FROM climat` was answered with nothing, and Grafana drew an empty panel without a word.
 #[test]
-fn an_answer_without_series_says_which_name_nobody_knows() {
+fn an_empty_answer_names_the_unknown_name() {
     let client = client_with("messages", "climate,site=lab temp=1,humidity=2 1000000000");
     let told = |q: &str| {
         let answer = client.get("/query", &format!("q={}", encode(q))).expect(200).json();

@@ -19,7 +19,7 @@ fn limited() -> Server {
 }
 
 #[test]
-fn every_limit_on_a_reading_is_kept_and_named() {
+fn every_limit_on_a_reading_is_enforced_and_named() {
     let server = limited();
     let client = Client { server: &server, database: "d" };
     let long = "n".repeat(17);
@@ -49,7 +49,7 @@ fn every_limit_on_a_reading_is_kept_and_named() {
 }
 
 #[test]
-fn a_field_over_the_sensors_limit_is_refused_and_the_others_are_kept() {
+fn fields_over_the_limit_are_refused_and_the_others_kept() {
     let server = limited();
     let client = Client { server: &server, database: "d" };
     client.keep("m a=1,b=1 1\nm c=1,d=1 2");
@@ -62,7 +62,7 @@ fn a_field_over_the_sensors_limit_is_refused_and_the_others_are_kept() {
 }
 
 #[test]
-fn a_sensor_over_the_limit_is_refused_and_known_ones_are_not() {
+fn the_sensor_limit_refuses_only_new_sensors() {
     let server = limited();
     let client = Client { server: &server, database: "d" };
     let line = |number: usize, time: usize| format!("climate,s={number} v=1 {time}\n");

@@ -29,7 +29,7 @@ fn asked<'a>(method: &'a str, path: &str) -> &'a str {
 }
 
 #[test]
-fn what_is_listed_is_described_and_served() {
+fn every_listed_endpoint_is_described_and_served() {
     let document = document();
     assert_eq!(document["openapi"], "3.1.0");
     let listed = get(&shared().url("/")).expect(200).text().to_owned();
@@ -49,7 +49,7 @@ fn what_is_listed_is_described_and_served() {
 
 /// What a head is refused for before anybody looks at the route, and who is turned away without a token: also described.
 #[test]
-fn refusals_that_come_before_the_route_are_described() {
+fn refusals_before_routing_are_described() {
     let document = document();
     let answers = |method: &str, path: &str| document["paths"][path][method.to_lowercase()]["responses"].clone();
     let many: Vec<(String, String)> = (0..65).map(|n| (format!("x-{n}"), "x".to_owned())).collect();
@@ -77,7 +77,7 @@ fn refusals_that_come_before_the_route_are_described() {
 
 /// Each parameter that is described is taken: what an endpoint does not know it names.
 #[test]
-fn parameters_that_are_described_are_known() {
+fn every_described_parameter_is_accepted() {
     let document = document();
     let mut count = 0;
     for (method, path) in described(&document).into_iter().filter(|(method, _)| method == "GET") {
@@ -98,7 +98,7 @@ fn parameters_that_are_described_are_known() {
 }
 
 #[test]
-fn bad_requests_are_told_in_json_everywhere() {
+fn every_bad_request_is_answered_in_json() {
     for (path, status) in [("/query?q=1&q=2", 400), ("/api/v1/tags/%ff", 400), ("/ping?verbose=1&verbose=1", 204)] {
         let answer = get(&shared().url(path)).expect(status);
         if status == 400 {

@@ -5,11 +5,12 @@ use crate::support::prelude::*;
 use super::{Client, text_at};
 
 #[test]
-fn the_limit_that_a_query_is_over_is_named() {
+fn an_exceeded_query_limit_is_named() {
     let server = Launch::embedded().config("[query]\nseries_max = 2\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep("m,s=1 v=1 1000\nm,s=2 v=1 1000\nm,s=3 v=1 1000");
-    let (readings, summary) = ("/api/v1/readings", "/api/v1/summary");
+    let readings = "/api/v1/readings";
+    let summary = "/api/v1/summary";
     let cases = [
         (readings, "measurement=m", true),
         (readings, "measurement=m&max_points=5", true),
@@ -36,7 +37,7 @@ fn the_limit_that_a_query_is_over_is_named() {
 /// Documents of sensors were read without being counted, and so were names of measurements: lists of many sensors took
 /// hundreds of megabytes beside what queries may take.
 #[test]
-fn lists_are_held_to_the_bytes_of_a_request() {
+fn lists_respect_the_request_byte_limit() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\nsensors_max = 5000\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep(&(0..5000).map(|n| format!("m{n:04} v={n} 1\n")).collect::<String>());

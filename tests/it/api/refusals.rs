@@ -47,7 +47,7 @@ fn one_bad_line_never_takes_a_good_one_with_it() {
 }
 
 #[test]
-fn nothing_but_bad_lines_is_no_partial_write() {
+fn a_body_of_bad_lines_is_no_partial_write() {
     let body = "bad\nm v=nan\nm v=1 x";
     for (path, key) in [("/write", "error"), ("/api/v2/write", "message"), ("/api/v3/write_lp", "error")] {
         let answer = http::post(&client("only-bad").url(path, ""), body, &[]).expect(400).json();
@@ -69,7 +69,7 @@ fn nothing_but_bad_lines_is_no_partial_write() {
 }
 
 #[test]
-fn the_first_hundred_refusals_are_told_and_all_are_counted() {
+fn the_first_hundred_refusals_are_listed_and_all_are_counted() {
     let body = format!("{}m v=1 1", "bad\n".repeat(150));
     let client = client("many-bad");
     let answer = client.write(&body).expect(400).json();
@@ -85,7 +85,7 @@ fn the_first_hundred_refusals_are_told_and_all_are_counted() {
 }
 
 #[test]
-fn a_long_bad_line_is_repeated_only_in_part() {
+fn a_long_bad_line_is_truncated_in_the_answer() {
     let answer = client("long-bad").write(&format!("m{} v=1", "\u{e9},".repeat(5000))).expect(400);
     let text = answer.json()["error"].as_str().unwrap().to_owned();
     assert!(text.starts_with("unable to parse 'mé,é,") && text.contains("…'") && text.len() < 1000, "{text}");
@@ -93,7 +93,7 @@ fn a_long_bad_line_is_repeated_only_in_part() {
 }
 
 #[test]
-fn without_accept_partial_one_bad_line_keeps_all_out() {
+fn without_accept_partial_one_bad_line_refuses_the_body() {
     let client = client("all-or-nothing");
     let url = client.url("/api/v3/write_lp", "precision=ns&accept_partial=false");
     let answer = http::post(&url, "m v=1 1\nbad\nm v=2 2", &[]).expect(400).json();
@@ -110,7 +110,7 @@ fn without_accept_partial_one_bad_line_keeps_all_out() {
 /// A body that was refused as a whole once left its fields' families behind, so that a later, good write of another
 /// family met a conflict with a reading that nobody ever stored.
 #[test]
-fn a_refused_body_leaves_no_family_behind() {
+fn a_refused_body_sets_no_field_type() {
     let client = client("no-trace");
     let url = client.url("/api/v3/write_lp", "precision=ns&accept_partial=false");
     http::post(&url, "m v=1 1\nbad", &[]).expect(400);
@@ -119,7 +119,7 @@ fn a_refused_body_leaves_no_family_behind() {
 }
 
 #[test]
-fn a_conflict_of_families_refuses_the_field_that_differs_and_no_other() {
+fn a_type_conflict_refuses_only_its_field() {
     let client = client_with("families", "m n=1,b=true,s=\"x\" 1\nm n=2i 2\nm n=3u 3");
     let conflict = |field: &str, sent: &str, stored: &str| {
         format!(
@@ -151,7 +151,7 @@ fn a_conflict_of_families_refuses_the_field_that_differs_and_no_other() {
 }
 
 #[test]
-fn v2_tells_conflicts_by_422_and_bad_lines_by_400() {
+fn v2_answers_conflicts_with_422_and_bad_lines_with_400() {
     let client = client_with("v2-conflicts", "m n=1 1");
     let url = client.url("/api/v2/write", "bucket=v2-conflicts");
     let answer = http::post(&url, "m n=2 2\nm n=\"x\",k=1 3", &[]).expect(422);
@@ -173,7 +173,7 @@ fn v2_tells_conflicts_by_422_and_bad_lines_by_400() {
 }
 
 #[test]
-fn families_outlive_the_process() {
+fn field_types_survive_a_restart() {
     let mut server = Server::start("embedded");
     http::post(&server.url("/write"), "m n=1 1", &[]).expect(204);
     server.stop_and_restart();

@@ -20,7 +20,7 @@ fn names(sensors: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_sensor_is_listed_with_what_was_seen_of_it() {
+fn sensors_are_listed_with_their_statistics() {
     let client = client("seen");
     client.keep(
         "climate,site=a,sensor=t1 temp=1.5,ok=true 2000000000\nclimate,site=a,sensor=t1 note=\"x\",temp=2 3000000000",
@@ -55,7 +55,7 @@ fn a_sensor_is_listed_with_what_was_seen_of_it() {
 }
 
 #[test]
-fn the_most_recent_readings_are_as_many_as_the_config_says() {
+fn the_config_sets_the_number_of_recent_readings() {
     let server = Launch::embedded().config("[sensors]\nrecent = 3\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep("m n=5i 5\nm n=1i 1\nm n=3i 3\nm n=4i 4\nm n=2i 2\nm n=6i 3600000000000");
@@ -64,14 +64,15 @@ fn the_most_recent_readings_are_as_many_as_the_config_says() {
 }
 
 #[test]
-fn sensors_come_in_the_order_of_their_keys_page_by_page() {
+fn sensors_are_paged_in_key_order() {
     let client = client("many-sensors");
     let line = |n: usize| format!("m,s={n:03} v=1 1\n");
     client.keep(&(0..25).rev().map(line).collect::<String>());
     let whole: Vec<String> = (0..25).map(|n| format!("m,s={n:03}")).collect();
     assert_eq!(names(&listed(&client, "")), whole);
     for limit in [1, 7, 24, 25, 26] {
-        let (mut found, mut cursor) = (Vec::new(), String::new());
+        let mut found = Vec::new();
+        let mut cursor = String::new();
         loop {
             let answer = client.get(PATH, &format!("limit={limit}&cursor={}", encode(&cursor))).expect(200).json();
             let page = answer["sensors"].as_array().unwrap();
@@ -103,7 +104,7 @@ fn sensors_come_in_the_order_of_their_keys_page_by_page() {
 }
 
 #[test]
-fn a_sensor_that_spills_is_listed_as_an_outlier() {
+fn a_sensor_with_overflow_is_listed_as_an_outlier() {
     let mut server = Launch::embedded().config("[page]\nmax_readings = 10\n").start();
     let client = Client { server: &server, database: "d" };
     let readings =
@@ -155,7 +156,7 @@ fn a_sensor_that_stops_sending_is_counted_and_listed() {
 }
 
 #[test]
-fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
+fn sensors_are_listed_after_a_restart() {
     let mut server = Launch::embedded().start();
     let client = Client { server: &server, database: "d" };
     client.keep("m,s=a v=1 1000001\nm,s=a v=2 7200000000000\nm,s=b w=\"x\" 5000000");

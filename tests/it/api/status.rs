@@ -10,7 +10,7 @@ fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
 
 /// A client in Rust unwraps both version headers, and others choose by the version what they send.
 #[test]
-fn every_answer_carries_the_headers_that_clients_look_for() {
+fn every_answer_has_the_headers_that_clients_expect() {
     for (method, path, status) in [
         ("GET", "/ping", 204),
         ("HEAD", "/ping", 204),
@@ -36,7 +36,7 @@ fn every_answer_carries_the_headers_that_clients_look_for() {
 }
 
 #[test]
-fn a_usable_request_id_comes_back_and_another_one_is_replaced() {
+fn a_valid_request_id_is_returned_and_an_invalid_one_replaced() {
     let id_for = |sent: &[(&str, &str)]| ask("GET", "/ping", sent).header("request-id").unwrap().to_owned();
     assert_eq!(id_for(&[("x-request-id", "gateway-7.a/b")]), "gateway-7.a/b");
     let longest = "i".repeat(64);
@@ -72,7 +72,7 @@ fn ping_is_204_unless_the_query_asks_for_more() {
 }
 
 #[test]
-fn health_ready_and_settings_have_the_shapes_that_clients_check() {
+fn health_ready_and_settings_have_the_shapes_that_clients_expect() {
     let health = ask("GET", "/health", &[]).expect(200).json();
     assert_eq!(keys(&health), ["checks", "message", "name", "status", "version"]);
     let checks: Vec<_> = health["checks"]
@@ -95,7 +95,7 @@ fn health_ready_and_settings_have_the_shapes_that_clients_check() {
 
 /// Those who watch it read it by these names.
 #[test]
-fn the_status_has_these_keys_and_types() {
+fn the_status_has_the_documented_keys() {
     let server = Server::start("embedded");
     http::post(&server.url("/write"), "m v=1 1\nm v=2 2", &[]).expect(204);
     let status = server.fetch("/api/v1/status");
@@ -159,7 +159,7 @@ fn the_columns_of_the_list_of_endpoints_are_aligned() {
 }
 
 #[test]
-fn what_is_not_there_is_answered_in_json() {
+fn unknown_paths_are_answered_in_json() {
     let missing = ask("GET", "/api/v9/everything", &[]).expect(404);
     assert_eq!(
         missing.json(),

@@ -29,8 +29,10 @@ fn model(from: i64, to: i64, step: i64) -> Value {
     }
     let window = |(number, members): (i64, Vec<i64>)| {
         let values: Vec<f64> = members.iter().map(|n| value(*n)).collect();
-        let (count, sum) = (values.len() as f64, values.iter().sum::<f64>());
-        let (integers, total) = (members.iter().map(|n| n - 300), members.iter().map(|n| n - 300).sum::<i64>());
+        let count = values.len() as f64;
+        let sum = values.iter().sum::<f64>();
+        let integers = members.iter().map(|n| n - 300);
+        let total = members.iter().map(|n| n - 300).sum::<i64>();
         json!({
             "start": (number * step).max(from),
             "end": ((number + 1) * step).min(to),
@@ -58,7 +60,8 @@ fn model(from: i64, to: i64, step: i64) -> Value {
 /// Panics at the first window in which both differ.
 #[track_caller]
 fn check(what: &str, found: &Value, expected: &Value) {
-    let (found, expected) = (found.as_array().expect("windows"), expected.as_array().expect("windows"));
+    let found = found.as_array().expect("windows");
+    let expected = expected.as_array().expect("windows");
     for (found, expected) in found.iter().zip(expected) {
         assert!(same(found, expected), "{what}:\nfound    {found}\nexpected {expected}");
     }
@@ -70,7 +73,8 @@ fn check(what: &str, found: &Value, expected: &Value) {
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
-            let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
+            let one = one.as_f64().unwrap();
+            let other = other.as_f64().unwrap();
             (one - other).abs() <= 1e-15 * other.abs()
         }
         (Value::Array(one), Value::Array(other)) => {
@@ -91,7 +95,7 @@ fn windows(client: &Client<'_>, sensor: &str, more: &str) -> Value {
 }
 
 #[test]
-fn every_step_and_every_edge_agrees_with_folding_all_readings() {
+fn summaries_equal_the_fold_over_all_readings() {
     let client = filled("windows");
     let ranges = [
         (-2 * DAY, 2 * DAY),
@@ -130,7 +134,7 @@ fn every_step_and_every_edge_agrees_with_folding_all_readings() {
 }
 
 #[test]
-fn times_are_rfc_3339_unless_epoch_asks_otherwise() {
+fn times_are_rfc_3339_without_an_epoch() {
     let client = client_with("window-times", "m v=1.5 1768485600000000000");
     let answer = client.get(PATH, "sensor=m&from=2026-01-15T14:00:00Z&to=2026-01-15T14:30:00Z").expect(200);
     assert_eq!(
@@ -173,7 +177,7 @@ fn fields_without_numbers_have_no_summary() {
 
 /// Regression: a count of texts or booleans was left out without a word, while InfluxQL counts them.
 #[test]
-fn texts_and_booleans_are_counted_when_they_are_asked_for() {
+fn strings_and_booleans_are_counted_on_request() {
     let client = client_with("counted", "m s=\"x\",b=true,v=1 1\nm s=\"y\",v=2 2\nm b=false 3\nm s=\"z\" 4");
     let fields = |parameters: &str| windows(&client, "m", parameters)[0]["fields"].clone();
     let all = json!({"s": {"count": 3}, "b": {"count": 2}, "v": {"count": 2}});
@@ -206,7 +210,7 @@ fn sensors_of_another_type_are_left_out_with_a_notice() {
 /// Without `from` and `to` the range was longer than a number of nanoseconds can tell: the answer did not come, or, in a
 /// release, had hours of two days in one. In India days begin at half past six in the evening by UTC.
 #[test]
-fn days_of_a_zone_are_days_over_all_of_time_too() {
+fn days_follow_the_time_zone_without_a_range() {
     let client = client_with("zones", "m,s=1 v=1 1768500000000000000\nm,s=1 v=2 1768503600000000000");
     let parameters = "measurement=m&tz=Asia/Kolkata&step=1d&epoch=s&agg=count";
     let answer = client.get(PATH, parameters).expect(200).json();
@@ -218,7 +222,7 @@ fn days_of_a_zone_are_days_over_all_of_time_too() {
 /// 480 hourly readings over the end of summer time were 481 by windows of two hours, since the hour that clocks show twice
 /// was in two windows, and more or fewer by others, in both languages.
 #[test]
-fn every_reading_is_in_one_window_when_clocks_are_set() {
+fn every_reading_is_in_one_window_when_clocks_change() {
     let client = client("clocks");
     // 2026-10-15T00:00:00Z; clocks are set back ten days later.
     const START: i64 = 1_792_022_400;
@@ -245,7 +249,7 @@ fn every_reading_is_in_one_window_when_clocks_are_set() {
 
 /// A function of the engine's table answers in both languages.
 #[test]
-fn aggregates_of_the_table_answer_in_both_languages() {
+fn every_documented_aggregate_works_in_both_languages() {
     let client = client_with("table", "m v=1 1\nm v=4 2\nm v=4 3\nm v=2.5 4\nm v=9 5");
     for (name, expected) in [("median", 4.0), ("mode", 4.0)] {
         let answer = client.get(PATH, &format!("sensor=m&agg={name}")).expect(200).json();
@@ -258,7 +262,7 @@ fn aggregates_of_the_table_answer_in_both_languages() {
 }
 
 #[test]
-fn too_many_windows_and_senseless_steps_are_refused() {
+fn too_many_windows_and_invalid_steps_are_refused() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\n").start();
     let client = Client { server: &server, database: "d" };
     let line = |n: i64| format!("m v={n} {}\n", n * HOUR);

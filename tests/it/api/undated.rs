@@ -25,7 +25,7 @@ fn check_one_body(client: &Client<'_>, sensor: &str, write: impl Fn()) {
 }
 
 #[test]
-fn further_undated_readings_of_a_body_follow_by_a_nanosecond() {
+fn undated_readings_of_a_body_are_a_nanosecond_apart() {
     let client = client("undated");
     let lines: String = (0..5).map(|number| format!("lines value={number}\n")).collect();
     let objects: Vec<Value> = (0..5).map(|number| json!({"sensor": "a", "value": number})).collect();
@@ -45,7 +45,7 @@ fn further_undated_readings_of_a_body_follow_by_a_nanosecond() {
 /// A precision is the unit of timestamps that are there: it does not round the time of receipt, which would make many
 /// readings one.
 #[test]
-fn a_precision_does_not_round_the_time_of_receipt() {
+fn the_precision_does_not_round_the_time_of_receipt() {
     let client = client("undated-precision");
     for _ in 0..3 {
         http::post(&client.url("/write", "precision=s"), "m v=1\nm v=2", &[]).expect(204);
@@ -54,7 +54,7 @@ fn a_precision_does_not_round_the_time_of_receipt() {
 }
 
 #[test]
-fn requests_at_the_same_moment_lose_no_undated_reading() {
+fn concurrent_requests_lose_no_undated_reading() {
     const THREADS: usize = 8;
     const REQUESTS: usize = 10;
     let client = client("undated-crowd");
@@ -63,7 +63,8 @@ fn requests_at_the_same_moment_lose_no_undated_reading() {
             let client = &client;
             scope.spawn(move || {
                 for request in 0..REQUESTS {
-                    let (line, object) = (format!("v={thread}.{request}"), thread * REQUESTS + request);
+                    let line = format!("v={thread}.{request}");
+                    let object = thread * REQUESTS + request;
                     if request % 2 == 0 {
                         // Tags in either order: one sensor all the same.
                         client.keep(&format!("readings,a=1,sensor=s {line}\nreadings,sensor=s,a=1 {line}\n"));

@@ -13,7 +13,7 @@ pub fn gzip(text: &str) -> Vec<u8> {
 pub const ENDPOINTS: [(&str, &str); 3] = [("/write", "db"), ("/api/v2/write", "bucket"), ("/api/v3/write_lp", "db")];
 
 #[test]
-fn what_is_kept_is_answered_204_and_nothing_else() {
+fn only_a_kept_body_is_answered_204() {
     let cases = [
         ("one", "m v=1 1", 1),
         ("newline", "m v=1 1\n", 1),
@@ -39,7 +39,7 @@ fn what_is_kept_is_answered_204_and_nothing_else() {
 }
 
 #[test]
-fn every_precision_scales_its_timestamps() {
+fn timestamps_are_scaled_by_the_precision() {
     let cases = [
         ("/write", "", 7_i64, 7),
         ("/write", "n", 1_700_000_000, 1_700_000_000),
@@ -78,7 +78,7 @@ fn every_precision_scales_its_timestamps() {
 }
 
 #[test]
-fn an_unknown_precision_is_answered_in_the_words_of_each_dialect() {
+fn an_unknown_precision_is_answered_in_each_dialect() {
     for (path, expected) in [
         ("/write", json!({"error": "invalid precision \"fortnight\" (use n, u, ms, s, m or h)"})),
         (
@@ -100,7 +100,7 @@ fn an_unknown_precision_is_answered_in_the_words_of_each_dialect() {
 }
 
 #[test]
-fn a_body_that_cannot_be_decompressed_keeps_nothing() {
+fn a_body_that_cannot_be_decompressed_is_not_kept() {
     let client = client_with("damaged", "m v=0 0");
     let whole = gzip(&"m v=1 1\n".repeat(100));
     let mut damaged = whole.clone();

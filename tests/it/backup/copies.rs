@@ -5,16 +5,18 @@ use crate::support::prelude::*;
 use super::{PAGES, SEALS, START, digest, filled, restored, write};
 
 #[test]
-fn a_copy_there_and_back_has_the_same_digest() {
+fn a_copy_to_another_store_and_back_has_the_same_digest() {
     let mut server = filled("embedded", SEALS);
     assert!(server.stop().success());
-    let (there, folder) = (Folder::new("there"), server.data_dir());
+    let there = Folder::new("there");
+    let folder = server.data_dir();
     let original = digest("embedded", &folder);
     let config = there.file("own.toml");
     let columns = format!("{SEALS}form = \"columns\"\n");
     for (round, seals) in ["", SEALS, &columns].into_iter().enumerate() {
         std::fs::write(&config, format!("{PAGES}{seals}")).unwrap();
-        let (uri, back) = (mongod().uri(&fresh_database_name()), there.file(&format!("back{round}")));
+        let uri = mongod().uri(&fresh_database_name());
+        let back = there.file(&format!("back{round}"));
         let data = there.file(&format!("data{round}"));
         for (from, to) in [(path(&folder), &*uri), (&*uri, path(&back))] {
             let arguments = ["backup", "copy", "--source", from, "--target", to];
@@ -38,7 +40,8 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
-    let (to, from) = (Folder::new("to"), server.data_dir());
+    let to = Folder::new("to");
+    let from = server.data_dir();
     hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).refused("wal flush");
     hourglass(&["backup", "copy", "--source", path(&from), "--target", path(&from)]).refused("the same");
     hourglass(&["wal", "flush", "--data-dir", path(&from)]).good();
@@ -47,7 +50,7 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
 
 /// What is written after a restore is later than what was restored, and deletions and sealing work on it.
 #[test]
-fn a_restored_store_goes_on_like_any_other() {
+fn a_restored_store_takes_writes_deletions_and_sealing() {
     let mut server = filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
     request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
@@ -87,7 +90,7 @@ fn a_restored_store_goes_on_like_any_other() {
 
 /// The stamps of what is restored are above those that the clock of another machine would give.
 #[test]
-fn what_is_written_after_a_restore_is_later_by_any_clock() {
+fn writes_after_a_restore_win_with_any_clock() {
     let server = filled("embedded", "");
     let to = Folder::new("backup");
     super::backup(&server, to.path(), &[]).good();

@@ -52,7 +52,8 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
     }) {
         let mut server = filled(&store, SEALS);
         describe(&server);
-        let (to, data) = (Folder::new("backup"), Folder::new("restored"));
+        let to = Folder::new("backup");
+        let data = Folder::new("restored");
         backup(&server, to.path(), &[]).good();
         // A change of metadata alone, and nothing at all.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
@@ -87,14 +88,17 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
 }
 
 #[test]
-fn a_copy_of_a_stopped_store_has_them_too() {
+fn a_copy_of_a_stopped_store_has_metadata_and_sensors() {
     let [embedded, mongo] = stores();
     let mut server = filled(&embedded, "");
     describe(&server);
     let original = described(&server);
     assert!(server.stop().success());
-    let (there, back) = (Folder::new("there"), Folder::new("back"));
-    let (from, data, back) = (server.data_dir(), there.file("data"), back.file("data"));
+    let there = Folder::new("there");
+    let back = Folder::new("back");
+    let from = server.data_dir();
+    let data = there.file("data");
+    let back = back.file("data");
     for (from, to) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
         hourglass(&["backup", "copy", "--source", from, "--target", to, "--data-dir", path(&data)]).good();
     }
@@ -105,9 +109,10 @@ fn a_copy_of_a_stopped_store_has_them_too() {
 }
 
 #[test]
-fn a_backup_of_another_form_is_refused() {
+fn a_backup_in_an_unknown_format_is_refused() {
     let server = filled("embedded", "");
-    let (to, into) = (Folder::new("backup"), Folder::new("restored"));
+    let to = Folder::new("backup");
+    let into = Folder::new("restored");
     backup(&server, to.path(), &[]).good();
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(to.file("manifest.json")).unwrap()).unwrap();
     manifest["form"] = json!(3);

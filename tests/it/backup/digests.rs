@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::{PAGES, SEALS, START, digest, line, three_days, write};
 
 #[test]
-fn the_same_readings_have_the_same_digest_in_every_form() {
+fn equal_readings_have_equal_digests_in_every_form() {
     let mut digests = Vec::new();
     for (store, config) in [
         ("embedded".to_owned(), format!("{PAGES}{SEALS}")),
@@ -80,7 +80,7 @@ fn an_hour_that_is_larger_than_memory_is_read_in_parts() {
 }
 
 #[test]
-fn a_digest_says_what_it_does_not_cover() {
+fn a_digest_names_what_it_leaves_out() {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();

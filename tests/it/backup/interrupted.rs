@@ -59,7 +59,7 @@ fn a_second_backup_writes_the_days_that_changed() {
 }
 
 #[test]
-fn a_killed_backup_leaves_the_one_before() {
+fn a_killed_backup_leaves_the_previous_one() {
     for store in stores() {
         let mut server = filled(&store, "");
         let to = Folder::new("backup");
@@ -87,7 +87,7 @@ fn a_killed_backup_leaves_the_one_before() {
 }
 
 #[test]
-fn a_service_that_is_killed_while_it_sends_leaves_the_backup_before() {
+fn a_service_killed_during_a_backup_leaves_the_previous_one() {
     for store in stores() {
         let mut server = filled(&store, "");
         let to = Folder::new("backup");
@@ -109,10 +109,11 @@ fn a_service_that_is_killed_while_it_sends_leaves_the_backup_before() {
 }
 
 #[test]
-fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
+fn a_killed_restore_is_resumed_and_blocks_serving() {
     for (store, to_store) in stores().into_iter().zip(stores()) {
         let mut server = filled(&store, "");
-        let (backup_folder, to) = (Folder::new("backup"), Folder::new("restored"));
+        let backup_folder = Folder::new("backup");
+        let to = Folder::new("restored");
         backup(&server, backup_folder.path(), &[]).good();
         assert!(server.stop().success());
         for point in ["day_restored:1", "day_restored:3"] {
@@ -166,7 +167,7 @@ fn a_damaged_file_is_found_and_named() {
 }
 
 #[test]
-fn a_proof_is_told_by_the_metric_and_outlives_the_process() {
+fn the_metric_of_a_backup_proof_survives_a_restart() {
     const PROVED: &str = "hourglass_backup_proved_timestamp_seconds";
     for store in stores() {
         let mut server = filled(&store, SEALS);
@@ -191,7 +192,7 @@ fn a_proof_is_told_by_the_metric_and_outlives_the_process() {
 }
 
 #[test]
-fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
+fn a_backup_has_tokens_and_config_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let mut server = filled("embedded", "");
     let data = server.data_dir();
@@ -202,7 +203,8 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
     let token = hourglass(&arguments).good().stdout.trim().to_owned();
     let ask = || post(&server.url("/api/v1/flush"), "", &[]).status;
     assert!(poll(Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
-    let (to, into) = (Folder::new("backup"), Folder::new("restored"));
+    let to = Folder::new("backup");
+    let into = Folder::new("restored");
     backup(&server, to.path(), &[]).refused("--token-file");
     let config = into.file("own.toml");
     std::fs::write(&config, "[page]\nmax_readings = 7\n").unwrap();
@@ -237,7 +239,7 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
 }
 
 #[test]
-fn a_backup_goes_only_where_nothing_else_is() {
+fn a_backup_needs_an_empty_or_own_folder() {
     let server = filled("embedded", "");
     let to = Folder::new("backup");
     std::fs::write(to.file("mine.txt"), "mine").unwrap();

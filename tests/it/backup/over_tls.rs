@@ -4,7 +4,7 @@ use super::write;
 use crate::support::prelude::*;
 
 #[test]
-fn a_backup_is_made_over_tls() {
+fn backups_work_over_tls() {
     let (Some(ours), Some(others)) = (Certificates::new(), Certificates::named("another")) else { return };
     ours.sign("server", "first", ",DNS:localhost");
     ours.sign("client", "client", ",DNS:client");
@@ -14,8 +14,11 @@ fn a_backup_is_made_over_tls() {
         let lines: String = (0..20_000).map(|n| format!("m,s={} v={n}.5 {}\n", n % 7, super::START + n)).collect();
         write(&server, "plant", &lines);
         let port = server.other("https").port();
-        let (url, to) = (format!("https://localhost:{port}"), Folder::new("backup"));
-        let (ca, cert, key) = (ours.file("ca.pem"), ours.file("client.pem"), ours.file("client.key"));
+        let url = format!("https://localhost:{port}");
+        let to = Folder::new("backup");
+        let ca = ours.file("ca.pem");
+        let cert = ours.file("client.pem");
+        let key = ours.file("client.key");
         let by = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
         let by = if shows { &by[..] } else { &by[..2] };
         hourglass(&[&["backup", "create", path(to.path()), "--server", &url, "--prove"], by].concat()).good();

@@ -26,8 +26,9 @@ fn lines(sensor: &str, count: u64) -> String {
 }
 
 #[test]
-fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has() {
-    let (name, kept) = (fresh_database_name(), fresh_database_name());
+fn the_log_replays_onto_a_restored_snapshot() {
+    let name = fresh_database_name();
+    let kept = fresh_database_name();
     let store = mongod().uri(&name);
     // Nothing is flushed unless somebody asks.
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
@@ -53,8 +54,9 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
 
 /// A flush before the snapshot is what makes it hold everything: without one, what is only in the log is missing in it.
 #[test]
-fn a_snapshot_without_a_flush_lacks_what_is_in_the_log() {
-    let (name, kept) = (fresh_database_name(), fresh_database_name());
+fn a_snapshot_without_a_flush_lacks_unflushed_readings() {
+    let name = fresh_database_name();
+    let kept = fresh_database_name();
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     let server = Launch::with_store(mongod().uri(&name)).config(lazy).start();
     write(&server, "plant", &lines("a", 100));

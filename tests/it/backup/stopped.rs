@@ -8,7 +8,7 @@ use super::{PAGES, START, digest, restore, write};
 /// Only the WAL in `--data-dir` was looked at. Of two instances one was stopped, and 1,440 readings that the other one had acknowledged
 /// were missing, in a backup of its data folder that was called proved, and in a copy that was called equal.
 #[test]
-fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
+fn a_copy_warns_of_readings_in_the_wal_of_another_instance() {
     let store = mongod().uri(&fresh_database_name());
     // Nothing is flushed unless somebody asks.
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
@@ -16,8 +16,10 @@ fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
     let lines: String = (0..1440).map(|n| format!("m v={n} {}\n", START + n * 60)).collect();
     write(&other, "plant", &lines);
     assert!(stopped.stop().success());
-    let (there, own) = (Folder::new("stopped"), stopped.data_dir());
-    let (kept, copied) = (there.file("kept"), there.file("copied"));
+    let there = Folder::new("stopped");
+    let own = stopped.data_dir();
+    let kept = there.file("kept");
+    let copied = there.file("copied");
     let backup = || {
         let arguments =
             ["backup", "create", path(&kept), "--stopped", "--store", &store, "--data-dir", path(&own), "--prove"];

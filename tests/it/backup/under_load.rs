@@ -24,7 +24,9 @@ fn backups() -> usize {
 /// half of one, or of two, is seen.
 fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     let send = |sender: u64| {
-        let (url, acked, stop) = (server.url("/write?db=plant&precision=s"), acked.clone(), stop.clone());
+        let url = server.url("/write?db=plant&precision=s");
+        let acked = acked.clone();
+        let stop = stop.clone();
         let meta_url = server.url(&format!("/api/v1/sensors/load%2Cs%3D{sender}/meta?db=plant"));
         thread::spawn(move || {
             for first in (0..).step_by(LINES as usize) {
@@ -50,7 +52,8 @@ fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) ->
 
 /// Says that a sender is at a reading, and writes one of a new sensor.
 fn describe(meta_url: &str, url: &str, sender: u64, first: u64) {
-    let (body, line) = (format!("{{\"at\":{first}}}"), format!("new,s={sender},n={first} v={first}i {START}\n"));
+    let body = format!("{{\"at\":{first}}}");
+    let line = format!("new,s={sender},n={first} v={first}i {START}\n");
     for (method, url, body, status) in [("PUT", meta_url, &body, 200), ("POST", url, &line, 204)] {
         let send = || request(method, url, body.as_bytes(), &[]).expect("the server answers");
         let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
@@ -117,7 +120,10 @@ fn compare(restored: &Server, sender: u64, before: u64, after: u64) {
     let value = |row: &Value, at: usize| row[at].as_u64().unwrap_or_else(|| panic!("half a reading: {row}"));
     let mut found: HashMap<u64, u64> = HashMap::new();
     for row in &rows {
-        let (time, a, b, c) = (value(row, 0), value(row, 1), value(row, 2), value(row, 3));
+        let time = value(row, 0);
+        let a = value(row, 1);
+        let b = value(row, 2);
+        let c = value(row, 3);
         assert!(a == b && b == c, "half of one reading and half of another: {row}");
         assert!(a < after && place(a) == time, "never sent: {row}");
         found.insert(time, a);

@@ -26,7 +26,7 @@ fn leading(text: &str) -> u64 {
 }
 
 #[test]
-fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
+fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
     let server = Launch::with_store(mongod.uri(&name)).config("[store]\ncommand_timeout = \"1s\"\n").start();

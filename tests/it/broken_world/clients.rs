@@ -24,9 +24,9 @@ fn stored(server: &Server, client: &str) -> i64 {
 }
 
 tests! {
-    fn clients_that_leave_tear_nothing_in_the_embedded_store() =>
+    fn disconnecting_clients_corrupt_nothing_in_the_embedded_store() =>
         clients_that_leave_tear_nothing(&Launch::embedded().start());
-    fn clients_that_leave_tear_nothing_in_mongodb() =>
+    fn disconnecting_clients_corrupt_nothing_in_mongodb() =>
         clients_that_leave_tear_nothing(&Server::start(&mongod().uri(&fresh_database_name())));
 }
 
@@ -60,7 +60,7 @@ fn clients_that_leave_tear_nothing(server: &Server) {
 }
 
 #[test]
-fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
+fn bodies_over_the_in_flight_limit_are_refused_until_there_is_room() {
     let config = "[limits]\nbody_bytes = \"1MiB\"\n\n[ingest]\nbytes_in_flight = \"4MiB\"\n";
     let server = Launch::embedded().config(config).start();
     let large: String = (0..27_000).map(|n| format!("large n={n}i {}\n", START + n)).collect();

@@ -40,7 +40,7 @@ fn since(server: &Server, database: &str, from: i64) -> Value {
 /// virtual machine was resumed with a clock a year ahead: within `retention.interval` all readings of each database with a
 /// retention were deleted, for all instances, and where summaries are kept, they were marked as gone for good.
 #[test]
-fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
+fn a_clock_jump_expires_nothing() {
     for store in stores() {
         let clock = WallClock::right();
         let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
@@ -73,7 +73,7 @@ fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
 /// An instance whose clock had jumped two days ahead sealed today's hour pages. The others, whose clocks were right, read only
 /// pages for the last hour, and missed what was acked until midnight.
 #[test]
-fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
+fn a_clock_jump_seals_no_open_day() {
     for store in stores() {
         let clock = WallClock::right();
         let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
@@ -98,9 +98,10 @@ fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
 /// empty, and so they were in a digest or a backup that was made then. What came to them was merged as if there were nothing
 /// beside it.
 #[test]
-fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
+fn a_start_in_another_year_keeps_sealed_days() {
     for store in stores() {
-        let (clock, launch) = (WallClock::right(), Launch::with_store(&store).config(QUICK));
+        let clock = WallClock::right();
+        let launch = Launch::with_store(&store).config(QUICK);
         let mut server = clock.of(launch.clone()).start();
         let first = (now() - 3 * DAY).div_euclid(DAY) * DAY;
         let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
@@ -139,7 +140,7 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
 }
 
 #[test]
-fn an_instance_whose_clock_is_far_off_takes_no_writes_and_says_why() {
+fn an_instance_with_a_wrong_clock_refuses_writes_with_the_reason() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
     for (ahead_ms, offset) in [(-120_000, 120.0), (120_000, -120.0)] {
         let server = launch.clone().env("FAULT_CLOCK_MS", ahead_ms).start();

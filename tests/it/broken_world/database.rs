@@ -54,7 +54,7 @@ impl World {
 /// A view stood where `one.buckets` should be, and after 40 s the database `two` had none of its pages either, while
 /// `/ready` was green: the shards backed off as a whole and tried again with the oldest buckets, which were those of `one`.
 #[test]
-fn a_database_that_cannot_be_stored_holds_up_no_other() {
+fn an_unwritable_database_delays_no_other() {
     let view = doc! { "create": "one.buckets", "viewOn": "elsewhere", "pipeline": [] };
     let world = World::new(mongod(), &[view], "");
     for sensor in 0..50 {
@@ -88,7 +88,7 @@ fn a_database_that_cannot_be_stored_holds_up_no_other() {
 /// An operator had made the index `{sensor, start}` under a name of her own: error 85, and nothing of any database was
 /// stored any more.
 #[test]
-fn an_index_under_another_name_is_taken_as_it_is() {
+fn an_index_under_another_name_is_accepted() {
     let by_sensor = |name: &str| doc! { "key": { "sensor": 1, "start": 1 }, "name": name };
     let outliers = doc! { "key": { "outlier.since": 1 }, "name": "mine", "sparse": true };
     let before = [
@@ -106,7 +106,7 @@ fn an_index_under_another_name_is_taken_as_it_is() {
 /// Error 13 for one database read as if all of the store was away. What waits of such a database must not fill the memory
 /// and the log of all.
 #[test]
-fn what_waits_of_a_database_that_is_denied_is_bounded() {
+fn the_backlog_of_an_unwritable_database_is_bounded() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let world = World::new(&mongod, &[], "[memtable]\nmax_bytes = \"1MiB\"\n[ingest]\ndatabase_share = 2\n");
     let fail = |mode: &str| {

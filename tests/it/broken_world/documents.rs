@@ -29,7 +29,7 @@ fn is_without_dead_letters(server: &Server) -> bool {
 /// group was told to send them again, for as long as the one device went on. Later its readings were called refused and
 /// were dead letters, although whoever changed the document may change it back.
 #[test]
-fn a_page_that_no_write_fits_stops_nobody_else() {
+fn an_unwritable_page_delays_no_other() {
     let uri = mongod().uri(&fresh_database_name());
     let server = impatient(&uri);
     let write = server.url("/write?ack=store");
@@ -50,7 +50,7 @@ fn a_page_that_no_write_fits_stops_nobody_else() {
 /// readings for such a page went to the dead letters at once, where nobody looked for them after the newer program was
 /// back.
 #[test]
-fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
+fn readings_wait_for_a_newer_document_that_hides_no_other() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = impatient(&uri);
     post(&server.url("/write?ack=store"), "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1", &[]).expect(204);
@@ -80,7 +80,7 @@ fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
 /// Where the store refused a sensor's document, the sensor's pages were stored without it, so that no list of sensors
 /// had it.
 #[test]
-fn a_refused_sensor_document_holds_its_own_pages_and_no_others() {
+fn a_refused_sensor_document_delays_only_its_own_pages() {
     let uri = mongod().uri(&fresh_database_name());
     let server = impatient(&uri);
     let write = server.url("/write?ack=store");

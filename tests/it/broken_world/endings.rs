@@ -30,7 +30,7 @@ fn check_stored(server: &Server) {
 /// 240,000 acked readings, kill -9, start, SIGTERM at once: it said that the stop was complete, with status 0, and none of
 /// them was in the store. Whoever then took the machine away had lost them.
 #[track_caller]
-fn a_stop_finishes_the_backlog(launch: Launch) {
+fn a_stop_flushes_the_backlog(launch: Launch) {
     let mut server = launch.config(CONFIG).start();
     send(&server);
     server.kill();
@@ -43,14 +43,14 @@ fn a_stop_finishes_the_backlog(launch: Launch) {
 }
 
 tests! {
-    fn a_stop_finishes_the_backlog_of_a_replay_embedded() => a_stop_finishes_the_backlog(Launch::embedded());
-    fn a_stop_finishes_the_backlog_of_a_replay_on_mongodb() =>
-        a_stop_finishes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
+    fn a_stop_flushes_a_replayed_backlog_embedded() => a_stop_flushes_the_backlog(Launch::embedded());
+    fn a_stop_flushes_a_replayed_backlog_on_mongodb() =>
+        a_stop_flushes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
 /// A deletion in the log is a promise as readings are.
 #[test]
-fn a_stop_finishes_a_deletion_that_a_replay_meets() {
+fn a_stop_completes_a_replayed_deletion() {
     let launch = Launch::embedded().config(CONFIG);
     let mut server = launch.clone().env("FAULT_KILL_AT", "before_deletion:1").start();
     post(&server.url("/write?ack=store"), format!("m v=1 {START}"), &[]).expect(204);
@@ -68,7 +68,7 @@ fn a_stop_finishes_a_deletion_that_a_replay_meets() {
 
 /// What cannot be brought to the store in time stays in the log, which the stop says with a status of its own.
 #[test]
-fn a_stop_that_leaves_records_in_the_log_says_so() {
+fn a_stop_reports_records_left_in_the_log() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
     let config = format!("{CONFIG}[server]\nshutdown_timeout = \"6s\"\n[store]\ncommand_timeout = \"1s\"\n");
@@ -102,7 +102,7 @@ fn flush_wal(data_dir: &Path, store: &str, more: &[&str]) -> (i32, String) {
 }
 
 #[track_caller]
-fn flush_wal_empties_the_log(store: &str) {
+fn wal_flush_empties_the_log(store: &str) {
     let mut server = Launch::with_store(store).config(CONFIG).start();
     send(&server);
     // A folder that is in use is refused, and nothing is done to it.
@@ -113,10 +113,8 @@ fn flush_wal_empties_the_log(store: &str) {
     let (code, said) = flush_wal(&server.data_dir(), store, &[]);
     assert_eq!(code, 0, "{said}");
     let log = server.data_dir().join("log");
-    let (first, last) = (
-        format!("{BODIES} records of the WAL in {} may not be in the store yet\n", log.display()),
-        format!("the WAL in {} is empty: everything is in the store\n", log.display()),
-    );
+    let first = format!("{BODIES} records of the WAL in {} may not be in the store yet\n", log.display());
+    let last = format!("the WAL in {} is empty: everything is in the store\n", log.display());
     assert!(said.contains(&first) && said.contains(&last), "{said}");
     let (code, said) = flush_wal(&server.data_dir(), store, &[]);
     assert!(code == 0 && said.contains("0 records of the WAL in "), "{said}");
@@ -126,13 +124,13 @@ fn flush_wal_empties_the_log(store: &str) {
 }
 
 tests! {
-    fn flush_wal_empties_the_log_into_the_embedded_store() => flush_wal_empties_the_log("embedded");
-    fn flush_wal_empties_the_log_into_mongodb() => flush_wal_empties_the_log(&mongod().uri(&fresh_database_name()));
+    fn wal_flush_empties_the_log_into_the_embedded_store() => wal_flush_empties_the_log("embedded");
+    fn wal_flush_empties_the_log_into_mongodb() => wal_flush_empties_the_log(&mongod().uri(&fresh_database_name()));
 }
 
 /// A folder that is not there is a mistake, and none is made.
 #[test]
-fn flush_wal_makes_no_log() {
+fn wal_flush_creates_no_log() {
     let server = Server::start("embedded");
     let elsewhere = server.data_dir().join("elsewhere");
     let (code, said) = flush_wal(&elsewhere, "embedded", &[]);

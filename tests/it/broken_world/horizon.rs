@@ -28,7 +28,7 @@ fn stored_in(server: &Server, hour: i64) -> Vec<(i64, String)> {
 /// An instance was down for longer than `wal.horizon`. What it brings back then may be older than what the store has or
 /// later, and nobody can tell: what the store has otherwise stays, and what was acked is told and kept.
 #[test]
-fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_otherwise() {
+fn readings_from_beyond_the_horizon_are_kept_and_conflicts_reported() {
     // Not long over: pages of days that may be sealed keep their stamps, which decide.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let hour = i64::try_from(now / 86_400 * 86_400 + 60 * 3600).unwrap();
@@ -70,7 +70,7 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
 /// A page tells which values an instance that was silent for too long must not change. Once its day was sealed there was no
 /// page, and a restored folder brought back old values for all of it, which were then taken for later ones.
 #[test]
-fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
+fn readings_from_beyond_the_horizon_of_a_sealed_day_are_set_aside() {
     let uri = mongod().uri(&fresh_database_name());
     let launch = Launch::with_store(uri).config(format!(
         "{QUIET}[wal]\nhorizon = \"1m\"\n[clock]\ntolerance = \"1m\"\nmax_offset = \"1h\"\n[seal]\nafter = \"0s\"\n"
@@ -105,7 +105,7 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
 /// hidden, so the instance saw no reason for a sensor's document; the sweep goes by documents and missed the page; and
 /// when the deletion was forgotten, the deleted reading was back.
 #[test]
-fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten() {
+fn a_sweep_removes_pages_written_after_their_deletion() {
     let halt = Halt::new();
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(QUIET);
     let server = launch.clone().start();
@@ -133,7 +133,7 @@ fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten()
 /// A deletion is remembered as long as anybody may still bring something that is older, and no more than
 /// `limits.deletions` are: the next one is refused, and taken when the others are forgotten.
 #[test]
-fn a_deletion_is_forgotten_when_nobody_has_anything_older() {
+fn a_deletion_is_forgotten_once_no_log_has_older_records() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
     let server = launch.clone().config(format!("{QUIET}[limits]\ndeletions = 1\n")).start();
     let holding = launch.config(QUIET).start();

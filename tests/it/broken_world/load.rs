@@ -62,10 +62,13 @@ impl Load {
     /// Starts clients that send until they are stopped.
     pub fn start(server: &Server, clients: usize) -> Load {
         let log = Log { attempts: Vec::new(), acked: vec![Vec::new(); clients] };
-        let (log, stop) = (Arc::new(Mutex::new(log)), Arc::new(AtomicBool::new(false)));
+        let log = Arc::new(Mutex::new(log));
+        let stop = Arc::new(AtomicBool::new(false));
         let url = server.url(&format!("/write?db={DATABASE}"));
         let start = |client: usize| {
-            let (url, log, stop) = (url.clone(), log.clone(), stop.clone());
+            let url = url.clone();
+            let log = log.clone();
+            let stop = stop.clone();
             std::thread::spawn(move || send(client, &url, &log, &stop))
         };
         Load { clients: (0..clients).map(start).collect(), log, stop }
@@ -186,7 +189,8 @@ fn body(client: usize, number: i64) -> String {
     let mut body = String::with_capacity(400_000);
     for step in number * STEPS..(number + 1) * STEPS {
         for sensor in 0..SENSORS {
-            let (key, time) = (key(client, sensor), START + step * SECOND);
+            let key = key(client, sensor);
+            let time = START + step * SECOND;
             writeln!(body, "{key} step={step}i,half={} {time}", half(step)).expect("a String takes it");
         }
     }
@@ -211,7 +215,8 @@ pub fn check_acked(server: &Server, report: &Report) {
                 let window =
                     found.get(&span).unwrap_or_else(|| panic!("{key}: body {number} was acked and is not there"));
                 let steps = number * STEPS..(number + 1) * STEPS;
-                let (sum, halves) = (steps.clone().sum::<i64>(), steps.map(half).sum::<f64>());
+                let sum = steps.clone().sum::<i64>();
+                let halves = steps.map(half).sum::<f64>();
                 let expected = [("step", sum.to_string()), ("half", halves.to_string())];
                 for (field, sum) in expected {
                     let found = (window[field].count, window[field].sum.get());

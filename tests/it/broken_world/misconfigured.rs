@@ -19,7 +19,8 @@ struct Logins {
 
 impl Logins {
     fn start() -> Logins {
-        let (mut mongod, database) = (Mongod::start(), fresh_database_name());
+        let mut mongod = Mongod::start();
+        let database = fresh_database_name();
         let role = |role: &str| doc! { "role": role, "db": &database };
         for (user, role) in
             [("writer", role("readWrite")), ("reader", role("read")), ("root", doc! { "role": "root", "db": "admin" })]
@@ -95,7 +96,7 @@ fn assert_told(server: &Server, logins: &Logins, class: &str) {
 /// A user who may only read: `/health` passed for 120 s with `store.away: false` over 34 denied commands and one
 /// warning. No credentials, a wrong password and a standalone named with `?replicaSet=`: it started and filled its log.
 #[test]
-fn a_store_that_takes_no_writes_ends_a_first_start() {
+fn the_first_start_fails_on_a_read_only_store() {
     let logins = Logins::start();
     let standalone = Mongod::start_standalone();
     for (uri, class) in [
@@ -126,7 +127,7 @@ fn a_store_that_takes_no_writes_ends_a_first_start() {
 /// and fails `/health` with the cause, without the driver's words, which answers and log lines carried (3 kB of
 /// `Kind: …, labels: {}, server response: Some(RawDocumentBuf…`).
 #[test]
-fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
+fn a_store_that_turns_read_only_is_reported_and_costs_no_readings() {
     let logins = Logins::start();
     let launch = |login: &str| Launch::with_store(logins.uri(login)).config(CONFIG);
     let mut server = launch("writer:right@").start();
@@ -168,7 +169,7 @@ fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
 
 /// Of the story above: what a store that is away is said to be, to those who ask.
 #[test]
-fn a_store_that_is_away_is_told_in_two_parts_with_a_code() {
+fn an_outage_is_reported_with_a_code_and_without_secrets() {
     let mut mongod = Mongod::start();
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config("[query]\nwait = \"1s\"\n").start();
     post(&server.url("/write?ack=store"), "m,s=1 v=1 1768485600000000000", &[]).expect(204);

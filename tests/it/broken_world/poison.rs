@@ -126,7 +126,7 @@ fn bad_lines() -> [String; 3] {
 }
 
 #[test]
-fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anything() {
+fn a_refused_page_becomes_dead_letters_and_delays_no_other() {
     let mut volume = Volume::new();
     volume.refuse(true);
     let mut body = String::new();
@@ -178,7 +178,7 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
 }
 
 #[test]
-fn who_waits_for_the_store_is_told_that_it_refuses() {
+fn an_ack_from_the_store_reports_its_refusal() {
     let volume = Volume::new();
     volume.refuse(true);
     let write = volume.server.url("/write?ack=store");
@@ -200,7 +200,7 @@ fn who_waits_for_the_store_is_told_that_it_refuses() {
 /// A page that is there already, and whose update is refused, looks like one that was deleted: MongoDB says the same of
 /// the page that the update would make. It is asked once more without leave to make one.
 #[test]
-fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
+fn a_refused_update_becomes_dead_letters() {
     let volume = Volume::new();
     let lines = bad_lines();
     let write = volume.server.url("/write?ack=store");
@@ -221,7 +221,7 @@ fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
 /// Acked readings lay in the dead-letter file, and a restart later nothing said so any more: the counter began at zero,
 /// health was green, and a flush was answered 204.
 #[test]
-fn dead_letters_are_seen_until_they_are_sent_again() {
+fn dead_letters_are_reported_until_they_are_resent() {
     let mut volume = Volume::new();
     assert_eq!((volume.warning(), volume.listed("")["letters"].clone()), (None, json!([])));
     volume.refuse(true);
@@ -281,7 +281,7 @@ fn dead_letters_are_seen_until_they_are_sent_again() {
 
 /// One lot that the service does not take keeps no other, and is there for the next time.
 #[test]
-fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
+fn a_refused_batch_waits_and_no_other_is_sent_twice() {
     let mut volume = Volume::new();
     volume.refuse(true);
     for line in bad_lines() {
@@ -309,7 +309,7 @@ fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
 
 /// What people have set right by other means is marked, and no longer counts.
 #[test]
-fn a_dead_letter_that_is_done_is_not_sent() {
+fn a_resolved_dead_letter_is_not_sent() {
     let volume = Volume::new();
     volume.refuse(true);
     post(&volume.server.url("/write?ack=store"), &bad_lines()[0], &[]).expect(400);

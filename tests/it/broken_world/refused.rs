@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 /// A device sent a new field as a number while the log was full, and was answered 503. Then it was mended to send text,
 /// and that was refused until the server was started again: the field was a number, although nothing of it was ever kept.
 #[test]
-fn a_write_that_is_answered_503_fixes_no_fields_type() {
+fn a_write_answered_with_503_sets_no_field_type() {
     let halt = Halt::new();
     let config = "[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n[limits]\nbody_bytes = \"64KiB\"\n\
         [query]\nwait = \"0s\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";

@@ -66,7 +66,7 @@ fn expect_behind(answer: Answer) {
 /// with a few gigabytes in its log all dashboards were blank for minutes, those of sensors too that had sent nothing
 /// for a year.
 #[test]
-fn a_backlog_holds_back_queries_about_it_and_no_others() {
+fn a_backlog_delays_only_queries_that_need_it() {
     let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {START}\nother,s=new v=1 {START}");
     let Halted { server, halt } = halted("500ms", &more);
     let server = &server;
@@ -115,7 +115,7 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
 
 /// Who asked for what was still to come was answered 503 at once, and had to ask again and again.
 #[test]
-fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
+fn a_query_for_dispatched_readings_waits_and_blocks_nobody() {
     let halted = halted(LONG, &format!("m,s=new v=3 {START}\nm,s=old v=2 {NEXT}"));
     let server = &halted.server;
     std::thread::scope(|threads| {
@@ -138,7 +138,7 @@ fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
 /// A deletion in the backlog makes sensors known anew: what is known of its database's sensors tells nothing until it
 /// is done, and what it deleted is never seen again.
 #[test]
-fn a_deletion_in_the_backlog_holds_back_its_database() {
+fn a_deletion_in_the_backlog_delays_queries_of_its_database() {
     let halt = Halt::new();
     let config = "[query]\nwait = \"500ms\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
     let launch = halt.launch(Launch::embedded().config(config), "replay");
@@ -169,7 +169,7 @@ fn a_deletion_in_the_backlog_holds_back_its_database() {
 
 /// A store that was away for a second, as in an election, had every dashboard show an error.
 #[test]
-fn a_store_that_is_away_for_a_moment_is_waited_for() {
+fn queries_wait_out_a_short_outage() {
     let mut mongod = Mongod::start();
     let config = format!("[store]\ncommand_timeout = \"1s\"\n[query]\nwait = \"{LONG}\"\nconcurrent = 1\n");
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();

@@ -4,7 +4,7 @@ use super::{EXIT_CONFIG, run};
 use crate::support::prelude::*;
 
 #[test]
-fn a_sound_configuration_is_measured_and_nothing_is_left() {
+fn a_valid_configuration_is_probed_without_traces() {
     let folder = Folder::new("examined");
     let data = folder.file("data");
     let store = mongod().uri(&fresh_database_name());
@@ -82,7 +82,8 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
 
 /// Those that show in files and folders.
 fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
-    let (file, first) = (folder.file("a-file"), folder.file("first"));
+    let file = folder.file("a-file");
+    let first = folder.file("first");
     std::fs::write(&file, "nothing").unwrap();
     std::fs::write(&first, "my password").unwrap();
     let unreadable = folder.file("unreadable");
@@ -158,10 +159,12 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
     certificates.sign_until("expired", "server", "", ended);
     certificates.sign_until("client", "client", "", ended + 90_000);
     others.sign_until("client", "client", "", ended + 90_000);
-    let (own_list, other_list) = (certificates.list_revoked(), others.list_revoked());
+    let own_list = certificates.list_revoked();
+    let other_list = others.list_revoked();
     assert!(own_list != other_list);
     let tls = |certificate: &str, key: &str, more: &str| {
-        let (certificate, key) = (shown(&certificates.file(certificate)), shown(&certificates.file(key)));
+        let certificate = shown(&certificates.file(certificate));
+        let key = shown(&certificates.file(key));
         format!("[tls]\nlisten = \"127.0.0.1:0\"\ncert_file = {certificate}\nkey_file = {key}\n{more}")
     };
     let clients = |authority: &Path, more: &str| {
@@ -172,7 +175,8 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
         )
     };
     let list = |file: &Path| format!("client_crl_file = {}\n", shown(file));
-    let (authority, key) = (certificates.file("ca.pem"), certificates.file("server.key"));
+    let authority = certificates.file("ca.pem");
+    let key = certificates.file("server.key");
     vec![
         probed(tls("none.pem", "none.key", ""), &["cannot read tls.cert_file"]),
         probed(tls("server.pem", "other.key", ""), &["cannot use tls.cert_file with tls.key_file"]),
@@ -187,7 +191,7 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
 
 /// `config check` said of most of these that they are valid, and `serve` then refused.
 #[test]
-fn a_table_of_mistakes_is_found_each_by_its_key() {
+fn every_config_mistake_is_reported_by_its_key() {
     let folder = Folder::new("mistakes");
     let data = folder.file("data");
     let data = data.to_str().unwrap();
@@ -222,7 +226,8 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
     }
     // With the right list nothing is wrong.
     let Some((own, _)) = &certificates else { return };
-    let (authority, list) = (shown(&own.file("ca.pem")), shown(&own.file("crl.pem")));
+    let authority = shown(&own.file("ca.pem"));
+    let list = shown(&own.file("crl.pem"));
     let more = format!("client_auth = \"required\"\nclient_ca_file = {authority}\nclient_crl_file = {list}\n");
     std::fs::write(&file, own.config(&more)).unwrap();
     let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
@@ -231,7 +236,7 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
 }
 
 #[test]
-fn what_a_process_holds_or_may_not_open_is_found() {
+fn locked_and_unreadable_files_are_reported() {
     let folder = Folder::new("held");
     let data = folder.file("data");
     let log = data.join("log");

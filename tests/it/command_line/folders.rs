@@ -6,7 +6,7 @@ use super::{readings, run, write};
 
 /// The second has a store of its own to serve, and only the log is in use.
 #[test]
-fn a_second_process_on_one_log_is_refused_and_the_first_goes_on() {
+fn a_second_process_on_a_log_is_refused() {
     let name = fresh_database_name();
     let server = Server::start(&mongod().uri(&name));
     write(&server, "m v=1 1");
@@ -27,7 +27,7 @@ fn a_second_process_on_one_log_is_refused_and_the_first_goes_on() {
 
 /// `token list --data-dir nosuch` made the folder, and said that there are no tokens.
 #[test]
-fn a_command_that_only_reads_makes_no_folder() {
+fn read_only_commands_create_no_folder() {
     let folder = Folder::new("read-only");
     let missing = folder.file("nosuch");
     let shown = missing.to_str().unwrap();
@@ -65,14 +65,15 @@ fn a_command_that_only_reads_makes_no_folder() {
 
 /// A service that was started in another folder made a new `./data` there, and its readings and tokens seemed lost.
 #[test]
-fn a_new_data_folder_beside_another_is_warned_of() {
+fn a_new_data_folder_beside_another_causes_a_warning() {
     let mut first = Server::start("embedded");
     let data = first.data_dir();
     write(&first, "m v=1 1");
     let own = format!("\"folder\":{:?}", data.to_str().unwrap());
     assert!(first.stderr().contains(&own), "its absolute path is logged: {}", first.stderr());
     assert!(!first.stderr().contains("is near"), "{}", first.stderr());
-    let (beside, toml) = (data.with_file_name("data2"), data.with_file_name("beside.toml"));
+    let beside = data.with_file_name("data2");
+    let toml = data.with_file_name("beside.toml");
     std::fs::write(&toml, format!("[server]\ndata_dir = {:?}\n", beside.to_str().unwrap())).unwrap();
     // The port is taken, so that it ends by itself; the folder is made and judged before that.
     let address = first.address().to_string();
@@ -109,8 +110,9 @@ fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
 }
 
 #[test]
-fn a_log_with_records_for_another_store_is_refused_until_that_has_them() {
-    let (uri, other) = (mongod().uri(&fresh_database_name()), mongod().uri(&fresh_database_name()));
+fn a_log_with_records_for_another_store_is_refused() {
+    let uri = mongod().uri(&fresh_database_name());
+    let other = mongod().uri(&fresh_database_name());
     let identity = |uri: &str| uri.split('?').next().unwrap().to_owned();
     let mut server = Server::start(&uri);
     write(&server, "m v=1 1");

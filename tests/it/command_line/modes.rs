@@ -25,7 +25,7 @@ fn open(folder: &Path) -> Vec<(PathBuf, u32)> {
 /// With the usual umask, the data folder was 0755 and the files 0644: another user of the machine read sensor keys in the
 /// write-ahead log, and held its lock file.
 #[test]
-fn nobody_else_may_read_the_data_folder() {
+fn only_the_owner_can_read_the_data_folder() {
     let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let server = launch.clone().start();
     let token = server.first_token().unwrap();

@@ -44,9 +44,9 @@ tests! {
     /// kill. Two drops of one database: the first one's mark "done" gave way to the second one's, as the second does the work of
     /// both. After the kill both were replayed; the first one passed for not done, and took the database along that was created
     /// since.
-    fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_the_embedded_store() =>
+    fn a_recreated_database_survives_a_replayed_drop_in_the_embedded_store() =>
         dropped_twice(&Launch::embedded().config(SLOW));
-    fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_mongodb() =>
+    fn a_recreated_database_survives_a_replayed_drop_in_mongodb() =>
         dropped_twice(&Launch::with_store(mongod().uri(&fresh_database_name())).config(SLOW));
 }
 
@@ -69,9 +69,9 @@ fn dropped_twice(launch: &Launch) {
 tests! {
     /// A drop that was killed follows after the restart. A client that does not wait for that creates the database anew, is
     /// answered, and must find it.
-    fn what_is_created_before_a_killed_drop_is_replayed_stays_in_the_embedded_store() =>
+    fn a_replayed_drop_keeps_a_later_database_in_the_embedded_store() =>
         created_before_the_replay(&Launch::embedded().config(CONFIG));
-    fn what_is_created_before_a_killed_drop_is_replayed_stays_in_mongodb() =>
+    fn a_replayed_drop_keeps_a_later_database_in_mongodb() =>
         created_before_the_replay(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG));
 }
 
@@ -107,7 +107,7 @@ fn created_before_the_replay(launch: &Launch) {
 
 /// Without a word about settings, the database has none of those that were dropped.
 #[test]
-fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
+fn a_database_created_after_a_killed_drop_has_default_settings() {
     let launch = Launch::embedded().config(CONFIG);
     for point in ["before_deletion", "during_unlisting"] {
         let mut server = launch.clone().start();
@@ -127,10 +127,11 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
 
 /// One instance is killed while it drops a database; another one creates it, and is answered.
 #[test]
-fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
+fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
     for point in ["before_deletion", "during_unlisting"] {
         let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
-        let (mut here, there) = (launch.clone().start(), launch.clone().start());
+        let mut here = launch.clone().start();
+        let there = launch.clone().start();
         write(&there, &format!("m,t=a v=1 {START}"));
         flush(&there);
         killed_drop(&mut here, &launch, point);

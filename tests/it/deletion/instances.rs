@@ -24,7 +24,8 @@ impl World {
         let name = fresh_database_name();
         let launch = Launch::with_store(mongod().uri(&name)).config(config);
         let with_them = variables.iter().fold(launch.clone(), |launch, (name, value)| launch.env(name, value));
-        let (here, there) = (with_them.start(), launch.start());
+        let here = with_them.start();
+        let there = launch.start();
         World { here, there, stored: Stored::in_mongo(mongod(), &name, DATABASE) }
     }
 
@@ -59,7 +60,7 @@ fn shown(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_series_that_one_instance_drops_is_gone_for_the_other() {
+fn a_dropped_series_is_hidden_on_other_instances() {
     let world = World::start();
     world.fill();
     run(&world.here, "DROP SERIES FROM m WHERE t = 'a'");
@@ -82,7 +83,7 @@ fn a_series_that_one_instance_drops_is_gone_for_the_other() {
 /// A deletion read what is left of a sensor, then its document, and wrote the one into the other: what another instance
 /// had stored in between was missing from the document, and was not the latest reading for anybody.
 #[test]
-fn what_is_stored_while_a_deletion_settles_is_the_latest() {
+fn a_write_during_a_deletion_survives_it() {
     let folder = Folder::new("settling");
     let halt = folder.file("halt");
     std::fs::write(&halt, "").unwrap();
@@ -105,7 +106,7 @@ fn what_is_stored_while_a_deletion_settles_is_the_latest() {
 /// What one instance stored before it learnt that another had dropped the database had no sensor document, and so was
 /// found by nobody, until the interval at which documents are written was over.
 #[test]
-fn a_database_that_one_instance_drops_comes_back_whole_with_the_others_writes() {
+fn writes_of_another_instance_recreate_a_dropped_database() {
     let world = World::start_with(&CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\""), &[]);
     world.fill();
     run(&world.here, "DROP DATABASE doomed");

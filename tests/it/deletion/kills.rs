@@ -32,13 +32,13 @@ const CUT: &str = "DELETE FROM m WHERE t = 'a'";
 const DROP: &str = "DROP DATABASE doomed";
 
 tests! {
-    fn a_killed_delete_is_done_or_not_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), &range());
-    fn a_killed_delete_is_done_or_not_in_mongodb() =>
+    fn a_killed_delete_is_atomic_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), &range());
+    fn a_killed_delete_is_atomic_in_mongodb() =>
         kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), &range());
-    fn a_killed_delete_of_a_series_is_done_or_not_in_mongodb() =>
+    fn a_killed_delete_of_a_series_is_atomic_in_mongodb() =>
         kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), CUT);
-    fn a_killed_drop_is_done_or_not_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), DROP);
-    fn a_killed_drop_is_done_or_not_in_mongodb() =>
+    fn a_killed_drop_is_atomic_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), DROP);
+    fn a_killed_drop_is_atomic_in_mongodb() =>
         kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), DROP);
 }
 

@@ -74,8 +74,10 @@ fn lines(random: &mut Random, model: &mut Model) -> String {
 /// A statement, which the model follows.
 fn delete(random: &mut Random, model: &mut Model) -> String {
     let mut time = || START + random.below(HOURS * 4) * (HOUR / 4) + random.of(&[0, 0, SECOND]);
-    let (a, b) = (time(), time());
-    let (from, to) = (a.min(b), a.max(b));
+    let a = time();
+    let b = time();
+    let from = a.min(b);
+    let to = a.max(b);
     let measurement = random.of(&["m", "n", "other m"]);
     let is_of = |key: &str, measurement: &str| {
         let escaped = measurement.replace(' ', "\\ ");

@@ -18,13 +18,13 @@ struct Acked {
 }
 
 tests! {
-    fn a_series_is_dropped_while_it_is_written_to_in_the_embedded_store() =>
+    fn a_series_is_dropped_during_writes_in_the_embedded_store() =>
         race(Launch::embedded().config(CONFIG).start(), "DROP SERIES FROM m WHERE t = 'a'");
-    fn a_series_is_dropped_while_it_is_written_to_in_mongodb() => race(mongo(), "DROP SERIES FROM m WHERE t = 'a'");
-    fn readings_are_deleted_while_others_are_written_in_mongodb() =>
+    fn a_series_is_dropped_during_writes_in_mongodb() => race(mongo(), "DROP SERIES FROM m WHERE t = 'a'");
+    fn readings_are_deleted_during_writes_in_mongodb() =>
         race(mongo(), &format!("DELETE FROM m WHERE time >= {START}"));
-    fn a_database_is_dropped_while_it_is_written_to_in_mongodb() => race(mongo(), "DROP DATABASE doomed");
-    fn a_database_is_dropped_while_it_is_written_to_in_the_embedded_store() =>
+    fn a_database_is_dropped_during_writes_in_mongodb() => race(mongo(), "DROP DATABASE doomed");
+    fn a_database_is_dropped_during_writes_in_the_embedded_store() =>
         race(Launch::embedded().config(CONFIG).start(), "DROP DATABASE doomed");
 }
 
@@ -34,9 +34,12 @@ fn mongo() -> Server {
 
 #[track_caller]
 fn race(mut server: Server, statement: &str) {
-    let (stop, next, acked) = (AtomicBool::new(false), AtomicI64::new(0), Mutex::new(Vec::new()));
+    let stop = AtomicBool::new(false);
+    let next = AtomicI64::new(0);
+    let acked = Mutex::new(Vec::new());
     let url = server.url(&format!("/write?db={DATABASE}"));
-    let (mut asked, mut answered) = (Instant::now(), Instant::now());
+    let mut asked = Instant::now();
+    let mut answered = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..WRITERS {
             scope.spawn(|| {

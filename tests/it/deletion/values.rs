@@ -67,7 +67,8 @@ tests! {
 /// Random writes, corrections, flushes, kills and deletions by value, while days are sealed.
 fn agree(launch: Launch, seed: u64) {
     let mut server = launch.config(format!("{CONFIG}{SEALS}{PARTS}")).start();
-    let (mut random, mut model) = (Random::new(seed), Model::new());
+    let mut random = Random::new(seed);
+    let mut model = Model::new();
     for step in 0..40 {
         match random.below(8) {
             0..4 => {
@@ -98,8 +99,11 @@ fn agree(launch: Launch, seed: u64) {
 }
 
 fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
-    let (v, w, tag) = (random.below(100), random.below(100), random.of(&TAGS));
-    let (from, to) = (START + random.below(20) * HOUR, START + (20 + random.below(20)) * HOUR);
+    let v = random.below(100);
+    let w = random.below(100);
+    let tag = random.of(&TAGS);
+    let from = START + random.below(20) * HOUR;
+    let to = START + (20 + random.below(20)) * HOUR;
     type Test = Box<dyn Fn(&(&'static str, i64), Option<i64>, Option<i64>) -> bool>;
     let (condition, goes): (String, Test) = match random.below(5) {
         0 => (format!("v > {v}"), Box::new(move |_, of, _| of.is_some_and(|of| of > v))),
@@ -157,8 +161,8 @@ fn give(server: &Server, given: &Model) {
 }
 
 tests! {
-    fn a_killed_deletion_by_value_is_done_in_whole_readings_in_the_embedded_store() => kills(Launch::embedded, "");
-    fn a_killed_deletion_by_value_is_done_in_whole_readings_of_sealed_days_in_mongodb() =>
+    fn a_killed_deletion_by_value_removes_whole_readings_in_the_embedded_store() => kills(Launch::embedded, "");
+    fn a_killed_deletion_by_value_removes_whole_readings_of_sealed_days_in_mongodb() =>
         kills(|| Launch::with_store(mongod().uri(&fresh_database_name())), SEALS);
 }
 
@@ -202,8 +206,8 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
 }
 
 tests! {
-    fn what_is_written_while_a_deletion_by_value_runs_stays_in_the_embedded_store() => late_writes(&Launch::embedded());
-    fn what_is_written_while_a_deletion_by_value_runs_stays_in_mongodb() =>
+    fn writes_during_a_deletion_by_value_stay_in_the_embedded_store() => late_writes(&Launch::embedded());
+    fn writes_during_a_deletion_by_value_stay_in_mongodb() =>
         late_writes(&Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
@@ -234,10 +238,11 @@ fn late_writes(launch: &Launch) {
 }
 
 #[test]
-fn a_deletion_by_value_covers_what_another_instance_has_not_stored_yet() {
+fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name()))
         .config("[flush]\ninterval = \"2s\"\nquiet = \"2s\"\n[sensors]\nwrite_interval = \"200ms\"\n");
-    let (here, there) = (launch.clone().start(), launch.start());
+    let here = launch.clone().start();
+    let there = launch.start();
     let row = |tag, n: i64, v: i64| ((tag, START + n * SECOND), BTreeMap::from([("v", v)]));
     let lots = |from: i64| (0..20).flat_map(move |n| TAGS.map(|tag| row(tag, from + n, n))).collect::<Model>();
     write(&here, &lines(&lots(0)));
@@ -276,7 +281,7 @@ fn a_preview_counts_and_changes_nothing() {
 /// Regression: of a field that is misspelt it was said that its comparison was none of tags; beside one that is known the deletion was
 /// carried out as if the comparison were false.
 #[test]
-fn a_deletion_by_a_field_that_nobody_knows_names_those_that_there_are() {
+fn a_deletion_by_an_unknown_field_lists_the_known_fields() {
     let server = Launch::embedded().config(CONFIG).start();
     give(&server, &given());
     for (condition, name) in [
@@ -297,7 +302,7 @@ fn a_deletion_by_a_field_that_nobody_knows_names_those_that_there_are() {
 /// `status` is a field of `cpu` in the database. In its policy `week`, where nobody has it, it counted as an empty tag: `'' != 'ok'`
 /// held, and all of `cpu` went there, without trash and without a word.
 #[test]
-fn a_field_selects_nothing_where_nobody_has_it() {
+fn an_unknown_field_matches_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
     run(
         &server,

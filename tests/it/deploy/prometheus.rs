@@ -119,7 +119,9 @@ fn program() -> Option<PathBuf> {
 
 /// Both sides of every comparison of an alert's expression: with what it compares there must be something to compare.
 fn sides(expression: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut sides) = (0_u32, 0, Vec::new());
+    let mut depth = 0_u32;
+    let mut start = 0;
+    let mut sides = Vec::new();
     for (at, byte) in expression.bytes().enumerate() {
         match byte {
             b'(' | b'{' | b'[' => depth += 1,
@@ -229,7 +231,7 @@ fn fill_the_log(server: &Server) {
 }
 
 #[test]
-fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_wakes_its_alerts() {
+fn every_expression_finds_series_and_an_outage_fires_its_alerts() {
     let Some(program) = program() else { return };
     let mut mongod = Mongod::start();
     let config = "[store]\ncommand_timeout = \"500ms\"\n[flush]\ninterval = \"100ms\"\n\
@@ -275,7 +277,7 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
 }
 
 #[test]
-fn an_expression_is_taken_apart_at_its_comparison_alone() {
+fn an_expression_is_split_only_at_its_comparison() {
     assert_eq!(sides("up{job=\"a\"} == 0"), ["up{job=\"a\"}", "0"]);
     assert_eq!(sides("sum(a{s=~\"5..\"}) / sum(b) > 0.05"), ["sum(a{s=~\"5..\"}) / sum(b)", "0.05"]);
     assert_eq!(kept_labels("quantile(0.9, sum by (le, route) (rate(a[1m])))"), ["route"]);

@@ -7,7 +7,7 @@ const PLAIN: &str = "packed v=1 1\npacked v=2 2\n";
 
 /// One member each, and a hundred members that count together.
 #[test]
-fn a_gigabyte_out_of_little_is_413_and_takes_no_memory() {
+fn a_decompression_bomb_is_413_and_uses_no_memory() {
     let empty_lines = vec![b'\n'; 1 << 20];
     let members: Pack = |piece, times| gzip(piece, 10).repeat(times / 10);
     for (encoding, pack) in ENCODINGS.into_iter().chain([("gzip", members)]) {
@@ -27,7 +27,7 @@ fn a_gigabyte_out_of_little_is_413_and_takes_no_memory() {
 }
 
 #[test]
-fn every_encoding_is_read_and_what_is_torn_is_400() {
+fn every_encoding_is_accepted_and_a_truncated_body_is_400() {
     let server = Launch::embedded().start();
     let as_it_is: Pack = |piece, times| piece.repeat(times);
     let more = [("x-gzip", gzip as Pack), ("identity", as_it_is)];
@@ -52,7 +52,7 @@ fn every_encoding_is_read_and_what_is_torn_is_400() {
 
 /// A zstd body in pieces of one byte, with what is to be skipped between its frames.
 #[test]
-fn pieces_of_one_byte_are_put_together() {
+fn a_body_of_one_byte_chunks_is_accepted() {
     let server = Launch::embedded().start();
     let mut body = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
     body.extend(zstd::stream::encode_all(PLAIN.as_bytes(), 3).unwrap());

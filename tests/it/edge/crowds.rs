@@ -19,7 +19,7 @@ fn closed(server: &Server, reason: &str) -> f64 {
 /// Connections that held a place and sent nothing, half a head or half a body, as many as there were places, once
 /// locked everybody else out for as long as they liked.
 #[test]
-fn those_who_hold_places_lock_nobody_out() {
+fn idle_connections_lock_nobody_out() {
     let server = crowded(40);
     for opening in ["", "POST /write HTTP/1.1\r\nhost: ", POST_HEAD] {
         let mut held: Vec<Raw> = Vec::new();
@@ -37,7 +37,7 @@ fn those_who_hold_places_lock_nobody_out() {
 }
 
 #[test]
-fn who_has_waited_longest_gives_way() {
+fn the_longest_idle_connection_is_closed_first() {
     let server = crowded(3);
     let mut kept: Vec<Raw> = (0..3).map(|_| Raw::open(server.address())).collect();
     for order in [0, 2, 1] {
@@ -57,7 +57,7 @@ fn who_has_waited_longest_gives_way() {
 }
 
 #[test]
-fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
+fn active_requests_are_never_cut_off_for_new_connections() {
     let server = crowded(2);
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -100,7 +100,7 @@ fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
 }
 
 #[test]
-fn an_address_has_so_many_connections_and_the_next_is_closed_at_once() {
+fn connections_over_the_limit_of_an_address_are_closed() {
     let server = Launch::embedded().config("[server]\nconnections_per_address = 8\n").start();
     let mut held: Vec<Raw> = (0..8).map(|_| Raw::open(server.address())).collect();
     assert_eq!(Raw::open(server.address()).rest(), "");

@@ -3,7 +3,7 @@
 use crate::support::prelude::*;
 
 #[test]
-fn each_wait_has_its_own_deadline() {
+fn each_phase_has_its_own_deadline() {
     let config = "[server]\nidle_timeout = \"2s\"\nheader_timeout = \"300ms\"\nbody_timeout = \"400ms\"\n";
     let server = Launch::embedded().config(config).start();
     let body = "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nm";
@@ -23,7 +23,7 @@ fn each_wait_has_its_own_deadline() {
 
 /// A byte now and then keeps nobody's place: neither in a head nor in a body.
 #[test]
-fn a_byte_now_and_then_is_not_enough() {
+fn a_trickle_of_bytes_does_not_extend_a_deadline() {
     let server = Launch::embedded().config("[server]\nheader_timeout = \"300ms\"\nbody_timeout = \"500ms\"\n").start();
     for opening in [
         "POST /write HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
@@ -43,7 +43,7 @@ fn a_byte_now_and_then_is_not_enough() {
 
 /// The wait for the next request is one like that for the first.
 #[test]
-fn who_has_been_answered_has_a_deadline_again() {
+fn the_idle_deadline_applies_again_after_an_answer() {
     let server = Launch::embedded().config("[server]\nidle_timeout = \"400ms\"\n").start();
     for request in [
         "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n",
@@ -56,7 +56,7 @@ fn who_has_been_answered_has_a_deadline_again() {
 }
 
 #[test]
-fn a_connection_is_kept_from_one_request_to_the_next() {
+fn a_connection_is_kept_between_requests() {
     let server = Launch::embedded().config("[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"10s\"\n").start();
     let mut raw = Raw::open(server.address());
     for n in 1..4 {
@@ -70,7 +70,8 @@ fn a_connection_is_kept_from_one_request_to_the_next() {
 
 /// Sends a body at a rate, in chunks, for as long as nothing is answered, it is not told to stop, and there is patience.
 fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
-    let (started, mut sent) = (Instant::now(), 0);
+    let started = Instant::now();
+    let mut sent = 0;
     // Its pace: a look at whether an answer has come takes so long.
     raw.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     while raw.0.peek(&mut [0]).is_err() && !over.load(Ordering::SeqCst) && started.elapsed() < PATIENCE {
@@ -85,7 +86,7 @@ fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
 
 /// Nothing but the rate ends either of them: the deadline of a whole body is far away.
 #[test]
-fn a_body_below_the_least_rate_is_given_up_and_a_slow_one_above_it_is_not() {
+fn only_bodies_below_the_minimum_rate_are_given_up() {
     let server = Launch::embedded().config("[server]\nbody_timeout = \"10m\"\n").start();
     let open = || {
         let mut raw = Raw::open(server.address());

@@ -18,7 +18,7 @@ fn answers(server: &Server, request: &str) -> (u16, usize) {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+fn ambiguous_requests_are_refused_and_the_connection_closed() {
     let server = Launch::embedded().start();
     let chunks = format!("{:x}\r\n{LINE}\r\n0\r\n\r\n", LINE.len());
     let length = LINE.len();
@@ -66,7 +66,7 @@ fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
 
 /// A request behind others in one packet: what is chunked there cannot be looked at again, and is refused.
 #[test]
-fn a_length_beside_chunks_is_found_behind_other_requests_too() {
+fn ambiguous_lengths_are_found_in_pipelined_requests() {
     let server = Launch::embedded().start();
     let sound = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut raw = Raw::open(server.address());
@@ -79,7 +79,7 @@ fn a_length_beside_chunks_is_found_behind_other_requests_too() {
 }
 
 #[test]
-fn nothing_is_echoed_to_trace() {
+fn trace_echoes_nothing() {
     let server = Launch::embedded().start();
     for path in ["/", "/write", "/nowhere"] {
         let mut raw = Raw::open(server.address());

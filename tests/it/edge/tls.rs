@@ -56,7 +56,7 @@ fn https_is_served_beside_http_by_tls_1_2_and_up() {
 
 /// Plain HTTP could not be switched off: whoever served HTTPS to others had tokens in the clear on another port.
 #[test]
-fn https_is_served_alone() {
+fn https_can_be_served_without_http() {
     let alone = Launch::embedded().listen("").run_to_end();
     assert_eq!(alone.status.code(), Some(78));
     assert!(alone.stderr.contains("server.listen is empty") && alone.stderr.contains("tls.listen"), "{}", alone.stderr);
@@ -83,7 +83,7 @@ fn https_is_served_alone() {
 }
 
 #[test]
-fn http2_is_spoken_where_it_is_wanted() {
+fn http2_is_used_when_it_is_enabled() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     for (config, by_tls, by_plain) in [("", "HTTP/1.1 204", false), ("[server]\nhttp2 = true", "HTTP/2 204", true)] {
         let server = secure(&certificates, config);
@@ -102,7 +102,7 @@ fn http2_is_spoken_where_it_is_wanted() {
 
 /// Without TLS a SIGHUP, such as a unit's reload or a lost terminal sends, ended the service.
 #[test]
-fn a_hangup_ends_nobody() {
+fn a_hangup_signal_stops_no_service() {
     let mut server = Launch::embedded().start();
     server.signal("HUP");
     wait_until("what came of it", PATIENCE, || server.stderr().contains("SIGHUP: there is no"));
@@ -111,7 +111,7 @@ fn a_hangup_ends_nobody() {
 
 /// A handshake has ten seconds, however it does not come to its end: nobody holds a place by one.
 #[test]
-fn a_handshake_without_an_end_is_given_up() {
+fn an_unfinished_handshake_times_out() {
     let Some(certificates) = Certificates::new() else { return };
     let server = secure(&certificates, "");
     // A record of the handshake, 16 KiB long, in which a ClientHello of TLS 1.2 or up begins.
@@ -121,7 +121,9 @@ fn a_handshake_without_an_end_is_given_up() {
         raw.send(opening);
         raw
     };
-    let (mut silent, mut torn, mut dripping) = (open(b""), open(hello), open(hello));
+    let mut silent = open(b"");
+    let mut torn = open(hello);
+    let mut dripping = open(hello);
     wait_until("the dripping one is closed", PATIENCE, || {
         let closed = !dripping.try_send("#") || dripping.is_closed();
         post(&server.url("/write"), "m v=1 1", &[]).expect(204);
@@ -133,7 +135,7 @@ fn a_handshake_without_an_end_is_given_up() {
 }
 
 #[test]
-fn clients_show_a_certificate_where_it_is_wanted() {
+fn client_certificates_are_required_when_configured() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     let Some(strangers) = Certificates::new() else { return };
     certificates.sign("client", "gw-1", ",DNS:gw-1.example.org");
@@ -157,7 +159,7 @@ fn clients_show_a_certificate_where_it_is_wanted() {
 /// A certificate whose common name was that of a token acted as the token, although an authority that checks DNS names
 /// need not check common names: whoever got one issued for `admin` was the admin.
 #[test]
-fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
+fn a_certificate_acts_as_its_bound_token() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     certificates.sign("named", "gw-1", "");
     certificates.sign("pinned", "gw-2", "");
@@ -198,7 +200,7 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
 
 /// A stream that a certificate had opened went on by the name of its token, after that was bound to another certificate.
 #[test]
-fn a_stream_ends_once_its_certificate_is_bound_no_more() {
+fn a_stream_ends_when_its_certificate_is_unbound() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     certificates.sign("old", "gw", "");
     certificates.sign("new", "gw", "");
@@ -247,14 +249,16 @@ impl Talk {
         command.args(["s_client", "-quiet", "-connect", &server.other("https").to_string()]).args(more);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("openssl can be run");
-        let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let ask = child.stdin.take().unwrap();
+        let answers = child.stdout.take().unwrap();
         Talk { child, ask, answers }
     }
 
     /// The status of another `GET /ping`; empty once the connection is closed.
     fn ping(&mut self) -> String {
         let _ = self.ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        let (mut head, mut byte) = (Vec::new(), [0]);
+        let mut head = Vec::new();
+        let mut byte = [0];
         while !head.ends_with(b"\r\n\r\n") && self.answers.read(&mut byte).is_ok_and(|read| read == 1) {
             head.push(byte[0]);
         }
@@ -283,7 +287,7 @@ impl Drop for Talk {
 /// An expired certificate went on for ever: on its open connections, and on new ones that resumed a session, with TLS
 /// 1.2 and 1.3, each of which renewed the session.
 #[test]
-fn a_certificate_that_has_expired_ends_its_connections() {
+fn an_expired_certificate_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
     let server = asking(&certificates, "required");
     let end = hourglass::clock::now_seconds() + 6;
@@ -294,7 +298,8 @@ fn a_certificate_that_has_expired_ends_its_connections() {
     }
     for mut talk in talks {
         let status = talk.refusal();
-        let (late, rest) = (hourglass::clock::now_seconds() - end, talk.rest());
+        let late = hourglass::clock::now_seconds() - end;
+        let rest = talk.rest();
         println!("refused {late} s after the end: {status} {rest}");
         assert_eq!((status.as_str(), late >= 1), ("403", true), "refused {late} s after the end");
         assert!(rest.contains("has expired since this connection was opened"), "{rest}");
@@ -304,7 +309,7 @@ fn a_certificate_that_has_expired_ends_its_connections() {
 
 /// A resumed session skips the client's certificate: neither its end nor a revocation is looked at.
 #[test]
-fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
+fn sessions_are_resumed_only_without_client_certificates() {
     let Some(certificates) = Certificates::new() else { return };
     certificates.sign("client", "gw-1", "");
     let ca = shown(&certificates.file("ca.pem"));
@@ -342,18 +347,20 @@ fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
 
 /// There was no way to take a certificate back but to replace the authority.
 #[test]
-fn a_revoked_certificate_ends_its_connections_and_opens_none() {
+fn a_revoked_certificate_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
     let end = hourglass::clock::now_seconds() + 24 * 3600;
     for name in ["lost", "kept"] {
         certificates.sign_until(name, name, "", end);
     }
-    let (ca, crl) = (shown(&certificates.file("ca.pem")), certificates.list_revoked());
+    let ca = shown(&certificates.file("ca.pem"));
+    let crl = certificates.list_revoked();
     let lists = shown(&crl);
     let config = format!("client_ca_file = {ca}\nclient_crl_file = {lists}\nclient_auth = \"required\"");
     let server = secure(&certificates, &config);
     let open = |name: &str| Talk::open(&certificates, name, &server, "-tls1_3");
-    let (mut lost, mut kept) = (open("lost"), open("kept"));
+    let mut lost = open("lost");
+    let mut kept = open("kept");
     assert_eq!((lost.ping(), kept.ping()), ("204".to_owned(), "204".to_owned()));
 
     certificates.revoke("lost");
@@ -373,7 +380,7 @@ fn a_revoked_certificate_ends_its_connections_and_opens_none() {
 
 /// A connection that is open through it all goes on; what is bad is not taken.
 #[test]
-fn new_files_are_taken_and_bad_ones_are_not() {
+fn certificates_are_reloaded_unless_they_are_invalid() {
     let Some(certificates) = Certificates::new() else { return };
     let mut server = secure(&certificates, "");
     certificates.sign("second", "second", "");
@@ -402,7 +409,7 @@ fn new_files_are_taken_and_bad_ones_are_not() {
 }
 
 #[test]
-fn what_cannot_be_served_with_stops_the_start() {
+fn an_unusable_certificate_stops_the_start() {
     let Some(certificates) = Certificates::new() else { return };
     certificates.sign("server", "first", "");
     certificates.sign("other", "other", "");

@@ -10,7 +10,7 @@ fn ask(server: &Server, method: &str, path: &str, origin: &str) -> Answer {
 }
 
 #[test]
-fn pages_of_listed_origins_may_ask_and_no_others() {
+fn only_listed_origins_may_send_requests() {
     let config = "[cors]\norigins = \"https://dash.example.org, http://localhost:3000\"\n";
     let server = Launch::embedded().config(config).start();
     for (origin, known) in [
@@ -42,7 +42,7 @@ fn pages_of_listed_origins_may_ask_and_no_others() {
 }
 
 #[test]
-fn nobody_may_ask_by_default() {
+fn no_origin_is_allowed_by_default() {
     let server = Launch::embedded().start();
     let answer = ask(&server, "GET", "/api/v1/sensors", "https://dash.example.org").expect(200);
     assert_eq!((answer.header("access-control-allow-origin"), answer.header("vary")), (None, None));
@@ -52,7 +52,7 @@ fn nobody_may_ask_by_default() {
 /// Pages of any site could write to a service on the machine of whoever looked at them, since it takes what comes from
 /// there.
 #[test]
-fn pages_of_other_sites_change_nothing() {
+fn cross_site_pages_change_nothing() {
     let server = Launch::embedded().start();
     let own = server.url("");
     for (origin, site, changes) in [
@@ -88,7 +88,7 @@ fn pages_of_other_sites_change_nothing() {
 
 /// Pages of `cors.origins` could make and end tokens; those are the business of the service's own page alone.
 #[test]
-fn tokens_are_for_pages_of_no_other_origin() {
+fn tokens_are_refused_from_other_origins() {
     let (server, admin) = guarded("[cors]\norigins = \"https://app.example\"\n");
     let authorization = format!("Token {admin}");
     let asked = |method: &str, path: &str, body: &str, (origin, site): (&str, &str)| {
@@ -165,7 +165,7 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
 
 /// Of two `Authorization` headers the first counted: a proxy that judges the last one let through what it had not judged.
 #[test]
-fn two_credentials_are_none() {
+fn two_credentials_are_refused() {
     let (server, admin) = guarded("[server]\nhttp2 = true\n");
     let reader = create(&server, &["--name", "reader", "--read", "*"]);
     let forms = [format!("Token {admin}"), format!("Bearer {reader}"), "Basic eDp5".to_owned(), String::new()];
@@ -200,7 +200,7 @@ const THEIRS: &[&str] =
 /// A page at http://evil.example:8086, whose name the attacker made resolve to 127.0.0.1, was of the service's own origin:
 /// it read and wrote all there was.
 #[test]
-fn a_name_that_is_made_to_resolve_here_gets_no_data() {
+fn dns_rebinding_reads_no_data() {
     let server = Launch::embedded().config("[server]\nhosts = \"ts.example.org, *.pods\"\n").start();
     let data = [
         ("GET", "/api/v1/sensors", "200"),
@@ -236,7 +236,7 @@ fn a_name_that_is_made_to_resolve_here_gets_no_data() {
 
 /// Over HTTP/2 the name is `:authority`.
 #[test]
-fn names_are_judged_over_http2_too() {
+fn host_names_are_checked_over_http2() {
     let server = Launch::embedded().config("[server]\nhttp2 = true\n").start();
     let ask = |host: &str| {
         // :method GET, :scheme http, :path /metrics and :authority as they are (RFC 7541, 6.2.2).
@@ -263,7 +263,7 @@ fn names_are_judged_over_http2_too() {
 
 /// Where requests need a token, no page has one, and names are the proxies' matter; but the status address asks nobody.
 #[test]
-fn names_are_judged_where_no_token_is_needed() {
+fn host_names_are_checked_without_tokens() {
     let (server, admin) = guarded("[status]\nlisten = \"127.0.0.1:0\"\n");
     for host in OURS.iter().chain(&THEIRS[..4]) {
         let host = format!("host: {host}\r\n");
@@ -284,7 +284,7 @@ fn names_are_judged_where_no_token_is_needed() {
 /// A page of any site could have the browser load /api/v1/readings as a script or an image, and measure or execute what
 /// came. What a browser says of the page's site counts for reads, too, unless it names an origin that is listed.
 #[test]
-fn pages_of_other_sites_read_nothing() {
+fn cross_site_pages_read_nothing() {
     let config = "[cors]\norigins = \"https://dash.example.org\"\n[status]\nlisten = \"127.0.0.1:0\"\n";
     let server = Launch::embedded().config(config).start();
     let status = server.stdout().split("metrics: ").nth(1).and_then(|rest| rest.split(')').next()).unwrap().to_owned();
@@ -327,7 +327,7 @@ type Forwarded = (&'static [(&'static str, &'static str)], &'static str, &'stati
 
 /// Behind a proxy, the audit trail named the proxy for every refusal, and one address bounded all clients' connections.
 #[test]
-fn a_trusted_proxy_names_its_clients_and_nobody_else_does() {
+fn only_a_trusted_proxy_names_its_clients() {
     let forwarded: &[Forwarded] = &[
         (&[], "127.0.0.1", "127.0.0.1"),
         (&[("x-forwarded-for", "198.51.100.1")], "198.51.100.1", "127.0.0.1"),
@@ -343,7 +343,8 @@ fn a_trusted_proxy_names_its_clients_and_nobody_else_does() {
     ];
     let limits = "connections_per_address = 4\n";
     let trusting = format!("[server]\n{limits}trusted_proxies = \"127.0.0.0/8, 10.0.0.0/8\"\n");
-    let (trusting, doubting) = (guarded(&trusting).0, guarded(&format!("[server]\n{limits}")).0);
+    let trusting = guarded(&trusting).0;
+    let doubting = guarded(&format!("[server]\n{limits}")).0;
     for (headers, client, peer) in forwarded {
         for (server, expected) in [(&trusting, client), (&doubting, peer)] {
             request("GET", &server.url("/api/v1/sensors"), b"", headers).unwrap().expect(401);
@@ -366,7 +367,7 @@ fn a_trusted_proxy_names_its_clients_and_nobody_else_does() {
 /// Grafana's data proxy sends X-Forwarded-For from the same machine: such requests are answered, and the operator is told
 /// once that the proxy guards what needs no token.
 #[test]
-fn a_proxy_before_a_service_without_tokens_is_told_of_once() {
+fn a_proxy_without_tokens_causes_one_warning() {
     let told = |server: &Server| server.stderr().matches("needs no token: whoever reaches the proxy").count();
     let server = Launch::embedded().start();
     let headers = [("x-forwarded-for", "198.51.100.1")];

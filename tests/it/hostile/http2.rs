@@ -133,7 +133,7 @@ fn harm(what: &str, one: impl Fn(&Server) + Sync) {
 }
 
 #[test]
-fn streams_beyond_those_allowed_are_refused_and_the_others_are_answered() {
+fn excess_streams_are_refused_and_the_others_answered() {
     let open = |from: usize, to: usize| -> Vec<u8> {
         (from..to).flat_map(|n| frame(HEADERS, END_HEADERS, stream(n), &head())).collect()
     };
@@ -154,7 +154,7 @@ fn streams_beyond_those_allowed_are_refused_and_the_others_are_answered() {
 
 /// Two connections whose clients took nothing of 64 answers each kept 2.4 GB.
 #[test]
-fn answers_that_no_stream_takes_keep_no_more_than_all_may() {
+fn stalled_streams_respect_the_answer_budget() {
     let server = super::queries::with_data("[server]\nhttp2 = true\n");
     let before = super::queries::settled(&server);
     // SETTINGS_INITIAL_WINDOW_SIZE of 0: nothing of a body is ever asked for.
@@ -177,14 +177,14 @@ fn answers_that_no_stream_takes_keep_no_more_than_all_may() {
 
 /// A rapid reset (CVE-2023-44487): each request costs its client two frames, and is never one of those at a time.
 #[test]
-fn streams_that_are_begun_and_taken_back_end_the_connection() {
+fn rapid_resets_end_the_connection() {
     let reset = |n: usize| [frame(HEADERS, END_HEADERS, stream(n), &head()), frame(RST_STREAM, 0, stream(n), &CANCEL)];
     let flood: Vec<u8> = (0..FLOOD).flat_map(reset).flatten().collect();
     harm("rapid resets", |server| Connection::open(server).end_by(flood.clone()));
 }
 
 #[test]
-fn a_head_that_is_too_large_is_431() {
+fn an_oversized_head_is_431() {
     let fields = header(0, 1000).repeat(20);
     harm("large heads", |server| {
         let mut client = Connection::open(server);
@@ -197,7 +197,7 @@ fn a_head_that_is_too_large_is_431() {
 
 /// One header that is remembered, and named by one byte ten thousand times over: 40 MB.
 #[test]
-fn a_head_that_unpacks_to_megabytes_ends_the_connection() {
+fn a_header_bomb_ends_the_connection() {
     let remembered = [head(), header(0x40, 3900), vec![0xbe; FLOOD]].concat();
     harm("heads that unpack", |server| {
         Connection::open(server).end_by(frame(HEADERS, END_HEADERS | END_STREAM, stream(0), &remembered));
@@ -206,7 +206,7 @@ fn a_head_that_unpacks_to_megabytes_ends_the_connection() {
 
 /// CVE-2024-27316.
 #[test]
-fn a_head_without_an_end_ends_the_connection() {
+fn an_endless_head_ends_the_connection() {
     let more = frame(CONTINUATION, 0, stream(0), &header(0, 1000)).repeat(FLOOD);
     let endless = [frame(HEADERS, END_STREAM, stream(0), &head()), more].concat();
     harm("endless heads", |server| Connection::open(server).end_by(endless.clone()));

@@ -27,8 +27,8 @@ fn may_stand(name: &str, place: &str) -> bool {
 }
 
 tests! {
-    fn names_come_back_or_are_refused_from_the_embedded_store() => round_trips(&Launch::embedded().start());
-    fn names_come_back_or_are_refused_from_mongodb() =>
+    fn names_round_trip_or_are_refused_in_the_embedded_store() => round_trips(&Launch::embedded().start());
+    fn names_round_trip_or_are_refused_in_mongodb() =>
         round_trips(&Server::start(&mongod().uri(&fresh_database_name())));
 }
 

@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 
 /// The sum of two greatest doubles is infinite, which JSON has no word for.
 #[test]
-fn a_sum_beyond_all_numbers_leaves_answers_readable() {
+fn an_overflowing_sum_is_valid_json() {
     let server = Launch::embedded().start();
     let largest = f64::MAX;
     let lines = format!("m v={largest:e} {START}\nm v={largest:e} {}\n", START + 1);

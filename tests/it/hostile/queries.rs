@@ -144,14 +144,15 @@ pub fn settled(server: &Server) -> Memory {
 }
 
 #[test]
-fn a_query_takes_no_more_than_its_budget() {
+fn a_query_stays_within_its_budget() {
     let server = with_data("");
     for (name, attack) in attacks() {
         let before = settled(&server);
         let (status, length, error) = while_a_good_client_is_served(&server, &format!("query {name}"), || {
             let started = Instant::now();
             let answer = attack.ask(&server);
-            let (took, peak) = (started.elapsed(), Memory::of(&server).peak);
+            let took = started.elapsed();
+            let peak = Memory::of(&server).peak;
             let grown = peak.saturating_sub(before.resident) >> 20;
             print(&format!("| {name} | {grown} MiB | {:.2} s | {} {} |", took.as_secs_f64(), answer.0, answer.2));
             // `query.timeout`, and what one pause is late.
@@ -166,7 +167,7 @@ fn a_query_takes_no_more_than_its_budget() {
 }
 
 #[test]
-fn many_at_once_take_no_more_than_all_may() {
+fn concurrent_queries_stay_within_the_total_budget() {
     let server = with_data("");
     let before = settled(&server);
     let attacks = attacks();
@@ -189,7 +190,7 @@ fn many_at_once_take_no_more_than_all_may() {
 
 /// A hundred connections that asked for many MB each and hardly read kept 1.8 GB for as long as they liked.
 #[test]
-fn clients_that_hardly_read_keep_no_more_than_all_may() {
+fn slow_readers_stay_within_the_answer_budget() {
     let server = with_data("");
     let before = settled(&server);
     {

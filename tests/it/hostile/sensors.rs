@@ -16,7 +16,7 @@ const GROWTH_BYTES: u64 = 64 << 20;
 const NO_FLUSH: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
 
 #[test]
-fn a_million_sensors_of_one_client_cost_no_more_than_the_limit_allows() {
+fn a_million_sensors_of_one_client_stay_within_the_limit() {
     // The good client has one of them.
     let server = Launch::embedded().config(format!("{NO_FLUSH}[limits]\nsensors = {}\n", LIMIT + 1)).start();
     let anybody = Client { server: &server, token: None };
@@ -25,7 +25,7 @@ fn a_million_sensors_of_one_client_cost_no_more_than_the_limit_allows() {
 
 /// The service has room for all of them, the token that brings them in has not.
 #[test]
-fn a_million_sensors_of_one_token_cost_no_more_than_it_may_bring_in() {
+fn a_million_sensors_of_one_token_stay_within_its_quota() {
     let (server, first) = guarded(NO_FLUSH);
     let token = create(&server, &["--name", "flood", "--write", "flood", "--sensors", &LIMIT.to_string()]);
     let good = Client { server: &server, token: Some(&first) };
@@ -77,7 +77,7 @@ const CATALOG_BYTES: u64 = 32 << 20;
 
 /// 3,000 sensors with keys of 31 KB once took 324 MB that stayed: only their number was bounded.
 #[test]
-fn sensors_with_long_keys_cost_no_more_than_the_catalog_may_take() {
+fn long_keys_stay_within_the_catalog_budget() {
     let line = |number: usize, time: i64| {
         let tags: String = (0..30).map(|tag| format!(",t{tag}={number:01000}")).collect();
         format!("m{tags} v=1 {time}\n")
@@ -87,7 +87,7 @@ fn sensors_with_long_keys_cost_no_more_than_the_catalog_may_take() {
 
 /// Nothing bounded the names of fields but their number by sensor.
 #[test]
-fn sensors_with_long_fields_cost_no_more_than_the_catalog_may_take() {
+fn long_field_names_stay_within_the_catalog_budget() {
     let line = |number: usize, time: i64| {
         let fields: Vec<String> = (0..60).map(|field| format!("f{field}-{number:0990}=1")).collect();
         format!("m,s={number} {} {time}\n", fields.join(","))

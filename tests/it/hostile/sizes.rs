@@ -31,7 +31,7 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn deep_json_and_deep_queries_are_refused() {
+fn deeply_nested_json_and_queries_are_refused() {
     let server = Launch::embedded().start();
     let bodies = [
         "[".repeat(LEVELS),
@@ -55,7 +55,7 @@ fn deep_json_and_deep_queries_are_refused() {
 }
 
 #[test]
-fn a_line_without_an_end_costs_no_more_than_a_body_may() {
+fn an_endless_line_stays_within_the_body_budget() {
     let server = Launch::embedded().start();
     let before = Memory::of(&server);
     while_a_good_client_is_served(&server, "endless line", || {

@@ -20,7 +20,7 @@ const FILES_ANSWERED: &str = r#"hourglass_http_requests_total{route="/ui/{key}",
 /// They ask for a file of the page, which costs no turn among the queries, and the good clients come once no answer goes on:
 /// before, the service is busy, and how long it is hangs on the machine.
 #[test]
-fn a_thousand_clients_that_hardly_read_their_answers_leave_room() {
+fn a_thousand_slow_readers_leave_room_for_others() {
     let files = rlimit::increase_nofile_limit(8192).expect("the limit of open files can be read");
     assert!(files >= 4096, "this machine allows {files} open files: raise its hard limit (ulimit -Hn)");
     let config = "[server]\nconnections = 1024\nconnections_per_address = 10000\n[status]\nlisten = \"127.0.0.1:0\"\n";
@@ -39,7 +39,8 @@ fn a_thousand_clients_that_hardly_read_their_answers_leave_room() {
             stream
         })
         .collect();
-    let (mut answered, mut since) = (0.0, Instant::now());
+    let mut answered = 0.0;
+    let mut since = Instant::now();
     wait_until("no answer goes on", Duration::from_secs(120), || {
         let now = sample(&get(&format!("http://{}/metrics", server.status())), FILES_ANSWERED);
         if now > answered {
@@ -48,7 +49,8 @@ fn a_thousand_clients_that_hardly_read_their_answers_leave_room() {
         answered >= 1024.0 && since.elapsed() > HELD_BACK
     });
     let started = Instant::now();
-    let (mut served, mut first) = (0, None);
+    let mut served = 0;
+    let mut first = None;
     while served < GOOD_CLIENTS {
         for stream in &mut held {
             let _ = stream.read(&mut [0; 64]);

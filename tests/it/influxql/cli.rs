@@ -76,7 +76,7 @@ fn without_messages(printed: &str) -> String {
 }
 
 #[test]
-fn the_influx_shell_prints_the_same_of_both() {
+fn the_influx_shell_prints_both_servers_alike() {
     let Some(influx) = require(Package::InfluxShell) else { return };
     let Some(influxd) = Influxd::start() else { return };
     let server = Server::start("embedded");
@@ -125,7 +125,7 @@ fn the_influx_shell_prints_the_same_of_both() {
 }
 
 #[test]
-fn what_the_shell_is_asked_to_print_is_worth_a_look() {
+fn the_shell_statements_cover_every_output() {
     let Some(influx) = require(Package::InfluxShell) else { return };
     let Some(influxd) = Influxd::start() else { return };
     let home = Folder::new("shell");

@@ -135,9 +135,11 @@ fn is_near(one: f64, other: f64) -> bool {
 /// CSV cell by cell. Cells are what commas and ends of lines separate; in quoted text that splits a cell in the same
 /// places on both sides.
 fn cells(expected: &str, actual: &str) -> Option<String> {
-    let (lines, others): (Vec<&str>, Vec<&str>) = (expected.split('\n').collect(), actual.split('\n').collect());
+    let lines: Vec<&str> = expected.split('\n').collect();
+    let others: Vec<&str> = actual.split('\n').collect();
     for (number, (line, other)) in lines.iter().zip(&others).enumerate() {
-        let (cells, other_cells): (Vec<&str>, Vec<&str>) = (line.split(',').collect(), other.split(',').collect());
+        let cells: Vec<&str> = line.split(',').collect();
+        let other_cells: Vec<&str> = other.split(',').collect();
         let is_same =
             cells.len() == other_cells.len() && cells.iter().zip(&other_cells).all(|(a, b)| is_same_cell(a, b));
         if !is_same {

@@ -131,7 +131,8 @@ impl Readings {
 
     /// Counters that only grow, but for a restart; one reading in ten seconds, with some missing.
     fn counters(&mut self) {
-        let (mut bytes, mut packets) = (0, 0.0);
+        let mut bytes = 0;
+        let mut packets = 0.0;
         for number in 0..120 {
             if number == 70 {
                 (bytes, packets) = (0, 0.0);
@@ -152,7 +153,8 @@ impl Readings {
     /// Values on both sides of zero, and zeros to divide by.
     fn balance(&mut self) {
         for number in 0..80 {
-            let (net, count) = (eighths(number * 19, 160) - 10.0, chaos(number * 23) % 7 - 3);
+            let net = eighths(number * 19, 160) - 10.0;
+            let count = chaos(number * 23) % 7 - 3;
             for (account, sign) in [("a", 1), ("b", -1)] {
                 let line = format!("balance,account={account} net={net},count={}i,zero=0,none=0i", count * sign);
                 self.add(number, format!("{line} {}", BASE + number * MINUTE + i64::from(sign == 1) * SECOND));

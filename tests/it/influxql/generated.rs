@@ -15,16 +15,19 @@ use super::{CONFIG, SHOWN, folder, told};
 use crate::support::prelude::*;
 
 #[test]
-fn influxdb_and_hourglass_answer_alike_what_nobody_thought_of() {
+fn influxdb_and_hourglass_answer_generated_statements_alike() {
     let Some(influxd) = Influxd::start() else { return };
     let server = Launch::embedded().config(CONFIG).start();
     let seed = seed();
     let cases = scaled([1000, 1500, 40_000]);
-    let (expected, actual) = (Side::influxd(&influxd), Side::hourglass(&server));
+    let expected = Side::influxd(&influxd);
+    let actual = Side::hourglass(&server);
     for side in [&expected, &actual] {
         side.ingest(&data::readings(seed));
     }
-    let (mut needed, mut surprising, mut empty) = ([0; RULES.len()], Vec::new(), 0);
+    let mut needed = [0; RULES.len()];
+    let mut surprising = Vec::new();
+    let mut empty = 0;
     let mut left = String::new();
     for text in statements::statements(seed, cases) {
         let outcome = ask_both(&expected, &actual, DATABASE, &statement(text), &mut String::new());

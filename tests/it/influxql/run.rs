@@ -97,7 +97,8 @@ fn play(expected: &Side, actual: &Side, sequence: &Sequence, outcomes: &mut Vec<
 }
 
 pub fn ask_both(one: &Side, other: &Side, database: &str, statement: &Statement, answers: &mut String) -> Outcome {
-    let (expected, actual) = (one.ask(database, statement), other.ask(database, statement));
+    let expected = one.ask(database, statement);
+    let actual = other.ask(database, statement);
     let Statement { topic, key, options, text } = statement;
     let sent = json!({
         "topic": topic, "key": key, "database": database, "statement": text, "post": options.post, "nodb": options.nodb,

@@ -21,7 +21,7 @@ fn changed(from: &str, to: &str) -> Option<String> {
 }
 
 #[test]
-fn what_is_alike_is_seen_as_alike() {
+fn equal_answers_compare_as_equal() {
     assert_eq!(differs(JSON, BODY, BODY), None);
     assert_eq!(changed("Z\",1]", "Z\",1.0]"), None);
     assert_eq!(changed("0.3", "0.30000000000000004"), None);
@@ -31,7 +31,7 @@ fn what_is_alike_is_seen_as_alike() {
 }
 
 #[test]
-fn what_is_changed_missing_or_new_is_seen() {
+fn changed_missing_and_new_cells_are_found() {
     for (from, to) in [
         ("0.3", "0.300001"),
         ("null", "0"),
@@ -61,7 +61,7 @@ fn what_is_changed_missing_or_new_is_seen() {
 
 /// Only a result without series may say why, and only in this form.
 #[test]
-fn messages_are_seen_where_there_is_an_answer() {
+fn unexpected_messages_are_found() {
     let message = r#""messages":[{"level":"warning","text":"unknown measurement \"x\""}]"#;
     let silent = r#"{"results":[{"statement_id":0}]}"#;
     let told = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
@@ -80,7 +80,7 @@ fn messages_are_seen_where_there_is_an_answer() {
 }
 
 #[test]
-fn another_order_status_media_or_text_is_seen() {
+fn differences_in_order_status_type_and_text_are_found() {
     for (media, one, other) in [
         // Integers of 64 bits are not compared as floats.
         (JSON, "[9007199254740993]", "[9007199254740992]"),
@@ -105,7 +105,7 @@ fn another_order_status_media_or_text_is_seen() {
 }
 
 #[test]
-fn a_line_says_how_its_statement_is_sent() {
+fn statement_prefixes_set_the_request_form() {
     let plain = statement("t", "SELECT v FROM /[ab]/ WHERE x =~ /[c] d/");
     assert_eq!((plain.options, plain.text.as_str()), (Options::default(), plain.key.as_str()));
     let all = statement("t", r#"[csv post nodb epoch=ms params={"a":1}] SELECT 1"#);

@@ -8,14 +8,14 @@ use super::DATABASE;
 const READINGS: i64 = 9000;
 
 #[test]
-fn readings_that_are_sent_again_change_no_document_in_the_embedded_store() {
+fn resent_readings_change_no_document_in_the_embedded_store() {
     let mut server = Server::start("embedded");
     let stored = Stored::of(&server, DATABASE);
     send_again(&mut server, &stored, |_| {});
 }
 
 #[test]
-fn readings_that_are_sent_again_change_no_document_in_mongodb() {
+fn resent_readings_change_no_document_in_mongodb() {
     let mut server = Server::start(&mongod().uri(&fresh_database_name()));
     let stored = Stored::of(&server, DATABASE);
     // A repeated value gets a later stamp while other instances may hold an older value: its page is written once more.

@@ -14,7 +14,7 @@ fn two_instances() -> (Server, Server, Stored) {
 /// What an instance remembers of a page is what it last wrote there. A second writer's correction makes that old, and
 /// a reading that looks like a duplicate of it is then a correction of the correction.
 #[test]
-fn a_correction_after_an_ack_wins_whoever_sends_it() {
+fn a_correction_after_an_ack_wins_on_every_instance() {
     let (a, b, _stored) = two_instances();
     for (case, (first, second)) in [(&a, &b), (&b, &a)].into_iter().enumerate() {
         // The reading stands alone, amid others on an open page, and on a page that is closed.
@@ -58,7 +58,7 @@ fn a_correction_after_an_ack_wins_whoever_sends_it() {
 /// A sensor's document holds the latest readings as the pages do, also where the instance that writes it last has an
 /// older page in memory.
 #[test]
-fn the_recent_readings_of_a_sensor_are_those_of_its_pages() {
+fn recent_readings_match_the_pages() {
     let (mut a, mut b, stored) = two_instances();
     let write = |server: &Server, line: &str| {
         post(&server.url(&format!("/write?precision=ns&ack=store&db={DATABASE}")), line, &[]).expect(204);

@@ -68,7 +68,8 @@ impl Model {
     pub fn check_answers(&self, server: &Server, database: &str) {
         for (sensor, series) in self.series() {
             check_readings(server, database, sensor, series, None, 100_000);
-            let (first, last) = (first(series), last(series));
+            let first = first(series);
+            let last = last(series);
             let ragged = (first + 1, last - 7 * MINUTE);
             check_readings(server, database, sensor, series, Some(ragged), 97);
             for (name, step) in [("1h", HOUR), ("1d", 24 * HOUR), ("30m", HOUR / 2)] {
@@ -172,11 +173,13 @@ fn check_window(window: &Window, values: &[&Value], place: &str) {
     let [min, max, sum, avg] = [&window.min, &window.max, &window.sum, &window.avg].map(|text| text.get());
     let wholes: Option<Vec<i128>> = values.iter().map(|value| whole(value)).collect();
     if let Some(wholes) = &wholes {
-        let (least, greatest) = (wholes.iter().min().expect("some"), wholes.iter().max().expect("some"));
+        let least = wholes.iter().min().expect("some");
+        let greatest = wholes.iter().max().expect("some");
         assert_eq!([min, max], [&*least.to_string(), &*greatest.to_string()], "{place}: min and max");
         assert_eq!(sum, wholes.iter().sum::<i128>().to_string(), "{place}: sum");
     } else {
-        let (least, greatest) = (numbers.iter().copied().reduce(f64::min), numbers.iter().copied().reduce(f64::max));
+        let least = numbers.iter().copied().reduce(f64::min);
+        let greatest = numbers.iter().copied().reduce(f64::max);
         assert_eq!([min, max].map(|text| text.parse().ok()), [least, greatest], "{place}: min and max");
     }
     let expected = Exact::of(values.iter().copied()).rounded();

@@ -59,7 +59,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_printed_comes_back(written in vec(line(), 0..6), end in prop_oneof![Just("\n"), Just("\r\n")]) {
+    fn printed_lines_parse_to_the_same_readings(written in vec(line(), 0..6), end in prop_oneof![Just("\n"), Just("\r\n")]) {
         let mut body = String::new();
         let mut numbers = Vec::new();
         for line in &written {
@@ -82,7 +82,7 @@ proptest! {
 
     /// Bodies of the bytes that mean something, so that many lines are almost right.
     #[test]
-    fn no_bytes_break_it(body in vec(prop_oneof![
+    fn arbitrary_bytes_never_panic(body in vec(prop_oneof![
         10 => proptest::sample::select(&b"mf,= \\\"\n\r#1i.-\t\xc2\x85\xff"[..]),
         1 => any::<u8>(),
     ], 0..120)) {
@@ -113,7 +113,7 @@ proptest! {
 
     /// Whatever is written over one line of a body of good lines without strings, the others stay.
     #[test]
-    fn a_bad_line_costs_itself_only(bad in vec(proptest::sample::select(&b"mf,= \\\"\r#1i.-\t\xc2\x85\xff"[..]), 0..30)) {
+    fn a_bad_line_rejects_only_itself(bad in vec(proptest::sample::select(&b"mf,= \\\"\r#1i.-\t\xc2\x85\xff"[..]), 0..30)) {
         let mut body = b"m f=1\n".to_vec();
         body.extend_from_slice(&bad);
         body.extend_from_slice(b"\nm f=2\nm f=3\n");

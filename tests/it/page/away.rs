@@ -8,7 +8,7 @@ use crate::access::with;
 /// The page asked which databases there are, and showed nothing but its failure where the store could not say; a token that was entered then was
 /// forgotten.
 #[test]
-fn the_page_opens_while_the_store_is_away() {
+fn the_page_opens_during_an_outage() {
     let Some(browser) = Browser::start() else { return };
     let mut mongod = Mongod::start();
     let launch = Launch::with_store(mongod.uri(&fresh_database_name()))

@@ -40,7 +40,7 @@ fn share(browser: &Browser, (from, to): (u64, u64)) -> f64 {
 /// One usual step was taken for the whole range, so that slower stretches were gaps throughout; and a reading between two gaps was no line and no point.
 /// The chart of a sensor that had been faster for a while was empty.
 #[test]
-fn every_reading_is_seen_and_silences_are_gaps() {
+fn charts_show_every_reading_and_gaps() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let fast = (0..1000).map(|at| 20_900 - at);
@@ -68,7 +68,7 @@ fn every_reading_is_seen_and_silences_are_gaps() {
 
 /// The axis of time was American for everybody: 1:30pm, 11/25/26.
 #[test]
-fn the_axis_of_time_is_in_the_readers_language_and_zone() {
+fn the_time_axis_uses_the_locale_and_zone_of_the_browser() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     keep_texts(&browser);
@@ -94,7 +94,7 @@ fn the_axis_of_time_is_in_the_readers_language_and_zone() {
 
 /// The first chart that anybody saw of the demo named its twelve lines, and three columns of its table, by the same beginning of their keys.
 #[test]
-fn lines_are_named_by_what_differs() {
+fn lines_are_named_by_their_differences() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let of = |tags: &str, ago: u64| format!("climate,{tags} temp={}.25 {}", 20 + ago % 3, now - ago);
@@ -132,7 +132,7 @@ fn lines_are_named_by_what_differs() {
 
 /// A mean was shown with 14 digits, of which the last ones are those of no measurement.
 #[test]
-fn means_are_short_and_readings_whole() {
+fn means_are_rounded_and_readings_are_exact() {
     let Some((server, browser)) = page() else { return };
     let now = now() / 60 * 60 - 300;
     let of = |at: u64, value: &str| format!("gps,sensor=car v={value} {}", now + at);
@@ -148,7 +148,7 @@ fn means_are_short_and_readings_whole() {
 
 /// The axis of booleans went from 0 to 1 by tenths, and the tip said 1.
 #[test]
-fn booleans_are_true_or_false() {
+fn booleans_are_shown_as_true_or_false() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let line = |at: u64| format!("door,sensor=front open={},load={} {}", at.is_multiple_of(2), at % 9, now - at * 60);
@@ -175,7 +175,7 @@ fn booleans_are_true_or_false() {
 
 /// `Refresh` stayed ticked where the range had been chosen by zooming, and nothing was refreshed. Acks' axis had no unit.
 #[test]
-fn what_does_not_follow_is_not_refreshed() {
+fn a_fixed_range_is_not_refreshed() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     keep_texts(&browser);
@@ -192,7 +192,7 @@ fn what_does_not_follow_is_not_refreshed() {
 
 /// Three of the twelve hues were pinks, and all had the same lightness.
 #[test]
-fn colours_are_told_apart_by_everybody() {
+fn colours_differ_for_colour_blind_readers() {
     let Some((server, browser)) = page() else { return };
     browser.load(&server.url("/"));
     browser.run("import('/ui/chart.js').then((chart) => { window.colours = chart.COLOURS; });");
@@ -202,11 +202,13 @@ fn colours_are_told_apart_by_everybody() {
         assert_eq!(colours.len(), 12);
         let ground = luminance(linear(&json!(ground)));
         for (at, colour) in colours.iter().enumerate() {
-            let (one, other) = (luminance(*colour).max(ground), luminance(*colour).min(ground));
+            let one = luminance(*colour).max(ground);
+            let other = luminance(*colour).min(ground);
             assert!((one + 0.05) / (other + 0.05) >= 3.0, "{theme} {at}: not told from the ground");
             for (before, earlier) in colours[..at].iter().enumerate() {
                 for (eyes, least) in EYES.iter().zip([0.13, 0.08, 0.08]) {
-                    let (here, there) = (seen(eyes, colour), seen(eyes, earlier));
+                    let here = seen(eyes, colour);
+                    let there = seen(eyes, earlier);
                     let distance = (0..3).map(|axis| (here[axis] - there[axis]).powi(2)).sum::<f64>().sqrt();
                     assert!(distance >= least, "{theme} {at} and {before}: {distance}");
                 }

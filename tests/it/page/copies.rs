@@ -34,7 +34,7 @@ fn query(server: &Server, token: &str, statement: &str) -> Value {
 /// The statement, the panel and the command left out which sensor was chosen and in which zone its days begin, and the command asked
 /// without a token.
 #[test]
-fn what_is_copied_asks_for_what_is_seen() {
+fn copied_queries_match_the_chart() {
     let (server, admin) = guarded("");
     let midnight = now() / DAY * DAY;
     // One sensor's tags are another one's and more.
@@ -77,7 +77,8 @@ fn what_is_copied_asks_for_what_is_seen() {
         assert!(rows.len() >= 4 && rows.iter().all(|row| begins(&row)), "days of India: {found}");
         runs_as_pasted(&copied(&browser, &url, "Copy as curl"), &admin, name, rows.len());
         let panel: Value = serde_json::from_str(&copied(&browser, &url, "Copy as Grafana panel")).unwrap();
-        let (text, whole) = (panel["targets"][0]["query"].as_str().unwrap(), panel.to_string());
+        let text = panel["targets"][0]["query"].as_str().unwrap();
+        let whole = panel.to_string();
         let asked = text.replace("$timeFilter", "time > now() - 365d").replace("$__interval", "1d");
         assert!(asked != text && !whole.contains("time >= "), "{whole}");
         assert_eq!(query(&server, &admin, &asked)["results"][0]["series"][0]["tags"]["sensor"], json!(name), "{asked}");

@@ -10,7 +10,7 @@ const KEEP: &str = "window.kept = null; const real = URL.createObjectURL.bind(UR
 
 /// A CSV of readings ended after the first thousand, and nothing said so.
 #[test]
-fn a_csv_has_every_reading_or_says_that_it_has_not() {
+fn a_csv_has_every_reading_or_a_notice() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[query]\nlimit_max = 2000\n").start();
     let now = now();
@@ -47,7 +47,7 @@ fn a_csv_has_every_reading_or_says_that_it_has_not() {
 /// A place on earth was shown to the nearest hundred metres, and a number in metadata that no double holds became another one when another name was
 /// changed.
 #[test]
-fn numbers_are_shown_and_kept_with_every_digit() {
+fn numbers_are_shown_and_exported_with_every_digit() {
     let Some((server, browser)) = page() else { return };
     write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
     let shown = ["52.520008", "-0.00001234", "1,234,567.25"];
@@ -99,7 +99,7 @@ fn numbers_are_shown_and_kept_with_every_digit() {
 /// A stored `~.` was asked for as a regular expression, and all sensors were shown; what no parameter can say was offered and asked for as something else.
 /// And where another measurement was chosen, all of its fields were drawn while the controls named one.
 #[test]
-fn the_chart_is_of_what_was_chosen() {
+fn the_chart_shows_the_chosen_sensors() {
     let Some((server, browser)) = page() else { return };
     let readings: Vec<_> = ["~.", "~a+$", "plain"]
         .iter()

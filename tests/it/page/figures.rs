@@ -12,7 +12,7 @@ const POSTS: u32 = 10;
 
 /// Everything that a browser loads that was never there.
 #[test]
-fn bytes_of_the_page() {
+fn the_page_stays_small() {
     let Some((server, browser)) = page() else { return };
     super::climate(&server);
     browser.open(&server.url("/"));
@@ -36,11 +36,12 @@ fn bytes_of_the_page() {
 
 /// A hundred sensors with a reading per hour, sealed.
 #[test]
-fn time_to_a_chart() {
+fn a_chart_appears_in_time() {
     let Some(browser) = Browser::start() else { return };
     // Days are sealed once the documents of their sensors are written.
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"100ms\"\n").start();
-    let (hours, now) = (scaled([14_u64, 14, 365]) * 24, now());
+    let hours = scaled([14_u64, 14, 365]) * 24;
+    let now = now();
     for first in (0..hours).step_by(100) {
         let of_hour = |at: u64| {
             (0..SERIES).map(move |sensor| {
@@ -75,7 +76,7 @@ fn time_to_a_chart() {
 
 /// A thousand readings per second while the page is open.
 #[test]
-fn memory_and_delay_of_live() {
+fn the_live_view_stays_fast_and_small() {
     let Some((server, browser)) = page() else { return };
     let minutes = scaled([0.1, 0.1, 60.0]);
     let stop = AtomicBool::new(false);
@@ -89,7 +90,8 @@ fn memory_and_delay_of_live() {
 }
 
 fn send(server: &Server, stop: &AtomicBool) {
-    let (begun, mut number) = (Instant::now(), 0_u32);
+    let begun = Instant::now();
+    let mut number = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         let line = |at: u64| {
             format!("load,sensor=s{at:03},site=lab temp={}.{},humidity={}", 20 + at % 7, number % 10, 40 + at % 9)
@@ -113,7 +115,8 @@ fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
             let all = metrics["metrics"].as_array().expect("metrics");
             all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64()).expect("a metric")
         };
-        let (heap, nodes) = (of("JSHeapUsedSize") / f64::from(1 << 20), of("Nodes"));
+        let heap = of("JSHeapUsedSize") / f64::from(1 << 20);
+        let nodes = of("Nodes");
         println!(
             "after {:.1} min: {heap:.2} MiB of JavaScript heap, {nodes} nodes",
             begun.elapsed().as_secs_f64() / 60.0

@@ -6,7 +6,7 @@ use super::{now, page, write};
 
 /// Names and values of metadata came from the first 1,000 sensors that had any.
 #[test]
-fn metadata_of_the_last_of_many_sensors_is_offered() {
+fn filters_offer_the_metadata_of_every_sensor() {
     let Some((server, browser)) = page() else { return };
     let keys: Vec<String> = (0..1200).map(|at| format!("many,sensor=s{at:04}")).collect();
     write(&server, &keys.iter().map(|key| format!("{key} v=1 {}", now())).collect::<Vec<_>>().join("\n"));

@@ -19,7 +19,7 @@ const NAMES: &[&str] = &[
 ];
 
 #[test]
-fn no_name_runs_in_any_view() {
+fn no_view_executes_names() {
     let Some((server, browser)) = page() else { return };
     let readings: Vec<_> = NAMES
         .iter()
@@ -86,7 +86,7 @@ fn no_name_runs_in_any_view() {
 
 /// The watch itself: what must not happen would be noticed.
 #[test]
-fn what_the_policy_refuses_is_noticed() {
+fn policy_violations_are_detected() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/#health"), "document.querySelector('h1')");
     browser.run("try { document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=alarm(1)>'); } catch { /* refused */ }");

@@ -29,7 +29,7 @@ fn run(browser: &Browser, expression: &str) -> Value {
 
 /// Each key drew the chart anew, and the next one went to nobody; so it was with each control. A series that was switched off came back.
 #[test]
-fn a_second_key_goes_where_the_first_one_went() {
+fn both_keyboard_shortcuts_open_the_same_view() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     browser.load(&server.url("/#explore?m=climate&f=temp&range=1h&still=1"));
@@ -96,7 +96,7 @@ fn heard(server: &Server, browser: &Browser, place: &str) {
 
 /// Live said its rate four times a second, Connect each reading with its button, and Health its troubles every five seconds.
 #[test]
-fn what_changes_all_the_time_is_not_spoken() {
+fn fast_changes_are_not_announced_to_screen_readers() {
     let Some(browser) = Browser::start() else { return };
     let (server, admin) = guarded("");
     super::rights::sign_in(&server, &browser, &admin);

@@ -11,7 +11,7 @@ const ARRIVED: &str = "document.querySelector('.arrived')?.textContent";
 
 /// With as many listeners as `tail.clients` allows, Live said for ever that the connection had ended, and Connect that it waited for a reading.
 #[test]
-fn why_nothing_is_heard_is_said() {
+fn a_silent_stream_shows_its_reason() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[tail]\nclients = 1\n").start();
     let ear = Ear::open(&server, "", &[]);
@@ -39,7 +39,7 @@ fn why_nothing_is_heard_is_said() {
 
 /// In a database where others send, the first reading that appeared was of any of them, and the next one took its place.
 #[test]
-fn connect_shows_the_sensor_that_was_asked_for() {
+fn connect_shows_the_requested_sensor() {
     let Some((server, browser)) = page() else { return };
     browser.look(1200, 900, "light");
     browser.load(&server.url("/#connect?m=door&s=front"));

@@ -178,7 +178,9 @@ fn address(name: &str) -> String {
 #[test]
 fn a_sketch_for_arduino_compiles_and_sends_its_reading() {
     let (Some(node), Some(compiler)) = (require(Package::Node), require(Package::Gxx)) else { return };
-    let (mut sketches, mut runs, mut expected) = (String::new(), String::new(), Vec::new());
+    let mut sketches = String::new();
+    let mut runs = String::new();
+    let mut expected = Vec::new();
     for (number, Snippet { name, token, text }) in written(&node, "arduino").into_iter().enumerate() {
         sketches.push_str(&format!("namespace n{number} {{\n{text}}}\n"));
         runs.push_str(&format!("n{number}::setup();\nn{number}::loop();\n"));
@@ -204,7 +206,9 @@ fn esphome_reads_names_as_data_and_its_lambda_sends_the_reading() {
     else {
         return;
     };
-    let (mut lambdas, mut runs, mut expected) = (String::new(), String::new(), Vec::new());
+    let mut lambdas = String::new();
+    let mut runs = String::new();
+    let mut expected = Vec::new();
     let snippets = written(&node, "esphome");
     let read = yaml(&python, &snippets);
     for (number, (Snippet { name, token, text }, found)) in snippets.into_iter().zip(read).enumerate() {

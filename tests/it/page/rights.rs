@@ -17,7 +17,7 @@ fn menu(browser: &Browser) -> Value {
 }
 
 #[test]
-fn a_token_sees_only_what_it_can_use() {
+fn the_page_shows_only_views_that_the_token_can_use() {
     let Some(browser) = Browser::start() else { return };
     let (server, admin) = guarded("");
     with(&admin, "POST", &server.url("/write?db=default"), "climate,sensor=temp-01 temp=20").expect(204);
@@ -105,7 +105,7 @@ fn a_token_sees_only_what_it_can_use() {
 }
 
 #[test]
-fn the_first_token_is_not_made_by_the_page() {
+fn the_page_does_not_create_the_first_token() {
     let server = crate::support::server::Launch::embedded().start();
     let make = |body: &Value, headers: &[(&str, &str)]| {
         request("POST", &server.url("/api/v1/tokens"), body.to_string().as_bytes(), headers).unwrap()
@@ -118,7 +118,7 @@ fn the_first_token_is_not_made_by_the_page() {
 }
 
 #[test]
-fn tokens_are_made_listed_and_revoked_by_administrators_alone() {
+fn only_administrators_manage_tokens() {
     let (server, admin) = guarded("[auth]\nmax_lifetime = \"365d\"\n");
     let ask = |method: &str, path: &str, body: &Value| -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };

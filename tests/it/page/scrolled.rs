@@ -8,7 +8,7 @@ const STATE: &str = "document.querySelector('.state').textContent";
 
 /// Rows that came and were scrolled away were taken for missed ones.
 #[test]
-fn what_is_scrolled_away_is_not_missed_and_what_is_missed_is_told() {
+fn scrolling_misses_no_reading_and_missed_readings_are_counted() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/#live"), "document.querySelector('.state')");
     wait_until("a reading is shown", Duration::from_secs(20), || {

@@ -8,7 +8,7 @@ const FIRST: &str = "document.querySelector('tbody tr')?.textContent";
 
 /// `Latest first` sorted the first 500 by name, and said nothing of it.
 #[test]
-fn latest_first_is_of_all_sensors_or_says_of_which() {
+fn sorting_by_latest_covers_all_sensors_or_names_its_limit() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let line = |at: u64| format!("many,sensor=s{at:04} v={at} {}", now - 5000 + at);
@@ -29,7 +29,7 @@ fn latest_first_is_of_all_sensors_or_says_of_which() {
 /// Who is silent was told only to who asked for the silent ones, a sensor's name nowhere, and the list stayed as it was when it was opened. `outlier` was
 /// taken for strange values: it means a sensor that fills more than a page an hour.
 #[test]
-fn the_list_says_who_is_silent_and_what_each_is_called() {
+fn the_list_shows_silent_sensors_and_names() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[sensors]\nsilent_after = \"1h\"\n").start();
     let now = now();
@@ -58,7 +58,7 @@ fn the_list_says_who_is_silent_and_what_each_is_called() {
 
 /// Nobody asks whether sensors are silent where that is not configured: the page says why it cannot tell, and shows the others when asked for them.
 #[test]
-fn what_cannot_be_asked_is_said() {
+fn impossible_filters_are_explained() {
     let Some((server, browser)) = page() else { return };
     write(&server, &format!("climate,sensor=a temp=1 {}", now()));
     browser.load(&server.url("/#sensors"));

@@ -69,7 +69,7 @@ fn runs(server: &Server, (program, file): (&Path, &str), (database, name): (&str
 }
 
 #[test]
-fn pasted_snippets_write_their_reading_and_run_nothing_else() {
+fn pasted_snippets_only_write_their_reading() {
     let (Some(node), Some(_)) = (require(Package::Node), require(Package::Curl)) else { return };
     let server = Launch::embedded().start();
     let [dash, bash, python] = ["dash", "bash", "python3"].map(Path::new);
@@ -95,7 +95,7 @@ fn pasted_snippets_write_their_reading_and_run_nothing_else() {
 
 /// These are not run here: their literals are read back by the nearest reader there is. `page::readers` has the others.
 #[test]
-fn a_literal_reads_back_as_its_text() {
+fn quoted_literals_keep_their_text() {
     let Some(node) = require(Package::Node) else { return };
     let to =
         |name: &&str| json!({ "origin": "http://127.0.0.1:1", "database": name, "measurement": name, "sensor": name });

@@ -74,7 +74,7 @@ impl Ear {
 }
 
 #[test]
-fn who_listens_hears_what_it_chose_once_and_in_order() {
+fn a_stream_sends_the_chosen_readings_once_and_in_order() {
     let server = Launch::embedded().start();
     let mut all = Ear::open(&server, "epoch=s", &[]);
     let mut some = Ear::open(&server, "measurement=m&tag.site=lab&fields=v", &[]);
@@ -104,7 +104,7 @@ fn who_listens_hears_what_it_chose_once_and_in_order() {
 }
 
 #[test]
-fn who_comes_back_misses_nothing_or_is_told() {
+fn a_reconnect_misses_nothing_or_reports_a_gap() {
     let server = Launch::embedded().start();
     let mut ear = Ear::open(&server, "", &[]);
     write(&server, "m v=1i 1\nm v=2i 2\nm v=3i 3");
@@ -120,17 +120,21 @@ fn who_comes_back_misses_nothing_or_is_told() {
 
 /// A client that does not read: writes are acked as ever, and when it reads again it is told how many it missed.
 #[test]
-fn who_is_slow_is_told_how_many_it_missed() {
+fn a_slow_stream_reports_the_missed_readings() {
     let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "256KiB").env("HOURGLASS_TAIL_CLIENTS", "4").start();
     let mut slow = Ear::open(&server, "", &[]);
-    let (mut written, text) = (0_i64, "x".repeat(4000));
+    let mut written = 0_i64;
+    let text = "x".repeat(4000);
     // 40 MB, more than the kernel's buffers take, in records that the ring has room for.
     for _ in 0..500 {
         let line = |at: i64| format!("m v={at}i,text=\"{text}\" {}", at + 1);
         write(&server, &(written..written + 20).map(line).collect::<Vec<_>>().join("\n"));
         written += 20;
     }
-    let (mut heard, mut missed, mut unknown, mut last) = (0, 0, false, -1);
+    let mut heard = 0;
+    let mut missed = 0;
+    let mut unknown = false;
+    let mut last = -1;
     while heard + missed < written && !unknown {
         match slow.next().expect("an event") {
             (kind, said) if kind == "missed" => match said["readings"].as_i64() {
@@ -151,10 +155,12 @@ fn who_is_slow_is_told_how_many_it_missed() {
 /// What waited for a client was filled by one record, faster than its connection could take it: who read all the time got 171 of 3,000 readings,
 /// and never one that was larger than its share, although the ring had them all.
 #[test]
-fn who_reads_misses_nothing_that_the_ring_holds() {
+fn a_fast_reader_misses_nothing() {
     // The ring has 8 MiB, each client 8 KiB beside it.
     let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "16MiB").env("HOURGLASS_TAIL_CLIENTS", "1024").start();
-    let (rounds, lines, text) = (3, 5000, "x".repeat(40_000));
+    let rounds = 3;
+    let lines = 5000;
+    let text = "x".repeat(40_000);
     let mut ear = Ear::open(&server, "", &[]);
     let line = |at: i64| match at % lines {
         7 => format!("m v={at}i,text=\"{text}\" {}", at + 1),
@@ -171,7 +177,7 @@ fn who_reads_misses_nothing_that_the_ring_holds() {
 }
 
 #[test]
-fn as_many_listen_as_may_and_leaving_makes_room() {
+fn streams_are_limited_and_leaving_makes_room() {
     let server = Launch::embedded().env("HOURGLASS_TAIL_CLIENTS", "2").env("HOURGLASS_QUERY_CONCURRENT", "1").start();
     let ears = [Ear::open(&server, "", &[]), Ear::open(&server, "", &[])];
     let refused = get(&server.url("/api/v1/tail")).expect(503).json();
@@ -186,7 +192,7 @@ fn as_many_listen_as_may_and_leaving_makes_room() {
 }
 
 #[test]
-fn a_stream_ends_with_its_token_and_shows_only_what_the_token_may_read() {
+fn a_stream_ends_with_its_token_and_respects_its_rights() {
     let (server, admin) = guarded("");
     let pinned = create(&server, &["--name", "pinned", "--read", "a", "--sensor-tag", "site=lab"]);
     let of_other = create(&server, &["--name", "other", "--read", "b"]);
@@ -204,7 +210,7 @@ fn a_stream_ends_with_its_token_and_shows_only_what_the_token_may_read() {
 
 /// A stream of one sensor by its key went on when a rename had given the sensor a name that the token may not read.
 #[test]
-fn a_stream_tells_shown_names_and_none_that_the_token_may_not_read() {
+fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
     let (server, admin) = guarded("");
     let pinned = create(&server, &["--name", "pinned", "--read", "*", "--sensor-tag", "room=lab"]);
     let [pinned, all] = [&pinned, &admin].map(|token| format!("Token {token}"));
@@ -229,7 +235,7 @@ fn a_stream_tells_shown_names_and_none_that_the_token_may_not_read() {
 }
 
 #[test]
-fn a_stream_delays_no_stop_and_its_silence_closes_no_connection() {
+fn a_silent_stream_stays_open_and_delays_no_stop() {
     let mut server = Launch::embedded().env("HOURGLASS_SERVER_IDLE_TIMEOUT", "100ms").start();
     let mut ear = Ear::open(&server, "", &[]);
     // Longer than an idle connection may be: the scan closes those at least once a second.

@@ -6,7 +6,7 @@ use super::{now, page, write};
 
 /// Explore offered numbers alone, so that a sensor of texts had nothing to choose and nothing to show.
 #[test]
-fn texts_and_booleans_are_chosen_shown_and_taken_along() {
+fn strings_and_booleans_are_charted_and_exported() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let line = |at: u64| {

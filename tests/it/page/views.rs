@@ -17,7 +17,7 @@ const VIEWS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_view_is_whole_in_light_and_dark_and_on_a_phone() {
+fn every_view_works_in_light_dark_and_on_a_phone() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     post(&server.url("/write"), "climate,sensor=temp-0 temp=\"warm", &[]).expect(400);
@@ -37,7 +37,7 @@ fn every_view_is_whole_in_light_and_dark_and_on_a_phone() {
 }
 
 #[test]
-fn a_chart_is_zoomed_compared_and_kept_in_the_address() {
+fn zoom_and_comparison_are_kept_in_the_url() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     browser.load_until(&server.url("/"), "document.querySelector('.plot canvas')");
@@ -57,7 +57,7 @@ fn a_chart_is_zoomed_compared_and_kept_in_the_address() {
 }
 
 #[test]
-fn a_reading_appears_while_one_watches() {
+fn a_new_reading_appears_in_an_open_view() {
     let Some((server, browser)) = page() else { return };
     browser.load(&server.url("/#connect?m=door&s=front"));
     browser.wait("document.querySelector('.waiting')?.textContent.includes('Waiting')");
@@ -79,7 +79,7 @@ fn a_reading_appears_while_one_watches() {
 
 /// The page of a new service opens in Explore, which said that readings appear there, and showed none before it was loaded again.
 #[test]
-fn the_first_reading_is_drawn_by_itself() {
+fn the_first_reading_is_drawn_without_a_reload() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/"), "document.querySelector('.empty')?.textContent.includes('There is nothing')");
     write(&server, &format!("climate,room=lab temp=21.5 {}", now()));
@@ -89,7 +89,7 @@ fn the_first_reading_is_drawn_by_itself() {
 
 /// There was no choice but the measurement, and no other tab was noticed without TLS.
 #[test]
-fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
+fn live_shows_the_chosen_sensors_and_yields_to_another_tab() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     browser.load(&server.url("/#live"));
@@ -114,7 +114,7 @@ fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
 
 /// Who has no keys and no mouse could not move in time.
 #[test]
-fn a_chart_is_moved_by_buttons_and_its_lines_are_grouped_by_metadata() {
+fn buttons_move_a_chart_and_metadata_groups_its_lines() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     for (sensor, floor) in [("temp-0", "first"), ("temp-1", "second")] {
@@ -179,7 +179,7 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
 
 /// Where the service could not count what would go, the page said that nothing would.
 #[test]
-fn what_was_not_counted_is_not_called_nothing() {
+fn an_unknown_count_is_not_shown_as_zero() {
     let Some(browser) = Browser::start() else { return };
     let config = "[query]\nseries_max = 1\n[flush]\ninterval = \"200ms\"\n[sensors]\nwrite_interval = \"200ms\"\n";
     let server = Launch::embedded().config(config).start();
@@ -209,7 +209,7 @@ fn what_was_not_counted_is_not_called_nothing() {
 
 /// Two sensors had one value of the tag `sensor`: both lines were called by it, and the week before took the colour of the first.
 #[test]
-fn lines_of_sensors_that_share_a_name_are_told_apart() {
+fn sensors_with_the_same_name_have_distinct_lines() {
     let Some((server, browser)) = page() else { return };
     let lines = ["a", "b"].map(|line| format!("hall,line={line},sensor=hall temp=1 {}", now()));
     write(&server, &lines.join("\n"));
@@ -222,7 +222,7 @@ fn lines_of_sensors_that_share_a_name_are_told_apart() {
 
 /// On a phone, a view that was opened by its address was not to be seen in the menu.
 #[test]
-fn the_menu_shows_where_one_is() {
+fn the_menu_marks_the_current_view() {
     let Some((server, browser)) = page() else { return };
     browser.look(390, 844, "light");
     for view in ["access", "explore", "health"] {
@@ -236,7 +236,7 @@ fn the_menu_shows_where_one_is() {
 
 /// The unit of times read "as declared by default", and what stood above the button was no name of it.
 #[test]
-fn a_line_is_tried_in_a_unit_that_is_named() {
+fn a_test_line_is_sent_in_the_named_unit() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/#explain"), "document.querySelector('select')");
     let text = browser.text();

@@ -60,11 +60,11 @@ fn points() -> Vec<String> {
 }
 
 tests! {
-    fn faults_cost_nothing_of_history_in_the_embedded_store() =>
+    fn faults_cost_no_history_in_the_embedded_store() =>
         faults("history, embedded", World::embedded(), (21, scaled([2, 6, 500])));
-    fn faults_cost_nothing_of_history_in_mongodb() =>
+    fn faults_cost_no_history_in_mongodb() =>
         faults("history, MongoDB", World::mongo(1), (22, scaled([2, 4, 500])));
-    fn faults_of_two_instances_cost_nothing_of_history() =>
+    fn faults_of_two_instances_cost_no_history() =>
         faults("history, two instances", World::mongo(2), (23, scaled([1, 2, 500])));
 }
 
@@ -76,7 +76,9 @@ fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
     let mut random = Random::new(seed);
     let points = points();
     let mut missed: BTreeSet<&String> = points.iter().collect();
-    let (mut backups, mut copies, mut turn) = (0, 0, 0);
+    let mut backups = 0;
+    let mut copies = 0;
+    let mut turn = 0;
     let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
     for cycle in 0..cycles {
         // Every other fault is a kill at a point, each in its turn.

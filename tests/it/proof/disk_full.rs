@@ -42,7 +42,8 @@ impl Writer {
         let mut body = String::new();
         for line in self.acked * LINES..(self.acked + 1) * LINES {
             // Random, so that compression gains little.
-            let (noise, time) = (self.random.below(i64::MAX), START + line * SECOND);
+            let noise = self.random.below(i64::MAX);
+            let time = START + line * SECOND;
             body.push_str(&format!("{SENSOR} noise={noise}i,one=1i {time}\n"));
         }
         let url = server.url(&format!("/write?db={DATABASE}"));
@@ -67,7 +68,8 @@ impl Writer {
     fn check(&self, server: &Server) {
         let windows = windows(server, DATABASE, SENSOR, None, "1d");
         let counted: u64 = windows.values().map(|fields| fields["one"].count).sum();
-        let (least, most) = (self.acked * LINES, (self.acked + 1) * LINES);
+        let least = self.acked * LINES;
+        let most = (self.acked + 1) * LINES;
         let counted = i64::try_from(counted).expect("few");
         assert!([least, most].contains(&counted), "{counted} readings, {least} were acked");
     }
@@ -123,7 +125,7 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
 /// `/ready` and `/health` were 503 for a minute while writes were answered 204, because the next segment could not be
 /// made while the current one had room.
 #[test]
-fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
+fn readiness_matches_write_answers_on_a_filling_disk() {
     let Some(mount) = Mount::new("24m") else { return };
     let folder = mount.folder.file("log");
     let config = format!("[wal]\ndir = {folder:?}\nsegment_bytes = \"4MiB\"\n[flush]\ninterval = \"1h\"\n");
@@ -131,7 +133,8 @@ fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
     let mut writer = Writer::new();
     writer.send(&server).expect(204);
     fill_up(&mount.folder.file("ballast"));
-    let (mut taken, mut refused) = (0, 0);
+    let mut taken = 0;
+    let mut refused = 0;
     for _ in 0..BODIES_MAX {
         let is_taken = writer.send(&server).status == 204;
         (taken, refused) = (taken + u32::from(is_taken), refused + u32::from(!is_taken));

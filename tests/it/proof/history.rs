@@ -52,7 +52,8 @@ pub struct History {
 impl History {
     /// A body is about to be sent to somebody; gives its number. Of several lines about one place the last counts.
     pub fn begin(&mut self, values: &[(Place, i64)], via: &str) -> usize {
-        let (values, via) = (values.iter().cloned().collect(), via.to_owned());
+        let values = values.iter().cloned().collect();
+        let via = via.to_owned();
         self.attempts.push(Attempt { values, start: Instant::now(), end: None, acked: false, via });
         self.attempts.len() - 1
     }
@@ -162,12 +163,14 @@ impl History {
         let mut told: Vec<(u128, String)> = Vec::new();
         for attempt in &self.attempts {
             if let Some(value) = attempt.values.get(place) {
-                let (start, end) = (at(attempt.start), attempt.end.map(at));
+                let start = at(attempt.start);
+                let end = attempt.end.map(at);
                 told.push((start, format!("{start}..{end:?} {value} acked={} via {}", attempt.acked, attempt.via)));
             }
         }
         for deletion in self.deletions.iter().filter(|deletion| covers(deletion, place)) {
-            let (start, end) = (at(deletion.start), deletion.end.map(at));
+            let start = at(deletion.start);
+            let end = deletion.end.map(at);
             told.push((start, format!("{start}..{end:?} deleted={} via {}", deletion.done, deletion.via)));
         }
         told.sort();

@@ -10,9 +10,10 @@ const HEAD: usize = 32;
 /// Four readings were acked, the server was killed, and a byte of the last record flipped: the reading was gone, nothing
 /// lay in quarantine, no metric said so, and health was fine.
 #[test]
-fn what_may_have_been_acked_is_told_and_kept() {
+fn possibly_acked_records_are_reported_and_kept() {
     let (mut server, records) = killed();
-    let (segment, last) = (newest_segment(&server), records[3].clone());
+    let segment = newest_segment(&server);
+    let last = records[3].clone();
     let changed = flip(&segment, &[last.start + HEAD + 20]);
     let looked = verify(&server);
     assert!(looked.contains("unreadable bytes that may have been acked at"), "{looked}");
@@ -31,7 +32,7 @@ fn what_may_have_been_acked_is_told_and_kept() {
 
 /// A byte of each of the last two: the fourth was written after the third had been synced, so that one was acked.
 #[test]
-fn a_record_that_a_later_one_proves_synced_is_damage() {
+fn a_broken_record_before_a_synced_one_is_damage() {
     let (mut server, records) = killed();
     let places: Vec<usize> = records[2..].iter().map(|record| record.start + HEAD + 20).collect();
     let changed = flip(&newest_segment(&server), &places);

@@ -134,7 +134,8 @@ impl Oracle {
             let _stop = StopAtEnd(&progress.stop);
             let pace = self.pace;
             for (connection, acks) in self.connections.iter_mut().zip(&progress.acks) {
-                let (stop, violations) = (&progress.stop, &violations);
+                let stop = &progress.stop;
+                let violations = &violations;
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
                         std::thread::sleep(pace);
@@ -247,7 +248,8 @@ impl Oracle {
 
     fn write_fresh(&mut self, server: &Server) {
         let url = server.url(&format!("/write?db={DATABASE}"));
-        let (number, time) = (self.fresh, Traffic::marker_time(self.fresh));
+        let number = self.fresh;
+        let time = Traffic::marker_time(self.fresh);
         let body = format!("{FRESH} v={number}i {time}\n");
         let acked = || request("POST", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 204);
         // An attempt that failed counts, too: the next one is the same reading.

@@ -38,7 +38,7 @@ tests! {
 /// A service that was stopped while MongoDB was away gave back the records of readings that it could not store: what
 /// ends must say "stored", and not just let go.
 #[test]
-fn a_stop_while_the_store_is_away_costs_no_acks() {
+fn a_stop_during_an_outage_costs_no_acks() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
     let config =
@@ -80,7 +80,8 @@ fn an_outage_costs_no_acks(outage: &Outage) {
     let back = Instant::now();
     let drained = flushed(&server, Duration::from_secs(60 + u64::try_from(readings / 20_000).expect("positive")));
     assert!(drained, "{}: {readings} readings are not in the store after {:?}", outage.name, back.elapsed());
-    let (drain, peak) = (back.elapsed(), peak_bytes(server.pid()));
+    let drain = back.elapsed();
+    let peak = peak_bytes(server.pid());
     let _ = writeln!(
         std::io::stderr(),
         "outage by {}: {readings} readings acked in {sent:.1?}, drained in {drain:.1?}, {} MiB of memory at most",
@@ -107,7 +108,8 @@ fn send(server: &Server, bodies: std::ops::Range<i64>) {
     let url = server.url(&format!("/write?db={DATABASE}"));
     std::thread::scope(|scope| {
         for connection in 0..CONNECTIONS {
-            let (url, bodies) = (&url, bodies.clone());
+            let url = &url;
+            let bodies = bodies.clone();
             scope.spawn(move || {
                 for number in bodies {
                     let body = body(connection, number);
@@ -126,7 +128,8 @@ fn body(connection: i64, number: i64) -> String {
     let run = LINES / SENSORS;
     for step in number * run..(number + 1) * run {
         for sensor in 0..SENSORS {
-            let (key, time) = (key(connection, sensor), START + step * SECOND);
+            let key = key(connection, sensor);
+            let time = START + step * SECOND;
             writeln!(body, "{key} step={step}i {time}").expect("a String takes it");
         }
     }

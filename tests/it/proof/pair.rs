@@ -36,7 +36,8 @@ impl Pair {
     /// The first one is launched as given and changed, the second one on the shared mongod.
     fn with(name: &str, a: Launch, change: impl Fn(Launch) -> Launch) -> Pair {
         let quiet = |launch: Launch| launch.config(config(NEVER));
-        let (launch, b) = (quiet(a), quiet(Launch::with_store(mongod().uri(name))));
+        let launch = quiet(a);
+        let b = quiet(Launch::with_store(mongod().uri(name)));
         let stored = Stored::in_mongo(mongod(), name, DATABASE);
         Pair { a: change(launch.clone()).start(), b: b.start(), launch, stored, oracle: Oracle::new(0, 0) }
     }
@@ -202,7 +203,8 @@ pub fn a_duplicate_over_an_unflushed_value() -> Oracle {
 
 /// One instance's write lands and its answer is lost on the way; before it can look, the other one corrects it.
 pub fn corrected_before_the_outcome_is_known() -> Oracle {
-    let (name, proxy) = (fresh_database_name(), Proxy::start(mongod().port()));
+    let name = fresh_database_name();
+    let proxy = Proxy::start(mongod().port());
     // No heartbeat is cut: behind one, a driver sends nothing more, and the write would not land.
     let options = "directConnection=true&heartbeatFrequencyMS=600000";
     let uri = format!("mongodb://127.0.0.1:{}/{name}?{options}", proxy.port());

@@ -48,7 +48,7 @@ fn say(stream: &mut TcpStream, text: &str) -> Result<String, (String, ErrorKind)
 }
 
 #[test]
-fn what_passes_arrives_and_what_is_delayed_arrives_later() {
+fn bytes_pass_the_proxy_and_delays_delay_them() {
     let proxy = Proxy::start(echo());
     let mut stream = connect(&proxy);
     assert_eq!(say(&mut stream, "one"), Ok("one".to_owned()));
@@ -70,7 +70,7 @@ fn what_passes_arrives_and_what_is_delayed_arrives_later() {
 }
 
 #[test]
-fn a_reply_is_cut_behind_the_byte_that_was_named() {
+fn a_reply_is_cut_after_the_given_byte() {
     let proxy = Proxy::start(echo());
     for after in [0, 1, 4] {
         let mut stream = connect(&proxy);
@@ -100,7 +100,7 @@ fn replies_are_cut_from_one_request_on() {
 }
 
 #[test]
-fn a_black_hole_swallows_and_does_not_give_back() {
+fn a_black_hole_discards_bytes_for_good() {
     let proxy = Proxy::start(echo());
     let mut open = connect(&proxy);
     assert_eq!(say(&mut open, "one"), Ok("one".to_owned()));

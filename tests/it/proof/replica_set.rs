@@ -51,7 +51,7 @@ impl Case {
 }
 
 #[test]
-fn a_primary_that_steps_down_dies_or_hangs_costs_no_acks() {
+fn a_failing_primary_costs_no_acks() {
     let mut case = Case::start(Front::Direct, 11);
     case.suffer("step-down", |set, _, _| {
         set.step_down();
@@ -73,7 +73,7 @@ fn a_primary_that_steps_down_dies_or_hangs_costs_no_acks() {
 }
 
 #[test]
-fn a_network_that_cuts_delays_swallows_or_refuses_costs_no_acks() {
+fn a_faulty_network_costs_no_acks() {
     let mut case = Case::start(Front::Proxies, 12);
     let faults = [
         ("replies cut at once", Fault::CutReply { after: 0 }),
@@ -102,7 +102,7 @@ fn a_network_that_cuts_delays_swallows_or_refuses_costs_no_acks() {
 /// The codes by which a primary says that it is one no more, or about to end; a write concern that was not met, whose
 /// write is there all the same; and a connection that is closed where an answer should be.
 #[test]
-fn commands_that_fail_cost_no_acks() {
+fn failed_commands_cost_no_acks() {
     let mut case = Case::start(Front::Direct, 13);
     let concern = doc! { "code": 64, "codeName": "WriteConcernFailed", "errmsg": "waiting for replication timed out" };
     let mut faults: Vec<(String, Document)> =

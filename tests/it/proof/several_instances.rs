@@ -17,7 +17,7 @@ const LINES: i64 = 12;
 const FLUSH_INTERVAL: &str = "200ms";
 
 #[test]
-fn three_instances_that_are_killed_keep_the_latest_of_what_was_acked() {
+fn three_killed_instances_keep_the_latest_acked_values() {
     written_to_through_kills(3);
 }
 
@@ -36,7 +36,8 @@ fn written_to_through_kills(instances: usize) {
     for server in &servers {
         assert!(answers(server) == found, "an instance answers something else than what is stored");
     }
-    let (acked, deleted) = (history.acked(), history.deletions());
+    let acked = history.acked();
+    let deleted = history.deletions();
     let _ = writeln!(
         std::io::stderr(),
         "{instances} instances: {kills} kills, {acked} fields acked, {deleted} deletions, {conflicts} conflicts"
@@ -48,12 +49,15 @@ fn written_to_through_kills(instances: usize) {
 /// others delete something meanwhile. The conflicts that were seen.
 fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: usize) -> f64 {
     let bases: Vec<String> = servers.iter().map(|server| server.url("")).collect();
-    let (stop, acks) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    let acks = AtomicUsize::new(0);
     let mut conflicts = 0.0;
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&stop);
         for writer in 0..WRITERS {
-            let (bases, stop, acks) = (&bases, &stop, &acks);
+            let bases = &bases;
+            let stop = &stop;
+            let acks = &acks;
             scope.spawn(move || write(writer, bases, history, stop, acks));
         }
         let await_acks = |more: usize| {
@@ -88,7 +92,9 @@ fn delete(server: &Server, number: usize, history: &Mutex<History>) {
     let start = Instant::now();
     let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={statement}")), b"", &[]);
     let done = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
-    let (sensor, end, via) = (format!("shared,sensor=s{sensor}"), done.then(Instant::now), server.url(""));
+    let sensor = format!("shared,sensor=s{sensor}");
+    let end = done.then(Instant::now);
+    let via = server.url("");
     let deleted = Delete { sensor, range, start, end, done, via };
     history.lock().expect("no writer panicked").note_deletion(deleted);
 }
@@ -98,7 +104,8 @@ fn delete(server: &Server, number: usize, history: &Mutex<History>) {
 fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &AtomicBool, acks: &AtomicUsize) {
     let mut random = Random::new(u64::try_from(writer).expect("small") + 4711);
     for body in 0.. {
-        let (mut lines, mut places) = (String::new(), Vec::new());
+        let mut lines = String::new();
+        let mut places = Vec::new();
         for line in 0..LINES {
             let sensor = format!("shared,sensor=s{}", random.below(SENSORS));
             let time = START + random.below(TIMES) * STEP;
@@ -137,7 +144,8 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
 
 /// What is stored, each timestamp once.
 fn values(stored: &Stored) -> BTreeMap<Place, i64> {
-    let (mut found, mut overflowing) = (BTreeMap::new(), 0);
+    let mut found = BTreeMap::new();
+    let mut overflowing = 0;
     stored.each_bucket(&CAPS, |pages| {
         overflowing += usize::from(pages.len() > 1);
         for reading in pages.iter().flat_map(|page| &page.readings) {

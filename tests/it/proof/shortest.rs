@@ -19,24 +19,24 @@ fn holds(scenario: fn() -> Oracle) {
 }
 
 tests! {
-    fn answers_and_documents_agree_without_any_fault() => holds(undisturbed);
-    fn an_hour_that_changed_is_not_answered_from_the_cache() => holds(asked_again);
+    fn answers_and_documents_agree() => holds(undisturbed);
+    fn a_changed_hour_is_not_answered_from_the_cache() => holds(asked_again);
     fn a_kill_before_the_flush_loses_nothing() => holds(killed_before_the_flush);
-    fn a_kill_behind_the_flush_counts_nothing_twice() => holds(|| killed_at("after_flush:1"));
-    fn a_kill_behind_the_truncation_loses_nothing() => holds(|| killed_at("after_truncate:1"));
+    fn a_kill_after_the_flush_counts_nothing_twice() => holds(|| killed_at("after_flush:1"));
+    fn a_kill_after_the_truncation_loses_nothing() => holds(|| killed_at("after_truncate:1"));
     fn an_outage_drops_no_flush() => holds(store_away);
-    fn a_conflict_of_two_instances_is_no_success() => holds(pair::conflicts);
-    fn the_later_of_two_instances_values_wins_without_any_fault() => holds(pair::corrected_before_the_flush);
+    fn a_write_conflict_is_no_success() => holds(pair::conflicts);
+    fn the_later_value_of_two_instances_wins() => holds(pair::corrected_before_the_flush);
     fn a_replay_leaves_a_newer_correction_alone() => holds(pair::corrected_before_the_replay);
-    fn a_write_that_is_tried_again_leaves_a_newer_correction_alone() =>
+    fn a_retried_write_leaves_a_newer_correction_alone() =>
         holds(pair::corrected_before_the_outcome_is_known);
-    fn a_duplicates_replay_leaves_a_newer_correction_alone() => holds(pair::a_duplicate_and_a_correction);
-    fn a_duplicate_counts_against_what_others_have_not_flushed() => holds(pair::a_duplicate_over_an_unflushed_value);
-    fn what_is_deleted_while_an_instance_is_down_stays_deleted() => holds(pair::deleted_while_an_instance_is_down);
-    fn no_floor_passes_what_is_not_flushed() => holds(pair::unflushed_for_some_time);
-    fn a_restored_folder_uses_no_sequence_again() => holds(pair::a_folder_is_restored);
-    fn two_clones_of_a_folder_make_a_union_in_which_the_later_value_stands() => holds(pair::a_folder_is_cloned);
-    fn a_clock_that_is_ahead_makes_nothing_later() => holds(pair::a_clock_that_is_ahead);
+    fn a_replayed_duplicate_leaves_a_newer_correction_alone() => holds(pair::a_duplicate_and_a_correction);
+    fn a_duplicate_wins_over_unflushed_older_values() => holds(pair::a_duplicate_over_an_unflushed_value);
+    fn a_deletion_during_the_downtime_of_an_instance_holds() => holds(pair::deleted_while_an_instance_is_down);
+    fn the_floor_stays_below_unflushed_readings() => holds(pair::unflushed_for_some_time);
+    fn a_restored_folder_reuses_no_sequence() => holds(pair::a_folder_is_restored);
+    fn two_clones_of_a_folder_merge_and_the_later_value_wins() => holds(pair::a_folder_is_cloned);
+    fn a_fast_clock_makes_no_value_later() => holds(pair::a_clock_that_is_ahead);
 }
 
 /// Traffic, what queries say before and after it is flushed, and the documents; twice, so that pages are changed.

@@ -7,7 +7,7 @@ use super::oracle::{Oracle, Violation};
 use super::{DATABASE, RECOVERY, World, config, flush};
 
 #[test]
-fn the_oracle_sees_what_is_done_behind_its_back() {
+fn the_oracle_detects_tampering() {
     let name = fresh_database_name();
     let uri = mongod().uri(&name);
     let launch = Launch::with_store(&uri).config(config("200ms"));
@@ -18,7 +18,8 @@ fn the_oracle_sees_what_is_done_behind_its_back() {
     assert!(oracle.violations().is_empty(), "{}", oracle.shown());
 
     // A value of a reading that is there, a reading where none is, and an undated reading of the first request again.
-    let (changed, added) = (START, START - HOUR);
+    let changed = START;
+    let added = START - HOUR;
     let lines = format!(
         "proof,conn=c0,kind=steady,n=n0 v=-1i {changed}\nproof,conn=c1,kind=steady,n=n1 v=-1i {added}\n\
          proof,conn=c0,kind=undated v=999i\n"

@@ -78,9 +78,10 @@ fn entry((kind, from): &(&'static str, String), to: &str) -> Value {
 }
 
 #[test]
-fn renames_in_any_order_show_what_a_plain_model_shows() {
+fn random_renames_agree_with_a_plain_model() {
     let [embedded, shared] = stores();
-    let (mut refused, mut edited) = (0, 0);
+    let mut refused = 0;
+    let mut edited = 0;
     for (run, (store, steps, kills)) in
         [(embedded.clone(), 150, 3), (shared, 100, 3), (embedded, 30, 100)].into_iter().enumerate()
     {
@@ -155,7 +156,8 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                     }
                 }
                 90..95 if !known.is_empty() => {
-                    let (room, from) = (name.1, T + random.below(12) * 900);
+                    let room = name.1;
+                    let from = T + random.below(12) * 900;
                     change(&server, &format!("DELETE FROM /.*/ WHERE room = '{room}' AND time >= {from}s"));
                     stored.retain(|(name, time), _| table.shown(name).1 != room || *time < from);
                     known.retain(|name| stored.keys().any(|(of, _)| of == name));

@@ -44,7 +44,8 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         server.set("w", KEPT).expect(200);
         await_gone(&server);
         let folder = Folder::new("carried");
-        let (to, from) = (folder.file("backup"), server.url(""));
+        let to = folder.file("backup");
+        let from = server.url("");
         let said = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
         assert!(said.contains("hours of summaries") && !said.contains("not in the backup"), "{said}");
         // A second one finds the days unchanged; a third one finds the day from which an hour was deleted.
@@ -71,7 +72,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
 
 /// One part of a day has its readings still, the others have not: all of it is carried, in either form.
 #[test]
-fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
+fn a_store_killed_during_expiry_can_be_copied() {
     for new in STORES {
         let store = new();
         let config = format!("{}{}", super::CONFIG, super::summaries::SEALS);
@@ -81,7 +82,8 @@ fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
         server.set("w", KEPT).expect(200);
         assert!(poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
-        let (data, there) = (server.data_dir(), folder.file("there"));
+        let data = server.data_dir();
+        let there = folder.file("there");
         run(&["wal", "flush", "--store", &store, "--data-dir", path(&data)]);
         let from = if store == "embedded" { path(&data).to_owned() } else { store.clone() };
         let mut arguments = vec!["backup", "copy", "--source", &from, "--target", path(&there)];

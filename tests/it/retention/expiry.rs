@@ -33,7 +33,7 @@ fn await_removed(server: &Server) {
 }
 
 #[test]
-fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
+fn readings_expire_by_the_wall_clock_flushed_or_not() {
     for store in STORES {
         let server = start(&store());
         let at = now() - HOUR;
@@ -68,7 +68,7 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
 /// The sweep of what has expired held its database's turn through all of its rests: a deletion that came meanwhile stopped the
 /// database's flushes, and then waited for the end of the sweep.
 #[test]
-fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
+fn a_deletion_does_not_wait_for_an_expiry_sweep() {
     for store in STORES {
         let halt = Halt::already_set();
         let launch = Launch::with_store(store()).config(CONFIG);
@@ -94,7 +94,7 @@ fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
 /// An expiry under way went by the settings that it had begun with, for up to a minute: what somebody had taken back meanwhile, and
 /// been answered 200 for, was deleted all the same.
 #[test]
-fn a_retention_that_is_taken_back_deletes_nothing() {
+fn a_revoked_retention_deletes_nothing() {
     for store in STORES {
         for shorter in [r#"{"readings":"1d"}"#, r#"{"readings":"1d","summaries":"inf"}"#] {
             let halt = Halt::already_set();
@@ -119,7 +119,7 @@ fn a_retention_that_is_taken_back_deletes_nothing() {
 }
 
 #[test]
-fn a_query_of_a_range_that_has_expired_says_so() {
+fn a_query_of_an_expired_range_has_a_notice() {
     let server = start("embedded");
     fill(&server, now() - HOUR);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -142,7 +142,7 @@ fn a_query_of_a_range_that_has_expired_says_so() {
 /// Regression: for up to `retention.interval` after a change, answers had the readings of which they said that they had expired. Whatever
 /// the interval is, a change is acted on at once, and nothing is said before.
 #[test]
-fn nothing_that_is_answered_is_said_to_have_expired() {
+fn stored_readings_are_never_reported_as_expired() {
     for store in STORES {
         let server = Launch::with_store(store()).config(CONFIG.replace("\"100ms\"", "\"1h\"")).start();
         fill(&server, now() - HOUR);
@@ -170,7 +170,7 @@ fn nothing_that_is_answered_is_said_to_have_expired() {
 
 /// Nothing of it is left in the store: no page, no sealed day, no sensor that had nothing else.
 #[test]
-fn what_has_expired_takes_no_space() {
+fn expired_readings_use_no_space() {
     let name = fresh_database_name();
     let seals = "[seal]\nafter = \"1s\"\ninterval = \"100ms\"\n";
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{seals}")).start();
@@ -196,7 +196,7 @@ fn what_has_expired_takes_no_space() {
 }
 
 #[test]
-fn a_kill_at_any_step_of_expiring_changes_no_answer() {
+fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
     for store in STORES {
         for point in ["before_expiry:1", "before_deletion:1", "after_deletion:1", "after_expiry:1", "during_expiry:1"] {
             let launch = Launch::with_store(store()).config(CONFIG);
@@ -223,9 +223,10 @@ fn a_kill_at_any_step_of_expiring_changes_no_answer() {
 
 /// The settings are everybody's: what one instance is told applies to all, within seconds; and one of them expires.
 #[test]
-fn two_instances_refuse_hide_and_expire_as_one() {
+fn two_instances_apply_the_same_retention() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
-    let (here, mut there) = (launch.clone().start(), launch.start());
+    let here = launch.clone().start();
+    let mut there = launch.start();
     let at = now() - HOUR;
     fill(&here, at);
     // Unflushed there, and only known there.
@@ -238,7 +239,8 @@ fn two_instances_refuse_hide_and_expire_as_one() {
     wait_until("the other instance refuses, too", WITHIN, || old(&there, "db=w", 30 * DAY) == 400);
     // A policy that was just made elsewhere is known.
     assert_eq!((old(&there, "db=w&rp=day", HOUR), old(&there, "db=w&rp=day", 2 * DAY)), (204, 400));
-    let (ages, hidden) = ([3, 1, 0, -400], "hidden on both");
+    let ages = [3, 1, 0, -400];
+    let hidden = "hidden on both";
     for server in [&here, &there] {
         wait_until(hidden, WITHIN, || {
             let seen: Vec<i64> = seen(server).into_iter().filter(|v| *v != 100).collect();

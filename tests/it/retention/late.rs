@@ -12,7 +12,7 @@ const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 /// An instance that could not read the settings took a reading of a day whose readings had expired, and stored a page beside what was
 /// left of it. From then on the hour was answered from the pages alone, and its summary was hidden for good.
 #[test]
-fn what_an_instance_took_that_did_not_know_hides_no_summary() {
+fn late_writes_of_an_outdated_instance_hide_no_summary() {
     let name = fresh_database_name();
     // What was taken is stored when the test asks for it.
     let config = CONFIG.replace("interval = \"200ms\"\nquiet = \"50ms\"", "interval = \"1h\"\nquiet = \"10m\"");
@@ -22,7 +22,8 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
         let launch = Launch::with_store(mongod().uri(&name)).config(&config);
         (halt.launch(launch, "reading_settings").start(), halt)
     };
-    let (one, other) = (start(), start());
+    let one = start();
+    let other = start();
     // The one that removes readings must know the settings.
     let [(knowing, _), (late, halt)] = if leads(&name, &one.0) { [one, other] } else { [other, one] };
     let first = fill(&knowing);
@@ -61,8 +62,9 @@ fn leads(name: &str, server: &Server) -> bool {
 /// A day was listed, and before it was read, another instance had split it into hours. As nothing was found, it was taken for
 /// done: the hours kept their readings for good, and the settings said that there were none.
 #[test]
-fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
-    let (name, halt) = (fresh_database_name(), Halt::new());
+fn a_day_split_during_stripping_is_stripped() {
+    let name = fresh_database_name();
+    let halt = Halt::new();
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{SEALS}"));
     let server = halt.launch(launch, "strip_listed").start();
     let kept = kept_from();
@@ -111,12 +113,13 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
 /// below that of its record, so the summaries were made without readings that were acked afterwards, and these went to the dead
 /// letters.
 #[test]
-fn what_was_validated_before_its_day_expired_is_in_the_summary() {
+fn a_reading_validated_before_its_expiry_is_in_the_summary() {
     let halt = Halt::new();
     let server = halt.launch(launch("embedded"), "before_append").start();
     let first = fill(&server);
     halt.set();
-    let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
+    let url = server.url("/write?db=w");
+    let line = format!("m,s=0 temp=7777.5 {}", first + HOUR + 13);
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
@@ -149,12 +152,13 @@ fn said(server: &Server, text: &str) -> usize {
 /// An expiry gave up waiting for a request that was not logged yet, and counted as done: readings stayed until the next look,
 /// `retention.interval` later.
 #[test]
-fn an_expiry_that_waited_in_vain_for_the_log_is_tried_again() {
+fn an_expiry_that_timed_out_on_the_log_is_retried() {
     let halt = Halt::new();
     let server = launch_looking_rarely(&halt, "before_append").start();
     let first = fill(&server);
     halt.set();
-    let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
+    let url = server.url("/write?db=w");
+    let line = format!("m,s=0 temp=7777.5 {}", first + HOUR + 13);
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
@@ -166,7 +170,7 @@ fn an_expiry_that_waited_in_vain_for_the_log_is_tried_again() {
 
 /// A service without room for another deletion tried every second to delete what had expired, for as long as that was.
 #[test]
-fn an_expiry_that_fails_is_not_tried_every_second() {
+fn a_failed_expiry_is_not_retried_every_second() {
     let halt = Halt::new();
     let launch = launch_looking_rarely(&halt, "expiring");
     let server = launch.env("HOURGLASS_LIMITS_DELETIONS", "1").start();

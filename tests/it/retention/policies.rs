@@ -79,7 +79,7 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
 }
 
 #[test]
-fn readings_of_a_policy_are_apart_from_those_of_others() {
+fn policies_keep_their_readings_apart() {
     for store in STORES {
         let server = start(&store());
         let at = now() - HOUR;
@@ -130,7 +130,7 @@ fn readings_of_a_policy_are_apart_from_those_of_others() {
 }
 
 #[test]
-fn listings_and_deletions_are_of_all_policies_or_of_one() {
+fn listings_and_deletions_cover_one_policy_or_all() {
     for store in STORES {
         let server = start(&store());
         let at = now() - HOUR;
@@ -187,7 +187,7 @@ fn listings_and_deletions_are_of_all_policies_or_of_one() {
 
 /// Regression: what ALTER and DROP RETENTION POLICY would take was not told, while `PUT /api/v1/databases/NAME` has a dry run.
 #[test]
-fn what_a_policy_would_lose_is_counted() {
+fn a_dry_run_counts_the_readings_that_a_policy_would_lose() {
     let server = start("embedded");
     let at = now() - DAY / 2;
     run(&server, "CREATE DATABASE w");
@@ -230,7 +230,8 @@ fn what_a_policy_would_lose_is_counted() {
 fn the_influx_shell_imports_named_policies() {
     let Some(influx) = require(Package::InfluxShell) else { return };
     let server = start("embedded");
-    let (folder, at) = (Folder::new("import"), now() - DAY);
+    let folder = Folder::new("import");
+    let at = now() - DAY;
     // As `influx_inspect export` writes it.
     let export = format!(
         "# INFLUXDB EXPORT: 1677-09-21T00:12:43Z - 2262-04-11T23:47:16Z\n# DDL\nCREATE DATABASE w WITH NAME autogen\n\
@@ -254,7 +255,7 @@ fn the_influx_shell_imports_named_policies() {
 
 /// A database whose name had a slash in it, of a version that knew no policies, is a policy now: nothing of it is lost.
 #[test]
-fn a_policy_named_through_the_api_is_known_to_influxql() {
+fn a_policy_set_by_the_api_is_visible_in_influxql() {
     let server = start("embedded");
     server.set("w/week", r#"{"readings":"7d"}"#).expect(200);
     post(&server.url("/api/v1/readings?db=w/week"), r#"{"measurement":"m","fields":{"v":7}}"#, &[]).expect(200);

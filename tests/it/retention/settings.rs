@@ -10,7 +10,7 @@ fn dry_run(server: &Server, name: &str, body: &str) -> Value {
 }
 
 #[test]
-fn settings_are_put_shown_and_kept_over_a_restart() {
+fn settings_survive_a_restart() {
     for store in STORES {
         let mut server = start(&store());
         let body = r#"{"readings":"30d"}"#;
@@ -42,7 +42,7 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
 /// A PUT replaced all five settings. `{"seal_form":"columns"}`, as the documentation wrote it, set how long readings are kept back to
 /// what the config says, and within seconds older ones were gone.
 #[test]
-fn a_setting_that_is_not_sent_stays() {
+fn omitted_settings_stay() {
     let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
     let server = Launch::embedded().config(config).start();
     server.set("w/week", r#"{"readings":"7d"}"#).expect(200);
@@ -72,7 +72,7 @@ fn a_setting_that_is_not_sent_stays() {
 /// What GET shows may be sent back, and changes nothing. Summaries that the config keeps longer were shown as kept as long as readings:
 /// sent back so, all that had outlived their readings went.
 #[test]
-fn what_is_shown_may_be_sent_back() {
+fn returned_settings_can_be_sent_back() {
     let config = CONFIG.replace("[retention]", "[retention]\nsummaries = \"3650d\"");
     let server = Launch::embedded().config(config).start();
     for set in [
@@ -95,7 +95,7 @@ fn what_is_shown_may_be_sent_back() {
 }
 
 #[test]
-fn what_is_no_setting_is_refused_with_its_name() {
+fn unknown_settings_are_refused_by_name() {
     let server = start("embedded");
     for (body, part) in [
         ("", "send a JSON object"),
@@ -122,7 +122,7 @@ fn what_is_no_setting_is_refused_with_its_name() {
 }
 
 #[test]
-fn a_dry_run_counts_what_would_go_and_changes_nothing() {
+fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     let server = start("embedded");
     let midnight = now().div_euclid(DAY) * DAY;
     // Two sensors of ten days, a reading every six hours; one of today.
@@ -147,7 +147,7 @@ fn a_dry_run_counts_what_would_go_and_changes_nothing() {
 /// A dry run told of nothing while no sensor had its document in the store yet, which is written a minute later, and of readings
 /// without a number never: the readings went seconds after the PUT.
 #[test]
-fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
+fn a_dry_run_counts_readings_of_new_sensors() {
     for store in STORES {
         let config = CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\"");
         let server = Launch::with_store(store()).config(config).start();
@@ -175,7 +175,7 @@ fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
 
 /// The config's key is for databases that say nothing themselves, and not for policies.
 #[test]
-fn the_config_has_a_default() {
+fn the_config_sets_the_default_retention() {
     let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
     let server = Launch::embedded().config(config).start();
     let write = |parameters: &str| {

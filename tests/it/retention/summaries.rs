@@ -30,7 +30,8 @@ pub(super) fn fill(server: &Server) -> i64 {
     let first = first_day();
     let of_sensor = |sensor: i64, step: i64| {
         (0..(DAYS - 1) * 24 * 4).step_by(usize::try_from(step).expect("small")).map(move |n| {
-            let (time, value) = (first + n * HOUR / 4 + 7 * sensor, n * 7 % 101);
+            let time = first + n * HOUR / 4 + 7 * sensor;
+            let value = n * 7 % 101;
             let rest = if n % 3 == 0 { format!(",hum={value}i,note=\"n{n}\"") } else { String::new() };
             format!("m,s={sensor} temp={value}.{n}{rest} {time}\n")
         })
@@ -82,7 +83,7 @@ pub(super) fn await_gone(server: &Server) {
 }
 
 #[test]
-fn summaries_outlive_their_readings_bit_by_bit() {
+fn summaries_survive_their_readings_bit_for_bit() {
     for store in STORES {
         let store = store();
         let mut server = launch(&store).start();
@@ -138,7 +139,7 @@ fn summaries_outlive_their_readings_bit_by_bit() {
 }
 
 #[test]
-fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
+fn only_whole_expired_hours_can_be_deleted() {
     for store in STORES {
         let store = store();
         let mut server = launch(&store).start();
@@ -152,7 +153,8 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
             let result = ask(server, "db=w", &statement);
             result["series"][0]["values"].as_array().cloned().unwrap_or_default()
         };
-        let (hours, day) = (counts(&server, "1h"), counts(&server, "1d"));
+        let hours = counts(&server, "1h");
+        let day = counts(&server, "1d");
         assert_eq!((hours.len(), day[0][1].as_i64()), (24, Some(96)));
         let delete = |from: i64, to: i64| {
             let statement = format!("DELETE FROM m WHERE s='0' AND time >= {from} AND time < {to}");
@@ -193,7 +195,7 @@ fn would_go(server: &Server, statement: &str) -> Value {
 
 /// Regression: the preview of a deletion told nothing of summaries: 0 sensors and 0 readings, and a third of the counts went for good.
 #[test]
-fn a_preview_counts_the_hours_of_summaries_that_would_go() {
+fn a_preview_counts_the_summaries_to_delete() {
     for store in STORES {
         let server = launch(&store()).start();
         let first = fill(&server);
@@ -261,7 +263,7 @@ fn two_instances_agree_on_what_has_expired() {
 }
 
 #[test]
-fn a_dry_run_tells_readings_and_summaries_apart() {
+fn a_dry_run_counts_readings_and_summaries_separately() {
     let server = launch("embedded").start();
     fill(&server);
     let url = server.url("/api/v1/databases/w?dry_run=true");

@@ -14,7 +14,7 @@ fn write(server: &Server) {
 
 /// Readings that were acknowledged and not flushed yet were no days to the command: it said that 0 days were sealed, with exit status 0.
 #[test]
-fn what_was_acknowledged_before_is_sealed() {
+fn a_requested_seal_covers_every_earlier_ack() {
     for store in stores() {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
@@ -26,7 +26,7 @@ fn what_was_acknowledged_before_is_sealed() {
 
 /// While a round ran, the status told what an earlier one had left, which was nothing, and not that one was running.
 #[test]
-fn the_status_says_that_a_round_runs_and_claims_nothing_of_what_is_left() {
+fn the_status_shows_a_running_round() {
     let halt = Halt::new();
     let launch = halt.launch(Launch::embedded().config(LAZY), "days_listed");
     let server = launch.start();
@@ -51,7 +51,7 @@ fn the_status_says_that_a_round_runs_and_claims_nothing_of_what_is_left() {
 /// The command printed that 0 days were sealed again and again while the log of an instance that had been killed kept days from being
 /// settled, and never why.
 #[test]
-fn the_command_says_what_it_waits_for() {
+fn the_seal_command_reports_its_progress() {
     let store = mongod().uri(&fresh_database_name());
     let [server, mut killed] = [(); 2].map(|()| Launch::with_store(&store).config(LAZY).start());
     post(&killed.url("/write?db=d&precision=s"), format!("other v=1 {START}"), &[]).expect(204);

@@ -16,7 +16,7 @@ fn text(seed: u64) -> String {
 /// ever, the WAL filled, and in the end every write was 503. An hour of them larger than a document failed every round of
 /// sealing, and with it everything behind.
 #[test]
-fn texts_larger_than_a_document_are_stored_and_read_back() {
+fn strings_larger_than_a_document_are_stored() {
     let config = "[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n[sensors]\nwrite_interval = \"100ms\"\n";
     let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(config).start();
     // A day of one a minute; then an hour of the next day of 1,300, which no document takes, beside a small one.
@@ -34,7 +34,8 @@ fn texts_larger_than_a_document_are_stored_and_read_back() {
     flush(&server);
     let check = |when: &str| {
         for some in given.chunks(60) {
-            let (first, last) = (some[0].0, some[some.len() - 1].0);
+            let first = some[0].0;
+            let last = some[some.len() - 1].0;
             let path =
                 format!("/query?db=d&epoch=s&q=SELECT+note+FROM+m+WHERE+time+%3E%3D+{first}s+AND+time+%3C%3D+{last}s");
             let answer: Value = server.fetch(&path);
@@ -59,7 +60,7 @@ fn texts_larger_than_a_document_are_stored_and_read_back() {
 /// An accelerometer, three fields a hundred times a second, has 1,080,000 values an hour; hours of up to 1,048,576 were sealed,
 /// so that its history stayed in hour pages for ever.
 #[test]
-fn an_accelerometer_is_sealed() {
+fn a_kilohertz_sensor_is_sealed() {
     let config = "[seal]\nafter = \"0s\"\n[server]\nmemory = \"512MiB\"\n[sensors]\nwrite_interval = \"100ms\"\n";
     let server = Launch::embedded().config(config).start();
     let line = |n: u64| format!("acc,s=a x={}.5,y={},z=9.8{} {}\n", n % 7, n % 11, n % 10, START * 1000 + n * 10);
@@ -86,7 +87,7 @@ fn an_accelerometer_is_sealed() {
 
 /// One damaged page, or one that a newer version wrote, stopped the sealing of all later days of all databases.
 #[test]
-fn a_page_that_cannot_be_read_keeps_only_its_own_day_from_being_sealed() {
+fn an_unreadable_page_blocks_only_the_seal_of_its_day() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(format!("{PAGES}[seal]\nafter = \"0s\"\n")).start();
     for (database, sensors) in [("d", 0..4), ("later", 0..1)] {

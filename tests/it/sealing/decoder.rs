@@ -81,7 +81,10 @@ fn canonical(literal: &str) -> String {
 
 /// The parts of line protocol between separators that are neither quoted nor escaped.
 fn split(text: &str, separator: char) -> Vec<&str> {
-    let (mut parts, mut from, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
+    let mut parts = Vec::new();
+    let mut from = 0;
+    let mut quoted = false;
+    let mut escaped = false;
     for (at, c) in text.char_indices() {
         if c == separator && !quoted && !escaped {
             parts.push(&text[from..at]);
@@ -145,7 +148,7 @@ fn packed(day: &Document) -> &[u8] {
 }
 
 #[test]
-fn the_decoder_in_the_documents_reads_what_was_written() {
+fn the_documented_decoder_reads_stored_days() {
     let Some(python) = require(Package::Zstandard) else { return };
     let database = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
@@ -166,7 +169,8 @@ fn the_decoder_in_the_documents_reads_what_was_written() {
         .map(|day| format!("{day}\n"))
         .collect();
     std::fs::write(folder.file("days.json"), exported).expect("the disk takes it");
-    let (found, written) = (cells(&decoded(&python, &[&folder.file("days.json")])), cells(&lines));
+    let found = cells(&decoded(&python, &[&folder.file("days.json")]));
+    let written = cells(&lines);
     assert_eq!(found.len(), written.len());
     for ((found, value), (cell, expected)) in found.iter().zip(&written) {
         assert_eq!((found, value), (cell, expected));
@@ -187,7 +191,7 @@ fn the_decoder_in_the_documents_reads_what_was_written() {
 
 /// Regression: one document of a day whose readings have expired ended the decoder, and nothing of the others was printed.
 #[test]
-fn a_day_without_readings_hides_no_other() {
+fn an_empty_day_hides_no_other() {
     let Some(python) = require(Package::Zstandard) else { return };
     let folder = Folder::new("decoder");
     let expired = json!({"sensor": "m", "kind": "expired", "readings": {"$binary": {"base64": "", "subType": "00"}}});
@@ -242,7 +246,8 @@ fn the_decoder_reads_columns() {
         };
         let exported = days.iter().map(shown);
         std::fs::write(folder.file("days.json"), exported.collect::<String>()).expect("the disk takes it");
-        let (found, written) = (cells(&decoded(&python, &[&folder.file("days.json")])), cells(&lines));
+        let found = cells(&decoded(&python, &[&folder.file("days.json")]));
+        let written = cells(&lines);
         assert_eq!(found.len(), written.len());
         for ((found, value), (cell, expected)) in found.iter().zip(&written) {
             assert_eq!((found, value), (cell, expected));

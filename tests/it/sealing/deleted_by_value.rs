@@ -15,14 +15,14 @@ const LATE: u64 = 600;
 /// The deletion had listed a chunk and no day. Another instance, which had listed the chunk, too, then claimed the day, read the
 /// chunk as it was, and wrote the day. The deletion found the chunk gone and answered 200; the day kept what was deleted.
 #[test]
-fn chunks_that_another_instance_folds_meanwhile_bring_nothing_back() {
+fn chunks_folded_during_a_deletion_restore_nothing() {
     beside_sealing(&format!("{CONFIG}{SEALS}direct_min = 1\n"), |_| 0);
 }
 
 /// The deletion had listed the part for the whole day and no hour. Another instance then claimed hours, read the day as it was, and
 /// removed it once the hours were written.
 #[test]
-fn a_day_that_another_instance_splits_into_hours_meanwhile_brings_nothing_back() {
+fn a_day_split_during_a_deletion_restores_nothing() {
     beside_sealing(&format!("{CONFIG}[page]\nmax_readings = 2\n{SEALS}direct_min = 0\n"), |there| {
         seal(there, 0);
         // Too many pages of one hour for a day in one part.

@@ -12,14 +12,14 @@ const EARLY: u64 = 60;
 const LATE: u64 = 600;
 
 tests! {
-    fn what_is_deleted_while_another_instance_seals_stays_deleted() => seal_beside_a_deletion(false);
+    fn a_deletion_during_sealing_holds() => seal_beside_a_deletion(false);
     /// The day is there already, and has nothing of what is deleted, so the deletion has no reason to write it.
-    fn what_is_deleted_while_another_instance_seals_more_of_a_day_stays_deleted() => seal_beside_a_deletion(true);
+    fn a_deletion_while_a_day_is_sealed_again_holds() => seal_beside_a_deletion(true);
 }
 
 /// Chunks were read before their day was claimed, so a deletion between left no trace that the sealing instance could meet.
 #[test]
-fn what_is_deleted_before_a_day_is_claimed_stays_deleted_in_chunks() {
+fn a_deletion_before_the_claim_of_a_day_covers_its_chunks() {
     beside_a_deletion(
         "parts_listed",
         "[seal]\nafter = \"1s\"\ndirect_min = 1\ninterval = \"1h\"\nquiet = \"1h\"\n",
@@ -59,7 +59,8 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let url = run_url(&there, "seal");
     let asked = std::thread::spawn(move || post(&url, "", &[]));
     halt.await_met("the pages are read");
-    let (from, to) = (START + LATE * 60, START + (LATE + 60) * 60);
+    let from = START + LATE * 60;
+    let to = START + (LATE + 60) * 60;
     execute(&here, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
     wait_until("the deletion is forgotten", WITHIN, || metric(&here, "hourglass_registry_deletions") == 0.0);
     halt.lift();

@@ -6,13 +6,13 @@ use crate::support::prelude::*;
 /// The sealer lists many days, and takes a turn for some of them at a time. After a drop in between, it claimed the next ones: the
 /// database had its collections again, and was listed, for good.
 #[test]
-fn a_database_that_is_dropped_while_its_days_are_sealed_is_gone() {
+fn a_database_dropped_during_sealing_stays_dropped() {
     dropped_at("days_listed", mongod().uri(&fresh_database_name()));
 }
 
 /// Adding up months took no turn at all. Claims of months, written after a drop, listed the database again.
 #[test]
-fn a_database_that_is_dropped_while_its_months_are_added_up_is_gone() {
+fn a_database_dropped_during_month_totals_stays_dropped() {
     for store in stores() {
         dropped_at("months_listed", store);
     }

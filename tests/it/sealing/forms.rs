@@ -23,7 +23,8 @@ fn give(servers: &[&Server], database: &str, lines: &str) {
 fn written(minute: i64) -> [Bson; 4] {
     let value = minute * 7 % 101;
     let number = |rest: f64| Bson::Double(f64::from(i32::try_from(value).expect("small")) + rest);
-    let (none, hum) = (Bson::Null, Bson::Int64(value));
+    let none = Bson::Null;
+    let hum = Bson::Int64(value);
     match value % 4 {
         0 => [number(0.25), none.clone(), none.clone(), none],
         1 => [none.clone(), hum, none.clone(), none],
@@ -48,7 +49,7 @@ fn check_columns(day: &Document) -> usize {
 }
 
 #[test]
-fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() {
+fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     let name = fresh_database_name();
     let sealing = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
     let plain = Launch::embedded().config(PAGES).start();
@@ -85,7 +86,7 @@ fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() 
 }
 
 #[test]
-fn a_database_that_is_not_sealed_stays_in_hour_pages() {
+fn an_unsealed_database_keeps_its_hour_pages() {
     let name = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
     choose(&server, "o", "off");
@@ -119,7 +120,7 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
 
 /// Summaries had numbers only: who read a day in `mongosh` saw nothing of a door that is open or shut.
 #[test]
-fn fields_without_numbers_have_counts_and_ends() {
+fn other_fields_have_counts_first_and_last() {
     let name = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
     let line = |minute: u64| {

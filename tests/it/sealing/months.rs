@@ -8,7 +8,8 @@ const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
 const DAYS: u64 = 40;
 
 fn daily(server: &Server) -> Value {
-    let (from, to) = (START, START + DAYS * 86_400);
+    let from = START;
+    let to = START + DAYS * 86_400;
     let path = format!("/api/v1/summary?db=d&sensor=climate,s=0&from={from}&to={to}&step=1d");
     server.fetch(&path)
 }
@@ -57,7 +58,8 @@ fn days_are_answered_from_totals_until_they_change() {
             assert_eq!(from_totals(&server) - before, more, "{step}");
         }
         // Half a day of January goes.
-        let (from, to) = (START + 86_400, START + 86_400 + 43_200);
+        let from = START + 86_400;
+        let to = START + 86_400 + 43_200;
         for server in [&server, &plain] {
             execute(server, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
         }
@@ -100,10 +102,11 @@ fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
 
 /// One instance has claimed a month to add it up, when another one seals more of one of its days.
 #[test]
-fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
+fn a_day_sealed_during_month_totals_is_in_no_old_total() {
     for point in ["month_claimed", "month_read"] {
         let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
-        let (halt, plain) = (Halt::new(), Launch::embedded().config(PAGES).start());
+        let halt = Halt::new();
+        let plain = Launch::embedded().config(PAGES).start();
         let here = launch.clone().start();
         [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
         let there = halt.launch(launch, point).start();
@@ -131,14 +134,16 @@ fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
 /// A kill between the removal of an emptied day and that of its month left totals that still had the day, and the deletion's
 /// next try did not find it any more.
 #[test]
-fn a_kill_before_the_month_is_removed_brings_no_deleted_day_back() {
+fn a_kill_before_the_removal_of_a_month_restores_no_deleted_day() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
-    let (mut server, plain) = (launch.clone().start(), Launch::embedded().config(PAGES).start());
+    let mut server = launch.clone().start();
+    let plain = Launch::embedded().config(PAGES).start();
     [&server, &plain].into_iter().for_each(|server| write(server, forty_days()));
     flush_and_seal(&server);
     assert!(server.stop().success());
     server.restart_as(launch.clone().env("FAULT_KILL_AT", "month_left:1"));
-    let (from, to) = (START + 86_400, START + 2 * 86_400);
+    let from = START + 86_400;
+    let to = START + 2 * 86_400;
     let path = format!("/query?db=d&q=DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
     let url = server.url(&path);
     let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
@@ -151,10 +156,11 @@ fn a_kill_before_the_month_is_removed_brings_no_deleted_day_back() {
 
 /// A kill between the write of a chunk and the removal of its month hid the chunk's readings from daily sums of other instances.
 #[test]
-fn a_kill_before_the_month_is_removed_hides_no_chunk() {
+fn a_kill_before_the_removal_of_a_month_hides_no_chunk() {
     let config = format!("{PAGES}[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n");
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
-    let (here, plain) = (launch.clone().start(), Launch::embedded().config(PAGES).start());
+    let here = launch.clone().start();
+    let plain = Launch::embedded().config(PAGES).start();
     [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
     flush_and_seal(&here);
     assert_eq!(daily(&here), daily(&plain));

@@ -21,7 +21,7 @@ fn lines(minutes: std::ops::Range<u64>) -> String {
 }
 
 #[test]
-fn what_the_page_asks_a_sealed_day_is_answered() {
+fn the_queries_of_the_page_work_on_a_sealed_day() {
     let Some(mongosh) = require(Package::Mongosh) else { return };
     let database = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();

@@ -58,9 +58,10 @@ fn assert_unreadable<T: std::fmt::Debug>(result: Result<T, StorageError>, expect
 }
 
 #[tokio::test]
-async fn a_damaged_page_is_named_and_never_written_over() {
+async fn a_damaged_page_is_named_and_never_overwritten() {
     let mut place = Embedded::new();
-    let (good, bad) = (bucket_id(&sensor("good", &[]), HOUR), bucket_id(&sensor("bad", &[]), HOUR));
+    let good = bucket_id(&sensor("good", &[]), HOUR);
+    let bad = bucket_id(&sensor("bad", &[]), HOUR);
     let mut bucket = put(place.store(), &good, &seconds(HOUR, 0, &[1]), &CAPS).await;
     put(place.store(), &bad, &seconds(HOUR, 0, &[1]), &CAPS).await;
     let bad_page = page_id("bad", HOUR, 0);
@@ -91,7 +92,7 @@ async fn a_damaged_page_is_named_and_never_written_over() {
 }
 
 #[tokio::test]
-async fn a_page_under_another_pages_key_is_unreadable() {
+async fn a_page_under_a_wrong_key_is_unreadable() {
     let mut place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
@@ -133,7 +134,7 @@ async fn a_folder_is_used_by_one_store_at_a_time() {
 }
 
 #[tokio::test]
-async fn after_its_end_the_store_is_unavailable() {
+async fn a_closed_store_is_unavailable() {
     let place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
@@ -148,7 +149,7 @@ async fn after_its_end_the_store_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_store_dropped_without_its_end_keeps_everything() {
+async fn a_store_dropped_without_close_keeps_everything() {
     let mut place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
@@ -157,7 +158,7 @@ async fn a_store_dropped_without_its_end_keeps_everything() {
 }
 
 #[tokio::test]
-async fn a_write_goes_on_when_its_caller_goes_away() {
+async fn a_write_completes_when_its_caller_is_dropped() {
     let place = Embedded::new();
     let ids: Vec<_> = (0..50).map(|n| bucket_id(&sensor(&format!("s{n}"), &[]), HOUR)).collect();
     let mut bucket = bucket_of(&seconds(HOUR, 0, &[1]), &CAPS);
@@ -192,7 +193,7 @@ fn a_file_of_a_later_version_is_refused() {
 /// Not the checksum alone: whatever byte of a page is another one, and made to fit the checksum, the store tells what it
 /// reads or names the page, and goes on.
 #[tokio::test]
-async fn whatever_byte_of_a_page_is_damaged_it_is_read_or_named() {
+async fn a_damaged_byte_never_causes_a_wrong_read() {
     let mut place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[("room", "lab")]), HOUR);
     let readings: Vec<Reading> = (0..5)
@@ -227,7 +228,7 @@ async fn whatever_byte_of_a_page_is_damaged_it_is_read_or_named() {
 }
 
 #[test]
-fn a_file_of_something_else_is_refused_and_left_alone() {
+fn a_foreign_file_is_refused_and_left_alone() {
     let folder = Folder::new("embedded");
     std::fs::write(folder.file(FILE_NAME), "this is no database").expect("a file");
     let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("no store");
@@ -236,7 +237,7 @@ fn a_file_of_something_else_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
+fn a_folder_that_cannot_be_created_is_named() {
     let folder = Folder::new("embedded");
     std::fs::write(folder.file("file"), "").expect("a file");
     let error = EmbeddedStore::open(&folder.file("file/data"), 1 << 20).map(drop).expect_err("no folder");

@@ -23,7 +23,7 @@ fn described(sensor: &Arc<Sensor>, stamp: u64, site: &str) -> SensorDocument {
 }
 
 #[tokio::test]
-async fn without_declared_groups_there_is_nothing_to_do() {
+async fn without_declared_groups_nothing_changes() {
     let store = MongoStore::open(&mongod().uri(&fresh_database_name()), MongoOptions::default()).await;
     let store = store.expect("a good URI");
     let document = described(&sensor("m", &[("s", "1")]), 1, "lab");
@@ -109,7 +109,7 @@ async fn members(database: &str) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_stores_that_set_them_leave_each_sensor_where_it_belongs() {
+async fn concurrent_stores_leave_each_sensor_in_one_group() {
     let database = fresh_database_name();
     let stores = [open(&database).await, open(&database).await];
     // The collection is there before anybody looks: a snapshot from before that could not be read.

@@ -148,7 +148,8 @@ async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, rand
         return;
     }
     let slot = |random: &mut Random| key.2.start_ns() + i64::try_from(random.below(32)).expect("small") * 700_000;
-    let (a, b) = (slot(random), slot(random));
+    let a = slot(random);
+    let b = slot(random);
     let range = a.min(b)..a.max(b);
     let mut bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
     let removed = bucket.delete(&range, u64::MAX >> 1);
@@ -167,7 +168,9 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
     for database in DATABASES {
         for sensor in SENSORS {
             let key = &id(seed, (database, sensor, Hour(0))).sensor.key.clone();
-            let (first, to, pages_max) = (random.of(&HOURS), Hour(491_151), random.below(4) + 1);
+            let first = random.of(&HOURS);
+            let to = Hour(491_151);
+            let pages_max = random.below(4) + 1;
             let mut rest = first..to;
             let mut found: BTreeMap<Key, Vec<hourglass::bucket::Readings>> = BTreeMap::new();
             while !rest.is_empty() {

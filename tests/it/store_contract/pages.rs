@@ -13,7 +13,7 @@ use super::place::{
 
 const HOUR: Hour = Hour(491_150);
 
-pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Place) {
+pub async fn values_names_and_times_round_trip(place: &mut impl Place) {
     let every_value = [
         ("temp", Value::Float(22.1)),
         ("minus zero", Value::Float(-0.0)),
@@ -70,7 +70,7 @@ pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Plac
     }
 }
 
-pub async fn a_large_page_comes_back(place: &mut impl Place) {
+pub async fn a_large_page_round_trips(place: &mut impl Place) {
     let id = bucket_id(&sensor("log", &[]), HOUR);
     let text = Value::String("x".repeat(1000).into());
     let readings: Vec<Reading> =
@@ -90,12 +90,12 @@ pub async fn a_page_is_inserted_once(place: &mut impl Place) {
     assert_stored(&first, &read(place.store(), DB, &id).await);
 }
 
-pub async fn an_append_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn an_append_needs_the_current_rev(place: &mut impl Place) {
     stale_writes_conflict(place, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { from: 3 })
         .await;
 }
 
-pub async fn a_replacement_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn a_replacement_needs_the_current_rev(place: &mut impl Place) {
     stale_writes_conflict(place, &seconds(HOUR, 1, &[50]), &seconds(HOUR, 0, &[60, 61]), WriteKind::Replace).await;
 }
 
@@ -131,7 +131,8 @@ pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     // The open page is stored before it fills up, so that its closing is a write of its own.
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values[..3]), &SMALL).await;
     merge(&mut bucket, &seconds(HOUR, 3, &values[3..]), &SMALL);
-    let (revs, mut before) = (|b: &Bucket| b.pages()[0].rev(), bucket.clone());
+    let revs = |b: &Bucket| b.pages()[0].rev();
+    let mut before = bucket.clone();
     assert_eq!(bucket.next_writes(), [[0, 1, 2, 3, 4]], "the page that closes, and all that open, with page 0");
     assert!(write_through(place.store(), DB, &id, &mut bucket).await);
     assert_eq!((revs(&bucket), bucket.pages().len()), (revs(&before) + 1, 5));
@@ -167,7 +168,7 @@ pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
 
 /// A page beyond the first was inserted by itself: where the bucket was deleted just before, it was left behind without
 /// its page 0, found by nobody and in nobody's way until the hour came back.
-pub async fn a_page_is_not_made_for_a_bucket_that_is_gone(place: &mut impl Place) {
+pub async fn a_deleted_bucket_gets_no_overflow_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
     let values: Vec<i64> = (0..5).collect();
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
@@ -179,7 +180,7 @@ pub async fn a_page_is_not_made_for_a_bucket_that_is_gone(place: &mut impl Place
     assert!(left.found.is_empty(), "{left:?}");
 }
 
-pub async fn outcomes_stand_in_the_order_of_the_writes(place: &mut impl Place) {
+pub async fn outcomes_follow_the_order_of_the_writes(place: &mut impl Place) {
     let ids: Vec<_> =
         (0..60).map(|n| bucket_id(&sensor("climate", &[("sensor", &format!("s{n:02}"))]), HOUR)).collect();
     let mut expected = Vec::new();
@@ -190,7 +191,8 @@ pub async fn outcomes_stand_in_the_order_of_the_writes(place: &mut impl Place) {
         if n % 3 > 0 {
             bucket = put(place.store(), id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
         }
-        let (from, stale) = (if n % 3 == 1 { 5 } else { 0 }, [17 * 3, 4 * 3 + 1, 9 * 3 + 2].contains(&n));
+        let from = if n % 3 == 1 { 5 } else { 0 };
+        let stale = [17 * 3, 4 * 3 + 1, 9 * 3 + 2].contains(&n);
         if stale {
             let mut other = bucket.clone();
             merge(&mut other, &seconds(HOUR, 30, &[7]), &CAPS);
@@ -216,7 +218,7 @@ pub async fn outcomes_stand_in_the_order_of_the_writes(place: &mut impl Place) {
     assert_eq!(place.store().write_pages(DB, &[]).await, []);
 }
 
-pub async fn a_split_is_written_whole_or_not_at_all(place: &mut impl Place) {
+pub async fn a_split_is_atomic(place: &mut impl Place) {
     let id = bucket_id(&sensor("log", &[]), HOUR);
     let caps = Caps { max_readings: 100, max_bytes: 2000, hard_bytes: 4000 };
     let lines = |length: usize| -> Vec<Reading> {
@@ -246,7 +248,7 @@ pub async fn a_split_is_written_whole_or_not_at_all(place: &mut impl Place) {
     assert_stored(&them, &read(place.store(), DB, &id).await);
 }
 
-pub async fn an_append_does_not_bring_a_deleted_page_back(place: &mut impl Place) {
+pub async fn an_append_never_restores_a_deleted_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     for late in [&seconds(HOUR, 10, &[4])[..], &seconds(HOUR, 0, &[4])[..]] {
         let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
@@ -260,7 +262,7 @@ pub async fn an_append_does_not_bring_a_deleted_page_back(place: &mut impl Place
 }
 
 /// A flush of one reading once read and unpacked all thousand pages of a busy hour.
-pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut impl Place) {
+pub async fn only_the_requested_pages_of_a_bucket_are_read(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[]), HOUR);
     let values: Vec<i64> = (0..42).collect();
     let bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
@@ -323,8 +325,9 @@ pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut
     assert!(!outdated.load(&[5], pages), "somebody has overwritten a reading on page 5");
 }
 
-pub async fn buckets_are_read_in_the_order_asked_for(place: &mut impl Place) {
-    let (a, b) = (sensor("a", &[]), sensor("b", &[]));
+pub async fn buckets_are_read_in_the_requested_order(place: &mut impl Place) {
+    let a = sensor("a", &[]);
+    let b = sensor("b", &[]);
     let ids = [bucket_id(&b, HOUR), bucket_id(&a, Hour(-1)), bucket_id(&a, HOUR), bucket_id(&b, Hour(0))];
     assert_eq!(place.store().read_buckets("never written", &ids, usize::MAX).await.expect("an answer").len(), 4);
     let mut buckets = Vec::new();
@@ -341,7 +344,7 @@ pub async fn buckets_are_read_in_the_order_asked_for(place: &mut impl Place) {
     assert!(place.store().read_buckets(DB, &[], usize::MAX).await.expect("an answer").is_empty());
 }
 
-pub async fn a_reopened_store_has_everything(place: &mut impl Place) {
+pub async fn a_reopened_store_keeps_everything(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1; 12]), &SMALL).await;
     place.store().create_database("other").await.expect("created");

@@ -92,7 +92,8 @@ impl Place for Embedded {
 /// The row of the page in [`DB`] with this id, which its key alone says.
 pub fn page_row(database: &Database, page_id: &str) -> (Vec<u8>, Vec<u8>) {
     let mut parts = page_id.splitn(2, ' ');
-    let (hour, rest) = (parts.next().expect("an hour"), parts.next().expect("a sensor and a number"));
+    let hour = parts.next().expect("an hour");
+    let rest = parts.next().expect("a sensor and a number");
     let (sensor, number) = rest.rsplit_once(' ').expect("a number");
     let tail = [sensor.as_bytes(), &[0, 0], &number.parse::<u32>().expect("a number").to_be_bytes()].concat();
     let is_it = |key: &[u8]| {

@@ -26,7 +26,7 @@ fn range(from: i64, to: i64) -> std::ops::Range<i64> {
 }
 
 /// Of five pages the second and third are emptied: those behind them take their places.
-pub async fn pages_without_readings_go(place: &mut impl Place) {
+pub async fn empty_pages_are_removed(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let values: Vec<i64> = (0..23).collect();
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
@@ -51,7 +51,7 @@ pub async fn pages_without_readings_go(place: &mut impl Place) {
     assert!(hours(place.store(), "climate").await.is_empty());
 }
 
-pub async fn a_removal_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn a_removal_needs_the_current_rev(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     let mut old = bucket.clone();
@@ -64,7 +64,7 @@ pub async fn a_removal_needs_the_rev_it_knows(place: &mut impl Place) {
 
 /// A page that was removed and made anew is another page, for whoever knew the old one: with revs that begin
 /// at 1 the old view's append went through, and the summary counted what was not there.
-pub async fn an_old_view_does_not_fit_a_page_made_anew(place: &mut impl Place) {
+pub async fn an_old_view_does_not_match_a_recreated_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let mut old = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     place.store().remove_buckets(DB, &["climate"], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
@@ -74,7 +74,7 @@ pub async fn an_old_view_does_not_fit_a_page_made_anew(place: &mut impl Place) {
     assert_stored(&anew, &read(place.store(), DB, &id).await);
 }
 
-pub async fn buckets_of_some_sensors_and_hours_go(place: &mut impl Place) {
+pub async fn buckets_are_removed_by_sensor_and_hour(place: &mut impl Place) {
     let sensors: Vec<_> = ["a", "a!", "b"].map(|name| sensor(name, &[])).into_iter().collect();
     let values: Vec<i64> = (0..12).collect();
     for sensor in &sensors {
@@ -100,7 +100,7 @@ fn document(name: &str) -> SensorDocument {
     SensorDocument::new(sensor(name, &[]))
 }
 
-pub async fn sensor_documents_go(place: &mut impl Place) {
+pub async fn sensor_documents_are_removed(place: &mut impl Place) {
     let documents: Vec<SensorDocument> = ["a", "b", "c"].map(document).into_iter().collect();
     assert_eq!(place.store().write_sensors(DB, &documents).await, vec![Written::Yes; 3]);
     let gone = [("a", Some(1)), ("b", Some(7)), ("c", None), ("nobody", None), ("nobody", Some(1))];
@@ -110,7 +110,7 @@ pub async fn sensor_documents_go(place: &mut impl Place) {
     assert_eq!(left.iter().map(|document| &*document.sensor.key).collect::<Vec<_>>(), ["b"]);
 }
 
-pub async fn a_dropped_database_is_gone_and_may_come_back(place: &mut impl Place) {
+pub async fn a_dropped_database_can_be_recreated(place: &mut impl Place) {
     let values: Vec<i64> = (0..12).collect();
     for database in ["plant", "planted"] {
         let id = bucket_id(&sensor("a", &[]), HOUR);

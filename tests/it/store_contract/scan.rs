@@ -17,8 +17,9 @@ fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
     pages.iter().map(|page| (page.hour.0, page.number)).collect()
 }
 
-pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl Place) {
-    let (ours, theirs) = (sensor("climate", &[("sensor", "s1")]), sensor("climate", &[("sensor", "s0")]));
+pub async fn a_scan_covers_a_half_open_range_of_hours(place: &mut impl Place) {
+    let ours = sensor("climate", &[("sensor", "s1")]);
+    let theirs = sensor("climate", &[("sensor", "s0")]);
     let least = Hour::of(i64::MIN + 2).0;
     let most = Hour::of(i64::MAX - 1).0;
     for hour in [least, -3, -1, 0, 2, 491_150, most] {
@@ -80,7 +81,8 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
         assert!(found.iter().all(|page| page.readings.is_some()));
     }
     // From the hour after the last one, the next scan goes on, until there is nothing left.
-    let (mut from, mut found) = (0, Vec::new());
+    let mut from = 0;
+    let mut found = Vec::new();
     loop {
         let more = pages(place.store(), &sensor.key, from..5, Order::Ascending, 2).await;
         let Some(last) = more.last() else { break };
@@ -91,7 +93,8 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
 }
 
 pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) {
-    let (sensor, hour) = (sensor("climate", &[]), Hour(491_150));
+    let sensor = sensor("climate", &[]);
+    let hour = Hour(491_150);
     let readings: Vec<Reading> = (0..13)
         .map(|n: i32| {
             let mixed = if n % 3 == 0 { Value::Float(f64::from(n) / 7.0) } else { Value::Integer(i64::from(n)) };
@@ -130,7 +133,7 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
 }
 
 /// A scan for two fields of a wide sensor once brought all of them, and one of many sensors as much as they had.
-pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: &mut impl Place) {
+pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(place: &mut impl Place) {
     let sensor = sensor("wide", &[]);
     let whole = |hour: Hour| -> Vec<Reading> {
         let fields = |n: i64| ["a", "b", "c.d"].map(|name| (name, Value::Integer(n)));
@@ -141,7 +144,8 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     for hour in (0..5).map(Hour) {
         put(place.store(), &bucket_id(&sensor, hour), &whole(hour), &SMALL).await;
     }
-    let (key, hours) = (&*sensor.key, Hour(0)..Hour(5));
+    let key = &*sensor.key;
+    let hours = Hour(0)..Hour(5);
     let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
     for readings in [true, false] {
         let projection = Projection { readings, fields: Some(fields.clone()), ..Projection::ALL };
@@ -172,9 +176,11 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
 }
 
 /// An hour of a sensor that sends a thousand readings per second was read as a whole, 250 MB, whatever was asked of it.
-pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &mut impl Place) {
+pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place) {
     let sensor = sensor("fast", &[]);
-    let (key, hour, hours) = (&*sensor.key, Hour(3), Hour(3)..Hour(4));
+    let key = &*sensor.key;
+    let hour = Hour(3);
+    let hours = Hour(3)..Hour(4);
     let second = |n: i64| hour.start_ns() + n * 1_000_000_000;
     // Each of the 12 pages has 1.5 kB of text, and not much else in either store.
     let text = |n: i64| Value::String(format!("{n:0300}").into());
@@ -213,7 +219,7 @@ pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &
     assert_eq!(summaries.expect("a scan").pages.len(), 12);
 }
 
-pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Place) {
+pub async fn sensors_with_a_common_key_prefix_are_kept_apart(place: &mut impl Place) {
     let sensors = [
         sensor("a", &[]),
         sensor("a", &[("b", "c")]),

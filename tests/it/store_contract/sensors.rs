@@ -39,7 +39,7 @@ async fn read_one(store: &dyn Store, key: &str) -> Option<SensorDocument> {
     found.pop()
 }
 
-pub async fn a_sensor_document_comes_back_as_it_was(place: &mut impl Place) {
+pub async fn a_sensor_document_round_trips(place: &mut impl Place) {
     let odd = sensor("my climate", &[("a.b", "1"), ("$x", "2"), ("ts", "3"), ("room", "ü, =")]);
     let mut document = SensorDocument {
         fields: [("temp", Family::Number), ("a.b", Family::Boolean), ("ns", Family::String), ("$", Family::Number)]
@@ -74,7 +74,7 @@ pub async fn a_sensor_document_comes_back_as_it_was(place: &mut impl Place) {
     assert_eq!(read_one(place.store(), "unknown").await, None);
 }
 
-pub async fn a_sensor_document_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn a_sensor_document_needs_the_current_rev(place: &mut impl Place) {
     let documents: Vec<SensorDocument> = (0..9).map(|n| fresh(&sensor(&format!("s{n}"), &[]))).collect();
     assert_eq!(write(place.store(), &documents[4]).await, Written::Yes);
     let mut expected = vec![Written::Yes; 9];
@@ -136,7 +136,7 @@ pub async fn sensors_are_listed_in_key_order(place: &mut impl Place) {
     assert!(list(place.store(), None, true, 100).await.is_empty());
 }
 
-pub async fn outliers_are_listed_while_they_are_marked(place: &mut impl Place) {
+pub async fn marked_outliers_are_listed(place: &mut impl Place) {
     let marked = |n: usize| n % 4 == 1;
     let document = |n: usize| {
         let outlier = marked(n).then_some(OUTLIER);

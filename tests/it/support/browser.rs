@@ -49,7 +49,8 @@ impl Browser {
     /// None, after a line on stderr, where there is no Chromium.
     #[track_caller]
     pub fn start() -> Option<Browser> {
-        let (chromium, driver) = (require(Package::Chromium)?, require(Package::Chromedriver)?);
+        let chromium = require(Package::Chromium)?;
+        let driver = require(Package::Chromedriver)?;
         let folder = Folder::new("browser");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(driver);

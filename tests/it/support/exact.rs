@@ -32,7 +32,8 @@ impl Exact {
 
     fn add_double(&mut self, double: f64) {
         assert!(double.is_finite());
-        let (fraction, exponent) = (double.to_bits() & ((1 << 52) - 1), double.to_bits() >> 52 & 0x7ff);
+        let fraction = double.to_bits() & ((1 << 52) - 1);
+        let exponent = double.to_bits() >> 52 & 0x7ff;
         let hidden = if exponent == 0 { 0 } else { 1 << 52 };
         let at = usize::try_from(exponent.max(1) - 1).expect("small");
         self.add(fraction | hidden, at, if double < 0.0 { -1 } else { 1 });

@@ -42,7 +42,8 @@ impl Answer {
     /// answer, but for a client's own where a tag is there to ask by.
     pub fn header_fault(&self) -> Option<String> {
         let all = |name: &str| self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
-        let (sniffed, kept): (Vec<&str>, Vec<&str>) = (all("x-content-type-options"), all("cache-control"));
+        let sniffed: Vec<&str> = all("x-content-type-options");
+        let kept: Vec<&str> = all("cache-control");
         let expected = if self.headers.contains_key("etag") { "private, no-cache" } else { "no-store" };
         (sniffed != ["nosniff"] || kept != [expected]).then(|| format!("{}: {sniffed:?}, {kept:?}", self.status))
     }
@@ -83,7 +84,8 @@ pub fn request(method: &str, url: &str, body: &[u8], headers: &[(&str, &str)]) -
     } else {
         agent().run(request.body(body).expect("a valid request"))?
     };
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec()?;
     Ok(Answer { status, headers, body })
 }

@@ -62,7 +62,8 @@ impl Influxd {
 
     fn try_start(program: &Path) -> Result<Influxd, String> {
         let folder = Folder::new("influxd");
-        let (port, rpc) = (free_port(), free_port());
+        let port = free_port();
+        let rpc = free_port();
         std::fs::write(folder.file("influxdb.conf"), config(&folder, port, rpc)).expect("a config file can be written");
         let mut command = Command::new(program);
         command.args(["run", "-config"]).arg(folder.file("influxdb.conf")).current_dir(folder.path());

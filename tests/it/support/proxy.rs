@@ -193,7 +193,8 @@ fn reset(stream: &TcpStream) {
 async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<Order>) -> End {
     let mut buffer = vec![0; PIECE];
     let Order { mut fault, mut was_asked, .. } = orders.borrow_and_update().clone();
-    let (mut swallowed, mut replied) = (false, 0);
+    let mut swallowed = false;
+    let mut replied = 0;
     loop {
         tokio::select! {
             changed = orders.changed() => {
@@ -240,7 +241,8 @@ async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<O
             }
             Fault::Reset | Fault::Refuse => return End::Reset,
         };
-        let (length, cut) = (whole.len(), whole.len() < piece.len());
+        let length = whole.len();
+        let cut = whole.len() < piece.len();
         if send(whole, to).await.is_err() {
             return End::Reset;
         }

@@ -92,7 +92,8 @@ impl Launch {
         let folder = Folder::new("server");
         let mut process = self.spawn(&folder);
         let status = process.wait(START_TIMEOUT);
-        let (stdout, stderr) = (read(&folder.file(STDOUT)), read(&folder.file(STDERR)));
+        let stdout = read(&folder.file(STDOUT));
+        let stderr = read(&folder.file(STDERR));
         let status = status.unwrap_or_else(|| panic!("hourglass runs and does not end:\n{stdout}\n{stderr}"));
         Ended { status, stdout, stderr }
     }
@@ -142,7 +143,8 @@ impl Server {
     /// Where else it listens, by what its banner calls it: `https` or `tcp`.
     #[track_caller]
     pub fn other(&self, scheme: &str) -> SocketAddr {
-        let (banner, start) = (self.stdout(), format!("{scheme}://"));
+        let banner = self.stdout();
+        let start = format!("{scheme}://");
         let rest = banner.split(&start).nth(1).unwrap_or_else(|| panic!("no {start} in {banner}"));
         rest.split_whitespace().next().and_then(|address| address.parse().ok()).expect("an address")
     }

@@ -85,7 +85,8 @@ impl Maker {
         for number in 0..120 {
             let time = BASE + number * 3 * MINUTE + self.random.below(4) * SECOND;
             for series in TIES.series {
-                let (f, i) = (self.random.below(9) - 4, self.random.below(5) - 2);
+                let f = self.random.below(9) - 4;
+                let i = self.random.below(5) - 2;
                 let b = self.random.once_in(2);
                 lines.push(format!("{},{series} f={f}.5,i={i}i,b={b} {time}", TIES.name));
             }

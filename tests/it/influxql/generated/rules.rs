@@ -129,7 +129,8 @@ fn cut(statement: &str, answer: &mut Value) {
         let (_, rest) = statement.split_once(&format!(" {word} "))?;
         rest.split(' ').next()?.parse().ok()
     };
-    let (limit, offset) = (number("LIMIT").unwrap_or(usize::MAX), number("OFFSET").unwrap_or(0));
+    let limit = number("LIMIT").unwrap_or(usize::MAX);
+    let offset = number("OFFSET").unwrap_or(0);
     for series in series(answer).iter_mut() {
         let kept: Vec<Value> = rows(series).drain(..).skip(offset).take(limit).collect();
         *rows(series) = kept;

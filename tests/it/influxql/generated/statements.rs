@@ -77,7 +77,8 @@ struct Maker {
 impl Maker {
     fn any(&mut self) -> String {
         // A fraction would be cut for integers, and hourglass knows of none that has no value.
-        let (fill, whole_fill) = (self.random.of(&FILLS), self.random.of(&FILLS[..6]));
+        let fill = self.random.of(&FILLS);
+        let whole_fill = self.random.of(&FILLS[..6]);
         match self.random.below(20) {
             0 => {
                 let function = self.aggregate();
@@ -149,7 +150,8 @@ impl Maker {
     fn range(&mut self) -> String {
         let from = BASE - HOUR / 2 + self.random.below(4 * HOUR);
         let to = from + HOUR + self.random.below(3 * HOUR);
-        let (from, to) = (self.time(from), self.time(to));
+        let from = self.time(from);
+        let to = self.time(to);
         format!("time {} {from} AND time {} {to}", self.random.of(&[">=", ">"]), self.random.of(&["<", "<="]))
     }
 
@@ -249,7 +251,8 @@ impl Maker {
     fn over_windows(&mut self, columns: &str, measurement: &Measurement, fill: &str) -> String {
         let filter = self.filter(measurement, true);
         let tags = self.tags(measurement);
-        let (grouping, tail) = (grouping(Some(self.window()), &tags), self.tail(columns, &tags));
+        let grouping = grouping(Some(self.window()), &tags);
+        let tail = self.tail(columns, &tags);
         format!("SELECT {columns} FROM {}{filter}{grouping}{fill}{tail}", measurement.name)
     }
 
@@ -266,7 +269,8 @@ impl Maker {
     fn plain(&mut self, columns: &str, measurement: &Measurement, fill: &str) -> String {
         let filter = self.filter(measurement, false);
         let tags = self.tags(measurement);
-        let (grouping, tail) = (grouping(None, &tags), self.tail(columns, &tags));
+        let grouping = grouping(None, &tags);
+        let tail = self.tail(columns, &tags);
         format!("SELECT {columns} FROM {}{filter}{grouping}{fill}{tail}", measurement.name)
     }
 
@@ -283,7 +287,8 @@ impl Maker {
     }
 
     fn raw_transformed(&mut self) -> String {
-        let (measurement, function) = (self.measurement(), self.random.of(&TRANSFORMATIONS));
+        let measurement = self.measurement();
+        let function = self.random.of(&TRANSFORMATIONS);
         let field = self.field(measurement, function);
         let call = self.call(function, field);
         self.plain(&call, measurement, "")
@@ -311,11 +316,13 @@ impl Maker {
 
     /// A selector beside fields and tags of the reading that it picks.
     fn beside(&mut self, fill: &str) -> String {
-        let (measurement, function) = (self.measurement(), self.random.of(&SELECTORS));
+        let measurement = self.measurement();
+        let function = self.random.of(&SELECTORS);
         let field = self.field(measurement, "top");
         let call = self.call(function, field);
         let others: Vec<&str> = measurement.fields.iter().chain(measurement.tags).copied().collect();
-        let (one, other) = (self.random.of(&others), self.random.of(&others));
+        let one = self.random.of(&others);
+        let other = self.random.of(&others);
         let columns = self.random.of(&[format!("{call}, {one}"), format!("{one}, {call} AS x, {other}")]);
         match self.random.below(2) {
             0 => self.plain(&columns, measurement, ""),
@@ -332,11 +339,13 @@ impl Maker {
             let field = self.field(measurement, function);
             calls.push((function, self.call(function, field)));
         }
-        let (one, other) = (&calls[0].1, &calls[1].1);
+        let one = &calls[0].1;
+        let other = &calls[1].1;
         let is_number = |function: &str| {
             matches!(function, "count" | "sum" | "mean" | "spread" | "stddev" | "median" | "count_distinct")
         };
-        let (operator, is_windowed) = (self.random.of(&["+", "-", "*", "/"]), !self.random.once_in(3));
+        let operator = self.random.of(&["+", "-", "*", "/"]);
+        let is_windowed = !self.random.once_in(3);
         let columns = match self.random.below(6) {
             0 if is_number(calls[0].0) && is_number(calls[1].0) => format!("{one} {operator} {other}"),
             1 if is_number(calls[0].0) => format!("{one} {operator} 3 AS x, {other} AS y"),
@@ -356,8 +365,10 @@ impl Maker {
 
     /// `top` and `bottom`, with the best of each value of a tag, and with fields beside them.
     fn ranked(&mut self) -> String {
-        let (measurement, function) = (self.measurement(), self.random.of(&RANKINGS));
-        let (field, count) = (self.field(measurement, function), 1 + self.random.below(4));
+        let measurement = self.measurement();
+        let function = self.random.of(&RANKINGS);
+        let field = self.field(measurement, function);
+        let count = 1 + self.random.below(4);
         let tags = if self.random.once_in(2) { measurement.tags.first() } else { None };
         let tags: String = tags.iter().map(|tag| format!(", {tag}")).collect();
         let other = self.random.of(&["", "", ", i", ", f"]);

@@ -95,7 +95,9 @@ impl Clients {
     /// Of this seed.
     pub fn new(seed: u64) -> Clients {
         let randoms = (0..CLIENTS as u64).map(|client| Mutex::new(Random::new(seed * 100 + client))).collect();
-        let (value, acked, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let value = AtomicUsize::new(0);
+        let acked = AtomicUsize::new(0);
+        let deleted = AtomicUsize::new(0);
         Clients { history: Mutex::default(), randoms, value, acked, deleted }
     }
 
@@ -111,12 +113,15 @@ impl Clients {
 
     /// Has all clients send until `act` is done.
     pub fn during<T>(&self, bases: &[String], act: impl FnOnce(&Acks<'_>) -> T) -> T {
-        let (stop, acks) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let stop = AtomicBool::new(false);
+        let acks = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             // Also when `act` panics, or the scope would wait for ever.
             let _stop = StopAtEnd(&stop);
             for (client, random) in self.randoms.iter().enumerate() {
-                let (clients, stop, acks) = (self, &stop, &acks);
+                let clients = self;
+                let stop = &stop;
+                let acks = &acks;
                 scope.spawn(move || {
                     let mut random = random.lock().expect("no client panicked");
                     while !stop.load(Ordering::Relaxed) {
@@ -202,7 +207,8 @@ impl Clients {
         let is_done = |answer: &Answer| answer.status == 200 && !answer.text().contains("\"error\"");
         let said = answer.as_ref().ok().filter(|answer| is_done(answer)).map(|answer| answer.text().to_owned());
         // Who was killed has given out no stamp since. What failed may be logged, and be done later.
-        let (done, end) = (said.is_some(), (said.is_some() || answer.is_err()).then(Instant::now));
+        let done = said.is_some();
+        let end = (said.is_some() || answer.is_err()).then(Instant::now);
         self.lock().note_deletion(Delete { sensor: sensor.to_owned(), range, start, end, done, via: base.to_owned() });
         self.deleted.fetch_add(usize::from(done), Ordering::Relaxed);
         said
@@ -307,7 +313,8 @@ impl Kept {
                     || world.readings(server, EXPIRING, &expiring(n), Some((cutoff - 90 * DAY, cutoff))).is_empty();
                 wait_until("old readings expire", WITHIN, gone);
             }
-            let (start, end) = (self.began.expect("it was told"), Some(Instant::now()));
+            let start = self.began.expect("it was told");
+            let end = Some(Instant::now());
             clients.lock().note_deletion(Delete {
                 sensor: expiring(n),
                 range,

@@ -43,7 +43,8 @@ pub fn wrong(
                 if of.is_null() {
                     continue;
                 }
-                let (number, count) = (|name: &str| scaled(&of[name], scale), of["count"].as_i64().expect("a count"));
+                let number = |name: &str| scaled(&of[name], scale);
+                let count = of["count"].as_i64().expect("a count");
                 let fold = (count, number("min"), number("max"), number("sum"));
                 let avg = of["avg"].as_f64().expect("an average");
                 let exact = fold.3 as f64 / scale / count as f64;

@@ -329,7 +329,8 @@ impl World {
         clients.check(found.clone());
         self.servers.iter_mut().for_each(|server| assert!(server.stop().success(), "{when}: a stop"));
         let scratch = Folder::new("copy");
-        let (config, data) = (scratch.file("own.toml"), scratch.file("data"));
+        let config = scratch.file("own.toml");
+        let data = scratch.file("data");
         std::fs::write(&config, busy_config()).expect("a file");
         std::fs::create_dir(&data).expect("a folder can be made");
         let from = match &self.store {

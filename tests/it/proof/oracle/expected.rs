@@ -92,7 +92,8 @@ fn compare_sensor(sensor: &str, slots: &Slots, found: &Series, violations: &mut 
                 None => {}
                 Some(value) if slot.candidates.iter().any(|one| one.to_bits() == value.to_bits()) => {}
                 Some(value) => {
-                    let (found, expected) = (*value, slot.candidates.clone());
+                    let found = *value;
+                    let expected = slot.candidates.clone();
                     violations.push(Violation::Wrong { place: place(), found, expected });
                 }
             }

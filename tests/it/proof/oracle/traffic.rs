@@ -84,7 +84,8 @@ impl Line {
     /// The values by field name.
     #[allow(clippy::cast_precision_loss, reason = "the numbers are below 2^53")]
     pub fn values(&self) -> Vec<(&'static str, f64)> {
-        let (whole, double) = (("v", self.value as f64), ("f", self.value as f64 / 7.0));
+        let whole = ("v", self.value as f64);
+        let double = ("f", self.value as f64 / 7.0);
         match self.fields {
             Fields::Both => vec![whole, double],
             Fields::Whole => vec![whole],

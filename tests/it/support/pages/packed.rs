@@ -54,9 +54,13 @@ pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     if *form == 0 {
         return Document::from_reader(value).expect("BSON");
     }
-    let (key, mut from) = (Key::of(key, database), Reader(packed));
-    let (rev, marks, count) = (from.varint(), from.byte(), from.varint());
-    let (first, last) = (from.zigzag(), from.zigzag());
+    let key = Key::of(key, database);
+    let mut from = Reader(packed);
+    let rev = from.varint();
+    let marks = from.byte();
+    let count = from.varint();
+    let first = from.zigzag();
+    let last = from.zigzag();
     let (measurement, tags) = from.sensor(&key.sensor);
     let names: Vec<String> = (0..from.varint()).map(|_| from.text()).collect();
     let mut summary = Document::new();
@@ -140,7 +144,8 @@ impl Reader<'_> {
     }
 
     fn varint(&mut self) -> u64 {
-        let (mut value, mut shift) = (0, 0);
+        let mut value = 0;
+        let mut shift = 0;
         loop {
             let byte = self.byte();
             value |= u64::from(byte & 0x7f) << shift;
@@ -203,7 +208,8 @@ impl Reader<'_> {
 
     /// What rounding left of a sum: 0, one part, or some.
     fn rest(&mut self, sum: f64) -> Bson {
-        let (mut parts, mut exponent) = (Vec::new(), unit(sum));
+        let mut parts = Vec::new();
+        let mut exponent = unit(sum);
         loop {
             let head = self.varint();
             if head == 0 {
@@ -244,7 +250,8 @@ impl Reader<'_> {
             return Vec::new();
         }
         let unit = UNITS[usize::from(self.byte())];
-        let (mut time, mut interval) = (0, 0);
+        let mut time = 0;
+        let mut interval = 0;
         let times: Vec<i64> = (0..count)
             .map(|_| {
                 interval += self.zigzag();
@@ -389,7 +396,8 @@ fn put_readings(out: &mut Vec<u8>, readings: &[Bson], names: &[String]) {
     }
     // Nanoseconds.
     out.push(3);
-    let (mut before, mut interval) = (0, 0);
+    let mut before = 0;
+    let mut interval = 0;
     let mut columns: BTreeMap<&str, Vec<Option<&Bson>>> = BTreeMap::new();
     for reading in readings {
         let reading = reading.as_document().expect("a reading");

@@ -88,7 +88,8 @@ fn fold(numbers: &[Number]) -> [(&'static str, Number); 6] {
     #[allow(clippy::cast_precision_loss, reason = "a page's count is small")]
     let count = numbers.len() as f64;
     if let Some(wholes) = wholes {
-        let (min, max) = (wholes.iter().min().expect("some"), wholes.iter().max().expect("some"));
+        let min = wholes.iter().min().expect("some");
+        let max = wholes.iter().max().expect("some");
         let sum: i128 = wholes.iter().sum();
         let avg = Number::Double(Number::Whole(sum).double() / count);
         let [min, max, sum] = [*min, *max, sum].map(Number::Whole);

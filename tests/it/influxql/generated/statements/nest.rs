@@ -51,7 +51,8 @@ impl Maker {
     fn innermost(&mut self, nest: &Nest) -> String {
         let Nest { measurement, tags, is_joined, is_open, order, range } = nest;
         let condition = self.condition(measurement).map(|condition| format!(" AND {condition}")).unwrap_or_default();
-        let (from, number) = (measurement.name, self.field(measurement, "top"));
+        let from = measurement.name;
+        let number = self.field(measurement, "top");
         let limit = if !is_joined && self.random.once_in(8) { " LIMIT 9" } else { "" };
         let function = match self.random.below(8) {
             0 => "",
