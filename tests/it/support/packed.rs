@@ -1,17 +1,16 @@
-//! Bodies as clients pack them, by every encoding that is read. Knows no server.
+//! Compressed bodies in every supported encoding.
 
 use std::io::Write;
 
 use flate2::Compression;
 use flate2::write::{DeflateEncoder, GzEncoder, ZlibEncoder};
 
-/// Packs a piece, so many times over, as one member.
+/// Compresses `times` repetitions of a piece as one member.
 pub type Pack = fn(&[u8], usize) -> Vec<u8>;
 
-/// Every encoding by its name in `Content-Encoding`; clients say `deflate` of two.
+/// Encodings by their name in `Content-Encoding`; clients use `deflate` for two.
 pub const ENCODINGS: [(&str, Pack); 4] = [("gzip", gzip), ("deflate", zlib), ("deflate", deflate), ("zstd", zstd)];
 
-/// What `gzip` makes of a piece, so many times over.
 pub fn gzip(piece: &[u8], times: usize) -> Vec<u8> {
     filled(GzEncoder::new(Vec::new(), Compression::default()), piece, times).finish().expect("memory takes all")
 }
@@ -20,7 +19,7 @@ fn zlib(piece: &[u8], times: usize) -> Vec<u8> {
     filled(ZlibEncoder::new(Vec::new(), Compression::default()), piece, times).finish().expect("memory takes all")
 }
 
-/// Without the head and the checksum that the name means.
+/// Without the header and the checksum of zlib.
 fn deflate(piece: &[u8], times: usize) -> Vec<u8> {
     filled(DeflateEncoder::new(Vec::new(), Compression::default()), piece, times).finish().expect("memory takes all")
 }

@@ -1,4 +1,4 @@
-//! The names that nearly every test uses: starting servers, asking them, waiting for what is to come.
+//! Names that nearly every test uses.
 
 pub use std::collections::{BTreeMap, BTreeSet};
 pub use std::fmt::Write as _;

@@ -1,13 +1,13 @@
-//! What a page says of its stamps, read by what the design says of the bytes, with none of the program's own code.
+//! Stamps of a page, decoded by independent code according to the design.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::{Reading, keys, whole};
 
-/// Below the milliseconds of a stamp.
+/// Bits below the milliseconds of a stamp.
 const LOW_BITS: u32 = 20;
 
-/// Checks `order`: its floor, its first and its last agree with the stamps of the readings.
+/// Checks that floor, first and last of `order` match the stamps of the readings.
 pub fn check(order: &RawDocument, readings: &[Reading], id: &str) {
     let known = ["floor", "first", "last", "stamps"];
     assert!(keys(order).iter().all(|name| known.contains(name)), "{id}: order of {:?}", keys(order));
@@ -27,7 +27,7 @@ pub fn check(order: &RawDocument, readings: &[Reading], id: &str) {
     assert_eq!(first, oldest, "{id}: the first stamp");
 }
 
-/// The stamps of readings, then those of cells that have one of their own; `None` is one at or below the floor.
+/// Returns the stamps of readings, then those of cells; `None` is at or below the floor.
 fn stamps(bytes: &[u8], readings: &[Reading], id: &str) -> Vec<Option<i64>> {
     let mut from = bytes;
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! The fold that a page's summary must be, made anew from the page's readings and compared bit for bit.
+//! The summary of a page, computed from its readings by independent code and compared bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ impl Number {
         }
     }
 
-    /// Bit for bit. A whole number that Int64 cannot hold may be a Decimal128, or for a sum a double.
+    /// Compares bit for bit. An integer beyond Int64 may be a Decimal128, or for a sum a double.
     fn is(self, stored: RawBsonRef<'_>) -> bool {
         match (self, stored) {
             (Number::Whole(v), RawBsonRef::Int64(stored)) => v == i128::from(stored),
@@ -81,7 +81,7 @@ impl Number {
     }
 }
 
-/// The fold over numbers in time order: exact; as soon as one is a double all but the sum are the doubles nearest to them.
+/// Folds numbers in time order, exactly; with any double among them, all but the sum are rounded to doubles.
 fn fold(numbers: &[Number]) -> [(&'static str, Number); 6] {
     let wholes: Option<Vec<i128>> =
         numbers.iter().map(|n| if let Number::Whole(v) = n { Some(*v) } else { None }).collect();
@@ -96,7 +96,7 @@ fn fold(numbers: &[Number]) -> [(&'static str, Number); 6] {
         return parts(min, max, sum, avg, numbers[0], numbers[numbers.len() - 1]);
     }
     let doubles: Vec<f64> = numbers.iter().map(|number| number.double()).collect();
-    // The negative zero is the lesser one.
+    // Negative zero is less than zero.
     let least = doubles.iter().copied().min_by(f64::total_cmp).expect("some");
     let greatest = doubles.iter().copied().max_by(f64::total_cmp).expect("some");
     let sum = exact(numbers).rounded();
@@ -115,7 +115,7 @@ fn exact(numbers: &[Number]) -> Exact {
     Exact::of(numbers.iter().map(value).collect::<Vec<_>>().iter())
 }
 
-/// What rounding left of a sum that is a double stands beside it.
+/// Checks the residue beside a sum that is a double.
 fn check_rest(stored: &RawDocument, numbers: &[Number], place: &str) {
     let doubles: Vec<f64> = match get(stored, "rest") {
         RawBsonRef::Double(0.0) => Vec::new(),
