@@ -1,9 +1,8 @@
-//! Clients as they come from their packages, unmodified: what they write is there with equal values, and what is
-//! refused they report as they report any refusal. The scripts beside this file only write; reading back is done here.
+//! Unmodified client libraries write values that are read back here, and report refusals.
 
 use crate::support::prelude::*;
 
-/// Runs a script, which prints JSON.
+/// Runs a script that prints JSON.
 fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients").join(name);
     let mut command = Command::new(python);
@@ -14,15 +13,15 @@ fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {}", said()))
 }
 
-/// A server, and what clients say who they are with.
+/// A server and the credentials of its clients.
 struct Place {
     server: Server,
     token: String,
-    /// Whether it asks for that.
+    /// True if the server requires a token.
     guarded: bool,
 }
 
-/// A server that asks nobody who they are, and one that asks everybody.
+/// Starts a server without tokens and one with tokens.
 fn places() -> [Place; 2] {
     let open = Place { server: Server::start("embedded"), token: "any".to_owned(), guarded: false };
     let server = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
@@ -40,7 +39,7 @@ impl Place {
         answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{sensor}: {answer}")).clone()
     }
 
-    /// What a client without a token that counts is answered.
+    /// Returns the answer that a client without a valid token gets.
     fn of_strangers(&self) -> Value {
         json!(if self.guarded { 401 } else { 200 })
     }
@@ -150,7 +149,7 @@ fn the_influx_shell_inserts(influx: &Path, place: &Place) {
         let mut command = Command::new(influx);
         command.args(["-host", "127.0.0.1", "-port", &port]).args(arguments).env("NO_PROXY", "*");
         command.args(["-username", "somebody", "-password", password]);
-        // It writes a history file into its home.
+        // The shell writes a history file into its home.
         command.env("HOME", place.server.data_dir());
         let Output { status, stdout, stderr } = command.output().expect("influx can be run");
         (status.success(), String::from_utf8([stdout, stderr].concat()).expect("UTF-8"))
@@ -195,7 +194,7 @@ fn times(readings: &[Value]) -> Vec<i64> {
     readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
 }
 
-/// The entries of an object by key: a client sends fields in an order of its own.
+/// Returns the entries sorted by key, because clients send fields in any order.
 fn sorted(object: &Value) -> Vec<(String, Value)> {
     let mut entries: Vec<(String, Value)> =
         object.as_object().expect("an object").iter().map(|(key, value)| (key.clone(), value.clone())).collect();

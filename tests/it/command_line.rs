@@ -1,4 +1,4 @@
-//! The command line: flags, configuration, the banner, exit statuses, and what stays after each kind of end.
+//! The command line: flags, configuration, banner, exit statuses, and the state after each kind of stop.
 
 mod examined;
 mod folders;
@@ -7,7 +7,7 @@ mod modes;
 use crate::support::packages;
 use crate::support::prelude::*;
 
-/// `EX_CONFIG` of sysexits.h, by which systemd and people tell a wrong configuration from a crash.
+/// `EX_CONFIG` of sysexits.h: an invalid configuration, not a crash.
 const EXIT_CONFIG: i32 = 78;
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
@@ -28,7 +28,7 @@ fn readings(server: &Server, sensor: &str) -> Vec<Value> {
     answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
 }
 
-/// At a terminal, the first that `serve` said were three lines of how memory is shared out.
+/// Regression: `serve` first printed three lines about its memory.
 #[test]
 fn startup_prints_the_memory_budget_and_its_parts_on_request() {
     for (level, has_parts) in [("info", false), ("debug", true)] {
@@ -64,7 +64,7 @@ fn version_and_help_describe_the_program() {
     }
 }
 
-/// Commands that send one request share their flags, which variables can set, and print lines or JSON.
+/// Commands with one request share their flags and variables, and print lines or JSON.
 #[test]
 fn commands_ask_a_running_service_and_print_what_it_answers() {
     let server = Server::start("embedded");
@@ -175,7 +175,7 @@ fn a_taken_port_is_named_with_a_hint() {
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
 }
 
-/// The two curls are run as they stand there: a newcomer copies them.
+/// Both curl commands of the banner are run verbatim.
 #[test]
 fn the_commands_of_the_banner_work() {
     let server = Server::start("embedded");
@@ -230,7 +230,7 @@ fn both_stop_signals_exit_with_zero_and_keep_acked_readings() {
         let status = server.stop_by(signal);
         let log = server.stderr();
         assert_eq!(status.code(), Some(0), "SIG{signal}: {log}");
-        // Every stop used to take all of `server.shutdown_timeout`, for shards that waited for each other.
+        // Regression: every stop took all of `server.shutdown_timeout`, because shards waited for each other.
         assert!(log.contains("stopped") && !log.contains("not finished within"), "{log}");
         server.restart();
         let kept: Vec<Value> = readings(&server, "m").iter().map(|reading| reading["n"].clone()).collect();
@@ -239,15 +239,14 @@ fn both_stop_signals_exit_with_zero_and_keep_acked_readings() {
     }
 }
 
-/// A head that never came to its end once used up the whole time for stopping: the process ended with 1, blamed the
-/// store, and left the sensors' documents unwritten.
+/// Regression: an unfinished head used up the stop timeout, exited with 1 and left sensor documents unwritten.
 #[test]
 fn an_unfinished_request_does_not_delay_the_stop() {
     let mut server = Launch::embedded().config("[server]\nshutdown_timeout = \"4s\"\n").start();
     write(&server, "m v=1 1");
     let mut half = TcpStream::connect(server.address()).unwrap();
     half.write_all(b"GET /ping HTTP/1.1\r\nHo").unwrap();
-    // The server has taken the connection once it answers a later one.
+    // A later answer shows that the server has accepted the connection.
     assert_eq!(readings(&server, "m").len(), 1);
     assert!(server.stop().success(), "{}", server.stderr());
 }

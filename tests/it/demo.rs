@@ -1,14 +1,14 @@
-//! `hourglass demo`: what it shows is there, and nothing of it is left; no other folder is touched.
+//! `hourglass demo` shows its data, cleans up, and touches no other folder.
 
 use crate::support::prelude::*;
 
-/// A debug build on a busy machine makes two days of history in seconds.
+/// A debug build on a busy machine needs seconds for two days of history.
 const READY: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(45);
-/// Of history: enough for a whole day that is sealed.
+/// Days of history, enough for one sealed day.
 const DAYS: &str = "2";
 
-/// A running demo, whose temp folder is the test's.
+/// A running demo in the test's temp folder.
 struct Demo {
     process: Process,
     temp: PathBuf,
@@ -25,7 +25,7 @@ impl Demo {
         let folder = temp.file("tmp");
         fs::create_dir_all(&folder).unwrap();
         command.current_dir(temp.path()).env("TMPDIR", &folder);
-        // A demo takes no configuration: this one would keep `serve` from starting.
+        // A demo ignores the configuration; this one would stop `serve`.
         command.env("HOURGLASS_STORE_URI", "mongodb://127.0.0.1:1");
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| File::create(temp.file(name)).unwrap());
         Demo { process: Process::spawn(&command, stdout, stderr).unwrap(), temp: temp.path().to_owned() }
@@ -39,7 +39,7 @@ impl Demo {
         fs::read_to_string(self.temp.join("stderr")).unwrap()
     }
 
-    /// What stands in a row of the banner, once it is there.
+    /// Waits for a row of the banner and returns its value.
     #[track_caller]
     fn row(&mut self, what: &str) -> String {
         let is_of = |line: &&str| line.trim_start().starts_with(&format!("{what} "));
@@ -50,7 +50,7 @@ impl Demo {
         })
     }
 
-    /// Its URL without a slash at the end.
+    /// Returns its URL without a trailing slash.
     #[track_caller]
     fn url(&mut self) -> String {
         self.row("page").split("/#").next().unwrap().to_owned()
@@ -99,7 +99,7 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
         let windows = meter["windows"].as_array().unwrap();
         windows.iter().map(|window| window["fields"]["energy_kwh"]["count"].as_u64().unwrap()).sum()
     };
-    // From now to now: 24 hours, a reading a minute.
+    // 24 hours from now to now, with a reading a minute.
     assert!(meters.iter().all(|meter| (1439..=1441).contains(&of_days(meter))), "{counted}");
     let owners =
         format!("{url}/api/v1/summary?measurement=climate&fields=temp&agg=avg&group_by=meta.owner&step=1d&from=-1d");
@@ -138,8 +138,7 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
     assert_eq!(entries(&temp.file("tmp")), Vec::<String>::new());
 }
 
-/// The banner promised a line for each thing that goes wrong, and the log had neither the silent sensor, nor the outliers, the
-/// bearing and the drift. It warned of a slow request instead, which was the demo's own.
+/// Regression: the log lacked some promised faults and warned of a slow request of the demo's own.
 #[test]
 fn each_demo_fault_is_printed_once_with_its_view() {
     let temp = Folder::new("demo");
@@ -164,7 +163,7 @@ fn each_demo_fault_is_printed_once_with_its_view() {
     demo.end_by("INT");
 }
 
-/// `demo --port` of a taken port advised `--listen`, which is a flag of `serve`.
+/// Regression: `demo --port` on a taken port suggested `--listen`, a flag of `serve`.
 #[test]
 fn a_taken_port_is_reported_with_the_demo_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -189,7 +188,7 @@ fn the_demo_needs_a_folder_of_its_own() {
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
 }
 
-/// In MongoDB, everything is left, and another demo does not add to it.
+/// In MongoDB everything is kept, and another demo does not add to it.
 #[test]
 fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
     let temp = Folder::new("demo");
@@ -209,7 +208,7 @@ fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
 #[test]
 fn a_kept_demo_folder_can_be_served_and_the_demo_finds_a_free_port() {
     let temp = Folder::new("demo");
-    // If that fails, somebody else has it, which is just as well.
+    // If this fails, another process has the port, which is just as good.
     let taken = TcpListener::bind("127.0.0.1:8086");
     let kept = temp.file("kept");
     let mut demo = Demo::start(&temp, &["--keep", "--data-dir", kept.to_str().unwrap()]);
@@ -227,7 +226,7 @@ fn a_kept_demo_folder_can_be_served_and_the_demo_finds_a_free_port() {
     verify("embedded", &kept, &[]).good();
 }
 
-/// On a terminal, lines have colours and are short; a terminal that is closed ends the demo.
+/// On a terminal, lines are short and coloured; closing the terminal ends the demo.
 #[test]
 fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
     for (variable, is_coloured) in [("NO_COLOR", false), ("NO_OTHER", true)] {
@@ -235,7 +234,7 @@ fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
         let data = temp.file("demo");
         let shown = temp.file("shown");
         let mut command = program();
-        // `script`, of util-linux, has a terminal for a command.
+        // `script` of util-linux runs a command on a terminal.
         let inner =
             format!("exec {} demo --days 1 --port 0 --data-dir {}", command.get_program().display(), data.display());
         let environment: Vec<_> =
@@ -252,7 +251,7 @@ fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
         let text = text();
         assert_eq!(text.contains("\x1b[1mhourglass"), is_coloured, "{text}");
         assert!(!text.contains("{\"timestamp\""), "{text}");
-        // A rejection's line began with who sent it, and quoted the line with escapes.
+        // Regression: a rejection started with its sender and quoted the line with escapes.
         if !is_coloured {
             let rejected = text.lines().find(|line| line.contains("readings were rejected")).unwrap();
             let places = ["reason=", " line=", " count=", " token="].map(|part| rejected.find(part));
@@ -264,7 +263,7 @@ fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
     }
 }
 
-/// The pictures of the docs, of the page that a demo prints: `docs/images` has copies of them.
+/// Compares the pictures in `docs/images` with those that the test takes.
 #[test]
 fn the_pictures_of_the_docs_show_the_demo() {
     let Some(browser) = Browser::start() else { return };

@@ -1,6 +1,5 @@
-//! What `deploy/` holds is about this hourglass: each metric, key and version that its files name exists, each port stays
-//! on loopback, and a real Prometheus finds series for every expression. What the sensors dashboard asks is kept in
-//! `tests/deploy/statements.txt`. Schemas and alert cases are checked by `.ci/run`, with the tools that know them.
+//! Files in `deploy/` name only existing metrics, keys and versions, ports stay on loopback, and expressions find
+//! series.
 
 mod prometheus;
 
@@ -10,7 +9,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every file under `deploy/`, by its path from the top, with its text.
+/// Returns every file under `deploy/` as (path, text).
 fn deployed() -> Vec<(String, String)> {
     fn walk(folder: &Path, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).expect("a folder can be listed") {
@@ -30,7 +29,7 @@ fn deployed() -> Vec<(String, String)> {
     found
 }
 
-/// The words of a text that are made of such characters.
+/// Returns the words of a text that consist of matching characters.
 fn words(text: &str, is_part: fn(char) -> bool) -> impl Iterator<Item = &str> {
     text.split(move |c: char| !is_part(c)).filter(|word| !word.is_empty())
 }
@@ -40,7 +39,7 @@ fn dashboard(name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All texts that stand under this key, at any depth, in the order of the file's panels.
+/// Collects all texts under this key, at any depth, in the order of the panels.
 fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| texts_of(value, key, found)),
@@ -56,12 +55,12 @@ fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The text with Grafana's variables and macros replaced as Grafana would.
+/// Replaces Grafana's variables and macros as Grafana does.
 fn substituted(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// The PromQL of the health dashboard, for all instances and with the default bound of connections.
+/// Returns the PromQL of the health dashboard, for all instances and the default connection limit.
 fn dashboard_expressions() -> Vec<String> {
     let health = dashboard("hourglass");
     let mut found = Vec::new();
@@ -72,9 +71,8 @@ fn dashboard_expressions() -> Vec<String> {
     expressions
 }
 
-/// Every InfluxQL statement of the sensors dashboard as Grafana sends it: for the measurement `climate` with the field
-/// `temp` and the tag `sensor`, between 14:00 and 15:00 of 2026-01-15, in intervals of a minute; where a tag's values are
-/// chosen, once for all of them and once for `temp-01` and `temp-02`.
+/// Returns the InfluxQL of the sensors dashboard as sent for `climate`, `temp` and `sensor`; tag filters with all and
+/// two values.
 pub fn dashboard_statements() -> Vec<String> {
     let sensors = dashboard("sensors");
     let mut found = Vec::new();
@@ -93,7 +91,7 @@ pub fn dashboard_statements() -> Vec<String> {
                     ("$value", chosen),
                 ],
             );
-            // What is left of `$` is the end of a regular expression.
+            // A remaining `$` is the end of a regular expression.
             assert!(!statement.replace("$/", "/").contains('$'), "an unknown variable or macro: {statement}");
             if !statements.contains(&statement) {
                 statements.push(statement);
@@ -103,7 +101,7 @@ pub fn dashboard_statements() -> Vec<String> {
     statements
 }
 
-/// The names in `src/telemetry/metrics.rs`, and those of them that are histograms.
+/// Returns the names in `src/telemetry/metrics.rs`, and the histograms among them.
 fn known_metrics() -> (BTreeSet<String>, BTreeSet<String>) {
     let source = read("src/telemetry/metrics.rs");
     let parts: Vec<&str> = source.split('"').collect();
@@ -115,7 +113,7 @@ fn known_metrics() -> (BTreeSet<String>, BTreeSet<String>) {
 
 #[test]
 fn every_metric_in_deploy_exists() {
-    // The crate metrics-process makes these; a running server is asked for them by the test with a real Prometheus.
+    // Metrics of the crate metrics-process; the test with a real Prometheus checks that they exist.
     const OF_THE_PROCESS: [&str; 5] = [
         "process_cpu_seconds_total",
         "process_max_fds",
@@ -185,7 +183,7 @@ fn the_config_map_is_a_valid_configuration() {
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
 }
 
-/// The image had no health check, and compose asked by a shell's /dev/tcp, which only some shells have.
+/// Regression: the image had no health check, and compose used a shell feature that not all shells have.
 #[test]
 fn the_container_is_healthy_while_writes_are_acked() {
     let compose = read("deploy/compose.yaml");
@@ -203,7 +201,7 @@ fn the_container_is_healthy_while_writes_are_acked() {
         assert_eq!(said.concat().lines().count(), 1, "{said:?}");
         (asked.status.code(), said.concat())
     };
-    // As the image sets them: on all addresses, so that the check must find out where to ask.
+    // As set by the image: on all addresses, so the check must find the right one.
     let any = |address: std::net::SocketAddr| format!("0.0.0.0:{}", address.port());
     let of_service = ("HOURGLASS_SERVER_LISTEN", any(service));
     let of_status = ("HOURGLASS_STATUS_LISTEN", any(status));
@@ -218,7 +216,7 @@ fn the_container_is_healthy_while_writes_are_acked() {
     let wrong = ask(&[("HOURGLASS_SERVER_LISTEN", "nowhere".to_owned())]);
     assert!(wrong.0 == Some(1) && wrong.1.contains("server.listen"), "{wrong:?}");
 
-    // It hangs: the check ends by itself.
+    // A hanging service; the check must end.
     server.signal("STOP");
     let asked = Instant::now();
     let hangs = ask(&[of_service.clone(), of_status.clone()]);
@@ -230,7 +228,7 @@ fn the_container_is_healthy_while_writes_are_acked() {
     assert!(gone.0 == Some(1) && gone.1.contains("Connection refused"), "{gone:?}");
 }
 
-/// A service that answers, but not with 200, is told with its reason.
+/// A service that answers with another status is reported with its reason.
 #[test]
 fn a_service_that_refuses_writes_is_unhealthy_with_the_reason() {
     let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -251,7 +249,7 @@ fn a_service_that_refuses_writes_is_unhealthy_with_the_reason() {
     assert_eq!((asked.status.code(), said), (Some(1), expected));
 }
 
-/// What a service says that warns once, of a data folder beside its own, and then ends, because a port is taken.
+/// Returns the log of a service that warns once about its data folder and ends because its port is taken.
 fn warned(variables: &[(String, String)], on_terminal: bool) -> String {
     let folder = Folder::new("logged");
     fs::create_dir(folder.file("old")).unwrap();
@@ -277,7 +275,7 @@ fn warned(variables: &[(String, String)], on_terminal: bool) -> String {
     String::from_utf8([said.stdout, said.stderr].concat()).unwrap()
 }
 
-/// The same service logged JSON under journald and in Kubernetes, and text in a container with a terminal.
+/// Regression: the same service logged JSON under journald, and text in a container with a terminal.
 #[test]
 fn the_log_is_json_under_journald_and_in_containers() {
     let pair = |line: &str| {
@@ -296,7 +294,7 @@ fn the_log_is_json_under_journald_and_in_containers() {
     };
     let of_image = format(of_image);
     let of_unit = format(of_unit);
-    // journald's stderr is never a terminal.
+    // The stderr of journald is never a terminal.
     for (variables, on_terminal, is_json) in
         [(&of_unit, false, true), (&of_image, false, true), (&of_image, true, true), (&vec![], true, false)]
     {
@@ -308,7 +306,7 @@ fn the_log_is_json_under_journald_and_in_containers() {
     assert!(read("deploy/kubernetes/10-config.yaml").contains("log_format = \"json\""));
 }
 
-/// A driver's error of 3 kB and a client's key of 31 KB were logged whole.
+/// Regression: a driver error of 3 kB and a client's key of 31 KB were logged in full.
 #[test]
 fn every_log_line_is_short_and_json() {
     // The error names each of the hosts, twice.
@@ -339,7 +337,7 @@ fn every_log_line_is_short_and_json() {
     assert!(away.stderr().contains('…'), "{}", away.stderr());
 }
 
-/// The number that stands after the key, which must stand there once.
+/// Returns the number after a key that must occur once.
 fn seconds_of(file: &str, key: &str) -> u64 {
     let text = read(file);
     let (_, after) = text.split_once(key).unwrap_or_else(|| panic!("{file} has no {key}"));
@@ -361,8 +359,7 @@ fn stop_timeouts_exceed_the_longest_stop() {
     }
 }
 
-/// A service with a wrong config was restarted every two seconds for ever; a pod that stopped refused requests that its
-/// Service still sent.
+/// Regression: a service with an invalid config was restarted for ever, and stopping pods refused requests.
 #[test]
 fn an_invalid_config_is_not_retried_and_pods_drain_before_they_stop() {
     let folder = Folder::new("wrong-config");

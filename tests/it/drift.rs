@@ -11,7 +11,7 @@ fn write(server: &Server, lines: &str, status: u16) -> Option<String> {
     answer.header("x-hourglass-warning").map(str::to_owned)
 }
 
-/// The readings of a sensor, texts without quotes.
+/// Returns the readings of a sensor, strings without quotes.
 fn seen(server: &Server, sensor: &str) -> Vec<Seen> {
     let plain = |(name, text): (String, String)| {
         let value = match serde_json::from_str(&text).expect("JSON") {
@@ -51,7 +51,7 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
     let both = [("temp", "3.0"), ("temp@boolean", "true"), ("temp@string", "2"), ("w", "5.0")];
     let expected = vec![row(START, &[("temp", "1.0")]), row(START + 1, &both)];
     assert_eq!(seen(&server, "m"), expected);
-    // A name with the suffix means what is kept there, and nothing else can be.
+    // A name with the suffix refers to the kept values only.
     write(&server, "m temp=\"4\",temp@string=\"5\" 1717200002\nm temp@string=\"6\",temp=\"7\" 1717200003", 204);
     let fields: Vec<_> = seen(&server, "m").into_iter().skip(2).map(|(_, fields)| fields).collect();
     assert_eq!((&fields[0]["temp@string"], &fields[1]["temp@string"]), (&"5".to_owned(), &"7".to_owned()));
@@ -75,7 +75,7 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
     let kept = server.fetch("/query?db=d&q=SELECT+%22temp@string%22+FROM+m");
     assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
-    // The log, the store and a restart keep it.
+    // It survives the log, the store and a restart.
     let before = seen(&server, "m");
     server.kill();
     server.restart_with(Launch::embedded().config(KEEP));
@@ -84,7 +84,7 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
     assert_eq!(seen(&server, "m"), before);
 }
 
-/// Whether values of other types are kept is said for each database; a policy goes by its database unless it says something else.
+/// Drift is set per database; a policy inherits it unless it has its own setting.
 #[test]
 fn drift_is_set_per_database() {
     let mut server = Launch::embedded().start();
@@ -113,7 +113,7 @@ fn drift_is_set_per_database() {
         server.kill_and_restart();
     }
     assert_eq!(set(&server, "plant", "{}")["drift_as"], "keep", "what is not sent stays");
-    // What the configuration says holds again. What was kept stays.
+    // The configured default applies again. Kept values stay.
     assert_eq!(set(&server, "plant", r#"{"drift":null}"#)["drift_as"], "reject");
     assert_eq!(all.map(|name| kept(&server, name)), [false; 4]);
     let seen = readings(&server, "plant", "m", None, 10);
@@ -123,8 +123,7 @@ fn drift_is_set_per_database() {
     assert_eq!(all.map(|name| kept(&server, name)), [true, true, false, true]);
 }
 
-/// The notice was missing where the answer was empty, counted fields as if they were sensors, and stayed when nothing was left beside the
-/// field.
+/// Regression: the notice was missing with empty answers, counted fields as sensors, and outlived the values.
 #[test]
 fn notices_mention_only_existing_values() {
     let server = Launch::embedded().config(KEEP).start();
@@ -144,7 +143,7 @@ fn notices_mention_only_existing_values() {
     let both = of_influx("time > 0");
     assert!(both.len() == 1 && both[0].contains("of 2 sensors"), "{both:?}");
     assert_eq!(of_native(""), both);
-    // Of the time asked for only; and where there is no answer.
+    // Only within the requested time, and also without an answer.
     let one = of_influx("time > 1717200005s");
     assert!(one.len() == 1 && one[0].contains("of 1 sensor ") && one[0].contains("\"temp@string\""), "{one:?}");
     assert_eq!(of_native("from=1717200005"), one);

@@ -1,12 +1,11 @@
-//! Groups of sensors: the endpoints answer from what is acked, on both stores; groups' documents in MongoDB follow the sensors'
-//! documents, whoever writes, moves and deletes, and whenever a process dies.
+//! Groups: endpoints answer from acked changes on both stores, and group documents in MongoDB follow sensor documents.
 
 use crate::support::prelude::*;
 
 const CONFIG: &str = "[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
                       [[groups]]\nname = \"site\"\nby = \"meta.site\"\n[[groups]]\nname = \"gateway\"\nby = \"gw\"\ndatabase = \"d\"\n";
 
-/// Acked by the log alone.
+/// Changes metadata, acked by the log only.
 fn describe(server: &Server, key: &str, meta: &Value) {
     let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
     request("PATCH", &url, meta.to_string().as_bytes(), &[]).unwrap().expect(200);
@@ -16,20 +15,19 @@ fn asked(server: &Server, path: &str) -> Value {
     server.fetch(&format!("/api/v1/groups{path}"))
 }
 
-/// The members of a value, in order, as the endpoint names them.
+/// Returns the members of a value in order, by the endpoint.
 fn members(server: &Server, group: &str, value: &str) -> Vec<String> {
     let sensors = asked(server, &format!("/{group}/{value}?db=d"))["sensors"].clone();
     sensors.as_array().unwrap().iter().map(|of| of["sensor"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What MongoDB has.
+/// Contents of MongoDB.
 struct Stored {
     uri: String,
 }
 
 impl Stored {
-    /// The members of a group, by value and sensor, each with its latest value of `v`. Fails if one is listed twice, or if a
-    /// document is larger than it may be.
+    /// Returns the members by value and sensor with the latest `v`; panics on duplicates and oversized documents.
     fn members(&self, group: &str) -> BTreeMap<String, BTreeMap<String, i64>> {
         let mut found: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
         for document in find(&self.uri, "d.groups", doc! { "group": group }) {
@@ -59,7 +57,7 @@ fn expected(groups: &[(&str, &[(&str, i64)])]) -> BTreeMap<String, BTreeMap<Stri
     groups.iter().map(|(value, members)| ((*value).to_owned(), of(members))).collect()
 }
 
-/// Nothing is flushed: what is acked is in the next answer.
+/// Nothing is flushed, and acked changes are in the next answer.
 #[test]
 fn group_endpoints_return_acked_changes_on_both_stores() {
     let mongo = mongod().uri(&fresh_database_name());
@@ -89,13 +87,13 @@ fn group_endpoints_return_acked_changes_on_both_stores() {
         assert_eq!(page["next"], "m,gw=g1,s=1");
         let rest = asked(&server, "/site/lab%2F1?db=d&limit=1&cursor=m%2Cgw%3Dg1%2Cs%3D1");
         assert_eq!((&rest["next"], &rest["sensors"][0]["sensor"]), (&Value::Null, &json!("m,gw=g2,s=3")));
-        // The sensor names its groups; one without any names none.
+        // A sensor lists its groups; without any, the field is missing.
         let listed = server.fetch("/api/v1/sensors?db=d");
         let of =
             |key: &str| listed["sensors"].as_array().unwrap().iter().find(|of| of["sensor"] == key).unwrap().clone();
         assert_eq!(of("m,gw=g1,s=2")["groups"], json!({"gateway": "g1"}));
         assert!(of("m,s=5").get("groups").is_none(), "it has had no reading");
-        // Moved, and deleted: at once, too.
+        // Moves and deletions apply at once, too.
         describe(&server, "m,gw=g1,s=1", &json!({"site": "roof"}));
         write(&server, "m,gw=g1,s=1 v=11 20\n");
         assert_eq!(members(&server, "site", "lab%2F1"), ["m,gw=g2,s=3"]);
@@ -123,7 +121,7 @@ fn group_documents_follow_sensor_documents() {
     assert_eq!(stored.members("gateway"), expected(&[("g1", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2)])]));
     let sensor = find(&stored.uri, "d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
     assert_eq!(sensor.get_document("groups").unwrap(), &doc! { "gateway": "g1", "site": "lab" });
-    // A new reading, a move, and one that leaves.
+    // A new reading, a move, and a sensor that leaves.
     write(&server, "m,gw=g1,s=2 v=22 20\n");
     describe(&server, "m,gw=g1,s=1", &json!({"site": "the roof"}));
     describe(&server, "m,s=3", &json!({"site": null}));
@@ -138,7 +136,7 @@ fn group_documents_follow_sensor_documents() {
     assert!(progress(&server, "group", "documents") >= 4);
     let is_done = |job: &Value| job["left"] == 0 && job["last_error"].is_null();
     wait_until("nothing is left", WITHIN, || is_done(&job(&server, "group")));
-    // Groups that are not declared any more go, others come, by the walk at the start; by hand, it is mended there, too.
+    // The walk at startup drops undeclared groups, adds new ones and repairs manual changes.
     server.stop();
     let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
     server.restart_as(Launch::with_store(&uri).config(other));
@@ -149,7 +147,7 @@ fn group_documents_follow_sensor_documents() {
     wait_until("the collection is gone", WITHIN, || !stored.names().iter().any(|name| name.starts_with("d.")));
 }
 
-/// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
+/// A renamed sensor belongs to the group of its shown name; documents use the stored name.
 #[test]
 fn groups_use_the_shown_names_of_renamed_sensors() {
     let uri = mongod().uri(&fresh_database_name());
@@ -181,10 +179,10 @@ fn without_groups_nothing_is_created() {
     assert!(listed["sensors"][0].get("groups").is_none(), "{listed}");
 }
 
-/// A process dies before or after groups' documents are set, in the middle of a move: afterwards, the sensor is where it belongs.
+/// After a kill before or after the update of group documents, the sensor ends in the right group.
 #[test]
 fn a_move_completes_after_a_kill_at_any_step() {
-    // What a dead process has begun holds its locks until the server gives it up: the tests' own do so after some seconds.
+    // A dead process holds its locks until the server gives them up; this own server does so after seconds.
     let own = Mongod::start();
     for (step, times) in [("before_groups", 1), ("after_groups", 1), ("before_groups", 2), ("after_groups", 2)] {
         let uri = own.uri(&fresh_database_name());
@@ -193,7 +191,7 @@ fn a_move_completes_after_a_kill_at_any_step() {
         let stored = Stored { uri: uri.clone() };
         write(&server, "m,gw=g1,s=1 v=1 10\n");
         let url = server.url("/api/v1/sensors/m%2Cgw%3Dg1%2Cs%3D1/meta?db=d");
-        // It may die before it answers: the change is logged then, or it is not.
+        // It may die before it answers, with or without a log record.
         let patch = |site: &str| request("PATCH", &url, json!({"site": site}).to_string().as_bytes(), &[]).is_ok();
         let mut is_told = patch("lab");
         if times == 2 {
@@ -216,7 +214,7 @@ fn a_move_completes_after_a_kill_at_any_step() {
     }
 }
 
-/// Readings until the process is dead: each new document sets its group's.
+/// Writes until the process is dead; each new document updates its group.
 fn write_until_dead(server: &mut Server) {
     let url = server.url("/write?db=d&precision=s");
     let mut time = 100;
@@ -227,7 +225,7 @@ fn write_until_dead(server: &mut Server) {
     });
 }
 
-/// Two instances write, move, and delete at random. Once they rest, groups' documents and the endpoint of each agree with a plain model.
+/// Two instances write, move and delete at random; in the end documents and endpoints agree with a plain model.
 #[test]
 fn group_members_agree_with_a_plain_model() {
     let uri = mongod().uri(&fresh_database_name());
@@ -237,10 +235,10 @@ fn group_members_agree_with_a_plain_model() {
     for server in &servers {
         keep(server, "other,s=x v=1 1\n");
     }
-    // What each sensor's latest value and its site are.
+    // Latest value and site of each sensor.
     let mut model: BTreeMap<i64, (Option<i64>, Option<i64>)> = BTreeMap::new();
     for step in 0..150_i64 {
-        // Each sensor belongs to one instance, so that it is known which change is the later one.
+        // Each sensor belongs to one instance, so its changes are ordered.
         let sensor = random.below(24);
         let server = &servers[usize::try_from(sensor % 2).unwrap()];
         let key = format!("m,gw=g{},s={sensor}", sensor % 3);
@@ -278,7 +276,7 @@ fn group_members_agree_with_a_plain_model() {
     }
 }
 
-/// Documents of a large group are several, none larger than it may be, and each has the members of its range.
+/// A large group has several documents within the size limit, each with the members of its range.
 #[test]
 fn a_large_group_has_several_documents() {
     let uri = mongod().uri(&fresh_database_name());
@@ -306,7 +304,7 @@ fn a_large_group_has_several_documents() {
     wait_until("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty());
 }
 
-/// The docs told of a job that was gone. Only with MongoDB, groups and copies are there all of them.
+/// Regression: the docs named a removed job. Only MongoDB with groups and copies has all jobs.
 #[test]
 fn every_job_is_documented() {
     let config = format!("{CONFIG}[[meta.copy]]\nname = \"site\"\n");

@@ -1,6 +1,4 @@
-//! Clients that mean harm, or might as well: odd names and numbers, depth, length, floods of sensors and of frames. Bytes that
-//! are no requests are sent by `fuzz`. Each gets the right status, nothing panics, and a good client beside them is served all the
-//! while. What it cost is printed.
+//! Hostile clients get the right status, nothing panics, and a good client is served meanwhile. The costs are printed.
 
 mod http2;
 mod names;
@@ -15,7 +13,7 @@ use crate::support::prelude::*;
 /// The good client's database.
 const GOOD: &str = "good";
 
-/// Somebody who asks a server, with a token where one is asked for.
+/// A client of a server, with a token if one is needed.
 struct Client<'a> {
     server: &'a Server,
     token: Option<&'a str>,
@@ -30,14 +28,14 @@ impl Client<'_> {
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// How many readings a sensor has.
+    /// Returns the number of readings of a sensor.
     #[track_caller]
     fn count(&self, database: &str, sensor: &str) -> usize {
         readings_for(|path| self.ask("GET", path, ""), database, sensor, None, 10_000).len()
     }
 }
 
-/// Does harm to a server while a good client writes and reads: every one of its readings is acked, and is there at the end.
+/// Runs `harm` while a good client writes and reads; each of its readings must be acked and stored.
 #[track_caller]
 fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
     while_served(&Client { server, token: None }, what, harm)
@@ -51,7 +49,7 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     let over = AtomicBool::new(false);
     let (outcome, mut times) = std::thread::scope(|scope| {
         let good = scope.spawn(|| write_and_read(good, what, &over));
-        // Told also when the harm panics, or the scope would wait for ever.
+        // Set on a panic, too, or the scope would wait for ever.
         let end = StopAtEnd(&over);
         let outcome = harm();
         drop(end);
@@ -75,7 +73,7 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     outcome
 }
 
-/// Writes one reading after the other until told, at least one, and finds them all: how long each took.
+/// Writes readings until `over`, at least one, checks them all, and returns the times.
 fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Duration> {
     let mut count = 0;
     let mut times = Vec::new();
@@ -99,7 +97,7 @@ fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Durat
     times
 }
 
-/// What a process holds.
+/// Memory of a process.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     resident: u64,
@@ -111,7 +109,7 @@ impl Memory {
         Memory { resident: resident_bytes(server.pid()), peak: peak_bytes(server.pid()) }
     }
 
-    /// The peak is at most so many bytes above what was resident before.
+    /// Checks that the peak is at most `bytes` above the earlier resident memory.
     #[track_caller]
     fn grew_at_most(server: &Server, before: Memory, bytes: u64) {
         let peak = Memory::of(server).peak;
@@ -126,7 +124,7 @@ impl std::fmt::Display for Memory {
     }
 }
 
-/// To the terminal, also of a test that passes.
+/// Prints to the terminal, also in passing tests.
 fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

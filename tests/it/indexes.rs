@@ -1,5 +1,4 @@
-//! Indexes that the configuration declares: made in the background where they are missing, dropped once they are not declared any
-//! more, and each used by queries for what it is about, on a real mongod.
+//! Declared indexes on a real mongod: created, used by their queries, and dropped once they are not declared.
 
 use crate::support::packages;
 use crate::support::prelude::*;
@@ -10,13 +9,13 @@ const CONFIG: &str = "[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname 
                       index = true\ndatabase = \"d\"\n[[meta.copy]]\nname = \"owner\"\n\
                       [[kinds]]\nname = \"press\"\nmeasurement = \"machine\"\nindex = true\n[[kinds]]\nname = \"spare\"\nindex = true\n";
 
-/// Runs the job that makes and drops indexes, so that none is being built.
+/// Runs the index job, so that no index is being built.
 fn settle(server: &Server) {
     let done = run_job(server, "index");
     assert_eq!((&done["left"], &done["last_error"]), (&json!(0), &json!(null)), "{done}");
 }
 
-/// The names of a collection's indexes.
+/// Returns the names of a collection's indexes.
 fn stored(uri: &str, collection: &str) -> Vec<String> {
     in_mongo(uri, async |mongo| mongo.collection::<Document>(collection).list_index_names().await.unwrap())
 }
@@ -45,7 +44,7 @@ fn declared_indexes_are_created_used_and_dropped() {
     ];
     assert_eq!(owned("d.sensors"), of_sensors);
     each_query_uses_its_index(&uri);
-    // One that somebody else made stays, whatever its name begins with otherwise.
+    // A foreign index stays, whatever the rest of its name.
     make_own(&uri);
     server.stop();
     let fewer = "[[meta.copy]]\nname = \"site\"\nindex = true\n[[kinds]]\nname = \"press\"\nmeasurement = \"mill\"\nindex = true\n";
@@ -63,7 +62,7 @@ fn make_own(uri: &str) {
     run_command(uri, None, doc! { "createIndexes": "d.buckets", "indexes": [index] });
 }
 
-/// `mongosh` explains queries of each kind: each uses the index for it, and scans no collection.
+/// Explains queries with `mongosh`: each uses its index and scans no collection.
 fn each_query_uses_its_index(uri: &str) {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let since = r#"{ $gte: ISODate("2026-01-15T00:00:00Z") }"#;

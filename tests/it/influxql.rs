@@ -1,8 +1,5 @@
-//! `/query` beside a real InfluxDB 1.x: both are given the same readings and the same statements, and answer alike.
-//! hourglass has half of the readings in its store and half in memory when it is asked.
-//!
-//! `HOURGLASS_TEST_STATEMENTS` picks the statements that contain a text. Every answer is left for study in
-//! `target/tmp/influxql`: `answers.jsonl` has InfluxDB's, `differences.txt` what is not alike.
+//! `/query` beside InfluxDB 1.x with equal readings and statements. `HOURGLASS_TEST_STATEMENTS` filters them by text;
+//! answers are kept in `target/tmp/influxql` (`answers.jsonl`, `differences.txt`).
 
 mod cli;
 mod compare;
@@ -20,7 +17,7 @@ const CONFIG: &str = "
 [page]
 max_readings = 100
 ";
-/// How many differences are shown where the test fails; all of them are in the file.
+/// Differences printed on failure; the file has all of them.
 const SHOWN: usize = 10;
 
 #[test]
@@ -53,7 +50,7 @@ fn influxdb_answers_are_repeatable() {
     assert!(broken.is_none(), "influxd breaks at {}", broken.unwrap().key);
 }
 
-/// Fails unless the statements that are answered otherwise are those that `differences.txt` accepts.
+/// Checks that the differences are exactly those that `differences.txt` accepts.
 fn judge(other: &str, outcomes: &[Outcome]) {
     let accepted = statements::accepted();
     let is_accepted = |outcome: &Outcome| accepted.iter().any(|(key, _)| *key == outcome.key);
@@ -82,7 +79,7 @@ fn judge(other: &str, outcomes: &[Outcome]) {
     assert!(surprising.is_empty(), "{}\n{summary}\nall of them: {}", told(other, &surprising, SHOWN), file.display());
 }
 
-/// The statements' files in the order they were run in.
+/// Returns the statement files in the order they were run.
 fn topics(outcomes: &[Outcome]) -> Vec<&str> {
     let mut topics: Vec<&str> = outcomes.iter().map(|outcome| outcome.topic.as_str()).collect();
     topics.dedup();
@@ -99,7 +96,7 @@ fn told(other: &str, different: &[&Outcome], most: usize) -> String {
     told
 }
 
-/// Where answers are left for study.
+/// Returns the folder of kept answers.
 fn folder() -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("influxql");
     std::fs::create_dir_all(&folder).expect("a folder for the answers can be made");

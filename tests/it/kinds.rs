@@ -1,4 +1,4 @@
-//! Kinds of sensors: what is admitted is as the kind says, or the sender is told; what was there before stays.
+//! Kinds of sensors: readings and metadata are validated by them; existing metadata stays.
 
 use crate::support::prelude::*;
 
@@ -35,7 +35,7 @@ fn warning(answer: &Answer) -> String {
 fn readings_are_validated_by_the_kind_of_their_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).config(KINDS).start();
-        // By measurement, rejected: the good line beside it is taken.
+        // By measurement, with rejection; other lines are kept.
         let answer =
             write(&server, &format!("climate,s=1 temp=20 {T}\nclimate,s=1 temp=999 {}\nfree,s=1 x=1 {T}\n", T + 1));
         let told = answer.text();
@@ -49,7 +49,7 @@ fn readings_are_validated_by_the_kind_of_their_sensor() {
         let missing = write(&server, &format!("climate,s=1 other=1 {T}\n")).expect(400).text().to_owned();
         assert!(missing.contains("is missing"), "{missing}");
         assert!((metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"kind\"}") - 2.0).abs() < 0.5);
-        // By metadata, with a warning: kept all the same. Metadata may come before or after the first reading.
+        // By metadata, with a warning; metadata may follow the first reading.
         let plain = write(&server, &format!("m,s=1 total=-1i {T}\n")).expect(204);
         assert_eq!(warning(&plain), "");
         describe(&server, "PUT", "m,s=1", &json!({"kind": "meter"})).expect(200);
@@ -59,7 +59,7 @@ fn readings_are_validated_by_the_kind_of_their_sensor() {
         assert!(metric(&server, "hourglass_ingest_readings_unlike_kind_total") > 1.5);
         let explained = post(&server.url("/api/v1/explain?db=d&precision=s"), &line, &[]).expect(200).text().to_owned();
         assert!(explained.contains("the kind meter says"), "{explained}");
-        // After a kill the kind is known again.
+        // The kind is known after a kill.
         server.kill_and_restart();
         wait_until("a warning again", WITHIN, || {
             let answer = write(&server, &line);
@@ -87,11 +87,11 @@ fn metadata_is_validated_by_its_kind_unless_it_was_invalid_before() {
         describe(&server, "PUT", "climate,s=1", &json!({"owner": "x"})).expect(400);
         describe(&server, "PUT", "climate,s=1", &json!({"site": "lab"})).expect(200);
         describe(&server, "PATCH", "climate,s=1", &json!({"site": null})).expect(400);
-        // What was wrong may stay, be changed, and be mended; then it is held to its kind.
+        // Invalid metadata may stay, change and be corrected; then its kind applies.
         describe(&server, "PATCH", "climate,s=old", &json!({"n": 2})).expect(200);
         describe(&server, "PATCH", "climate,s=old", &json!({"site": "lab"})).expect(200);
         describe(&server, "PATCH", "climate,s=old", &json!({"site": "LAB"})).expect(400);
-        // Metadata of a sensor that has none is new, whether or not it has readings.
+        // First metadata of a sensor is new, with or without readings.
         write(&server, &format!("climate,s=4 temp=20 {T}\n")).expect(204);
         describe(&server, "PATCH", "climate,s=4", &json!({"owner": "Kim"})).expect(400);
         describe(&server, "PATCH", "climate,s=4", &json!({"owner": "Kim", "site": "lab"})).expect(200);
@@ -100,7 +100,7 @@ fn metadata_is_validated_by_its_kind_unless_it_was_invalid_before() {
         let lines = "{\"sensor\":\"climate,s=2\",\"meta\":{\"site\":\"roof\"}}\n{\"sensor\":\"climate,s=3\",\"meta\":{\"site\":3}}\n";
         let told = post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(400).json();
         assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
-        // The list names kind and units.
+        // The list shows kind and units.
         let listed = server.fetch("/api/v1/sensors?db=d");
         let of =
             |key: &str| listed["sensors"].as_array().unwrap().iter().find(|one| one["sensor"] == key).unwrap().clone();
@@ -149,8 +149,7 @@ fn an_invalid_kind_is_a_configuration_problem() {
     }
 }
 
-/// Regression: a reading with a new field that was stored before a change of the sensor's kind read the document with the old kind, and took the change
-/// back in memory until a restart.
+/// Regression: a reading with a new field read the sensor document with the old kind and reverted the change.
 #[test]
 fn a_changed_kind_applies_before_and_after_its_flush() {
     let halt = Halt::new();
@@ -172,8 +171,7 @@ fn a_changed_kind_applies_before_and_after_its_flush() {
     assert!(without(T + 3).contains("is missing"));
 }
 
-/// Regression: after a rename of a measurement, readings were held to the kind of the old name, lists and metadata to that of the new one: the metric
-/// counted silent sensors that no list showed, and `kind` and `units` were gone.
+/// Regression: after a rename of a measurement, readings used the kind of the old name, lists that of the new one.
 #[test]
 fn a_rename_keeps_the_kind() {
     let config = format!("{KINDS}[[groups]]\nname = \"all\"\nby = \"s\"\n");
@@ -194,7 +192,7 @@ fn a_rename_keeps_the_kind() {
         for key in ["climate,s=1", "weather,s=1"] {
             describe(&server, "PUT", key, &json!({"site": "LAB"})).expect(400);
         }
-        // A new sensor gets the stored name, and is of the kind by whichever name it is written.
+        // A new sensor gets the stored name and the kind of either name.
         write(&server, &format!("weather,s=2 temp=999 {T}\n")).expect(400);
         server.stop();
     }

@@ -1,5 +1,5 @@
-//! The table of line-protocol cases: what a body holds against what comes out of it, line by line.
-//! Where the servers and codecs of this protocol differ, the table says whom we follow.
+//! Cases of line protocol and the lines parsed from them. Where implementations differ, the case says which one we
+//! follow.
 
 mod corpus;
 mod properties;
@@ -9,7 +9,7 @@ use hourglass::reading::{Limits, Precision, Reason, Rejection};
 use hourglass::wire::Points;
 use hourglass::wire::line_protocol::{Lines, parse_series};
 
-/// A line that was read, or an item of JSON, or the reason why not.
+/// A parsed line or JSON item, or the rejection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// `number sensor-key field=value[,…] timestamp`, written by [`good`].
@@ -28,7 +28,7 @@ fn expected(line: usize, column: usize, expected: &'static str, found: impl Into
     Bad(line, column, Reason::Syntax { expected, found: found.into() })
 }
 
-/// Everything in a body: what came of each line, and each rejection in full.
+/// Parses a body: the outcome of each line, and each rejection in full.
 fn read(body: &[u8], precision: Precision, limits: Limits) -> (Vec<Outcome>, Vec<Rejection>) {
     let mut lines = Lines::new(body, precision, limits);
     let mut outcomes = Vec::new();
@@ -86,7 +86,7 @@ fn valid_lines_are_parsed() {
         (b"", vec![]),
         (b"m f=1", vec![good("1 m f=1.0 -")]),
         (b"m f=1\nm f=2\n", vec![good("1 m f=1.0 -"), good("2 m f=2.0 -")]),
-        // CRLF, also at the end of a body that stops before its LF. The Influx servers refuse it, every peer takes it.
+        // CRLF, also at the end of a body before its LF; accepted by all peers but the Influx servers.
         (b"m f=1\r\n\r\nm f=2 3\r", vec![good("1 m f=1.0 -"), good("3 m f=2.0 3")]),
         (b"m f=\"x\"\r\n", vec![good("1 m f=\"x\" -")]),
         (b"\n\n   \n \r\n  # m f=1\n#\xff\x01\n m f=1", vec![good("7 m f=1.0 -")]),
@@ -94,10 +94,10 @@ fn valid_lines_are_parsed() {
         (b"m f=1 ", vec![good("1 m f=1.0 -")]),
         // Tags are sorted bytewise by key.
         (b"m,b=1,a=2,B=3 f=1", vec![good("1 m,B=3,a=2,b=1 f=1.0 -")]),
-        // Quotes in names are letters, so is '#' after a name's first character, so is '=' in a measurement.
+        // Quotes in names are literal, as are '#' after the first character and '=' in a measurement.
         (b"a=b,\"t\"='v' \"f\"=1", vec![good("1 a=b,\"t\"='v' \"f\"=1.0 -")]),
         (b"m#,a#=#b #=1", vec![good("1 m#,a#=#b #=1.0 -")]),
-        // Of two equal field keys the last wins, in the first's place.
+        // The last of two equal field keys wins, in the place of the first.
         (b"m f=1,g=2,f=3i", vec![good("1 m f=3i,g=2.0 -")]),
         (b"m f=1,\\,=2,f=\"x\",\\,=t", vec![good("1 m f=\"x\",,=true -")]),
         ("größe,ort=köln wert\u{a0}=\"°C\"".as_bytes(), vec![good("1 größe,ort=köln wert\u{a0}=\"°C\" -")]),
@@ -128,7 +128,7 @@ fn values_of_every_type_are_parsed() {
         ("18446744073709551615u", "18446744073709551615u"),
         (r#""""#, r#""""#),
         (r#""a,b c=d""#, r#""a,b c=d""#),
-        // Two escapes in strings; any other backslash is text, so "\n" is two characters.
+        // Strings have two escapes; any other backslash is literal, so "\n" is two characters.
         (r#""say \"hi\" \\ \n \x""#, r#""say \"hi\" \\ \\n \\x""#),
         (r#""end\\""#, r#""end\\""#),
     ]
@@ -171,7 +171,7 @@ fn backslashes_in_names_are_parsed() {
     for (sent, name) in [
         (r"a\ b", "a b"),
         (r"a\,b", "a,b"),
-        // A backslash before anything else is text.
+        // A backslash before anything else is literal.
         (r"a\b", r"a\b"),
         (r"a\\b", r"a\\b"),
         // Only the backslash next to the space escapes it (as the official codec; some servers count parity).
@@ -188,9 +188,9 @@ fn backslashes_in_names_are_parsed() {
     }
     check(vec![
         (br"m,a\=b=c\=d f\=g=1", vec![good(r"1 m,a\=b=c\=d f=g=1.0 -")]),
-        // '=' does not end a measurement, so a backslash before it is text.
+        // '=' does not end a measurement, so a backslash before it is literal.
         (br"m\=x f=1", vec![good(r"1 m\=x f=1.0 -")]),
-        // A name may not end in a backslash, nor go over the end of a line (some servers let it).
+        // A name may not end in a backslash, nor continue on the next line (some servers allow it).
         (b"m,a=b\\\nm f=1", vec![Bad(1, 6, Reason::TrailingBackslash), good("2 m f=1.0 -")]),
         (b"m\\\r\nm f=1", vec![Bad(1, 2, Reason::TrailingBackslash), good("2 m f=1.0 -")]),
         (b"m f\\\nm f=1", vec![Bad(1, 4, Reason::TrailingBackslash), good("2 m f=1.0 -")]),
@@ -246,7 +246,7 @@ fn control_characters_and_invalid_utf8_are_rejected() {
         (b"\tm f=1", control(1, 9)),
         (b"m\x00x f=1", control(2, 0)),
         (b"m,a\x7f=b f=1", control(4, 0x7f)),
-        // The official codec lets this one pass, in a tag value only.
+        // The official codec accepts this one in tag values only.
         (b"m,a=b\x01 f=1", control(6, 1)),
         ("m,a=\u{85} f=1".as_bytes(), control(5, 0x85)),
         (b"m f\x0b=1", control(4, 0x0b)),
@@ -257,7 +257,7 @@ fn control_characters_and_invalid_utf8_are_rejected() {
         (b"m f=1\r 5", control(6, 0x0d)),
         (b"m f=1 5\r\r", control(8, 0x0d)),
         (b"m f=1\t5", control(6, 9)),
-        // In a string everything is text.
+        // In a string everything is literal.
         (b"m f=\"\x00\t\r\x1b\"", vec![good("1 m f=\"\\0\\t\\r\\u{1b}\" -")]),
     ]);
     let not_utf8 = |line, column| Bad(line, column, Reason::NotUtf8);
@@ -321,11 +321,11 @@ fn a_bad_line_leaves_the_others_valid() {
                 good("5 m f=5.0 -"),
             ],
         ),
-        // A newline in a string is text; the lines after it keep their numbers.
+        // A newline in a string is literal; the lines after it keep their numbers.
         (b"m f=\"a\nb\r\nc\" 1\nm f=2", vec![good("1 m f=\"a\\nb\\r\\nc\" 1"), good("4 m f=2.0 -")]),
-        // Such a line with an error behind its string is one line still.
+        // Such a line with an error after its string is still one line.
         (b"m f=\"a\nm f=1\nb\",g=x 1\nm f=2", vec![Bad(1, 19, invalid("x")), good("4 m f=2.0 -")]),
-        // A quote that is not closed costs its physical line, whatever quotes come later.
+        // An unclosed quote rejects its physical line, whatever quotes follow.
         (b"m f=\"abc", vec![expected(1, 5, OPEN, None)]),
         (b"m f=\"abc\nm f=2\n", vec![expected(1, 5, OPEN, None), two()]),
         (b"m f=\"abc\r\nm f=2\nm f=\"x\"", vec![expected(1, 5, OPEN, None), two(), good("3 m f=\"x\" -")]),
@@ -372,7 +372,7 @@ fn exceeded_limits_name_their_key() {
                     expected(2, 32, "'=' after the field key", None),
                 ],
             ),
-            // What stands in the string of a line that is too long is no line.
+            // A newline in the string of an oversized line starts no line.
             (b"m f=\"0\nm f=1\n8\",g=1234567890123456789012345\nm f=1", vec![long_line(43), good("4 m f=1.0 -")]),
             (b"m,a=1,b=2,c=3,d=4 f=1\nm f=1", vec![over(1, 0, "tags", 4, 2, "limits.tags"), good("2 m f=1.0 -")]),
             (b"m a=1,b=2,c=3,d=4,e=5\nm f=1", vec![over(1, 0, "fields", 5, 3, "limits.fields"), good("2 m f=1.0 -")]),

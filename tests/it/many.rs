@@ -1,6 +1,5 @@
-//! Questions about many sensors, against a plain map of readings: random data with late readings, overwrites and
-//! buckets of several pages, half of it flushed; random ranges, steps, zones, filters, groupings and fills. Some are
-//! asked again and again while readings come, so that what is remembered of their answers must not show stale.
+//! Queries of many sensors against a plain map: late readings, overwrites, overflow, half flushed; random parameters.
+//! Some repeat after each change, to test caches.
 
 mod remembered;
 
@@ -18,21 +17,21 @@ const SENSORS: [(&str, &str); 6] = [("a", "r1"), ("a", "r2"), ("b", "r1"), ("b",
 const ROUNDS: usize = 6;
 const LINES: i64 = 400;
 const QUESTIONS: usize = 40;
-/// Questions that are asked before and after every change.
+/// Queries that are repeated before and after every change.
 const KEPT: usize = 15;
-/// What summaries tell of any sensors, what they tell of a sensor alone, and what needs the readings themselves.
+/// Aggregates that summaries answer for several sensors, for one sensor only, and that need readings.
 const SUMMARIZED: &str = "count,min,max,sum,avg";
 const WITH_ENDS: &str = "count,max,avg,first,last";
 const ALL: &str = "count,min,max,sum,avg,first,last,stddev,median,p50";
 
 type Fields = BTreeMap<&'static str, f64>;
 type Tags = Vec<(String, String)>;
-/// Readings by the tags that they are grouped by.
+/// Readings by their group tags.
 type Groups<'a> = BTreeMap<Tags, Vec<(i64, &'a Fields)>>;
 
 #[derive(Default)]
 struct Model {
-    /// Per sensor, by time.
+    /// Readings by time, per sensor.
     readings: Vec<BTreeMap<i64, Fields>>,
 }
 
@@ -68,14 +67,14 @@ fn agree(server: &Server, seed: u64) {
 }
 
 impl Model {
-    /// Lines at random times, some of them over readings that are there.
+    /// Generates lines at random times, some of them overwriting readings.
     fn write(&mut self, random: &mut Random) -> String {
         let mut lines = String::new();
         for _ in 0..LINES {
             let number = random.of(&[0, 1, 2, 3, 4, 5]);
             let time = match self.readings[number].keys().next_back() {
                 Some(last) if random.once_in(3) => *last,
-                // Many of them in a few hours, so that these take several pages.
+                // Many of them in a few hours, so that these have several pages.
                 _ if random.once_in(2) => START + random.below(3) * DAY + random.below(2 * HOUR / SECOND) * SECOND,
                 _ => START + random.below(DAYS * DAY / SECOND) * SECOND,
             };
@@ -91,7 +90,7 @@ impl Model {
         lines
     }
 
-    /// The readings of a question's groups, by tags.
+    /// Returns the readings of a query's groups, by tags.
     fn groups(&self, question: &Question) -> Groups<'_> {
         let mut groups = Groups::new();
         for (number, readings) in self.readings.iter().enumerate().filter(|(number, _)| question.wants(*number)) {
@@ -140,7 +139,7 @@ impl Model {
         }
     }
 
-    /// Windows of one sensor at a time, which are put together in another way.
+    /// Compares windows of one sensor at a time, which are merged in another way.
     #[track_caller]
     fn check_hours_of_each(&self, server: &Server) {
         for (number, readings) in self.readings.iter().enumerate() {
@@ -163,7 +162,7 @@ impl Model {
         }
     }
 
-    /// All readings of the sensors of a site, in parts, from either end; and of one of its sensors by its key.
+    /// Compares all readings of a site's sensors, in parts and both orders, and of one sensor by key.
     #[track_caller]
     fn check_readings(&self, server: &Server, random: &mut Random) {
         let site = random.of(&["a", "b", "c"]);
@@ -199,7 +198,7 @@ impl Model {
     }
 }
 
-/// A chart of all of a measurement's sensors: few readings of each, none of them made up, and no peak lost.
+/// Compares charts of all sensors: few readings, all real, and no peak lost.
 #[track_caller]
 fn check_charts(model: &Model, server: &Server) {
     for (order, points_max) in [("asc", 10), ("desc", 50), ("asc", 100_000)] {
@@ -228,7 +227,7 @@ fn check_charts(model: &Model, server: &Server) {
     }
 }
 
-/// Readings by sensor, in the order in which the parts of the answer have them.
+/// Returns readings by sensor, in the order of the answer's parts.
 #[track_caller]
 fn all_parts(server: &Server, query: &str, limit: usize) -> BTreeMap<String, Vec<Value>> {
     let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -258,7 +257,7 @@ fn reading(time: i64, fields: &Fields) -> Value {
     reading
 }
 
-/// The same reading with every field a float: whole numbers are written without a point.
+/// Converts every field to a float, because whole numbers are written without a point.
 fn as_floats(reading: &Value) -> Value {
     let field = |(name, value): (&String, &Value)| {
         let value = if name == "ts" { value.clone() } else { json!(value.as_f64()) };
@@ -271,7 +270,7 @@ fn as_floats(reading: &Value) -> Value {
 struct Question {
     range: Range<i64>,
     step: i64,
-    /// Days of this zone; else windows of UTC.
+    /// Days of this zone; otherwise windows of UTC.
     zone: Option<&'static str>,
     filter: &'static str,
     group_by: &'static str,
@@ -298,7 +297,7 @@ impl Question {
         }
     }
 
-    /// One that stored summaries answer, but for its edges.
+    /// Generates a query that summaries answer, except at its edges.
     fn of_summaries(random: &mut Random) -> Question {
         let question = Question::any(random);
         let step = question.step.max(HOUR);
@@ -338,7 +337,7 @@ impl Question {
         }
     }
 
-    /// The first nanosecond of the window that a time is in, and the one behind its last.
+    /// Returns the window of a time, in nanoseconds.
     fn window(&self, time: i64) -> Range<i64> {
         let Some(zone) = self.zone else {
             let start = time.div_euclid(self.step) * self.step;
@@ -350,7 +349,7 @@ impl Question {
         at(&day)..at(&day.tomorrow().expect("a day behind"))
     }
 
-    /// What each window says, by its start as it is shown.
+    /// Returns the values of each window, by its shown start.
     fn windows(&self, readings: &[(i64, &Fields)]) -> BTreeMap<i64, Fields> {
         let values: Vec<(i64, f64)> =
             readings.iter().filter_map(|(time, fields)| Some((*time, *fields.get("v")?))).collect();
@@ -387,7 +386,7 @@ fn figures(values: &[(i64, f64)]) -> Fields {
     let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
     let stddev = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { f64::NAN };
     let median = if count % 2 == 1 { sorted[count / 2] } else { (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0 };
-    // Of several sensors' values at one time the greatest.
+    // Of values of several sensors at one time, the greatest.
     let at = |time: i64| values.iter().filter(|(t, _)| *t == time).map(|(_, v)| *v).fold(f64::MIN, f64::max);
     let first = at(values[0].0);
     let last = at(values[count - 1].0);
@@ -453,7 +452,7 @@ fn names_for_queries_are_listed() {
     assert_eq!(list("/api/v1/tags?db=d&measurement=a")["tags"], tags);
     let values = json!([{"value": "1", "sensors": 2}, {"value": "2", "sensors": 1}]);
     assert_eq!(list("/api/v1/tags/x?db=d")["values"], values);
-    // Metadata stands among tags where it is asked for, as queries take it; a tag of the same name wins.
+    // Metadata is listed among tags on request; a tag of the same name wins.
     post(&server.url("/write?db=d"), "b,meta.site=tag h=true 1", &[]).expect(204);
     let said = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
                 {\"sensor\":\"b,meta.site=tag\",\"meta\":{\"site\":\"roof\"}}";

@@ -1,4 +1,4 @@
-//! Metadata of sensors: what is acked stays, through kills, deletions and other instances, and queries choose and group by it.
+//! Metadata of sensors survives kills, deletions and other instances, and queries filter and group by it.
 
 use serde_json::Map;
 
@@ -14,7 +14,7 @@ fn send(server: &Server, method: &str, key: &str, body: &Value, headers: &[(&str
     request(method, &server.url(&path(key)), body.to_string().as_bytes(), headers).unwrap()
 }
 
-/// What is said of a sensor; `None` for nothing.
+/// Returns the metadata of a sensor, if any.
 fn meta(server: &Server, key: &str) -> Option<Value> {
     let answer = server.fetch(&path(key));
     (answer != json!({})).then_some(answer)
@@ -28,7 +28,7 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
         let put = send(&server, "PUT", "m,s=1", &json!({"site": "lab", "at": {"x": 1, "y": 2.5}, "n": null}), &[])
             .expect(200);
         let first = put.header("etag").unwrap().to_owned();
-        // Before any reading: it is there, and listed. A name with null was kept, which no file of CSV could say.
+        // Listed before any reading. Names with null are dropped, because CSV cannot express them.
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab", "at": {"x": 1, "y": 2.5}})));
         let listed = server.fetch("/api/v1/sensors?db=d");
         assert_eq!(listed["sensors"][0]["meta"]["site"], "lab", "{listed}");
@@ -49,7 +49,7 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
         }
         server.kill_and_restart();
         assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
-        // Readings and metadata of one document do not get into each other's way.
+        // Readings and metadata of one document do not affect each other.
         keep(&server, format!("m,s=1 v=1 {T}\n"));
         assert_eq!(meta(&server, "m,s=1"), Some(second));
         send(&server, "PUT", "m,s=1", &json!({}), &[("x-hourglass-ack", "store")]).expect(200);
@@ -58,7 +58,7 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
     }
 }
 
-/// Of two lines for one sensor, the one with the greater text won, and a removal never: both were of one record, and so of one stamp.
+/// Regression: lines of one record had one stamp, so the greater text won and a removal never did.
 #[test]
 fn a_later_line_for_the_same_sensor_wins() {
     for store in stores() {
@@ -71,7 +71,7 @@ fn a_later_line_for_the_same_sensor_wins() {
             + &line("m,s=2", json!({"site": "x"}))
             + &line("m,s=1", json!({"site": "lab", "owner": null}));
         import(&server, "", "application/x-ndjson", &lines);
-        // Its type is a name without regard to case.
+        // The media type is case-insensitive.
         import(&server, "", "Text/CSV; charset=utf-8", "sensor,site\n\"m,s=3\",zoo\n\"m,s=3\",attic\n");
         let check = |server: &Server| {
             assert_eq!(meta(server, "m,s=1"), Some(json!({"site": "lab"})));
@@ -80,7 +80,7 @@ fn a_later_line_for_the_same_sensor_wins() {
         check(&server);
         server.kill_and_restart();
         check(&server);
-        // A dry run looked at each 500 lines by themselves.
+        // Regression: a dry run checked each 500 lines separately.
         let mut lines: String = (0..600).map(|n| line(&format!("n,s={n}"), json!({"n": 1}))).collect();
         for n in [1, 2, 2, 1, 1] {
             lines += &line("n,s=499", json!({ "n": n }));
@@ -94,7 +94,7 @@ fn a_later_line_for_the_same_sensor_wins() {
     }
 }
 
-/// A body of a few MiB took a GiB: what it is about was parsed as a whole before anything was compared with any limit.
+/// Regression: a body of a few MiB took a GiB, because it was parsed before any limit applied.
 #[test]
 fn oversized_metadata_is_refused_before_parsing() {
     let server = Launch::embedded().start();
@@ -118,7 +118,7 @@ fn oversized_metadata_is_refused_before_parsing() {
     assert!(grown < 100, "the server took {grown} MiB");
 }
 
-/// Conditions other than If-Match were ignored, and a key that is none was forbidden to everybody.
+/// Regression: conditions other than If-Match were ignored, and an invalid key was forbidden to everybody.
 #[test]
 fn unmet_conditions_are_refused() {
     let server = Launch::embedded().start();
@@ -136,14 +136,14 @@ fn unmet_conditions_are_refused() {
             assert_eq!(send(&server, method, key, &json!({}), &[]).status, 400, "{method} {key:?}");
         }
     }
-    // Different names of databases that are no UTF-8 were one.
+    // Regression: different database names that are no UTF-8 were equal.
     for url in ["/write?db=%fe", "/api/v1/meta?db=%ff", "/write?db=d&x=%e9"] {
         post(&server.url(url), "m v=1", &[]).expect(400);
     }
     get(&server.url("/api/v1/readings?measurement=m&tag.s=%e9")).expect(400);
 }
 
-/// A search looked at keys alone: whoever typed the name that the page shows of a sensor found nothing.
+/// Regression: a search looked only at keys, not at the name that the page shows.
 #[test]
 fn sensors_are_found_by_metadata_text() {
     let server = Launch::embedded().start();
@@ -157,7 +157,7 @@ fn sensors_are_found_by_metadata_text() {
         ("MÜHLE", vec!["m,s=mill"]),
         ("S=PLAIN", vec!["m,s=plain"]),
         ("m,s=", vec!["m,s=hall", "m,s=mill", "m,s=plain"]),
-        // Neither names, nor numbers, nor what stands deeper.
+        // Neither names, nor numbers, nor nested values.
         ("name", vec![]),
         ("12", vec![]),
         ("deep", vec![]),
@@ -205,7 +205,7 @@ fn thousands_of_lines_are_imported_and_exported() {
             cursor = format!("&cursor={}", encode(next));
         }
         assert_eq!((seen.len(), &seen["m,s=19"]), (2001, &json!({"site": 9})));
-        // What one service exports another one imports; CSV in parts, with a record of two lines at the border.
+        // One service imports the export of another; CSV in parts, with a record of two lines at the border.
         let other = Launch::embedded().start();
         let run = |arguments: &[&str], input: &[u8], server: &Server| {
             let mut command = program();
@@ -218,7 +218,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         let said = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
         assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), said.to_owned()));
         assert_eq!(run(&["export"], b"", &other), (Some(0), exported.clone()));
-        // As CSV too, whatever its values and names are.
+        // As CSV, too, with any values and names.
         let odd =
             json!({"a,b": "7", "c\r\nd": {"x": [1, null]}, "sensor": "\"", "e": "", "f": "g\r\nh", "i": -1.5e300});
         send(&server, "PUT", "m,s=odd", &odd, &[]).expect(200);
@@ -230,7 +230,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         assert_eq!(meta(&third, "m,s=odd"), Some(odd));
         assert_eq!(run(&["export"], b"", &third), run(&["export"], b"", &server));
         assert_eq!(run(&["export", "--format", "csv"], b"", &third), (Some(0), csv));
-        // Lines of any length: batches once had 2,000 of them, more than a service of a small memory takes, again and again.
+        // Regression: batches of 2,000 lines exceeded the memory of a small service on every retry.
         let small = "[ingest]\nbytes_in_flight = \"6MiB\"\n[limits]\nbody_bytes = \"3MiB\"\n";
         let small = Launch::embedded().config(small).start();
         let long =
@@ -238,7 +238,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         let lines: String = (0..300).map(long).collect();
         let said = "300 sensors changed (300 of them new), 0 are as they were, 0 lines refused\n";
         assert_eq!(run(&["import"], lines.as_bytes(), &small), (Some(0), said.to_owned()));
-        // What is too much for it at any time is told to be.
+        // A body that never fits is refused as such.
         post(&small.url("/api/v1/meta?db=d"), lines.as_str(), &[]).expect(413);
         let folder = Folder::new("metadata");
         let csv: String = (0..4500).map(|n| format!("\"m,s={n}\",\"of {n},\nof two lines\"\n")).collect();
@@ -272,7 +272,7 @@ fn queries_filter_and_group_by_current_metadata() {
             assert_eq!(series[0]["values"][0][1].as_f64(), Some(roof), "{series}");
             let all = influxql(server, "SELECT sum(v) FROM m GROUP BY \"meta.site\"");
             assert_eq!(all.as_array().unwrap().len(), 2, "{all}");
-            // Whoever asks for everything gets what was sent.
+            // `SELECT *` returns only what was sent.
             let row = influxql(server, "SELECT * FROM m WHERE s = '0' LIMIT 1");
             assert_eq!(row[0]["columns"], json!(["time", "s", "v"]));
             let raw = influxql(server, "SELECT v, \"meta.floor\" FROM m WHERE \"meta.floor\" = '3' LIMIT 1");
@@ -281,7 +281,7 @@ fn queries_filter_and_group_by_current_metadata() {
             assert_eq!(one[0]["tags"], json!({"meta.floor": "1"}), "{one}");
         };
         check(&server, (1 + 11 + 3 + 13) as f64);
-        // A move is seen at once, before it is stored and after.
+        // A move is visible at once, before and after its flush.
         send(&server, "PATCH", "m,s=0", &json!({"site": "roof"}), &[]).expect(200);
         check(&server, (1 + 11 + 3 + 13 + 10) as f64);
         flush(&server);
@@ -294,7 +294,7 @@ fn queries_filter_and_group_by_current_metadata() {
     }
 }
 
-/// Metadata goes with `DROP SERIES` and `DROP DATABASE`, and stays when readings are deleted by range.
+/// `DROP SERIES` and `DROP DATABASE` remove metadata; deletions by range keep it.
 #[test]
 fn metadata_is_deleted_only_with_its_sensor() {
     for store in stores() {
@@ -306,7 +306,7 @@ fn metadata_is_deleted_only_with_its_sensor() {
         execute(&server, "d", &format!("DELETE FROM m WHERE time < {}s", T + 1));
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [1, 2].map(|s| Some(json!({"site": s}))));
         flush(&server);
-        // It once dropped whatever had this metadata at the moment, which no other instance and no replay could know.
+        // Regression: it dropped whatever had this metadata at the moment, which no replay could know.
         let refused = encode("DROP SERIES FROM m WHERE \"meta.site\" = '2'");
         post(&server.url(&format!("/query?db=d&q={refused}")), "", &[]).expect(200);
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
@@ -316,7 +316,7 @@ fn metadata_is_deleted_only_with_its_sensor() {
         server.kill_and_restart();
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"unit": "K"})));
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
-        // Of a sensor without readings nothing is deleted, and lists went on to show its metadata.
+        // Regression: nothing was deleted for a sensor without readings, so its metadata stayed.
         send(&server, "PUT", "m,s=3", &json!({"site": 3}), &[("x-hourglass-ack", "store")]).expect(200);
         server.kill_and_restart();
         let found = |server: &Server| {
@@ -332,7 +332,7 @@ fn metadata_is_deleted_only_with_its_sensor() {
     }
 }
 
-/// Random changes of few sensors beside readings and flushes, with kills; after each, what was acked is there.
+/// Random metadata changes beside readings, flushes and kills; acked changes survive each.
 #[test]
 fn random_changes_survive_kills() {
     for store in stores() {
@@ -356,7 +356,7 @@ fn random_changes_survive_kills() {
                     send(&server, "PATCH", &key, &json!({ name: null }), &[]).expect(200);
                     model.entry(key).or_default().remove(name);
                 }
-                // A file that names a sensor, and a name of it, several times.
+                // A file that repeats a sensor and a name.
                 11 => {
                     let mut lines = String::new();
                     for _ in 0..1 + random.below(6) {
@@ -389,8 +389,7 @@ fn random_changes_survive_kills() {
     }
 }
 
-/// Two instances on one store: the later change of a name wins, whichever instance stores its change first. `DROP SERIES` through
-/// one instance also removes metadata that the other one has logged earlier.
+/// On two instances the later change of a name wins, and `DROP SERIES` removes earlier metadata of the other's log.
 #[test]
 fn two_instances_agree_on_metadata() {
     let uri = mongod().uri(&fresh_database_name());
@@ -400,7 +399,7 @@ fn two_instances_agree_on_metadata() {
         let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let wait = || std::thread::sleep(Duration::from_millis(2));
         send(first, "PATCH", "m,s=1", &json!({"x": n, format!("of{n}"): 1}), &[]).expect(200);
-        // "Later" through two instances means later by more than their clocks' tolerance; these two have one clock.
+        // Later by more than the clock tolerance; both instances have one clock.
         wait();
         send(second, "PATCH", "m,s=1", &json!({"x": n + 100}), &[]).expect(200);
         wait();
@@ -416,8 +415,7 @@ fn two_instances_agree_on_metadata() {
     wait_until("it is gone for both", WITHIN, || meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none());
 }
 
-/// A deletion reads a sensor's document, finds no readings, and removes it: metadata that another instance stored in between,
-/// acknowledged as stored, once went with it.
+/// Regression: a deletion removed the document of a sensor that had just received metadata from another instance.
 #[test]
 fn metadata_stored_during_a_deletion_stays() {
     let uri = mongod().uri(&fresh_database_name());
@@ -440,8 +438,7 @@ fn metadata_stored_during_a_deletion_stays() {
     eventually("the other instance agrees", WITHIN, || (meta(&a, "m,s=1")? == json!({"site": "lab"})).then_some(()));
 }
 
-/// A removal of a name by one instance, for a sensor without a document, left nothing: an older value that another instance had
-/// logged, and stored later, won.
+/// Regression: a removal for a sensor without a document was lost, so an older value stored later won.
 #[test]
 fn a_removed_name_wins_over_an_older_value_stored_later() {
     let uri = mongod().uri(&fresh_database_name());
@@ -450,7 +447,7 @@ fn a_removed_name_wins_over_an_older_value_stored_later() {
     let a = Launch::with_store(&uri).start();
     let b = halt.launch(Launch::with_store(&uri), "writing_documents").start();
     let stored = [("x-hourglass-ack", "store")];
-    // "Later" through two instances means later by more than their clocks' tolerance; these two have one clock.
+    // Later by more than the clock tolerance; both instances have one clock.
     let wait = || std::thread::sleep(Duration::from_millis(2));
     send(&b, "PUT", "m,s=1", &json!({"site": "lab", "unit": "K"}), &[]).expect(200);
     send(&b, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
@@ -470,7 +467,7 @@ fn a_removed_name_wins_over_an_older_value_stored_later() {
     }
 }
 
-/// The metadata of a document that MongoDB refused for its content kept its record, and so the whole log, for ever.
+/// Regression: metadata that MongoDB refused kept its record, and so the whole log, for ever.
 #[test]
 fn refused_metadata_becomes_a_dead_letter() {
     let uri = mongod().uri(&fresh_database_name());
@@ -488,19 +485,18 @@ fn refused_metadata_becomes_a_dead_letter() {
     let letters: Value = server.fetch("/api/v1/dead-letters");
     let kept = &letters["letters"][0];
     assert_eq!((&kept["sensor"], &kept["meta"]), (&json!("m,s=1"), &json!({"site": "refused", "unit": null})));
-    // Nothing holds the log back: it stops with everything done, and what could be stored is there.
+    // The log is not held back: the stop completes, and everything else is stored.
     assert!(server.stop().success());
     server.restart();
     assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab"})));
     assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": "roof"})));
 }
 
-/// What an earlier opening stored is not written again: a replay once brought back metadata that had been deleted since, by a
-/// deletion that nobody remembered any more.
+/// Regression: a replay restored metadata whose deletion was already forgotten.
 #[test]
 fn deleted_metadata_stays_deleted_after_a_kill() {
     let halt = Halt::already_set();
-    // Everything stays in the log, as if the kill came before it was truncated.
+    // Everything stays in the log, as after a kill before its truncation.
     let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
     let mut server = halt.launch(launch, "before_truncate").start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
@@ -520,8 +516,7 @@ fn deleted_metadata_stays_deleted_after_a_kill() {
     }
 }
 
-/// Regression: Grafana fills its choosers by `SHOW TAG VALUES WITH KEY = "meta.site"`, which was answered without values and without a word, though
-/// conditions and `GET /api/v1/tags` knew them.
+/// Regression: `SHOW TAG VALUES WITH KEY = "meta.site"`, which Grafana sends, had no values.
 #[test]
 fn show_tag_values_lists_metadata_names() {
     for store in stores() {
@@ -540,15 +535,14 @@ fn show_tag_values_lists_metadata_names() {
         assert_eq!(influxql(&server, of_m)[0]["values"], json!([["meta.site", "lab"]]));
         let count = influxql(&server, "SHOW TAG VALUES EXACT CARDINALITY FROM m WITH KEY = \"meta.site\"");
         assert_eq!(count[0]["values"], json!([[2]]), "{count}");
-        // Who does not name it is shown tags only.
+        // Without naming metadata, only tags are shown.
         let all = influxql(&server, "SHOW TAG VALUES WITH KEY =~ /./");
         assert!(!all.to_string().contains("lab"), "{all}");
         server.stop();
     }
 }
 
-/// A sensor whose metadata had changed once had its document written five times a second for ever, whatever
-/// `sensors.write_interval` said.
+/// Regression: a changed sensor document was written five times a second for ever.
 #[test]
 fn a_document_with_new_metadata_is_written_once() {
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"1h\"\n[ingest]\nshards = 1\n").start();
@@ -559,7 +553,7 @@ fn a_document_with_new_metadata_is_written_once() {
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
     stored(3.0);
     keep(&server, format!("m,s=1 v=2 {}", T + 1));
-    // With this one, that of the other sensor would be written.
+    // This one would cause a write of the other sensor.
     send(&server, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
     wait_until("the document is stored", WITHIN, || written() >= 4.0);
     assert_eq!(written(), 4.0);

@@ -1,5 +1,4 @@
-//! Copies of metadata in pages and days of MongoDB: new documents have them, older ones follow a change, whoever writes
-//! meanwhile and whenever a process dies, and no reading changes with them.
+//! Copies of metadata in MongoDB pages and days follow changes despite writes and kills, and readings stay unchanged.
 
 use crate::support::prelude::*;
 
@@ -18,7 +17,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// The pages and days of a sensor as they are stored.
+/// Stored pages and days of a sensor.
 struct Stored {
     uri: String,
 }
@@ -33,7 +32,7 @@ impl Stored {
         ["d.buckets", "d.overflow", "d.days"].into_iter().flat_map(of).collect()
     }
 
-    /// What its pages and days hold as copies, each once.
+    /// Returns the distinct copies in its pages and days.
     fn copies(&self, sensor: &str) -> Vec<Option<Document>> {
         let mut held: Vec<Option<Document>> =
             self.documents(sensor).iter().map(|document| document.get_document("meta").ok().cloned()).collect();
@@ -41,7 +40,7 @@ impl Stored {
         held
     }
 
-    /// Its pages and days without their copies.
+    /// Returns its pages and days without copies.
     fn rest(&self, sensor: &str) -> Vec<Document> {
         let mut documents = self.documents(sensor);
         documents.iter_mut().for_each(|document| drop(document.remove("meta")));
@@ -69,13 +68,13 @@ fn copies_on_pages_and_days_follow_the_metadata() {
     let roof = [Some(doc! { "site": "roof" })];
     wait_until("all copies follow", WITHIN, || stored.copies("m,s=1") == roof);
     wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
-    // Neither a reading nor a rev: whoever knows a page can go on writing to it.
+    // Neither readings nor revs change, so known pages can still be written.
     assert_eq!(stored.rest("m,s=1"), before);
     keep(&server, format!("m,s=1 v=3 {}\n", now() + 1));
     assert_eq!(stored.copies("m,s=1"), roof);
     let count = influxql(&server, "SELECT count(v) FROM m WHERE s = '1'");
     assert_eq!(count[0]["values"][0][1], 3, "{count}");
-    // What names no copied name changes no page.
+    // A change of other names changes no page.
     let told = job(&server, "refresh")["progress"].take();
     describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"})).expect(200);
     wait_until("it was looked at", WITHIN, || {
@@ -86,8 +85,7 @@ fn copies_on_pages_and_days_follow_the_metadata() {
     assert!(progress(&server, "refresh", "documents") >= 2);
 }
 
-/// Copies were compared in the filter of their update, where MongoDB takes a list for any of its elements, and 3 for 3.0: they stayed as
-/// they were for good, and the sensor's document said that they had followed.
+/// Regression: copies were compared in the update filter, where MongoDB treats a list as any element, and 3 as 3.0.
 #[test]
 fn copies_change_between_values_that_mongodb_compares_as_equal() {
     let uri = mongod().uri(&fresh_database_name());
@@ -106,7 +104,7 @@ fn copies_change_between_values_that_mongodb_compares_as_equal() {
     }
 }
 
-/// A process dies after the document has the new metadata and before the copies do: the next start finds it by the document.
+/// After a kill between document and copies, the next start completes them.
 #[test]
 fn copies_are_completed_at_the_start_after_a_kill() {
     let uri = mongod().uri(&fresh_database_name());
@@ -119,7 +117,7 @@ fn copies_are_completed_at_the_start_after_a_kill() {
     assert_eq!(stored.copies("m,s=1"), [None]);
     server.restart_as(Launch::with_store(&uri).config(config("1s")));
     wait_until("copies follow", WITHIN, || stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]);
-    // A name that is copied from now on gets into what is there.
+    // A newly copied name is added to existing documents.
     server.stop();
     let more = config("1s") + "[[meta.copy]]\nname = \"unit\"\n";
     server.restart_as(Launch::with_store(&uri).config(more));
@@ -128,8 +126,7 @@ fn copies_are_completed_at_the_start_after_a_kill() {
     wait_until("both names", WITHIN, || stored.copies("m,s=1") == both);
 }
 
-/// Regression: a removed name is forgotten once no older change can come. Where that was before the copies were set, and the process that
-/// knew of them died, nothing told any more that copies of the removed value were left: pages kept it for good.
+/// Regression: if a removal was forgotten before a kill, copies of the removed value stayed for ever.
 #[test]
 fn copies_of_a_removed_name_are_removed() {
     let uri = mongod().uri(&fresh_database_name());
@@ -142,7 +139,7 @@ fn copies_of_a_removed_name_are_removed() {
     keep(&server, format!("m,s=1 v=1 {old}\n"));
     let document = || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=1" }).remove(0);
     eventually("the document says that copies are set", WITHIN, || document().get("copied").map(drop));
-    // All copies are set four minutes after the change; the process stops before, and all is stored.
+    // Copies are set four minutes after the change; the process stops before that, with everything stored.
     server.stop();
     server.restart_as(slow());
     describe(&server, "PATCH", "m,s=1", &json!({"site": null})).expect(200);
@@ -161,8 +158,7 @@ fn copies_of_a_removed_name_are_removed() {
     wait_until("it goes", WITHIN, || of_old() == 0);
 }
 
-/// Two instances change metadata, write and seal at random. Once they rest, every page and day holds what the sensor's
-/// document says, and every reading is there.
+/// Two instances change metadata, write and seal at random; in the end every page and day has the right copies.
 #[test]
 fn copies_agree_with_the_metadata_during_writes() {
     let uri = mongod().uri(&fresh_database_name());

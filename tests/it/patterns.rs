@@ -1,6 +1,5 @@
-//! docs/explanation/patterns.md does what it says: its shell blocks on a service that stores into a real mongod, its `js` blocks in
-//! `mongosh` on the same database, in the order of the page; both print what the `text` blocks after them show. And what other pages
-//! ask in `mongosh` is answered.
+//! Runs docs/explanation/patterns.md in order: shell blocks on a service with MongoDB, `js` blocks in `mongosh`; the
+//! output must match. Also runs `mongosh` queries of other pages.
 
 use crate::readme::{blocks, run};
 use crate::support::packages;
@@ -44,7 +43,7 @@ fn every_documented_pattern_runs_on_mongod() {
     assert!(shown >= 8, "{PAGE}: only {shown} blocks for mongosh");
 }
 
-/// What `mongosh` prints.
+/// Returns the output of `mongosh`.
 fn said(mongosh: &Path, database: &str, text: &str) -> String {
     let mut command = Command::new(mongosh);
     command.args(["--quiet", "--norc", database, "--eval", text]).env("HOME", env!("CARGO_TARGET_TMPDIR"));
@@ -53,7 +52,7 @@ fn said(mongosh: &Path, database: &str, text: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The `js` blocks of a page.
+/// Returns the `js` blocks of a page.
 fn asked(page: &str) -> Vec<String> {
     blocks(page).into_iter().filter(|block| block.language == "js").map(|block| block.text).collect()
 }
@@ -81,7 +80,7 @@ fn the_queries_of_the_metadata_page_work() {
     let found = said(&mongosh, &database, pages);
     assert!(found.contains("sensor: 'climate,sensor=s1'") && found.contains("temp: {"), "{found}");
     assert!(!found.contains("s2"), "{found}");
-    // As the comment below it shows.
+    // As shown in the comment below it.
     let expected = "latest: { ts: ISODate('2026-01-15T14:59:00.000Z'), temp: 19.5 }";
     wait_until("the group is written", WITHIN, || {
         let found = said(&mongosh, &database, group);

@@ -1,4 +1,4 @@
-//! Space comes back to the disk while the service runs: acks and queries go on, and a kill at any step leaves a whole store.
+//! Disk space is returned while the service runs; acks and queries go on, and a kill at any step damages nothing.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ const START: u64 = 1_768_435_200;
 const SENSORS: u64 = 40;
 const CONFIG: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[seal]\nafter = \"0s\"\n";
 
-/// Two days of each sensor, one reading a minute.
+/// Writes two days of each sensor, one reading a minute.
 fn fill(server: &Server) {
     for sensor in 0..SENSORS {
         let line = |minute: u64| format!("climate,s={sensor} temp={}.5 {}\n", minute * 7 % 101, START + minute * 60);
@@ -27,12 +27,12 @@ fn count(server: &Server, measurement: &str, field: &str) -> u64 {
     series[0]["values"][0][1].as_u64().unwrap_or(0)
 }
 
-/// What it takes on the disk: its length may be twice that.
+/// Returns the allocated bytes; the file length may be twice that.
 fn file(folder: &Path) -> u64 {
     std::fs::metadata(folder.join("hourglass.redb")).expect("a file").blocks() * 512
 }
 
-/// The story: what deletions and sealing freed came back only after the service was stopped.
+/// Regression: freed space was returned only after a stop.
 #[test]
 fn the_space_of_deleted_data_returns_during_writes() {
     let halt = Halt::new();
@@ -57,7 +57,7 @@ fn the_space_of_deleted_data_returns_during_writes() {
             (acked, slowest)
         });
         let compacting = scope.spawn(|| run_job(&server, "compact"));
-        // It stands still in the middle: the copy is made, and the rest is to be caught up with.
+        // Halted in the middle: the copy is made, and later changes follow.
         halt.await_met("the copy is made");
         let now = job(&server, "compact");
         assert_eq!(now["state"], "running", "{now}");
@@ -79,7 +79,7 @@ fn the_space_of_deleted_data_returns_during_writes() {
     server.kill();
     server.restart_as(Launch::embedded().config(CONFIG));
     assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, acked));
-    // The command asks the running service, and works on a stopped one.
+    // The command asks a running service, and works on a stopped one.
     hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
     assert!(server.stop().success());
     let before = digest("embedded", &server.data_dir());
@@ -111,7 +111,7 @@ fn a_kill_at_any_step_of_a_compaction_damages_nothing() {
     verify("embedded", &server.data_dir(), &[]).good();
 }
 
-/// MongoDB compacts when the job is run, and the state of the job has the space as measured.
+/// The job compacts MongoDB, and its state has the measured space.
 #[test]
 fn mongodb_is_compacted_on_request() {
     let uri = mongod().uri(&fresh_database_name());

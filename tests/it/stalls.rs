@@ -1,22 +1,21 @@
-//! Nobody waits for somebody else's work: acks and queries while sensors' documents cannot be written, other databases
-//! while one is being deleted.
+//! Slow work delays nobody else: unwritable sensor documents, and deletions in other databases.
 
 use crate::support::prelude::*;
 
-/// What is promised to those who have nothing to do with what goes on.
+/// Maximum delay of unrelated requests.
 const PROMISED: Duration = Duration::from_millis(50);
-/// How often something that is timed is done, and how often all of it is done anew where the machine was busy.
+/// Timed requests, and repetitions on a busy machine.
 const TIMES: i64 = 40;
 const ROUNDS: usize = 5;
 const EXCEEDED_TIME_LIMIT: i32 = 262;
 
-/// A server that waits at a point of its work.
+/// Starts a server that halts at a point of its work.
 fn halted(point: &str, config: &str) -> (Server, Halt) {
     let halt = Halt::already_set();
     (halt.launch(Launch::embedded().config(config), point).start(), halt)
 }
 
-/// A line of each of these sensors.
+/// Returns a line for each of these sensors.
 fn lines(sensors: std::ops::Range<usize>, time: i64) -> String {
     sensors.fold(String::new(), |mut lines, sensor| {
         writeln!(lines, "m,s={sensor} v={sensor} {time}").expect("a String takes it");
@@ -35,8 +34,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// A shard wrote sensors' documents in its own loop: for as long as the store did not take them it took no readings in, and
-/// every query about its sensors waited, until `store.command_timeout` was over.
+/// Regression: a shard wrote sensor documents in its own loop and took no readings or queries meanwhile.
 #[test]
 fn unwritable_documents_delay_no_ack_and_no_query() {
     let config = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
@@ -60,7 +58,7 @@ fn unwritable_documents_delay_no_ack_and_no_query() {
         }
         assert!(medians.len() < ROUNDS, "medians of acks and queries: {medians:?}");
     }
-    // Nor a list, which tells what the documents do not say yet.
+    // Neither does a list, which has more than the documents.
     let list = server.fetch("/api/v1/sensors?db=d&limit=1&epoch=ns");
     let last_seen = list["sensors"][0]["last_seen"].as_i64().expect("a time");
     assert!(last_seen >= START + HOUR, "{list}");
@@ -69,7 +67,7 @@ fn unwritable_documents_delay_no_ack_and_no_query() {
     assert_eq!(metric(server, "hourglass_ingest_readings_pending"), 0.0);
 }
 
-/// A deletion stopped the flushes of all databases for as long as it took.
+/// Regression: a deletion stopped the flushes of all databases.
 #[test]
 fn a_long_deletion_stops_only_the_flushes_of_its_database() {
     let config = "[flush]\ninterval = \"100ms\"\n";
@@ -86,7 +84,7 @@ fn a_long_deletion_stops_only_the_flushes_of_its_database() {
         write_to(server, "db=a", lines(0..3, START + HOUR));
         write_to(server, "db=b", lines(0..3, START + HOUR));
         wait_until("those of the other are stored", WITHIN, || stored() >= before + 3.0);
-        // And what is deleted of others does not wait for it either.
+        // Deletions of other databases do not wait for it, either.
         execute(server, "c", "DROP DATABASE c");
         assert_eq!(stored(), before + 3.0, "its own wait");
         assert!(!deleted.is_finished());
@@ -98,7 +96,7 @@ fn a_long_deletion_stops_only_the_flushes_of_its_database() {
     assert_eq!([count("a", "m,s=0"), count("a", "m,s=1"), count("b", "m,s=1"), count("c", "m,s=1")], [2, 1, 2, 0]);
 }
 
-/// The same where MongoDB refuses what one of them needs.
+/// The same with a request that MongoDB refuses.
 #[test]
 fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
@@ -123,8 +121,7 @@ fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
     assert_eq!(readings(server, "a", "m,s=1", None, 10).len(), 0);
 }
 
-/// The log's thread, which sends all acks, took a deletion's sensors out of the catalog itself: the more there were the
-/// longer everybody's acks waited, and behind whoever looked at the sensors just then.
+/// Regression: the log's thread removed deleted sensors from the catalog and delayed all acks.
 #[test]
 fn a_deletion_in_the_catalog_delays_no_ack() {
     let (server, halt) = &halted("forgetting_deleted", "");
@@ -136,7 +133,7 @@ fn a_deletion_in_the_catalog_delays_no_ack() {
         halt.await_met("it is halted");
         for database in ["a", "b"] {
             write_to(server, &format!("db={database}"), lines(0..100, START + HOUR));
-            // A database that is about to go is another one already: nothing else is seen of it.
+            // A database that is being dropped is already replaced: nothing else is visible.
             assert_eq!(readings(server, database, "m,s=7", Some((START + HOUR, START + 2 * HOUR)), 10).len(), 1);
         }
         assert!(!dropped.is_finished());
@@ -171,7 +168,7 @@ fn a_drop_of_many_sensors_delays_no_ack() {
     }
 }
 
-/// The time within which 99 of 100 requests for another database are acked while something goes on.
+/// Returns the 99th percentile of acks in another database during `work`.
 fn p99(server: &Server, work: impl FnOnce()) -> Duration {
     let over = AtomicBool::new(false);
     let write = |number: i64| {

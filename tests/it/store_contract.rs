@@ -1,6 +1,4 @@
-//! What both stores promise: one suite, run against each. A case is an async function over a
-//! [`Place`]; what only one of the stores can show stands in its own module. The cases know the
-//! trait and the model, and nothing of how either store keeps things.
+//! The contract of both stores: cases over a [`Place`] that run against each. They use only the trait and the model.
 
 mod days;
 mod embedded_only;

@@ -1,4 +1,4 @@
-//! Line protocol over plain TCP: what is sent is kept, though nobody says so, and strangers learn where they are.
+//! Line protocol over plain TCP: lines are kept without an answer, and other protocols get a hint.
 
 use crate::support::prelude::*;
 
@@ -93,8 +93,7 @@ fn rejected_lines_are_counted_and_affect_no_other() {
     assert!(rejected && server.stderr().contains("readings were rejected"));
 }
 
-/// A sender over TCP that declares no unit gets the default of `[tcp]`, which it did not choose: lines in seconds were kept
-/// in 1970, and nobody was told.
+/// Regression: lines in seconds without a declared unit were kept in 1970 by the default of `[tcp]`.
 #[test]
 fn the_configured_precision_is_no_declared_unit() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
@@ -113,7 +112,7 @@ fn the_configured_precision_is_no_declared_unit() {
         let server = start(config);
         let mut raw = Raw::open(server.other("tcp"));
         raw.send(format!("{first}{sensor} v=1 {time}\nold v=1 5\n"));
-        // Other old times stay, since 1970 itself may be meant.
+        // Other old times are kept, because 1970 may be meant.
         await_count(&server, "default", "old", 1);
         assert_eq!(count(&server, "default", sensor), usize::from(kept), "{config:?} {first:?}");
         let refused = metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"unit\"}");
@@ -152,8 +151,7 @@ fn idle_connections_are_closed() {
     await_count(&server, "default", "m", 1);
 }
 
-/// Lines whose log write was not confirmed in time were offered again, as if they had not been written; undated ones
-/// got another time, and were kept twice.
+/// Regression: lines with a late log write were submitted again, so undated ones were kept twice.
 #[test]
 fn late_log_confirmations_cause_no_duplicates() {
     let halt = Halt::already_set();
@@ -162,20 +160,20 @@ fn late_log_confirmations_cause_no_duplicates() {
     let mut raw = Raw::open(server.other("tcp"));
     raw.send("late v=1\n");
     wait_until("lines that came", PATIENCE, || metric(&server, "hourglass_tcp_bytes_total") > 0.0);
-    // Each of these gives up after as long as the lines would: by then those were offered again, and a third time.
+    // Each gives up after the same time as the lines, which were submitted again by then.
     for _ in 0..5 {
         let answer = http::post(&server.url("/write"), "late_too v=1 1", &[]).expect(503);
         assert!(answer.text().contains("ingest.ack_timeout"), "{}", answer.text());
     }
     halt.lift();
-    // What is written behind them is behind all that was written of them.
+    // Its record follows all records of the lines.
     raw.send("behind v=1\n");
     await_count(&server, "default", "behind", 1);
     assert_eq!(count(&server, "default", "late"), 1);
     assert_eq!(count(&server, "default", "late_too"), 1);
 }
 
-/// Over the bytes in flight lines wait, where HTTP would answer 503, and all of them come in the end.
+/// Over the in-flight limit, lines wait where HTTP would answer 503, and all are kept.
 #[test]
 fn lines_wait_for_memory_and_none_is_lost() {
     let config = "[limits]\nbody_bytes = \"64KiB\"\n[ingest]\nbytes_in_flight = \"256KiB\"\n";
@@ -196,7 +194,7 @@ fn lines_wait_for_memory_and_none_is_lost() {
     assert_eq!(metric(&server, "hourglass_tcp_lines_dropped_total"), 0.0);
 }
 
-/// The log is full and the store away: nothing is dropped, and nothing more is read, until both are back.
+/// With a full log and an outage, nothing is dropped and nothing more is read until both are resolved.
 #[test]
 fn a_full_log_slows_the_sender_down() {
     let mut mongod = Mongod::start();

@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md says of rooms and arrows, held by reading the sources.
+//! Rules of ARCHITECTURE.md about rooms and dependencies, checked in the sources.
 
 use crate::support::prelude::*;
 
@@ -16,20 +16,20 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The name of the room a source file is in: its first folder under `src`, or its own name.
+/// Returns the room of a source file: its first folder under `src`, or its own name.
 fn room(file: &Path) -> String {
     let within = file.strip_prefix(root().join("src")).unwrap();
     within.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
 }
 
-/// The code of a file without comments.
+/// Returns the code of a file without comments.
 fn code(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// The rooms of `src`, from the bottom to the top, with the lines of code that each may have. A room names only rooms
-/// above itself in this list. Lower a bound when code goes; raise it only in a commit that says why.
+/// Rooms of `src`, bottom to top, with their maximum lines of code. A room names only earlier rooms. Lower a bound when
+/// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
     ("kinds", 490),
     ("config", 1_820),
@@ -68,13 +68,13 @@ const CRATES: &[(&str, usize)] = &[
 const FILES_MAX: usize = 25;
 const LINES_MAX: usize = 500;
 
-/// The code of a file before its unit tests.
+/// Returns the code of a file before its unit tests.
 fn tested_code(file: &Path) -> String {
     let code = code(file);
     code.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()
 }
 
-/// Whether a file holds tests only.
+/// Returns true if a file has only tests.
 fn is_test(file: &Path) -> bool {
     file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs")
 }
@@ -126,7 +126,7 @@ fn rooms_files_and_folders_stay_small() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// It grew to six pages once, of which a newcomer had to read all to find a place.
+/// It once had six pages.
 #[test]
 fn the_map_is_two_pages_and_has_every_room() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -183,7 +183,7 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
     }
 }
 
-/// The crate's manifest keeps drivers and runtimes out of it, and this test what the standard library offers.
+/// The manifest keeps drivers and runtimes out of the crate; this covers the standard library.
 #[test]
 fn the_model_crate_is_pure() {
     for file in sources(&root().join("crates/model")) {
@@ -203,8 +203,7 @@ fn every_module_starts_with_its_purpose() {
     }
 }
 
-/// `unsafe_code = "forbid"` stands in the workspace's lints, and a member has them only when it says so: a new one is easily
-/// forgotten.
+/// `unsafe_code = "forbid"` is a workspace lint that each member must inherit.
 #[test]
 fn no_crate_has_unsafe_code() {
     let parsed = |folder: &Path| -> toml::Table {
@@ -224,7 +223,7 @@ fn no_crate_has_unsafe_code() {
     }
 }
 
-/// A seeded mistake is an edit of a source: when the source changes, the edit must go with it.
+/// A mutant is an edit of a source and must follow its changes.
 #[test]
 fn every_mutant_applies_to_the_sources() {
     let list: toml::Table = fs::read_to_string(root().join("tests/mutants.toml")).unwrap().parse().expect("TOML");
@@ -245,7 +244,7 @@ fn every_mutant_applies_to_the_sources() {
     }
 }
 
-/// Whether there is a test of that name: `it:MODULE::NAME`, `lib:MODULE::NAME`, or `CRATE:MODULE::NAME`.
+/// Returns true if a test exists: `it:MODULE::NAME`, `lib:MODULE::NAME`, or `CRATE:MODULE::NAME`.
 fn is_declared(test: &str) -> bool {
     let (kind, path) = test.split_once(':').expect("a binary and a path");
     let folder = match kind {
@@ -263,7 +262,7 @@ fn is_declared(test: &str) -> bool {
     })
 }
 
-/// The crates once were not among what the image is built from, so that no image could be built.
+/// Regression: the image lacked the crates, so it could not be built.
 #[test]
 fn the_image_is_built_from_all_crates() {
     let context = fs::read_to_string(root().join(".dockerignore")).unwrap();

@@ -1,5 +1,4 @@
-//! `hourglass verify` on both stores: a volume that hourglass filled is clean; every kind of damage, made by hand, is
-//! found and named and hides no other; `--repair` mends what can be, and changes no reading.
+//! `hourglass verify` on both stores: clean volumes pass, every damage is named, and `--repair` changes no reading.
 
 use mongodb::bson::{Bson, DateTime};
 
@@ -14,8 +13,7 @@ struct Volume {
     stored: Stored,
 }
 
-/// Twenty sensors of one page in each of two hours, six that outgrew theirs, and another database; the service has
-/// stopped.
+/// A stopped volume: twenty sensors with one page in each of two hours, six with overflow, and another database.
 fn volume(store: String) -> Volume {
     let mut server = Launch::with_store(&store).config(CONFIG).start();
     let mut lines = String::new();
@@ -43,7 +41,7 @@ impl Volume {
         verify(self.server.store(), &self.server.data_dir(), flags)
     }
 
-    /// Runs it where it must come to an end: whether all is well, and what it names under that word.
+    /// Runs verify to completion; returns success and the documents named under `word`.
     #[track_caller]
     fn named(&self, flags: &[&str], word: &str) -> (bool, BTreeSet<String>, String) {
         let (code, said) = self.verify(flags);
@@ -79,14 +77,14 @@ fn a_clean_volume_has_no_difference(volume: &Volume) {
         let (clean, differences, said) = volume.named(flags, "difference");
         assert!(clean && differences.is_empty(), "{said}");
         let row: Vec<&str> = said.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
-        // The service that stops brings its sensors' documents up to date, so there is no note either.
+        // The stop has updated the sensor documents, so there is no note, either.
         assert_eq!(row[1..6], ["58", "0", "2700", "26", "0"], "{said}");
         assert!(said.ends_with("WAL: 0 records that may not be in the store yet, 0 bytes\nno difference\n"), "{said}");
     }
     assert!(volume.stored.fingerprints() == before, "nothing was written");
 }
 
-/// Everything that can be made anew, and what is lawful beside it.
+/// Derivable data, and allowed deviations.
 fn derivable_damage_is_found_and_repaired(volume: &Volume) {
     let clean = readings_of(volume);
     let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
@@ -107,7 +105,7 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
     });
     change(Kind::Buckets, page("s06", 0), |d| _ = d.insert("summary", 7));
     change(Kind::Buckets, page("s07", 0), |d| {
-        // As large as before, and no integer any more.
+        // Equal, but no longer an integer.
         let n = d.get_document_mut("summary").unwrap().get_document_mut("n").unwrap();
         n.insert("max", 107.0);
     });
@@ -119,7 +117,7 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
         let order = d.get_document_mut("order").unwrap();
         order.insert("last", order.get_i64("last").unwrap() + 1);
     });
-    // Lawful.
+    // Allowed.
     change(Kind::Buckets, page("s10", 0), |d| _ = d.insert("hasOverflow", true));
     change(Kind::Sensors, "m,s=s11".into(), |d| _ = d.insert("lastSeen", DateTime::from_millis(HOUR * 1000)));
     change(Kind::Sensors, "m,s=s12".into(), |d| _ = d.get_array_mut("recent").unwrap().pop());
@@ -146,7 +144,7 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
     for (note, document) in notes.iter().zip([page("s10", 0), "m,s=s11".into(), "m,s=s12".into()]) {
         assert!(note.starts_with("1 × ") && note.ends_with(&format!("; the first: {document}")), "{said}");
     }
-    // The figures that should stand there, and those that do.
+    // Expected and found figures.
     assert!(said.contains("    expected count 60\n    found    61\n"), "{said}");
     assert!(
         said.contains("    expected n: count 60, min -70, max 107, sum 1110, avg 18.5, first -70, last 107\n"),
@@ -161,7 +159,7 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
     assert_eq!(readings_of(volume), clean, "no reading was changed");
 }
 
-/// What nobody but a person can decide is named, also after a repair of what lies beside it.
+/// Damage that needs a person is named, also after a repair of other damage.
 fn other_damage_is_named_and_left_alone(volume: &Volume) {
     let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
     let identities = break_identities(volume);
@@ -189,7 +187,7 @@ fn other_damage_is_named_and_left_alone(volume: &Volume) {
     });
     change(Kind::Buckets, page("fast1", 0), |d| _ = d.insert("closed", false));
     volume.stored.delete(Kind::Overflow, &page("fast2", 1));
-    // Beside something that can be mended.
+    // Beside repairable damage.
     change(Kind::Overflow, page("fast2", 2), |d| _ = d.insert("count", 1));
 
     let mut left = set(&[
@@ -219,8 +217,7 @@ fn other_damage_is_named_and_left_alone(volume: &Volume) {
     assert_eq!(after.len(), before.len());
 }
 
-/// Breaks what pages say of which page they are; gives the differences that there are then. In the embedded file only
-/// the key says it, and the page how to cut the sensor's parts out of it.
+/// Damages the identity of pages; returns the expected differences. In the embedded file it is only in the key.
 fn break_identities(volume: &Volume) -> BTreeSet<String> {
     if volume.stored.is_embedded() {
         volume.stored.take_tags(&page("s02", 0));
@@ -241,8 +238,7 @@ fn break_identities(volume: &Volume) -> BTreeSet<String> {
     ])
 }
 
-/// Pages whose page 0 is gone, as an instance left them that made one while another deleted the bucket, were named and
-/// left, and no query found them.
+/// Regression: pages without a page 0, left by a race with a deletion, were named, but never repaired.
 fn pages_without_a_page_0_are_found_and_repaired(volume: &Volume) {
     volume.stored.delete(Kind::Buckets, &page("fast3", 0));
     volume.stored.delete(Kind::Buckets, &page("fast4", 0));
@@ -258,7 +254,7 @@ fn pages_without_a_page_0_are_found_and_repaired(volume: &Volume) {
     assert!(clean && found.is_empty(), "{said}");
 }
 
-/// All readings, by page and in order, as text.
+/// Returns all readings as text, by page and in order.
 fn readings_of(volume: &Volume) -> Vec<String> {
     let mut all = Vec::new();
     for kind in [Kind::Buckets, Kind::Overflow] {
@@ -305,7 +301,7 @@ fn an_incomplete_check_exits_with_two() {
     assert_eq!(code, 2, "{said}");
 }
 
-/// On MongoDB the service may run: what is written while the check reads is no difference.
+/// On MongoDB the service may run, and concurrent writes are no difference.
 #[test]
 fn writes_during_a_check_are_no_difference() {
     let store = mongod().uri(&fresh_database_name());
@@ -348,13 +344,13 @@ fn unreleased_log_records_are_counted() {
     }
     let sequences: Vec<u64> = told.iter().take(5).collect();
     log.truncate(sequences[1]).unwrap();
-    // The log is still open here.
+    // The log is still open.
     let (code, said) = verify("embedded", &server.data_dir(), &[]);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("WAL: 3 records that may not be in the store yet, "), "{said}");
 }
 
-/// Two sensors of two days, sealed; the service has stopped.
+/// Returns a stopped server with two sealed days of two sensors.
 fn sealed(store: String) -> Server {
     let mut server =
         Launch::with_store(store).config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n").start();
@@ -395,7 +391,7 @@ fn wrong_sealed_days_are_found_and_repaired() {
     };
     let verified = |flags: &[&str]| verify(&mongod.uri(&name), &server.data_dir(), flags);
     assert_eq!(verified(&[]).0, 0, "{}", verified(&[]).1);
-    // Validation would refuse these. Somebody who may change documents may also pass by it.
+    // Validation would refuse these changes, but can be bypassed.
     let ids = ["2026-01-15 m,s=a", "2026-01-16 m,s=a", "2026-01-17 m,s=b", "2026-01-15 m,s=b"];
     change(ids[0], doc! { "$set": { "day.f.max": 7.5 } });
     change(ids[1], doc! { "$set": { "hours.fields.n.count.3": 59 } });
@@ -407,7 +403,7 @@ fn wrong_sealed_days_are_found_and_repaired() {
         ("summary: plant", ids[0].to_owned()),
         ("summary: plant", ids[1].to_owned()),
         ("count: plant", ids[2].to_owned()),
-        // It follows from the hours.
+        // Derived from the hours.
         ("totals of a month: plant", "2026-01 m,s=a".to_owned()),
     ]);
     let (code, said) = verified(&[]);
@@ -415,7 +411,7 @@ fn wrong_sealed_days_are_found_and_repaired() {
     let (code, said) = verified(&["--repair"]);
     assert_eq!(code, 0, "{said}");
     assert!(said.contains("3 repaired, no difference"), "{said}");
-    // What its readings do not tell stays.
+    // Parts that its readings do not determine stay.
     change(
         ids[3],
         doc! { "$set": { "readings": Bson::Binary(mongodb::bson::Binary { subtype: mongodb::bson::spec::BinarySubtype::Generic, bytes: vec![1, 9] }) } },

@@ -1,4 +1,4 @@
-//! What other versions stored: what is newer is waited for, what is older than version 1 stops the start.
+//! Data of other versions: newer data is waited for, data from before version 1 stops the start.
 
 use hourglass::bucket::{StorageError, Store};
 use hourglass::reading::{Hour, Stamp};
@@ -6,11 +6,11 @@ use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};
 
 use crate::support::prelude::*;
 
-/// The hour is the first of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.
+/// The first hour of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.
 const LINES: &str = "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1";
 const PAGE: &str = "1970-01-01T00 m,s=a 0";
 
-/// Updates one document past its collection's validator.
+/// Updates one document, bypassing the validator.
 #[track_caller]
 fn update(uri: &str, collection: &str, which: Document, update: Document) {
     let updates = [doc! { "q": which, "u": update }];
@@ -22,7 +22,7 @@ fn impatient(store: &str) -> Launch {
     Launch::with_store(store).config("[ingest]\nack_timeout = \"1s\"\n[seal]\nafter = \"0s\"\n")
 }
 
-/// Both stores, each with three sensors in the database `d`, stopped.
+/// Returns both stores, stopped, with three sensors in the database `d`.
 fn both() -> [(Server, Stored); 2] {
     stores().map(|store| {
         let mut server = impatient(&store).start();
@@ -46,15 +46,14 @@ fn ids(stored: &Stored, kind: Kind) -> Vec<String> {
     ids
 }
 
-/// What health says of documents that readings wait for.
+/// Returns the health message about documents that block readings.
 fn documents(server: &Server) -> String {
     let health = server.fetch("/health");
     let check = health["checks"].as_array().expect("checks").iter().find(|check| check["name"] == "documents").cloned();
     check.expect("a check of that name")["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A flush of a page, or of a sensor's document, that a newer version wrote: what it says and that it waits is told, and
-/// the readings are stored once that version is back.
+/// Flushes to a newer page or sensor document wait, are reported, and complete once that version is back.
 #[test]
 fn readings_wait_for_a_newer_version() {
     for (mut server, stored) in both() {
@@ -93,8 +92,7 @@ fn readings_wait_for_a_newer_version() {
     }
 }
 
-/// Deletions removed pages by a filter that did not ask for their form. One that could not be read had the deletion given
-/// up after a few seconds.
+/// Regression: deletions removed newer pages, and gave up on unreadable ones.
 #[test]
 fn a_deletion_waits_for_a_newer_version() {
     for (mut server, stored) in both() {
@@ -120,7 +118,7 @@ fn a_deletion_waits_for_a_newer_version() {
     }
 }
 
-/// Sensors' documents were removed by their key alone: those of a newer version went.
+/// Regression: sensor documents of a newer version were removed by key.
 #[test]
 fn removals_skip_documents_of_a_newer_version() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
@@ -146,13 +144,13 @@ fn removals_skip_documents_of_a_newer_version() {
     }
 }
 
-/// `DROP DATABASE` took whatever was there.
+/// Regression: `DROP DATABASE` removed newer documents.
 #[test]
 fn a_drop_waits_for_a_newer_version() {
     for (mut server, stored) in both() {
         let uri = (!stored.is_embedded()).then(|| server.store().to_owned());
         let newer = |version: i32| match &uri {
-            // A newer version says so once for the database: nobody reads all documents before a drop.
+            // A newer version marks the database, so a drop need not read all documents.
             Some(uri) => update(uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": version } }),
             None => stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", version))),
         };
@@ -171,7 +169,7 @@ fn a_drop_waits_for_a_newer_version() {
     }
 }
 
-/// The registry and settings were written back without what a newer version had added to them.
+/// Regression: the registry and settings were written back without the fields of a newer version.
 #[test]
 fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     let uri = mongod().uri(&fresh_database_name());
@@ -189,7 +187,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     assert_eq!(find(&uri, "registry", doc! {}), before);
     let settings = find(&uri, "settings", doc! {}).pop().expect("settings");
     assert_eq!(settings.get_str("added").ok(), Some("by a newer version"));
-    // Nothing is flushed by what was known of the registry once: acks go on.
+    // Nothing is flushed with an outdated registry, but acks go on.
     post(&server.url("/write?db=d"), LINES, &[]).expect(204);
     for collection in ["settings", "registry"] {
         update(&uri, collection, doc! {}, known.clone());
@@ -199,8 +197,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     assert_eq!(readings(&server, "d", "m,s=a", None, 100).len(), 1);
 }
 
-/// A newer version may require of pages what this one does not write: the readings went to the dead letters. And whoever
-/// started put its own validator in the place of the newer one.
+/// Regression: pages refused by a newer validator became dead letters, and a start replaced that validator.
 #[test]
 fn readings_refused_by_a_newer_validator_wait() {
     let uri = mongod().uri(&fresh_database_name());
@@ -228,7 +225,7 @@ fn readings_refused_by_a_newer_validator_wait() {
     assert_eq!(readings(&server, "d", "n,s=a", None, 100).len(), 1);
 }
 
-/// Nothing of it could be read by the rules of version 1.
+/// Its data cannot be read by the rules of version 1.
 #[test]
 fn a_store_from_before_version_1_stops_the_start() {
     for (mut server, stored) in both() {

@@ -1,4 +1,4 @@
-//! `hourglass token`, its file, its collection and its cache, and what the audit trail says afterwards.
+//! `hourglass token`, its file, collection and cache, and the audit log.
 
 use crate::support::prelude::*;
 
@@ -9,7 +9,7 @@ fn tokens_are_added_and_revoked_without_a_restart() {
     let server = Server::start("embedded");
     post(&server.url("/write?db=a"), "m v=1", &[]).expect(204);
     let one = create(&server, &["--name", "one", "--admin", "*"]);
-    // From then on nobody gets in without.
+    // From now on every request needs a token.
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
     let again = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
@@ -28,7 +28,7 @@ fn tokens_are_added_and_revoked_without_a_restart() {
     assert!(listed.contains(&three[..15]) && !listed.contains(&three[16..]), "{listed}");
     token_command(&server.data_dir(), &["revoke", "one"]).good();
     await_status(&server, &three, 401);
-    // The last one's end opens nothing.
+    // Revoking the last token does not open the service.
     await_status(&server, "", 401);
     assert_ne!(token_command(&server.data_dir(), &["revoke", "one"]).status, Some(0), "it is revoked already");
 
@@ -48,14 +48,14 @@ fn tokens_are_added_and_revoked_without_a_restart() {
     assert_eq!(actions, ["created", "rotated", "rotated", "revoked"]);
 }
 
-/// The first token stood on stdout alone, and so in every log that keeps stdout.
+/// Regression: the first token was printed to stdout, and so ended up in logs.
 #[test]
 fn the_first_token_is_written_to_a_file_or_read_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("first");
     let shown = path.to_str().unwrap();
     let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", shown);
-    // The image sets this as well.
+    // The container image sets this, too.
     let mut server = launch.clone().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let made = std::fs::read_to_string(&path).unwrap().trim().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
@@ -65,14 +65,14 @@ fn the_first_token_is_written_to_a_file_or_read_from_one() {
     await_status(&server, &made, 200);
     let audit = std::fs::read_to_string(server.data_dir().join("admin.log")).unwrap();
     assert!(audit.contains("\"first\"") && !audit.contains(&made[16..]), "{audit}");
-    // Once a token exists, the file is nothing any more.
+    // The file is ignored once a token exists.
     server.stop();
     std::fs::remove_file(&path).unwrap();
     server.restart_as(launch.clone());
     assert!(!path.exists());
     await_status(&server, &made, 200);
 
-    // As from a mounted Secret, which cannot be written to.
+    // A read-only file, as in a mounted Secret.
     let given = format!("hg_0123456789ab_{}", "0f".repeat(32));
     std::fs::write(&path, &given).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o440)).unwrap();
@@ -94,8 +94,7 @@ fn the_first_token_is_written_to_a_file_or_read_from_one() {
     }
 }
 
-/// The list said nothing about use, so that nobody dared to revoke an old token; and with MongoDB each instance would have
-/// known its own clients only.
+/// Regression: the list did not show the last use, so nobody dared to revoke old tokens. All instances share the time.
 #[test]
 fn the_list_shows_when_a_token_was_last_used() {
     for store in stores() {
@@ -115,14 +114,14 @@ fn the_list_shows_when_a_token_was_last_used() {
         let (one, _) =
             (token(&["add", "--name", "one", "--admin", "*"]), token(&["add", "--name", "two", "--read", "*"]));
         assert_eq!((column("one"), column("two")), (None, None));
-        // Until the service has read the tokens, everybody is let in.
+        // Until the service has read the tokens, it lets everybody in.
         await_status(&server, "", 401);
         await_status(&server, &one, 200);
         let used = poll(PATIENCE, || column("one")).expect("its use is stored");
         let seconds = used.parse::<jiff::Timestamp>().unwrap().as_second();
         assert!((hourglass::clock::now_seconds() - seconds).abs() < 120, "{used}");
         assert_eq!(column("two"), None);
-        // Neither a rotation nor a restart forgets it.
+        // The last use survives a rotation and a restart.
         let rotated = token(&["rotate", "one"]);
         assert!(column("one").is_some());
         server.stop();
@@ -141,7 +140,7 @@ fn the_list_shows_when_a_token_was_last_used() {
     }
 }
 
-/// Nothing made an operator give tokens an end.
+/// Tokens have an expiry when the configuration sets a maximum lifetime.
 #[test]
 fn tokens_never_outlive_the_configured_maximum() {
     let launch = Launch::embedded().env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
@@ -189,7 +188,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
     assert!(refused.status != Some(0) && refused.stderr.contains("cannot be read"), "{refused:?}");
 }
 
-/// An open address needs a token, whatever happens to the file: what cannot be read opens nothing.
+/// A service on an open address needs a token, even if the token file is damaged.
 #[test]
 fn a_damaged_token_file_keeps_the_loaded_tokens() {
     let (mut server, admin) = guarded("");
@@ -206,7 +205,7 @@ fn a_damaged_token_file_keeps_the_loaded_tokens() {
     }
 }
 
-/// A first token that the service could not read, root's for example, once left it open to everybody.
+/// Regression: a first token in an unreadable file left the service open.
 #[test]
 fn an_unreadable_token_record_grants_nothing() {
     let server = Server::start("embedded");
@@ -215,7 +214,7 @@ fn an_unreadable_token_record_grants_nothing() {
     std::fs::write(&file, "nothing of the kind").unwrap();
     let status = || get(&server.url("/api/v1/measurements")).status;
     wait_until("it is shut", PATIENCE, || status() == 503);
-    // Nor does a file that is gone.
+    // A missing file grants nothing, either.
     std::fs::remove_file(&file).unwrap();
     wait_until("it stays shut", PATIENCE, || status() == 401);
 }
@@ -258,8 +257,7 @@ fn tokens_work_when_mongodb_is_down_at_startup() {
     mongod.restart();
 }
 
-/// Without a copy of the tokens and with MongoDB away, a service on the loopback address took the tokens that it could not
-/// read for none: a write without a token was answered 204.
+/// Regression: with MongoDB down and no cached tokens, a service on loopback accepted writes without a token.
 #[test]
 fn tokens_grant_nothing_until_they_are_loaded() {
     let mut mongod = Mongod::start();
@@ -270,7 +268,7 @@ fn tokens_grant_nothing_until_they_are_loaded() {
     mongod.kill();
     server.kill();
     std::fs::remove_file(server.data_dir().join("tokens.cache.json")).unwrap();
-    // Nothing in its settings says that there are tokens.
+    // Nothing in its settings says that tokens exist.
     server.restart_as(Launch::with_store(&uri));
     for sent in [&[][..], &[("Authorization", format!("Token {token}"))][..]] {
         let headers: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();

@@ -1,4 +1,4 @@
-//! Lines over TCP: the first one says who sends them.
+//! TCP lines: the first line carries the token.
 
 use crate::support::prelude::*;
 
@@ -13,7 +13,7 @@ fn connect(server: &Server, text: &str) -> TcpStream {
     stream
 }
 
-/// What is said before the connection is closed from there.
+/// Returns the text sent before the server closes the connection.
 fn farewell(mut stream: TcpStream) -> String {
     let mut said = String::new();
     let _ = stream.read_to_string(&mut said);
@@ -40,7 +40,7 @@ fn tcp_lines_need_a_write_token() {
     assert_eq!(count(&server, &admin), 0);
     let mut open = connect(&server, &format!("auth {lab}\nm,site=lab v=1 1\nm,site=plant v=1 1\nm v=1 1\n"));
     wait_until("its reading is there", PATIENCE, || count(&server, &admin) == 1);
-    // Connections outlive tokens, and what comes after its end is not taken.
+    // Connections outlive tokens, but later lines are refused.
     token_command(&server.data_dir(), &["revoke", "lab"]).good();
     await_status(&server, &lab, 401);
     let _ = open.write_all(b"m,site=lab v=2 2\n");
@@ -48,7 +48,7 @@ fn tcp_lines_need_a_write_token() {
     assert_eq!(count(&server, &admin), 1);
 }
 
-/// Whoever is over their quota is not read from until it is paid off; nothing is lost.
+/// The server stops reading from a sender over its quota until the debt is paid; no line is lost.
 #[test]
 fn a_quota_slows_a_connection_down() {
     let (server, admin) = guarded(LISTEN);

@@ -1,4 +1,4 @@
-//! Tokens for sensors with a tag: they write no other, and see no other, whatever is asked and however.
+//! Pinned tokens read and write only sensors with their tag, by any request.
 
 use crate::support::prelude::*;
 
@@ -10,7 +10,7 @@ fn a_pinned_token_writes_only_its_sensors() {
     let lab = create(&server, &["--name", "lab", "--write", "a", "--read", "a", "--sensor-tag", "site=lab"]);
     let url = server.url("/write?db=a");
     with(&lab, "POST", &url, "m,site=lab v=1 1").expect(204);
-    // Known to the service or not, and of any spelling.
+    // Known and unknown sensors, in any spelling.
     with(&admin, "POST", &url, "m,site=plant v=1 1\nm,room=1,site=plant v=1 1").expect(204);
     for body in
         ["m,site=plant v=2 2", "m,site=new v=2 2", "m v=2 2", "m,site=plant,room=1 v=2 2", "m,sit\\ e=lab v=2 2"]
@@ -34,10 +34,10 @@ fn a_pinned_token_writes_only_its_sensors() {
     assert_eq!(counts, [("m,room=1,site=plant", 1), ("m,site=lab", 2), ("m,site=plant", 1)]);
 }
 
-/// The words of the other site: nothing that a pinned token is answered may hold one of them.
+/// Words of the other site; no answer to a pinned token may contain one.
 const SECRETS: [&str; 4] = ["plant", "hidden_m", "hidden_f", "hidden_t"];
 
-/// What lists sensors, or what is known of them.
+/// Endpoints that list sensors or their properties.
 const PATHS: &[&str] = &[
     "/api/v1/readings?db=a&measurement=m",
     "/api/v1/readings?db=a&tag.room=~.",
@@ -66,10 +66,10 @@ const PATHS: &[&str] = &[
     "/api/v1/groups/room/b?db=a&limit=1",
 ];
 
-/// Groups by tags.
+/// Groups by tag.
 const GROUPS: &str = "[[groups]]\nname = \"site\"\nby = \"site\"\n[[groups]]\nname = \"room\"\nby = \"room\"\n";
 
-/// The same in InfluxQL.
+/// Equivalent statements in InfluxQL.
 const STATEMENTS: &[&str] = &[
     "SELECT * FROM m",
     "SELECT * FROM /.*/",
@@ -89,7 +89,7 @@ const STATEMENTS: &[&str] = &[
     "SHOW MEASUREMENTS WHERE room = 'b'",
 ];
 
-/// Readings of a sensor of its own, of the other site, and of none.
+/// Readings of an own sensor, of the other site, and of none.
 const LINES: &str = "m,site=lab,room=a v=1 1000\nm,site=plant,room=b v=2,hidden_f=3 2000\n\
                      hidden_m,site=plant,hidden_t=x v=3 3000\nm,room=c v=4 4000";
 
@@ -113,7 +113,7 @@ fn check_what_is_seen(server: &Server, lab: &str) {
     for path in PATHS.iter().map(|path| (*path).to_owned()).chain(STATEMENTS.iter().map(|one| query(one))) {
         let answer = with(lab, "GET", &server.url(&path), "").expect(200);
         let text = answer.text();
-        // What stands in the question may stand in the answer.
+        // An answer may repeat the words of its request.
         let told = SECRETS.iter().find(|secret| !path.contains(**secret) && text.contains(**secret));
         assert!(told.is_none(), "{path} tells of {told:?}: {text}");
         assert!(!text.contains("4000") && !text.contains("00:00:00.000004"), "{path}: {text}");
@@ -154,7 +154,7 @@ fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
             assert_eq!(explained["lines"][0]["rejected"][0]["code"], "forbidden", "{line}: {explained}");
         }
     }
-    // Stored and shown as its own.
+    // Stored and shown under the token's tag.
     with(&hall, "POST", &write, "m,site=hall,s=2 v=3 3").expect(204);
     with(&admin, "POST", &write, "m,site=hall v=4 4").expect(204);
     let count = |token: &str, query: &str| {
@@ -166,7 +166,7 @@ fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
     assert_eq!((count(&hall, "sensor=m,site%3Dhall"), count(&admin, "sensor=m,site%3Dhall")), (2, 2));
     let lab_key = with(&lab, "GET", &server.url("/api/v1/readings?db=a&sensor=m,site%3Dlab"), "");
     assert!(!lab_key.text().contains("\"v\""), "{}", lab_key.text());
-    // So does metadata.
+    // Metadata follows it, too.
     let meta = |site: &str| server.url(&format!("/api/v1/sensors/m,site={site}/meta?db=a"));
     let told = |token: &str| with(token, "GET", &server.url("/api/v1/meta?db=a"), "").expect(200).json();
     with(&admin, "PATCH", &meta("hall"), r#"{"x":1}"#).expect(200);
@@ -181,8 +181,7 @@ fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
     assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (2, 2));
 }
 
-/// Regression: a bare name that stood for one sensor by its tag was not judged by what that sensor is shown as: a token pinned to the old room
-/// read what was shown as the new one.
+/// Regression: a token pinned to the old room could read a renamed sensor by its bare name.
 #[test]
 fn a_bare_name_reads_no_more_than_its_full_key() {
     let (server, admin) = guarded("");
@@ -205,8 +204,7 @@ fn a_bare_name_reads_no_more_than_its_full_key() {
     assert_eq!(other["series"][0]["sensor"], "climate,room=lab,sensor=s2");
 }
 
-/// Regression: the dry run of a write told a pinned token which other sensors there are, and the families of their fields; a write told the
-/// first by the column of its rejection.
+/// Regression: rejections and dry runs revealed other sensors and their field types to pinned tokens.
 #[test]
 fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
     let (server, admin) = guarded("");
@@ -227,7 +225,7 @@ fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
             (&true.into(), &1.into()),
             "{said}"
         );
-        // Now the one that is there is known to this process, too.
+        // This process now knows the existing sensor, too.
         let url = server.url("/write?db=a");
         let column = |site: &str| {
             let refused = with(&lab, "POST", &url, &format!("m,site={site} v=1 2")).expect(403).text().to_owned();
@@ -237,7 +235,7 @@ fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
     }
 }
 
-/// Who may only write learned by dry runs what a sensor's metadata is, and which sensors there are.
+/// Regression: dry runs of a write-only token revealed metadata and sensors.
 #[test]
 fn a_write_only_token_learns_no_stored_metadata() {
     let (server, admin) = guarded("");

@@ -1,4 +1,4 @@
-//! How much a token, or a database, may bring in.
+//! Quotas of tokens and databases.
 
 use crate::support::prelude::*;
 
@@ -8,7 +8,7 @@ fn lines(measurement: &str, from: usize, count: usize) -> String {
     (from..from + count).map(|n| format!("{measurement} v={n} {n}\n")).collect()
 }
 
-/// How often somebody was warned or refused: `warned` or `refused`, of a `token` or a `database`, by what.
+/// Returns how often a `token` or `database` was `warned` or `refused`, by quota.
 fn told(server: &Server, admin: &str, (outcome, scope, of): (&str, &str, &str)) -> f64 {
     let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",of=\"{of}\"}}");
     sample(&with(admin, "GET", &server.url("/metrics"), "").expect(200), &name)
@@ -24,7 +24,7 @@ fn a_rate_quota_slows_only_its_own_token() {
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let other = create(&server, &["--name", "other", "--write", "a"]);
     let url = server.url("/write?db=a");
-    // Five seconds' worth may come at once: no warning at first, then one, then no more is taken.
+    // A burst of five seconds is allowed: first no warning, then one, then refusals.
     let first = with(&slow, "POST", &url, &lines("m", 0, 100)).expect(204);
     assert_eq!(first.header("x-hourglass-warning"), None);
     assert_eq!(told(&server, &admin, ("warned", "token", "readings")), 0.0);
@@ -38,7 +38,7 @@ fn a_rate_quota_slows_only_its_own_token() {
     assert!((1..=6).contains(&seconds), "{seconds}");
     assert!(refused.text().contains("token slow (100 readings per second)"), "{}", refused.text());
     with(&other, "POST", &url, &lines("n", 0, 5000)).expect(204);
-    // Coming back when told is enough.
+    // Waiting for Retry-After is enough.
     let told = Instant::now() + Duration::from_secs(seconds);
     while Instant::now() < told {
         std::thread::sleep(Duration::from_millis(50));
@@ -62,7 +62,7 @@ fn a_sensor_quota_refuses_only_new_sensors() {
         said.contains("dropped=5") && said.contains("measurement \\\"fleet\\\"") && said.contains("\\\"device\\\""),
         "{said}"
     );
-    // Nothing but new ones: waiting mends it.
+    // Only new sensors: a later retry succeeds.
     let refused = with(&token, "POST", &url, &sensors(20, 5)).expect(429);
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 60);
     with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
@@ -70,7 +70,7 @@ fn a_sensor_quota_refuses_only_new_sensors() {
     assert!(told(&server, &admin, ("refused", "token", "new_sensors")) >= 1.0);
 }
 
-/// What the store knew before a restart is not new, whoever brings it first.
+/// Sensors in the store are not new after a restart.
 #[test]
 fn known_sensors_stay_known_after_a_restart() {
     let launch = Launch::embedded().config("[quota]\ndatabase_new_sensors = 10\n");
@@ -91,7 +91,7 @@ fn total_sensors_are_limited_per_token_and_per_database() {
     let partial = with(&token, "POST", &url, &sensors(0, 6)).expect(400);
     assert!(partial.text().contains("token t (5 sensors)"), "{}", partial.text());
     with(&token, "POST", &url, &sensors(0, 5)).expect(204);
-    // A flood of others once took everybody's places, its readings refused.
+    // Regression: a flood of new sensors refused readings of known ones.
     with(&token, "POST", &url, &sensors(100, 1000)).expect(400);
     let warned = with(&admin, "POST", &url, &sensors(5, 15)).expect(204);
     assert!(warned.header("x-hourglass-warning").unwrap().contains("database a (20 sensors)"), "{warned:?}");
@@ -112,7 +112,7 @@ fn database_rates_apply_without_tokens() {
     assert!(metric(&server, "hourglass_ingest_readings_accepted_total") >= 1001.0);
 }
 
-/// One token's answers that its client did not take kept all the memory that there was for queries.
+/// Regression: unread answers of one token held all query memory.
 #[test]
 fn the_queries_of_one_token_leave_memory_for_others() {
     let bounds = "[query]\nrequest_bytes = \"16MiB\"\nbytes = \"64MiB\"\ntoken_bytes = \"3MiB\"\nlog_after = \"0s\"\n";
@@ -131,7 +131,7 @@ fn the_queries_of_one_token_leave_memory_for_others() {
     let few = server.url("/query?db=a&q=SELECT%20v%20FROM%20few%20LIMIT%2010");
     with(&reader, "GET", &few, "").expect(200);
     with(&other, "GET", &few, "").expect(200);
-    // What takes long is told with its token, its text as far as a line has room, and what was read.
+    // Slow queries are logged with token, shortened text and amount read.
     let long = format!("{few}{}", "%20".repeat(300));
     with(&other, "GET", &long, "").expect(200);
     let log = server.stderr();
@@ -141,8 +141,7 @@ fn the_queries_of_one_token_leave_memory_for_others() {
     assert_eq!(told["query"].as_str().map(str::len), Some(200), "{told}");
 }
 
-/// A token that mistyped a name twice could create no database any more: names of which nothing was ever stored counted,
-/// were in no list, and could not be dropped.
+/// Regression: mistyped names counted as databases, were in no list, and could not be dropped.
 #[test]
 fn a_mistyped_name_uses_up_no_database() {
     let (server, admin) = guarded("[limits]\ndatabases = 3\n");
@@ -157,13 +156,13 @@ fn a_mistyped_name_uses_up_no_database() {
     with(&admin, "POST", &server.url("/write?db=second"), "m v=1 1").expect(204);
 }
 
-/// One tenant with `--write 'a_*'` made 100 databases in a second, and nobody else could have a new one.
+/// Regression: a tenant with `--write 'a_*'` created 100 databases in a second and left no room for others.
 #[test]
 fn one_token_cannot_use_up_all_databases() {
     let (mut server, admin) = guarded("[limits]\ndatabases = 12\n[quota]\ntoken_databases = 4\n");
     let tenant = create(&server, &["--name", "tenant", "--write", "a_*", "--databases", "3"]);
     let usual = create(&server, &["--name", "usual", "--write", "b_*", "--admin", "b_*"]);
-    // One of the tenant's is there already.
+    // One database of the tenant exists already.
     with(&admin, "POST", &server.url("/write?db=a_0"), "m v=1 1").expect(204);
     let write = |server: &Server, token: &str, database: &str| {
         with(token, "POST", &server.url(&format!("/write?db={database}")), "m v=1 1")
@@ -180,7 +179,7 @@ fn one_token_cannot_use_up_all_databases() {
         with(&tenant, "POST", &server.url("/api/v1/readings?db=a_3"), r#"{"sensor":"m","value":1}"#).expect(403);
     assert!(refused.text().contains("\"database_quota\""), "{}", refused.text());
     assert_eq!(told(&server, &admin, ("refused", "token", "databases")), 2.0);
-    // The default for those without a quota of their own, by either way to make a database.
+    // The default for tokens without a quota of their own, for both ways to create a database.
     for database in ["b_0", "b_1", "b_2"] {
         write(&server, &usual, database).expect(204);
     }
@@ -189,13 +188,13 @@ fn one_token_cannot_use_up_all_databases() {
     let refused = with(&usual, "POST", &server.url(&statement("b_4")), "");
     assert!(refused.text().contains("token usual (4 databases)"), "{}", refused.text());
     write(&server, &usual, "b_5").expect(403);
-    // A restart gives nobody more.
+    // A restart does not reset the quota.
     with(&admin, "POST", &server.url("/api/v1/flush"), "").expect(204);
     server.stop();
     server.restart_behind();
     write(&server, &tenant, "a_3").expect(403);
     write(&server, &tenant, "a_2").expect(204);
-    // What is dropped makes room, and whoever has all rights has no quota.
+    // A drop makes room, and an admin of all databases has no quota.
     with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a_1%22"), "").expect(200);
     write(&server, &tenant, "a_3").expect(204);
     write(&server, &tenant, "a_4").expect(403);
@@ -205,7 +204,7 @@ fn one_token_cannot_use_up_all_databases() {
     write(&server, &admin, "c_5").expect(400);
 }
 
-/// A dry run uses nothing up, and says what a write would be told: of rates, of new sensors, of sensors.
+/// A dry run uses no quota and reports rates, new sensors and total sensors like a write.
 #[test]
 fn a_dry_run_uses_no_quota_and_reports_every_quota() {
     let (server, _) = guarded("");
@@ -221,7 +220,7 @@ fn a_dry_run_uses_no_quota_and_reports_every_quota() {
     let said = explain(&sensors(0, 3));
     assert_eq!((&said["write"]["status"], &said["quota"]["new_sensors"]), (&400.into(), &2.into()), "{said}");
     with(&slow, "POST", &server.url("/write?db=a"), &sensors(0, 2)).expect(204);
-    // The hour's quota of new sensors is used up: a write of nothing else is told to come back.
+    // The hourly quota of new sensors is used up, so a write of new sensors only gets Retry-After.
     let said = explain(&sensors(2, 1));
     let written = with(&slow, "POST", &server.url("/write?db=a"), &sensors(2, 1));
     assert_eq!(said["write"]["status"], written.status, "{said} {}", written.text());

@@ -1,4 +1,4 @@
-//! Rejected lines are shown to those who administer the database that they were sent to.
+//! Administrators of a database see the lines that were rejected for it.
 
 use crate::support::prelude::*;
 
@@ -12,14 +12,13 @@ fn listed(server: &Server, token: &str, query: &str) -> Vec<Value> {
     answer["rejections"].as_array().expect("a list").clone()
 }
 
-/// Each as database, token, code and text.
+/// Maps rejections to database, token, code and text.
 fn brief(rejections: &[Value]) -> Vec<Value> {
     let of = |one: &Value| json!([one["database"], one["token"], one["code"], one["text"]]);
     rejections.iter().map(of).collect()
 }
 
-/// The owner of a device saw `204` or nothing at all, and only the device was ever told what was wrong with its lines: over
-/// TCP nobody was, but for one line in the log every ten seconds for all senders together.
+/// Regression: the owner of a device saw `204`, or over TCP nothing, and only one log line in ten seconds.
 #[test]
 fn only_the_owner_of_a_database_sees_its_rejections() {
     let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
@@ -40,14 +39,14 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
         json!(["a", "device", "syntax", "bad one"]),
     ];
     let mut told = brief(&seen);
-    // The two over TCP may have been one request or two.
+    // Over TCP, the two lines may have been one request or two.
     told[..2].sort_by_key(|one| one[2] == "encoding");
     assert_eq!(told, expected);
     let [.., oldest] = &*seen else { panic!("{seen:?}") };
     assert_eq!((&oldest["address"], &oldest["line"]), (&json!("127.0.0.1"), &json!(2)), "{oldest}");
     assert!(oldest["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{oldest}");
     assert!(oldest["reason"].as_str().is_some_and(|reason| reason.starts_with("expected ")), "{oldest}");
-    // Without a database it is what the caller administers.
+    // Without a database, the list covers all that the caller administers.
     assert_eq!(listed(&server, &owner, "").len(), 5);
     assert_eq!(listed(&server, &admin, "").len(), 6);
     let counts = with(&owner, "GET", &server.url(&format!("{PATH}?db=a&limit=1")), "").expect(200).json();
@@ -85,8 +84,7 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     assert_eq!(brief(&listed(&server, &admin, "")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
 }
 
-/// Whoever sent `AUTH` in capitals, a second `auth`, or a token in a line of readings showed it to the administrators of
-/// that database, in the list, in its file and in the log: of a token with all rights, too.
+/// Regression: a misplaced `AUTH` or token in a line was shown in the list, its file and the log.
 #[test]
 fn rejected_lines_never_show_a_token() {
     let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
@@ -109,7 +107,7 @@ fn rejected_lines_never_show_a_token() {
     }
 }
 
-/// What was written is there after a kill, up to the ten seconds between two writes of the file.
+/// Written rejections survive a kill; the file is written every ten seconds.
 #[test]
 fn written_rejections_survive_a_kill() {
     let mut server = Launch::embedded().config("[rejections]\naddresses = \"masked\"\n").start();
@@ -121,14 +119,14 @@ fn written_rejections_survive_a_kill() {
     };
     assert!(poll(PATIENCE, is_written).is_some());
     server.kill_and_restart();
-    // Without tokens everybody is shown all.
+    // Without tokens, everybody sees all rejections.
     let answer = server.fetch(PATH);
     assert_eq!(answer["rejections"][0]["text"], "bad", "{answer}");
     assert_eq!(answer["rejections"][0]["address"], "127.0.0.0/24", "{answer}");
     assert_eq!(answer["rejections"][0]["token"], Value::Null, "{answer}");
 }
 
-/// One sender of nothing but bad lines fills neither what is kept nor the log; the other is in both.
+/// A sender of bad lines fills neither the list nor the log; another sender appears in both.
 #[test]
 fn a_flood_of_bad_lines_hides_no_other_sender() {
     let (server, admin) = guarded("[rejections]\nmax_bytes = \"256KiB\"\n");
@@ -160,7 +158,7 @@ fn a_flood_of_bad_lines_hides_no_other_sender() {
     assert!(warnings.iter().all(|line| line.len() < 500), "{warnings:?}");
 }
 
-/// The order: export, correct, write, and remove up to the last exported line. What was rejected later stays.
+/// Export, correct, write, and remove up to the last exported line; later rejections stay.
 #[test]
 fn rejected_lines_are_exported_corrected_and_removed() {
     let (mut server, admin) = guarded("");
@@ -178,7 +176,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     };
     let list = command(&["list"]);
     assert!(list.contains("family: 3") && list.contains("syntax: 1") && list.contains("warm"), "{list}");
-    // A correction of the other field stays: only the field that was rejected is exported.
+    // A correction of the other field stays, because only the rejected field is exported.
     write("m humidity=41i 1768485601", "precision=s", 204);
     let exported = command(&["export"]);
     let lines: Vec<&str> = exported.lines().filter(|line| !line.starts_with('#')).collect();
@@ -202,7 +200,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     let readings = with(&admin, "GET", &readings, "").expect(200);
     let humidity = readings.text().lines().filter(|line| line.contains("\"humidity\":41")).count();
     assert_eq!((readings.text().lines().count(), humidity), (5, 1), "{}", readings.text());
-    // Removed for good, and by what is chosen only.
+    // Removal is permanent and respects the filters.
     assert!(server.stop().success());
     server.restart_behind();
     let delete = |query: &str| with(&admin, "DELETE", &server.url(&format!("{PATH}?db=a&{query}")), "");

@@ -1,4 +1,4 @@
-//! What an ack promises: asked for by the query, by a header, or else by the config, and said in every ack.
+//! Ack levels: requested by query parameter or header, with the configured default, and reported in every ack.
 
 use crate::support::prelude::*;
 
@@ -7,7 +7,7 @@ use super::{client, shared};
 
 const HEADER: &str = "x-hourglass-ack";
 
-/// By the query, by the header, and what is promised by a server whose config says `log`, and by one that says `store`.
+/// Query level, header level, and the reported level with `log` and with `store` as the configured default.
 const CASES: [(&str, Option<&str>, &str, &str); 9] = [
     ("", None, "log", "store"),
     ("ack=", Some(""), "log", "store"),
@@ -24,7 +24,7 @@ fn headers(level: Option<&str>) -> Vec<(&str, &str)> {
     level.map(|level| (HEADER, level)).into_iter().collect()
 }
 
-/// How many readings are not in the store yet.
+/// Returns the number of readings that are not in the store yet.
 fn pending(server: &Server) -> serde_json::Value {
     server.fetch("/api/v1/status")["pending_readings"].clone()
 }
@@ -44,7 +44,7 @@ fn the_ack_level_comes_from_query_then_header_then_config() {
                 let answer = post(&url, body, &headers(header)).expect(status);
                 let expected = if says_store { store } else { log };
                 assert_eq!(answer.header(HEADER), Some(expected), "{path} {query} {header:?}");
-                // This hour's page is far from full and was not asked for: nothing but the level has it stored.
+                // This hour's page is not due, so only the ack level causes the flush.
                 let pending = pending(&server);
                 assert_eq!(pending == json!(0), expected == "store", "{path} {query} {header:?}: {pending} pending");
             }

@@ -1,4 +1,4 @@
-//! What a cache may do with an answer: ask each time whether it still holds, and get 304 while it does.
+//! Caching: clients revalidate each time and get 304 while the answer is unchanged.
 
 use crate::support::prelude::*;
 
@@ -30,13 +30,12 @@ fn an_answer_about_the_past_changes_its_etag_only_with_late_data() {
         assert_eq!(again.header("x-next-cursor"), first.header("x-next-cursor"), "{more}");
         ask(&client, path, &parameters, Some(&format!("\"other\", {tag}"))).expect(304);
         ask(&client, path, &parameters, Some("W/\"other\"")).expect(200);
-        // Late data.
         client.keep("m v=5,w=1 1000000000");
         let changed = ask(&client, path, &parameters, Some(&tag)).expect(200);
         assert_ne!(changed.header("etag"), Some(tag.as_str()), "{more}");
         client.keep("m v=1,w=2 1000000000");
     }
-    // The same readings, and a next part where there was none.
+    // The same readings, with a next part that did not exist before.
     let part = "sensor=m&limit=2&format=ndjson&from=0&to=1970-01-02T00:00:00Z";
     let tag = ask(&client, "/api/v1/readings", part, None).expect(200).header("etag").expect("a tag").to_owned();
     client.keep("m v=9 3000000000");

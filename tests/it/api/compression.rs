@@ -1,4 +1,4 @@
-//! Answers compressed when a client asks for it: gzip, and only where it saves something.
+//! Compressed answers: gzip on request, and only where it saves space.
 
 use flate2::read::MultiGzDecoder;
 
@@ -51,7 +51,7 @@ fn small_answers_and_write_answers_are_not_compressed() {
     for (path, parameters) in [("/api/v1/readings", "sensor=m"), ("/health", "")] {
         assert_eq!(ask(&client, path, parameters, &[GZIP]).expect(200).header("content-encoding"), None, "{path}");
     }
-    // Many rejections are more than a small answer.
+    // Many rejections make a large answer.
     let bad = (0..100).map(|n| format!("{{\"value\":\"{n}\",\"colour\":\"red\"}}\n")).collect::<String>();
     let written = request("POST", &client.url("/api/v1/readings", ""), bad.as_bytes(), &[GZIP]).expect("an answer");
     assert!(written.body.len() > 2000, "{}", written.text());

@@ -1,4 +1,4 @@
-//! Which database a write goes to, and which names one may have.
+//! Databases of writes and their valid names.
 
 use crate::support::prelude::*;
 
@@ -8,7 +8,7 @@ fn names(server: &Server) -> Vec<String> {
     let answer = server.fetch("/query?q=SHOW%20DATABASES");
     let series = &answer["results"][0]["series"][0];
     assert_eq!(series["name"], "databases", "{answer}");
-    // There are no values as long as there is no database.
+    // Without a database there are no values.
     let rows = series["values"].as_array().into_iter().flatten();
     rows.map(|row| row[0].as_str().unwrap().to_owned()).collect()
 }
@@ -62,7 +62,7 @@ fn the_first_write_creates_a_database_with_nearly_any_name() {
         assert_eq!(client.readings("m", "").len(), 1, "{name}");
         assert!(names(shared()).contains(&name.to_owned()), "{name}");
     }
-    // They are apart: what one has the other has not.
+    // Databases are separate.
     client("plain").keep("only-here v=1 1");
     let elsewhere = client("with space").get("/api/v1/readings", "sensor=only-here").expect(200).json();
     let notice = r#"unknown sensor "only-here"; known: "m""#;
@@ -94,8 +94,7 @@ fn the_database_limit_is_named_when_it_is_reached() {
     assert_eq!(names(&server), ["one", "two"]);
 }
 
-/// Bodies without a reading once made a database known without making it, so that the count of stored databases, which
-/// the limit looked at, never rose: any number of names could be met first and written to afterwards.
+/// Regression: bodies without readings made names known without counting them, which bypassed the limit.
 #[test]
 fn queried_names_do_not_bypass_the_database_limit() {
     let server = Launch::embedded().config("[limits]\ndatabases = 2\n").start();

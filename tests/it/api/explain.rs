@@ -1,4 +1,4 @@
-//! The dry run of a write says what the write then does, and leaves nothing behind.
+//! The dry run of a write predicts its answer and changes nothing.
 
 use super::{client, client_with};
 use crate::support::packed::gzip;
@@ -8,7 +8,7 @@ fn explain(server: &Server, query: &str, body: &str) -> Value {
     http::post(&server.url(&format!("/api/v1/explain?{query}")), body, &[]).expect(200).json()
 }
 
-/// What a write was answered, without what only one of the two answers has.
+/// Returns the parts of an answer that explain and write have in common.
 fn told(answer: &Answer) -> (u16, Vec<String>) {
     let text = answer.text();
     let reasons = serde_json::from_str::<Value>(text).ok().map(|body| {
@@ -18,7 +18,7 @@ fn told(answer: &Answer) -> (u16, Vec<String>) {
     (answer.status, reasons.unwrap_or_default())
 }
 
-/// Everything that a write changes, as far as a client sees it.
+/// Returns all client-visible state that a write changes.
 fn traces(server: &Server) -> Value {
     let get = |path: &str| server.fetch(path);
     json!([
@@ -41,7 +41,7 @@ const BODIES: &[&str] = &[
     r#"{"sensor":"s","value":1,"f1":1,"f2":2,"f3":3,"f4":4}"#,
 ];
 
-/// One server, body after body: each is explained twice, then written, and the write is answered as it was said.
+/// Explains each body twice, then writes it and compares.
 #[test]
 fn explain_predicts_the_write_and_changes_nothing() {
     let server = Launch::embedded().config("[limits]\nsensors = 3\nsensor_fields = 4\n").start();
@@ -60,7 +60,7 @@ fn explain_predicts_the_write_and_changes_nothing() {
         assert_eq!(said["accepted"], written.json()["accepted"], "{body}");
         assert_eq!(said["new_database"], json!(*body == BODIES[0]), "{body}");
     }
-    // Whole requests that are refused.
+    // Requests that are refused as a whole.
     for query in ["db=d&rp=nope", "db=%01"] {
         let said = explain(&server, query, "m v=1");
         let refused = http::post(&server.url(&format!("/write?{query}")), "m v=1", &[]);
@@ -99,12 +99,12 @@ fn explain_shows_time_bucket_and_fields_of_each_line() {
     assert_eq!((&conflict["kept"], &conflict["fields"][0]["conflict"]), (&json!(false), &json!(true)));
     assert_eq!((&conflict["rejected"][0]["code"], &bad["rejected"][0]["code"]), (&json!("family"), &json!("syntax")));
     assert_eq!(said["quota"], json!({"readings": 3, "new_sensors": 1, "passes": true}));
-    // A unit that nobody declared, and a time that nobody means.
+    // An undeclared unit and an implausible time.
     let said = http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
     let said = said.expect(200).json();
     assert!(said["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("looks like s")), "{said}");
     assert!(said["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")), "{said}");
-    // As a whole or not at all.
+    // All or nothing.
     let said = http::post(&client.url("/api/v1/explain", "accept_partial=false"), "m v=1\nbad", &[]).expect(200).json();
     assert_eq!(said["accepted"], json!(0), "{said}");
 }
@@ -150,7 +150,7 @@ fn the_explain_command_prints_the_answer_of_the_service() {
     assert!(code == Some(1) && printed.contains("\"code\":\"syntax\""), "{printed}");
 }
 
-/// What a kind warned of was counted for the whole body only: which lines it was about was left to the sender.
+/// Regression: kind warnings were only counted per body.
 #[test]
 fn explain_shows_the_kind_warning_of_each_line() {
     let kind = "[[kinds]]\nname = \"thermometer\"\nmeasurement = \"m\"\nfields = { properties = { temp = { maximum = 50 } } }\n";

@@ -1,4 +1,4 @@
-//! A write with a key may be repeated: its undated readings get the same times again.
+//! A write with a key may be repeated: its undated readings get the same times.
 
 use crate::support::prelude::*;
 
@@ -30,14 +30,14 @@ fn only_a_retry_with_the_same_key_adds_no_reading() {
     let client = client("keys");
     write(client.server, "keys", "one", BODY).expect(400);
     let first = check_body(client.server, "keys");
-    // Other writes in between take times of their own.
+    // Other writes in between get their own times.
     client.keep("m,a=3 v=1\n");
     write(client.server, "keys", "one", BODY).expect(400);
     assert_eq!(check_body(client.server, "keys"), first);
     let url = client.url("/write", "precision=ns");
     http::post(&url, BODY, &[("X-Hourglass-Request-Id", "one")]).expect(400);
     assert_eq!(check_body(client.server, "keys"), first);
-    // Of another database, and in JSON: another first try, and its retries.
+    // Another database, and JSON: a new first attempt and its retries.
     let json = r#"[{"sensor":"s","value":1},{"sensor":"s","value":2},{"sensor":"s","value":3,"ts":1768485600}]"#;
     for _ in 0..3 {
         http::post(&client.url("/api/v1/readings", ""), json, &[(KEY, "two")]).expect(200);
@@ -66,7 +66,7 @@ fn invalid_keys_and_keys_of_other_bodies_are_refused() {
     assert_eq!(client.readings("m", "").len(), 1);
 }
 
-/// Undated readings with and without keys of one sensor at the same time: none takes another's time.
+/// Concurrent undated readings of one sensor, with and without keys, never share a time.
 #[test]
 fn concurrent_writes_with_and_without_keys_lose_nothing() {
     let client = client("keys-crowd");
@@ -88,8 +88,7 @@ fn concurrent_writes_with_and_without_keys_lose_nothing() {
     assert_eq!(client.readings("m", "limit=1000").len(), 160);
 }
 
-/// Killed at each step of the first try, and once more after its ack: the retry after the restart finds the first try's
-/// times, so the readings are there once.
+/// Killed at each step of the first attempt and after its ack; the retry stores the readings once.
 #[test]
 fn a_retry_after_a_kill_at_any_step_stores_each_reading_once() {
     let points =

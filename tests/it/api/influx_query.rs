@@ -1,4 +1,4 @@
-//! `/query`: what clients send before they write.
+//! `/query`: statements that clients send before they write.
 
 use crate::support::prelude::*;
 
@@ -17,7 +17,7 @@ fn by_url(method: &str, q: &str) -> Value {
 
 fn names() -> Vec<Value> {
     let answer = by_url("GET", "SHOW DATABASES");
-    // Of no database there are no values at all, as InfluxDB has it.
+    // Without a database there are no values at all, as in InfluxDB.
     answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default()
 }
 
@@ -30,7 +30,7 @@ fn create_database_works_in_every_form_of_post() {
         ("lower", by_form("create database lower")),
         ("with", by_form("CREATE DATABASE \"with\" WITH DURATION 0s REPLICATION 1 NAME autogen")),
         ("semi;colon \"q\"", by_form("CREATE DATABASE \"semi;colon \\\"q\\\"\";")),
-        // Once more changes nothing.
+        // A repetition changes nothing.
         ("by-form", by_form("CREATE DATABASE \"by-form\"")),
     ] {
         assert_eq!(answer, done, "{name}");
@@ -56,7 +56,7 @@ fn every_statement_has_its_own_result() {
     let ids: Vec<&Value> = results.iter().map(|result| &result["statement_id"]).collect();
     assert_eq!(ids, [0, 1, 2, 3]);
     let errors: Vec<&Value> = results.iter().map(|result| &result["error"]).collect();
-    // Behind one that fails no other is run.
+    // Statements after a failed one are not run.
     assert_eq!(errors, [&Value::Null, &Value::Null, &json!("not supported: SHOW USERS"), &json!("not executed")]);
     assert!(names().contains(&json!(["of;many"])));
 }
@@ -90,7 +90,7 @@ fn a_query_without_q_is_400() {
     assert_eq!(http::post(&shared().url("/query"), "db=d", &[FORM]).expect(400).json(), missing);
 }
 
-/// `SELECT temp FROM climat` was answered with nothing, and Grafana drew an empty panel without a word.
+/// Regression: `SELECT temp FROM climat` was answered with nothing, so Grafana drew an empty panel.
 #[test]
 fn an_empty_answer_names_the_unknown_name() {
     let client = client_with("messages", "climate,site=lab temp=1,humidity=2 1000000000");
@@ -118,7 +118,7 @@ fn an_empty_answer_names_the_unknown_name() {
         ("SHOW FIELD KEYS FROM climat", vec![measurement]),
         ("SHOW MEASUREMENTS WITH MEASUREMENT = climat", vec![measurement]),
         ("SHOW SERIES FROM climate WHERE sit = 'lab'", vec!["unknown tag \"sit\"; known: \"site\""]),
-        // Known names without readings there, and regular expressions, which are no names.
+        // Known names without readings, and regular expressions, which are no names.
         ("SELECT temp FROM climate WHERE time > now()", vec![]),
         ("SELECT temp FROM climate WHERE site = 'attic'", vec![]),
         ("SELECT temp FROM /climat$/", vec![]),
@@ -132,7 +132,7 @@ fn an_empty_answer_names_the_unknown_name() {
     let nearest = text_at(&elsewhere["results"][0]["messages"][0], "text");
     let names = nearest.strip_prefix("unknown database \"message\"; ").and_then(|rest| rest.split_once(": "));
     assert!(names.is_some_and(|(_, names)| names.starts_with("\"messages\"")), "{nearest}");
-    // The bytes of an answer with series are as before, those of one without begin as before.
+    // Answers with series are unchanged; answers without series only gain a message.
     let whole = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
     let known = "{\"results\":[{\"statement_id\":0,\"series\":[{\"name\":\"climate\",\"columns\":[\"time\",\"temp\"],\
                  \"values\":[[\"1970-01-01T00:00:01Z\",1]]}]}]}\n";
@@ -143,7 +143,7 @@ fn an_empty_answer_names_the_unknown_name() {
         "{{\"results\":[{{\"statement_id\":0,\"messages\":[{{\"level\":\"warning\",\"text\":\"{text}\"}}]}}]}}\n"
     );
     assert_eq!(whole("SELECT temp FROM climat"), expected);
-    // CSV has no place for it in its body.
+    // CSV bodies have no place for messages.
     let url = shared().url("/query?db=messages&q=SELECT+temp+FROM+climat");
     let csv = http::request("GET", &url, b"", &[("accept", "text/csv")]).unwrap().expect(200);
     assert_eq!((csv.text(), csv.header("x-hourglass-notice")), ("", Some(measurement)));

@@ -1,4 +1,4 @@
-//! `POST /api/v1/readings`: one object, an array, NDJSON, shorthand; what comes back for each.
+//! `POST /api/v1/readings`: object, array, NDJSON and shorthand, and their answers.
 
 use crate::support::prelude::*;
 
@@ -39,7 +39,7 @@ fn every_json_layout_is_accepted() {
     }
 }
 
-/// Compared as text: a JSON library that reads numbers as doubles would hide the difference.
+/// Compared as text, because JSON libraries that read numbers as doubles hide differences.
 #[test]
 fn numbers_are_returned_exactly_as_sent() {
     let client = client("json-numbers");

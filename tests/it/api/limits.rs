@@ -1,4 +1,4 @@
-//! The limits on one reading and on sensors: each refusal names the config key that made it.
+//! Limits on readings and sensors: each refusal names its config key.
 
 use crate::support::prelude::*;
 
@@ -38,7 +38,7 @@ fn every_limit_on_a_reading_is_enforced_and_named() {
     let answer = client.write_json(&format!(r#"{{"sensor":"{long}","value":1}}"#)).expect(400).json();
     let text = text_at(&answer["rejected"][0], "reason");
     assert!(text.ends_with("limit of 16 (limits.name_bytes)"), "{text}");
-    // At each limit all is well.
+    // Values at the limit are accepted.
     let name = "n".repeat(16);
     client.keep(&format!("{name},{name}={name},b=2 a=1,b=2,{name}=3 1"));
     let padding = "x".repeat(128 - "m s=\"\" 1".len());
@@ -75,16 +75,16 @@ fn the_sensor_limit_refuses_only_new_sensors() {
     let answer = client.write_json(r#"{"measurement":"climate","sensor":"new","value":1}"#).expect(400).json();
     let told = text_at(&answer["rejected"][0], "reason").to_owned();
     assert_eq!(told, format!("{reason}; its tag \"s\" has the most values"));
-    // With nothing but new sensors too; once such a body was answered 204, its readings forgotten.
+    // A body of new sensors only is refused, too. Regression: it was answered 204 and dropped.
     let answer = client.write(&line(7, 2)).expect(400).json();
     assert!(text_at(&answer, "error").contains(reason), "{answer}");
-    // The limit is the instance's, over all databases.
+    // The limit applies to the instance, over all databases.
     Client { server: &server, database: "e" }.write("climate v=1 1").expect(400);
     client.keep(&(0..5).map(|number| line(number, 3)).collect::<String>());
     for number in 0..5 {
         assert_eq!(client.readings(&format!("climate,s={number}"), "").len(), 3, "{number}");
     }
-    // A refused sensor leaves nothing behind that a query would show.
+    // A refused sensor leaves nothing that a query would show.
     let sensors = client.get("/api/v1/sensors", "").expect(200).json();
     assert_eq!(sensors["sensors"].as_array().unwrap().len(), 5);
 }

@@ -1,4 +1,4 @@
-//! `/openapi.json`: every endpoint is described, and what is described is served.
+//! `/openapi.json` describes every endpoint, and every described endpoint is served.
 
 use crate::support::prelude::*;
 
@@ -18,12 +18,12 @@ fn described(document: &Value) -> BTreeSet<(String, String)> {
     operations
 }
 
-/// Where a path with a name in braces is asked.
+/// Fills the names in braces of a path.
 fn target(path: &str) -> String {
     path.replace("{key}", if path.starts_with("/ui/") { "page.css" } else { "k" })
 }
 
-/// The method to ask by: of an answer without end the head alone.
+/// Returns the method of a request; HEAD for endless answers.
 fn asked<'a>(method: &'a str, path: &str) -> &'a str {
     if path == "/api/v1/tail" { "HEAD" } else { method }
 }
@@ -47,7 +47,7 @@ fn every_listed_endpoint_is_described_and_served() {
     }
 }
 
-/// What a head is refused for before anybody looks at the route, and who is turned away without a token: also described.
+/// Describes refusals before routing, and requests without a token.
 #[test]
 fn refusals_before_routing_are_described() {
     let document = document();
@@ -69,13 +69,13 @@ fn refusals_before_routing_are_described() {
             assert!(stranger.header("www-authenticate").is_some(), "{method} {path}");
             assert!(described["401"]["headers"]["WWW-Authenticate"].is_object(), "{method} {path}");
         }
-        // Only what brings readings in is paid for by a quota.
+        // Only requests that bring readings are subject to quotas.
         let brings_readings = method == "POST" && (path.contains("write") || path == "/api/v1/readings");
         assert_eq!(described["429"].is_object(), brings_readings, "{method} {path}");
     }
 }
 
-/// Each parameter that is described is taken: what an endpoint does not know it names.
+/// Endpoints name unknown parameters, so described ones must not be named.
 #[test]
 fn every_described_parameter_is_accepted() {
     let document = document();
@@ -88,7 +88,7 @@ fn every_described_parameter_is_accepted() {
             let name = parameter["name"].as_str().expect("a name").replace("tag.KEY", "tag.k");
             let url = shared().url(&format!("{}?{name}=", target(&path)));
             let answer = request(asked(&method, &path), &url, b"", &[]).expect("an answer");
-            // What is not refused may be bytes.
+            // Successful answers may be binary.
             let text = if answer.status == 400 { answer.text() } else { "" };
             assert!(!text.contains("unknown parameter"), "{path} {name}: {text}");
             count += 1;

@@ -1,4 +1,4 @@
-//! The limits on what one query may be about: each refusal names the config key that made it.
+//! Limits of a query: each refusal names its config key.
 
 use crate::support::prelude::*;
 
@@ -34,8 +34,7 @@ fn an_exceeded_query_limit_is_named() {
     }
 }
 
-/// Documents of sensors were read without being counted, and so were names of measurements: lists of many sensors took
-/// hundreds of megabytes beside what queries may take.
+/// Regression: sensor documents and measurement names were not counted, so lists used hundreds of megabytes.
 #[test]
 fn lists_respect_the_request_byte_limit() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\nsensors_max = 5000\n").start();
@@ -60,7 +59,7 @@ fn lists_respect_the_request_byte_limit() {
         }
     };
     check();
-    // From the store as well as from what is not there yet.
+    // Stored sensors and unflushed ones.
     flush(&server);
     check();
 }

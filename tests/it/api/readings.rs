@@ -1,4 +1,4 @@
-//! `GET /api/v1/readings`: ranges, fields, limits, cursors, formats, and the parameters it refuses.
+//! `GET /api/v1/readings`: ranges, fields, limits, cursors, formats and refused parameters.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{Client, client, client_with, keys, text_at};
 
 const PATH: &str = "/api/v1/readings";
 
-/// A reading a second for 90 minutes over the end of an hour, `n` counting them.
+/// Writes a reading a second for 90 minutes across an hour boundary; `n` counts them.
 fn seconds(database: &str) -> Client<'_> {
     let client = client(database);
     let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, START + n * SECOND);
@@ -46,13 +46,12 @@ fn a_range_includes_its_start_and_excludes_its_end() {
     ] {
         assert_eq!(ask(from, to, more), expected.collect::<Vec<_>>(), "{from}..{to} {more}");
     }
-    // The plus of an offset that nobody encoded arrives as a space.
+    // An unencoded plus of an offset arrives as a space.
     let unencoded = client.get(PATH, "sensor=m,s=a&from=2026-01-15T15:00:10+01:00&limit=1").expect(200).json();
     assert_eq!(numbers(&unencoded), [10]);
 }
 
-/// A reading at the last timestamp that there is was in no range with an end: `to` is not in the range, and the
-/// nanosecond behind the last was refused as a time.
+/// Regression: no range included the last timestamp, because the nanosecond after it was refused as `to`.
 #[test]
 fn the_last_timestamp_can_be_queried() {
     let client = client("last");
@@ -136,7 +135,7 @@ fn readings_are_sorted_by_time_in_every_format() {
     assert_eq!(lines.text(), expected.map(line).concat());
 }
 
-/// An answer ends where it has bytes enough, whichever end it began at.
+/// An answer ends at its byte limit, in both orders.
 #[test]
 fn answers_split_by_bytes_add_up_in_both_orders() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\n").start();
@@ -148,7 +147,7 @@ fn answers_split_by_bytes_add_up_in_both_orders() {
         if order == "desc" {
             expected.reverse();
         }
-        // By fields too: what is left out has bytes too, and an hour may have nothing that is shown.
+        // Skipped fields count, too, and an hour may have nothing to show.
         for more in ["", "&fields=n", "&fields=nothing"] {
             let mut found = Vec::new();
             let mut cursor = String::new();
@@ -174,7 +173,7 @@ fn answers_split_by_bytes_add_up_in_both_orders() {
 #[test]
 fn a_downsampled_chart_keeps_every_peak() {
     let client = client("charts");
-    // A flat line with a peak of one reading, and one of text alone.
+    // A flat line with a peak of one reading and one string.
     let value = |n: i64| if n == 1234 { 99.5 } else { 1.0 };
     client.keep(&(0..5400).map(|n| format!("m v={} {}\n", value(n), START + n * SECOND)).collect::<String>());
     client.keep("text s=\"a\" 1\ntext s=\"b\" 2");
@@ -211,7 +210,7 @@ fn the_fields_parameter_selects_fields_and_skips_other_readings() {
         assert_eq!(client.readings("m", &format!("fields={}", encode(fields))), expected, "{fields}");
     }
     assert_eq!(client.readings("m", "fields=").len(), 4);
-    // The limit counts readings that are shown.
+    // The limit counts the readings shown.
     assert_eq!(client.readings("m", "fields=b&limit=2").len(), 2);
 }
 
@@ -244,11 +243,11 @@ fn pages_read_by_cursor_add_up() {
         assert_eq!(found, whole, "limit={limit} ndjson={ndjson}");
         assert_eq!(requests, 5400_usize.div_ceil(limit), "limit={limit}");
     }
-    // Without a limit there is one all the same.
+    // Without a limit, the default applies.
     let answer = client.get(PATH, "sensor=m,s=a").expect(200).json();
     assert_eq!(numbers(&answer).len(), 1000);
     assert!(answer["next"].is_string());
-    // A cursor keeps to its range, also before the epoch.
+    // A cursor stays in its range, also before the epoch.
     client.keep("old n=1i -3\nold n=2i -2\nold n=3i -1\nold n=4i 0");
     let first = client.get(PATH, "sensor=old&limit=2&to=0").expect(200).json();
     assert_eq!(numbers(&first), [1, 2]);
@@ -257,7 +256,7 @@ fn pages_read_by_cursor_add_up() {
     assert_eq!((numbers(&rest), &rest["next"]), (vec![3], &Value::Null));
 }
 
-/// What is written while somebody pages neither repeats nor hides what was there before.
+/// Writes between pages neither repeat nor hide earlier readings.
 #[test]
 fn a_cursor_survives_writes_on_both_sides() {
     let client = client_with("moving-cursor", "m n=10i 10\nm n=20i 20\nm n=30i 30");

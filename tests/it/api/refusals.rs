@@ -1,4 +1,4 @@
-//! What is not kept, and how each dialect is told: partial writes and conflicts of families.
+//! Rejections in each dialect: partial writes and type conflicts.
 
 use crate::support::prelude::*;
 
@@ -107,8 +107,7 @@ fn without_accept_partial_one_bad_line_refuses_the_body() {
     assert_eq!(text_at(&answer.json(), "error"), "parameter accept_partial: \"perhaps\" is neither true nor false");
 }
 
-/// A body that was refused as a whole once left its fields' families behind, so that a later, good write of another
-/// family met a conflict with a reading that nobody ever stored.
+/// Regression: a refused body fixed its fields' types, so a later good write met a conflict.
 #[test]
 fn a_refused_body_sets_no_field_type() {
     let client = client("no-trace");
@@ -144,7 +143,7 @@ fn a_type_conflict_refuses_only_its_field() {
         let kept = client.readings("m", &format!("precision=ns&from={time}&to={}", time + 1));
         assert_eq!(kept, [json!({"ts": time, "kept": number})], "{field}={value}");
     }
-    // With no other field nothing is left of the line.
+    // Without another field, nothing is left of the line.
     let answer = client.write("m n=\"x\" 200").expect(400);
     assert_eq!(answer.json(), json!({"error": conflict("n", "string", "number")}));
     assert!(client.readings("m", "precision=ns&from=200&to=201").is_empty());
@@ -164,7 +163,7 @@ fn v2_answers_conflicts_with_422_and_bad_lines_with_400() {
     assert!(message.starts_with(start) && message.ends_with(" dropped=1"), "{message}");
     let answer = http::post(&url, "m n=\"x\" 4\nbad", &[]).expect(400).json();
     assert_eq!(answer["code"], json!("invalid"));
-    // A bad line counts even where the answer has no room to tell it.
+    // A bad line counts even if the answer has no room for it.
     let body = format!("{}bad", "m n=\"x\" 5\n".repeat(120));
     assert_eq!(http::post(&url, body, &[]).expect(400).json()["code"], json!("invalid"));
     let answer = http::post(&client.url("/api/v3/write_lp", ""), "m n=\"x\" 6\nm n=7 7", &[]).expect(400).json();

@@ -1,4 +1,4 @@
-//! `GET /api/v1/sensors`: who is there, since when, with what, and who takes more than one page an hour.
+//! `GET /api/v1/sensors`: sensors, their statistics, and outliers with more than one page per hour.
 
 use crate::support::prelude::*;
 
@@ -9,7 +9,7 @@ const PATH: &str = "/api/v1/sensors";
 fn listed(client: &Client<'_>, parameters: &str) -> Vec<Value> {
     let answer = client.get(PATH, parameters).expect(200).json();
     let mut keys = keys(&answer);
-    // The list of a database that is not there yet says so.
+    // The list of a missing database has a notice.
     keys.retain(|key| *key != "notices" || answer["sensors"] != json!([]));
     assert_eq!(keys, ["next", "sensors"]);
     answer["sensors"].as_array().unwrap().clone()
@@ -25,7 +25,7 @@ fn sensors_are_listed_with_their_statistics() {
     client.keep(
         "climate,site=a,sensor=t1 temp=1.5,ok=true 2000000000\nclimate,site=a,sensor=t1 note=\"x\",temp=2 3000000000",
     );
-    // Late, and before everything seen.
+    // A late reading, before all others.
     client.keep("climate,site=a,sensor=t1 temp=9 1000000000");
     let expected = json!({
         "sensor": "climate,sensor=t1,site=a",
@@ -48,7 +48,7 @@ fn sensors_are_listed_with_their_statistics() {
         {"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 2},
     ]);
     assert_eq!(listed(&client, "recent=true"), [with_recent]);
-    // An overwritten reading is so in the list too.
+    // The list shows the overwritten value.
     client.keep("climate,site=a,sensor=t1 temp=7 3000000000");
     assert_eq!(listed(&client, "")[0]["latest"], json!({"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 7}));
     assert!(listed(&super::client("nobody-there"), "").is_empty());
@@ -129,7 +129,7 @@ fn a_sensor_with_overflow_is_listed_as_an_outlier() {
     assert_eq!(listed(&client, "outlier=true")[0]["outlier"], outlier);
 }
 
-/// A sensor whose battery was empty was missed by nobody: no metric and no list had it.
+/// Regression: neither a metric nor a list showed a sensor that had stopped sending.
 #[test]
 fn a_sensor_that_stops_sending_is_counted_and_listed() {
     let server = Launch::embedded().config("[sensors]\nsilent_after = \"2s\"\n").start();
@@ -149,7 +149,7 @@ fn a_sensor_that_stops_sending_is_counted_and_listed() {
         client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
         silent() == 0.0 && listed(&client, "silent=true").is_empty()
     });
-    // Off by default: a door may be opened once a week.
+    // Off by default, because some sensors send rarely.
     let off = Launch::embedded().start();
     let refused = Client { server: &off, database: "d" }.get(PATH, "silent=true").expect(400);
     assert!(refused.text().contains("sensors.silent_after"), "{}", refused.text());
@@ -165,13 +165,13 @@ fn sensors_are_listed_after_a_restart() {
     server.stop_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(listed(&client, "recent=true"), before);
-    // One sends again: what it was before is not forgotten.
+    // One sends again, and its earlier values are remembered.
     client.keep("m,s=a v=3 3000000");
     let after = listed(&client, "epoch=ns&recent=true");
     let recent = json!([{"ts": 1_000_001, "v": 1}, {"ts": 3_000_000, "v": 3}, {"ts": 7_200_000_000_000_i64, "v": 2}]);
-    // A document keeps milliseconds of when its sensor was seen, and says so before it is stored too.
+    // Documents keep milliseconds, and unflushed sensors are shown alike.
     assert_eq!((&after[0]["first_seen"], &after[0]["recent"]), (&json!(1_000_000), &recent));
-    // Killed before its document was written again: what is missing there is made good.
+    // Killed before its document was written again; the restart completes it.
     server.kill_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(client.readings("m,s=a", "").len(), 3);

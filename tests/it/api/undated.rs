@@ -1,4 +1,4 @@
-//! Readings without a time: they get that of their receipt, and none of them is lost to another one.
+//! Readings without a time get their time of receipt, and none overwrites another.
 
 use hourglass::clock::now_ns;
 
@@ -10,7 +10,7 @@ fn times(readings: &[Value]) -> Vec<i64> {
     readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
 }
 
-/// Writes five undated readings in one body, and checks that they are five, one nanosecond apart, in the order sent.
+/// Writes five undated readings in one body and checks that they are a nanosecond apart, in order.
 fn check_one_body(client: &Client<'_>, sensor: &str, write: impl Fn()) {
     let before = now_ns();
     write();
@@ -37,13 +37,12 @@ fn undated_readings_of_a_body_are_a_nanosecond_apart() {
     check_one_body(&client, "readings,sensor=n", || {
         client.write_json(&ndjson).expect(200);
     });
-    // A null time is none.
+    // A null time counts as missing.
     client.write_json(r#"{"sensor":"null","value":1,"ts":null}"#).expect(200);
     assert!(times(&client.readings("readings,sensor=null", ""))[0] > 1_700_000_000_000_000_000);
 }
 
-/// A precision is the unit of timestamps that are there: it does not round the time of receipt, which would make many
-/// readings one.
+/// The precision is the unit of given timestamps; rounding the time of receipt would merge readings.
 #[test]
 fn the_precision_does_not_round_the_time_of_receipt() {
     let client = client("undated-precision");
@@ -66,7 +65,7 @@ fn concurrent_requests_lose_no_undated_reading() {
                     let line = format!("v={thread}.{request}");
                     let object = thread * REQUESTS + request;
                     if request % 2 == 0 {
-                        // Tags in either order: one sensor all the same.
+                        // Tags in either order name the same sensor.
                         client.keep(&format!("readings,a=1,sensor=s {line}\nreadings,sensor=s,a=1 {line}\n"));
                     } else {
                         let one = json!({"sensor": "s", "tags": {"a": "1"}, "fields": {"v": object}});

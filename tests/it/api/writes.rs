@@ -1,15 +1,15 @@
-//! What is kept: the three line-protocol endpoints, precisions, compression.
+//! The three line-protocol endpoints: precisions and compression.
 
 use super::{client, client_with, shared};
 use crate::support::packed;
 use crate::support::prelude::*;
 
-/// A gzip member that holds `text`.
+/// Compresses `text` into a gzip member.
 pub fn gzip(text: &str) -> Vec<u8> {
     packed::gzip(text.as_bytes(), 1)
 }
 
-/// The three endpoints of line protocol, each with the parameter that names a database.
+/// The three line-protocol endpoints, each with its database parameter.
 pub const ENDPOINTS: [(&str, &str); 3] = [("/write", "db"), ("/api/v2/write", "bucket"), ("/api/v3/write_lp", "db")];
 
 #[test]
@@ -26,7 +26,7 @@ fn only_a_kept_body_is_answered_204() {
     for (path, parameter) in ENDPOINTS {
         for (name, body, count) in cases {
             let database = format!("kept{}-{name}", path.replace('/', "-"));
-            // Nanoseconds for the third too, which guesses the unit unless it is told.
+            // Nanoseconds are declared, because the third endpoint guesses the unit.
             let url = shared().url(&format!("{path}?{parameter}={database}&precision=ns&org=o&no_sync=true"));
             let answer = http::post(&url, body, &[]).expect(204);
             assert_eq!(answer.text(), "", "{path} {name}");
@@ -58,7 +58,7 @@ fn timestamps_are_scaled_by_the_precision() {
         ("/api/v2/write", "us", 7, 7_000),
         ("/api/v2/write", "ms", 7, 7_000_000),
         ("/api/v2/write", "s", 7, 7 * SECOND),
-        // The third guesses by magnitude unless it is told.
+        // The third endpoint guesses the unit by magnitude.
         ("/api/v3/write_lp", "", 1_700_000_000, 1_700_000_000 * SECOND),
         ("/api/v3/write_lp", "auto", 1_700_000_000_001, 1_700_000_000_001_000_000),
         ("/api/v3/write_lp", "auto", 1_700_000_000_000_002, 1_700_000_000_000_002_000),

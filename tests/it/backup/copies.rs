@@ -1,4 +1,4 @@
-//! `hourglass backup copy`: from one kind of store to the other and back, with an equal digest, through kills.
+//! `hourglass backup copy` between the stores and back keeps the digest, even with kills.
 
 use crate::support::prelude::*;
 
@@ -48,7 +48,7 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).good();
 }
 
-/// What is written after a restore is later than what was restored, and deletions and sealing work on it.
+/// Writes after a restore win over restored values, and deletions and sealing work.
 #[test]
 fn a_restored_store_takes_writes_deletions_and_sealing() {
     let mut server = filled("embedded", "");
@@ -76,7 +76,7 @@ fn a_restored_store_takes_writes_deletions_and_sealing() {
     }
     let sensors = |server: &Server| {
         let mut listed = server.fetch("/api/v1/sensors?db=plant&recent=true");
-        // Whether an hour overflowed a page lately is not restored: the pages are new.
+        // Overflow marks are not restored, because the pages are new.
         for sensor in listed["sensors"].as_array_mut().expect("a list") {
             sensor.as_object_mut().expect("a sensor").remove("outlier");
         }
@@ -88,7 +88,7 @@ fn a_restored_store_takes_writes_deletions_and_sealing() {
     assert_eq!(digest("embedded", &server.data_dir()), digest("embedded", &copy.data_dir()));
 }
 
-/// The stamps of what is restored are above those that the clock of another machine would give.
+/// Stamps of restored data exceed those of another machine's clock.
 #[test]
 fn writes_after_a_restore_win_with_any_clock() {
     let server = filled("embedded", "");

@@ -1,4 +1,4 @@
-//! Metadata of sensors, and sensors without readings, in backups, copies and digests.
+//! Metadata and sensors without readings in backups, copies and digests.
 
 use crate::support::prelude::*;
 
@@ -11,14 +11,14 @@ fn put(server: &Server, key: &str, meta: &Value) {
     request("PUT", &url, meta.to_string().as_bytes(), &[]).expect("an answer").expect(200);
 }
 
-/// What is said of each sensor that is listed.
+/// Returns key, metadata and statistics of each listed sensor.
 fn described(server: &Server) -> Vec<(String, Value, Value)> {
     let listed = server.fetch("/api/v1/sensors?db=plant&limit=1000");
     let of = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
     listed["sensors"].as_array().expect("a list").iter().map(of).collect()
 }
 
-/// Metadata of a sensor with readings, of one that lost them, and of one that never had any; doubles that a careless parser rounds.
+/// Metadata of sensors with, after and without readings, including doubles that a careless parser rounds.
 fn describe(server: &Server) {
     put(
         server,
@@ -43,7 +43,7 @@ fn started(store: &str, data: &std::path::Path) -> Server {
     server
 }
 
-/// Backups and copies dropped what people had said of sensors, and sensors without readings, without a word.
+/// Regression: backups and copies dropped metadata and sensors without readings.
 #[test]
 fn a_backup_has_metadata_and_sensors_without_readings() {
     for (store, to_store) in stores().into_iter().zip({
@@ -55,7 +55,7 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         let to = Folder::new("backup");
         let data = Folder::new("restored");
         backup(&server, to.path(), &[]).good();
-        // A change of metadata alone, and nothing at all.
+        // A change of metadata only, then no change.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
         put(&server, "climate,s=0", &json!({"site": "lab"}));
         let said = backup(&server, to.path(), &["--prove"]).good().stdout;
@@ -73,7 +73,7 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         let before = digest(&store, &server.data_dir());
         assert_eq!(before["databases"], digest(&to_store, &data)["databases"]);
         assert_eq!(before["total"]["metadata"], 1 + 1 + 3 + 1, "{before}");
-        // What is said later wins, name by name.
+        // Later metadata wins, by name.
         let mut restored = match to_store.as_str() {
             "embedded" => started("embedded", &data),
             store => Launch::with_store(store).config(PAGES).start(),

@@ -1,4 +1,4 @@
-//! A second backup writes what changed; a backup, a restore and the service are killed in the middle; files are damaged.
+//! Incremental backups, and backups, restores and services that are killed; damaged files.
 
 use crate::support::prelude::*;
 
@@ -18,7 +18,7 @@ fn manifest(folder: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap()
 }
 
-/// Restores into a new embedded store, and returns its digest.
+/// Restores into a new embedded store and returns its digest.
 #[track_caller]
 fn digest_of_backup(from: &Path) -> Value {
     let to = Folder::new("restored");
@@ -43,7 +43,7 @@ fn a_second_backup_writes_the_days_that_changed() {
         let names = files(to.path());
         assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n0 days written (0 bytes), 4 unchanged"));
         assert_eq!(names, files(to.path()));
-        // A late reading, a correction, a deletion of a part, and one of a whole database.
+        // A late reading, a correction, a partial deletion, and a dropped database.
         write(&server, "plant", &format!("climate,s=9 temp=1 {}\n", START + DAY + 5));
         write(&server, "plant", &format!("climate,s=0 temp=999 {}\n", START + 600));
         let said = backup(&server, to.path(), &[]).good().stdout;
@@ -155,11 +155,11 @@ fn a_damaged_file_is_found_and_named() {
         std::fs::write(file, content).unwrap();
     }
     digest_of_backup(to.path());
-    // A file that is gone is written again, though the day has not changed.
+    // A missing file is written again even if its day is unchanged.
     let day = whole.iter().find(|file| path(file).ends_with(".readings")).unwrap();
     std::fs::remove_file(day).unwrap();
     assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n1 days written"));
-    // Settings note meanwhile how far readings have expired, and are another file then.
+    // The settings may have a new expiry mark and then are another file.
     let days = |files: Vec<PathBuf>| -> Vec<PathBuf> {
         files.into_iter().filter(|file| path(file).ends_with(".readings")).collect()
     };
@@ -180,7 +180,7 @@ fn the_metric_of_a_backup_proof_survives_a_restart() {
         assert!(!to.file("proof").exists());
         server.kill_and_restart();
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
-        // A backup that is damaged is not proved. The damaged day is unchanged, so it is not written again.
+        // A damaged backup is not proved. The damaged day is unchanged, so it is not written again.
         let day = files(to.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
         let mut content = std::fs::read(&day).unwrap();
         let at = content.len() - 20;
@@ -248,7 +248,7 @@ fn a_backup_needs_an_empty_or_own_folder() {
     restore(to.path(), "embedded", &to.file("data")).refused("no finished backup");
 }
 
-/// An instance that has acknowledged readings that are not in MongoDB yet holds a backup up, whichever instance is asked.
+/// Acked readings that are not in MongoDB yet delay a backup on every instance.
 #[test]
 fn a_backup_waits_for_every_instance() {
     let store = mongod().uri(&fresh_database_name());

@@ -1,4 +1,4 @@
-//! Commands that ask a service speak TLS: they trust the authority that they are given, and no other, and show a certificate.
+//! Client commands over TLS: they trust only the given authority and present a certificate.
 
 use super::write;
 use crate::support::prelude::*;
@@ -23,7 +23,7 @@ fn backups_work_over_tls() {
         let by = if shows { &by[..] } else { &by[..2] };
         hourglass(&[&["backup", "create", path(to.path()), "--server", &url, "--prove"], by].concat()).good();
         hourglass(&[&["sensor", "export", "--db", "plant", "--server", &url], by].concat()).good();
-        // Another authority, the system's, another name, no certificate, an address without TLS.
+        // Wrong authority, the system's authorities, wrong name, no certificate, and an address without TLS.
         let other = others.file("ca.pem");
         let backup = |url: &str, more: &[&str]| {
             hourglass(&[&["backup", "create", path(&to.file("not")), "--server", url], more].concat())

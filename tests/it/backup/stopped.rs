@@ -1,16 +1,15 @@
-//! `backup create --stopped` and `copy` of a MongoDB database that several instances use: what is in the WAL of any of them is missing in the
-//! store, and neither goes on without it.
+//! `backup create --stopped` and `copy` of a MongoDB database with several instances stop if any WAL has unflushed
+//! records.
 
 use crate::support::prelude::*;
 
 use super::{PAGES, START, digest, restore, write};
 
-/// Only the WAL in `--data-dir` was looked at. Of two instances one was stopped, and 1,440 readings that the other one had acknowledged
-/// were missing, in a backup of its data folder that was called proved, and in a copy that was called equal.
+/// Regression: only the WAL in `--data-dir` was checked, and 1,440 acked readings of another instance were missing.
 #[test]
 fn a_copy_warns_of_readings_in_the_wal_of_another_instance() {
     let store = mongod().uri(&fresh_database_name());
-    // Nothing is flushed unless somebody asks.
+    // Nothing is flushed without a request.
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     let [mut stopped, mut other] = [(); 2].map(|()| Launch::with_store(&store).config(&lazy).start());
     let lines: String = (0..1440).map(|n| format!("m v={n} {}\n", START + n * 60)).collect();
@@ -33,7 +32,7 @@ fn a_copy_warns_of_readings_in_the_wal_of_another_instance() {
         copy().refused(&host);
         let told = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
         assert!(told.stderr.contains("may lack something") && told.stderr.contains(&host), "{told:?}");
-        // The same once it is killed.
+        // The same after a kill.
         other.kill();
     }
     hourglass(&["wal", "flush", "--store", &store, "--data-dir", path(&other.data_dir())]).good();
@@ -47,7 +46,7 @@ fn a_copy_warns_of_readings_in_the_wal_of_another_instance() {
     assert_eq!(digest("embedded", &restored), expected);
 }
 
-/// The host and the process id of the one instance that uses a store, as its registry has them.
+/// Returns host and process id of the only registered instance.
 fn whose(store: &str) -> String {
     let registry = find(store, "registry", doc! {}).remove(0);
     let logs = registry.get_array("logs").unwrap().iter().filter_map(|log| log.as_document());

@@ -1,4 +1,4 @@
-//! A store that is away, as operators see it: what is told of how far behind it is, and a flush that is asked for.
+//! Monitoring of an outage: the backlog and a requested flush.
 
 use hourglass::bucket::Caps;
 
@@ -7,10 +7,10 @@ use crate::support::prelude::*;
 use super::{RECOVERY, ready, status, store_health};
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-/// How soon a flush that cannot be done is given up: 15 s that the store is away, and as long to find that out.
+/// Maximum time of a flush that fails: 15 s of outage and as long to detect it.
 const FLUSH_MAX: Duration = Duration::from_secs(30);
 
-/// What a check of `/health` says: its status and its message.
+/// Returns status and message of a check in `/health`.
 fn check(server: &Server, name: &str) -> (String, String) {
     let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
@@ -19,7 +19,6 @@ fn check(server: &Server, name: &str) -> (String, String) {
     (text("status"), text("message"))
 }
 
-/// The number at the start of a text.
 fn leading(text: &str) -> u64 {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..digits].parse().unwrap_or_else(|_| panic!("no number: {text}"))
@@ -69,7 +68,7 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
     wait_until("the store is seen again", RECOVERY, || store_health(&server) == "pass");
 }
 
-/// How many readings the documents hold.
+/// Returns the number of stored readings.
 fn stored(mongod: &Mongod, name: &str) -> usize {
     Stored::in_mongo(mongod, name, "d").count(&CAPS)
 }

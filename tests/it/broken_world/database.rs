@@ -1,5 +1,4 @@
-//! One database that MongoDB does not take, among others that it takes: those drain, whoever looks is told which one and
-//! why, what waits of it is bounded, and when the cause is mended it drains by itself.
+//! MongoDB refuses one database: others drain, the cause is reported, its backlog is bounded, and it recovers.
 
 use hourglass::bucket::Caps;
 
@@ -7,7 +6,7 @@ use crate::support::prelude::*;
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
-/// A server whose readings go to the store at once.
+/// A server that flushes at once.
 struct World {
     uri: String,
     name: String,
@@ -29,7 +28,7 @@ impl World {
         post(&url, format!("m,s={sensor} v={sensor} {START}"), &[]).status
     }
 
-    /// How many readings of a database are in the store.
+    /// Returns the number of stored readings of a database.
     fn stored(&self, database: &str) -> usize {
         Stored::at(&self.uri, &self.name, database).count(&CAPS)
     }
@@ -40,7 +39,7 @@ impl World {
         wait_until(&what, WITHIN, || self.stored(database) == readings);
     }
 
-    /// What health says of a database.
+    /// Returns the health message about a database.
     fn health_of(&self, database: &str) -> Option<String> {
         let health = self.server.fetch("/health");
         let name = format!("database {database}");
@@ -51,8 +50,7 @@ impl World {
     }
 }
 
-/// A view stood where `one.buckets` should be, and after 40 s the database `two` had none of its pages either, while
-/// `/ready` was green: the shards backed off as a whole and tried again with the oldest buckets, which were those of `one`.
+/// Regression: shards retried the oldest buckets first, so a database with a view for a collection blocked all others.
 #[test]
 fn an_unwritable_database_delays_no_other() {
     let view = doc! { "create": "one.buckets", "viewOn": "elsewhere", "pipeline": [] };
@@ -75,7 +73,7 @@ fn an_unwritable_database_delays_no_other() {
         log.lines().any(|line| line.contains("readings could not be stored") && line.contains("one.buckets")),
         "{log}"
     );
-    // New ones of the other database keep draining.
+    // New readings of the other database keep draining.
     assert_eq!(world.write("two", 50), 204);
     world.await_stored("two", 51);
     run_command(&world.uri, None, doc! { "drop": "one.buckets" });
@@ -85,8 +83,7 @@ fn an_unwritable_database_delays_no_other() {
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 0.0);
 }
 
-/// An operator had made the index `{sensor, start}` under a name of her own: error 85, and nothing of any database was
-/// stored any more.
+/// Regression: an existing index `{sensor, start}` under another name (error 85) stopped all writes.
 #[test]
 fn an_index_under_another_name_is_accepted() {
     let by_sensor = |name: &str| doc! { "key": { "sensor": 1, "start": 1 }, "name": name };
@@ -103,8 +100,7 @@ fn an_index_under_another_name_is_accepted() {
     assert_eq!(world.health_of("one"), None);
 }
 
-/// Error 13 for one database read as if all of the store was away. What waits of such a database must not fill the memory
-/// and the log of all.
+/// Regression: error 13 for one database was taken for an outage. Its backlog must not fill memory and log.
 #[test]
 fn the_backlog_of_an_unwritable_database_is_bounded() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);

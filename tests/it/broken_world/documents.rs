@@ -1,5 +1,4 @@
-//! Documents that somebody changed by hand, or that a newer program wrote: what belongs to others is served all the
-//! same.
+//! Documents changed by hand or written by a newer version; all others are served.
 
 use crate::support::prelude::*;
 
@@ -8,12 +7,12 @@ fn change(uri: &str, collection: &str, which: Document, set: Document) {
     write_document(uri, &format!("default.{collection}"), which, set);
 }
 
-/// A server whose clients are not kept waiting for long.
+/// A server with a short ack timeout.
 fn impatient(uri: &str) -> Server {
     Launch::with_store(uri).config("[ingest]\nack_timeout = \"2s\"\n").start()
 }
 
-/// What `/health` says of documents that readings wait for.
+/// Returns the health message about documents that block readings.
 fn blocked(server: &Server) -> Option<String> {
     let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
@@ -25,9 +24,8 @@ fn is_without_dead_letters(server: &Server) -> bool {
     !server.data_dir().join("dead-letters").exists()
 }
 
-/// Giving up on one bucket was once taken for a store that is away, so that everybody whose readings were in the same
-/// group was told to send them again, for as long as the one device went on. Later its readings were called refused and
-/// were dead letters, although whoever changed the document may change it back.
+/// Regression: one unwritable page was taken for an outage and refused other clients, or its readings became dead
+/// letters.
 #[test]
 fn an_unwritable_page_delays_no_other() {
     let uri = mongod().uri(&fresh_database_name());
@@ -46,9 +44,7 @@ fn an_unwritable_page_delays_no_other() {
     assert!(blocked(&server).is_none() && is_without_dead_letters(&server));
 }
 
-/// One document that could not be read once failed every write, and the list of sensors, that came across it. Then the
-/// readings for such a page went to the dead letters at once, where nobody looked for them after the newer program was
-/// back.
+/// Regression: one unreadable document failed every write and list, and its readings became dead letters at once.
 #[test]
 fn readings_wait_for_a_newer_document_that_hides_no_other() {
     let uri = mongod().uri(&fresh_database_name());
@@ -77,8 +73,7 @@ fn readings_wait_for_a_newer_document_that_hides_no_other() {
     assert!(blocked(&server).is_none() && is_without_dead_letters(&server));
 }
 
-/// Where the store refused a sensor's document, the sensor's pages were stored without it, so that no list of sensors
-/// had it.
+/// Regression: pages of a sensor with a refused document were stored, but no list had the sensor.
 #[test]
 fn a_refused_sensor_document_delays_only_its_own_pages() {
     let uri = mongod().uri(&fresh_database_name());

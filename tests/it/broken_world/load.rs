@@ -1,47 +1,42 @@
-//! Clients that send bodies of 5,000 lines again and again and note what they were answered, and the proof that what
-//! was acked is there.
+//! Clients that send bodies of 5,000 lines and record the answers, and the check that acked readings are stored.
 
 use crate::support::prelude::*;
 
 use super::ANSWER_MAX;
 
 const DATABASE: &str = "load";
-/// A client's body: so many readings, one a second, of each of its sensors.
+/// Sensors of a client; a body has one reading a second of each.
 const SENSORS: usize = 20;
 const STEPS: i64 = 250;
 /// A multiple of the seconds of a body, so that each body is a window.
 const START: i64 = 1_768_486_000 * SECOND;
 
-/// Clients under way.
+/// Running clients.
 pub struct Load {
     clients: Vec<JoinHandle<()>>,
     log: Arc<Mutex<Log>>,
     stop: Arc<AtomicBool>,
 }
 
-/// What was seen by all clients.
+/// Observations of all clients.
 #[derive(Default)]
 struct Log {
     attempts: Vec<Attempt>,
-    /// By client, the numbers of the bodies that were acked.
+    /// Numbers of the acked bodies, by client.
     acked: Vec<Vec<i64>>,
 }
 
 /// One request.
 #[derive(Debug)]
 pub struct Attempt {
-    /// When it was begun.
     pub sent: Instant,
-    /// When it was over.
     pub over: Instant,
-    /// How.
     pub outcome: Outcome,
 }
 
-/// What a request came to.
+/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// 204.
     Acked,
     /// 503, with Retry-After and a JSON error.
     Refused,
@@ -51,9 +46,9 @@ pub enum Outcome {
     Broken(String),
 }
 
-/// All that was seen, once the clients are done.
+/// All observations, once the clients are done.
 pub struct Report {
-    /// In the order they were over.
+    /// In the order they ended.
     pub attempts: Vec<Attempt>,
     acked: Vec<Vec<i64>>,
 }
@@ -74,7 +69,7 @@ impl Load {
         Load { clients: (0..clients).map(start).collect(), log, stop }
     }
 
-    /// Waits until every client got so many acks from now on.
+    /// Waits until every client got `more` acks.
     #[track_caller]
     pub fn await_acks(&self, when: &str, more: usize, within: Duration) {
         self.await_more(&format!("acks {when}"), more, within, |log| log.acked.iter().map(Vec::len).collect());
@@ -90,7 +85,7 @@ impl Load {
         }
     }
 
-    /// Lets every client finish its request and takes what they saw.
+    /// Lets every client finish its request and returns their observations.
     pub fn stop(mut self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         let is_done = || self.clients.iter().all(JoinHandle::is_finished).then_some(());
@@ -103,13 +98,13 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // After a failed assertion too: the clients must not outlive the test.
+        // Clients must end after a failed assertion, too.
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
 impl Report {
-    /// Whatever happened meanwhile, every request was acked, and in time.
+    /// Checks that every request was acked in time.
     #[track_caller]
     pub fn assert_acked_between(&self, away: Instant, back: Instant) {
         let mut acked = 0;
@@ -121,8 +116,7 @@ impl Report {
         assert!(acked >= self.acked.len(), "only {acked} were acked meanwhile");
     }
 
-    /// While the store was away every answer was a refusal, each came in time, and there was no other trouble at
-    /// any time.
+    /// Checks that every answer during the outage was a timely refusal, and that nothing else failed.
     #[track_caller]
     pub fn assert_refused_between(&self, away: Instant, back: Instant) {
         let mut refused = 0;
@@ -131,7 +125,7 @@ impl Report {
             let took = attempt.over - attempt.sent;
             assert!(took <= ANSWER_MAX, "{:?} after {took:?}", attempt.outcome);
             if attempt.over > away && attempt.over < back {
-                // What was sent before may have been stored just in time.
+                // Earlier requests may have been stored just in time.
                 assert!(attempt.outcome == Outcome::Refused || attempt.sent < away, "an ack without the store");
                 refused += usize::from(attempt.outcome == Outcome::Refused);
             }
@@ -155,7 +149,6 @@ fn send(client: usize, url: &str, log: &Mutex<Log>, stop: &AtomicBool) {
             let broken = matches!(outcome, Outcome::Broken(_));
             log.attempts.push(Attempt { sent, over, outcome });
             drop(log);
-            // Without a server there is nothing to load.
             if broken || stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -202,7 +195,7 @@ fn half(step: i64) -> f64 {
     step as f64 / 2.0
 }
 
-/// Every reading of every acked body is there, with its values.
+/// Checks that every reading of every acked body is stored with its values.
 pub fn check_acked(server: &Server, report: &Report) {
     assert!(report.acked.iter().all(|numbers| !numbers.is_empty()));
     await_fed(server);

@@ -1,14 +1,13 @@
-//! MongoDB that answers and cannot be used as it is configured: whoever looks is told the class, the operator is told
-//! who was refused and where, and devices lose nothing.
+//! A reachable but unusable MongoDB: clients see the error class, operators the details, and no reading is lost.
 
 use crate::support::prelude::*;
 
-/// Within which health must tell the cause.
+/// Time in which health must show the cause.
 const TOLD: Duration = Duration::from_secs(10);
 const RECOVERY: Duration = Duration::from_secs(30);
 const CONFIG: &str =
     "[status]\nlisten = \"127.0.0.1:0\"\n[flush]\ninterval = \"100ms\"\n[ingest]\nack_timeout = \"2s\"\n";
-/// Exit status of a first start with a store that cannot be used.
+/// Exit status of a first start with an unusable store.
 const EXIT_STORE: i32 = 69;
 
 /// A mongod with logins, and a database.
@@ -51,7 +50,7 @@ impl Logins {
     }
 }
 
-/// What anybody may see must not name the store's hosts, users or databases, nor anything of the driver's.
+/// Checks that a public text names no hosts, users, databases or driver internals.
 #[track_caller]
 fn assert_public(text: &str, logins: &Logins) {
     let port = format!(":{}", logins.mongod.port());
@@ -64,7 +63,7 @@ fn health(url: &str) -> Answer {
     request("GET", url, b"", &[]).expect("an answer")
 }
 
-/// The message of the check `store`.
+/// Returns the message of the check `store`.
 fn store_of(answer: &Answer) -> String {
     let checks = answer.json()["checks"].as_array().expect("checks").clone();
     let store = checks.into_iter().find(|check: &Value| check["name"] == "store").expect("a check of the store");
@@ -93,8 +92,7 @@ fn assert_told(server: &Server, logins: &Logins, class: &str) {
     }
 }
 
-/// A user who may only read: `/health` passed for 120 s with `store.away: false` over 34 denied commands and one
-/// warning. No credentials, a wrong password and a standalone named with `?replicaSet=`: it started and filled its log.
+/// Regression: a read-only user, wrong credentials or a standalone with `?replicaSet=` did not stop the first start.
 #[test]
 fn the_first_start_fails_on_a_read_only_store() {
     let logins = Logins::start();
@@ -123,9 +121,7 @@ fn the_first_start_fails_on_a_read_only_store() {
     }
 }
 
-/// A changed password must not lose the readings of devices: a data folder that has served starts, acks into its WAL,
-/// and fails `/health` with the cause, without the driver's words, which answers and log lines carried (3 kB of
-/// `Kind: …, labels: {}, server response: Some(RawDocumentBuf…`).
+/// After a password change the service acks into its WAL, and `/health` shows the cause without driver internals.
 #[test]
 fn a_store_that_turns_read_only_is_reported_and_costs_no_readings() {
     let logins = Logins::start();
@@ -167,7 +163,7 @@ fn a_store_that_turns_read_only_is_reported_and_costs_no_readings() {
     assert_eq!(i64::try_from(stored), Ok(readings));
 }
 
-/// Of the story above: what a store that is away is said to be, to those who ask.
+/// The public messages of an outage.
 #[test]
 fn an_outage_is_reported_with_a_code_and_without_secrets() {
     let mut mongod = Mongod::start();

@@ -1,9 +1,8 @@
-//! What a write that is refused leaves behind: nothing.
+//! A refused write leaves nothing behind.
 
 use crate::support::prelude::*;
 
-/// A device sent a new field as a number while the log was full, and was answered 503. Then it was mended to send text,
-/// and that was refused until the server was started again: the field was a number, although nothing of it was ever kept.
+/// Regression: a write answered with 503 fixed the type of a new field, and the corrected device was refused.
 #[test]
 fn a_write_answered_with_503_sets_no_field_type() {
     let halt = Halt::new();
@@ -13,7 +12,7 @@ fn a_write_answered_with_503_sets_no_field_type() {
     let mut server = launch.start();
     post(&server.url("/write"), "m v=1 1", &[]).expect(204);
     server.kill();
-    // Nothing is read back, so nothing is stored and the log is not let go of.
+    // Nothing is replayed, so nothing is stored and the log is not truncated.
     halt.set();
     server.restart_behind();
     for bytes in [20_000, 200] {

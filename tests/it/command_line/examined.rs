@@ -1,4 +1,4 @@
-//! `doctor` finds what `serve` would meet, and starts nothing.
+//! `doctor` finds the problems of `serve` without starting it.
 
 use super::{EXIT_CONFIG, run};
 use crate::support::prelude::*;
@@ -21,11 +21,11 @@ fn a_valid_configuration_is_probed_without_traces() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A mistake in the configuration, in a file and in variables, and what tells it: the key and a part of the message.
+/// A mistake in a config file and variables, with the key and a part of the expected message.
 struct Mistake {
     config: String,
     variables: Vec<(&'static str, String)>,
-    /// Whether it shows without network, ports and disk.
+    /// True if it shows without network, ports and disk.
     is_plain: bool,
     told: &'static [&'static str],
 }
@@ -42,7 +42,7 @@ fn variable(name: &'static str, told: &'static [&'static str]) -> Mistake {
     Mistake { config: String::new(), variables: vec![(name, "x".to_owned())], is_plain: true, told }
 }
 
-/// Those that the configuration alone tells.
+/// Mistakes in the configuration itself.
 fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
     let empty = folder.file("empty");
     std::fs::write(&empty, "\n").unwrap();
@@ -80,7 +80,7 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
     ]
 }
 
-/// Those that show in files and folders.
+/// Mistakes in files and folders.
 fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     let file = folder.file("a-file");
     let first = folder.file("first");
@@ -89,7 +89,7 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     let unreadable = folder.file("unreadable");
     std::fs::create_dir(&unreadable).unwrap();
     std::fs::write(unreadable.join("tokens.json"), "no tokens").unwrap();
-    // A token whose life is over.
+    // An expired token.
     let old = folder.file("old");
     let made = run(&["token", "add", "--name", "a", "--read", "*", "--data-dir", old.to_str().unwrap()], &[]);
     assert_eq!(made.0, 0, "{}", made.2);
@@ -136,7 +136,7 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     mistakes
 }
 
-/// Those that show in the network.
+/// Mistakes in the network.
 fn network_mistakes() -> Vec<Mistake> {
     let store = |uri: &str| format!("[store]\nuri = {uri:?}\ncommand_timeout = \"2s\"\n");
     let set = mongod().uri(&fresh_database_name());
@@ -151,7 +151,7 @@ fn network_mistakes() -> Vec<Mistake> {
     ]
 }
 
-/// Those that certificates make.
+/// Mistakes in certificates.
 fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> Vec<Mistake> {
     certificates.sign("server", "server", "");
     certificates.sign("other", "other", "");
@@ -189,7 +189,7 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
     ]
 }
 
-/// `config check` said of most of these that they are valid, and `serve` then refused.
+/// Regression: `config check` accepted most of these, and `serve` then refused them.
 #[test]
 fn every_config_mistake_is_reported_by_its_key() {
     let folder = Folder::new("mistakes");
@@ -209,7 +209,7 @@ fn every_config_mistake_is_reported_by_its_key() {
     assert!(distinct.len() >= 30, "{} mistakes", distinct.len());
     let file = folder.file("hourglass.toml");
     for Mistake { config, variables, is_plain, told } in &mistakes {
-        // A section of the table comes first, so that the listener is set in the environment.
+        // Sections of the table come first, so the listener is set in the environment.
         std::fs::write(&file, config).unwrap();
         let mut environment = vec![("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0")];
         environment.extend(variables.iter().map(|(name, value)| (*name, value.as_str())));
@@ -224,7 +224,7 @@ fn every_config_mistake_is_reported_by_its_key() {
         assert!(!said.contains("my password") && !said.contains("p@ss"), "{said}");
         assert!(!Path::new(data).exists(), "{told:?}: something is left");
     }
-    // With the right list nothing is wrong.
+    // With the right list there is no problem.
     let Some((own, _)) = &certificates else { return };
     let authority = shown(&own.file("ca.pem"));
     let list = shown(&own.file("crl.pem"));

@@ -1,10 +1,10 @@
-//! Whose log a data folder holds: one process's at a time, and one store's as long as that lacks something.
+//! Ownership of a data folder: one process at a time, and one store while the log has records for it.
 
 use crate::support::prelude::*;
 
 use super::{readings, run, write};
 
-/// The second has a store of its own to serve, and only the log is in use.
+/// The second process has another store, so only the log is in use.
 #[test]
 fn a_second_process_on_a_log_is_refused() {
     let name = fresh_database_name();
@@ -25,7 +25,7 @@ fn a_second_process_on_a_log_is_refused() {
     assert_eq!(readings(&server, "m").len(), 2);
 }
 
-/// `token list --data-dir nosuch` made the folder, and said that there are no tokens.
+/// Regression: `token list --data-dir nosuch` created the folder and reported no tokens.
 #[test]
 fn read_only_commands_create_no_folder() {
     let folder = Folder::new("read-only");
@@ -49,12 +49,12 @@ fn read_only_commands_create_no_folder() {
         assert!(said.contains(shown) && said.lines().count() == 1, "{command:?}: {said}");
         assert!(!missing.exists(), "{command:?} made it");
     }
-    // By a relative path, too, the absolute one is named.
+    // A relative path is shown as an absolute one.
     let listed = program().args(["token", "list", "--data-dir", "nosuch"]).current_dir(folder.path()).output().unwrap();
     let said = String::from_utf8(listed.stderr).unwrap();
     let expected = format!("hourglass: there is no folder {shown}: ");
     assert!(listed.status.code() == Some(1) && said.starts_with(&expected), "{said}");
-    // With MongoDB the tokens are not in the folder: an operator's machine needs none, but one that is named must exist.
+    // With MongoDB, tokens are not in the folder: it is optional, but a named one must exist.
     let store = mongod().uri(&fresh_database_name());
     let (code, _, said) = run(&["token", "list", "--store", &store, "--data-dir", shown], &[]);
     assert!(code == 1 && said.starts_with(&expected), "{said}");
@@ -63,7 +63,7 @@ fn read_only_commands_create_no_folder() {
     assert!(!folder.file("data").exists() && !missing.exists());
 }
 
-/// A service that was started in another folder made a new `./data` there, and its readings and tokens seemed lost.
+/// Regression: a service started in another directory created a new `./data`, and its readings seemed lost.
 #[test]
 fn a_new_data_folder_beside_another_causes_a_warning() {
     let mut first = Server::start("embedded");
@@ -75,7 +75,7 @@ fn a_new_data_folder_beside_another_causes_a_warning() {
     let beside = data.with_file_name("data2");
     let toml = data.with_file_name("beside.toml");
     std::fs::write(&toml, format!("[server]\ndata_dir = {:?}\n", beside.to_str().unwrap())).unwrap();
-    // The port is taken, so that it ends by itself; the folder is made and judged before that.
+    // The port is taken, so the process ends after it has created and checked the folder.
     let address = first.address().to_string();
     let start = || run(&["serve", "--listen", &address, "--config", toml.to_str().unwrap()], &[]).2;
     let said = start();
@@ -84,14 +84,14 @@ fn a_new_data_folder_beside_another_causes_a_warning() {
     for path in [&data, &beside] {
         assert!(warnings[0].contains(path.to_str().unwrap()), "{said}");
     }
-    // It has a store of its own now, and is no longer new.
+    // It has a store now and is no longer new.
     assert!(!start().contains("is near"));
     first.stop();
     first.restart();
     assert!(!first.stderr().contains("is near"), "{}", first.stderr());
 }
 
-/// Panics unless the server's folder is refused to this store, with the way out.
+/// Checks that the folder is refused for this store, with a hint.
 #[track_caller]
 fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
     server.relaunch(Launch::with_store(store));
@@ -119,11 +119,11 @@ fn a_log_with_records_for_another_store_is_refused() {
     server.kill();
     refused(&mut server, &other, &identity(&uri), &identity(&other));
     refused(&mut server, "embedded", &identity(&uri), "embedded");
-    // With its own store nothing is lost, and a stop brings all of it there.
+    // With its own store nothing is lost, and a stop flushes all of it.
     server.restart_with(Launch::with_store(&uri));
     assert_eq!(readings(&server, "m").len(), 1);
     assert!(server.stop().success());
-    // Now the log needs no store in particular.
+    // The empty log fits any store.
     for store in [other.as_str(), "embedded"] {
         server.restart_as(Launch::with_store(store));
         let nothing = server.fetch("/api/v1/readings?db=d&sensor=m");
@@ -131,7 +131,7 @@ fn a_log_with_records_for_another_store_is_refused() {
         write(&server, "m v=2 2");
         assert!(server.stop().success());
     }
-    // The other way round, and told apart by the folder.
+    // The other way round, with stores identified by folder.
     server.restart_as(Launch::embedded());
     write(&server, "m v=3 3");
     server.kill();

@@ -1,11 +1,10 @@
-//! `CREATE DATABASE` beside `DROP DATABASE`: a database whose creation was answered is there, with its settings, whatever was
-//! killed, and whenever a drop that was logged before is carried out.
+//! `CREATE DATABASE` after `DROP DATABASE`: an acked database survives kills and replayed drops, with its settings.
 
 use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, START, WITHIN, run, times, write};
 
-/// Where a drop is killed once it is in the log.
+/// Points after the log append at which a drop is killed.
 const POINTS: [&str; 7] = [
     "after_sync",
     "before_dispatch",
@@ -15,15 +14,15 @@ const POINTS: [&str; 7] = [
     "during_unlisting",
     "after_deletion",
 ];
-/// What is acked stays in the log alone.
+/// Acked readings stay in the log.
 const SLOW: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
-/// With a setting by which nothing expires.
+/// With a setting that expires nothing.
 const CREATE: &str = "CREATE DATABASE doomed WITH SHARD DURATION 2h";
-/// That setting, as InfluxDB shows it, and what is shown without any.
+/// This setting as InfluxDB shows it, and the default.
 const SET: &str = "2h0m0s";
 const UNSET: &str = "168h0m0s";
 
-/// What is shown of the database's policy `autogen`; `None` if there is no such database.
+/// Returns the shard duration of policy `autogen`; `None` without the database.
 fn shown(server: &Server) -> Option<String> {
     let databases = server.fetch("/query?q=SHOW%20DATABASES");
     let rows = databases["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
@@ -40,10 +39,7 @@ fn is_there(server: &Server, what: &str) {
 }
 
 tests! {
-    /// `random_deletions_agree_with_a_plain_map` failed once of eight: `DROP SERIES` was answered "database not found" after a
-    /// kill. Two drops of one database: the first one's mark "done" gave way to the second one's, as the second does the work of
-    /// both. After the kill both were replayed; the first one passed for not done, and took the database along that was created
-    /// since.
+    /// Regression: of two replayed drops the first counted as not done and dropped the database created since.
     fn a_recreated_database_survives_a_replayed_drop_in_the_embedded_store() =>
         dropped_twice(&Launch::embedded().config(SLOW));
     fn a_recreated_database_survives_a_replayed_drop_in_mongodb() =>
@@ -52,7 +48,7 @@ tests! {
 
 fn dropped_twice(launch: &Launch) {
     let mut server = launch.clone().start();
-    // It keeps the log from being truncated, so that both drops are replayed.
+    // Keeps the log from being truncated, so that both drops are replayed.
     post(&server.url("/write?db=other"), format!("m,t=a v=1 {START}"), &[]).expect(204);
     write(&server, &format!("m,t=a v=1 {START}"));
     run(&server, &format!("DROP DATABASE {DATABASE}; {CREATE}; DROP DATABASE {DATABASE}; {CREATE}"));
@@ -67,8 +63,7 @@ fn dropped_twice(launch: &Launch) {
 }
 
 tests! {
-    /// A drop that was killed follows after the restart. A client that does not wait for that creates the database anew, is
-    /// answered, and must find it.
+    /// A client that creates the database again before a killed drop is replayed must find it.
     fn a_replayed_drop_keeps_a_later_database_in_the_embedded_store() =>
         created_before_the_replay(&Launch::embedded().config(CONFIG));
     fn a_replayed_drop_keeps_a_later_database_in_mongodb() =>
@@ -85,7 +80,7 @@ fn created_before_the_replay(launch: &Launch) {
         let halt = Halt::already_set();
         let halted = halt.launch(launch.clone(), "replay");
         server.restart_as(halted);
-        // With the settings that it had, as far as nobody knows of the drop yet.
+        // It keeps its settings while the drop is unknown.
         run(&server, "CREATE DATABASE doomed");
         run(&server, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
         halt.lift();
@@ -105,7 +100,7 @@ fn created_before_the_replay(launch: &Launch) {
     }
 }
 
-/// Without a word about settings, the database has none of those that were dropped.
+/// Without explicit settings, the database has none of the dropped ones.
 #[test]
 fn a_database_created_after_a_killed_drop_has_default_settings() {
     let launch = Launch::embedded().config(CONFIG);
@@ -125,7 +120,7 @@ fn a_database_created_after_a_killed_drop_has_default_settings() {
     }
 }
 
-/// One instance is killed while it drops a database; another one creates it, and is answered.
+/// One instance is killed during a drop; another one creates the database and is acked.
 #[test]
 fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
     for point in ["before_deletion", "during_unlisting"] {
@@ -150,7 +145,7 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
     }
 }
 
-/// Waits until only these readings are left; meanwhile and then the database is there.
+/// Waits until only these readings are left; the database must exist all the time.
 #[track_caller]
 fn carried_out(server: &Server, what: &str, left: &[i64]) {
     wait_until("the drop is carried out", WITHIN, || {

@@ -1,11 +1,11 @@
-//! Two instances on one MongoDB: what one deletes the other does not list within five seconds, and what it writes
-//! then has its documents again.
+//! Two instances on one MongoDB: deletions are visible to the other within five seconds, and its later writes are
+//! stored.
 
 use crate::support::prelude::*;
 
 use super::{CAPS, CONFIG, DATABASE, SECOND, START, WITHIN, listed, run, times, write};
 
-/// `query.cache_max_age`, with which another instance's deletions are learnt, and some time for a busy machine.
+/// `query.cache_max_age`, after which deletions are known, plus time for a busy machine.
 const LEARNT: Duration = Duration::from_secs(5 + 2);
 
 struct World {
@@ -19,7 +19,7 @@ impl World {
         World::start_with(CONFIG, &[])
     }
 
-    /// With variables of the environment for the instance that deletes.
+    /// With environment variables for the instance that deletes.
     fn start_with(config: &str, variables: &[(&str, String)]) -> World {
         let name = fresh_database_name();
         let launch = Launch::with_store(mongod().uri(&name)).config(config);
@@ -29,7 +29,7 @@ impl World {
         World { here, there, stored: Stored::in_mongo(mongod(), &name, DATABASE) }
     }
 
-    /// Readings of two sensors by both, known to both, and all in the store.
+    /// Writes readings of two sensors by both instances and flushes them.
     fn fill(&self) {
         for (number, server) in (0..).zip([&self.here, &self.there]) {
             let lines = |tag: &str| -> String {
@@ -68,7 +68,7 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     wait_until("it is not listed", LEARNT, || listed(&world.there) == ["m,t=b"]);
     wait_until("it is not shown", LEARNT, || shown(&world.there) == ["m,t=b"]);
     wait_until("its document is missed", LEARNT, || {
-        // What the other instance believes of its own hot buckets must not bring anything back.
+        // Hot buckets of the other instance must not restore anything.
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);
         world.sensors().contains("m,t=a")
@@ -80,8 +80,7 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     world.stored.each_bucket(&CAPS, |_| {});
 }
 
-/// A deletion read what is left of a sensor, then its document, and wrote the one into the other: what another instance
-/// had stored in between was missing from the document, and was not the latest reading for anybody.
+/// Regression: a deletion overwrote a sensor document that another instance had just updated.
 #[test]
 fn a_write_during_a_deletion_survives_it() {
     let folder = Folder::new("settling");
@@ -103,8 +102,7 @@ fn a_write_during_a_deletion_survives_it() {
     }
 }
 
-/// What one instance stored before it learnt that another had dropped the database had no sensor document, and so was
-/// found by nobody, until the interval at which documents are written was over.
+/// Regression: readings stored before the drop was known had no sensor document until the next interval.
 #[test]
 fn writes_of_another_instance_recreate_a_dropped_database() {
     let world = World::start_with(&CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\""), &[]);
@@ -120,8 +118,7 @@ fn writes_of_another_instance_recreate_a_dropped_database() {
         assert!(times(server, "m,t=a").is_empty());
         wait_until("it is listed", LEARNT, || databases(server).contains(DATABASE));
     }
-    // With its validators and indexes, which the drop took along; where somebody writes before they are learnt to be
-    // gone, MongoDB makes collections by itself, without the compression that they had.
+    // With validators and indexes: MongoDB would create collections implicitly, without compression.
     wait_until("its collections are as they should be", LEARNT, || {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.stored.check_validators()));
         checked.is_ok()

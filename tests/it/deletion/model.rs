@@ -1,4 +1,4 @@
-//! Random writes, flushes, kills and deletions, against a plain map of readings.
+//! Random writes, flushes, kills and deletions against a plain map of readings.
 
 use crate::support::prelude::*;
 
@@ -10,7 +10,7 @@ const HOURS: i64 = 5;
 /// Measurement and tag.
 const SENSORS: [(&str, &str); 6] = [("m", "a"), ("m", "b"), ("m", ""), ("n", "a"), ("n", "b"), ("other m", "a")];
 
-/// By sensor key: readings by time.
+/// Readings by time, by sensor key.
 type Model = BTreeMap<String, BTreeMap<i64, i64>>;
 
 tests! {
@@ -57,7 +57,7 @@ fn agree(server: &mut Server, seed: u64) -> Model {
     model
 }
 
-/// Lines at random times, some of them over readings that are there.
+/// Generates lines at random times, some of them overwriting readings.
 fn lines(random: &mut Random, model: &mut Model) -> String {
     let mut lines = String::new();
     for _ in 0..LINES {
@@ -71,7 +71,7 @@ fn lines(random: &mut Random, model: &mut Model) -> String {
     lines
 }
 
-/// A statement, which the model follows.
+/// Generates a deletion and applies it to the model.
 fn delete(random: &mut Random, model: &mut Model) -> String {
     let mut time = || START + random.below(HOURS * 4) * (HOUR / 4) + random.of(&[0, 0, SECOND]);
     let a = time();
@@ -120,7 +120,7 @@ fn delete(random: &mut Random, model: &mut Model) -> String {
     }
 }
 
-/// Readings, windows, lists and latest readings.
+/// Compares readings, windows, lists and latest readings.
 #[track_caller]
 fn check(server: &Server, model: &Model, step: usize) {
     for (measurement, tag) in SENSORS {
@@ -170,7 +170,7 @@ fn check(server: &Server, model: &Model, step: usize) {
     assert_eq!(shown, model.keys().cloned().collect(), "step {step}: SHOW SERIES");
 }
 
-/// The documents themselves.
+/// Compares the stored documents.
 #[track_caller]
 fn check_stored(stored: &Stored, model: &Model) {
     let mut found: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! Writers and deletions at the same time: what was acked before a deletion was asked for is gone, what was sent after
-//! its answer is there, and what ran beside it may be either; after a kill, too.
+//! Writers beside deletions: readings acked before a deletion are gone, later ones stay, concurrent ones may do either.
 
 use std::sync::atomic::AtomicI64;
 
@@ -10,7 +9,7 @@ use super::{CONFIG, DATABASE, SECOND, START, run, times};
 const WRITERS: usize = 3;
 const DELETIONS: usize = 12;
 
-/// A line that was acked: its time, when it was sent and when its ack came.
+/// An acked line: its time, and when it was sent and acked.
 struct Acked {
     time: i64,
     sent: Instant,
@@ -44,7 +43,7 @@ fn race(mut server: Server, statement: &str) {
         for _ in 0..WRITERS {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // Whoever of them it is, the reading is of one sensor, and its hours have several pages.
+                    // All writers share a sensor, and its hours have several pages.
                     let time = START + next.fetch_add(1, Ordering::Relaxed) * 40 * SECOND;
                     let sent = Instant::now();
                     let answer = request("POST", &url, format!("m,t=a v=1 {time}").as_bytes(), &[]);

@@ -1,16 +1,16 @@
-//! Deletions by value: what their condition selects is gone, whole, and nothing else is.
+//! Deletions by value remove exactly the matching readings.
 
 use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, die_again, run, write};
 
-/// Days are sealed while all of this goes on.
+/// Days are sealed meanwhile.
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
-/// So that a deletion takes several parts.
+/// Small segments, so that a deletion takes several parts.
 const PARTS: &str = "[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"64MiB\"\n";
 const TAGS: [&str; 3] = ["a", "b", "c"];
 
-/// The values of `v` and `w`, by tag and time.
+/// Values of `v` and `w` by tag and time.
 type Model = BTreeMap<(&'static str, i64), BTreeMap<&'static str, i64>>;
 
 /// Sends a statement with further parameters.
@@ -20,7 +20,7 @@ fn ask(server: &Server, statement: &str, parameters: &str) -> Answer {
     post(&server.url(&format!("/query?db={DATABASE}&q={q}{parameters}")), "", &[])
 }
 
-/// Deletes; returns what the answer says.
+/// Runs a deletion and returns its answer.
 #[track_caller]
 fn delete(server: &Server, statement: &str) -> String {
     let answer = ask(server, statement, "").expect(200).json();
@@ -29,7 +29,7 @@ fn delete(server: &Server, statement: &str) -> String {
     result["messages"][0]["text"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Sensors and readings that a statement would delete.
+/// Returns the sensors and readings that a statement would delete.
 #[track_caller]
 fn would_go(server: &Server, statement: &str) -> (u64, u64) {
     let answer = ask(server, statement, "&dry_run=true").expect(200).json();
@@ -64,7 +64,7 @@ tests! {
         agree(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
 }
 
-/// Random writes, corrections, flushes, kills and deletions by value, while days are sealed.
+/// Random writes, corrections, flushes, kills and deletions by value during sealing.
 fn agree(launch: Launch, seed: u64) {
     let mut server = launch.config(format!("{CONFIG}{SEALS}{PARTS}")).start();
     let mut random = Random::new(seed);
@@ -135,7 +135,7 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     if random.once_in(2) {
         return;
     }
-    // Some are written anew, and stay.
+    // Some are written again and stay.
     for at in gone.into_keys() {
         if !random.once_in(4) {
             continue;
@@ -146,13 +146,13 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     }
 }
 
-/// 6,000 readings of two sensors, of which a third goes, in two parts.
+/// Returns 6,000 readings of two sensors; a third matches, in two parts.
 fn given() -> Model {
     let of = |tag| (0..3000).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
     of("a").chain(of("b")).collect()
 }
 
-/// In records that a small segment of the log holds.
+/// Writes them in records that fit into a small segment.
 #[track_caller]
 fn give(server: &Server, given: &Model) {
     let all = lines(given);
@@ -187,13 +187,13 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={q}")), b"", &[]);
         assert!(answer.is_err(), "{point}: {:?}", answer.map(|answer| answer.text().to_owned()));
         assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
-        // The next one, too, ends while it replays.
+        // The next process also dies during replay.
         die_again(&mut server, &launch, &["during_replay:1", "during_deletion:1"]);
         server.restart_with(launch.clone());
         let seen = all(&server);
         assert!(left.iter().all(|(at, fields)| seen.get(at) == Some(fields)), "{point}: it deleted others");
         assert!(seen.iter().all(|(at, fields)| given.get(at) == Some(fields)), "{point}: half a reading is left");
-        // Once more, to its end; then what is written into the gap stays, whatever is replayed.
+        // Once more, to its end; later writes into the gap stay.
         delete(&server, "DELETE FROM m WHERE v = 2");
         assert_eq!(all(&server), left, "{point}");
         let anew = Model::from([(("a", START + 2 * 7 * SECOND), BTreeMap::from([("v", 2), ("w", 2)]))]);
@@ -211,7 +211,7 @@ tests! {
         late_writes(&Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
-/// After the condition is resolved, before anything is deleted: a correction, an equal value once more, and another field.
+/// Writes a correction, an equal value and another field after the condition is resolved and before the deletion.
 fn late_writes(launch: &Launch) {
     let halt = Halt::already_set();
     let launch = launch.clone().config(CONFIG);
@@ -246,7 +246,7 @@ fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
     let row = |tag, n: i64, v: i64| ((tag, START + n * SECOND), BTreeMap::from([("v", v)]));
     let lots = |from: i64| (0..20).flat_map(move |n| TAGS.map(|tag| row(tag, from + n, n))).collect::<Model>();
     write(&here, &lines(&lots(0)));
-    // One of these sensors is known to nobody else.
+    // One of these sensors is known only to this instance.
     let mut hidden = lots(100);
     hidden.extend([(("c", START + 900 * SECOND), BTreeMap::from([("v", 15)]))]);
     write(&there, &lines(&hidden));
@@ -256,7 +256,7 @@ fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
     assert_eq!((all(&here), all(&there)), (left.clone(), left.clone()));
 }
 
-/// What DELETE, DROP SERIES and DROP MEASUREMENT would delete, and what is no field.
+/// Previews of DELETE, DROP SERIES and DROP MEASUREMENT, and unknown fields.
 #[test]
 fn a_preview_counts_and_changes_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
@@ -278,8 +278,7 @@ fn a_preview_counts_and_changes_nothing() {
     assert_eq!(all(&server), given());
 }
 
-/// Regression: of a field that is misspelt it was said that its comparison was none of tags; beside one that is known the deletion was
-/// carried out as if the comparison were false.
+/// Regression: a misspelt field was compared as a tag, and beside a known field its comparison counted as false.
 #[test]
 fn a_deletion_by_an_unknown_field_lists_the_known_fields() {
     let server = Launch::embedded().config(CONFIG).start();
@@ -299,8 +298,7 @@ fn a_deletion_by_an_unknown_field_lists_the_known_fields() {
     assert_eq!(all(&server), given());
 }
 
-/// `status` is a field of `cpu` in the database. In its policy `week`, where nobody has it, it counted as an empty tag: `'' != 'ok'`
-/// held, and all of `cpu` went there, without trash and without a word.
+/// Regression: a field unknown in a policy counted as an empty tag, so `status != 'ok'` deleted everything.
 #[test]
 fn an_unknown_field_matches_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
@@ -321,10 +319,10 @@ fn an_unknown_field_matches_nothing() {
     let said = delete(&server, "DELETE FROM cpu WHERE status != 'ok'");
     assert!(said.contains("deleted 1 readings") && said.contains("deleted 0 readings"), "{said}");
     assert_eq!(counts(), [2, 1, 1]);
-    // Of another measurement neither.
+    // The same for another measurement.
     delete(&server, "DELETE WHERE status != 'ok'");
     assert_eq!(counts(), [2, 1, 1]);
-    // A name that nobody knows, as that of a field which only another instance knows yet, took everything, too.
+    // Regression: an unknown name, or a field known only to another instance, matched everything.
     for statement in [
         "DELETE FROM cpu WHERE sttus != 'ok'",
         "DELETE FROM cpu WHERE sttus != 'ok' AND status = 'ok'",

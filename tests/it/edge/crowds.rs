@@ -1,4 +1,4 @@
-//! Caps, and who gives way when they are reached.
+//! Connection limits, and the order in which connections give way.
 
 use crate::support::prelude::*;
 
@@ -16,8 +16,7 @@ fn closed(server: &Server, reason: &str) -> f64 {
     metric(server, &format!("hourglass_edge_connections_closed_total{{reason=\"{reason}\"}}"))
 }
 
-/// Connections that held a place and sent nothing, half a head or half a body, as many as there were places, once
-/// locked everybody else out for as long as they liked.
+/// Regression: idle connections, half heads and half bodies held all places for ever.
 #[test]
 fn idle_connections_lock_nobody_out() {
     let server = crowded(40);
@@ -43,7 +42,7 @@ fn the_longest_idle_connection_is_closed_first() {
     for order in [0, 2, 1] {
         kept[order].send(PING);
         assert!(kept[order].head().starts_with("HTTP/1.1 204"));
-        // Waiting is told apart by milliseconds.
+        // Idle times are compared in milliseconds.
         std::thread::sleep(Duration::from_millis(20));
     }
     for (newcomer, gone) in [(3, 0), (4, 2), (5, 1)] {
@@ -70,7 +69,7 @@ fn active_requests_are_never_cut_off_for_new_connections() {
             raw.send("#");
         }
         let done = &done;
-        // Bodies that move all the time.
+        // Bodies that keep arriving.
         let moving: Vec<_> = busy
             .into_iter()
             .map(|mut raw| {

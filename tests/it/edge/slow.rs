@@ -1,4 +1,4 @@
-//! Clients that take their time.
+//! Slow clients.
 
 use crate::support::prelude::*;
 
@@ -21,7 +21,7 @@ fn each_phase_has_its_own_deadline() {
     }
 }
 
-/// A byte now and then keeps nobody's place: neither in a head nor in a body.
+/// A trickle of bytes keeps no place, neither in a head nor in a body.
 #[test]
 fn a_trickle_of_bytes_does_not_extend_a_deadline() {
     let server = Launch::embedded().config("[server]\nheader_timeout = \"300ms\"\nbody_timeout = \"500ms\"\n").start();
@@ -41,7 +41,7 @@ fn a_trickle_of_bytes_does_not_extend_a_deadline() {
     }
 }
 
-/// The wait for the next request is one like that for the first.
+/// The wait for the next request is limited like the first.
 #[test]
 fn the_idle_deadline_applies_again_after_an_answer() {
     let server = Launch::embedded().config("[server]\nidle_timeout = \"400ms\"\n").start();
@@ -60,7 +60,7 @@ fn a_connection_is_kept_between_requests() {
     let server = Launch::embedded().config("[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"10s\"\n").start();
     let mut raw = Raw::open(server.address());
     for n in 1..4 {
-        // Longer than a head may take: the wait between requests is another one.
+        // Longer than the head deadline: the wait between requests has its own.
         std::thread::sleep(Duration::from_millis(500));
         let line = format!("m v=1 {n}");
         raw.send(format!("POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{line}", line.len()));
@@ -68,11 +68,11 @@ fn a_connection_is_kept_between_requests() {
     }
 }
 
-/// Sends a body at a rate, in chunks, for as long as nothing is answered, it is not told to stop, and there is patience.
+/// Sends a chunked body at a fixed rate until it is answered, `over` is set, or patience ends.
 fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
     let started = Instant::now();
     let mut sent = 0;
-    // Its pace: a look at whether an answer has come takes so long.
+    // Sets the pace: each check for an answer takes this long.
     raw.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     while raw.0.peek(&mut [0]).is_err() && !over.load(Ordering::SeqCst) && started.elapsed() < PATIENCE {
         let due = started.elapsed().as_millis() * bytes_per_second / 1000 - sent;
@@ -84,7 +84,7 @@ fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
     raw.0.set_read_timeout(Some(PATIENCE)).unwrap();
 }
 
-/// Nothing but the rate ends either of them: the deadline of a whole body is far away.
+/// Only the rate can end them: the deadline of a whole body is far away.
 #[test]
 fn only_bodies_below_the_minimum_rate_are_given_up() {
     let server = Launch::embedded().config("[server]\nbody_timeout = \"10m\"\n").start();
@@ -96,7 +96,7 @@ fn only_bodies_below_the_minimum_rate_are_given_up() {
         raw
     };
     let over = AtomicBool::new(false);
-    // The one above it begins first, and so goes on for longer than the other one was allowed to.
+    // The faster one starts first and so lasts longer than the other one may.
     let mut above = open();
     std::thread::scope(|threads| {
         threads.spawn(|| drip(&mut above, 3 * 1024, &over));

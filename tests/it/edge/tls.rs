@@ -1,11 +1,11 @@
-//! TLS by real clients: curl and openssl.
+//! TLS with real clients: curl and openssl.
 
 use std::process::{ChildStdin, ChildStdout};
 
 use crate::access::token_command;
 use crate::support::prelude::*;
 
-/// What curl says: whether it got an answer, the status and headers, and its own words.
+/// Result of curl: success, status and headers, and its messages.
 struct Said {
     whole: bool,
     text: String,
@@ -20,13 +20,13 @@ fn curl(program: &Path, certificates: &Certificates, url: &str, more: &[&str]) -
     Said { whole: output.status.success(), text }
 }
 
-/// A server by the pair `server`, with these lines in its section `[tls]` and others behind it.
+/// Starts a server with the pair `server`, `more` in its `[tls]` section and other sections after it.
 fn secure(certificates: &Certificates, more: &str) -> Server {
     certificates.sign("server", "first", "");
     Launch::embedded().config(certificates.config(more)).start()
 }
 
-/// A server that asks its clients for certificates of the authority: `optional` or `required`.
+/// Starts a server with `client_auth` set to `optional` or `required`.
 fn asking(certificates: &Certificates, wanted: &str) -> Server {
     let ca = shown(&certificates.file("ca.pem"));
     secure(certificates, &format!("client_ca_file = {ca}\nclient_auth = \"{wanted}\""))
@@ -54,7 +54,7 @@ fn https_is_served_beside_http_by_tls_1_2_and_up() {
     }
 }
 
-/// Plain HTTP could not be switched off: whoever served HTTPS to others had tokens in the clear on another port.
+/// Regression: plain HTTP could not be disabled, so tokens could be sent in clear text.
 #[test]
 fn https_can_be_served_without_http() {
     let alone = Launch::embedded().listen("").run_to_end();
@@ -69,7 +69,7 @@ fn https_can_be_served_without_http() {
     assert!(banner.contains(&format!("serving  {https} ")) && banner.matches("http://").count() == 1, "{banner}");
     let kept = curl(&program, &certificates, &url(&server, "/write"), &["-d", "m v=1 1"]);
     assert!(kept.whole && kept.text.starts_with("HTTP/1.1 204"), "{}", kept.text);
-    // The one plain address is that of health and metrics.
+    // Only health and metrics have a plain address.
     http::get(&server.url("/metrics")).expect(200);
     http::get(&server.url("/api/v1/sensors")).expect(404);
     let mut lines = Raw::open(server.other("tcp"));
@@ -89,7 +89,7 @@ fn http2_is_used_when_it_is_enabled() {
         let server = secure(&certificates, config);
         let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-d", "m v=1 1"]);
         assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
-        // Over HTTP/2, which has no header `Host`, what came from a page of the service's own was refused.
+        // Regression: over HTTP/2, which has no `Host` header, the own page was refused.
         let page = format!("origin: {}", url(&server, ""));
         let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-H", &page, "-d", "m v=1 1"]);
         assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
@@ -100,7 +100,7 @@ fn http2_is_used_when_it_is_enabled() {
     }
 }
 
-/// Without TLS a SIGHUP, such as a unit's reload or a lost terminal sends, ended the service.
+/// Regression: without TLS, a SIGHUP of a reload or a lost terminal ended the service.
 #[test]
 fn a_hangup_signal_stops_no_service() {
     let mut server = Launch::embedded().start();
@@ -109,12 +109,12 @@ fn a_hangup_signal_stops_no_service() {
     http::get(&server.url("/ping")).expect(204);
 }
 
-/// A handshake has ten seconds, however it does not come to its end: nobody holds a place by one.
+/// A handshake has ten seconds in total, so it cannot hold a place.
 #[test]
 fn an_unfinished_handshake_times_out() {
     let Some(certificates) = Certificates::new() else { return };
     let server = secure(&certificates, "");
-    // A record of the handshake, 16 KiB long, in which a ClientHello of TLS 1.2 or up begins.
+    // A 16 KiB handshake record with the start of a ClientHello of TLS 1.2 or newer.
     let hello = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03";
     let open = |opening: &[u8]| {
         let mut raw = Raw::open(server.other("https"));
@@ -156,8 +156,7 @@ fn client_certificates_are_required_when_configured() {
     }
 }
 
-/// A certificate whose common name was that of a token acted as the token, although an authority that checks DNS names
-/// need not check common names: whoever got one issued for `admin` was the admin.
+/// Regression: a common name equal to a token's name granted its rights, though authorities need not check it.
 #[test]
 fn a_certificate_acts_as_its_bound_token() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
@@ -176,15 +175,14 @@ fn a_certificate_acts_as_its_bound_token() {
         let said = curl(&program, &certificates, &url(&server, &format!("/write?db={database}")), &more).text;
         said.split(' ').nth(1).unwrap_or_default().to_owned()
     };
-    // Before the service knows of the token, everybody may write; from then on nobody whose certificate is not bound, also
-    // not one that has the token's name as common name or as DNS name.
+    // Until the token is known everybody may write; then only bound certificates, whatever their common or DNS names.
     wait_until("the token counts", PATIENCE, || {
         write("pinned", "a") == "204" && write("named", "a") == "401" && write("dns", "a") == "401"
     });
     assert_eq!(write("pinned", "b"), "403");
     let nobody = curl(&program, &certificates, &url(&server, "/write?db=a"), &["-d", "m v=1 1"]);
     assert!(nobody.text.starts_with("HTTP/1.1 401"), "{}", nobody.text);
-    // One certificate is one token's.
+    // A certificate belongs to one token.
     let refused = run(&["add", "--name", "gw-2", "--write", "a", "--certificate", &pinned]);
     refused.refused("hourglass token bind gw-1");
     let refused = run(&["bind", "gw-1", "--certificate", "cn:gw-1"]);
@@ -198,7 +196,7 @@ fn a_certificate_acts_as_its_bound_token() {
     wait_until("the token counts no more", PATIENCE, || write("dns", "a") == "401");
 }
 
-/// A stream that a certificate had opened went on by the name of its token, after that was bound to another certificate.
+/// Regression: a stream stayed open after its token was bound to another certificate.
 #[test]
 fn a_stream_ends_when_its_certificate_is_unbound() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
@@ -231,7 +229,7 @@ fn a_stream_ends_when_its_certificate_is_unbound() {
     assert!(ended.success() && rest.iter().any(|line| line == "event: end"), "{ended}: {rest:?}");
 }
 
-/// A connection by `openssl s_client` with a client's certificate, on which one asks again and again.
+/// A connection by `openssl s_client` with a client certificate, for repeated requests.
 struct Talk {
     child: std::process::Child,
     ask: ChildStdin,
@@ -254,7 +252,7 @@ impl Talk {
         Talk { child, ask, answers }
     }
 
-    /// The status of another `GET /ping`; empty once the connection is closed.
+    /// Returns the status of another `GET /ping`; empty once the connection is closed.
     fn ping(&mut self) -> String {
         let _ = self.ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n");
         let mut head = Vec::new();
@@ -265,12 +263,12 @@ impl Talk {
         String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned()
     }
 
-    /// The first status that is not 204.
+    /// Returns the first status that is not 204.
     fn refusal(&mut self) -> String {
         eventually("a refusal", PATIENCE, || Some(self.ping()).filter(|status| status != "204"))
     }
 
-    /// All that comes until the other end closes.
+    /// Reads until the other end closes.
     fn rest(mut self) -> String {
         let mut rest = String::new();
         self.answers.read_to_string(&mut rest).expect("text, and then the end");
@@ -284,8 +282,7 @@ impl Drop for Talk {
     }
 }
 
-/// An expired certificate went on for ever: on its open connections, and on new ones that resumed a session, with TLS
-/// 1.2 and 1.3, each of which renewed the session.
+/// Regression: an expired certificate worked for ever on open connections and resumed sessions.
 #[test]
 fn an_expired_certificate_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
@@ -307,7 +304,7 @@ fn an_expired_certificate_ends_its_connections() {
     assert_eq!(Talk::open(&certificates, "client", &server, "-tls1_3").ping(), "", "no handshake either");
 }
 
-/// A resumed session skips the client's certificate: neither its end nor a revocation is looked at.
+/// A resumed session skips the checks of the client certificate.
 #[test]
 fn sessions_are_resumed_only_without_client_certificates() {
     let Some(certificates) = Certificates::new() else { return };
@@ -332,7 +329,7 @@ fn sessions_are_resumed_only_without_client_certificates() {
             };
             let first = connect("-sess_out");
             assert!(first.contains("HTTP/1.1 204") && first.contains("New, TLSv1."), "{version}: {first}");
-            // With TLS 1.3 there is a session only if the server sent a ticket.
+            // With TLS 1.3 a session exists only if the server sent a ticket.
             assert!(resumed || version == "-tls1_2" || !session.exists(), "{version}: a ticket was sent");
             if session.exists() {
                 let second = connect("-sess_in");
@@ -345,7 +342,7 @@ fn sessions_are_resumed_only_without_client_certificates() {
     }
 }
 
-/// There was no way to take a certificate back but to replace the authority.
+/// Regression: certificates could only be revoked by replacing the authority.
 #[test]
 fn a_revoked_certificate_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
@@ -370,7 +367,7 @@ fn a_revoked_certificate_ends_its_connections() {
     assert!(status == "403" && rest.contains("it was revoked (tls.client_crl_file)"), "{status} {rest}");
     assert_eq!((open("lost").ping(), open("kept").ping(), kept.ping()), (String::new(), "204".into(), "204".into()));
 
-    // What is no list is not taken, and what was revoked stays revoked.
+    // An invalid list is not loaded, and revoked certificates stay revoked.
     std::fs::write(&crl, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n").unwrap();
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
     wait_until("the bad list is refused", PATIENCE, || refused() >= 1.0);
@@ -378,7 +375,7 @@ fn a_revoked_certificate_ends_its_connections() {
     assert_eq!((open("lost").ping(), open("kept").ping()), (String::new(), "204".to_owned()));
 }
 
-/// A connection that is open through it all goes on; what is bad is not taken.
+/// Open connections survive reloads, and invalid files are not loaded.
 #[test]
 fn certificates_are_reloaded_unless_they_are_invalid() {
     let Some(certificates) = Certificates::new() else { return };
@@ -391,16 +388,16 @@ fn certificates_are_reloaded_unless_they_are_invalid() {
     let serves = |name: &str| certificates.look(address, "").1.contains(&format!("subject=CN = {name}"));
     assert!(serves("first"));
 
-    // Found by themselves.
+    // Detected automatically.
     certificates.replace("server", "second");
     wait_until("the second pair is served", PATIENCE, || serves("second"));
-    // A key that belongs to another certificate.
+    // A key of another certificate.
     std::fs::copy(certificates.file("third.key"), certificates.file("server.key")).unwrap();
     server.signal("HUP");
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
     wait_until("the bad pair is refused", PATIENCE, || refused() >= 1.0);
     assert!(serves("second") && server.stderr().contains("the old ones stay in use"));
-    // At once when asked to.
+    // At once on SIGHUP.
     certificates.replace("server", "third");
     server.signal("HUP");
     wait_until("the third pair is served", PATIENCE, || serves("third"));

@@ -49,8 +49,7 @@ fn no_origin_is_allowed_by_default() {
     assert_eq!(ask(&server, "OPTIONS", "/write", "https://dash.example.org").status, 405);
 }
 
-/// Pages of any site could write to a service on the machine of whoever looked at them, since it takes what comes from
-/// there.
+/// Regression: pages of any site could write to a service on the visitor's machine.
 #[test]
 fn cross_site_pages_change_nothing() {
     let server = Launch::embedded().start();
@@ -60,7 +59,7 @@ fn cross_site_pages_change_nothing() {
         (None, Some("cross-site"), false),
         (Some(&*own), None, true),
         (Some(&*own), Some("same-origin"), true),
-        // What a proxy makes of the host is not for the browser to know.
+        // A proxy may change the host, which the browser does not know.
         (Some("https://ours.example"), Some("same-origin"), true),
         (Some("https://evil.example"), None, false),
         (Some(&*own), Some("cross-site"), false),
@@ -86,7 +85,7 @@ fn cross_site_pages_change_nothing() {
     }
 }
 
-/// Pages of `cors.origins` could make and end tokens; those are the business of the service's own page alone.
+/// Regression: pages of `cors.origins` could manage tokens, which only the service's own page may do.
 #[test]
 fn tokens_are_refused_from_other_origins() {
     let (server, admin) = guarded("[cors]\norigins = \"https://app.example\"\n");
@@ -108,7 +107,7 @@ fn tokens_are_refused_from_other_origins() {
             let told = answer.json()["error"].to_string();
             assert!(told.contains("only pages of the service's own origin do"), "{told}");
         }
-        // All else is as the key says.
+        // Otherwise CORS applies as configured.
         let answer = asked("GET", "/api/v1/sensors", "", page).expect(200);
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example"));
         asked("POST", "/write?db=a", "m v=1 1", page).expect(204);
@@ -120,16 +119,15 @@ fn tokens_are_refused_from_other_origins() {
     asked("POST", "/api/v1/tokens", new, (&server.url(""), "same-origin")).expect(201);
 }
 
-/// The whole text of the answers to one raw request.
+/// Returns the text of the answers to one raw request.
 fn said(address: std::net::SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut raw = Raw::open(address);
     raw.send(request);
     raw.rest()
 }
 
-/// No answer said that browsers must take it for what it is declared to be, and only answers about readings said what a
-/// cache may do: a proxy could keep /api/v1/sensors or /metrics of one caller for the next. `access::matrix` looks at all
-/// endpoints; here is what is answered before and beside them.
+/// Regression: answers lacked `nosniff` and cache headers. This covers answers before routing, `access::matrix` the
+/// rest.
 #[test]
 fn refusals_before_routing_have_the_headers_of_every_answer() {
     let config = "[cors]\norigins = \"https://dash.example.org\"\n[tcp]\nlisten = \"127.0.0.1:0\"\n";
@@ -163,7 +161,7 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
     assert!(said.contains("\r\nx-content-type-options: nosniff\r\n"), "{said}");
 }
 
-/// Of two `Authorization` headers the first counted: a proxy that judges the last one let through what it had not judged.
+/// Regression: the first of two `Authorization` headers counted, while a proxy may check the last one.
 #[test]
 fn two_credentials_are_refused() {
     let (server, admin) = guarded("[server]\nhttp2 = true\n");
@@ -186,7 +184,7 @@ fn two_credentials_are_refused() {
     request("GET", &format!("{url}&p={reader}"), b"", &[]).unwrap().expect(401);
 }
 
-/// The status of the answer to a request for a host.
+/// Returns the status of a request for a host.
 fn status_for(address: std::net::SocketAddr, method: &str, path: &str, host: &str) -> String {
     let said =
         said(address, format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: 0\r\n\r\n"));
@@ -197,8 +195,7 @@ const OURS: &[&str] = &["localhost", "LOCALHOST:8086", "127.0.0.1", "127.0.0.1:1
 const THEIRS: &[&str] =
     &["evil.example", "evil.example:8086", "localhost.evil.example", "127.0.0.1.evil.example", "", "x@localhost"];
 
-/// A page at http://evil.example:8086, whose name the attacker made resolve to 127.0.0.1, was of the service's own origin:
-/// it read and wrote all there was.
+/// Regression: a page whose host name resolved to 127.0.0.1 had the service's own origin and could read everything.
 #[test]
 fn dns_rebinding_reads_no_data() {
     let server = Launch::embedded().config("[server]\nhosts = \"ts.example.org, *.pods\"\n").start();
@@ -218,7 +215,7 @@ fn dns_rebinding_reads_no_data() {
             let found = status_for(server.address(), method, path, &format!("host: {host}\r\n"));
             assert_eq!(found, status, "{path} {host}");
         }
-        // What was asked for counts, not what stands beside it.
+        // The request target counts, not the header.
         let target = format!("http://evil.example{path}");
         assert_eq!(status_for(server.address(), method, &target, "host: localhost\r\n"), "403", "{path}");
     }
@@ -234,19 +231,19 @@ fn dns_rebinding_reads_no_data() {
     assert!(text.text().contains("hourglass_access_denied_total{reason=\"host\"} 50"), "{}", text.text());
 }
 
-/// Over HTTP/2 the name is `:authority`.
+/// Over HTTP/2 the name is in `:authority`.
 #[test]
 fn host_names_are_checked_over_http2() {
     let server = Launch::embedded().config("[server]\nhttp2 = true\n").start();
     let ask = |host: &str| {
-        // :method GET, :scheme http, :path /metrics and :authority as they are (RFC 7541, 6.2.2).
+        // :method GET, :scheme http, and literal :path and :authority (RFC 7541, 6.2.2).
         let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
         let head = [&[0x82, 0x86, 0x04][..], &text("/metrics"), &[0x01], &text(host)].concat();
         let length = u8::try_from(head.len()).unwrap();
         let mut raw = Raw::open(server.address());
         raw.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
         raw.send([&[0, 0, length, 1, 5, 0, 0, 0, 1], &*head].concat());
-        // The first octet of the answer's head: an index of the table, 8 for 200, or a status of its own.
+        // The first octet of the answer's head: a table index, 8 for 200.
         let mut frame = [0; 9];
         loop {
             std::io::Read::read_exact(&mut raw.0, &mut frame).unwrap();
@@ -261,7 +258,7 @@ fn host_names_are_checked_over_http2() {
     assert_eq!((ask("evil.example"), ask("evil.example:8086")), (0x48, 0x48));
 }
 
-/// Where requests need a token, no page has one, and names are the proxies' matter; but the status address asks nobody.
+/// Pages have no token, so names matter only without tokens and on the status address.
 #[test]
 fn host_names_are_checked_without_tokens() {
     let (server, admin) = guarded("[status]\nlisten = \"127.0.0.1:0\"\n");
@@ -281,8 +278,7 @@ fn host_names_are_checked_without_tokens() {
     }
 }
 
-/// A page of any site could have the browser load /api/v1/readings as a script or an image, and measure or execute what
-/// came. What a browser says of the page's site counts for reads, too, unless it names an origin that is listed.
+/// Regression: any page could load /api/v1/readings as a script or image. Cross-site reads need a listed origin.
 #[test]
 fn cross_site_pages_read_nothing() {
     let config = "[cors]\norigins = \"https://dash.example.org\"\n[status]\nlisten = \"127.0.0.1:0\"\n";
@@ -315,23 +311,23 @@ fn cross_site_pages_read_nothing() {
     }
 }
 
-/// The address that the last refusal has in the audit trail.
+/// Returns the address of the last refusal in the audit log.
 fn refused_address(server: &Server) -> String {
     let text = std::fs::read_to_string(server.data_dir().join("audit.log")).unwrap_or_default();
     let last: serde_json::Value = serde_json::from_str(text.lines().last().unwrap_or("{}")).unwrap();
     last["address"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Headers, and whose address the trail has where the sender is a trusted proxy, and where it is not.
+/// Headers, and the logged address with a trusted and an untrusted sender.
 type Forwarded = (&'static [(&'static str, &'static str)], &'static str, &'static str);
 
-/// Behind a proxy, the audit trail named the proxy for every refusal, and one address bounded all clients' connections.
+/// Regression: behind a proxy, all clients were logged and limited as one address.
 #[test]
 fn only_a_trusted_proxy_names_its_clients() {
     let forwarded: &[Forwarded] = &[
         (&[], "127.0.0.1", "127.0.0.1"),
         (&[("x-forwarded-for", "198.51.100.1")], "198.51.100.1", "127.0.0.1"),
-        // The client says that it is another.
+        // The client claims another address.
         (&[("x-forwarded-for", "203.0.113.1, 198.51.100.2")], "198.51.100.2", "127.0.0.1"),
         (
             &[("x-forwarded-for", "203.0.113.1"), ("x-forwarded-for", "198.51.100.3, 10.1.2.3")],
@@ -359,13 +355,12 @@ fn only_a_trusted_proxy_names_its_clients() {
             .filter(|is_served| *is_served)
             .count()
     };
-    // Connections of the requests above may still count.
+    // Connections of earlier requests may still count.
     wait_until("the connections are bounded", PATIENCE, || open(&doubting) == 4);
     assert_eq!(open(&trusting), 8);
 }
 
-/// Grafana's data proxy sends X-Forwarded-For from the same machine: such requests are answered, and the operator is told
-/// once that the proxy guards what needs no token.
+/// Grafana's proxy on the same machine is answered, and one warning says that it gives access without a token.
 #[test]
 fn a_proxy_without_tokens_causes_one_warning() {
     let told = |server: &Server| server.stderr().matches("needs no token: whoever reaches the proxy").count();
@@ -380,7 +375,7 @@ fn a_proxy_without_tokens_causes_one_warning() {
     }
     wait_until("it is told", PATIENCE, || told(&server) > 0);
     assert_eq!(told(&server), 1);
-    // One that is named is known.
+    // A configured proxy causes no warning.
     let server = Launch::embedded().config("[server]\ntrusted_proxies = \"127.0.0.1\"\n").start();
     request("GET", &server.url("/api/v1/sensors"), b"", &headers).unwrap().expect(200);
     assert_eq!(told(&server), 0);

@@ -1,11 +1,10 @@
-//! Names that mean something to a database, a language or a terminal, in every place where a name may stand, on both stores:
-//! each is read back as it was sent, or is refused and nothing is stored.
+//! Special names of databases, languages and terminals, everywhere and on both stores, round-trip or are refused.
 
 use crate::support::prelude::*;
 
 use super::while_a_good_client_is_served;
 
-/// Where a name may stand.
+/// Places of a name.
 const PLACES: [&str; 4] = ["measurement", "tag key", "tag value", "field key"];
 
 fn names() -> Vec<String> {
@@ -14,13 +13,13 @@ fn names() -> Vec<String> {
                  ../../etc/passwd null 0 -1";
     let spaced = ["a b", "''; drop database"];
     let refused = ["", "\0", "nul\0inside", "a\nb", "a\rb", "\u{1b}[31m", "\u{7f}", "\u{85}", "ends in a backslash\\"];
-    // A comment begins a line, and so does a measurement.
+    // Comments and measurements start a line.
     let plain = plain.split(' ').chain(spaced).chain(refused).chain(["#comment"]);
     let long = ["x".repeat(1024), "é".repeat(512), "x".repeat(1025), "🌡".repeat(1024)];
     plain.map(str::to_owned).chain(long).collect()
 }
 
-/// What the limits and the grammar say of a name.
+/// Returns true if the limits and the grammar allow a name in a place.
 fn may_stand(name: &str, place: &str) -> bool {
     let fits = !name.is_empty() && name.len() <= 1024 && !name.contains(char::is_control) && !name.ends_with('\\');
     fits && !(place == "measurement" && name.starts_with('#'))
@@ -49,7 +48,7 @@ fn round_trips(server: &Server) {
         let found = readings(server, "n", &key(name, place), None, 10);
         assert_eq!(found.len(), 1, "{name:?} as {place}");
         let field = match (*place, &**name) {
-            // The time stands beside it under that name.
+            // The time is returned under the same name.
             ("field key", "ts") => "%74s",
             ("field key", "%74s") => "%2574s",
             ("field key", name) => name,
@@ -68,7 +67,7 @@ fn reading(name: &str, place: &str) -> Value {
     json!({"measurement": measurement, "tags": {tags.0: tags.1}, "ts": START, "fields": {field: 1.5}})
 }
 
-/// Each case has a sensor of its own.
+/// Each case has its own sensor.
 fn parts<'a>(name: &'a str, place: &str) -> (&'a str, (&'a str, String), &'a str) {
     let unique = format!("{}-{}", name.len(), name.chars().filter(|c| c.is_alphanumeric()).count());
     match place {
@@ -79,7 +78,7 @@ fn parts<'a>(name: &'a str, place: &str) -> (&'a str, (&'a str, String), &'a str
     }
 }
 
-/// The sensor's key as its documentation has it: a backslash before each separator.
+/// Returns the documented sensor key, with a backslash before each separator.
 fn key(name: &str, place: &str) -> String {
     let (measurement, (tag, value), _) = parts(name, place);
     let escaped = |name: &str| name.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ");

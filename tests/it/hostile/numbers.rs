@@ -1,9 +1,9 @@
-//! Numbers at the edges of their types: no answer becomes unreadable by them. That each is kept to the bit or refused is in `line_protocol`,
-//! `json` and `store_contract::pages`.
+//! Numbers at the edges of their types keep answers valid. Exactness is tested in the parsers and
+//! `store_contract::pages`.
 
 use crate::support::prelude::*;
 
-/// The sum of two greatest doubles is infinite, which JSON has no word for.
+/// The sum of two greatest doubles is infinite, which JSON cannot express.
 #[test]
 fn an_overflowing_sum_is_valid_json() {
     let server = Launch::embedded().start();

@@ -1,23 +1,21 @@
-//! Queries that mean harm, as they were found by attack: by default one GET of 27 KB took 1.3 GB and 3.7 s, one of 150
-//! aggregates 5 GB, and clients that hardly read kept 2.4 GB. Each is answered or refused with the key that bounds it; what it
-//! costs is printed. A good client writes beside each.
+//! Hostile queries: each is answered or refused with its limit's key. Before limits, one took 5 GB. Costs are printed.
 
 use super::{Memory, print, while_a_good_client_is_served};
 use crate::support::prelude::*;
 
-/// What a query may make the server grow by.
+/// Maximum memory growth of a query.
 pub const GROWTH_BYTES: u64 = 200 << 20;
-/// Texts of `long` and how long each is.
+/// Strings of `long`, and their length.
 const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
 
-/// How a query is asked.
+/// A request form.
 enum Asked {
-    /// `GET /query?q=`, and more.
+    /// `GET /query?q=`, and more parameters.
     Get(String, &'static str),
     /// `POST /query` with `q=` in the body.
     Post(String),
-    /// `GET` of our own API.
+    /// `GET` of the native API.
     Api(String),
 }
 
@@ -26,7 +24,7 @@ fn influxql(q: impl Into<String>) -> Asked {
 }
 
 impl Asked {
-    /// The status of the answer, how long it is, and how it begins where it is an error.
+    /// Returns status and length of the answer, and the start of an error.
     fn ask(&self, server: &Server) -> (u16, usize, String) {
         let answer = match self {
             Self::Get(q, more) => request("GET", &server.url(&format!("/query?db=h&q={}{more}", encode(q))), b"", &[]),
@@ -43,12 +41,12 @@ impl Asked {
     }
 }
 
-/// The texts of so many items.
+/// Joins the texts of `count` items.
 fn many(count: usize, between: &str, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(between)
 }
 
-/// What was found by attack, and variants of it.
+/// Queries found by attacks, and variants.
 fn attacks() -> Vec<(&'static str, Asked)> {
     let or = |n: usize| many(n, " OR ", |_| "v=-1".to_owned());
     let four = |q: &str| [q; 4].join("; ");
@@ -137,7 +135,7 @@ pub fn with_data(config: &str) -> Server {
     server
 }
 
-/// What it holds, whose peak counts from now on.
+/// Returns the memory of a server and resets its peak.
 pub fn settled(server: &Server) -> Memory {
     forget_peak(server.pid());
     Memory::of(server)
@@ -155,7 +153,7 @@ fn a_query_stays_within_its_budget() {
             let peak = Memory::of(&server).peak;
             let grown = peak.saturating_sub(before.resident) >> 20;
             print(&format!("| {name} | {grown} MiB | {:.2} s | {} {} |", took.as_secs_f64(), answer.0, answer.2));
-            // `query.timeout`, and what one pause is late.
+            // `query.timeout`, and one late check.
             assert!(took < Duration::from_secs(35), "{name}: {took:?}");
             answer
         });
@@ -182,13 +180,13 @@ fn concurrent_queries_stay_within_the_total_budget() {
             });
         }
     });
-    // Other queries may be told to come back; writes never are.
+    // Other queries may be refused; writes never are.
     post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
     print(&format!("all at once: {} MiB grown", (Memory::of(&server).peak.saturating_sub(before.resident)) >> 20));
     Memory::grew_at_most(&server, before, GROWTH_BYTES);
 }
 
-/// A hundred connections that asked for many MB each and hardly read kept 1.8 GB for as long as they liked.
+/// Regression: a hundred slow readers of large answers held 1.8 GB for ever.
 #[test]
 fn slow_readers_stay_within_the_answer_budget() {
     let server = with_data("");
@@ -213,10 +211,10 @@ fn slow_readers_stay_within_the_answer_budget() {
         print(&format!("100 clients that hardly read: {answered} answered, the others 503"));
         assert!(answered > 0 && statuses.iter().all(|status| status == "200" || status == "503"), "{statuses:?}");
         Memory::grew_at_most(&server, before, GROWTH_BYTES);
-        // Other queries are told to come back; writes are nobody's concern.
+        // Other queries are refused; writes are not affected.
         post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
     }
-    // What they held is free again, once their connections are seen to be gone.
+    // Their memory is released once the closed connections are noticed.
     let ask = || influxql("SELECT t FROM long LIMIT 500").ask(&server).0;
     assert!((0..100).any(|_| ask() == 200 || {
         std::thread::sleep(Duration::from_millis(50));

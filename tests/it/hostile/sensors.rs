@@ -1,6 +1,5 @@
-//! A client that makes up a million sensors, against `limits.sensors` and against what its token may bring in: those beyond
-//! are refused by the bound's name, memory stays where it was when the bound was reached, and the sensors that were known are
-//! written and queried all the while, by others too.
+//! A million new sensors against `limits.sensors` and a quota: excess is refused, memory stays flat, known sensors
+//! work.
 
 use super::{Client, Memory, print, while_served};
 use crate::access::{create, guarded};
@@ -9,10 +8,9 @@ use crate::support::prelude::*;
 const SENSORS: usize = 1_000_000;
 const LIMIT: usize = 20_000;
 const LINES: usize = 10_000;
-/// Most that refusing may cost: the bodies under way and what the allocator keeps of them.
+/// Maximum cost of refusals: request bodies and what the allocator keeps.
 const GROWTH_BYTES: u64 = 64 << 20;
-/// What the known sensors brought in waits until the end: writing it to the store, which costs as much again, once fell into the
-/// flood where that took five seconds, and was taken for what refusing costs.
+/// Readings are not flushed, because a flush costs as much again and would distort the measurement.
 const NO_FLUSH: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
 
 #[test]
@@ -23,7 +21,7 @@ fn a_million_sensors_of_one_client_stay_within_the_limit() {
     flood(&anybody, &anybody, "sensors", "limits.sensors");
 }
 
-/// The service has room for all of them, the token that brings them in has not.
+/// The service has room for all of them, but the token does not.
 #[test]
 fn a_million_sensors_of_one_token_stay_within_its_quota() {
     let (server, first) = guarded(NO_FLUSH);
@@ -31,7 +29,7 @@ fn a_million_sensors_of_one_token_stay_within_its_quota() {
     let good = Client { server: &server, token: Some(&first) };
     let bad = Client { server: &server, token: Some(&token) };
     flood(&good, &bad, "sensors of a token", &format!("over the quota of token flood ({LIMIT} sensors)"));
-    // It is the token's bound alone.
+    // Only the token is limited.
     good.ask("POST", "/write?db=flood", &made_up(LIMIT, START)).expect(204);
 }
 
@@ -39,7 +37,7 @@ fn made_up(from: usize, time: i64) -> String {
     (from..from + LINES).map(|n| format!("m,device=made-up-{n} v=1 {time}\n")).collect()
 }
 
-/// How many lines an answer says were refused by a bound: the first ones by name, and so many more.
+/// Returns the number of lines refused by a limit: the listed ones and the rest.
 fn refused(said: &str, bound: &str) -> usize {
     let more = said.rsplit_once("\\nand ").and_then(|(_, rest)| rest.split_once(" more"));
     said.matches(bound).count() + more.map_or(0, |(count, _)| count.parse::<usize>().expect("a count"))
@@ -59,7 +57,7 @@ fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
             assert_eq!(refused(answer.text(), bound), LINES, "{}", answer.text());
             assert!(answer.body.len() < 100_000, "an answer of {} bytes", answer.body.len());
         }
-        // Its own known sensors are written as before, beside one that is refused.
+        // Its known sensors are written, next to a refused one.
         let beside = format!("{}m,device=one-more v=1 {START}", made_up(0, START + 1));
         let partial = bad.ask("POST", "/write?db=flood", &beside).expect(400);
         assert!(partial.text().contains("dropped=1"), "{}", partial.text());
@@ -71,11 +69,10 @@ fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
     assert_eq!(good.count("flood", &format!("m,device=made-up-{LIMIT}")), 0);
 }
 
-/// What the sensors of the next tests may take. Beside it there are the bodies under way, unflushed readings, and what the
-/// allocator keeps.
+/// Catalog budget of the next tests; bodies, unflushed readings and allocator memory come on top.
 const CATALOG_BYTES: u64 = 32 << 20;
 
-/// 3,000 sensors with keys of 31 KB once took 324 MB that stayed: only their number was bounded.
+/// Regression: 3,000 sensors with keys of 31 KB held 324 MB; only their number was limited.
 #[test]
 fn long_keys_stay_within_the_catalog_budget() {
     let line = |number: usize, time: i64| {
@@ -85,7 +82,7 @@ fn long_keys_stay_within_the_catalog_budget() {
     fill_catalog("long keys", 3000, line);
 }
 
-/// Nothing bounded the names of fields but their number by sensor.
+/// Regression: only the number of fields was limited, not their names.
 #[test]
 fn long_field_names_stay_within_the_catalog_budget() {
     let line = |number: usize, time: i64| {

@@ -1,7 +1,5 @@
-//! Statements by chance over readings by chance, asked of a real InfluxDB and of hourglass. What they answer otherwise has
-//! to be a fault of InfluxDB's that `rules` knows.
-//!
-//! `HOURGLASS_TEST_SEED` gives other readings and statements. Every difference is left for study in `target/tmp/influxql/generated.txt`.
+//! Random statements over random readings against InfluxDB; differences must be faults in `rules`.
+//! `HOURGLASS_TEST_SEED` sets the seed; `target/tmp/influxql/generated.txt` has the differences.
 
 pub mod data;
 mod rules;
@@ -64,7 +62,7 @@ fn statement(text: String) -> Statement {
     Statement { topic: "generated".to_owned(), key: text.clone(), options: Options::default(), text }
 }
 
-/// The rule by which a difference is InfluxDB's fault: alone, or the first of several.
+/// Returns the rule that explains a difference: alone, or the first of several.
 fn excuse(influxd: &Side, outcome: &Outcome) -> Option<usize> {
     let concerned: Vec<usize> =
         (0..RULES.len()).filter(|rule| (RULES[*rule].instead)(&outcome.key).is_some()).collect();
@@ -73,7 +71,7 @@ fn excuse(influxd: &Side, outcome: &Outcome) -> Option<usize> {
     alone.or_else(|| concerned.first().copied().filter(|_| is_alike(influxd, outcome, &all)))
 }
 
-/// Whether InfluxDB, asked instead as these rules say, answers as hourglass did.
+/// Returns true if InfluxDB, asked as these rules say, answers as hourglass did.
 fn is_alike(influxd: &Side, outcome: &Outcome, rules: &[&Rule]) -> bool {
     let ask = |text: String, rule: &&Rule| (rule.instead)(&text).unwrap_or(text);
     let instead = rules.iter().fold(outcome.key.clone(), ask);

@@ -1,4 +1,4 @@
-//! The comparison bites: it sees whatever is not alike, and nothing else.
+//! The comparison finds every difference and nothing else.
 
 use super::compare::{Answer, difference};
 use super::statements::{Options, statement};
@@ -14,7 +14,7 @@ fn differs(media: &str, one: &str, other: &str) -> Option<String> {
     difference(&answer(one), &answer(other))
 }
 
-/// `BODY` with one place changed.
+/// Returns `BODY` with one change.
 fn changed(from: &str, to: &str) -> Option<String> {
     assert!(BODY.contains(from), "{from}");
     differs(JSON, BODY, &BODY.replacen(from, to, 1))
@@ -59,7 +59,7 @@ fn changed_missing_and_new_cells_are_found() {
     assert_eq!(told, "part 0.results[0].series has 1 entries instead of 2");
 }
 
-/// Only a result without series may say why, and only in this form.
+/// Only a result without series may have a message, in this form.
 #[test]
 fn unexpected_messages_are_found() {
     let message = r#""messages":[{"level":"warning","text":"unknown measurement \"x\""}]"#;

@@ -1,22 +1,22 @@
-//! The plain map that the law is, and what it says of answers, windows and sensors' documents.
+//! A plain map of readings, and its expected answers, windows and sensor documents.
 
 use hourglass::reading::Value;
 
 use crate::support::prelude::*;
 
-/// A sensor's readings by time, each with its fields.
+/// Readings of a sensor by time.
 pub type Series = BTreeMap<i64, BTreeMap<String, Value>>;
 
-/// What the law says of all readings sent so far.
+/// Expected state after all readings sent so far.
 #[derive(Debug, Default)]
 pub struct Model {
     sensors: BTreeMap<String, Series>,
 }
 
-/// What became of readings.
+/// Outcomes of readings.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
-    /// Times that were not there.
+    /// New times.
     pub new: usize,
     /// Readings that changed nothing.
     pub duplicate: usize,
@@ -24,7 +24,7 @@ pub struct Tally {
     pub overwritten: usize,
 }
 
-/// Readings kept in a sensor's document by default.
+/// Default number of readings in a sensor document.
 const RECENT: usize = 10;
 
 impl Model {
@@ -44,17 +44,17 @@ impl Model {
         }
     }
 
-    /// Every sensor's readings.
+    /// Returns every sensor's readings.
     pub fn series(&self) -> impl Iterator<Item = (&str, &Series)> {
         self.sensors.iter().map(|(sensor, series)| (&**sensor, series))
     }
 
-    /// The times of one sensor, in order.
+    /// Returns the times of one sensor, in order.
     pub fn times(&self, sensor: &str) -> Vec<i64> {
         self.sensors.get(sensor).map(|series| series.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         let of_sensor = |series: &Series| {
             let mut hours: Vec<i64> = series.keys().map(|time| time.div_euclid(HOUR)).collect();
@@ -64,7 +64,7 @@ impl Model {
         self.sensors.values().map(of_sensor).sum()
     }
 
-    /// What the API answers is the model: readings whole and in parts, windows of all kinds.
+    /// Compares readings, whole and in parts, and windows of all kinds.
     pub fn check_answers(&self, server: &Server, database: &str) {
         for (sensor, series) in self.series() {
             check_readings(server, database, sensor, series, None, 100_000);
@@ -128,7 +128,7 @@ fn within(series: &Series, range: Option<(i64, i64)>) -> impl Iterator<Item = (&
     series.iter().filter(move |(time, _)| range.is_none_or(|(from, to)| (from..to).contains(*time)))
 }
 
-/// Whether a JSON text is just this value.
+/// Returns true if a JSON text equals this value.
 fn is_text_of(value: &Value, text: &str) -> bool {
     match value {
         Value::Float(v) => text.parse::<f64>().is_ok_and(|found| found.to_bits() == v.to_bits()),
@@ -206,8 +206,7 @@ fn nearest(value: &Value) -> f64 {
     }
 }
 
-/// A sensor's document names every field with its family; when it is up to date, also what was seen first and last,
-/// and the latest readings.
+/// Compares the fields of a sensor document; if up to date, also first and last seen and the latest readings.
 pub fn check_sensor(document: &Sensor, series: &Series, up_to_date: bool) {
     let key = &document.key;
     let fields = series.values().flatten().map(|(name, value)| (name.clone(), value.family().name().to_owned()));

@@ -1,4 +1,4 @@
-//! What `GET /` and `/ui/…` answer, without a browser: who gets what, by which headers, and how much of it.
+//! `GET /` and `/ui/…` without a browser: content, headers and size by client.
 
 use crate::support::prelude::*;
 
@@ -38,7 +38,7 @@ fn the_page_can_be_disabled() {
     get(&server.url("/ui/page.css")).expect(404);
 }
 
-/// All that a browser loads, by the names in the page and in its scripts.
+/// Returns everything that a browser loads, by the names in the page and its scripts.
 #[test]
 fn every_asset_is_served_with_etag_compression_and_policy() {
     let server = Launch::embedded().start();
@@ -82,7 +82,7 @@ fn every_asset_is_served_with_etag_compression_and_policy() {
     println!("{} files, {bytes} bytes on the wire", names.len());
 }
 
-/// What is committed of uPlot is what its package has.
+/// The committed files of uPlot equal those of its package.
 #[test]
 fn the_committed_uplot_equals_its_package() {
     let Some(package) = require(Package::Uplot) else { return };

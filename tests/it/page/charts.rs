@@ -1,4 +1,4 @@
-//! What a chart says: every reading is seen, gaps are where nothing was measured, lines are told apart, and axes speak the reader's language.
+//! Charts: every reading is drawn, gaps are silences, lines are distinguishable, and axes use the browser's locale.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{climate, now, page, write};
 
 const CHART: &str = "document.querySelector('.plot canvas')";
 
-/// Keeps every text that is drawn from now on in `window.drawn`, in each page that is loaded.
+/// Records every drawn text in `window.drawn`, in each loaded page.
 fn keep_texts(browser: &Browser) {
     let source = "window.drawn = []; const draw = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, ...more) { window.drawn.push(text); return draw.call(this, text, ...more); };";
@@ -20,7 +20,7 @@ fn texts(browser: &Browser, expression: &str) -> Vec<String> {
 
 const NAMES: &str = "[...document.querySelectorAll('.legend-name')].map((one) => one.textContent)";
 
-/// Of how much of a stretch of time (seconds before now, of six hours) the first series has something drawn.
+/// Returns the drawn fraction of a time span (seconds before now, within six hours) of the first series.
 fn share(browser: &Browser, (from, to): (u64, u64)) -> f64 {
     let script = format!(
         "const [canvas, over] = [document.querySelector('.plot canvas'), document.querySelector('.u-over').getBoundingClientRect()];
@@ -37,8 +37,7 @@ fn share(browser: &Browser, (from, to): (u64, u64)) -> f64 {
     browser.run(&script).as_f64().unwrap()
 }
 
-/// One usual step was taken for the whole range, so that slower stretches were gaps throughout; and a reading between two gaps was no line and no point.
-/// The chart of a sensor that had been faster for a while was empty.
+/// Regression: one usual step for the whole range made slower spans gaps, and a reading between two gaps was not drawn.
 #[test]
 fn charts_show_every_reading_and_gaps() {
     let Some((server, browser)) = page() else { return };
@@ -66,7 +65,7 @@ fn charts_show_every_reading_and_gaps() {
     browser.expect_calm("silences");
 }
 
-/// The axis of time was American for everybody: 1:30pm, 11/25/26.
+/// Regression: the time axis was American for everybody: 1:30pm, 11/25/26.
 #[test]
 fn the_time_axis_uses_the_locale_and_zone_of_the_browser() {
     let Some((server, browser)) = page() else { return };
@@ -85,14 +84,14 @@ fn the_time_axis_uses_the_locale_and_zone_of_the_browser() {
             browser.run(&script).as_array().unwrap().clone()
         };
         assert!(matching(clock).len() >= 4 && !matching(day).is_empty(), "{locale}: {all:?}");
-        // Full hours of the reader's zone, which is half an hour off others.
+        // Full hours of the browser's zone, which is half an hour off others.
         assert!(matching(clock).iter().all(|text| text.as_str().unwrap().contains(":00")), "{locale}: {all:?}");
         browser.devtools("Emulation.setLocaleOverride", json!({}));
     }
     browser.expect_calm("languages");
 }
 
-/// The first chart that anybody saw of the demo named its twelve lines, and three columns of its table, by the same beginning of their keys.
+/// Regression: the demo's first chart named its twelve lines by the common start of their keys.
 #[test]
 fn lines_are_named_by_their_differences() {
     let Some((server, browser)) = page() else { return };
@@ -118,9 +117,9 @@ fn lines_are_named_by_their_differences() {
     let hints = "[...document.querySelectorAll('.legend-name, [aria-label=Values] th span')].map((one) => one.title)";
     let hints = texts(&browser, hints);
     assert!(hints.len() == 8 && hints.iter().all(|hint| hint.starts_with("climate,line=")), "{hints:?}");
-    // What is dashed on the chart is dashed in the legend.
+    // Dashed lines are dashed in the legend, too.
     assert_eq!(browser.run("return document.querySelectorAll('.swatch.dashed').length;"), json!(1));
-    // Names and values of the prototype of every object are no tags.
+    // Properties of the object prototype are no tags.
     write(&server, &format!("odd,constructor=x,sensor=s v=1 {now}\nodd,sensor=t v=1 {now}"));
     browser.load(&server.url("/#explore?m=odd&f=v&range=1h&still=1"));
     browser.wait("document.querySelectorAll('.legend-name').length === 2");
@@ -130,7 +129,7 @@ fn lines_are_named_by_their_differences() {
     browser.expect_calm("names");
 }
 
-/// A mean was shown with 14 digits, of which the last ones are those of no measurement.
+/// Regression: means were shown with 14 digits, the last of which were noise.
 #[test]
 fn means_are_rounded_and_readings_are_exact() {
     let Some((server, browser)) = page() else { return };
@@ -146,7 +145,7 @@ fn means_are_rounded_and_readings_are_exact() {
     browser.expect_calm("means");
 }
 
-/// The axis of booleans went from 0 to 1 by tenths, and the tip said 1.
+/// Regression: the axis of booleans went from 0 to 1 by tenths, and the tooltip said 1.
 #[test]
 fn booleans_are_shown_as_true_or_false() {
     let Some((server, browser)) = page() else { return };
@@ -173,7 +172,7 @@ fn booleans_are_shown_as_true_or_false() {
     browser.expect_calm("booleans");
 }
 
-/// `Refresh` stayed ticked where the range had been chosen by zooming, and nothing was refreshed. Acks' axis had no unit.
+/// Regression: `Refresh` stayed checked after zooming, though nothing was refreshed; the axis of acks had no unit.
 #[test]
 fn a_fixed_range_is_not_refreshed() {
     let Some((server, browser)) = page() else { return };
@@ -190,7 +189,7 @@ fn a_fixed_range_is_not_refreshed() {
     browser.expect_calm("refresh");
 }
 
-/// Three of the twelve hues were pinks, and all had the same lightness.
+/// Regression: three of the twelve hues were pink, and all had the same lightness.
 #[test]
 fn colours_differ_for_colour_blind_readers() {
     let Some((server, browser)) = page() else { return };
@@ -219,7 +218,7 @@ fn colours_differ_for_colour_blind_readers() {
 
 type Matrix = [[f64; 3]; 3];
 
-/// What eyes see of a colour: of all kinds, without green, without red (Machado and others, 2009).
+/// Colour vision: normal, without green, without red (Machado et al., 2009).
 const EYES: [Matrix; 3] = [
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
@@ -230,7 +229,7 @@ fn times(matrix: &Matrix, colour: &[f64; 3]) -> [f64; 3] {
     matrix.map(|row| row.iter().zip(colour).map(|(one, other)| one * other).sum())
 }
 
-/// Red, green and blue, from 0 to 1, linear in light.
+/// Converts to red, green and blue from 0 to 1, linear in light.
 fn linear(hex: &Value) -> [f64; 3] {
     let hex = hex.as_str().unwrap();
     [1, 3, 5].map(|at| {
@@ -243,7 +242,7 @@ fn luminance(colour: [f64; 3]) -> f64 {
     0.2126 * colour[0] + 0.7152 * colour[1] + 0.0722 * colour[2]
 }
 
-/// A colour as these eyes see it, in Oklab, where distances are as one sees them.
+/// Converts a colour, as seen with this vision, to Oklab, where distances match perception.
 fn seen(eyes: &Matrix, colour: &[f64; 3]) -> [f64; 3] {
     const CONES: Matrix = [
         [0.4122214708, 0.5363325363, 0.0514459929],

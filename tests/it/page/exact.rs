@@ -1,14 +1,14 @@
-//! What one takes from the page is what is stored: all readings, every digit, and of the sensors that were chosen.
+//! Exports are exact: all readings, every digit, and only the chosen sensors.
 
 use crate::support::prelude::*;
 
 use super::{now, page, write};
 
-/// Keeps what is downloaded in `window.kept`.
+/// Keeps downloads in `window.kept`.
 const KEEP: &str = "window.kept = null; const real = URL.createObjectURL.bind(URL);
     URL.createObjectURL = (blob) => { blob.text().then((text) => { window.kept = text; }); return real(blob); };";
 
-/// A CSV of readings ended after the first thousand, and nothing said so.
+/// Regression: a CSV of readings ended after the first thousand without a notice.
 #[test]
 fn a_csv_has_every_reading_or_a_notice() {
     let Some(browser) = Browser::start() else { return };
@@ -44,8 +44,7 @@ fn a_csv_has_every_reading_or_a_notice() {
     browser.expect_calm("downloads");
 }
 
-/// A place on earth was shown to the nearest hundred metres, and a number in metadata that no double holds became another one when another name was
-/// changed.
+/// Regression: coordinates were shown to 100 m, and a change of one name rounded numbers of other metadata.
 #[test]
 fn numbers_are_shown_and_exported_with_every_digit() {
     let Some((server, browser)) = page() else { return };
@@ -83,7 +82,7 @@ fn numbers_are_shown_and_exported_with_every_digit() {
     browser.fill("dialog textarea", changed);
     browser.click_until("dialog button", "Save", "!document.querySelector('dialog')");
     assert_eq!(get(&path).expect(200).text(), changed);
-    // A browser that reads every number as a double leaves those alone that were not changed.
+    // Browsers that read numbers as doubles leave unchanged names alone.
     browser.run("JSON.rawJSON = undefined;");
     browser.click_until("button.link", "gps", "document.querySelector('dialog textarea')");
     browser.run("const one = document.querySelector('dialog textarea'); one.value = one.value.replace('Car', 'Van');");
@@ -96,8 +95,7 @@ fn numbers_are_shown_and_exported_with_every_digit() {
     browser.expect_calm("metadata");
 }
 
-/// A stored `~.` was asked for as a regular expression, and all sensors were shown; what no parameter can say was offered and asked for as something else.
-/// And where another measurement was chosen, all of its fields were drawn while the controls named one.
+/// Regression: a stored `~.` was sent as a regular expression, and a newly chosen measurement showed all its fields.
 #[test]
 fn the_chart_shows_the_chosen_sensors() {
     let Some((server, browser)) = page() else { return };

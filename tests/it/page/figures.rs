@@ -1,16 +1,15 @@
-//! Measures the page and prints what comes out: bytes, time to a chart, memory while readings come in, and how soon one is shown. Short by
-//! default, so that the measurement itself keeps working.
+//! Measures and prints size, time to a chart, memory and delay of the page. Short by default.
 
 use crate::support::prelude::*;
 
 use super::{now, page, write};
 
 const SERIES: u64 = 100;
-/// Readings of a POST while readings come in, and POSTs per second.
+/// Readings per POST while readings come in; POSTs per second follow.
 const LINES: u64 = 100;
 const POSTS: u32 = 10;
 
-/// Everything that a browser loads that was never there.
+/// Counts all bytes that a browser loads without a cache.
 #[test]
 fn the_page_stays_small() {
     let Some((server, browser)) = page() else { return };
@@ -53,7 +52,7 @@ fn a_chart_appears_in_time() {
     wait_until("everything is stored", Duration::from_secs(300), || {
         post(&server.url("/api/v1/flush"), "", &[]).status < 300
     });
-    // As the service does by itself, in the background.
+    // The service does this in the background.
     crate::support::jobs::run_job(&server, "seal");
     for (range, text) in [("365d", "a year"), ("30d", "a month"), ("24h", "a day")] {
         for (function, way) in [("avg", "means"), ("raw", "readings, thinned")] {
@@ -134,7 +133,7 @@ fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
     assert!(state.as_str().is_some_and(|state| state.contains("the newest 200 are shown")), "{state}");
 }
 
-/// The time from a reading's ack to its row, by the machine's clock, which both read.
+/// Measures the time from a reading's ack to its row; both use the machine's clock.
 fn watch_delay(server: &Server, browser: &Browser) {
     browser.load_until(&server.url("/#live?m=probe"), "document.querySelector('table.live tbody')");
     browser.run(

@@ -1,10 +1,10 @@
-//! What Explore's choosers offer is all that there is.
+//! Filters in Explore offer everything that is stored.
 
 use crate::support::prelude::*;
 
 use super::{now, page, write};
 
-/// Names and values of metadata came from the first 1,000 sensors that had any.
+/// Regression: metadata in filters came from the first 1,000 sensors only.
 #[test]
 fn filters_offer_the_metadata_of_every_sensor() {
     let Some((server, browser)) = page() else { return };

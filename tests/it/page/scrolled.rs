@@ -1,4 +1,4 @@
-//! Live tells what came from what it shows, and both from what it missed.
+//! Live distinguishes received, shown and missed readings.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{now, page, write};
 
 const STATE: &str = "document.querySelector('.state').textContent";
 
-/// Rows that came and were scrolled away were taken for missed ones.
+/// Regression: rows that were scrolled away counted as missed.
 #[test]
 fn scrolling_misses_no_reading_and_missed_readings_are_counted() {
     let Some((server, browser)) = page() else { return };
@@ -21,7 +21,7 @@ fn scrolling_misses_no_reading_and_missed_readings_are_counted() {
     assert_eq!(browser.run("return document.querySelectorAll('table.live tbody tr').length;"), json!(200));
     let state = browser.run(&format!("return {STATE};"));
     assert!(!state.as_str().unwrap().contains("missed"), "{state}");
-    // What a service says of a page that was too slow.
+    // The notice of the service for a slow page.
     browser.click("button", "Pause");
     browser.run("const real = window.fetch; window.fetch = (address, options) => !String(address).includes('/tail') ? real(address, options) : Promise.resolve(new Response(new ReadableStream({ start(control) { control.enqueue(new TextEncoder().encode('event: missed\\ndata: {\"readings\":7}\\n\\n')); } })));");
     browser.click_until("button", "Go on", &format!("{STATE}.includes('7 missed: the service had them no longer')"));

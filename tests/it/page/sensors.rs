@@ -1,4 +1,4 @@
-//! The view Sensors: what it sorts, what it says of each sensor, and that it goes on doing so.
+//! The Sensors view: sorting, properties and refresh.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{now, page, write};
 
 const FIRST: &str = "document.querySelector('tbody tr')?.textContent";
 
-/// `Latest first` sorted the first 500 by name, and said nothing of it.
+/// Regression: `Latest first` sorted only the first 500 by name, without a notice.
 #[test]
 fn sorting_by_latest_covers_all_sensors_or_names_its_limit() {
     let Some((server, browser)) = page() else { return };
@@ -26,8 +26,7 @@ fn sorting_by_latest_covers_all_sensors_or_names_its_limit() {
     browser.expect_calm("order");
 }
 
-/// Who is silent was told only to who asked for the silent ones, a sensor's name nowhere, and the list stayed as it was when it was opened. `outlier` was
-/// taken for strange values: it means a sensor that fills more than a page an hour.
+/// Regression: silence and names were hidden, the list was static, and `outlier` (more than a page an hour) misread.
 #[test]
 fn the_list_shows_silent_sensors_and_names() {
     let Some(browser) = Browser::start() else { return };
@@ -48,7 +47,7 @@ fn the_list_shows_silent_sensors_and_names() {
     assert!(text.contains("Over a page an hour") && !text.to_lowercase().contains("outlier"), "{text}");
     browser.expect_no_barriers("sensors");
     browser.picture("sensors-silent");
-    // What comes is shown without loading the page again, and the control that was used keeps the focus.
+    // New sensors appear without a reload, and the used control keeps the focus.
     browser.run("document.querySelectorAll('button.link')[1].focus();");
     write(&server, &format!("climate,sensor=third temp=3 {now}"));
     browser.wait("document.querySelectorAll('tbody tr').length === 3");
@@ -56,7 +55,7 @@ fn the_list_shows_silent_sensors_and_names() {
     browser.expect_calm("silence");
 }
 
-/// Nobody asks whether sensors are silent where that is not configured: the page says why it cannot tell, and shows the others when asked for them.
+/// Without configured silence, the page explains the missing filter and shows all sensors.
 #[test]
 fn impossible_filters_are_explained() {
     let Some((server, browser)) = page() else { return };

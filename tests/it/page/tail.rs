@@ -1,4 +1,4 @@
-//! `GET /api/v1/tail`: who listens hears each acked reading that it chose, once, and is told of what it missed; nobody hears what its token may not read.
+//! `GET /api/v1/tail`: each chosen acked reading once, reports of missed ones, and no forbidden readings.
 
 use super::write;
 use crate::access::{create, guarded, with};
@@ -6,19 +6,19 @@ use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client that listens: an open connection, read line by line.
+/// A streaming client: an open connection, read line by line.
 pub(super) struct Ear {
     lines: BufReader<TcpStream>,
     status: u16,
-    /// Of the last event.
+    /// Id of the last event.
     id: String,
 }
 
-/// An event: its kind, and what it says.
+/// Kind and data of an event.
 type Said = (String, Value);
 
 impl Ear {
-    /// Connects, and reads the head, and of an endless answer the comment that comes first.
+    /// Connects and reads the head, and the first comment of an endless answer.
     pub(super) fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> Ear {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -42,14 +42,14 @@ impl Ear {
         self.status
     }
 
-    /// The next line, without the sizes of chunks; `None` at the end.
+    /// Returns the next line, without chunk sizes; `None` at the end.
     fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let count = self.lines.read_line(&mut line).ok()?;
         (count > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned())
     }
 
-    /// The next event; `None` once the stream has ended.
+    /// Returns the next event; `None` once the stream has ended.
     fn next(&mut self) -> Option<Said> {
         let mut kind = "message".to_owned();
         loop {
@@ -64,7 +64,7 @@ impl Ear {
         }
     }
 
-    /// The value of the field `v` of the next reading.
+    /// Returns the field `v` of the next reading.
     #[track_caller]
     fn value(&mut self) -> i64 {
         let (kind, said) = self.next().expect("an event");
@@ -88,7 +88,7 @@ fn a_stream_sends_the_chosen_readings_once_and_in_order() {
     request("POST", &server.url("/write?db=other"), b"m v=7i 1", &[]).unwrap().expect(204);
     for round in 0..50 {
         assert_eq!(some.value(), 2 * round);
-        // Shards have their own order; a sensor is in one of them.
+        // Shards are unordered relative to each other; a sensor belongs to one shard.
         let mut heard: Vec<String> = (0..3).map(|_| all.next().unwrap().1.to_string()).collect();
         heard.sort();
         let expected = [
@@ -118,14 +118,14 @@ fn a_reconnect_misses_nothing_or_reports_a_gap() {
     assert_eq!(lost.next().unwrap(), ("missed".to_owned(), json!({ "readings": null })));
 }
 
-/// A client that does not read: writes are acked as ever, and when it reads again it is told how many it missed.
+/// A client that does not read delays no write, and later learns how many readings it missed.
 #[test]
 fn a_slow_stream_reports_the_missed_readings() {
     let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "256KiB").env("HOURGLASS_TAIL_CLIENTS", "4").start();
     let mut slow = Ear::open(&server, "", &[]);
     let mut written = 0_i64;
     let text = "x".repeat(4000);
-    // 40 MB, more than the kernel's buffers take, in records that the ring has room for.
+    // 40 MB, more than the kernel's buffers take, in records that fit into the ring.
     for _ in 0..500 {
         let line = |at: i64| format!("m v={at}i,text=\"{text}\" {}", at + 1);
         write(&server, &(written..written + 20).map(line).collect::<Vec<_>>().join("\n"));
@@ -152,11 +152,10 @@ fn a_slow_stream_reports_the_missed_readings() {
     assert!(unknown || heard + missed == written, "{heard} heard and {missed} missed of {written}");
 }
 
-/// What waited for a client was filled by one record, faster than its connection could take it: who read all the time got 171 of 3,000 readings,
-/// and never one that was larger than its share, although the ring had them all.
+/// Regression: one record overflowed a client's queue, so a fast reader got 171 of 3,000 readings.
 #[test]
 fn a_fast_reader_misses_nothing() {
-    // The ring has 8 MiB, each client 8 KiB beside it.
+    // The ring has 8 MiB, and each client 8 KiB.
     let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "16MiB").env("HOURGLASS_TAIL_CLIENTS", "1024").start();
     let rounds = 3;
     let lines = 5000;
@@ -208,7 +207,7 @@ fn a_stream_ends_with_its_token_and_respects_its_rights() {
     assert!(ear.next().is_none(), "nothing follows");
 }
 
-/// A stream of one sensor by its key went on when a rename had given the sensor a name that the token may not read.
+/// Regression: a stream of one sensor went on after a rename to a name that the token may not read.
 #[test]
 fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
     let (server, admin) = guarded("");
@@ -238,12 +237,12 @@ fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
 fn a_silent_stream_stays_open_and_delays_no_stop() {
     let mut server = Launch::embedded().env("HOURGLASS_SERVER_IDLE_TIMEOUT", "100ms").start();
     let mut ear = Ear::open(&server, "", &[]);
-    // Longer than an idle connection may be: the scan closes those at least once a second.
+    // Longer than the idle timeout, which is checked every second.
     let start = Instant::now();
     poll(Duration::from_secs(20), || (start.elapsed() > Duration::from_secs(3)).then_some(()));
     write(&server, "m v=1i 1");
     assert_eq!(ear.value(), 1);
-    // Not so if the requests had not been finished in time.
+    // An unfinished request would fail the stop.
     assert!(server.stop().success());
     assert_eq!(ear.next().map(|(kind, _)| kind).as_deref(), Some("end"));
 }

@@ -1,10 +1,10 @@
-//! Each view as a user goes through it, without a finding of axe-core, and with a picture.
+//! Each view as a user sees it, checked by axe-core, with a picture.
 
 use crate::support::prelude::*;
 
 use super::{climate, now, page, write};
 
-/// Address, what must be on the page, and the name of its picture.
+/// Address, expected contents, and the name of the picture.
 const VIEWS: &[(&str, &str, &str)] = &[
     ("explore?range=6h&m=climate&f=temp", ".plot canvas", "explore"),
     ("live", "table.live", "live"),
@@ -22,7 +22,7 @@ fn every_view_works_in_light_dark_and_on_a_phone() {
     climate(&server);
     post(&server.url("/write"), "climate,sensor=temp-0 temp=\"warm", &[]).expect(400);
     let looks = [("dark", 1280, 860, "dark"), ("phone", 390, 844, "light"), ("light", 1280, 860, "light")];
-    // The first two have both widths and both schemes.
+    // The first two cover both widths and both schemes.
     for (look, width, height, scheme) in looks.into_iter().take(scaled([2, 2, 3])) {
         browser.look(width, height, scheme);
         for (view, sign, name) in VIEWS {
@@ -61,7 +61,7 @@ fn a_new_reading_appears_in_an_open_view() {
     let Some((server, browser)) = page() else { return };
     browser.load(&server.url("/#connect?m=door&s=front"));
     browser.wait("document.querySelector('.waiting')?.textContent.includes('Waiting')");
-    // Whoever watches has been let in by then: the stream's first bytes are its comment.
+    // The stream is open by then: its first bytes are a comment.
     let heard = |value: u64| {
         write(&server, &format!("door,sensor=front opened={value}i {}", now()));
         let acked = Instant::now();
@@ -77,7 +77,7 @@ fn a_new_reading_appears_in_an_open_view() {
     browser.expect_calm("connect");
 }
 
-/// The page of a new service opens in Explore, which said that readings appear there, and showed none before it was loaded again.
+/// Regression: a new service's page opened in Explore and showed its first readings only after a reload.
 #[test]
 fn the_first_reading_is_drawn_without_a_reload() {
     let Some((server, browser)) = page() else { return };
@@ -87,7 +87,7 @@ fn the_first_reading_is_drawn_without_a_reload() {
     browser.expect_calm("explore");
 }
 
-/// There was no choice but the measurement, and no other tab was noticed without TLS.
+/// Regression: Live could only filter by measurement, and without TLS no other tab was noticed.
 #[test]
 fn live_shows_the_chosen_sensors_and_yields_to_another_tab() {
     let Some((server, browser)) = page() else { return };
@@ -112,7 +112,7 @@ fn live_shows_the_chosen_sensors_and_yields_to_another_tab() {
     browser.expect_calm("live");
 }
 
-/// Who has no keys and no mouse could not move in time.
+/// Regression: without keys and mouse, time could not be moved.
 #[test]
 fn buttons_move_a_chart_and_metadata_groups_its_lines() {
     let Some((server, browser)) = page() else { return };
@@ -143,7 +143,7 @@ fn buttons_move_a_chart_and_metadata_groups_its_lines() {
     browser.expect_calm("moves");
 }
 
-/// The page set how long readings are kept, and thereby forgot everything else that was set; and later, what had become a setting since.
+/// Regression: setting the retention on the page reset all other settings.
 #[test]
 fn a_new_retention_leaves_the_other_settings_as_they_are() {
     let Some((server, browser)) = page() else { return };
@@ -166,7 +166,7 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     for key in ["summaries", "default", "seal_form", "drift"] {
         assert!(found[key] == before[key] && found[key] != json!(null), "{key}: {before} became {found}");
     }
-    // What the configuration says is not written down as a setting of the database.
+    // Configured defaults are not stored as settings of the database.
     let unset = json!({ "readings": null, "summaries": null, "default": null, "seal_form": null, "drift": "keep" });
     server.set("default", &unset.to_string()).expect(200);
     browser.load(&server.url("/#access"));
@@ -177,7 +177,7 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     browser.expect_calm("retention");
 }
 
-/// Where the service could not count what would go, the page said that nothing would.
+/// Regression: if the service could not count the losses, the page said that there were none.
 #[test]
 fn an_unknown_count_is_not_shown_as_zero() {
     let Some(browser) = Browser::start() else { return };
@@ -207,7 +207,7 @@ fn an_unknown_count_is_not_shown_as_zero() {
     browser.expect_calm("not counted");
 }
 
-/// Two sensors had one value of the tag `sensor`: both lines were called by it, and the week before took the colour of the first.
+/// Regression: two sensors with equal `sensor` tags had one name, and last week's line one colour with the first.
 #[test]
 fn sensors_with_the_same_name_have_distinct_lines() {
     let Some((server, browser)) = page() else { return };
@@ -220,7 +220,7 @@ fn sensors_with_the_same_name_have_distinct_lines() {
     browser.expect_calm("lines of one name");
 }
 
-/// On a phone, a view that was opened by its address was not to be seen in the menu.
+/// Regression: on a phone, the menu did not show the view opened by its address.
 #[test]
 fn the_menu_marks_the_current_view() {
     let Some((server, browser)) = page() else { return };
@@ -234,7 +234,7 @@ fn the_menu_marks_the_current_view() {
     browser.expect_calm("menu");
 }
 
-/// The unit of times read "as declared by default", and what stood above the button was no name of it.
+/// Regression: the unit of times read "as declared by default", and the button had no accessible name.
 #[test]
 fn a_test_line_is_sent_in_the_named_unit() {
     let Some((server, browser)) = page() else { return };

@@ -1,38 +1,37 @@
-//! Who said what when, and what may be there after it: per field of a timestamp, the value of an attempt that no acked one
-//! and no deletion came after. What overlaps in time may have come in either order.
+//! The history of requests and the values allowed after it: per field, any attempt without a certainly later ack or
+//! deletion.
 
 use crate::support::prelude::*;
 
-/// A field of a reading: the sensor, the time, the field.
+/// A field of a reading: sensor, time, field.
 pub type Place = (String, i64, String);
 
-/// What two instances on one machine, with one clock, may differ by in what they take for now: each reads it when it
-/// starts, in milliseconds.
+/// Maximum clock difference between instances on one machine, which read it in milliseconds at startup.
 const CLOCKS: Duration = Duration::from_millis(5);
 
 /// A body that was sent once.
 struct Attempt {
     values: BTreeMap<Place, i64>,
     start: Instant,
-    /// When its stamp was surely given out, if it ever was; `None` where that may be at any later time.
+    /// Time by which its stamp was certainly given out; `None` if it may be at any later time.
     end: Option<Instant>,
     acked: bool,
     via: String,
 }
 
-/// A deletion that was asked for.
+/// A requested deletion.
 pub struct Delete {
-    /// Whose.
+    /// Sensor.
     pub sensor: String,
-    /// Of which times.
+    /// Deleted times.
     pub range: Range<i64>,
-    /// When it was asked for.
+    /// Time of the request.
     pub start: Instant,
-    /// When its stamp was surely given out, if it ever was; `None` where that may be at any later time.
+    /// Time by which its stamp was certainly given out; `None` if it may be at any later time.
     pub end: Option<Instant>,
-    /// Whether it was answered as done.
+    /// True if it was completed.
     pub done: bool,
-    /// Whom it was asked of, for people.
+    /// Instance, for messages.
     pub via: String,
 }
 
@@ -42,7 +41,7 @@ impl Attempt {
     }
 }
 
-/// Everything that was sent.
+/// All requests.
 #[derive(Default)]
 pub struct History {
     attempts: Vec<Attempt>,
@@ -50,7 +49,7 @@ pub struct History {
 }
 
 impl History {
-    /// A body is about to be sent to somebody; gives its number. Of several lines about one place the last counts.
+    /// Records that a body is about to be sent; returns its number. The last line about a place counts.
     pub fn begin(&mut self, values: &[(Place, i64)], via: &str) -> usize {
         let values = values.iter().cloned().collect();
         let via = via.to_owned();
@@ -58,49 +57,49 @@ impl History {
         self.attempts.len() - 1
     }
 
-    /// It was acked, or surely not and never will be; nothing where nobody knows.
+    /// Records an ack, a certain refusal, or an unknown outcome (`None`).
     pub fn end(&mut self, number: usize, acked: Option<bool>) {
         let attempt = &mut self.attempts[number];
         (attempt.end, attempt.acked) = (acked.map(|_| Instant::now()), acked == Some(true));
     }
 
-    /// It was refused: nothing of it was taken, nor ever will be.
+    /// Records a refusal: the body was not and will never be kept.
     pub fn refuse(&mut self, number: usize) {
         self.attempts[number].values.clear();
     }
 
-    /// Notes a deletion.
+    /// Records a deletion.
     pub fn note_deletion(&mut self, deletion: Delete) {
         self.deletions.push(deletion);
     }
 
-    /// How many places were acked.
+    /// Returns the number of acked places.
     pub fn acked(&self) -> usize {
         let acked = self.attempts.iter().filter(|attempt| attempt.acked);
         acked.flat_map(|attempt| attempt.values.keys()).collect::<BTreeSet<_>>().len()
     }
 
-    /// How many deletions were answered as done.
+    /// Returns the number of completed deletions.
     pub fn deletions(&self) -> usize {
         self.deletions.iter().filter(|deletion| deletion.done).count()
     }
 
-    /// Asserts that what was found is what must be there now.
+    /// Checks the current readings.
     #[track_caller]
     pub fn check(&self, found: &BTreeMap<Place, i64>) {
         let now = Instant::now();
         self.check_between(now, now, found);
     }
 
-    /// Asserts that what was found is what must have been there at some time between these: everything that was acked or
-    /// done before the first, and nothing that began after the second.
+    /// Checks readings from some moment between two times: everything done before the first, nothing begun after the
+    /// last.
     #[track_caller]
     pub fn check_between(&self, first: Instant, last: Instant, found: &BTreeMap<Place, i64>) {
         let wrong = self.wrong_between(first, last, found);
         assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
     }
 
-    /// What is wrong with it, if anything is.
+    /// Returns the first error, if any.
     pub fn wrong_between(&self, first: Instant, last: Instant, found: &BTreeMap<Place, i64>) -> Option<String> {
         let mut by_place: BTreeMap<&Place, Vec<(&Attempt, i64)>> = BTreeMap::new();
         for attempt in self.attempts.iter().filter(|attempt| attempt.start <= last) {
@@ -127,8 +126,7 @@ impl History {
         None
     }
 
-    /// From now on what was found is what was acked, and nothing else is on its way: who looks once everything is at rest
-    /// makes the next look the more exact for it, and no dearer.
+    /// Replaces the history by what was found at rest, which keeps later checks exact and fast.
     pub fn settle(&mut self, found: BTreeMap<Place, i64>) {
         let now = Instant::now();
         self.attempts =
@@ -136,7 +134,7 @@ impl History {
         self.deletions.clear();
     }
 
-    /// Whether nothing surely came after an attempt and was there by this time.
+    /// Returns true if no attempt was certainly later and present by this time.
     fn may_stand(&self, attempt: &Attempt, place: &Place, all: &[(&Attempt, i64)], by: Instant) -> bool {
         let Some(end) = attempt.end else { return true };
         let is_after = |start: Instant| start > end + CLOCKS;
@@ -150,13 +148,13 @@ impl History {
             && !self.deletions.iter().any(is_covered)
     }
 
-    /// Whether some deletion that began by this time did not surely come before an attempt.
+    /// Returns true if a deletion begun by this time was not certainly before the attempt.
     fn may_be_deleted(&self, attempt: &Attempt, place: &Place, by: Instant) -> bool {
         let is_before = |deletion: &Delete| deletion.end.is_some_and(|end| attempt.start > end + CLOCKS);
         self.deletions.iter().any(|deletion| deletion.start <= by && covers(deletion, place) && !is_before(deletion))
     }
 
-    /// All that happened to a place, in milliseconds since the first attempt.
+    /// Lists the events of a place, in milliseconds since the first attempt.
     fn tell(&self, place: &Place) -> String {
         let began = self.attempts.first().map_or_else(Instant::now, |first| first.start);
         let at = |time: Instant| time.saturating_duration_since(began).as_millis();

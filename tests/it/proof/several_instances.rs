@@ -1,6 +1,5 @@
-//! Three instances on one MongoDB that write, correct and delete the same readings while each of them is killed
-//! again and again, and is away meanwhile: no timestamp is there twice, every field holds the latest acked value or one
-//! that was on its way at that time, what was deleted is gone, and all instances answer the same.
+//! Three instances that write, correct and delete the same readings through kills: no duplicates, latest acked or
+//! concurrent values, and equal answers.
 
 use hourglass::reading::Value;
 
@@ -45,8 +44,7 @@ fn written_to_through_kills(instances: usize) {
     assert!(conflicts > 0.0, "they never met");
 }
 
-/// Each is killed in turn, and is away for some time, while all writers send to any; of every second one that is away, the
-/// others delete something meanwhile. The conflicts that were seen.
+/// Kills each instance in turn under load; deletes during every second downtime. Returns the conflicts.
 fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: usize) -> f64 {
     let bases: Vec<String> = servers.iter().map(|server| server.url("")).collect();
     let stop = AtomicBool::new(false);
@@ -99,8 +97,7 @@ fn delete(server: &Server, number: usize, history: &Mutex<History>) {
     history.lock().expect("no writer panicked").note_deletion(deleted);
 }
 
-/// Sends until it is stopped: one instance after the other with the same body, until one of them acks it; and some bodies
-/// once more to another instance, as somebody does whose ack was lost.
+/// Sends each body to the instances in turn until one acks it, and some once more to another one, as after a lost ack.
 fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &AtomicBool, acks: &AtomicUsize) {
     let mut random = Random::new(u64::try_from(writer).expect("small") + 4711);
     for body in 0.. {
@@ -124,7 +121,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
             let url = format!("{}/write?db={DATABASE}{ack}", bases[instance]);
             let attempt = history.lock().expect("no writer panicked").begin(&places, &bases[instance]);
             let acked = match request("POST", &url, lines.as_bytes(), &[]) {
-                // It may be logged later than it is answered.
+                // It may be logged after the answer.
                 Ok(answer) if answer.status == 503 => None,
                 Ok(answer) => {
                     answer.expect(204);
@@ -142,7 +139,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
     }
 }
 
-/// What is stored, each timestamp once.
+/// Returns the stored values, each timestamp once.
 fn values(stored: &Stored) -> BTreeMap<Place, i64> {
     let mut found = BTreeMap::new();
     let mut overflowing = 0;
@@ -160,7 +157,7 @@ fn values(stored: &Stored) -> BTreeMap<Place, i64> {
     found
 }
 
-/// What an instance answers.
+/// Returns the values that an instance answers.
 fn answers(server: &Server) -> BTreeMap<Place, i64> {
     let mut found = BTreeMap::new();
     for sensor in (0..SENSORS).map(|sensor| format!("shared,sensor=s{sensor}")) {

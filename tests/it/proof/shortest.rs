@@ -1,5 +1,4 @@
-//! The shortest scenarios that each show one kind of mistake: one fault, or none, and the checks after it.
-//! `tests/mutants.toml` lists the mistakes, and which test must notice which.
+//! Minimal scenarios with at most one fault. `tests/mutants.toml` lists the mistake that each must notice.
 
 use crate::support::prelude::*;
 
@@ -8,10 +7,10 @@ use super::{NEVER, RECOVERY, World, config, ends_by_itself, flush, pair};
 
 const OFTEN: &str = "100ms";
 const CONNECTIONS: usize = 2;
-/// What a server says, once per outage and shard, when a flush has failed for good.
+/// Log message once per outage and shard after a permanently failed flush.
 const FLUSH_FAILED: &str = "readings could not be stored";
 
-/// The scenario finds no violation.
+/// Runs a scenario and expects no violation.
 #[track_caller]
 fn holds(scenario: fn() -> Oracle) {
     let oracle = scenario();
@@ -39,7 +38,7 @@ tests! {
     fn a_fast_clock_makes_no_value_later() => holds(pair::a_clock_that_is_ahead);
 }
 
-/// Traffic, what queries say before and after it is flushed, and the documents; twice, so that pages are changed.
+/// Traffic, and checks before and after a flush, twice, so that pages change.
 fn undisturbed() -> Oracle {
     let mut world = World::start(Launch::embedded().config(config(NEVER)));
     let mut oracle = Oracle::new(21, CONNECTIONS);
@@ -50,7 +49,7 @@ fn undisturbed() -> Oracle {
     oracle
 }
 
-/// Traffic, flushed and asked for, twice and without a restart, so that hours change that were asked for.
+/// Traffic, flushes and queries twice without a restart, so that queried hours change.
 fn asked_again() -> Oracle {
     let world = World::start(Launch::embedded().config(config(NEVER)));
     let mut oracle = Oracle::new(25, CONNECTIONS);
@@ -69,7 +68,7 @@ fn killed_before_the_flush() -> Oracle {
     let mut world = World::start(launch.clone());
     let mut oracle = Oracle::new(22, CONNECTIONS).acked_by_the_log();
     oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
-    // Also to learn the stamps of undated readings.
+    // Also records the times of undated readings.
     oracle.check_answers(&world.server);
     world.server.kill();
     world.server.restart_as(launch.clone());

@@ -1,5 +1,4 @@
-//! The oracle sees what is done behind its back: a reading that is changed, added, doubled or taken away, and a summary
-//! that is wrong. An oracle that finds nothing proves something only then.
+//! The oracle detects readings that are changed, added, doubled or removed in the store, and wrong summaries.
 
 use crate::support::prelude::*;
 
@@ -17,7 +16,7 @@ fn the_oracle_detects_tampering() {
     world.check(&mut oracle);
     assert!(oracle.violations().is_empty(), "{}", oracle.shown());
 
-    // A value of a reading that is there, a reading where none is, and an undated reading of the first request again.
+    // Changes a value, adds a reading, and repeats an undated one.
     let changed = START;
     let added = START - HOUR;
     let lines = format!(
@@ -35,7 +34,7 @@ fn the_oracle_detects_tampering() {
     assert_seen(&oracle, "Doubled", |one| matches!(one, Violation::Doubled { there: 2, sent: 1, .. }));
     assert_seen(&oracle, "Restamped", |one| matches!(one, Violation::Restamped { .. }));
 
-    // The server forgets its buckets, and reads what was changed meanwhile.
+    // The server evicts its buckets and reads the changed ones.
     assert!(flush(&world.server), "a flush");
     assert!(world.server.stop().success());
     let buckets = format!("{DATABASE}.buckets");
@@ -59,7 +58,7 @@ fn assert_seen(oracle: &Oracle, what: &str, is_it: impl Fn(&Violation) -> bool) 
     assert!(oracle.violations().into_iter().any(is_it), "{what} was not seen among:\n{}", oracle.shown());
 }
 
-/// A command that changes one document.
+/// Runs a command that changes one document.
 fn run(uri: &str, database: &str, command: Document) {
     let answer = run_command(uri, Some(database), command);
     assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");

@@ -1,4 +1,4 @@
-//! Renames in any order against a plain model of what is stored and how it is shown.
+//! Random renames against a plain model of stored and shown names.
 
 use super::{T, change, delete, influxql, listed, put, readings, sensor, value};
 use crate::support::prelude::*;
@@ -7,7 +7,7 @@ use crate::support::prelude::*;
 type Name = (String, String, String);
 type Readings = BTreeMap<(Name, i64), i64>;
 
-/// The renames by kind and stored name.
+/// Renames by kind and stored name.
 #[derive(Debug, Default, Clone)]
 struct Table(BTreeMap<(&'static str, String), String>);
 
@@ -20,23 +20,22 @@ impl Table {
         (part("measurement", &stored.0), part("room", &stored.1), part("s", &stored.2))
     }
 
-    /// Returns true if a name stands for two of the sensors, by their stored and shown names.
+    /// Returns true if a name stands for two sensors, by their stored and shown names.
     fn is_unclear(&self, known: &BTreeSet<Name>) -> bool {
         let mut owners: BTreeMap<Name, &Name> = known.iter().map(|name| (name.clone(), name)).collect();
         known.iter().any(|name| *owners.entry(self.shown(name)).or_insert(name) != name)
     }
 
-    /// The stored sensor that a written name means.
+    /// Returns the stored sensor of a written name.
     fn written(&self, name: &Name, known: &BTreeSet<Name>) -> Name {
         let shown_as = |shown: &Name| known.iter().find(|stored| self.shown(stored) == *shown).cloned();
-        // Of the names that are shown so, the one of which most is renamed.
+        // Of the candidates, the one with most renames.
         let all = all_names();
         let new_as = |shown: &Name| {
             let sources = all.iter().filter(|stored| self.shown(stored) == *shown);
             sources.max_by_key(|stored| self.distance(stored, shown)).cloned()
         };
-        // A name is first that of a stored sensor, then one that sensors are shown under, then a stored name of which
-        // there is no sensor: that means what is shown in its place.
+        // A name means a stored sensor first, then a shown name, then an unused stored name by its shown name.
         let own = known.contains(name).then(|| name.clone());
         let as_shown = || shown_as(name).or_else(|| new_as(name));
         let in_place = || shown_as(&self.shown(name)).or_else(|| new_as(&self.shown(name)));
@@ -114,7 +113,7 @@ fn random_renames_agree_with_a_plain_model() {
                     }
                     let answer = put(&server, &entry(&place, &to), "");
                     let is_made = answer.status == 200;
-                    // A name that is shown means what it is shown for.
+                    // A shown name means its stored name.
                     let mut changed = table.clone();
                     let from: Vec<String> = match place.0 {
                         "sensor" => {
@@ -128,7 +127,7 @@ fn random_renames_agree_with_a_plain_model() {
                         }
                     };
                     edited += i64::from(from != [place.1.clone()]);
-                    // An entry of a sensor may be given by its shown name without one of that kind.
+                    // An entry of a sensor may use its shown name without one of that kind.
                     for from in from {
                         changed.0.insert((place.0, from), to.clone());
                     }

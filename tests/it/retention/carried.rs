@@ -1,4 +1,4 @@
-//! Summaries whose readings have expired go along: in backups, copies and digests, to the last bit.
+//! Summaries of expired readings are kept bit for bit in backups, copies and digests.
 
 use crate::support::prelude::*;
 
@@ -7,13 +7,13 @@ use super::{HOUR, STORES};
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
-/// Runs `hourglass` to a good end.
+/// Runs `hourglass` successfully and returns its output.
 #[track_caller]
 fn run(arguments: &[&str]) -> String {
     hourglass(arguments).good().stdout
 }
 
-/// A service on what was restored or copied answers as the original, and takes nothing into days without readings.
+/// Starts a service on a restored or copied store: equal answers, and no writes into expired days.
 #[track_caller]
 fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
     let verified = run(&["verify", "--store", store, "--data-dir", path(data)]);
@@ -33,7 +33,7 @@ fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
     assert!(server.stop().success());
 }
 
-/// Backups, copies and digests had no summaries of days without readings.
+/// Regression: backups, copies and digests lacked the summaries of days without readings.
 #[test]
 fn summaries_without_readings_are_in_backups_and_copies() {
     for (place, new) in STORES.into_iter().enumerate() {
@@ -48,7 +48,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let from = server.url("");
         let said = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
         assert!(said.contains("hours of summaries") && !said.contains("not in the backup"), "{said}");
-        // A second one finds the days unchanged; a third one finds the day from which an hour was deleted.
+        // A second one finds the days unchanged; a third one finds the day with a deleted hour.
         assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n0 days written"));
         let gone = format!("DELETE FROM m WHERE time >= {first} AND time < {}", first + HOUR);
         let result = super::ask(&server, "db=w", &gone);
@@ -56,7 +56,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let after = whole_hours(&server, first);
         assert_ne!(after, before);
         assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n1 days written"));
-        // What is restored: through a kill, into the other store.
+        // Restores into the other store, with a kill.
         let other = STORES[1 - place]();
         let data = folder.file("data");
         let arguments = ["backup", "restore", path(&to), "--store", &other, "--data-dir", path(&data)];
@@ -70,7 +70,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
     }
 }
 
-/// One part of a day has its readings still, the others have not: all of it is carried, in either form.
+/// A day with readings in one part only is copied whole, in either form.
 #[test]
 fn a_store_killed_during_expiry_can_be_copied() {
     for new in STORES {

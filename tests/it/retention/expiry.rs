@@ -1,14 +1,14 @@
-//! What is older than the retention is refused at once, hidden at once, and removed from the store.
+//! Readings older than the retention are refused and hidden at once, and removed from the store.
 
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, shown, start, values};
 use crate::support::prelude::*;
 
 const CAPS: hourglass::bucket::Caps =
     hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-/// Ages of the readings that every test writes; the first number of each day is its age.
+/// Ages in days of the readings of every test; values start with the age.
 const AGES: [i64; 7] = [40, 20, 9, 8, 3, 1, 0];
 
-/// A reading of each age of two sensors, and one from the future.
+/// Writes a reading of each age for two sensors, and one in the future.
 fn fill(server: &Server, at: i64) {
     let lines = AGES.iter().flat_map(|age| (0..2).map(move |s| format!("m,s={s} v={age}i {}\n", at - age * DAY)));
     let future = format!("m,s=0 v=-400i {}\n", at + 400 * DAY);
@@ -25,7 +25,7 @@ fn await_seen(server: &Server, ages: &[i64]) {
     wait_until("what has expired is hidden", WITHIN, || seen(server) == ages);
 }
 
-/// Waits until the deletion is forgotten: it is carried out everywhere by then, and hides nothing any more.
+/// Waits until the deletion is forgotten: it is done everywhere and hides nothing any more.
 fn await_removed(server: &Server) {
     wait_until("what has expired is removed from the store", WITHIN, || {
         metric(server, "hourglass_registry_deletions") == 0.0
@@ -39,17 +39,17 @@ fn readings_expire_by_the_wall_clock_flushed_or_not() {
         let at = now() - HOUR;
         fill(&server, at);
         flush(&server);
-        // These are in memory only.
+        // Only in memory.
         write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1));
         assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
         post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
-        // A sensor of which nothing is left is not listed, and has no latest reading.
+        // A sensor without readings is not listed and has no latest reading.
         for path in ["sensors", "latest"] {
             let listed = get(&server.url(&format!("/api/v1/{path}?db=w"))).expect(200);
             assert!(listed.text().contains("m,s=0") && !listed.text().contains("old"), "{}", listed.text());
         }
-        // Refused at once, in InfluxDB's words, and what is good beside it is kept.
+        // Refused at once, in InfluxDB's words; good lines are kept.
         let lines =
             format!("m,s=0 v=100i {}\nm,s=0 v=2i {}\nm,s=0 v=101i {}", at - 8 * DAY, at - 2 * DAY, at - 9 * DAY);
         let refused = post(&server.url("/write?db=w"), lines, &[]).expect(400).json();
@@ -59,14 +59,13 @@ fn readings_expire_by_the_wall_clock_flushed_or_not() {
         wait_until("the expiry is counted", WITHIN, || progress(&server, "expire", "deletions") == 1);
         await_removed(&server);
         assert_eq!(seen(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
-        // Summaries and lists say the same.
+        // Summaries and lists agree.
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 9);
         assert_eq!(progress(&server, "expire", "deletions"), 1, "once per step");
     }
 }
 
-/// The sweep of what has expired held its database's turn through all of its rests: a deletion that came meanwhile stopped the
-/// database's flushes, and then waited for the end of the sweep.
+/// Regression: an expiry sweep held its database's turn through its pauses and blocked other deletions and flushes.
 #[test]
 fn a_deletion_does_not_wait_for_an_expiry_sweep() {
     for store in STORES {
@@ -85,14 +84,13 @@ fn a_deletion_does_not_wait_for_an_expiry_sweep() {
         halt.lift();
         await_removed(&server);
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 149);
-        // Documents of sensors that lost nothing of their latest readings are as they were.
+        // Documents of sensors that lost no latest reading are unchanged.
         let latest = get(&server.url("/api/v1/latest?db=w&sensor=m,s%3D149")).expect(200);
         assert!(latest.text().contains("\"v\":2"), "{}", latest.text());
     }
 }
 
-/// An expiry under way went by the settings that it had begun with, for up to a minute: what somebody had taken back meanwhile, and
-/// been answered 200 for, was deleted all the same.
+/// Regression: a running expiry used its initial settings for up to a minute, although the change was acked.
 #[test]
 fn a_revoked_retention_deletes_nothing() {
     for store in STORES {
@@ -108,7 +106,7 @@ fn a_revoked_retention_deletes_nothing() {
             halt.await_met("it expires");
             server.set("w", r#"{"readings":null,"summaries":null}"#).expect(200);
             halt.lift();
-            // A later expiry is done, so the one that was under way is too.
+            // A later expiry is done, and so is the running one.
             server.set("x", r#"{"readings":"1d"}"#).expect(200);
             wait_until("another database expires", WITHIN, || progress(&server, "expire", "deletions") == 1);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
@@ -139,8 +137,7 @@ fn a_query_of_an_expired_range_has_a_notice() {
     assert_eq!(messages("SELECT v FROM m"), Value::Null);
 }
 
-/// Regression: for up to `retention.interval` after a change, answers had the readings of which they said that they had expired. Whatever
-/// the interval is, a change is acted on at once, and nothing is said before.
+/// Regression: for up to `retention.interval`, answers contained readings that they called expired.
 #[test]
 fn stored_readings_are_never_reported_as_expired() {
     for store in STORES {
@@ -168,7 +165,7 @@ fn stored_readings_are_never_reported_as_expired() {
     }
 }
 
-/// Nothing of it is left in the store: no page, no sealed day, no sensor that had nothing else.
+/// Nothing is left in the store: no page, no sealed day, no sensor without other readings.
 #[test]
 fn expired_readings_use_no_space() {
     let name = fresh_database_name();
@@ -184,7 +181,7 @@ fn expired_readings_use_no_space() {
         let collection = client.database(&name).collection::<mongodb::bson::Document>(&format!("w.{kind}"));
         runtime.block_on(async { collection.count_documents(mongodb::bson::doc! {}).await }).expect("a count")
     };
-    // All but those of today and of the future. An hour ago may be yesterday.
+    // All except today's and future ones. An hour ago may be yesterday.
     let lately = if at.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
     wait_until("the days are sealed", WITHIN, || count("days") == 13 + lately);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -205,10 +202,10 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
             fill(&server, at);
             flush(&server);
             post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", at - 9 * DAY - 1), &[]).expect(204);
-            // That one is in the log alone.
+            // That one is in the log only.
             server.kill();
             server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
-            // Dies within this request, or a moment later.
+            // Dies in this request or shortly after it.
             let path = server.url("/api/v1/databases/w");
             let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
             eventually("the server is killed", WITHIN, || server.exited());
@@ -221,7 +218,7 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
     }
 }
 
-/// The settings are everybody's: what one instance is told applies to all, within seconds; and one of them expires.
+/// Settings apply to all instances within seconds, and one of them expires readings.
 #[test]
 fn two_instances_apply_the_same_retention() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
@@ -229,7 +226,7 @@ fn two_instances_apply_the_same_retention() {
     let mut there = launch.start();
     let at = now() - HOUR;
     fill(&here, at);
-    // Unflushed there, and only known there.
+    // Unflushed, and known only there.
     write_to(&there, "db=w", format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY));
     here.set("w", r#"{"readings":"7d"}"#).expect(200);
     here.set("w/day", r#"{"readings":"1d"}"#).expect(200);
@@ -237,7 +234,7 @@ fn two_instances_apply_the_same_retention() {
         post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
     };
     wait_until("the other instance refuses, too", WITHIN, || old(&there, "db=w", 30 * DAY) == 400);
-    // A policy that was just made elsewhere is known.
+    // A new policy of the other instance is known.
     assert_eq!((old(&there, "db=w&rp=day", HOUR), old(&there, "db=w&rp=day", 2 * DAY)), (204, 400));
     let ages = [3, 1, 0, -400];
     let hidden = "hidden on both";
@@ -253,9 +250,9 @@ fn two_instances_apply_the_same_retention() {
         assert_eq!(values(server, "db=w", "SELECT v FROM m WHERE s = 'there'"), Vec::<i64>::new());
     }
     let expiries = progress(&here, "expire", "deletions") + progress(&there, "expire", "deletions");
-    // One for the database, one for its policy; a second one each only if both expired within the same moment.
+    // One for the database and one for its policy; two each only if both instances expired at once.
     assert!((2..=4).contains(&expiries), "{expiries}");
-    // The one that was told survives; the other knows it after a start, too.
+    // The change survives, also on the other instance after a restart.
     there.kill_and_restart();
     assert_eq!((old(&there, "db=w", 30 * DAY), old(&there, "db=w&rp=day", HOUR)), (400, 204));
 }

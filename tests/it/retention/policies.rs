@@ -1,4 +1,4 @@
-//! Retention policies in InfluxQL, in writes, and in imports. What InfluxDB 1.6 answers was asked of InfluxDB 1.6.
+//! Retention policies in InfluxQL, writes and imports; answers are those of InfluxDB 1.6.
 
 use crate::support::prelude::*;
 
@@ -14,7 +14,7 @@ fn policies(server: &Server, database: &str) -> Value {
     result["series"][0]["values"].take()
 }
 
-/// `CREATE DATABASE w WITH DURATION 7d NAME week` was answered with 200 and ignored, `/write?db=w&rp=week` with 400.
+/// Regression: `CREATE DATABASE w WITH DURATION 7d NAME week` was ignored, and `/write?db=w&rp=week` was 400.
 #[test]
 fn policies_are_created_altered_and_dropped_as_in_influxdb() {
     for store in STORES {
@@ -41,10 +41,10 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
         run(&server, "ALTER RETENTION POLICY week ON w DURATION 9d");
         error(&server, "ALTER RETENTION POLICY nope ON w DURATION 8d", "retention policy not found: nope");
         error(&server, "ALTER RETENTION POLICY week ON nope DURATION 8d", "database not found: nope");
-        // A policy was altered as if it were a database with policies of its own.
+        // Regression: a policy could be altered as if it were a database with policies.
         error(&server, "ALTER RETENTION POLICY autogen ON \"w/week\" DURATION 8d", "database not found: w/week");
         run(&server, "ALTER RETENTION POLICY autogen ON w DURATION 30d");
-        // Kept, shown, and said to be without effect.
+        // Stored, shown, and reported to be without effect.
         let said = ask(&server, "", "ALTER RETENTION POLICY week ON w REPLICATION 3 SHARD DURATION 2h");
         let text = "REPLICATION and SHARD DURATION: kept and shown, without effect";
         assert_eq!(said["messages"], json!([{"level": "warning", "text": text}]), "{said}");
@@ -102,7 +102,7 @@ fn policies_keep_their_readings_apart() {
         ] {
             assert_eq!(values(&server, parameters, select), [found], "{parameters} {select}");
         }
-        // The API of its own names the policy behind a slash.
+        // The native API names the policy after a slash.
         for (name, found) in [("w", 1), ("w/autogen", 1), ("w%2Fweek", 2), ("w/day", 3)] {
             let found_too = server.fetch(&format!("/api/v1/readings?db={name}&measurement=m"));
             assert_eq!(found_too["series"][0]["readings"][0]["v"], found, "{name}: {found_too}");
@@ -115,7 +115,7 @@ fn policies_keep_their_readings_apart() {
         assert_eq!(values(&server, "db=w", "SELECT v FROM w..m"), [4]);
         let found = server.fetch("/api/v1/readings?db=w&measurement=m");
         assert_eq!(found["series"][0]["readings"][0]["v"], 4);
-        // What is not there is said.
+        // Missing policies are reported.
         let nope = "retention policy not found: nope";
         assert_eq!(write("/write?db=w&rp=nope", 5).expect(400).json(), json!({"error": nope}));
         assert_eq!(write("/write?db=nope&rp=nope", 5).expect(400).json(), json!({"error": nope}));
@@ -154,7 +154,7 @@ fn listings_and_deletions_cover_one_policy_or_all() {
             ("db=w", "SHOW SERIES FROM both", "both,s=a both,s=c"),
             ("db=w", "SHOW TAG VALUES FROM week.both, own WITH KEY = s", "c b"),
             ("db=w", "SHOW FIELD KEYS FROM week.both", "integer"),
-            // A source's own policy was not looked at where the request named another one.
+            // Regression: a source's own policy was ignored if the request named another one.
             ("db=w&rp=autogen", "SHOW SERIES FROM week.both", "both,s=c"),
             ("db=w&rp=week", "SHOW SERIES FROM autogen.both, weeks", "both,s=a weeks,s=d"),
             ("db=w", "SHOW SERIES CARDINALITY", "4"),
@@ -166,14 +166,14 @@ fn listings_and_deletions_cover_one_policy_or_all() {
             let text = "error parsing query: retention policy not supported at line 1, char 1";
             assert_eq!(refused["error"], text, "{statement}");
         }
-        // With rp, of this policy only; without, of all, as in InfluxDB.
+        // With rp, only of this policy; without, of all, as in InfluxDB.
         assert_eq!(ask(&server, "db=w&rp=week", "DROP SERIES FROM weeks")["error"], Value::Null);
         assert_eq!(rows("db=w", "SHOW MEASUREMENTS"), "both own");
         assert_eq!(ask(&server, "db=w&rp=week", "DELETE FROM both WHERE s = 'a'")["error"], Value::Null);
         assert_eq!(rows("db=w", "SHOW SERIES FROM both"), "both,s=a both,s=c");
         assert_eq!(ask(&server, "db=w", "DROP MEASUREMENT both")["error"], Value::Null);
         assert_eq!(rows("db=w", "SHOW SERIES"), "own,s=b");
-        // A database goes with its policies and settings.
+        // A dropped database takes its policies and settings along.
         post(&server.url("/write?db=w&rp=week"), format!("weeks v=1i {at}"), &[]).expect(204);
         run(&server, "DROP DATABASE w");
         assert_eq!(rows("", "SHOW DATABASES"), "");
@@ -185,7 +185,7 @@ fn listings_and_deletions_cover_one_policy_or_all() {
     }
 }
 
-/// Regression: what ALTER and DROP RETENTION POLICY would take was not told, while `PUT /api/v1/databases/NAME` has a dry run.
+/// Regression: the losses of ALTER and DROP RETENTION POLICY could not be previewed.
 #[test]
 fn a_dry_run_counts_the_readings_that_a_policy_would_lose() {
     let server = start("embedded");
@@ -225,7 +225,7 @@ fn a_dry_run_counts_the_readings_that_a_policy_would_lose() {
     assert_eq!(values(&server, "db=w", "SELECT v FROM week.m"), [1, 1]);
 }
 
-/// The migration of a database with a named policy imported nothing: every batch was refused.
+/// Regression: an import of a database with a named policy was refused in every batch.
 #[test]
 fn the_influx_shell_imports_named_policies() {
     let Some(influx) = require(Package::InfluxShell) else { return };
@@ -253,7 +253,7 @@ fn the_influx_shell_imports_named_policies() {
     assert_eq!(values(&server, "db=w", "SELECT v FROM \"a week\".m"), [2, 3]);
 }
 
-/// A database whose name had a slash in it, of a version that knew no policies, is a policy now: nothing of it is lost.
+/// A database of an older version whose name has a slash becomes a policy.
 #[test]
 fn a_policy_set_by_the_api_is_visible_in_influxql() {
     let server = start("embedded");

@@ -25,7 +25,7 @@ fn settings_survive_a_restart() {
         });
         assert_eq!(answer, expected);
         assert!(before.ends_with("T00:00:00Z") && midnight > 0, "{before}");
-        // The database is there, and keeps what it was told.
+        // The database exists with its settings.
         let databases = ask(&server, "", "SHOW DATABASES");
         assert_eq!(databases["series"][0]["values"], json!([["w"]]));
         server.stop_and_restart();
@@ -39,8 +39,7 @@ fn settings_survive_a_restart() {
     }
 }
 
-/// A PUT replaced all five settings. `{"seal_form":"columns"}`, as the documentation wrote it, set how long readings are kept back to
-/// what the config says, and within seconds older ones were gone.
+/// Regression: a PUT of one setting reset the others, so readings expired within seconds.
 #[test]
 fn omitted_settings_stay() {
     let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
@@ -69,8 +68,7 @@ fn omitted_settings_stay() {
     assert_eq!(shown(&server, "w")["drift"], "keep");
 }
 
-/// What GET shows may be sent back, and changes nothing. Summaries that the config keeps longer were shown as kept as long as readings:
-/// sent back so, all that had outlived their readings went.
+/// Regression: a PUT of the values shown by GET shortened the retention of summaries.
 #[test]
 fn returned_settings_can_be_sent_back() {
     let config = CONFIG.replace("[retention]", "[retention]\nsummaries = \"3650d\"");
@@ -78,7 +76,7 @@ fn returned_settings_can_be_sent_back() {
     for set in [
         r#"{"readings":"10d"}"#,
         r#"{"readings":"10d","summaries":"20d","drift":"keep"}"#,
-        // Summaries are not shorter than readings, whatever is said of them.
+        // Summaries are never kept shorter than readings.
         r#"{"readings":"30d"}"#,
         r#"{"readings":null,"summaries":null}"#,
     ] {
@@ -115,7 +113,7 @@ fn unknown_settings_are_refused_by_name() {
     for name in ["w/a/b", "w/", "/week", "w/..", &"x".repeat(65)] {
         assert_eq!(server.set(name, "{}").status, 400, "{name}");
     }
-    // Nothing of it was made.
+    // Nothing was created.
     assert_eq!(ask(&server, "", "SHOW DATABASES")["series"][0]["values"], json!(null));
     let unknown = request("GET", &server.url("/api/v1/databases/w"), b"", &[]).expect("an answer").expect(400).json();
     assert_eq!(unknown, json!({"error": "database not found: w", "code": "retention_policy"}));
@@ -125,7 +123,7 @@ fn unknown_settings_are_refused_by_name() {
 fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     let server = start("embedded");
     let midnight = now().div_euclid(DAY) * DAY;
-    // Two sensors of ten days, a reading every six hours; one of today.
+    // Two sensors with a reading every six hours for ten days, one of them today.
     for sensor in 0..2 {
         let lines = (1..=40).map(|n| format!("m,s={sensor} a={n},b={n} {}\n", midnight - n * 6 * HOUR));
         post(&server.url("/write?db=w"), lines.collect::<String>(), &[]).expect(204);
@@ -138,23 +136,22 @@ fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     assert_eq!((&told["readings"], &told["days"], &told["sensors_wholly"]), (&json!(24), &json!(3), &json!(0)));
     assert_eq!(dry(r#"{"readings":"30d"}"#)["readings"], 0);
     assert_eq!(dry("{}")["before"], json!(null));
-    // Nothing has gone.
+    // Nothing was deleted.
     let count = ask(&server, "db=w", "SELECT count(a) FROM m");
     assert_eq!(count["series"][0]["values"][0][1], 81);
     assert_eq!(shown(&server, "w")["readings"], json!(null));
 }
 
-/// A dry run told of nothing while no sensor had its document in the store yet, which is written a minute later, and of readings
-/// without a number never: the readings went seconds after the PUT.
+/// Regression: a dry run missed sensors without a stored document and readings without numbers.
 #[test]
 fn a_dry_run_counts_readings_of_new_sensors() {
     for store in STORES {
         let config = CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\"");
         let server = Launch::with_store(store()).config(config).start();
         let dry = || dry_run(&server, "w", r#"{"readings":"2h"}"#);
-        // At noon of the day before the last one of which anything would go, at any time of the day.
+        // Noon of the day before the last affected one, at any time of day.
         let at = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
-        // A field that is a number for others, too: those of whom it is not had no readings.
+        // A field that is a number in other sensors.
         let state = format!("m,s=b state=\"on\" {at}\nm,s=new v=3,state=4 {}", now());
         let lines = format!("m,s=a v=1 {at}\nm,s=a v=2 {}\n{state}", at + 1);
         post(&server.url("/write?db=w"), lines, &[]).expect(204);
@@ -173,7 +170,7 @@ fn a_dry_run_counts_readings_of_new_sensors() {
     }
 }
 
-/// The config's key is for databases that say nothing themselves, and not for policies.
+/// The config key applies to databases without their own setting, not to policies.
 #[test]
 fn the_config_sets_the_default_retention() {
     let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");

@@ -1,9 +1,9 @@
-//! `hourglass job run seal`: what it seals, what it says while it waits, and what the state of the job says meanwhile.
+//! `hourglass job run seal`: its effect, its output while it waits, and the status of the job.
 
 use super::{START, line};
 use crate::support::prelude::*;
 
-/// Nothing is flushed unless somebody asks, and nothing is sealed.
+/// Nothing is flushed or sealed without a request.
 const LAZY: &str =
     "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 
@@ -12,7 +12,7 @@ fn write(server: &Server) {
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
 }
 
-/// Readings that were acknowledged and not flushed yet were no days to the command: it said that 0 days were sealed, with exit status 0.
+/// Regression: unflushed readings were ignored, so the command reported 0 sealed days.
 #[test]
 fn a_requested_seal_covers_every_earlier_ack() {
     for store in stores() {
@@ -24,7 +24,7 @@ fn a_requested_seal_covers_every_earlier_ack() {
     }
 }
 
-/// While a round ran, the status told what an earlier one had left, which was nothing, and not that one was running.
+/// Regression: during a round, the status showed only the result of an earlier one.
 #[test]
 fn the_status_shows_a_running_round() {
     let halt = Halt::new();
@@ -48,8 +48,7 @@ fn the_status_shows_a_running_round() {
     assert_eq!((&ended["progress"]["days"], &ended["left"]), (&json!(1), &json!(0)), "{ended}");
 }
 
-/// The command printed that 0 days were sealed again and again while the log of an instance that had been killed kept days from being
-/// settled, and never why.
+/// Regression: the command repeated "0 days" without the reason: the log of a killed instance held the floor.
 #[test]
 fn the_seal_command_reports_its_progress() {
     let store = mongod().uri(&fresh_database_name());
@@ -67,7 +66,7 @@ fn the_seal_command_reports_its_progress() {
     let waiting = lines.by_ref().find(|line| line.contains("unsettled 1")).expect("why it waits");
     let now = job(&server, "seal");
     assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(1)), "{now}");
-    // Its log is stored now, and holds nobody any more.
+    // Its log is flushed now and holds the floor no more.
     killed.restart();
     flush(&killed);
     let rest: Vec<String> = lines.collect();

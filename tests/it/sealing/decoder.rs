@@ -1,5 +1,4 @@
-//! docs/explanation/sealed_days.py, which was written from docs/reference/stored-forms.md alone, reads from `<db>.days` what was written, to the
-//! last bit.
+//! docs/explanation/sealed_days.py, written from docs/reference/stored-forms.md alone, reads `<db>.days` exactly.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,10 +7,10 @@ use crate::support::prelude::*;
 
 use super::{START, await_sealed};
 
-/// Every cell by sensor, time and field: floats as their bits, others as line protocol.
+/// Cells by sensor, time and field: floats as bits, others as line protocol.
 type Cells = BTreeMap<(String, i64, String), String>;
 
-/// A day is sealed once nobody's log holds its readings, and a log holds them until their sensors' documents are written.
+/// A day is sealed once no log has its readings, so sensor documents must be written soon.
 const CONFIG: &str = r#"
 [seal]
 after = "1s"
@@ -24,7 +23,7 @@ quiet = "50ms"
 write_interval = "100ms"
 "#;
 const ROWS: i64 = 600;
-/// Floats that no decimal of nine places is, and such as look like one.
+/// Floats with and without a decimal of nine places.
 const FLOATS: [f64; 11] = [
     0.1 + 0.2,
     -0.0,
@@ -42,7 +41,7 @@ const INTEGERS: [i64; 6] = [i64::MAX, i64::MIN, (1 << 53) + 1, -(1 << 53) - 1, 0
 const UNSIGNED: [u64; 4] = [u64::MAX, 1 << 63, (1 << 53) + 1, 0];
 const TEXTS: [&str; 6] = ["", r#"a "b"\c"#, "naïve ☃ 🌡", "a,b=c d", "two\nlines", "01234567"];
 
-/// The sensors, by key, with the nanoseconds between two readings: each needs another unit of time.
+/// Sensor keys and intervals in nanoseconds; each needs another unit of time.
 const SENSORS: [(&str, i64); 4] = [
     ("climate,s=seconds", 60_000_000_000),
     (r"climate,s=a\,b\ c\=d", 123_456_000_000),
@@ -61,7 +60,7 @@ fn literals(row: i64) -> Vec<(&'static str, String)> {
         (r"o\,k\=", (row % 7 < 3).to_string()),
         ("note", quoted(TEXTS[at % TEXTS.len()])),
     ];
-    // Each lacks in some rows, in turns of different lengths; never all of them.
+    // Each is missing in some rows, with different periods; never all of them.
     let is_here = |(number, _): &(usize, _)| (at / (number + 1)) % (number + 3) != 0 || *number == at % 6;
     all.into_iter().enumerate().filter(is_here).map(|(_, cell)| cell).collect()
 }
@@ -79,7 +78,7 @@ fn canonical(literal: &str) -> String {
     format!("{:016x}", float.to_bits())
 }
 
-/// The parts of line protocol between separators that are neither quoted nor escaped.
+/// Splits line protocol at separators that are neither quoted nor escaped.
 fn split(text: &str, separator: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let mut from = 0;
@@ -97,7 +96,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     parts
 }
 
-/// Reads line protocol, as the decoder prints it and as it was written.
+/// Parses line protocol, as written and as printed by the decoder.
 fn cells(lines: &str) -> Cells {
     let mut cells = Cells::new();
     for line in split(lines.trim_end_matches('\n'), '\n') {
@@ -125,12 +124,12 @@ fn decoded(python: &Path, arguments: &[&Path]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// All documents of a collection.
+/// Returns all documents of a collection.
 pub fn documents(mongo_database: &str, collection: &str) -> Vec<Document> {
     find(&mongod().uri(mongo_database), collection, doc! {})
 }
 
-/// What each sensor wrote, all of them in one day.
+/// Returns the lines of all sensors, in one day.
 fn written() -> String {
     let start = i64::try_from(START).expect("a time") * 1_000_000_000;
     let mut lines = String::new();
@@ -176,7 +175,7 @@ fn the_documented_decoder_reads_stored_days() {
         assert_eq!((found, value), (cell, expected));
     }
 
-    // The bytes alone, and JSON.
+    // Raw bytes, and JSON.
     let seconds = days.iter().find(|day| day.get_str("sensor").ok() == Some(SENSORS[0].0)).expect("its day");
     std::fs::write(folder.file("readings"), packed(seconds)).expect("the disk takes it");
     let alone = cells(&decoded(&python, &[&folder.file("readings")]));
@@ -189,7 +188,7 @@ fn the_documented_decoder_reads_stored_days() {
     assert!(rows.iter().any(greatest), "{json}");
 }
 
-/// Regression: one document of a day whose readings have expired ended the decoder, and nothing of the others was printed.
+/// Regression: an expired day stopped the decoder, and no other day was printed.
 #[test]
 fn an_empty_day_hides_no_other() {
     let Some(python) = require(Package::Zstandard) else { return };
@@ -201,7 +200,7 @@ fn an_empty_day_hides_no_other() {
     assert_eq!(decoded(&python, &[&folder.file("days.json")]), "m v=1.5 1000000000\n");
 }
 
-/// A value as mongoexport writes it.
+/// Formats a value as mongoexport does.
 fn extended(value: &Bson, is_canonical: bool) -> Value {
     match value {
         Bson::Document(fields) => {
@@ -224,7 +223,7 @@ fn extended(value: &Bson, is_canonical: bool) -> Value {
     }
 }
 
-/// The exact numbers in columns, in both forms of Extended JSON.
+/// Exact numbers in columns, in both forms of Extended JSON.
 #[test]
 fn the_decoder_reads_columns() {
     let Some(python) = require(Package::Zstandard) else { return };

@@ -1,5 +1,4 @@
-//! One instance has read the pages of a day to seal it, when another one deletes some of their readings, and the deletion is
-//! forgotten before the day is written: what was deleted is not in the day.
+//! A deletion that is made and forgotten while another instance seals the day still applies to it.
 
 use super::deleted_by_value::await_settled;
 use super::{PAGES, START, line};
@@ -7,17 +6,17 @@ use crate::support::jobs;
 use crate::support::prelude::*;
 
 const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
-/// Of the day, in minutes: what is sealed before, and what is deleted.
+/// Minutes of the day: sealed before, and deleted.
 const EARLY: u64 = 60;
 const LATE: u64 = 600;
 
 tests! {
     fn a_deletion_during_sealing_holds() => seal_beside_a_deletion(false);
-    /// The day is there already, and has nothing of what is deleted, so the deletion has no reason to write it.
+    /// The sealed day has nothing of the deleted range, so the deletion does not write it.
     fn a_deletion_while_a_day_is_sealed_again_holds() => seal_beside_a_deletion(true);
 }
 
-/// Chunks were read before their day was claimed, so a deletion between left no trace that the sealing instance could meet.
+/// Regression: chunks were read before the claim of their day, so a deletion in between was missed.
 #[test]
 fn a_deletion_before_the_claim_of_a_day_covers_its_chunks() {
     beside_a_deletion(
@@ -36,8 +35,8 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{config}"));
     let halt = Halt::new();
     let sealing = halt.launch(launch.clone(), point);
-    // The least opening is the one of the instance that forgets deletions, which the sealing instance must not be. Both are
-    // started anew until that is so, since the first one may have nearly the greatest opening that there is.
+    // The instance with the least opening forgets deletions and must not be the sealing one; both restart until that
+    // holds.
     let (here, there) = eventually("a sealing instance with the greater opening", WITHIN, || {
         let mut here = launch.clone().start();
         let first = openings(&name).pop();
@@ -74,18 +73,18 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     }
 }
 
-/// Five readings, stored.
+/// Stores five readings.
 fn write(server: &Server, minute: u64) {
     let lines: String = (0..5).map(|n| line(0, minute + n, n)).collect();
     keep(server, lines);
 }
 
-/// Has days sealed until nothing is left to seal; at least so many by this instance.
+/// Seals until nothing is left; this instance must seal at least `days`.
 fn seal(server: &Server, days: u64) {
     wait_until("days are sealed", WITHIN, || jobs::seal(server)["progress"]["days"].as_u64().unwrap_or(0) >= days);
 }
 
-/// Of the instances that the registry knows.
+/// Returns the openings of registered instances.
 fn openings(name: &str) -> Vec<String> {
     let registry = find(&mongod().uri(name), "registry", doc! {}).remove(0);
     let logs = registry.get_array("logs").expect("logs").iter();

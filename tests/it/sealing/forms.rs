@@ -1,4 +1,4 @@
-//! `seal.form`: packed days, days in columns that one reads in `mongosh`, and databases that are not sealed.
+//! `seal.form`: packed days, days in columns, and databases that are not sealed.
 
 use super::decoder::documents;
 use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
@@ -19,7 +19,7 @@ fn give(servers: &[&Server], database: &str, lines: &str) {
     }
 }
 
-/// What `line` wrote at a minute, as people find it in a document.
+/// Returns the values of `line` at a minute, as stored in a document.
 fn written(minute: i64) -> [Bson; 4] {
     let value = minute * 7 % 101;
     let number = |rest: f64| Bson::Double(f64::from(i32::try_from(value).expect("small")) + rest);
@@ -33,7 +33,7 @@ fn written(minute: i64) -> [Bson; 4] {
     }
 }
 
-/// The readings of a day in columns, as somebody in `mongosh` reads them, are those that were written; returns how many.
+/// Compares a day in columns, read as in `mongosh`, with the written readings; returns their number.
 fn check_columns(day: &Document) -> usize {
     assert_eq!(day.get_str("kind").ok(), Some("columns"));
     let readings = day.get_document("readings").expect("columns");
@@ -66,7 +66,7 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     let in_all: usize = days.iter().map(check_columns).sum();
     assert_eq!(in_all as u64, 2 * MINUTES + MINUTES.div_ceil(400));
 
-    // A day is written in the form that is chosen now; the others stay as they are.
+    // New days have the chosen form; the others stay.
     choose(&sealing, "d", "packed");
     give(&[&sealing, &plain], "d", &line(0, 77, 50));
     let is_packed =
@@ -103,7 +103,7 @@ fn an_unsealed_database_keeps_its_hour_pages() {
     let ask = |database: &str| server.fetch(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"));
     assert_eq!(ask("o"), ask("d"));
 
-    // Off and on again: it is sealed as it stands, and what comes once it is off stays beside the day.
+    // Off and on again: sealed days stay, and later readings stay beside them.
     choose(&server, "o", "columns");
     let days = || documents(&name, "o.days").iter().filter(|day| day.get_str("kind").ok() == Some("columns")).count();
     wait_until("it is sealed", WITHIN, || days() == 1 && count("o.buckets") == 0);
@@ -118,7 +118,7 @@ fn an_unsealed_database_keeps_its_hour_pages() {
     assert_eq!(ask("o"), ask("d"));
 }
 
-/// Summaries had numbers only: who read a day in `mongosh` saw nothing of a door that is open or shut.
+/// Regression: summaries covered only numbers, so days of other fields showed nothing in `mongosh`.
 #[test]
 fn other_fields_have_counts_first_and_last() {
     let name = fresh_database_name();

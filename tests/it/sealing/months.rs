@@ -1,4 +1,4 @@
-//! Totals of months answer questions about many days, and never for a day that changed since.
+//! Month totals answer queries of many days, but never for a changed day.
 
 use super::decoder::documents;
 use super::{PAGES, START, line};
@@ -23,7 +23,7 @@ fn flush_and_seal(server: &Server) {
     seal(server);
 }
 
-/// A reading every two hours: the second half of January 2026 and most of February.
+/// Returns a reading every two hours for the second half of January 2026 and most of February.
 fn forty_days() -> String {
     (0..DAYS * 12).map(|n| line(0, n * 120, n * 7 % 101)).collect()
 }
@@ -45,7 +45,7 @@ fn days_are_answered_from_totals_until_they_change() {
         flush_and_seal(&server);
         assert_eq!(daily(&server), daily(&plain));
         assert_eq!(from_totals(&server), 40.0, "all days");
-        // Of the first day of February, unflushed, then in an hour page, then sealed.
+        // On the first day of February: unflushed, then in an hour page, then sealed.
         both(&line(0, 17 * 1440 + 7, 4));
         for (step, more) in [("unflushed", 39.0), ("in a page", 39.0), ("sealed", 40.0)] {
             match step {
@@ -57,7 +57,7 @@ fn days_are_answered_from_totals_until_they_change() {
             assert_eq!(daily(&server), daily(&plain), "{step}");
             assert_eq!(from_totals(&server) - before, more, "{step}");
         }
-        // Half a day of January goes.
+        // Deletes half a day of January.
         let from = START + 86_400;
         let to = START + 86_400 + 43_200;
         for server in [&server, &plain] {
@@ -75,8 +75,7 @@ fn days_are_answered_from_totals_until_they_change() {
     assert!(days.iter().all(|day| day.get_str("kind").ok() == Some("columns")), "all of them are in columns");
 }
 
-/// A sensor is silent for a day of a month that is added up. What came for that day later, into an hour page, was in no daily
-/// answer from its flush until the day was sealed: the totals did not have the day, so it counted as one without readings.
+/// Regression: a late reading of a day without readings was missing in daily answers until the day was sealed.
 #[test]
 fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
     for store in stores() {
@@ -100,7 +99,7 @@ fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
     }
 }
 
-/// One instance has claimed a month to add it up, when another one seals more of one of its days.
+/// One instance has claimed a month while another one seals more of a day in it.
 #[test]
 fn a_day_sealed_during_month_totals_is_in_no_old_total() {
     for point in ["month_claimed", "month_read"] {
@@ -131,8 +130,7 @@ fn a_day_sealed_during_month_totals_is_in_no_old_total() {
     }
 }
 
-/// A kill between the removal of an emptied day and that of its month left totals that still had the day, and the deletion's
-/// next try did not find it any more.
+/// Regression: a kill between the removals of a day and its month left totals that still had the day.
 #[test]
 fn a_kill_before_the_removal_of_a_month_restores_no_deleted_day() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
@@ -154,7 +152,7 @@ fn a_kill_before_the_removal_of_a_month_restores_no_deleted_day() {
     assert_eq!(daily(&server), daily(&plain));
 }
 
-/// A kill between the write of a chunk and the removal of its month hid the chunk's readings from daily sums of other instances.
+/// Regression: a kill between a chunk's write and its month's removal hid the chunk from daily sums elsewhere.
 #[test]
 fn a_kill_before_the_removal_of_a_month_hides_no_chunk() {
     let config = format!("{PAGES}[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n");
@@ -174,7 +172,7 @@ fn a_kill_before_the_removal_of_a_month_hides_no_chunk() {
     assert_eq!(daily(&here), daily(&plain));
 }
 
-/// Totals are derived, so nothing else would notice when they are damaged.
+/// Totals are derived, so nothing else would detect damage.
 #[test]
 fn verify_compares_totals_with_their_days() {
     let store = mongod().uri(&fresh_database_name());

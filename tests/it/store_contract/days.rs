@@ -1,4 +1,4 @@
-//! Sealed days: written by compare-and-set, read whole, and scanned hour by hour.
+//! Sealed days: compare-and-set writes, whole reads, and scans by hour.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn id(sensor: &Arc<Sensor>, day: i64) -> DayId {
     DayId { sensor: sensor.clone(), day: Day(DAY.0 + day), part: DayPart::Whole }
 }
 
-/// A reading in each of these hours of a day, with every kind of value.
+/// Returns a reading in each of these hours of a day, with every type of value.
 pub fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
     let start = Day(DAY.0 + day).hours().start;
     let of_hour = |hour: &i64| {
@@ -169,7 +169,7 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
     }
 }
 
-/// Every form is read, whichever is chosen now, and every part is written again in the one that is.
+/// Every form can be read, and rewritten parts get the chosen form.
 pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
     let held = |id: &DayId, rev: u64| {
@@ -182,7 +182,7 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     for (number, form) in (0..).zip(forms) {
         let settings = DatabaseSettings { rev: number + 1, seal_form: form, ..DatabaseSettings::default() };
         assert_eq!(place.store().write_settings(DB, number, Some(&settings)).await, Written::Yes);
-        // Every second one of those written so far with other readings, and two new ones.
+        // Rewrites every second day with other readings, and adds two.
         for (id, rev) in written.iter_mut().step_by(2) {
             assert_eq!(write(place.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await, Written::Yes);
             *rev += 1;
@@ -201,7 +201,7 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
         assert_eq!(walked.len(), written.len());
         assert!(walked.iter().all(|day| day.document.as_ref().is_ok_and(|day| day.differs.is_empty())), "{form:?}");
     }
-    // What has expired has no form.
+    // Expired days have no form.
     let (id, rev) = &written[2];
     let expired = ExpiredDay::of(&held(id, *rev));
     let none = Readings::default();
@@ -256,7 +256,7 @@ pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(place: &mut i
     assert!(store.parts_of(DB, &[&ours.key], Day::of_hours(&ALL)).await.expect("parts").is_empty());
 }
 
-/// One reading per record, in a chunk's name the last of them.
+/// Returns a chunk with one reading per record; the last one names it.
 fn chunk(sensor: &Arc<Sensor>, day: i64, times: &[(i64, u64)]) -> (DayId, Readings) {
     let mut set = Readings::default();
     let start = Day(DAY.0 + day).hours().start;
@@ -274,7 +274,7 @@ fn chunk(sensor: &Arc<Sensor>, day: i64, times: &[(i64, u64)]) -> (DayId, Readin
 pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
     let ours = sensor("climate", &[("s", "1")]);
     let theirs = sensor("climate", &[("s", "0")]);
-    // A stamp as a server mints them, and cells with stamps of their own.
+    // A realistic stamp, and cells with their own stamps.
     let stamp = 1_790_000_000_000 << 20;
     let (first, set) = chunk(&ours, 0, &[(61, stamp + 7), (62, stamp + 9), (200, stamp + 9)]);
     let (second, other) = chunk(&ours, 0, &[(130, stamp + 9)]);
@@ -359,7 +359,7 @@ pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
     let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], ALL, &Projection::ALL, usize::MAX).await;
     let of_both = of_both.expect("a scan").expect("it fits");
     assert_eq!((hours(&of_both[0]), hours(&of_both[1])), (vec![48], vec![1, 1, 2, 3, 5, 9]));
-    // A walk meets all of them; a removal takes one.
+    // A walk visits all of them; a removal takes one.
     let walked = store.walk_days(DB, None, 100).await.expect("a walk").found;
     assert_eq!(walked.len(), 5);
     for raw in &walked {

@@ -1,4 +1,4 @@
-//! What only a store in a file can show: its lock, its checksums, its format, its end.
+//! Properties of the embedded store only: lock, checksums, format, close.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -26,7 +26,7 @@ fn damage(database: &Database, table: Documents, (key, mut value): (Vec<u8>, Vec
     set(database, table, &key, &value);
 }
 
-/// The bytes of a value as the store seals them.
+/// Appends the store's checksum to a value.
 fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);
@@ -35,7 +35,7 @@ fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Says that the file is of this format.
+/// Sets the format version of the file.
 fn set_version(database: &Database, version: u64) {
     let transaction = database.begin_write().expect("begin");
     let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
@@ -76,12 +76,12 @@ async fn a_damaged_page_is_named_and_never_overwritten() {
         &bad_page,
     );
     assert_stored(&bucket, &read(place.store(), DB, &good).await);
-    // A walk names it and goes on.
+    // A walk names it and continues.
     let walked = place.store().walk_buckets(DB, None, 100).await.expect("a part").found;
     let [bad_bucket, good_bucket] = &walked[..] else { panic!("{walked:?}") };
     assert_unreadable(bad_bucket.pages[0].clone(), &bad_page);
     assert!(good_bucket.pages[0].is_ok());
-    // The others of the same call are written.
+    // The other writes of the call succeed.
     let new = bucket_of(&seconds(HOUR, 5, &[2]), &CAPS);
     merge(&mut bucket, &seconds(HOUR, 5, &[2]), &CAPS);
     let writes = [(&bad, &new), (&good, &bucket)].map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] });
@@ -190,8 +190,7 @@ fn a_file_of_a_later_version_is_refused() {
     assert!(matches!(error, FileOpenError::Newer(_, 2)), "{error}");
 }
 
-/// Not the checksum alone: whatever byte of a page is another one, and made to fit the checksum, the store tells what it
-/// reads or names the page, and goes on.
+/// Any changed byte, even with a matching checksum, is either read as valid or the page is named.
 #[tokio::test]
 async fn a_damaged_byte_never_causes_a_wrong_read() {
     let mut place = Embedded::new();
@@ -214,7 +213,7 @@ async fn a_damaged_byte_never_causes_a_wrong_read() {
         place.with_file(|database| set(database, PAGES, &key, &sealed(&key, changed)));
         match place.store().read_buckets(DB, std::slice::from_ref(&id), usize::MAX).await {
             Ok(_) => {}
-            // Another form than is known is one of a later version.
+            // An unknown form belongs to a later version.
             Err(StorageError::Unreadable { id, .. } | StorageError::Newer { id, .. }) => {
                 assert_eq!(id, page, "byte {at}");
                 named += 1;

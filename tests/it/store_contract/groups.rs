@@ -1,5 +1,4 @@
-//! Groups' documents of MongoDB: where none is declared there is nothing to do; two stores that set them at the
-//! same time, while sensors move, come and go, leave each sensor in one document of its group at every moment, and where it belongs in the end.
+//! Group documents in MongoDB under concurrent changes: each sensor is in one document of its group at every moment.
 
 use hourglass::bucket::store::{Coordination, MongoExtras, SensorFilter, SensorStore, Written};
 use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument};
@@ -44,7 +43,7 @@ async fn open(database: &str) -> MongoStore {
     MongoStore::open(&mongod().uri(database), options).await.expect("a good URI")
 }
 
-/// Describes and removes sensors at random, by compare-and-set as everybody does who writes them.
+/// Changes and removes sensors at random, by compare-and-set.
 async fn change(store: &MongoStore, writer: u64) {
     let mut random = Random::new(41 + writer);
     for round in 1..=ROUNDS {
@@ -68,7 +67,7 @@ async fn change(store: &MongoStore, writer: u64) {
     }
 }
 
-/// Where each sensor is by its own document.
+/// Returns the site of each sensor by its own document.
 async fn sites(store: &MongoStore) -> BTreeMap<String, String> {
     let all = SensorFilter { limit: 1000, ..SensorFilter::default() };
     let of = |document: SensorDocument| {
@@ -78,7 +77,7 @@ async fn sites(store: &MongoStore) -> BTreeMap<String, String> {
     store.list_sensors(DB, &all).await.expect("sensors").into_iter().map(of).collect()
 }
 
-/// Sets groups' documents until the other is told to end and nothing is left.
+/// Updates group documents until `is_over` is set and nothing is left.
 async fn keep(store: &MongoStore, is_over: &AtomicBool) {
     loop {
         let was_over = is_over.load(Ordering::SeqCst);
@@ -90,7 +89,7 @@ async fn keep(store: &MongoStore, is_over: &AtomicBool) {
     }
 }
 
-/// Who is where, in one read at one moment. Fails if a sensor is in two documents.
+/// Returns the members in one snapshot; panics if a sensor is in two documents.
 async fn members(database: &str) -> BTreeMap<String, String> {
     let client = mongodb::Client::with_uri_str(mongod().uri(database)).await.expect("a good URI");
     let groups = client.database(database).collection::<Document>(&format!("{DB}.groups"));
@@ -112,7 +111,7 @@ async fn members(database: &str) -> BTreeMap<String, String> {
 async fn concurrent_stores_leave_each_sensor_in_one_group() {
     let database = fresh_database_name();
     let stores = [open(&database).await, open(&database).await];
-    // The collection is there before anybody looks: a snapshot from before that could not be read.
+    // Creates the collection, because earlier snapshots could not be read.
     let first = described(&sensor("n", &[]), 1, "site 0");
     assert_eq!(stores[0].write_sensors(DB, &[first]).await, [Written::Yes]);
     assert_eq!(stores[0].regroup(7).await.map(|done| done.sensors), Ok(1));

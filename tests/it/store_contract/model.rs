@@ -1,5 +1,5 @@
-//! Random merges by writers that often know an older state, against a plain map of readings.
-//! The sequence is the same in every run; a failure names the seed and the step.
+//! Random merges by writers with outdated state, against a plain map. Runs are deterministic; a failure names seed and
+//! step.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,10 +16,10 @@ const STEPS: usize = 120;
 const DATABASES: [&str; 2] = ["one", "two"];
 const SENSORS: [&str; 3] = ["a", "a!", "b"];
 const HOURS: [Hour; 4] = [Hour(-1), Hour(0), Hour(7), Hour(491_150)];
-/// Small enough that pages close, and that long texts split them.
+/// Small, so that pages close and long strings split them.
 const CAPS: Caps = Caps { max_readings: 6, max_bytes: 600, hard_bytes: 1000 };
 
-/// Numbers, and what is made of them.
+/// Random values for the model.
 struct Random(random::Random);
 
 impl Random {
@@ -32,7 +32,7 @@ impl Random {
         choices[self.below(choices.len())]
     }
 
-    /// A few readings in time order, from few enough times that many are met again.
+    /// Returns some readings in time order, from few times, so that many repeat.
     fn readings(&mut self, hour: Hour) -> Vec<Reading> {
         let mut times: Vec<i64> = (0..=self.below(6)).map(|_| i64::try_from(self.below(30)).expect("small")).collect();
         times.sort_unstable();
@@ -75,14 +75,14 @@ impl Model {
 }
 
 pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
-    // Each seed has sensors of its own; the databases are shared.
+    // Each seed has its own sensors; the databases are shared.
     for seed in SEEDS {
         let mut random = Random(random::Random::new(seed));
         let mut model = Model::default();
         let mut writers: [HashMap<Key, Bucket>; 3] = Default::default();
         for step in 0..STEPS {
             let key = (random.of(&DATABASES), random.of(&SENSORS), random.of(&HOURS));
-            // What writers believe to be stored is not always told of deletions.
+            // Writers do not always learn of deletions.
             if random.below(6) == 0 {
                 delete(place, seed, key, &mut model, &mut random).await;
             }
@@ -109,7 +109,7 @@ fn id(seed: u64, key: Key) -> BucketId {
     bucket_id(&sensor(key.1, &[("seed", &seed.to_string())]), key.2)
 }
 
-/// Merges into what the writer believes to be stored, or into nothing; after a conflict, into what is stored.
+/// Merges into the writer's view or into nothing; after a conflict, into the stored bucket.
 async fn write(
     place: &impl Place,
     seed: u64,
@@ -131,13 +131,13 @@ async fn write(
     bucket
 }
 
-/// Deletes a range of times of one bucket, or whole hours.
+/// Deletes a range of times in one bucket, or whole hours.
 async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, random: &mut Random) {
     let id = id(seed, key);
     if random.below(3) == 0 {
         let hours = random.of(&HOURS)..random.of(&HOURS).next();
         place.store().remove_buckets(key.0, &[&id.sensor.key], hours.clone(), u64::MAX >> 1).await.expect("removed");
-        // Buckets of several pages may be left to be cut page by page.
+        // Buckets of several pages may be left for deletion page by page.
         for hour in HOURS.into_iter().filter(|hour| hours.contains(hour)) {
             let id = BucketId { sensor: id.sensor.clone(), hour };
             let mut bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
@@ -200,7 +200,7 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
     }
 }
 
-/// A scan of all sensors at once finds what a scan of each finds; one that nobody wrote has nothing.
+/// A scan of all sensors finds the same as a scan of each; unknown sensors have nothing.
 async fn check_scans_of_all(place: &impl Place, seed: u64) {
     let hours = Hour::of(i64::MIN)..Hour(491_151);
     let shown = |pages: &[ScannedPage]| -> Vec<String> {

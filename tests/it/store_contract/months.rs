@@ -1,4 +1,4 @@
-//! Totals of months: written by compare-and-set, and gone as soon as a part of the month is written.
+//! Month totals: compare-and-set writes, and removal with any write to the month.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use hourglass::reading::{Day, Month, Sensor};
 use super::days::readings;
 use super::place::{DB, Place, sensor};
 
-/// The day that `days::readings` counts from.
+/// First day of `days::readings`.
 const DAY: Day = Day(20_468);
 
 fn id(sensor: &Arc<Sensor>, month: i64) -> MonthId {
@@ -45,7 +45,7 @@ async fn stored(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMont
     found
 }
 
-/// The totals of what is stored.
+/// Computes the totals of the stored parts.
 async fn totals(store: &dyn Store, sensor: &Arc<Sensor>, month: Month) -> MonthTotals {
     let hours = month.days().start.hours().start..month.days().end.hours().start;
     let scanned = store.scan_days(DB, &sensor.key, hours, Order::Ascending, &Projection::SUMMARIES, Extent::ALL).await;
@@ -101,7 +101,7 @@ pub async fn writing_a_day_removes_its_month(place: &mut impl Place) {
                 );
             }
         }
-        // A new part, then a part that is there.
+        // A new part, then an existing part.
         assert_eq!(write_day(store, &sensor, 1, if totals.is_none() { 0 } else { 10 }).await, Written::Yes);
         let left: Vec<i64> = stored(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
         assert_eq!(left, [-1, 1]);

@@ -1,4 +1,4 @@
-//! Writing pages and reading them back.
+//! Writing and reading pages.
 
 use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, Written};
 use hourglass::bucket::{Bucket, Caps, Reading, StoredPage, WriteKind};
@@ -47,7 +47,7 @@ pub async fn values_names_and_times_round_trip(place: &mut impl Place) {
     ];
     for times in times {
         let id = bucket_id(&odd, Hour::of(times[0]));
-        // The first reading has all fields, the others two each, so that the columns have holes.
+        // The first reading has all fields, the others two each, so that the columns have gaps.
         let fields = |index: usize| if index == 0 { &every_value[..] } else { &every_value[index..index + 2] };
         let readings: Vec<Reading> = times.iter().enumerate().map(|(i, time)| reading(*time, fields(i))).collect();
         let known = read(place.store(), DB, &id).await;
@@ -99,7 +99,7 @@ pub async fn a_replacement_needs_the_current_rev(place: &mut impl Place) {
     stale_writes_conflict(place, &seconds(HOUR, 1, &[50]), &seconds(HOUR, 0, &[60, 61]), WriteKind::Replace).await;
 }
 
-/// Two writers know the same page; the first writes, the second must read, merge and write again.
+/// Two writers know the same page; after the first write, the second must read, merge and write again.
 async fn stale_writes_conflict(place: &mut impl Place, ours: &[Reading], theirs: &[Reading], kind: WriteKind) {
     let id = bucket_id(&sensor("climate", &[("sensor", "s1")]), HOUR);
     let mut us = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
@@ -128,7 +128,7 @@ async fn stale_writes_conflict(place: &mut impl Place, ours: &[Reading], theirs:
 pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
     let values: Vec<i64> = (0..23).collect();
-    // The open page is stored before it fills up, so that its closing is a write of its own.
+    // The open page is stored before it fills up, so that closing it is a separate write.
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values[..3]), &SMALL).await;
     merge(&mut bucket, &seconds(HOUR, 3, &values[3..]), &SMALL);
     let revs = |b: &Bucket| b.pages()[0].rev();
@@ -140,20 +140,20 @@ pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     assert_stored(&bucket, &stored);
     assert_eq!(stored.iter().filter(|page| !page.closed).count(), 1);
     assert!(stored[0].has_overflow && stored[0].closed, "page 0 is marked");
-    // Whoever knows only of the first page makes none beside them.
+    // A writer that knows only the first page creates none beside them.
     merge(&mut before, &seconds(HOUR, 30, &values), &SMALL);
     let groups = before.next_writes();
     assert_eq!(write_group(place.store(), &id, &before, &groups[0]).await, Written::Conflict);
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 
-    // A page more, where nothing of page 0 changes but its rev.
+    // One more page, where only the rev of page 0 changes.
     let rev = revs(&bucket);
     merge(&mut bucket, &seconds(HOUR, 23, &values[..3]), &SMALL);
     assert!(write_through(place.store(), DB, &id, &mut bucket).await);
     assert_eq!((revs(&bucket), bucket.pages().len()), (rev + 1, 6));
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 
-    // Late readings go to the open page and overwrites to the closed ones; the pages are independent writes.
+    // Late readings go to the open page and overwrites to the closed ones; these are independent writes.
     let mut again = Bucket::from_stored(read(place.store(), DB, &id).await);
     let mut more = seconds(HOUR, 0, &[100]);
     more.push(reading(HOUR.start_ns() + 500_000_000, &[("n", Value::Integer(101))]));
@@ -166,8 +166,7 @@ pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     assert_eq!(stored.iter().map(|page| page.readings.len()).sum::<usize>(), 27);
 }
 
-/// A page beyond the first was inserted by itself: where the bucket was deleted just before, it was left behind without
-/// its page 0, found by nobody and in nobody's way until the hour came back.
+/// Regression: a page beyond the first could be inserted into a deleted bucket, and nobody found it.
 pub async fn a_deleted_bucket_gets_no_overflow_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
     let values: Vec<i64> = (0..5).collect();
@@ -186,7 +185,7 @@ pub async fn outcomes_follow_the_order_of_the_writes(place: &mut impl Place) {
     let mut expected = Vec::new();
     let mut buckets = Vec::new();
     for (n, id) in ids.iter().enumerate() {
-        // New pages, appends and replacements take turns; one of each kind is too late.
+        // New pages, appends and replacements in turn; one of each is too late.
         let mut bucket = Bucket::default();
         if n % 3 > 0 {
             bucket = put(place.store(), id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
@@ -232,7 +231,7 @@ pub async fn a_split_is_atomic(place: &mut impl Place) {
     let groups = them.next_writes();
     assert!(groups[0].len() > 1, "the overwrites split the page: {groups:?}");
 
-    // The stored page is not the one that was split: neither it nor the new ones may be written.
+    // The stored page is not the one that was split, so nothing may be written.
     assert!(write_through(place.store(), DB, &id, &mut us).await);
     assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, Written::Conflict);
     assert_stored(&us, &read(place.store(), DB, &id).await);
@@ -261,7 +260,7 @@ pub async fn an_append_never_restores_a_deleted_page(place: &mut impl Place) {
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 }
 
-/// A flush of one reading once read and unpacked all thousand pages of a busy hour.
+/// Regression: a flush of one reading read all thousand pages of a busy hour.
 pub async fn only_the_requested_pages_of_a_bucket_are_read(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[]), HOUR);
     let values: Vec<i64> = (0..42).collect();
@@ -282,7 +281,7 @@ pub async fn only_the_requested_pages_of_a_bucket_are_read(place: &mut impl Plac
         assert!(mark.readings.is_empty() && page.left_out.is_none());
         assert!(left_out.bytes >= times.len(), "{left_out:?}");
     }
-    // With 0 of every bucket, also of one of a single page.
+    // With 0 of every bucket, even a single page.
     let single = bucket_id(&sensor("slow", &[]), HOUR);
     put(place.store(), &single, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
     let both = place.store().read_buckets(DB, &[single.clone(), id.clone()], 0).await.expect("buckets");
@@ -296,7 +295,7 @@ pub async fn only_the_requested_pages_of_a_bucket_are_read(place: &mut impl Plac
     assert_eq!(some.iter().map(|page| page.number).collect::<Vec<_>>(), [0, 7]);
     assert_eq!((&some[0].readings, &some[1].readings), (&whole[0].readings, &whole[7].readings));
 
-    // Late and new readings go where they belong, although most pages are left out.
+    // Late and new readings go to the right pages although most pages are not loaded.
     let mut bucket = Bucket::from_stored(marks);
     let late = seconds(HOUR, 37, &[-1]);
     let times = [late[0].time];
@@ -311,7 +310,7 @@ pub async fn only_the_requested_pages_of_a_bucket_are_read(place: &mut impl Plac
     let stored = read(place.store(), DB, &id).await;
     assert_eq!(stored.iter().map(|page| page.readings.len()).sum::<usize>(), 48);
     assert_eq!(stored[7].readings.reading(2), late[0]);
-    // Whoever left pages out before is told that they are others by now.
+    // A writer that skipped pages learns that they have changed.
     let mut outdated = Bucket::from_stored(whole.clone());
     outdated.leave_out(1);
     let pages = place.store().read_pages(DB, &id, &[5]).await.expect("pages");

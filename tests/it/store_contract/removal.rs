@@ -1,4 +1,4 @@
-//! What is removed is gone, all of it and nothing else, and nobody's old view brings it back.
+//! Removals take exactly what they should, and no outdated view restores it.
 
 use hourglass::bucket::store::{Extent, Order, Projection, SensorFilter, Written};
 use hourglass::bucket::{Bucket, SensorDocument, Store};
@@ -25,7 +25,7 @@ fn range(from: i64, to: i64) -> std::ops::Range<i64> {
     HOUR.start_ns() + from * 1_000_000_000..HOUR.start_ns() + to * 1_000_000_000
 }
 
-/// Of five pages the second and third are emptied: those behind them take their places.
+/// The second and third of five pages are emptied; later pages take their numbers.
 pub async fn empty_pages_are_removed(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let values: Vec<i64> = (0..23).collect();
@@ -41,7 +41,7 @@ pub async fn empty_pages_are_removed(place: &mut impl Place) {
     );
     assert_eq!(plain(stored.iter().map(|page| &page.readings)).len(), 13);
 
-    // The rest goes on where it is open, and can go too.
+    // The rest is still open, and can be removed, too.
     merge(&mut bucket, &seconds(HOUR, 100, &[1, 2, 3, 4]), &SMALL);
     assert!(write_through(place.store(), DB, &id, &mut bucket).await);
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
@@ -62,8 +62,7 @@ pub async fn a_removal_needs_the_current_rev(place: &mut impl Place) {
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 }
 
-/// A page that was removed and made anew is another page, for whoever knew the old one: with revs that begin
-/// at 1 the old view's append went through, and the summary counted what was not there.
+/// Regression: an append by an outdated view matched a recreated page, because revs started at 1 again.
 pub async fn an_old_view_does_not_match_a_recreated_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let mut old = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;

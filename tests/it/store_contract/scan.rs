@@ -1,4 +1,4 @@
-//! Scanning one sensor's pages over a range of hours.
+//! Scans of one sensor's pages over a range of hours.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ pub async fn a_scan_covers_a_half_open_range_of_hours(place: &mut impl Place) {
     let least = Hour::of(i64::MIN + 2).0;
     let most = Hour::of(i64::MAX - 1).0;
     for hour in [least, -3, -1, 0, 2, 491_150, most] {
-        // The hours at the ends of time are not whole: their seconds are counted from what there is of them.
+        // The first and last hours are partial, so their seconds are counted from the valid part.
         let first = Hour(hour).start_ns().max(i64::MIN + 2);
         let readings: Vec<Reading> =
             (0..7).map(|n| reading(first + n * 1_000_000, &[("n", Value::Integer(n))])).collect();
@@ -80,7 +80,7 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
         assert_eq!(places(&found), falling[..expected], "at most {pages_max} pages, from the end");
         assert!(found.iter().all(|page| page.readings.is_some()));
     }
-    // From the hour after the last one, the next scan goes on, until there is nothing left.
+    // Each scan continues after the last hour, until nothing is left.
     let mut from = 0;
     let mut found = Vec::new();
     loop {
@@ -132,12 +132,12 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
     }
 }
 
-/// A scan for two fields of a wide sensor once brought all of them, and one of many sensors as much as they had.
+/// Regression: scans read all fields, and scans of many sensors had no limit.
 pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(place: &mut impl Place) {
     let sensor = sensor("wide", &[]);
     let whole = |hour: Hour| -> Vec<Reading> {
         let fields = |n: i64| ["a", "b", "c.d"].map(|name| (name, Value::Integer(n)));
-        // Of these, one has no field that is asked for.
+        // One of these has none of the requested fields.
         let some = |n: i64| if n == 2 { fields(n)[..1].to_vec() } else { fields(n).to_vec() };
         (0..4).map(|n| reading(hour.start_ns() + n * 1_000_000_000, &some(n))).collect()
     };
@@ -175,14 +175,14 @@ pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(place: &mut impl
     assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
 }
 
-/// An hour of a sensor that sends a thousand readings per second was read as a whole, 250 MB, whatever was asked of it.
+/// Regression: an hour with a thousand readings a second was always read whole, 250 MB.
 pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place) {
     let sensor = sensor("fast", &[]);
     let key = &*sensor.key;
     let hour = Hour(3);
     let hours = Hour(3)..Hour(4);
     let second = |n: i64| hour.start_ns() + n * 1_000_000_000;
-    // Each of the 12 pages has 1.5 kB of text, and not much else in either store.
+    // Each of the 12 pages has 1.5 kB of text and little else.
     let text = |n: i64| Value::String(format!("{n:0300}").into());
     let all: Vec<Reading> = (0..60).map(|n| reading(second(n), &[("line", text(n))])).collect();
     put(place.store(), &bucket_id(&sensor, hour), &all, &SMALL).await;
@@ -205,7 +205,7 @@ pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place
             assert!(scanned.rest.is_empty());
         }
     }
-    // A bound that the hour does not keep to is told, and memory is not filled first.
+    // An exceeded limit is reported before memory is filled.
     for failed in [
         place.store().scan(DB, key, hours.clone(), Order::Ascending, &Projection::ALL, tight).await,
         place.store().scan(DB, key, hours.clone(), Order::Descending, &Projection::ALL, tight).await,
@@ -214,7 +214,7 @@ pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place
     }
     let many = place.store().scan_sensors(DB, &[key], hours.clone(), &Projection::ALL, limit).await;
     assert!(many.expect("a scan").is_none(), "the pages after the first one count");
-    // Nor does a summary need the readings of any page.
+    // A summary needs no readings of any page, either.
     let summaries = place.store().scan(DB, key, hours, Order::Ascending, &Projection::SUMMARIES, tight).await;
     assert_eq!(summaries.expect("a scan").pages.len(), 12);
 }
@@ -257,7 +257,7 @@ pub async fn sensors_with_a_common_key_prefix_are_kept_apart(place: &mut impl Pl
         pages(place.store(), "a,b=", -1..20, Order::Ascending, 100).await.is_empty(),
         "a key's beginning is no sensor"
     );
-    // Pages of a normal size, in the same hours, disturb nobody.
+    // Normal pages in the same hours are not affected.
     put(place.store(), &bucket_id(&sensor("aa", &[]), Hour(0)), &seconds(Hour(0), 0, &[1]), &CAPS).await;
     assert_eq!(pages(place.store(), "aa", -1..20, Order::Ascending, 100).await.len(), 1);
 }

@@ -58,7 +58,7 @@ pub async fn a_sensor_document_round_trips(place: &mut impl Place) {
     document.rev = 1;
     assert_eq!(read_one(place.store(), &odd.key).await.as_ref(), Some(&document));
 
-    // Everything can change, and what may be missing can go.
+    // Every field can change, and optional ones can be removed.
     let latest = document.recent.remove(1);
     document = SensorDocument { recent: vec![latest], outlier: None, first_seen: Some(-2 * MILLI), ..document };
     document.fields.push((Arc::from("more"), Family::Boolean));
@@ -148,7 +148,7 @@ pub async fn marked_outliers_are_listed(place: &mut impl Place) {
     assert_eq!(list(place.store(), Some("s05"), true, 2).await, ["s09", "s13"]);
     assert_eq!(list(place.store(), Some("s06"), true, 2).await, ["s09", "s13"]);
 
-    // One is cleared, one is new, one stays; and one was changed by somebody else meanwhile.
+    // One is cleared, one is new, one stays, and one was changed by another writer.
     let change = |n: usize, outlier, rev| SensorDocument { rev, outlier, ..document(n) };
     let later = Outlier { pages: 4, ..OUTLIER };
     let changes = [change(5, None, 1), change(6, Some(later), 1), change(9, Some(later), 1), change(13, None, 2)];
@@ -165,7 +165,7 @@ pub async fn databases_are_listed_by_name(place: &mut impl Place) {
         place.store().create_database(name).await.expect("created");
         place.store().create_database(name).await.expect("doing it twice changes nothing");
     }
-    // A write makes its database known, with a page or with a sensor.
+    // A write of a page or a sensor registers its database.
     let id = bucket_id(&sensor("climate", &[]), Hour(0));
     let mut bucket = bucket_of(&seconds(Hour(0), 0, &[1]), &CAPS);
     assert!(write_through(place.store(), "by page", &id, &mut bucket).await);

@@ -1,4 +1,4 @@
-//! The settings of databases.
+//! Settings of databases.
 
 use hourglass::bucket::settings::{Drift, ExpiredReadings};
 use hourglass::bucket::store::Written;
@@ -47,7 +47,7 @@ pub async fn settings_round_trip(place: &mut impl Place) {
     }
     place.reopen().await;
     assert_eq!(all(place.store()).await, rows.map(|(name, settings)| (name.to_owned(), settings)));
-    // Settings make no database.
+    // Settings create no database.
     assert_eq!(place.store().databases().await, Ok(Vec::new()));
 }
 

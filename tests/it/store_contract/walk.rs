@@ -1,4 +1,4 @@
-//! Walking through everything a store has, as it lies there.
+//! Walks over all documents of a store.
 
 use std::collections::BTreeMap;
 
@@ -30,12 +30,12 @@ fn pages(bucket: &RawBucket) -> Vec<&RawPage> {
 
 pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
     assert_eq!(walk(place.store(), 9).await.concat().len(), 0);
-    // Keys of which one begins like another, and whose documents stand between each other's in MongoDB.
+    // Keys with common prefixes, whose documents interleave in MongoDB.
     let sensors = ["a", "a!", "b", "a\\", "a 1", "a\\ 1"].map(|name| sensor(name, &[]));
     let mut expected: BTreeMap<String, usize> = BTreeMap::new();
     for (n, sensor) in (0..).zip(&sensors) {
         for hour in [Hour(-1), Hour(0), Hour(491_150 + n)] {
-            // Up to twelve pages, so that the tenth's id stands before the second's.
+            // Up to twelve pages, so that the id of the tenth sorts before the second.
             let count = if hour.0 == 0 { 58 } else { n * 3 + 1 };
             let values: Vec<i64> = (0..count).collect();
             put(place.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &values), &SMALL).await;
@@ -53,16 +53,16 @@ pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
                 let none = found.insert(page.key.clone(), page.readings.len());
                 assert_eq!(none, None, "{pages_max}: {} came twice", page.key);
             }
-            // From there it is met again.
+            // A walk from there returns it again.
             let again = place.store().walk_buckets(DB, Some(&bucket.from), 1).await.expect("a part").found;
             let again = again.iter().find(|again| again.from == bucket.from).expect("the bucket");
             assert_eq!(again.pages.len(), bucket.pages.len());
         }
         assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{pages_max}");
-        // The last page of a bucket has what is left.
+        // The last page of a bucket has the rest.
         assert_eq!(found.values().sum::<usize>(), 6 * 58 + 2 * (1 + 4 + 7 + 10 + 13 + 16), "{pages_max}");
         let largest = parts.iter().map(|part| part.iter().map(|bucket| bucket.pages.len()).sum::<usize>()).max();
-        // One bucket may be larger, with the one among its keys.
+        // One bucket may exceed the limit, plus one per key.
         assert!(largest.expect("a part") <= 2 * pages_max + 2 * 12, "{pages_max}: {largest:?}");
         assert!(pages_max > 100 || parts.len() > 1, "{pages_max}");
     }

@@ -1,8 +1,5 @@
-//! Statements by chance over the readings by chance. First every function with every fill, so that no pair depends on
-//! luck; then whatever comes.
-//!
-//! What InfluxDB leaves open is not asked: which of several rows at one time comes first (a subquery grouped by a tag
-//! around which nothing is grouped has such rows), and an OFFSET without a LIMIT.
+//! Random statements: every function with every fill, then any. Undefined behaviour is left out: the order of rows at
+//! one time, and OFFSET without LIMIT.
 
 mod nest;
 
@@ -11,7 +8,7 @@ use crate::support::prelude::*;
 use super::super::data::{BASE, HOUR, MINUTE, SECOND};
 use super::data::{MEASUREMENTS, Measurement, TIES};
 
-/// Functions of a window's numbers that make one row; what follows the field is in `arguments`.
+/// Aggregates with one row per window; `arguments` has what follows the field.
 const AGGREGATES: [&str; 13] = [
     "count",
     "sum",
@@ -37,15 +34,15 @@ const TRANSFORMATIONS: [&str; 7] = [
     "cumulative_sum",
     "elapsed",
 ];
-/// Those that pick a reading, and may have its other fields beside them.
+/// Selectors, which may have other fields of the reading beside them.
 const SELECTORS: [&str; 5] = ["min", "max", "first", "last", "percentile"];
-/// Those for which it does not matter in what order rows of one time are.
+/// Functions that ignore the order of rows at one time.
 const UNORDERED: [&str; 9] = ["count", "sum", "mean", "min", "max", "spread", "stddev", "median", "percentile"];
 const FILLS: [&str; 7] =
     ["", " fill(null)", " fill(none)", " fill(previous)", " fill(linear)", " fill(7)", " fill(-2.5)"];
 const WIDTHS: [&str; 8] = ["5m", "7m", "10m", "30m", "45m", "1h", "90m", "2h"];
 
-/// So many statements, each once.
+/// Generates `count` distinct statements.
 pub fn statements(seed: u64, count: usize) -> Vec<String> {
     let mut maker = Maker { random: Random::new(seed) };
     let mut made = Vec::new();
@@ -76,7 +73,7 @@ struct Maker {
 
 impl Maker {
     fn any(&mut self) -> String {
-        // A fraction would be cut for integers, and hourglass knows of none that has no value.
+        // A fraction is truncated for integers only where there are values.
         let fill = self.random.of(&FILLS);
         let whole_fill = self.random.of(&FILLS[..6]);
         match self.random.below(20) {
@@ -102,11 +99,11 @@ impl Maker {
     }
 
     fn measurement(&mut self) -> &'static Measurement {
-        // The first one has most in it.
+        // The first measurement has most fields.
         &MEASUREMENTS[self.random.of(&[0, 0, 0, 1, 1, 2])]
     }
 
-    /// A field that the function is for. Where equal values would be equally good, one without them.
+    /// Returns a field for the function, without ties where they would be ambiguous.
     fn field(&mut self, measurement: &Measurement, function: &str) -> &'static str {
         let fields: &[&str] = match function {
             "mode" | "distinct" | "count_distinct" => &["k", "k", "i", "f", "s"],
@@ -132,7 +129,7 @@ impl Maker {
         }
     }
 
-    /// A time, at the edge of windows or not.
+    /// Returns a time, on a window border or not.
     fn time(&mut self, from: i64) -> String {
         let time = match self.random.below(4) {
             0 => from - from % HOUR,
@@ -146,7 +143,7 @@ impl Maker {
         }
     }
 
-    /// A range of time of some hours.
+    /// Returns a time range of some hours.
     fn range(&mut self) -> String {
         let from = BASE - HOUR / 2 + self.random.below(4 * HOUR);
         let to = from + HOUR + self.random.below(3 * HOUR);
@@ -155,7 +152,7 @@ impl Maker {
         format!("time {} {from} AND time {} {to}", self.random.of(&[">=", ">"]), self.random.of(&["<", "<="]))
     }
 
-    /// Windows, some shifted.
+    /// Returns windows, some with an offset.
     fn window(&mut self) -> String {
         let width = self.random.of(&WIDTHS);
         match self.random.below(3) {
@@ -164,7 +161,7 @@ impl Maker {
         }
     }
 
-    /// A condition on tags and fields, or none.
+    /// Returns a condition on tags and fields, or none.
     fn condition(&mut self, measurement: &Measurement) -> Option<String> {
         match self.random.below(10) {
             0 => Some(self.comparison(measurement)),
@@ -190,14 +187,14 @@ impl Maker {
         }
     }
 
-    /// `WHERE` of a range, if it is wanted, and of a condition.
+    /// Returns `WHERE` with an optional range and condition.
     fn filter(&mut self, measurement: &Measurement, needs_range: bool) -> String {
         let range = (needs_range || self.random.once_in(2)).then(|| self.range());
         let both: Vec<String> = range.into_iter().chain(self.condition(measurement)).collect();
         if both.is_empty() { String::new() } else { format!(" WHERE {}", both.join(" AND ")) }
     }
 
-    /// Tags to group by.
+    /// Returns tags to group by.
     fn tags(&mut self, measurement: &Measurement) -> Vec<&'static str> {
         match (measurement.tags, self.random.below(5)) {
             ([], _) | (_, 0 | 1) => Vec::new(),
@@ -207,13 +204,13 @@ impl Maker {
         }
     }
 
-    /// Order and limits. A measurement of one series has no order of series that could be another.
+    /// Returns order and limits. Measurements with one series have no series order.
     fn tail(&mut self, columns: &str, tags: &[&str]) -> String {
         let mut tail = String::new();
         if self.random.once_in(3) {
             tail += " ORDER BY time DESC";
         }
-        // A LIMIT of top() InfluxDB takes otherwise.
+        // InfluxDB interprets a LIMIT of top() differently.
         let is_ranking = RANKINGS.iter().any(|ranking| columns.starts_with(ranking));
         if self.random.once_in(if is_ranking { 12 } else { 4 }) {
             tail += &format!(" LIMIT {}", 4 + self.random.below(9));
@@ -237,7 +234,7 @@ impl Maker {
         self.over_windows(&call, measurement, fill)
     }
 
-    /// Windows that do not begin where readings are: there InfluxDB loses an area.
+    /// Windows that start between readings, where InfluxDB loses an area.
     fn integral(&mut self, fill: &str) -> String {
         let measurement = self.measurement();
         let field = self.field(measurement, "integral");
@@ -265,7 +262,7 @@ impl Maker {
         self.over_windows(&call, measurement, fill)
     }
 
-    /// A statement without windows over these columns.
+    /// Returns a statement without windows over these columns.
     fn plain(&mut self, columns: &str, measurement: &Measurement, fill: &str) -> String {
         let filter = self.filter(measurement, false);
         let tags = self.tags(measurement);
@@ -314,7 +311,7 @@ impl Maker {
         self.plain(&columns, measurement, fill)
     }
 
-    /// A selector beside fields and tags of the reading that it picks.
+    /// A selector beside fields and tags of the selected reading.
     fn beside(&mut self, fill: &str) -> String {
         let measurement = self.measurement();
         let function = self.random.of(&SELECTORS);
@@ -330,7 +327,7 @@ impl Maker {
         }
     }
 
-    /// Several calls, and what is computed from them.
+    /// Several calls, and expressions over them.
     fn several(&mut self, fill: &str) -> String {
         let measurement = self.measurement();
         let mut calls = Vec::new();
@@ -363,7 +360,7 @@ impl Maker {
         }
     }
 
-    /// `top` and `bottom`, with the best of each value of a tag, and with fields beside them.
+    /// `top` and `bottom`, per tag value, and with fields beside them.
     fn ranked(&mut self) -> String {
         let measurement = self.measurement();
         let function = self.random.of(&RANKINGS);
@@ -393,7 +390,7 @@ impl Maker {
         }
     }
 
-    /// Equal times and values, and functions that InfluxDB defines there.
+    /// Equal times and values, with functions that InfluxDB defines for them.
     fn ties(&mut self, fill: &str) -> String {
         let functions =
             ["count", "sum", "mean", "min", "max", "spread", "first", "last", "stddev", "median", "count_distinct"];
@@ -411,7 +408,7 @@ impl Maker {
     }
 }
 
-/// `GROUP BY` of windows and tags.
+/// Returns `GROUP BY` with windows and tags.
 fn grouping(window: Option<String>, tags: &[&str]) -> String {
     let all: Vec<&str> = window.as_deref().into_iter().chain(tags.iter().copied()).collect();
     if all.is_empty() { String::new() } else { format!(" GROUP BY {}", all.join(", ")) }

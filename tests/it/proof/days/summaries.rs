@@ -1,21 +1,21 @@
-//! Summaries are what the readings say: a fold over what was found, written a second time.
+//! Compares summaries with an independent fold over the readings.
 
 use crate::support::prelude::*;
 
 use super::super::history::Place;
 use super::{DAY, SECOND};
 
-/// Count, least, greatest and sum, all in quarters or all in wholes.
+/// Count, min, max and sum, all in quarters or all in integers.
 type Fold = (i64, i64, i64, i64);
 
-/// Asserts that a sensor's windows of an hour and of a day are those of its readings.
+/// Checks a sensor's windows of an hour and of a day against its readings.
 #[track_caller]
 pub fn check(server: &Server, of: (&str, &str), found: &BTreeMap<Place, i64>, when: &str) {
     let wrong = wrong(server, of, found, when);
     assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
 }
 
-/// How a sensor's windows of an hour or of a day differ from those of its readings.
+/// Returns the first difference between a sensor's windows and its readings.
 #[track_caller]
 pub fn wrong(
     server: &Server,

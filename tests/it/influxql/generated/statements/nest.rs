@@ -1,22 +1,22 @@
-//! Statements over statements.
+//! Nested statements.
 
 use super::{FILLS, Maker, TRANSFORMATIONS, UNORDERED, grouping};
 use crate::influxql::generated::data::Measurement;
 
-/// What the statements of a nest have in common.
+/// Common properties of nested statements.
 struct Nest {
     measurement: &'static Measurement,
     tags: &'static [&'static str],
-    /// Whether the outermost is not grouped by them.
+    /// True if the outermost statement does not group by the tags.
     is_joined: bool,
-    /// Whether the range begins in the innermost alone.
+    /// True if only the innermost statement has a range start.
     is_open: bool,
     order: &'static str,
     range: String,
 }
 
 impl Maker {
-    /// A statement over a statement, so many deep.
+    /// Returns nested statements of depth `deep`.
     pub(super) fn subquery(&mut self, deep: usize) -> String {
         let measurement = self.measurement();
         let tags = if self.random.once_in(3) { measurement.tags } else { &[] };
@@ -39,7 +39,7 @@ impl Maker {
         if text.contains("(SELECT stddev(") {
             text = text.replace(" LIMIT 5", "").replace(" LIMIT 9", "");
         }
-        // Of integers in one place and floats in another InfluxDB makes floats, and fills so.
+        // InfluxDB converts integers beside floats to floats, and fills accordingly.
         if text.contains("), (") {
             text =
                 text.replace("fill(-2.5)", "fill(7)").replace("fill(linear)", "fill(null)").replace("stddev(", "mean(");
@@ -47,7 +47,7 @@ impl Maker {
         text
     }
 
-    /// Makes a column `x` of numbers.
+    /// Returns a statement with a numeric column `x`.
     fn innermost(&mut self, nest: &Nest) -> String {
         let Nest { measurement, tags, is_joined, is_open, order, range } = nest;
         let condition = self.condition(measurement).map(|condition| format!(" AND {condition}")).unwrap_or_default();
@@ -74,7 +74,7 @@ impl Maker {
             false => condition.replacen(" AND ", " WHERE ", 1),
         };
         let grouping = match is_windowed {
-            // Groups that are joined again InfluxDB fills with each other's values.
+            // InfluxDB fills merged groups with values of each other.
             true => {
                 let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
                 grouping(Some(self.window()), tags) + self.random.of(fills)
@@ -84,17 +84,17 @@ impl Maker {
         format!("SELECT {columns} FROM {from}{filter}{grouping}{order}{limit}")
     }
 
-    /// Makes a column `x` of the `x` of a statement.
+    /// Returns a statement whose column `x` is computed from the `x` of another.
     fn around(&mut self, inner: &str, nest: &Nest, is_last: bool) -> String {
         let Nest { is_joined, is_open, order, .. } = nest;
         let condition = self.condition_on_rows(nest.tags);
         let tags = if *is_joined { &[] } else { nest.tags };
         let function = if is_last { self.random.of(&UNORDERED) } else { self.aggregate_of_rows() };
         let function = if UNORDERED.contains(&function) { function } else { "median" };
-        // Which of equal rows a percentile picks is left open.
+        // The choice of a percentile among equal rows is undefined.
         let mut columns = self.call(if function == "percentile" { "median" } else { function }, "x") + " AS x";
         let mut grouping_by = grouping(None, tags);
-        // In windows that they inherit InfluxDB has them look behind the range.
+        // In inherited windows, InfluxDB reads beyond the range.
         let is_transformed = TRANSFORMATIONS.iter().any(|name| inner.contains(&format!("FROM (SELECT {name}(")));
         match self.random.below(8) {
             0 if !is_joined => {
@@ -105,9 +105,9 @@ impl Maker {
                 let host = if is_last && !tags.is_empty() && !inner.contains("), (") { ", host" } else { "" };
                 columns = format!("{} AS x{host}", self.random.of(&["x * 2", "x", "-x + 3"]));
             }
-            // Of windows without a beginning InfluxDB makes as many as there are since the beginning of time.
+            // Without a start, InfluxDB makes windows since the beginning of time.
             _ if *is_open => {}
-            // Rows of windows that begin before the range it does not always count.
+            // InfluxDB does not always count rows of windows that start before the range.
             2 | 3 if self.random.once_in(10) && !is_transformed => {}
             _ => {
                 columns = self.call(function, "x") + " AS x";
@@ -122,7 +122,7 @@ impl Maker {
         format!("SELECT {columns} FROM ({inner}) WHERE {range}{condition}{grouping_by}{order}{limit}")
     }
 
-    /// A function whose rows others go over: seldom one that InfluxDB has no number for.
+    /// Returns a function for rows of another statement, rarely one for which InfluxDB has no number.
     fn aggregate_of_rows(&mut self) -> &'static str {
         match self.aggregate() {
             "stddev" if !self.random.once_in(5) => "mean",
