@@ -80,7 +80,7 @@ fn is_test(file: &Path) -> bool {
 }
 
 #[test]
-fn rooms_depend_only_on_rooms_below() {
+fn rooms_name_only_lower_rooms() {
     for file in sources(&root().join("src")).iter().filter(|file| !is_test(file)) {
         let room = room(file);
         if room == "lib" || room == "main" {

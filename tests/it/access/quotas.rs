@@ -9,8 +9,8 @@ fn lines(measurement: &str, from: usize, count: usize) -> String {
 }
 
 /// Returns how often a `token` or `database` was `warned` or `refused`, by quota.
-fn told(server: &Server, admin: &str, (outcome, scope, of): (&str, &str, &str)) -> f64 {
-    let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",of=\"{of}\"}}");
+fn quota_count(server: &Server, admin: &str, outcome: &str, scope: &str, quota: &str) -> f64 {
+    let name = format!("hourglass_access_quota_total{{outcome=\"{outcome}\",scope=\"{scope}\",of=\"{quota}\"}}");
     sample(&with(admin, "GET", &server.url("/metrics"), "").expect(200), &name)
 }
 
@@ -27,13 +27,13 @@ fn a_rate_quota_slows_only_its_own_token() {
     // A burst of five seconds is allowed: first no warning, then one, then refusals.
     let first = with(&slow, "POST", &url, &lines("m", 0, 100)).expect(204);
     assert_eq!(first.header("x-hourglass-warning"), None);
-    assert_eq!(told(&server, &admin, ("warned", "token", "readings")), 0.0);
+    assert_eq!(quota_count(&server, &admin, "warned", "token", "readings"), 0.0);
     let warned = with(&slow, "POST", &url, &lines("m", 100, 900)).expect(204);
     let warning = warned.header("x-hourglass-warning").unwrap().to_owned();
     assert!(warning.contains("token slow (100 readings per second) is used"), "{warning}");
-    assert_eq!(told(&server, &admin, ("warned", "token", "readings")), 1.0);
+    assert_eq!(quota_count(&server, &admin, "warned", "token", "readings"), 1.0);
     let refused = with(&slow, "POST", &url, &lines("m", 1000, 1)).expect(429);
-    assert_eq!(told(&server, &admin, ("refused", "token", "readings")), 1.0);
+    assert_eq!(quota_count(&server, &admin, "refused", "token", "readings"), 1.0);
     let seconds: u64 = refused.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=6).contains(&seconds), "{seconds}");
     assert!(refused.text().contains("token slow (100 readings per second)"), "{}", refused.text());
@@ -55,7 +55,7 @@ fn a_sensor_quota_refuses_only_new_sensors() {
     with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
     let warned = with(&token, "POST", &url, &sensors(0, 9)).expect(204);
     assert!(warned.header("x-hourglass-warning").unwrap().contains("(10 new sensors per hour) is 90 % used"));
-    assert_eq!(told(&server, &admin, ("warned", "token", "new_sensors")), 1.0);
+    assert_eq!(quota_count(&server, &admin, "warned", "token", "new_sensors"), 1.0);
     let partial = with(&token, "POST", &url, &sensors(5, 10)).expect(400);
     let said = partial.text();
     assert!(
@@ -67,7 +67,7 @@ fn a_sensor_quota_refuses_only_new_sensors() {
     assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 60);
     with(&token, "POST", &url, &sensors(1000, 50)).expect(204);
     with(&admin, "POST", &url, &sensors(20, 5)).expect(204);
-    assert!(told(&server, &admin, ("refused", "token", "new_sensors")) >= 1.0);
+    assert!(quota_count(&server, &admin, "refused", "token", "new_sensors") >= 1.0);
 }
 
 /// Sensors in the store are not new after a restart.
@@ -95,7 +95,7 @@ fn total_sensors_are_limited_per_token_and_per_database() {
     with(&token, "POST", &url, &sensors(100, 1000)).expect(400);
     let warned = with(&admin, "POST", &url, &sensors(5, 15)).expect(204);
     assert!(warned.header("x-hourglass-warning").unwrap().contains("database a (20 sensors)"), "{warned:?}");
-    assert_eq!(told(&server, &admin, ("warned", "database", "sensors")), 1.0);
+    assert_eq!(quota_count(&server, &admin, "warned", "database", "sensors"), 1.0);
     let partial = with(&admin, "POST", &url, &sensors(15, 10)).expect(400);
     assert!(partial.text().contains("database a (20 sensors)"), "{}", partial.text());
     with(&admin, "POST", &server.url("/write?db=b"), &sensors(15, 10)).expect(204);
@@ -178,7 +178,7 @@ fn one_token_cannot_use_up_all_databases() {
     let refused =
         with(&tenant, "POST", &server.url("/api/v1/readings?db=a_3"), r#"{"sensor":"m","value":1}"#).expect(403);
     assert!(refused.text().contains("\"database_quota\""), "{}", refused.text());
-    assert_eq!(told(&server, &admin, ("refused", "token", "databases")), 2.0);
+    assert_eq!(quota_count(&server, &admin, "refused", "token", "databases"), 2.0);
     // The default for tokens without a quota of their own, for both ways to create a database.
     for database in ["b_0", "b_1", "b_2"] {
         write(&server, &usual, database).expect(204);

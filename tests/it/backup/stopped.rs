@@ -7,7 +7,7 @@ use super::{PAGES, START, digest, restore, write};
 
 /// Regression: only the WAL in `--data-dir` was checked, and 1,440 acked readings of another instance were missing.
 #[test]
-fn a_copy_warns_of_readings_in_the_wal_of_another_instance() {
+fn unflushed_wals_of_other_instances_stop_backup_and_copy() {
     let store = mongod().uri(&fresh_database_name());
     // Nothing is flushed without a request.
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");

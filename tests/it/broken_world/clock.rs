@@ -93,7 +93,7 @@ fn a_clock_jump_seals_no_open_day() {
 
 /// Regression: a device that started in 1971 read all sealed days as empty, also for digests and backups.
 #[test]
-fn a_start_in_another_year_keeps_sealed_days() {
+fn sealed_days_are_read_with_a_clock_in_another_year() {
     for store in stores() {
         let clock = WallClock::right();
         let launch = Launch::with_store(&store).config(QUICK);

@@ -85,7 +85,7 @@ fn kills(launch: &Launch, statement: &str) {
         die_again(&mut server, launch, &["during_replay:1", "during_deletion:1", "before_deletion:1"]);
         server.restart_with(launch.clone());
         flush(&server);
-        check(&mut server, statement, (point, certainty), answered);
+        check(&mut server, statement, point, certainty, answered);
         super::run(&server, &format!("DROP DATABASE {DATABASE}"));
     }
     assert!(reached >= 7, "only {reached} points were reached");
@@ -113,7 +113,7 @@ fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: 
 
 /// After the restart, all or none of the deletion is visible, and later writes into the gap stay.
 #[track_caller]
-fn check(server: &mut Server, statement: &str, (point, certainty): (&str, Certainty), answered: bool) {
+fn check(server: &mut Server, statement: &str, point: &str, certainty: Certainty, answered: bool) {
     let seen = (times(server, "m,t=a"), times(server, "m,t=b"));
     let done = (left(statement, "a"), left(statement, "b"));
     let is_done = seen == done;

@@ -73,10 +73,10 @@ impl Model {
             let ragged = (first + 1, last - 7 * MINUTE);
             check_readings(server, database, sensor, series, Some(ragged), 97);
             for (name, step) in [("1h", HOUR), ("1d", 24 * HOUR), ("30m", HOUR / 2)] {
-                check_windows(server, database, sensor, series, None, (name, step));
+                check_windows(server, database, sensor, series, None, name, step);
             }
             for (name, step) in [("1h", HOUR), ("7m", 7 * MINUTE)] {
-                check_windows(server, database, sensor, series, Some(ragged), (name, step));
+                check_windows(server, database, sensor, series, Some(ragged), name, step);
             }
         }
     }
@@ -145,7 +145,8 @@ fn check_windows(
     sensor: &str,
     series: &Series,
     range: Option<(i64, i64)>,
-    (step_name, step): (&str, i64),
+    step_name: &str,
+    step: i64,
 ) {
     let mut expected: BTreeMap<(i64, i64), BTreeMap<&str, Vec<&Value>>> = BTreeMap::new();
     let cut = |time: i64| range.map_or(time, |(from, to)| time.clamp(from, to));

@@ -21,7 +21,7 @@ fn texts(browser: &Browser, expression: &str) -> Vec<String> {
 const NAMES: &str = "[...document.querySelectorAll('.legend-name')].map((one) => one.textContent)";
 
 /// Returns the drawn fraction of a time span (seconds before now, within six hours) of the first series.
-fn share(browser: &Browser, (from, to): (u64, u64)) -> f64 {
+fn drawn_share(browser: &Browser, from: u64, to: u64) -> f64 {
     let script = format!(
         "const [canvas, over] = [document.querySelector('.plot canvas'), document.querySelector('.u-over').getBoundingClientRect()];
          const [left, scale] = [over.left - canvas.getBoundingClientRect().left, canvas.width / canvas.getBoundingClientRect().width];
@@ -51,15 +51,15 @@ fn charts_show_every_reading_and_gaps() {
     browser.look(1200, 900, "light");
     browser.load_until(&server.url("/#explore?m=door&f=v&fn=raw&range=6h&still=1"), CHART);
     browser.picture("silences");
-    for (stretch, least, most, what) in [
-        ((20_800, 20_000), 0.95, 1.0, "each second"),
-        ((19_500, 9_300), 0.95, 1.0, "each five minutes"),
-        ((8_700, 6_300), 0.0, 0.0, "a silence"),
-        ((6_100, 5_900), 0.2, 1.0, "a reading alone"),
-        ((5_700, 3_300), 0.0, 0.0, "another silence"),
-        ((2_800, 400), 0.95, 1.0, "each five minutes again"),
+    for (from, to, least, most, what) in [
+        (20_800, 20_000, 0.95, 1.0, "each second"),
+        (19_500, 9_300, 0.95, 1.0, "each five minutes"),
+        (8_700, 6_300, 0.0, 0.0, "a silence"),
+        (6_100, 5_900, 0.2, 1.0, "a reading alone"),
+        (5_700, 3_300, 0.0, 0.0, "another silence"),
+        (2_800, 400, 0.95, 1.0, "each five minutes again"),
     ] {
-        let share = share(&browser, stretch);
+        let share = drawn_share(&browser, from, to);
         assert!((least..=most).contains(&share), "{what}: {share}");
     }
     browser.expect_calm("silences");

@@ -11,7 +11,7 @@ const POSTS: u32 = 10;
 
 /// Counts all bytes that a browser loads without a cache.
 #[test]
-fn the_page_stays_small() {
+fn the_bytes_of_the_page_are_measured() {
     let Some((server, browser)) = page() else { return };
     super::climate(&server);
     browser.open(&server.url("/"));
@@ -35,7 +35,7 @@ fn the_page_stays_small() {
 
 /// A hundred sensors with a reading per hour, sealed.
 #[test]
-fn a_chart_appears_in_time() {
+fn the_time_to_a_chart_is_measured() {
     let Some(browser) = Browser::start() else { return };
     // Days are sealed once the documents of their sensors are written.
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"100ms\"\n").start();
@@ -75,7 +75,7 @@ fn a_chart_appears_in_time() {
 
 /// A thousand readings per second while the page is open.
 #[test]
-fn the_live_view_stays_fast_and_small() {
+fn memory_and_delay_of_the_live_view_are_measured() {
     let Some((server, browser)) = page() else { return };
     let minutes = scaled([0.1, 0.1, 60.0]);
     let stop = AtomicBool::new(false);

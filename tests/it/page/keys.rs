@@ -28,7 +28,7 @@ fn run(browser: &Browser, expression: &str) -> Value {
 
 /// Regression: each key redrew the chart and lost the focus, and series that were switched off came back.
 #[test]
-fn both_keyboard_shortcuts_open_the_same_view() {
+fn the_focus_stays_when_the_chart_is_redrawn() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     browser.load(&server.url("/#explore?m=climate&f=temp&range=1h&still=1"));

@@ -134,7 +134,7 @@ using std::to_string;
 "#;
 
 /// Compiles the sketches, runs them, and returns the printed parts.
-fn printed(compiler: &Path, (sketches, runs): (&str, &str)) -> Vec<String> {
+fn run_sketches(compiler: &Path, sketches: &str, runs: &str) -> Vec<String> {
     let folder = Folder::new("device");
     for name in ["WiFi.h", "HTTPClient.h"] {
         let first = if name == "WiFi.h" { DEVICE } else { "#pragma once\n" };
@@ -189,7 +189,7 @@ fn a_sketch_for_arduino_compiles_and_sends_its_reading() {
         };
         expected.push((address(name), login, body(name)));
     }
-    let parts = printed(&compiler, (&sketches, &runs));
+    let parts = run_sketches(&compiler, &sketches, &runs);
     let found: Vec<(String, String, Value)> = parts
         .chunks(3)
         .map(|part| (part[0].clone(), part[1].clone(), serde_json::from_str(&part[2]).unwrap()))
@@ -228,7 +228,7 @@ fn esphome_reads_names_as_data_and_its_lambda_sends_the_reading() {
         sent["fields"]["value"] = json!(7.0);
         expected.push(sent);
     }
-    let parts = printed(&compiler, (&lambdas, &runs));
+    let parts = run_sketches(&compiler, &lambdas, &runs);
     let found: Vec<Value> = parts.iter().map(|part| serde_json::from_str(part).unwrap()).collect();
     assert_eq!(found, expected);
 }

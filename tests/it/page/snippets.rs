@@ -51,7 +51,7 @@ pub(super) fn steers(letter: char) -> bool {
 }
 
 /// Runs a snippet and expects its reading under exactly these names.
-fn runs(server: &Server, (program, file): (&Path, &str), (database, name): (&str, &str), text: &str) {
+fn run_pasted(server: &Server, program: &Path, file: &str, database: &str, name: &str, text: &str) {
     assert!(!text.contains(steers), "{database}: what one reads is not what one pastes: {text:?}");
     let folder = Folder::new("pasted");
     fs::write(folder.file(file), text).unwrap();
@@ -88,7 +88,7 @@ fn pasted_snippets_only_write_their_reading() {
         let to = |name: &&str| json!({ "origin": server.url(""), "database": database, "measurement": name, "sensor": name });
         let texts = snippets(&node, id, &NAMES.iter().map(to).collect::<Vec<_>>());
         for (name, text) in NAMES.iter().zip(texts) {
-            runs(&server, (program, file), (&database, name), &text);
+            run_pasted(&server, program, file, &database, name, &text);
         }
     }
 }

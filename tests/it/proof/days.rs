@@ -57,15 +57,15 @@ fn points() -> Vec<String> {
 
 tests! {
     fn faults_cost_no_history_in_the_embedded_store() =>
-        faults("history, embedded", World::embedded(), (21, scaled([2, 6, 500])));
+        faults("history, embedded", World::embedded(), 21, scaled([2, 6, 500]));
     fn faults_cost_no_history_in_mongodb() =>
-        faults("history, MongoDB", World::mongo(1), (22, scaled([2, 4, 500])));
+        faults("history, MongoDB", World::mongo(1), 22, scaled([2, 4, 500]));
     fn faults_of_two_instances_cost_no_history() =>
-        faults("history, two instances", World::mongo(2), (23, scaled([1, 2, 500])));
+        faults("history, two instances", World::mongo(2), 23, scaled([1, 2, 500]));
 }
 
 #[track_caller]
-fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
+fn faults(name: &str, mut world: World, seed: u64, cycles: usize) {
     let began = Instant::now();
     let clients = Clients::new(seed);
     let mut kept = Kept::default();

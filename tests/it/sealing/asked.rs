@@ -50,7 +50,7 @@ fn the_status_shows_a_running_round() {
 
 /// Regression: the command repeated "0 days" without the reason: the log of a killed instance held the floor.
 #[test]
-fn the_seal_command_reports_its_progress() {
+fn the_seal_command_names_what_it_waits_for() {
     let store = mongod().uri(&fresh_database_name());
     let [server, mut killed] = [(); 2].map(|()| Launch::with_store(&store).config(LAZY).start());
     post(&killed.url("/write?db=d&precision=s"), format!("other v=1 {START}"), &[]).expect(204);

@@ -20,7 +20,7 @@ fn lines(minutes: std::ops::Range<u64>) -> String {
 }
 
 #[test]
-fn the_queries_of_the_page_work_on_a_sealed_day() {
+fn the_documented_queries_work_on_sealed_days() {
     let Some(mongosh) = require(Package::Mongosh) else { return };
     let database = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();

@@ -20,10 +20,10 @@ use super::place::{
 const HOUR: Hour = Hour(491_150);
 
 /// Changes one byte in the middle of a row.
-fn damage(database: &Database, table: Documents, (key, mut value): (Vec<u8>, Vec<u8>)) {
+fn damage(database: &Database, table: Documents, key: &[u8], mut value: Vec<u8>) {
     let middle = value.len() / 2;
     value[middle] ^= 1;
-    set(database, table, &key, &value);
+    set(database, table, key, &value);
 }
 
 /// Appends the store's checksum to a value.
@@ -65,7 +65,10 @@ async fn a_damaged_page_is_named_and_never_overwritten() {
     let mut bucket = put(place.store(), &good, &seconds(HOUR, 0, &[1]), &CAPS).await;
     put(place.store(), &bad, &seconds(HOUR, 0, &[1]), &CAPS).await;
     let bad_page = page_id("bad", HOUR, 0);
-    place.with_file(|database| damage(database, PAGES, page_row(database, &bad_page)));
+    place.with_file(|database| {
+        let (key, value) = page_row(database, &bad_page);
+        damage(database, PAGES, &key, value);
+    });
 
     assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()], usize::MAX).await, &bad_page);
     assert_unreadable(
@@ -110,7 +113,10 @@ async fn a_damaged_sensor_is_named() {
     let mut place = Embedded::new();
     let document = SensorDocument::new(sensor("climate", &[("room", "lab")]));
     assert_eq!(place.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
-    place.with_file(|database| damage(database, SENSORS, row_with(database, SENSORS, "climate,room=lab")));
+    place.with_file(|database| {
+        let (key, value) = row_with(database, SENSORS, "climate,room=lab");
+        damage(database, SENSORS, &key, value);
+    });
     let key = "climate,room=lab";
     assert_unreadable(place.store().read_sensors(DB, &[key]).await, key);
     let filter = SensorFilter { limit: 9, ..SensorFilter::default() };

@@ -196,11 +196,11 @@ impl Clients {
         let tags: Vec<&str> = sensor.split(['=', ',']).collect();
         let statement =
             format!("DELETE FROM hot WHERE c = '{}' AND n = '{}' AND time >= {from} AND time < {to}", tags[2], tags[4]);
-        self.ask_to_delete(sensor, base, (&statement, from..to)).is_some()
+        self.ask_to_delete(sensor, base, &statement, from..to).is_some()
     }
 
     /// Sends a deletion of this range of a sensor; returns the answer if it was completed.
-    fn ask_to_delete(&self, sensor: &str, base: &str, (statement, range): (&str, Range<i64>)) -> Option<String> {
+    fn ask_to_delete(&self, sensor: &str, base: &str, statement: &str, range: Range<i64>) -> Option<String> {
         let start = Instant::now();
         let q = encode(statement);
         let answer = request("POST", &format!("{base}/query?db={DATABASE}&q={q}"), b"", &[]);
@@ -232,7 +232,7 @@ impl Clients {
             day + DAY,
             first + kept
         );
-        self.ask_to_delete(sensor, base, (&statement, day + (kept + 1) * STEP..day + DAY)).is_some()
+        self.ask_to_delete(sensor, base, &statement, day + (kept + 1) * STEP..day + DAY).is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, History> {

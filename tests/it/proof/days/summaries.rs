@@ -10,16 +10,17 @@ type Fold = (i64, i64, i64, i64);
 
 /// Checks a sensor's windows of an hour and of a day against its readings.
 #[track_caller]
-pub fn check(server: &Server, of: (&str, &str), found: &BTreeMap<Place, i64>, when: &str) {
-    let wrong = wrong(server, of, found, when);
-    assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+pub fn check(server: &Server, database: &str, sensor: &str, found: &BTreeMap<Place, i64>, when: &str) {
+    let difference = difference(server, database, sensor, found, when);
+    assert!(difference.is_none(), "{}", difference.unwrap_or_default());
 }
 
 /// Returns the first difference between a sensor's windows and its readings.
 #[track_caller]
-pub fn wrong(
+pub fn difference(
     server: &Server,
-    (database, sensor): (&str, &str),
+    database: &str,
+    sensor: &str,
     found: &BTreeMap<Place, i64>,
     when: &str,
 ) -> Option<String> {

@@ -268,7 +268,7 @@ impl World {
         clients.check(found.clone());
         for server in &self.servers {
             assert!(self.found(server) == found, "{when}: two answers differ");
-            sensors().iter().for_each(|(database, sensor)| summaries::check(server, (database, sensor), &found, when));
+            sensors().iter().for_each(|(database, sensor)| summaries::check(server, database, sensor, &found, when));
         }
         if thoroughly {
             self.verify(when);
@@ -307,7 +307,8 @@ impl World {
         let is_right = || {
             let found = self.found(&server);
             clients.check_between(taken.began, taken.ended, &found);
-            let of = |(database, sensor): &(&str, String)| summaries::wrong(&server, (database, sensor), &found, &when);
+            let of =
+                |(database, sensor): &(&str, String)| summaries::difference(&server, database, sensor, &found, &when);
             wrong = sensors().iter().find_map(of);
             let is_at_rest = self.found(&server) == found;
             is_at_rest.then_some(())
