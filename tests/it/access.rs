@@ -14,7 +14,7 @@ use crate::support::prelude::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `hourglass token` with these arguments on the data directory of an embedded store.
-pub fn token_command(data_dir: &Path, words: &[&str]) -> Ran {
+pub fn token_command(data_dir: &Path, words: &[&str]) -> CommandOutput {
     ran(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
 }
 

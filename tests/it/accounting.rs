@@ -138,17 +138,17 @@ fn await_scrapes(what: &str, seen: &Mutex<Seen>, wanted: impl Fn(&Terms) -> bool
 
 #[test]
 fn counters_balance_at_every_scrape_with_the_embedded_store() {
-    every_reading_is_accounted_for(Launch::embedded().config(CONFIG).start(), None);
+    counters_balance(Launch::embedded().config(CONFIG).start(), None);
 }
 
 #[test]
 fn counters_balance_at_every_scrape_with_mongodb() {
     let mongod = Mongod::start();
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
-    every_reading_is_accounted_for(server, Some(mongod));
+    counters_balance(server, Some(mongod));
 }
 
-fn every_reading_is_accounted_for(mut server: Server, mongod: Option<Mongod>) {
+fn counters_balance(mut server: Server, mongod: Option<Mongod>) {
     let seen = Mutex::new(Seen::default());
     let stop = AtomicBool::new(false);
     let write = server.url("/write?db=account");

@@ -27,13 +27,13 @@ fn digest(store: &str, data_dir: &Path) -> Value {
 }
 
 #[track_caller]
-fn backup(server: &Server, to: &Path, more: &[&str]) -> Ran {
+fn backup(server: &Server, to: &Path, more: &[&str]) -> CommandOutput {
     let from = server.url("");
     hourglass(&[&["backup", "create", path(to), "--server", &from], more].concat())
 }
 
 #[track_caller]
-fn restore(from: &Path, store: &str, data_dir: &Path) -> Ran {
+fn restore(from: &Path, store: &str, data_dir: &Path) -> CommandOutput {
     hourglass(&["backup", "restore", path(from), "--store", store, "--data-dir", path(data_dir)])
 }
 

@@ -8,9 +8,9 @@ fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
     let mut command = Command::new(python);
     command.arg("-W").arg("ignore").arg(file).args(arguments).env("NO_PROXY", "*");
     let output = command.output().expect("Python can be run");
-    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{name}: {}", said());
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {}", said()))
+    let complaint = || String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{name}: {}", complaint());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {}", complaint()))
 }
 
 /// A server and the credentials of its clients.
@@ -40,7 +40,7 @@ impl Place {
     }
 
     /// Returns the answer that a client without a valid token gets.
-    fn of_strangers(&self) -> Value {
+    fn unauthorized_answer(&self) -> Value {
         json!(if self.guarded { 401 } else { 200 })
     }
 }
@@ -59,7 +59,7 @@ fn the_v2_client_writes_points_and_batches() {
 
 fn the_v2_client_writes(python: &Path, place: &Place) {
     let seen = script(python, "v2_client.py", &[&place.server.url(""), "v2", &place.token]);
-    assert_eq!(seen["stranger"], place.of_strangers());
+    assert_eq!(seen["stranger"], place.unauthorized_answer());
     assert_eq!((&seen["ping"], &seen["health"], &seen["ready"]), (&json!(true), &json!("pass"), &json!("ready")));
     assert!(text(&seen["version"], "version").starts_with("1."), "{seen}");
 
@@ -107,7 +107,7 @@ fn the_v1_client_writes(python: &Path, place: &Place) {
     let host = place.server.address().ip().to_string();
     let port = place.server.address().port().to_string();
     let seen = script(python, "v1_client.py", &[&host, &port, "v1", &place.token]);
-    assert_eq!(seen["stranger"], place.of_strangers());
+    assert_eq!(seen["stranger"], place.unauthorized_answer());
     assert!(text(&seen["ping"], "the version").starts_with("1."), "{seen}");
     assert_eq!(seen["databases"], json!([{"name": "v1"}]));
     assert_eq!(seen["written"], json!(true));
@@ -155,8 +155,8 @@ fn the_influx_shell_inserts(influx: &Path, place: &Place) {
         (status.success(), String::from_utf8([stdout, stderr].concat()).expect("UTF-8"))
     };
     let run = |arguments: &[&str]| run_as(&place.token, arguments);
-    let (_, said) = run_as("wrong", &["-execute", "show databases"]);
-    assert_eq!(said.contains("authorization failed"), place.guarded, "{said}");
+    let (_, complaint) = run_as("wrong", &["-execute", "show databases"]);
+    assert_eq!(complaint.contains("authorization failed"), place.guarded, "{complaint}");
     let quietly = |arguments: &[&str]| assert_eq!(run(arguments), (true, String::new()), "{arguments:?}");
     quietly(&["-execute", "create database shell"]);
     let (done, listed) = run(&["-execute", "show databases", "-format", "json"]);
@@ -183,11 +183,11 @@ fn the_influx_shell_inserts(influx: &Path, place: &Place) {
     ];
     assert_eq!(place.readings("shell", "climate,sensor=t1,site=a"), expected);
 
-    let (_, said) = insert("climate,sensor=t1,site=a temp=\"warm\",humidity=45 3");
-    assert!(said.starts_with("ERR: ") && said.contains("field type conflict: input field"), "{said}");
+    let (_, complaint) = insert("climate,sensor=t1,site=a temp=\"warm\",humidity=45 3");
+    assert!(complaint.starts_with("ERR: ") && complaint.contains("field type conflict: input field"), "{complaint}");
     assert_eq!(place.readings("shell", "climate,sensor=t1,site=a").len(), 4);
-    let (_, said) = run(&["-database", "shell", "-execute", "select * from climate"]);
-    assert!(said.starts_with("name: climate") && said.contains("22.5"), "{said}");
+    let (_, complaint) = run(&["-database", "shell", "-execute", "select * from climate"]);
+    assert!(complaint.starts_with("name: climate") && complaint.contains("22.5"), "{complaint}");
 }
 
 fn times(readings: &[Value]) -> Vec<i64> {

@@ -72,8 +72,8 @@ fn commands_ask_a_running_service_and_print_what_it_answers() {
     write(&server, "m,s=2 v=1 1768435200000000000");
     let url = server.url("");
     let asked = |arguments: &[&str]| {
-        let (code, printed, said) = run(arguments, &[("HOURGLASS_SERVER", &url), ("HOURGLASS_DB", "d")]);
-        assert_eq!((code, said.as_str()), (0, ""), "{arguments:?}");
+        let (code, printed, complaint) = run(arguments, &[("HOURGLASS_SERVER", &url), ("HOURGLASS_DB", "d")]);
+        assert_eq!((code, complaint.as_str()), (0, ""), "{arguments:?}");
         printed
     };
     assert_eq!(asked(&["db", "list"]), "database\nd\n");
@@ -86,15 +86,15 @@ fn commands_ask_a_running_service_and_print_what_it_answers() {
     let json: Value =
         serde_json::from_str(&asked(&["sensor", "list", "--contains", "s=2", "--output", "json"])).unwrap();
     assert_eq!(json["sensors"][0]["sensor"], "m,s=2", "{json}");
-    let (code, _, said) = run(&["db", "show", "nosuch", "--server", &url], &[]);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.starts_with("hourglass: the service answered 4"), "{said}");
+    let (code, _, complaint) = run(&["db", "show", "nosuch", "--server", &url], &[]);
+    assert_eq!(code, 1, "{complaint}");
+    assert!(complaint.starts_with("hourglass: the service answered 4"), "{complaint}");
 }
 
 #[test]
 fn config_default_prints_the_documented_file_and_that_file_is_sound() {
-    let (code, printed, said) = run(&["config", "show-defaults"], &[]);
-    assert_eq!((code, said.as_str()), (0, ""));
+    let (code, printed, complaint) = run(&["config", "show-defaults"], &[]);
+    assert_eq!((code, complaint.as_str()), (0, ""));
     assert_eq!(printed, include_str!("../../config/default.toml"));
     let folder = Folder::new("config");
     let file = folder.file("default.toml");
@@ -126,9 +126,9 @@ red = true
     let environment = [("HOURGLASS_LIMITS_TAGZ", "3"), ("HOURGLASS_LIMITS_FIELDS", "none")];
     let flags = ["--config", file, "--store", "postgres://me:secret@h/d", "--data-dir", data.to_str().unwrap()];
     for command in [&["config", "check"][..], &["serve"]] {
-        let (code, printed, said) = run(&[command, &flags].concat(), &environment);
-        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{command:?}: {said}");
-        let lines: Vec<&str> = said.lines().collect();
+        let (code, printed, complaint) = run(&[command, &flags].concat(), &environment);
+        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{command:?}: {complaint}");
+        let lines: Vec<&str> = complaint.lines().collect();
         let expected = [
             format!("hourglass: {file}:3: server.listen = \"nowhere\": not an address and port; "),
             format!("hourglass: {file}:4: unknown key server.port"),
@@ -140,15 +140,15 @@ red = true
             "hourglass: flag --store: store.uri = \"postgres://***@h/d\": unknown store; ".to_owned(),
             "hourglass: 8 problems in the configuration; nothing was started".to_owned(),
         ];
-        assert_eq!(lines.len(), expected.len(), "{command:?}: {said}");
+        assert_eq!(lines.len(), expected.len(), "{command:?}: {complaint}");
         for (line, expected) in lines.iter().zip(&expected) {
             assert!(line.starts_with(expected), "{command:?}:\n{line}\n{expected}");
         }
     }
     assert!(!data.exists(), "nothing was started");
-    let (code, _, said) = run(&["config", "check", "--config", "no-such-file.toml"], &[]);
+    let (code, _, complaint) = run(&["config", "check", "--config", "no-such-file.toml"], &[]);
     assert_eq!(code, EXIT_CONFIG);
-    assert!(said.starts_with("hourglass: no-such-file.toml: cannot be read: "), "{said}");
+    assert!(complaint.starts_with("hourglass: no-such-file.toml: cannot be read: "), "{complaint}");
 }
 
 #[test]
@@ -156,9 +156,9 @@ fn an_address_beyond_loopback_needs_a_token() {
     let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stdout, "");
-    let said = "hourglass: tokens are required, because other machines may reach 0.0.0.0:0 or because of auth.required, and \
+    let complaint = "hourglass: tokens are required, because other machines may reach 0.0.0.0:0 or because of auth.required, and \
                 there is no valid token. Create one first: hourglass token add --name first --admin '*'";
-    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    assert!(refused.stderr.contains(complaint), "{}", refused.stderr);
     let always = Launch::embedded().env("HOURGLASS_AUTH_REQUIRED", "always").run_to_end();
     assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token add"), "{}", always.stderr);
 }
@@ -192,7 +192,7 @@ fn the_commands_of_the_banner_work() {
     if packages::require(Package::Curl).is_none() {
         return;
     }
-    let said: Vec<Value> = curls
+    let complaint: Vec<Value> = curls
         .iter()
         .map(|curl| {
             let output = Command::new("sh").args(["-c", &format!("{curl} -sS --noproxy '*'")]).output().expect("sh");
@@ -200,9 +200,9 @@ fn the_commands_of_the_banner_work() {
                 .unwrap_or_else(|error| panic!("{curl}: {error}: {}", String::from_utf8_lossy(&output.stderr)))
         })
         .collect();
-    assert_eq!(said[0], json!({"accepted": 1, "rejected": []}));
-    assert_eq!(said[1]["series"][0]["readings"][0]["value"], json!(22.5));
-    assert_eq!(said[1]["series"][0]["sensor"], json!("readings,sensor=temp-01"));
+    assert_eq!(complaint[0], json!({"accepted": 1, "rejected": []}));
+    assert_eq!(complaint[1]["series"][0]["readings"][0]["value"], json!(22.5));
+    assert_eq!(complaint[1]["series"][0]["sensor"], json!("readings,sensor=temp-01"));
 }
 
 #[test]
@@ -210,14 +210,15 @@ fn a_second_process_on_a_data_folder_is_refused() {
     let server = Server::start("embedded");
     write(&server, "m v=1 1");
     let data = server.data_dir();
-    let (code, printed, said) = run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()], &[]);
-    assert_eq!((code, printed.as_str()), (1, ""), "{said}");
+    let (code, printed, complaint) =
+        run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()], &[]);
+    assert_eq!((code, printed.as_str()), (1, ""), "{complaint}");
     let file = data.join("hourglass.redb");
     let expected = format!(
         "hourglass: opening the embedded store: another process has {} open; one process at a time can use a data folder\n",
         file.display()
     );
-    assert_eq!(said, expected);
+    assert_eq!(complaint, expected);
     write(&server, "m v=2 2");
     assert_eq!(readings(&server, "m").len(), 2);
 }

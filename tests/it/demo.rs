@@ -31,7 +31,7 @@ impl Demo {
         Demo { process: Process::spawn(&command, stdout, stderr).unwrap(), temp: temp.path().to_owned() }
     }
 
-    fn said(&self) -> String {
+    fn refusal_text(&self) -> String {
         fs::read_to_string(self.temp.join("stdout")).unwrap()
     }
 
@@ -44,8 +44,8 @@ impl Demo {
     fn row(&mut self, what: &str) -> String {
         let is_of = |line: &&str| line.trim_start().starts_with(&format!("{what} "));
         eventually(what, READY, || {
-            let found = self.said().lines().find(is_of).map(|line| line.trim()[what.len()..].trim().to_owned());
-            assert!(found.is_some() || self.process.exited().is_none(), "it ended: {}{}", self.said(), self.log());
+            let found = self.output().lines().find(is_of).map(|line| line.trim()[what.len()..].trim().to_owned());
+            assert!(found.is_some() || self.process.exited().is_none(), "it ended: {}{}", self.output(), self.log());
             found
         })
     }
@@ -65,7 +65,7 @@ impl Demo {
     fn end_by(&mut self, signal: &str) {
         self.process.signal(signal);
         let status = self.process.wait(END).unwrap_or_else(|| panic!("SIG{signal} does not end it"));
-        assert_eq!(status.code(), Some(0), "SIG{signal}: {}{}", self.said(), self.log());
+        assert_eq!(status.code(), Some(0), "SIG{signal}: {}{}", self.output(), self.log());
     }
 }
 
@@ -134,7 +134,7 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
         outliers["sensors"][0]["sensor"] == "vibration,line=c,sensor=press,site=porto"
     });
     demo.end_by("INT");
-    assert!(demo.said().ends_with(&format!("removed {}\n", folder.display())), "{}", demo.said());
+    assert!(demo.output().ends_with(&format!("removed {}\n", folder.display())), "{}", demo.output());
     assert_eq!(entries(&temp.file("tmp")), Vec::<String>::new());
 }
 
@@ -171,9 +171,14 @@ fn a_taken_port_is_reported_with_the_demo_flag() {
     let port = taken.local_addr().unwrap().port().to_string();
     let refused =
         program().args(["demo", "--port", &port]).env("TMPDIR", temp.path()).current_dir(temp.path()).output().unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("is it in use?") && said.contains("--port PORT") && !said.contains("--listen"), "{said}");
+    let refusal_text = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refusal_text}");
+    assert!(
+        refusal_text.contains("is it in use?")
+            && refusal_text.contains("--port PORT")
+            && !refusal_text.contains("--listen"),
+        "{refusal_text}"
+    );
     assert_eq!(entries(temp.path()), Vec::<String>::new());
 }
 
@@ -183,8 +188,8 @@ fn the_demo_needs_a_folder_of_its_own() {
     let foreign = temp.file("mine");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("hourglass.redb"), "mine").unwrap();
-    let said = hourglass(&["demo", "--port", "0", "--data-dir", path(&foreign)]).refused("is not empty").stderr;
-    assert!(said.starts_with("hourglass: "), "{said}");
+    let refusal_text = hourglass(&["demo", "--port", "0", "--data-dir", path(&foreign)]).refused("is not empty").stderr;
+    assert!(refusal_text.starts_with("hourglass: "), "{refusal_text}");
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
 }
 
@@ -197,7 +202,7 @@ fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
     demo.row("stop");
     let folder = demo.folder();
     demo.end_by("INT");
-    assert!(demo.said().contains("everything is left in the database: hourglass serve --store"), "{}", demo.said());
+    assert!(demo.output().contains("everything is left in the database: hourglass serve --store"), "{}", demo.output());
     assert!(!folder.exists());
     hourglass(&["demo", "--port", "0", "--store", &store]).refused("needs an empty database");
     let server = Launch::with_store(&store).start();
@@ -212,14 +217,14 @@ fn a_kept_demo_folder_can_be_served_and_the_demo_finds_a_free_port() {
     let taken = TcpListener::bind("127.0.0.1:8086");
     let kept = temp.file("kept");
     let mut demo = Demo::start(&temp, &["--keep", "--data-dir", kept.to_str().unwrap()]);
-    assert!(demo.row("page").ends_with("&by=line"), "{}", demo.said());
+    assert!(demo.row("page").ends_with("&by=line"), "{}", demo.output());
     drop(taken);
     demo.row("stop");
     demo.end_by("INT");
     assert!(
-        demo.said().ends_with(&format!("kept: hourglass serve --data-dir '{}'\n", kept.display())),
+        demo.output().ends_with(&format!("kept: hourglass serve --data-dir '{}'\n", kept.display())),
         "{}",
-        demo.said()
+        demo.output()
     );
     let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&kept).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));

@@ -114,7 +114,7 @@ fn known_metrics() -> (BTreeSet<String>, BTreeSet<String>) {
 #[test]
 fn every_metric_in_deploy_exists() {
     // Metrics of the crate metrics-process; the test with a real Prometheus checks that they exist.
-    const OF_THE_PROCESS: [&str; 5] = [
+    const PROCESS_METRICS: [&str; 5] = [
         "process_cpu_seconds_total",
         "process_max_fds",
         "process_open_fds",
@@ -131,7 +131,7 @@ fn every_metric_in_deploy_exists() {
         for name in words(&text, |c| c.is_ascii_alphanumeric() || c == '_') {
             let exists = match name.split_once('_') {
                 Some(("hourglass", _)) => metrics.contains(name) || part_of_histogram(name),
-                Some(("process", _)) => OF_THE_PROCESS.contains(&name),
+                Some(("process", _)) => PROCESS_METRICS.contains(&name),
                 _ => continue,
             };
             assert!(exists, "{file} names {name}");
@@ -179,8 +179,8 @@ fn the_config_map_is_a_valid_configuration() {
     assert!(toml.contains(mounted), "{toml}");
     fs::write(&uri, "mongodb://a:27017,b:27017/plant?replicaSet=rs0\n").expect("a file can be written");
     fs::write(&file, toml.replace(mounted, &uri.display().to_string())).expect("a file can be written");
-    let said = program().args(["config", "check", "--config"]).arg(&file).output().expect("hourglass can be run");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let printed = program().args(["config", "check", "--config"]).arg(&file).output().expect("hourglass can be run");
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
 }
 
 /// Regression: the image had no health check, and compose used a shell feature that not all shells have.
@@ -197,9 +197,9 @@ fn the_container_is_healthy_while_writes_are_acked() {
     let service = server.address();
     let ask = |variables: &[(&str, String)]| {
         let asked = program().arg("healthcheck").envs(variables.iter().cloned()).output().unwrap();
-        let said = [asked.stdout, asked.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert_eq!(said.concat().lines().count(), 1, "{said:?}");
-        (asked.status.code(), said.concat())
+        let printed = [asked.stdout, asked.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(printed.concat().lines().count(), 1, "{printed:?}");
+        (asked.status.code(), printed.concat())
     };
     // As set by the image: on all addresses, so the check must find the right one.
     let any = |address: std::net::SocketAddr| format!("0.0.0.0:{}", address.port());
@@ -244,9 +244,9 @@ fn a_service_that_refuses_writes_is_unhealthy_with_the_reason() {
     });
     let asked = program().args(["healthcheck", "--listen", &address]).output().unwrap();
     assert!(answering.join().unwrap().starts_with("GET /ready HTTP/1.1\r\n"));
-    let said = String::from_utf8(asked.stderr).unwrap();
+    let printed = String::from_utf8(asked.stderr).unwrap();
     let expected = format!("hourglass: not ready: 503: the disk is full (http://{address}/ready, server.listen)\n");
-    assert_eq!((asked.status.code(), said), (Some(1), expected));
+    assert_eq!((asked.status.code(), printed), (Some(1), expected));
 }
 
 /// Returns the log of a service that warns once about its data folder and ends because its port is taken.
@@ -271,8 +271,8 @@ fn warned(variables: &[(String, String)], on_terminal: bool) -> String {
         command = script;
     }
     command.envs(variables.iter().cloned()).stdin(std::process::Stdio::null());
-    let said = command.output().expect("hourglass, and script of util-linux, can be run");
-    String::from_utf8([said.stdout, said.stderr].concat()).unwrap()
+    let printed = command.output().expect("hourglass, and script of util-linux, can be run");
+    String::from_utf8([printed.stdout, printed.stderr].concat()).unwrap()
 }
 
 /// Regression: the same service logged JSON under journald, and text in a container with a terminal.
@@ -298,10 +298,10 @@ fn the_log_is_json_under_journald_and_in_containers() {
     for (variables, on_terminal, is_json) in
         [(&of_unit, false, true), (&of_image, false, true), (&of_image, true, true), (&vec![], true, false)]
     {
-        let said = warned(variables, on_terminal);
-        let line = said.lines().find(|line| line.contains("is near")).unwrap_or_else(|| panic!("{said}"));
+        let printed = warned(variables, on_terminal);
+        let line = printed.lines().find(|line| line.contains("is near")).unwrap_or_else(|| panic!("{printed}"));
         let parsed = serde_json::from_str::<Value>(line);
-        assert_eq!(parsed.is_ok_and(|line| line["level"] == "WARN"), is_json, "{on_terminal}: {said}");
+        assert_eq!(parsed.is_ok_and(|line| line["level"] == "WARN"), is_json, "{on_terminal}: {printed}");
     }
     assert!(read("deploy/kubernetes/10-config.yaml").contains("log_format = \"json\""));
 }
@@ -326,9 +326,9 @@ fn every_log_line_is_short_and_json() {
         request("POST", &embedded.url("/query?db=d"), query.as_bytes(), &[]).unwrap();
     }
     for server in [&away, &embedded] {
-        let said = server.stderr();
-        assert!(said.lines().count() >= 1, "nothing is logged");
-        for line in said.lines() {
+        let printed = server.stderr();
+        assert!(printed.lines().count() >= 1, "nothing is logged");
+        for line in printed.lines() {
             assert!(line.len() < 500, "{}: {line}", line.len());
             let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
             assert!(["timestamp", "level", "message"].iter().all(|field| line[field].is_string()), "{line}");

@@ -61,17 +61,20 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
     let body = r#"{"measurement":"m","ts":1717200005,"fields":{"temp":"eight"}}"#;
     let answer = post(&server.url("/api/v1/readings?db=d"), body, &[]).expect(200);
     assert!(answer.header("x-hourglass-warning").is_some());
-    let told = post(&server.url("/api/v1/explain?db=d"), body, &[]).expect(200).json();
-    assert!(told["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("kept beside")), "{told}");
+    let reported = post(&server.url("/api/v1/explain?db=d"), body, &[]).expect(200).json();
+    assert!(
+        reported["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("kept beside")),
+        "{reported}"
+    );
     let notices = |path: &str| server.fetch(path)["notices"].clone();
     for selection in ["sensor=m", "measurement=m"] {
-        let told = notices(&format!("/api/v1/readings?db=d&{selection}&fields=temp"));
-        assert!(told[0].as_str().is_some_and(|text| text.contains("\"temp@")), "{selection}: {told}");
+        let reported = notices(&format!("/api/v1/readings?db=d&{selection}&fields=temp"));
+        assert!(reported[0].as_str().is_some_and(|text| text.contains("\"temp@")), "{selection}: {reported}");
         assert_eq!(notices(&format!("/api/v1/readings?db=d&{selection}&fields=w")), Value::Null);
     }
     let answer = server.fetch("/query?db=d&q=SELECT+temp+FROM+m");
-    let told = answer["results"][0]["messages"][0]["text"].as_str().unwrap_or_default();
-    assert!(told.contains("\"temp@"), "{answer}");
+    let reported = answer["results"][0]["messages"][0]["text"].as_str().unwrap_or_default();
+    assert!(reported.contains("\"temp@"), "{answer}");
     let kept = server.fetch("/query?db=d&q=SELECT+%22temp@string%22+FROM+m");
     assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
@@ -97,10 +100,10 @@ fn drift_is_set_per_database() {
     };
     let keep = r#"{"drift":"keep"}"#;
     let reject = r#"{"drift":"reject"}"#;
-    let told = set(&server, "plant", keep);
-    assert_eq!((&told["drift"], &told["drift_as"]), (&json!("keep"), &json!("keep")), "{told}");
-    let told = set(&server, "plant/week", r#"{"readings":"inf"}"#);
-    assert_eq!((&told["drift"], &told["drift_as"]), (&Value::Null, &json!("keep")), "{told}");
+    let reported = set(&server, "plant", keep);
+    assert_eq!((&reported["drift"], &reported["drift_as"]), (&json!("keep"), &json!("keep")), "{reported}");
+    let reported = set(&server, "plant/week", r#"{"readings":"inf"}"#);
+    assert_eq!((&reported["drift"], &reported["drift_as"]), (&Value::Null, &json!("keep")), "{reported}");
     set(&server, "plant/day", reject);
     let all = ["plant", "plant/week", "plant/day", "other"];
     for _ in 0..2 {
@@ -132,13 +135,13 @@ fn notices_mention_only_existing_values() {
     let of_influx = |condition: &str| -> Vec<String> {
         let q = format!("SELECT temp FROM m WHERE {condition}").replace(' ', "%20").replace('>', "%3E");
         let answer = server.fetch(&format!("/query?db=d&q={q}"));
-        let told = answer["results"][0]["messages"].as_array().cloned().unwrap_or_default();
-        told.iter().map(|one| one["text"].as_str().expect("a text").to_owned()).collect()
+        let reported = answer["results"][0]["messages"].as_array().cloned().unwrap_or_default();
+        reported.iter().map(|one| one["text"].as_str().expect("a text").to_owned()).collect()
     };
     let of_native = |range: &str| -> Vec<String> {
         let path = format!("/api/v1/readings?db=d&measurement=m&fields=temp&{range}");
-        let told = server.fetch(&path)["notices"].clone();
-        told.as_array().into_iter().flatten().map(|one| one.as_str().expect("a text").to_owned()).collect()
+        let reported = server.fetch(&path)["notices"].clone();
+        reported.as_array().into_iter().flatten().map(|one| one.as_str().expect("a text").to_owned()).collect()
     };
     let both = of_influx("time > 0");
     assert!(both.len() == 1 && both[0].contains("of 2 sensors"), "{both:?}");

@@ -205,10 +205,10 @@ fn a_move_completes_after_a_kill_at_any_step() {
         server.restart_as(Launch::with_store(&uri).config(CONFIG));
         wait_until("what is stored is what is told", WITHIN, || {
             let listed = server.fetch("/api/v1/sensors?db=d");
-            let told = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
+            let documented = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
             let at = |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
-            assert!(!is_told || told.is_some(), "{kill}: {listed}");
-            let is_there = told.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
+            assert!(!is_told || documented.is_some(), "{kill}: {listed}");
+            let is_there = documented.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
             is_there && stored.members("gateway").contains_key("g1")
         });
     }
@@ -318,7 +318,7 @@ fn every_job_is_documented() {
     assert_eq!(chapter.lines().filter_map(row).collect::<BTreeSet<_>>(), names);
     let help = program().args(["job", "run", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    let told = help.split("The job: ").nth(1).and_then(|rest| rest.split(['.', '\n']).next()).expect("the jobs");
-    let told = told.replace(" or ", ", ");
-    assert_eq!(told.split(", ").map(str::to_owned).collect::<BTreeSet<_>>(), names);
+    let documented = help.split("The job: ").nth(1).and_then(|rest| rest.split(['.', '\n']).next()).expect("the jobs");
+    let documented = documented.replace(" or ", ", ");
+    assert_eq!(documented.split(", ").map(str::to_owned).collect::<BTreeSet<_>>(), names);
 }

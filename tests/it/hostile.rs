@@ -37,14 +37,14 @@ impl Client<'_> {
 
 /// Runs `harm` while a good client writes and reads; each of its readings must be acked and stored.
 #[track_caller]
-fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
+fn with_good_client<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
     while_served(&Client { server, token: None }, what, harm)
 }
 
 #[track_caller]
 fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T {
     let server = good.server;
-    let before = Memory::of(server);
+    let before = Memory::measure(server);
     let started = Instant::now();
     let over = AtomicBool::new(false);
     let (outcome, mut times) = std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
         drop(end);
         (outcome, good.join().expect("the good client is served"))
     });
-    let after = Memory::of(server);
+    let after = Memory::measure(server);
     times.sort_unstable();
     let median = times[times.len() / 2];
     let p99 = times[times.len() * 99 / 100];
@@ -105,14 +105,14 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(server: &Server) -> Memory {
+    fn measure(server: &Server) -> Memory {
         Memory { resident: resident_bytes(server.pid()), peak: peak_bytes(server.pid()) }
     }
 
     /// Checks that the peak is at most `bytes` above the earlier resident memory.
     #[track_caller]
-    fn grew_at_most(server: &Server, before: Memory, bytes: u64) {
-        let peak = Memory::of(server).peak;
+    fn assert_growth_at_most(server: &Server, before: Memory, bytes: u64) {
+        let peak = Memory::measure(server).peak;
         let before = before.resident;
         assert!(peak <= before + bytes, "{} MiB at the peak, {} MiB before", peak >> 20, before >> 20);
     }

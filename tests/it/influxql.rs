@@ -34,7 +34,7 @@ fn influxdb_and_hourglass_answer_dashboard_statements_alike() {
     let server = Launch::embedded().config(CONFIG).start();
     let outcomes = run_dashboards(&Side::influxd(&influxd), &Side::hourglass(&server));
     let different: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.difference.is_some()).collect();
-    assert!(different.is_empty(), "{}", told("hourglass", &different, SHOWN));
+    assert!(different.is_empty(), "{}", describe_differences("hourglass", &different, SHOWN));
     let empty = outcomes.iter().find(|outcome| !outcome.actual.body.contains("\"values\""));
     assert!(empty.is_none(), "a panel that shows nothing: {}", empty.unwrap().key);
 }
@@ -45,7 +45,7 @@ fn influxdb_answers_are_repeatable() {
     let Some(other) = Influxd::start() else { return };
     let outcomes = run(&Side::influxd(&one), &Side::influxd(&other), "answers-again.jsonl");
     let different: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.difference.is_some()).collect();
-    assert!(different.is_empty(), "{}", told("another influxd", &different, usize::MAX));
+    assert!(different.is_empty(), "{}", describe_differences("another influxd", &different, usize::MAX));
     let broken = outcomes.iter().find(|outcome| outcome.expected.status >= 500);
     assert!(broken.is_none(), "influxd breaks at {}", broken.unwrap().key);
 }
@@ -57,7 +57,7 @@ fn judge(other: &str, outcomes: &[Outcome]) {
     let different: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.difference.is_some()).collect();
     let surprising: Vec<&Outcome> = different.iter().copied().filter(|outcome| !is_accepted(outcome)).collect();
     let file = folder().join("differences.txt");
-    std::fs::write(&file, told(other, &different, usize::MAX)).expect("the differences can be written");
+    std::fs::write(&file, describe_differences(other, &different, usize::MAX)).expect("the differences can be written");
     let mut summary = format!("{} statements, {} answered otherwise:", outcomes.len(), different.len());
     for topic in topics(outcomes) {
         let count = |all: &[&Outcome]| all.iter().filter(|outcome| outcome.topic == topic).count();
@@ -76,7 +76,12 @@ fn judge(other: &str, outcomes: &[Outcome]) {
     } else {
         not_run("all statements: HOURGLASS_TEST_STATEMENTS picks some");
     }
-    assert!(surprising.is_empty(), "{}\n{summary}\nall of them: {}", told(other, &surprising, SHOWN), file.display());
+    assert!(
+        surprising.is_empty(),
+        "{}\n{summary}\nall of them: {}",
+        describe_differences(other, &surprising, SHOWN),
+        file.display()
+    );
 }
 
 /// Returns the statement files in the order they were run.
@@ -86,14 +91,14 @@ fn topics(outcomes: &[Outcome]) -> Vec<&str> {
     topics
 }
 
-fn told(other: &str, different: &[&Outcome], most: usize) -> String {
-    let mut told = format!("{} statements are answered otherwise\n", different.len());
+fn describe_differences(other: &str, different: &[&Outcome], most: usize) -> String {
+    let mut report = format!("{} statements are answered otherwise\n", different.len());
     for outcome in different.iter().take(most) {
         let difference = outcome.difference.as_deref().unwrap_or_default();
-        let _ = write!(told, "\n{}: {}\n  {difference}\n", outcome.topic, outcome.key);
-        let _ = write!(told, "  influxd: {}\n  {other}: {}\n", outcome.expected.told(), outcome.actual.told());
+        let _ = write!(report, "\n{}: {}\n  {difference}\n", outcome.topic, outcome.key);
+        let _ = write!(report, "  influxd: {}\n  {other}: {}\n", outcome.expected.summary(), outcome.actual.summary());
     }
-    told
+    report
 }
 
 /// Returns the folder of kept answers.

@@ -38,11 +38,11 @@ fn readings_are_validated_by_the_kind_of_their_sensor() {
         // By measurement, with rejection; other lines are kept.
         let answer =
             write(&server, &format!("climate,s=1 temp=20 {T}\nclimate,s=1 temp=999 {}\nfree,s=1 x=1 {T}\n", T + 1));
-        let told = answer.text();
-        assert_eq!(answer.status, 400, "{told}");
+        let refusal = answer.text();
+        assert_eq!(answer.status, 400, "{refusal}");
         assert!(
-            told.contains("thermometer") && told.contains("temp") && told.contains("above the maximum 120"),
-            "{told}"
+            refusal.contains("thermometer") && refusal.contains("temp") && refusal.contains("above the maximum 120"),
+            "{refusal}"
         );
         let rejections = get(&server.url("/api/v1/rejections?db=d")).expect(200).text().to_owned();
         assert!(rejections.contains("\"kind\""), "its code: {rejections}");
@@ -98,8 +98,8 @@ fn metadata_is_validated_by_its_kind_unless_it_was_invalid_before() {
         let warned = describe(&server, "PUT", "m,s=1", &json!({"kind": "meter", "floor": "third"})).expect(200);
         assert!(warning(&warned).contains("floor"), "{}", warning(&warned));
         let lines = "{\"sensor\":\"climate,s=2\",\"meta\":{\"site\":\"roof\"}}\n{\"sensor\":\"climate,s=3\",\"meta\":{\"site\":3}}\n";
-        let told = post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(400).json();
-        assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
+        let refusal = post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(400).json();
+        assert_eq!((&refusal["changed"], &refusal["rejected"]), (&json!(1), &json!(1)), "{refusal}");
         // The list shows kind and units.
         let listed = server.fetch("/api/v1/sensors?db=d");
         let of =
@@ -144,8 +144,8 @@ fn an_invalid_kind_is_a_configuration_problem() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kinds.toml");
         std::fs::write(&file, config).unwrap();
-        let told = hourglass(&["config", "check", "--config", path(&file)]);
-        assert!(told.status != Some(0) && told.said().contains(why), "{config}: {told:?}");
+        let refusal = hourglass(&["config", "check", "--config", path(&file)]);
+        assert!(refusal.status != Some(0) && refusal.output().contains(why), "{config}: {refusal:?}");
     }
 }
 
@@ -181,11 +181,15 @@ fn a_rename_keeps_the_kind() {
         let rule = json!({"kind": "measurement", "from": "climate", "to": "weather"});
         request("PUT", &server.url("/api/v1/renames?db=d"), rule.to_string().as_bytes(), &[]).unwrap().expect(200);
         let silent = || server.fetch("/api/v1/sensors?db=d&silent=true")["sensors"].clone();
-        let told = eventually("the metric counts it", WITHIN, || {
+        let refusal = eventually("the metric counts it", WITHIN, || {
             (metric(&server, "hourglass_ingest_sensors_silent") > 0.5).then(silent)
         });
-        assert_eq!((&told[0]["sensor"], &told[0]["kind"]), (&json!("weather,s=1"), &json!("thermometer")), "{told}");
-        assert_eq!(told[0]["units"], json!({"temp": "°C"}), "{told}");
+        assert_eq!(
+            (&refusal[0]["sensor"], &refusal[0]["kind"]),
+            (&json!("weather,s=1"), &json!("thermometer")),
+            "{refusal}"
+        );
+        assert_eq!(refusal[0]["units"], json!({"temp": "°C"}), "{refusal}");
         let of_group = server.fetch("/api/v1/groups/all/1?db=d");
         assert_eq!(of_group["sensors"][0]["kind"], "thermometer", "{of_group}");
         write(&server, &format!("climate,s=1 temp=999 {}\n", T + 1)).expect(400);

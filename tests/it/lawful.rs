@@ -43,19 +43,19 @@ struct World {
 impl World {
     fn start(store: String) -> World {
         let server = Launch::with_store(store).config(CONFIG).start();
-        let stored = Stored::of(&server, DATABASE);
+        let stored = Stored::from_server(&server, DATABASE);
         World { server, stored }
     }
 }
 
 tests! {
     fn random_traffic_agrees_with_a_plain_map_in_the_embedded_store() =>
-        any_traffic_is_a_plain_map(World::start("embedded".to_owned()));
+        random_traffic_agrees_with_a_plain_map(World::start("embedded".to_owned()));
     fn random_traffic_agrees_with_a_plain_map_in_mongodb() =>
-        any_traffic_is_a_plain_map(World::start(mongod().uri(&fresh_database_name())));
+        random_traffic_agrees_with_a_plain_map(World::start(mongod().uri(&fresh_database_name())));
 }
 
-fn any_traffic_is_a_plain_map(mut world: World) {
+fn random_traffic_agrees_with_a_plain_map(mut world: World) {
     let mut writers: Vec<Writer> = (0..CONNECTIONS).map(|number| Writer::new(number, 2026)).collect();
     // Stopped twice; sensor documents survive that.
     send_through(&mut world.server, &mut writers, [Ending::Stop, Ending::Stop]);
@@ -119,7 +119,7 @@ fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], end
 }
 
 fn check_answers(server: &Server, writers: &[Writer]) {
-    await_fed(server);
+    await_dispatched(server);
     writers.iter().for_each(|writer| writer.model.check_answers(server, DATABASE));
 }
 

@@ -71,7 +71,7 @@ impl Model {
     fn write(&mut self, random: &mut Random) -> String {
         let mut lines = String::new();
         for _ in 0..LINES {
-            let number = random.of(&[0, 1, 2, 3, 4, 5]);
+            let number = random.pick(&[0, 1, 2, 3, 4, 5]);
             let time = match self.readings[number].keys().next_back() {
                 Some(last) if random.once_in(3) => *last,
                 // Many of them in a few hours, so that these have several pages.
@@ -80,7 +80,7 @@ impl Model {
             };
             let reading = self.readings[number].entry(time).or_default();
             let mut fields = Vec::new();
-            for field in random.of(&[vec!["v"], vec!["w"], vec!["v", "w"]]) {
+            for field in random.pick(&[vec!["v"], vec!["w"], vec!["v", "w"]]) {
                 let value = random.below(1000) as f64 / 8.0 - 40.0;
                 reading.insert(field, value);
                 fields.push(format!("{field}={value}"));
@@ -120,20 +120,20 @@ impl Model {
                 expected.insert(tags, windows);
             }
         }
-        let said: BTreeSet<_> = found.keys().collect();
-        assert_eq!(said, expected.keys().collect(), "{question:?}");
+        let answered: BTreeSet<_> = found.keys().collect();
+        assert_eq!(answered, expected.keys().collect(), "{question:?}");
         for (tags, windows) in &expected {
-            let said: Vec<&i64> = found[tags].keys().collect();
-            assert_eq!(said, windows.keys().collect::<Vec<_>>(), "{question:?} {tags:?}");
+            let answered: Vec<&i64> = found[tags].keys().collect();
+            assert_eq!(answered, windows.keys().collect::<Vec<_>>(), "{question:?} {tags:?}");
             for (start, values) in windows {
                 for (name, value) in values.iter().filter(|(name, _)| question.agg.split(',').any(|agg| agg == **name))
                 {
-                    let said = &found[tags][start]["v"][*name];
-                    let near = match said.as_f64() {
-                        Some(said) => (said - value).abs() <= 1e-9 * value.abs().max(1.0),
+                    let answered = &found[tags][start]["v"][*name];
+                    let near = match answered.as_f64() {
+                        Some(answered) => (answered - value).abs() <= 1e-9 * value.abs().max(1.0),
                         None => value.is_nan(),
                     };
-                    assert!(near, "{question:?} {tags:?} {start}: {name} is {said}, not {value}");
+                    assert!(near, "{question:?} {tags:?} {start}: {name} is {answered}, not {value}");
                 }
             }
         }
@@ -151,32 +151,32 @@ impl Model {
                     hours.entry(time.div_euclid(HOUR) * HOUR).or_default().push((*time, *value));
                 }
             }
-            let said = found.iter().filter_map(|(span, fields)| Some((span.0, fields.get("v")?)));
-            let said: Vec<(i64, u64, f64)> = said
+            let answered = found.iter().filter_map(|(span, fields)| Some((span.0, fields.get("v")?)));
+            let answered: Vec<(i64, u64, f64)> = answered
                 .map(|(start, window)| (start, window.count, window.sum.get().parse().expect("a number")))
                 .collect();
             // Eighths add up exactly.
             let sum = |values: &[(i64, f64)]| values.iter().map(|(_, value)| value).sum::<f64>();
             let expected = hours.iter().map(|(start, values)| (*start, values.len() as u64, sum(values)));
-            assert_eq!(said, expected.collect::<Vec<_>>(), "{key}");
+            assert_eq!(answered, expected.collect::<Vec<_>>(), "{key}");
         }
     }
 
     /// Compares all readings of a site's sensors, in parts and both orders, and of one sensor by key.
     #[track_caller]
     fn check_readings(&self, server: &Server, random: &mut Random) {
-        let site = random.of(&["a", "b", "c"]);
+        let site = random.pick(&["a", "b", "c"]);
         let of_site: Vec<usize> = (0..SENSORS.len()).filter(|number| SENSORS[*number].0 == site).collect();
         for order in ["asc", "desc"] {
-            let limit = random.of(&[7, 100, 10_000]);
-            let from = START + random.below(DAYS * 24) * HOUR + random.of(&[0, 17 * SECOND]);
-            let range = random.of(&[i64::MIN..i64::MAX, from..from + DAY + 1]);
+            let limit = random.pick(&[7, 100, 10_000]);
+            let from = START + random.below(DAYS * 24) * HOUR + random.pick(&[0, 17 * SECOND]);
+            let range = random.pick(&[i64::MIN..i64::MAX, from..from + DAY + 1]);
             let bounds = match range.start {
                 i64::MIN => String::new(),
                 from => format!("&precision=n&from={from}&to={}", range.end),
             };
             let chosen = |number: usize| (number, format!("sensor={}", encode(&key(number))));
-            let (one, by_key) = chosen(random.of(&of_site));
+            let (one, by_key) = chosen(random.pick(&of_site));
             for (numbers, choice) in [(of_site.clone(), format!("measurement=m&tag.site={site}")), (vec![one], by_key)]
             {
                 let query = format!("{choice}&order={order}&limit={limit}{bounds}");
@@ -280,20 +280,21 @@ struct Question {
 
 impl Question {
     fn any(random: &mut Random) -> Question {
-        let from = START + random.below(DAYS * 24) * HOUR + random.of(&[0, 0, 17 * SECOND]);
-        let span = random.of(&[HOUR, 7 * HOUR, DAY, 4 * DAY]) + random.of(&[0, 0, 90 * SECOND]);
-        let zone = random.of(&[None, None, Some("Europe/Berlin"), Some("America/New_York")]);
-        let step = if zone.is_some() { DAY } else { random.of(&[7 * 60 * SECOND, HOUR, 3 * HOUR, DAY]) };
-        let filter = random.of(&["", "&tag.site=a", "&tag.site!=a", "&tag.room=~^r1", "&tag.room!~^r1$", "&tag.room="]);
-        let group_by = random.of(&["none", "site", "*", "room,site"]);
+        let from = START + random.below(DAYS * 24) * HOUR + random.pick(&[0, 0, 17 * SECOND]);
+        let span = random.pick(&[HOUR, 7 * HOUR, DAY, 4 * DAY]) + random.pick(&[0, 0, 90 * SECOND]);
+        let zone = random.pick(&[None, None, Some("Europe/Berlin"), Some("America/New_York")]);
+        let step = if zone.is_some() { DAY } else { random.pick(&[7 * 60 * SECOND, HOUR, 3 * HOUR, DAY]) };
+        let filter =
+            random.pick(&["", "&tag.site=a", "&tag.site!=a", "&tag.room=~^r1", "&tag.room!~^r1$", "&tag.room="]);
+        let group_by = random.pick(&["none", "site", "*", "room,site"]);
         Question {
             range: from..from + span,
             step,
             zone,
             filter,
             group_by,
-            fill: random.of(&["none", "none", "null", "7"]),
-            agg: random.of(&[SUMMARIZED, WITH_ENDS, ALL]),
+            fill: random.pick(&["none", "none", "null", "7"]),
+            agg: random.pick(&[SUMMARIZED, WITH_ENDS, ALL]),
         }
     }
 
@@ -301,7 +302,7 @@ impl Question {
     fn of_summaries(random: &mut Random) -> Question {
         let question = Question::any(random);
         let step = question.step.max(HOUR);
-        Question { step, agg: random.of(&[SUMMARIZED, WITH_ENDS]), ..question }
+        Question { step, agg: random.pick(&[SUMMARIZED, WITH_ENDS]), ..question }
     }
 
     fn path(&self) -> String {
@@ -454,9 +455,9 @@ fn names_for_queries_are_listed() {
     assert_eq!(list("/api/v1/tags/x?db=d")["values"], values);
     // Metadata is listed among tags on request; a tag of the same name wins.
     post(&server.url("/write?db=d"), "b,meta.site=tag h=true 1", &[]).expect(204);
-    let said = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
+    let answered = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
                 {\"sensor\":\"b,meta.site=tag\",\"meta\":{\"site\":\"roof\"}}";
-    post(&server.url("/api/v1/meta?db=d"), said, &[("Content-Type", "application/x-ndjson")]).expect(200);
+    post(&server.url("/api/v1/meta?db=d"), answered, &[("Content-Type", "application/x-ndjson")]).expect(200);
     let described = json!([{"tag": "meta.floor", "values": 1, "sensors": 1}, {"tag": "meta.site", "values": 1, "sensors": 2},
         {"tag": "x", "values": 2, "sensors": 2}, {"tag": "y", "values": 1, "sensors": 1}]);
     assert_eq!(list("/api/v1/tags?db=d&measurement=a&metadata=true")["tags"], described);
@@ -467,7 +468,7 @@ fn names_for_queries_are_listed() {
     let fields =
         json!([{"field": "f", "type": "number", "sensors": 1}, {"field": "g", "type": "string", "sensors": 1}]);
     assert_eq!(list("/api/v1/fields?db=d&tag.y=2")["fields"], fields);
-    for (path, told) in [
+    for (path, latest_rows) in [
         ("/api/v1/tags?tag.x=~[", "parameter tag.x: \"[\" is not a valid regex"),
         ("/api/v1/summary?measurement=a&agg=modus", "parameter agg: \"modus\" is not one of"),
         ("/api/v1/summary?measurement=a&tz=Mars/Olympus", "parameter tz: \"Mars/Olympus\" is not a time zone"),
@@ -477,6 +478,6 @@ fn names_for_queries_are_listed() {
         ("/api/v1/readings", "no sensors selected"),
     ] {
         let error = get(&server.url(path)).expect(400).json()["error"].as_str().expect("an error").to_owned();
-        assert!(error.starts_with(told), "{path}: {error}");
+        assert!(error.starts_with(latest_rows), "{path}: {error}");
     }
 }

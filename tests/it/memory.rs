@@ -24,7 +24,7 @@ fn an_hour_fits(store: impl Into<String>) {
     let store = store.into();
     let server = Launch::with_store(&store).config("[server]\nmemory = \"64MiB\"\n").start();
     server.limit_memory(2 << 30);
-    told(&server);
+    check_memory_metrics(&server);
     let hour = 1_768_485_600_u64;
     let rate = rate();
     for from in (0..3600).step_by(usize::try_from(SECONDS).expect("small")) {
@@ -144,7 +144,7 @@ fn as_float(n: u64) -> f64 {
 }
 
 /// Checks that the metrics of the parts add up to at most the memory.
-fn told(server: &Server) {
+fn check_memory_metrics(server: &Server) {
     let log = server.stderr();
     assert!(log.contains("sum_mib") && !log.contains("add up to more"), "{log}");
     let parts = metric(server, "hourglass_memory_part_bytes");

@@ -86,9 +86,9 @@ fn a_later_line_for_the_same_sensor_wins() {
             lines += &line("n,s=499", json!({ "n": n }));
         }
         for dry in [true, false] {
-            let told = import(&server, &format!("&dry_run={dry}"), "application/x-ndjson", &lines);
-            let counts = [&told["changed"], &told["new"], &told["unchanged"]];
-            assert_eq!(counts, [&json!(602), &json!(600), &json!(3)], "{told}");
+            let import_result = import(&server, &format!("&dry_run={dry}"), "application/x-ndjson", &lines);
+            let counts = [&import_result["changed"], &import_result["new"], &import_result["unchanged"]];
+            assert_eq!(counts, [&json!(602), &json!(600), &json!(3)], "{import_result}");
         }
         server.stop();
     }
@@ -107,13 +107,13 @@ fn oversized_metadata_is_refused_before_parsing() {
     }
     let import = server.url("/api/v1/meta?db=d&dry_run=true");
     let line = format!("{{\"sensor\":\"m,s=1\",\"meta\":{numbers}}}\n{{\"sensor\":\"m,s=2\",\"meta\":{{\"n\":1}}}}\n");
-    let told = post(&import, line, &[]).expect(400).json();
-    assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
+    let import_result = post(&import, line, &[]).expect(400).json();
+    assert_eq!((&import_result["changed"], &import_result["rejected"]), (&json!(1), &json!(1)), "{import_result}");
     let names = format!("sensor,{}\n{}", "n".repeat(1 << 20), "m,1\n".repeat(1000));
-    let told = post(&import, names, &[("content-type", "text/csv")]).expect(400).json();
-    assert!(told["error"].as_str().unwrap().contains("the CSV's header"), "{told}");
-    let told = post(&import, "x\n".repeat(1 << 20), &[]).expect(400).json();
-    assert_eq!((&told["rejected"], told["reasons"].as_array().unwrap().len()), (&json!(1 << 20), 20));
+    let import_result = post(&import, names, &[("content-type", "text/csv")]).expect(400).json();
+    assert!(import_result["error"].as_str().unwrap().contains("the CSV's header"), "{import_result}");
+    let import_result = post(&import, "x\n".repeat(1 << 20), &[]).expect(400).json();
+    assert_eq!((&import_result["rejected"], import_result["reasons"].as_array().unwrap().len()), (&json!(1 << 20), 20));
     let grown = (peak_bytes(server.pid()) - before) >> 20;
     assert!(grown < 100, "the server took {grown} MiB");
 }
@@ -185,15 +185,18 @@ fn thousands_of_lines_are_imported_and_exported() {
         assert_eq!(import("", &body, "application/x-ndjson"), (200, counts(2000, 2000, 0, false)));
         assert_eq!(import("", &body, "application/x-ndjson"), (200, counts(0, 0, 2000, false)));
         let csv = "sensor,floor,site\n\"m,s=7\",3,\n\"m,s=7\",4,roof\n\"m,s=8\",,\nm;,1,1\n";
-        let (status, told) = import("", csv, "text/csv");
+        let (status, import_result) = import("", csv, "text/csv");
         assert_eq!(
-            (status, &told["changed"], &told["unchanged"], &told["rejected"]),
+            (status, &import_result["changed"], &import_result["unchanged"], &import_result["rejected"]),
             (200, &json!(2 + 1), &json!(1), &json!(0)),
-            "{told}"
+            "{import_result}"
         );
         assert_eq!(meta(&server, "m,s=7"), Some(json!({"floor": 4, "site": "roof"})));
-        let (status, told) = import("", "{\"sensor\":\"m\"}\n", "application/x-ndjson");
-        assert_eq!((status, &told["rejected"], &told["reasons"][0]["line"]), (400, &json!(1), &json!(1)));
+        let (status, import_result) = import("", "{\"sensor\":\"m\"}\n", "application/x-ndjson");
+        assert_eq!(
+            (status, &import_result["rejected"], &import_result["reasons"][0]["line"]),
+            (400, &json!(1), &json!(1))
+        );
         let mut seen = BTreeMap::new();
         let mut cursor = String::new();
         loop {
@@ -210,13 +213,13 @@ fn thousands_of_lines_are_imported_and_exported() {
         let run = |arguments: &[&str], input: &[u8], server: &Server| {
             let mut command = program();
             command.arg("sensor").args(arguments).args(["--db", "d", "--server", &server.url("")]);
-            let ran = ran_with(&mut command, input);
+            let ran = run_with_input(&mut command, input);
             (ran.status, ran.stdout)
         };
         let (status, exported) = run(&["export"], b"", &server);
         assert_eq!((status, exported.lines().count()), (Some(0), 2001));
-        let said = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
-        assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), said.to_owned()));
+        let summary = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
+        assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), summary.to_owned()));
         assert_eq!(run(&["export"], b"", &other), (Some(0), exported.clone()));
         // As CSV, too, with any values and names.
         let odd =
@@ -225,8 +228,8 @@ fn thousands_of_lines_are_imported_and_exported() {
         let (status, csv) = run(&["export", "--format", "csv"], b"", &server);
         assert_eq!((status, csv.starts_with("sensor,\"a,b\",")), (Some(0), true), "{csv}");
         let third = Launch::embedded().start();
-        let said = said.replace("2001", "2002");
-        assert_eq!(run(&["import", "--format", "csv", "-"], csv.as_bytes(), &third), (Some(0), said));
+        let summary = summary.replace("2001", "2002");
+        assert_eq!(run(&["import", "--format", "csv", "-"], csv.as_bytes(), &third), (Some(0), summary));
         assert_eq!(meta(&third, "m,s=odd"), Some(odd));
         assert_eq!(run(&["export"], b"", &third), run(&["export"], b"", &server));
         assert_eq!(run(&["export", "--format", "csv"], b"", &third), (Some(0), csv));
@@ -236,16 +239,19 @@ fn thousands_of_lines_are_imported_and_exported() {
         let long =
             |n: usize| json!({"sensor": format!("m,s={n}"), "meta": {"note": "x".repeat(7000)}}).to_string() + "\n";
         let lines: String = (0..300).map(long).collect();
-        let said = "300 sensors changed (300 of them new), 0 are as they were, 0 lines refused\n";
-        assert_eq!(run(&["import"], lines.as_bytes(), &small), (Some(0), said.to_owned()));
+        let summary = "300 sensors changed (300 of them new), 0 are as they were, 0 lines refused\n";
+        assert_eq!(run(&["import"], lines.as_bytes(), &small), (Some(0), summary.to_owned()));
         // A body that never fits is refused as such.
         post(&small.url("/api/v1/meta?db=d"), lines.as_str(), &[]).expect(413);
         let folder = Folder::new("metadata");
         let csv: String = (0..4500).map(|n| format!("\"m,s={n}\",\"of {n},\nof two lines\"\n")).collect();
         std::fs::write(folder.file("of.csv"), format!("sensor,note\n{csv}nothing\n")).unwrap();
-        let (status, said) = run(&["import", folder.file("of.csv").to_str().unwrap()], b"", &other);
-        assert_eq!((status, said.lines().count()), (Some(1), 2), "{said}");
-        assert!(said.starts_with("line 9002: ") && said.contains("4500 sensors changed (2500 of them new)"), "{said}");
+        let (status, summary) = run(&["import", folder.file("of.csv").to_str().unwrap()], b"", &other);
+        assert_eq!((status, summary.lines().count()), (Some(1), 2), "{summary}");
+        assert!(
+            summary.starts_with("line 9002: ") && summary.contains("4500 sensors changed (2500 of them new)"),
+            "{summary}"
+        );
         assert_eq!(meta(&other, "m,s=4499"), Some(json!({"note": "of 4499,\nof two lines"})));
     }
 }
@@ -261,11 +267,11 @@ fn queries_filter_and_group_by_current_metadata() {
         }
         let check = |server: &Server, roof: f64| {
             let path = "/api/v1/summary?db=d&measurement=m&tag.meta.site=roof&agg=sum&group_by=meta.site";
-            let told = server.fetch(path);
+            let import_result = server.fetch(path);
             assert!(
-                told.to_string().contains("\"meta.site\":\"roof\"")
-                    && told.get("notices").is_none_or(|n| n == &json!([])),
-                "{told}"
+                import_result.to_string().contains("\"meta.site\":\"roof\"")
+                    && import_result.get("notices").is_none_or(|n| n == &json!([])),
+                "{import_result}"
             );
             let series = influxql(server, "SELECT sum(v) FROM m WHERE \"meta.site\" = 'roof' GROUP BY \"meta.site\"");
             assert_eq!(series[0]["tags"], json!({"meta.site": "roof"}), "{series}");
@@ -289,8 +295,8 @@ fn queries_filter_and_group_by_current_metadata() {
         server.stop_and_restart();
         check(&server, (1 + 11 + 3 + 13 + 10) as f64);
         let of_one = "/api/v1/summary?db=d&sensor=m,s%3D3&agg=sum&group_by=meta.site";
-        let told = server.fetch(of_one);
-        assert!(told.to_string().contains("\"meta.site\":\"roof\""), "{told}");
+        let import_result = server.fetch(of_one);
+        assert!(import_result.to_string().contains("\"meta.site\":\"roof\""), "{import_result}");
     }
 }
 

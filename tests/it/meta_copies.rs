@@ -23,7 +23,7 @@ struct Stored {
 }
 
 impl Stored {
-    fn of(uri: &str) -> Self {
+    fn from_uri(uri: &str) -> Self {
         Self { uri: uri.to_owned() }
     }
 
@@ -52,7 +52,7 @@ impl Stored {
 fn copies_on_pages_and_days_follow_the_metadata() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab", "floor": 3, "secret": "x"})).expect(200);
     describe(&server, "PUT", "m,s=2", &json!({"secret": "x"})).expect(200);
     let old = now() - 3 * DAY;
@@ -75,13 +75,13 @@ fn copies_on_pages_and_days_follow_the_metadata() {
     let count = influxql(&server, "SELECT count(v) FROM m WHERE s = '1'");
     assert_eq!(count[0]["values"][0][1], 3, "{count}");
     // A change of other names changes no page.
-    let told = job(&server, "refresh")["progress"].take();
+    let job_progress = job(&server, "refresh")["progress"].take();
     describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"})).expect(200);
     wait_until("it was looked at", WITHIN, || {
         let now = job(&server, "refresh");
-        now["progress"]["sensors"] != told["sensors"] && now["left"] == 0
+        now["progress"]["sensors"] != job_progress["sensors"] && now["left"] == 0
     });
-    assert_eq!(progress(&server, "refresh", "documents"), told["documents"]);
+    assert_eq!(progress(&server, "refresh", "documents"), job_progress["documents"]);
     assert!(progress(&server, "refresh", "documents") >= 2);
 }
 
@@ -90,16 +90,16 @@ fn copies_on_pages_and_days_follow_the_metadata() {
 fn copies_change_between_values_that_mongodb_compares_as_equal() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     describe(&server, "PUT", "m,s=1", &json!({"site": ["lab", "roof"], "floor": 3})).expect(200);
     keep(&server, format!("m,s=1 v=1 {}\n", now()));
     for (site, floor) in [(json!("lab"), json!(3.0)), (json!(["lab"]), json!(3)), (json!("lab"), json!(0.0))] {
         describe(&server, "PUT", "m,s=1", &json!({"site": site, "floor": floor})).expect(200);
-        let mut said = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
+        let mut site_now = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
         if let Some(whole) = floor.as_i64() {
-            said.insert("floor", whole);
+            site_now.insert("floor", whole);
         }
-        wait_until("the copies follow", WITHIN, || stored.copies("m,s=1") == [Some(said.clone())]);
+        wait_until("the copies follow", WITHIN, || stored.copies("m,s=1") == [Some(site_now.clone())]);
         wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
     }
 }
@@ -109,7 +109,7 @@ fn copies_change_between_values_that_mongodb_compares_as_equal() {
 fn copies_are_completed_at_the_start_after_a_kill() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(config("1s")).env("FAULT_KILL_AT", "before_copies:1").start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     let old = now() - 3 * DAY;
     keep(&server, format!("m,s=1 v=1 {old}\n"));
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
@@ -133,7 +133,7 @@ fn copies_of_a_removed_name_are_removed() {
     let (fast, slow) =
         (|| Launch::with_store(&uri).config(config("1s")), || Launch::with_store(&uri).config(config("60s")));
     let mut server = fast().start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     let old = now() - 3 * DAY;
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     keep(&server, format!("m,s=1 v=1 {old}\n"));
@@ -163,7 +163,7 @@ fn copies_of_a_removed_name_are_removed() {
 fn copies_agree_with_the_metadata_during_writes() {
     let uri = mongod().uri(&fresh_database_name());
     let servers = [(); 2].map(|()| Launch::with_store(&uri).config(config("2s")).start());
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     let mut random = Random::new(11);
     let start = now() - 5 * DAY;
     let mut times = BTreeMap::<i64, u64>::new();
@@ -187,9 +187,9 @@ fn copies_agree_with_the_metadata_during_writes() {
         let key = format!("m,s={sensor}");
         eventually("copies are as the document", WITHIN, || {
             let of = find(&stored.uri, "d.sensors", doc! { "_id": &key }).pop()?;
-            let said = of.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
+            let site_now = of.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
             let site = |held: &Option<Document>| held.as_ref().and_then(|held| held.get("site").cloned());
-            let is_agreed = |held: &Option<Document>| site(held) == said;
+            let is_agreed = |held: &Option<Document>| site(held) == site_now;
             stored.copies(&key).iter().all(is_agreed).then_some(())
         });
         let written = times.get(&sensor).copied().unwrap_or_default();

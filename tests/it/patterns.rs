@@ -44,7 +44,7 @@ fn every_documented_pattern_runs_on_mongod() {
 }
 
 /// Returns the output of `mongosh`.
-fn said(mongosh: &Path, database: &str, text: &str) -> String {
+fn mongosh_output(mongosh: &Path, database: &str, text: &str) -> String {
     let mut command = Command::new(mongosh);
     command.args(["--quiet", "--norc", database, "--eval", text]).env("HOME", env!("CARGO_TARGET_TMPDIR"));
     let output = command.output().expect("mongosh can be run");
@@ -77,13 +77,13 @@ fn the_queries_of_the_metadata_page_work() {
     let [pages, group] = &*asked("docs/how-to/metadata.md") else {
         panic!("docs/how-to/metadata.md has other questions")
     };
-    let found = said(&mongosh, &database, pages);
+    let found = mongosh_output(&mongosh, &database, pages);
     assert!(found.contains("sensor: 'climate,sensor=s1'") && found.contains("temp: {"), "{found}");
     assert!(!found.contains("s2"), "{found}");
     // As shown in the comment below it.
     let expected = "latest: { ts: ISODate('2026-01-15T14:59:00.000Z'), temp: 19.5 }";
     wait_until("the group is written", WITHIN, || {
-        let found = said(&mongosh, &database, group);
+        let found = mongosh_output(&mongosh, &database, group);
         let has = |text: &str| found.contains(text);
         has("_id: 'site lab '") && has("sensor: 'climate,sensor=s1'") && has(expected) && !has("s2")
     });
@@ -98,13 +98,13 @@ fn a_lost_log_is_found_and_removed_as_documented() {
         panic!("docs/reference/data-folder.md has other questions")
     };
     let (find, remove) = remove.split_once('\n').expect("two lines");
-    wait_until("the log is registered", WITHIN, || said(&mongosh, &database, find).contains("opening:"));
+    wait_until("the log is registered", WITHIN, || mongosh_output(&mongosh, &database, find).contains("opening:"));
     server.kill();
-    let found = said(&mongosh, &database, watermarks);
+    let found = mongosh_output(&mongosh, &database, watermarks);
     assert!(found.contains("host: '") && found.contains("stored: ISODate('20"), "{found}");
-    let found = said(&mongosh, &database, find);
+    let found = mongosh_output(&mongosh, &database, find);
     let opening = found.split_once("opening: '").and_then(|(_, rest)| rest.split_once('\'')).expect(&found).0;
-    let removed = said(&mongosh, &database, &remove.replace("5f0c6f1b2d3e4a59", opening));
+    let removed = mongosh_output(&mongosh, &database, &remove.replace("5f0c6f1b2d3e4a59", opening));
     assert!(removed.contains("modifiedCount: 1"), "{removed}");
-    assert_eq!(said(&mongosh, &database, find).trim(), "[]", "{opening}");
+    assert_eq!(mongosh_output(&mongosh, &database, find).trim(), "[]", "{opening}");
 }

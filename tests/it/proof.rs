@@ -57,7 +57,7 @@ struct World {
 impl World {
     fn start(launch: Launch) -> World {
         let server = launch.start();
-        let stored = Stored::of(&server, DATABASE);
+        let stored = Stored::from_server(&server, DATABASE);
         World { server, stored }
     }
 

@@ -111,7 +111,7 @@ fn follow(document: &str) -> Vec<String> {
                     run(command, &block);
                 }
             }
-            "toml" if block.text.contains("outputs.influxdb_v2") => as_telegraf_does(&block.text, &server),
+            "toml" if block.text.contains("outputs.influxdb_v2") => send_like_telegraf(&block.text, &server),
             "toml" => configures(&block.text),
             "console" => block.text.lines().for_each(is_known),
             // Token commands and the page have their own tests, mongosh is optional, and blocks without a language are
@@ -181,7 +181,7 @@ fn links_between_documents_resolve() {
 
 /// Sends the request of Telegraf's `outputs.influxdb_v2`: gzip line protocol to `/api/v2/write` with bucket and
 /// organization.
-fn as_telegraf_does(configuration: &str, server: &Server) {
+fn send_like_telegraf(configuration: &str, server: &Server) {
     let table: toml::Table = configuration.parse().unwrap();
     let output = &table["outputs"]["influxdb_v2"][0];
     let text = |key: &str| output[key].as_str().unwrap().to_owned();

@@ -65,8 +65,12 @@ fn the_space_of_deleted_data_returns_during_writes() {
         assert_eq!(count(&server, "climate", "temp"), kept, "queries go on");
         assert!(count(&server, "live", "v") > 0, "and so do flushes");
         halt.lift();
-        let told = compacting.join().expect("no panic");
-        assert_eq!((&told["last_error"], &told["progress"]["times"]), (&json!(null), &json!(1)), "{told}");
+        let compacted = compacting.join().expect("no panic");
+        assert_eq!(
+            (&compacted["last_error"], &compacted["progress"]["times"]),
+            (&json!(null), &json!(1)),
+            "{compacted}"
+        );
         done.store(true, Ordering::Relaxed);
         writer.join().expect("no write fails")
     });

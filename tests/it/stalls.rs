@@ -3,7 +3,7 @@
 use crate::support::prelude::*;
 
 /// Maximum delay of unrelated requests.
-const PROMISED: Duration = Duration::from_millis(50);
+const DELAY_MAX: Duration = Duration::from_millis(50);
 /// Timed requests, and repetitions on a busy machine.
 const TIMES: i64 = 40;
 const ROUNDS: usize = 5;
@@ -53,7 +53,7 @@ fn unwritable_documents_delay_no_ack_and_no_query() {
         let queries: Vec<Duration> = (0..TIMES).map(|sensor| timed(|| ask(sensor))).collect();
         let round_medians = (median(acks), median(queries));
         medians.push(round_medians);
-        if round_medians.0 <= PROMISED && round_medians.1 <= PROMISED {
+        if round_medians.0 <= DELAY_MAX && round_medians.1 <= DELAY_MAX {
             break;
         }
         assert!(medians.len() < ROUNDS, "medians of acks and queries: {medians:?}");
@@ -161,7 +161,7 @@ fn a_drop_of_many_sensors_delays_no_ack() {
             "{sensors} sensors dropped in {took:?}; p99 of another's acks before {before:?}, meanwhile {during:?}"
         );
         seen.push((before, during));
-        if during <= 2 * before + PROMISED {
+        if during <= 2 * before + DELAY_MAX {
             return;
         }
         assert!(seen.len() < ROUNDS, "p99 before and meanwhile: {seen:?}");

@@ -135,8 +135,8 @@ for line in sys.stdin:
     };
     let text = |list: &Vec<f64>| list.iter().map(|v| hex(*v)).collect::<Vec<_>>().join(" ") + "\n";
     let input: String = lists.iter().map(text).collect();
-    let said = ran_with(Command::new(python).args(["-c", SCRIPT]), input.as_bytes()).good().stdout;
-    Some(said.lines().map(|line| line.split_whitespace().map(of_hex).collect()).collect())
+    let output = run_with_input(Command::new(python).args(["-c", SCRIPT]), input.as_bytes()).good().stdout;
+    Some(output.lines().map(|line| line.split_whitespace().map(of_hex).collect()).collect())
 }
 
 /// Formats a double like Python's `float.hex`, except for the position of the point.

@@ -63,7 +63,7 @@ fn the_first_line_may_name_the_database() {
         let found = readings(&server, database, &sensor, None, 1);
         assert!(format!("{found:?}").contains(&ns.to_string()), "{first:?}: {found:?}");
     }
-    for (first, said) in [
+    for (first, reply) in [
         ("auth \n", "ERROR a token is missing"),
         ("auth t more\n", "ERROR only db=NAME and precision=s may follow the token"),
         ("auth t precision=d\n", "ERROR invalid precision \"d\""),
@@ -71,7 +71,7 @@ fn the_first_line_may_name_the_database() {
         let mut raw = Raw::open(server.other("tcp"));
         raw.send(first);
         let answer = raw.rest();
-        assert!(answer.starts_with(said) && answer.ends_with('\n'), "{first:?}: {answer:?}");
+        assert!(answer.starts_with(reply) && answer.ends_with('\n'), "{first:?}: {answer:?}");
     }
 }
 
@@ -126,8 +126,8 @@ fn other_protocols_get_a_helpful_answer() {
     for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"] {
         let mut raw = Raw::open(server.other("tcp"));
         raw.send(format!("{method} /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\nm v=1 1"));
-        let said = raw.rest();
-        assert!(said.starts_with("HTTP/1.1 400 ") && said.contains(&server.url("")), "{method}: {said}");
+        let reply = raw.rest();
+        assert!(reply.starts_with("HTTP/1.1 400 ") && reply.contains(&server.url("")), "{method}: {reply}");
     }
     let mut raw = Raw::open(server.other("tcp"));
     raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");

@@ -32,7 +32,7 @@ fn volume(store: String) -> Volume {
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     post(&server.url("/write?db=other&precision=s"), format!("m v=1 {HOUR}"), &[]).expect(204);
     assert!(server.stop().success());
-    let stored = Stored::of(&server, "plant");
+    let stored = Stored::from_server(&server, "plant");
     Volume { server, stored }
 }
 
@@ -44,10 +44,10 @@ impl Volume {
     /// Runs verify to completion; returns success and the documents named under `word`.
     #[track_caller]
     fn named(&self, flags: &[&str], word: &str) -> (bool, BTreeSet<String>, String) {
-        let (code, said) = self.verify(flags);
-        assert!(code == 0 || code == 1, "{code}: {said}");
-        let lines = said.lines().filter_map(|line| line.strip_prefix(&format!("{word}: ")));
-        (code == 0, lines.map(|line| line.replacen(": plant", "", 1)).collect(), said)
+        let (code, report) = self.verify(flags);
+        assert!(code == 0 || code == 1, "{code}: {report}");
+        let lines = report.lines().filter_map(|line| line.strip_prefix(&format!("{word}: ")));
+        (code == 0, lines.map(|line| line.replacen(": plant", "", 1)).collect(), report)
     }
 }
 
@@ -56,7 +56,7 @@ fn verify(store: &str, data: &std::path::Path, flags: &[&str]) -> (i32, String) 
     command.args(["verify", "--store", store, "--data-dir"]).arg(data).args(flags);
     command.env("HOURGLASS_PAGE_MAX_READINGS", "60").env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
     let ran = ran(&mut command);
-    (ran.status.expect("it ends by itself"), ran.said())
+    (ran.status.expect("it ends by itself"), ran.output())
 }
 
 fn page(sensor: &str, number: u32) -> String {
@@ -74,12 +74,16 @@ fn reading(page: &mut Document, index: usize) -> &mut Document {
 fn a_clean_volume_has_no_difference(volume: &Volume) {
     let before = volume.stored.fingerprints();
     for flags in [&[][..], &["--repair"]] {
-        let (clean, differences, said) = volume.named(flags, "difference");
-        assert!(clean && differences.is_empty(), "{said}");
-        let row: Vec<&str> = said.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
+        let (clean, differences, report) = volume.named(flags, "difference");
+        assert!(clean && differences.is_empty(), "{report}");
+        let row: Vec<&str> =
+            report.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
         // The stop has updated the sensor documents, so there is no note, either.
-        assert_eq!(row[1..6], ["58", "0", "2700", "26", "0"], "{said}");
-        assert!(said.ends_with("WAL: 0 records that may not be in the store yet, 0 bytes\nno difference\n"), "{said}");
+        assert_eq!(row[1..6], ["58", "0", "2700", "26", "0"], "{report}");
+        assert!(
+            report.ends_with("WAL: 0 records that may not be in the store yet, 0 bytes\nno difference\n"),
+            "{report}"
+        );
     }
     assert!(volume.stored.fingerprints() == before, "nothing was written");
 }
@@ -137,25 +141,25 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
         ("sensor's fields", "m,s=s09".into()),
         ("stamps", page("s13", 0)),
     ]);
-    let (clean_now, found, said) = volume.named(&[], "difference");
-    assert_eq!((clean_now, &found), (false, &expected), "{said}");
-    let notes: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("note: plant: ")).collect();
-    assert_eq!(notes.len(), 3, "{said}");
+    let (clean_now, found, report) = volume.named(&[], "difference");
+    assert_eq!((clean_now, &found), (false, &expected), "{report}");
+    let notes: Vec<&str> = report.lines().filter_map(|line| line.strip_prefix("note: plant: ")).collect();
+    assert_eq!(notes.len(), 3, "{report}");
     for (note, document) in notes.iter().zip([page("s10", 0), "m,s=s11".into(), "m,s=s12".into()]) {
-        assert!(note.starts_with("1 × ") && note.ends_with(&format!("; the first: {document}")), "{said}");
+        assert!(note.starts_with("1 × ") && note.ends_with(&format!("; the first: {document}")), "{report}");
     }
     // Expected and found figures.
-    assert!(said.contains("    expected count 60\n    found    61\n"), "{said}");
+    assert!(report.contains("    expected count 60\n    found    61\n"), "{report}");
     assert!(
-        said.contains("    expected n: count 60, min -70, max 107, sum 1110, avg 18.5, first -70, last 107\n"),
-        "{said}"
+        report.contains("    expected n: count 60, min -70, max 107, sum 1110, avg 18.5, first -70, last 107\n"),
+        "{report}"
     );
 
-    let (mended, repaired, said) = volume.named(&["--repair"], "repaired");
-    assert_eq!((mended, &repaired), (true, &expected), "{said}");
-    assert!(said.ends_with("14 repaired, no difference\n"), "{said}");
-    let (clean_now, found, said) = volume.named(&[], "difference");
-    assert!(clean_now && found.is_empty(), "{said}");
+    let (mended, repaired, report) = volume.named(&["--repair"], "repaired");
+    assert_eq!((mended, &repaired), (true, &expected), "{report}");
+    assert!(report.ends_with("14 repaired, no difference\n"), "{report}");
+    let (clean_now, found, report) = volume.named(&[], "difference");
+    assert!(clean_now && found.is_empty(), "{report}");
     assert_eq!(readings_of(volume), clean, "no reading was changed");
 }
 
@@ -204,12 +208,12 @@ fn other_damage_is_named_and_left_alone(volume: &Volume) {
     ]);
     left.extend(identities);
     let also = set(&[("count", page("fast2", 2))]);
-    let (clean, found, said) = volume.named(&[], "difference");
-    assert_eq!((clean, &found), (false, &left.union(&also).cloned().collect()), "{said}");
+    let (clean, found, report) = volume.named(&[], "difference");
+    assert_eq!((clean, &found), (false, &left.union(&also).cloned().collect()), "{report}");
     let before = volume.stored.fingerprints();
-    let (clean, found, said) = volume.named(&["--repair"], "difference");
-    assert_eq!((clean, &found), (false, &left), "{said}");
-    assert!(said.contains(&format!("repaired: count: plant: {}\n", page("fast2", 2))), "{said}");
+    let (clean, found, report) = volume.named(&["--repair"], "difference");
+    assert_eq!((clean, &found), (false, &left), "{report}");
+    assert!(report.contains(&format!("repaired: count: plant: {}\n", page("fast2", 2))), "{report}");
     let after = volume.stored.fingerprints();
     let changed: Vec<&String> =
         before.iter().filter(|(key, print)| after.get(key) != Some(print)).map(|(k, _)| &k.1).collect();
@@ -244,14 +248,14 @@ fn pages_without_a_page_0_are_found_and_repaired(volume: &Volume) {
     volume.stored.delete(Kind::Buckets, &page("fast4", 0));
     volume.stored.delete(Kind::Overflow, &page("fast4", 1));
     let expected = set(&[("no page 0", page("fast3", 1)), ("no page 0", page("fast4", 2))]);
-    let (_, found, said) = volume.named(&[], "difference");
-    assert_eq!(found, expected, "{said}");
+    let (_, found, report) = volume.named(&[], "difference");
+    assert_eq!(found, expected, "{report}");
     let before = volume.stored.fingerprints().len();
-    let (mended, repaired, said) = volume.named(&["--repair"], "repaired");
-    assert_eq!((mended, &repaired), (true, &expected), "{said}");
+    let (mended, repaired, report) = volume.named(&["--repair"], "repaired");
+    assert_eq!((mended, &repaired), (true, &expected), "{report}");
     assert_eq!(volume.stored.fingerprints().len(), before, "as many pages");
-    let (clean, found, said) = volume.named(&[], "difference");
-    assert!(clean && found.is_empty(), "{said}");
+    let (clean, found, report) = volume.named(&[], "difference");
+    assert!(clean && found.is_empty(), "{report}");
 }
 
 /// Returns all readings as text, by page and in order.
@@ -288,17 +292,17 @@ on_both_stores! {
 #[test]
 fn an_incomplete_check_exits_with_two() {
     let mut server = Server::start("embedded");
-    let (code, said) = verify("embedded", &server.data_dir(), &[]);
-    assert_eq!(code, 2, "{said}");
-    assert!(said.contains("another process has ") && said.ends_with("; the check was not completed\n"), "{said}");
+    let (code, report) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 2, "{report}");
+    assert!(report.contains("another process has ") && report.ends_with("; the check was not completed\n"), "{report}");
     assert!(server.stop().success());
     assert_eq!(verify("embedded", &server.data_dir(), &[]).0, 0);
     let nowhere = server.data_dir().join("nowhere");
-    let (code, said) = verify("embedded", &nowhere, &[]);
-    assert_eq!(code, 2, "{said}");
+    let (code, report) = verify("embedded", &nowhere, &[]);
+    assert_eq!(code, 2, "{report}");
     assert!(!nowhere.exists(), "nothing was made");
-    let (code, said) = verify("mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=200", &nowhere, &[]);
-    assert_eq!(code, 2, "{said}");
+    let (code, report) = verify("mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=200", &nowhere, &[]);
+    assert_eq!(code, 2, "{report}");
 }
 
 /// On MongoDB the service may run, and concurrent writes are no difference.
@@ -323,9 +327,9 @@ fn writes_during_a_check_are_no_difference() {
         });
         let checks: Vec<(i32, String)> = (0..4).map(|_| verify(&store, &server.data_dir(), &["--repair"])).collect();
         stopped.store(true, Ordering::Relaxed);
-        for (code, said) in checks {
-            assert_eq!(code, 0, "{said}");
-            assert!(said.ends_with("\nno difference\n"), "{said}");
+        for (code, report) in checks {
+            assert_eq!(code, 0, "{report}");
+            assert!(report.ends_with("\nno difference\n"), "{report}");
         }
     });
 }
@@ -345,9 +349,9 @@ fn unreleased_log_records_are_counted() {
     let sequences: Vec<u64> = told.iter().take(5).collect();
     log.truncate(sequences[1]).unwrap();
     // The log is still open.
-    let (code, said) = verify("embedded", &server.data_dir(), &[]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("WAL: 3 records that may not be in the store yet, "), "{said}");
+    let (code, report) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("WAL: 3 records that may not be in the store yet, "), "{report}");
 }
 
 /// Returns a stopped server with two sealed days of two sensors.
@@ -362,8 +366,8 @@ fn sealed(store: String) -> Server {
     }
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     flush(&server);
-    let said = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().said();
-    assert!(said.contains("days 6,") && said.contains("large 0,") && said.contains("readings 5760"), "{said}");
+    let report = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().output();
+    assert!(report.contains("days 6,") && report.contains("large 0,") && report.contains("readings 5760"), "{report}");
     assert!(server.stop().success());
     server
 }
@@ -371,11 +375,11 @@ fn sealed(store: String) -> Server {
 #[test]
 fn sealed_days_are_checked_in_the_file() {
     let server = sealed("embedded".to_owned());
-    let (code, said) = verify("embedded", &server.data_dir(), &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, report) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 0, "{report}");
     let row: Vec<&str> =
-        said.lines().find(|line| line.starts_with("plant ")).expect("a row").split_whitespace().collect();
-    assert_eq!(row[..5], ["plant", "0", "6", "5760", "2"], "{said}");
+        report.lines().find(|line| line.starts_with("plant ")).expect("a row").split_whitespace().collect();
+    assert_eq!(row[..5], ["plant", "0", "6", "5760", "2"], "{report}");
 }
 
 #[test]
@@ -396,8 +400,8 @@ fn wrong_sealed_days_are_found_and_repaired() {
     change(ids[0], doc! { "$set": { "day.f.max": 7.5 } });
     change(ids[1], doc! { "$set": { "hours.fields.n.count.3": 59 } });
     change(ids[2], doc! { "$set": { "count": 1 } });
-    let wrong = |said: &str| -> BTreeSet<String> {
-        said.lines().filter_map(|line| line.strip_prefix("difference: ")).map(str::to_owned).collect()
+    let wrong = |report: &str| -> BTreeSet<String> {
+        report.lines().filter_map(|line| line.strip_prefix("difference: ")).map(str::to_owned).collect()
     };
     let expected = set(&[
         ("summary: plant", ids[0].to_owned()),
@@ -406,19 +410,19 @@ fn wrong_sealed_days_are_found_and_repaired() {
         // Derived from the hours.
         ("totals of a month: plant", "2026-01 m,s=a".to_owned()),
     ]);
-    let (code, said) = verified(&[]);
-    assert_eq!((code, wrong(&said)), (1, expected), "{said}");
-    let (code, said) = verified(&["--repair"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("3 repaired, no difference"), "{said}");
+    let (code, report) = verified(&[]);
+    assert_eq!((code, wrong(&report)), (1, expected), "{report}");
+    let (code, report) = verified(&["--repair"]);
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("3 repaired, no difference"), "{report}");
     // Parts that its readings do not determine stay.
     change(
         ids[3],
         doc! { "$set": { "readings": Bson::Binary(mongodb::bson::Binary { subtype: mongodb::bson::spec::BinarySubtype::Generic, bytes: vec![1, 9] }) } },
     );
     change(ids[0], doc! { "$set": { "start": DateTime::from_millis(HOUR * 1000 - 20 * 86_400_000) } });
-    let (code, said) = verified(&["--repair"]);
-    assert_eq!(code, 1, "{said}");
-    assert!(wrong(&said).contains(&format!("unreadable: plant: {}", ids[3])), "{said}");
-    assert!(wrong(&said).contains(&format!("identity: plant: {}", ids[0])), "{said}");
+    let (code, report) = verified(&["--repair"]);
+    assert_eq!(code, 1, "{report}");
+    assert!(wrong(&report).contains(&format!("unreadable: plant: {}", ids[3])), "{report}");
+    assert!(wrong(&report).contains(&format!("identity: plant: {}", ids[0])), "{report}");
 }

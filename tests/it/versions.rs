@@ -28,7 +28,7 @@ fn both() -> [(Server, Stored); 2] {
         let mut server = impatient(&store).start();
         post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);
         assert!(server.stop().success());
-        let stored = Stored::of(&server, "d");
+        let stored = Stored::from_server(&server, "d");
         (server, stored)
     })
 }
@@ -64,13 +64,13 @@ fn readings_wait_for_a_newer_version() {
         let write = |lines: &str| post(&server.url("/write?db=d&ack=store"), lines, &[]).status;
         assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
         assert_eq!(write("m,s=c v=3 3"), 204);
-        let told = eventually("health tells", PATIENCE, || {
-            let told = documents(&server);
-            told.contains("2 buckets cannot be stored").then_some(told)
+        let message = eventually("health tells", PATIENCE, || {
+            let message = documents(&server);
+            message.contains("2 buckets cannot be stored").then_some(message)
         });
         assert!(
-            told.contains("was written by a newer version of hourglass") && told.contains("start that version"),
-            "{told}"
+            message.contains("was written by a newer version of hourglass") && message.contains("start that version"),
+            "{message}"
         );
         let answer = get(&server.url("/api/v1/readings?db=d&sensor=m,s=a"));
         assert_eq!((answer.status, &answer.json()["code"]), (503, &Value::from("store_newer")));
@@ -101,8 +101,8 @@ fn a_deletion_waits_for_a_newer_version() {
         server.restart();
         delete(&server, "DELETE FROM m WHERE s='a'");
         wait_until("the deletion is tried", PATIENCE, || {
-            let said = server.stderr();
-            said.contains("it stays in the WAL and is retried") && said.contains("newer version")
+            let log = server.stderr();
+            log.contains("it stays in the WAL and is retried") && log.contains("newer version")
         });
         server.kill();
         let after = stored.fingerprints();

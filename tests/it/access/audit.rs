@@ -32,7 +32,7 @@ fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u1
     }
 }
 
-fn audit_command(server: &Server, command: &str) -> Ran {
+fn audit_command(server: &Server, command: &str) -> CommandOutput {
     hourglass(&["audit", command, "--data-dir", path(&server.data_dir())])
 }
 
@@ -65,8 +65,8 @@ fn a_read_token_deletes_nothing() {
     let bytes: usize = files.iter().map(|(_, text)| text.len()).sum();
     let _ = writeln!(std::io::stderr(), "audit: {TIMES} refused in {took:.1?}, the trail has {bytes} bytes");
     // At most 20 records a minute of at most 300 bytes each, and the two token records.
-    let told = 20 * (usize::try_from(took.as_secs()).unwrap() / 60 + 2) + 20;
-    assert!(bytes < told * 300, "{bytes} bytes after {took:?}");
+    let records_max = 20 * (usize::try_from(took.as_secs()).unwrap() / 60 + 2) + 20;
+    assert!(bytes < records_max * 300, "{bytes} bytes after {took:?}");
     for (name, text) in &files {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name} has control characters");
     }

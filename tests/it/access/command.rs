@@ -59,8 +59,8 @@ fn the_first_token_is_written_to_a_file_or_read_from_one() {
     let mut server = launch.clone().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let made = std::fs::read_to_string(&path).unwrap().trim().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let said = server.stdout() + &server.stderr();
-    assert!(!said.contains(&made[16..]) && said.contains(shown), "{said}");
+    let output = server.stdout() + &server.stderr();
+    assert!(!output.contains(&made[16..]) && output.contains(shown), "{output}");
     await_status(&server, "", 401);
     await_status(&server, &made, 200);
     let audit = std::fs::read_to_string(server.data_dir().join("admin.log")).unwrap();
@@ -150,12 +150,12 @@ fn tokens_never_outlive_the_configured_maximum() {
     let create = |name: &str, more: &[&str]| {
         let mut command = program();
         command.args(["token", "add", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
-        let said = ran(command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d"));
-        (said.status, said.stderr)
+        let output = ran(command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d"));
+        (output.status, output.stderr)
     };
     for more in [&[][..], &["--expires", "31d"]] {
-        let (code, said) = create("a", more);
-        assert!(code == Some(1) && said.contains("auth.max_lifetime") && said.contains("--expires"), "{said}");
+        let (code, output) = create("a", more);
+        assert!(code == Some(1) && output.contains("auth.max_lifetime") && output.contains("--expires"), "{output}");
     }
     assert_eq!(create("a", &["--expires", "30d"]).0, Some(0));
     let metrics = with(&first, "GET", &server.url("/metrics"), "").expect(200);
@@ -178,10 +178,10 @@ fn invalid_arguments_are_refused_with_the_reason() {
         (&["revoke", "nobody"], "no token named"),
         (&["rotate", "nobody"], "no token named"),
     ];
-    for (words, said) in cases {
+    for (words, output) in cases {
         let refused = token_command(folder.path(), words);
         let is_refused = refused.status != Some(0) && refused.stdout.is_empty();
-        assert!(is_refused && refused.stderr.contains(said), "{words:?}: {refused:?}");
+        assert!(is_refused && refused.stderr.contains(output), "{words:?}: {refused:?}");
     }
     std::fs::write(folder.path().join("tokens.json"), "{\"format\": 1, \"tokens\": [").unwrap();
     let refused = token_command(folder.path(), &["list"]);
@@ -219,7 +219,7 @@ fn an_unreadable_token_record_grants_nothing() {
     wait_until("it stays shut", PATIENCE, || status() == 401);
 }
 
-fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> Ran {
+fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> CommandOutput {
     ran(program().arg("token").args(words).args(["--store", uri, "--data-dir"]).arg(folder)).good()
 }
 
@@ -299,9 +299,9 @@ fn refusals_and_deletions_are_audited() {
     assert!((1..150).contains(&denied), "{denied} of 201 told");
     let records = audit.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let changes: Vec<_> = records.filter(|record| record["event"] == "change").collect();
-    let told: Vec<_> =
+    let audit_records: Vec<_> =
         changes.iter().map(|line| (line["by"].as_str().unwrap(), line["database"].as_str().unwrap())).collect();
-    assert_eq!(told, [("first", "a"), ("first", "a{\u{202e}")], "{audit}");
+    assert_eq!(audit_records, [("first", "a"), ("first", "a{\u{202e}")], "{audit}");
     assert_eq!(changes[0]["outcome"], "done");
     assert!(!audit.contains('\u{202e}'), "{audit}");
     for name in ["admin.log", "audit.log"] {

@@ -15,9 +15,9 @@ fn connect(server: &Server, text: &str) -> TcpStream {
 
 /// Returns the text sent before the server closes the connection.
 fn farewell(mut stream: TcpStream) -> String {
-    let mut said = String::new();
-    let _ = stream.read_to_string(&mut said);
-    said
+    let mut reply = String::new();
+    let _ = stream.read_to_string(&mut reply);
+    reply
 }
 
 fn count(server: &Server, admin: &str) -> usize {
@@ -29,13 +29,13 @@ fn count(server: &Server, admin: &str) -> usize {
 fn tcp_lines_need_a_write_token() {
     let (server, admin) = guarded(LISTEN);
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
-    for (text, said) in [
+    for (text, reply) in [
         ("m,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
         ("auth wrong\nm,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
         (format!("auth {lab} db=b\nm,site=lab v=1 1\n"), "ERROR lab may not write to database \"b\""),
     ] {
         let farewell = farewell(connect(&server, &text));
-        assert!(farewell.starts_with(said) && !farewell.contains(&lab[16..]), "{text}: {farewell}");
+        assert!(farewell.starts_with(reply) && !farewell.contains(&lab[16..]), "{text}: {farewell}");
     }
     assert_eq!(count(&server, &admin), 0);
     let mut open = connect(&server, &format!("auth {lab}\nm,site=lab v=1 1\nm,site=plant v=1 1\nm v=1 1\n"));

@@ -261,12 +261,12 @@ fn every_route_checks_every_kind_of_token() {
             matrix.check(cell, kind, (needs != Needs::Nothing && !may.contains(&needs)).then_some(403));
         }
     }
-    for (kind, _, _, told) in KINDS {
+    for (kind, _, _, visible_databases) in KINDS {
         matrix.cells += 1;
         let listed = matrix.listed(&matrix.tokens[kind]);
         let of_all: Vec<&str> = DATABASES.iter().copied().filter(|name| listed.iter().any(|one| one == name)).collect();
-        if of_all != *told {
-            matrix.wrong.push(format!("SHOW DATABASES with {kind}: {of_all:?}, not {told:?}"));
+        if of_all != *visible_databases {
+            matrix.wrong.push(format!("SHOW DATABASES with {kind}: {of_all:?}, not {visible_databases:?}"));
         }
     }
     let _ = writeln!(std::io::stderr(), "access: {} cells checked", matrix.cells);
@@ -301,8 +301,8 @@ fn a_token_is_accepted_in_every_form_that_clients_send() {
         request(method, &url, body.as_bytes(), &[("Authorization", "Token wrong")]).unwrap().expect(401);
     }
     get(&server.url(&format!("/api/v1/measurements?db=a&p={token}"))).expect(200);
-    let said = format!("{}{}", server.stderr(), with(&token, "GET", &server.url("/metrics"), "").text());
-    assert!(!said.contains(&token[16..]), "the secret is in the log or the metrics");
+    let visible = format!("{}{}", server.stderr(), with(&token, "GET", &server.url("/metrics"), "").text());
+    assert!(!visible.contains(&token[16..]), "the secret is in the log or the metrics");
 }
 
 #[test]

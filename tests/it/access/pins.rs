@@ -114,8 +114,8 @@ fn check_what_is_seen(server: &Server, lab: &str) {
         let answer = with(lab, "GET", &server.url(&path), "").expect(200);
         let text = answer.text();
         // An answer may repeat the words of its request.
-        let told = SECRETS.iter().find(|secret| !path.contains(**secret) && text.contains(**secret));
-        assert!(told.is_none(), "{path} tells of {told:?}: {text}");
+        let learned = SECRETS.iter().find(|secret| !path.contains(**secret) && text.contains(**secret));
+        assert!(learned.is_none(), "{path} tells of {learned:?}: {text}");
         assert!(!text.contains("4000") && !text.contains("00:00:00.000004"), "{path}: {text}");
     }
     let sum = with(lab, "GET", &server.url("/query?db=a&q=SELECT+sum(v)+FROM+m"), "").expect(200).json();
@@ -168,10 +168,10 @@ fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
     assert!(!lab_key.text().contains("\"v\""), "{}", lab_key.text());
     // Metadata follows it, too.
     let meta = |site: &str| server.url(&format!("/api/v1/sensors/m,site={site}/meta?db=a"));
-    let told = |token: &str| with(token, "GET", &server.url("/api/v1/meta?db=a"), "").expect(200).json();
+    let learned = |token: &str| with(token, "GET", &server.url("/api/v1/meta?db=a"), "").expect(200).json();
     with(&admin, "PATCH", &meta("hall"), r#"{"x":1}"#).expect(200);
     let shown = serde_json::json!([{"sensor": "m,site=hall", "meta": {"x": 1}}]);
-    assert_eq!((&told(&hall)["sensors"], &told(&lab)["sensors"]), (&shown, &serde_json::json!([])));
+    assert_eq!((&learned(&hall)["sensors"], &learned(&lab)["sensors"]), (&shown, &serde_json::json!([])));
     assert_eq!(with(&lab, "GET", &meta("lab"), "").expect(200).json(), serde_json::json!({}));
     for (token, site) in [(&hall, "hall"), (&lab, "lab")] {
         let refused = with(token, "PATCH", &meta(site), r#"{"y":2}"#).expect(403);
@@ -212,18 +212,22 @@ fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
     with(&admin, "POST", &server.url("/write?db=a"), "m,site=plant v=\"text\" 1").expect(204);
     for _ in 0..2 {
         let lines = "m,site=plant v=1 2\nm,site=other v=1 2\nm,site=lab v=1 2";
-        let said = with(&lab, "POST", &server.url("/api/v1/explain?db=a"), lines).expect(200).json();
-        for line in &said["lines"].as_array().expect("lines")[..2] {
-            assert_eq!(line["rejected"][0]["code"], "forbidden", "{said}");
-            assert_eq!(line["rejected"][0]["column"], said["lines"][1]["rejected"][0]["column"], "{said}");
+        let answered = with(&lab, "POST", &server.url("/api/v1/explain?db=a"), lines).expect(200).json();
+        for line in &answered["lines"].as_array().expect("lines")[..2] {
+            assert_eq!(line["rejected"][0]["code"], "forbidden", "{answered}");
+            assert_eq!(line["rejected"][0]["column"], answered["lines"][1]["rejected"][0]["column"], "{answered}");
             let field = &line["fields"][0];
-            let told = (&line["new_sensor"], &field["known_family"], &field["conflict"]);
-            assert_eq!(told, (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::json!(false)), "{said}");
+            let learned = (&line["new_sensor"], &field["known_family"], &field["conflict"]);
+            assert_eq!(
+                learned,
+                (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::json!(false)),
+                "{answered}"
+            );
         }
         assert_eq!(
-            (&said["lines"][2]["new_sensor"], &said["quota"]["new_sensors"]),
+            (&answered["lines"][2]["new_sensor"], &answered["quota"]["new_sensors"]),
             (&true.into(), &1.into()),
-            "{said}"
+            "{answered}"
         );
         // This process now knows the existing sensor, too.
         let url = server.url("/write?db=a");
@@ -243,8 +247,8 @@ fn a_write_only_token_learns_no_stored_metadata() {
     with(&admin, "PUT", &server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a"), r#"{"code":"4711"}"#).expect(200);
     for (sensor, code) in [("m,s=1", "4711"), ("m,s=1", "4710"), ("m,s=2", "4711")] {
         let line = json!({"sensor": sensor, "meta": {"code": code}}).to_string();
-        let told = with(&writer, "POST", &server.url("/api/v1/meta?db=a&dry_run=true"), &line).expect(200).json();
-        assert_eq!(told, json!({"dry_run": true, "changed": 1, "rejected": 0, "reasons": []}), "{line}");
+        let learned = with(&writer, "POST", &server.url("/api/v1/meta?db=a&dry_run=true"), &line).expect(200).json();
+        assert_eq!(learned, json!({"dry_run": true, "changed": 1, "rejected": 0, "reasons": []}), "{line}");
     }
     let headers = [("Authorization", &*format!("Token {writer}")), ("If-Match", "\"0000000000000000\"")];
     let url = server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a");

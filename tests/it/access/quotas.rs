@@ -39,8 +39,8 @@ fn a_rate_quota_slows_only_its_own_token() {
     assert!(refused.text().contains("token slow (100 readings per second)"), "{}", refused.text());
     with(&other, "POST", &url, &lines("n", 0, 5000)).expect(204);
     // Waiting for Retry-After is enough.
-    let told = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < told {
+    let retry_at = Instant::now() + Duration::from_secs(seconds);
+    while Instant::now() < retry_at {
         std::thread::sleep(Duration::from_millis(50));
     }
     with(&slow, "POST", &url, &lines("m", 1000, 1)).expect(204);
@@ -57,10 +57,10 @@ fn a_sensor_quota_refuses_only_new_sensors() {
     assert!(warned.header("x-hourglass-warning").unwrap().contains("(10 new sensors per hour) is 90 % used"));
     assert_eq!(quota_count(&server, &admin, "warned", "token", "new_sensors"), 1.0);
     let partial = with(&token, "POST", &url, &sensors(5, 10)).expect(400);
-    let said = partial.text();
+    let reply = partial.text();
     assert!(
-        said.contains("dropped=5") && said.contains("measurement \\\"fleet\\\"") && said.contains("\\\"device\\\""),
-        "{said}"
+        reply.contains("dropped=5") && reply.contains("measurement \\\"fleet\\\"") && reply.contains("\\\"device\\\""),
+        "{reply}"
     );
     // Only new sensors: a later retry succeeds.
     let refused = with(&token, "POST", &url, &sensors(20, 5)).expect(429);
@@ -135,10 +135,10 @@ fn the_queries_of_one_token_leave_memory_for_others() {
     let long = format!("{few}{}", "%20".repeat(300));
     with(&other, "GET", &long, "").expect(200);
     let log = server.stderr();
-    let told = log.lines().rfind(|line| line.contains("slow query (query.log_after)")).expect("a line");
-    let told: serde_json::Value = serde_json::from_str(told).expect("JSON");
-    assert_eq!((&told["token"], &told["readings"]), (&"other".into(), &20.into()), "{told}");
-    assert_eq!(told["query"].as_str().map(str::len), Some(200), "{told}");
+    let retry_at = log.lines().rfind(|line| line.contains("slow query (query.log_after)")).expect("a line");
+    let retry_at: serde_json::Value = serde_json::from_str(retry_at).expect("JSON");
+    assert_eq!((&retry_at["token"], &retry_at["readings"]), (&"other".into(), &20.into()), "{retry_at}");
+    assert_eq!(retry_at["query"].as_str().map(str::len), Some(200), "{retry_at}");
 }
 
 /// Regression: mistyped names counted as databases, were in no list, and could not be dropped.
@@ -171,9 +171,9 @@ fn one_token_cannot_use_up_all_databases() {
         write(&server, &tenant, database).expect(204);
     }
     let refused = write(&server, &tenant, "a_3").expect(403);
-    let said = refused.text();
+    let reply = refused.text();
     for part in ["token tenant (3 databases)", "--databases", "a_3"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(reply.contains(part), "{part}: {reply}");
     }
     let refused =
         with(&tenant, "POST", &server.url("/api/v1/readings?db=a_3"), r#"{"sensor":"m","value":1}"#).expect(403);
@@ -212,20 +212,20 @@ fn a_dry_run_uses_no_quota_and_reports_every_quota() {
     let slow = create(&server, &words);
     let explain = |body: &str| with(&slow, "POST", &server.url("/api/v1/explain?db=a"), body).expect(200).json();
     for _ in 0..5 {
-        let said = explain(&lines("m", 0, 40));
-        assert_eq!(said["quota"], serde_json::json!({"readings": 40, "new_sensors": 1, "passes": true}), "{said}");
-        let said = explain(&sensors(0, 2));
-        assert_eq!(said["quota"]["new_sensors"], 2, "{said}");
+        let reply = explain(&lines("m", 0, 40));
+        assert_eq!(reply["quota"], serde_json::json!({"readings": 40, "new_sensors": 1, "passes": true}), "{reply}");
+        let reply = explain(&sensors(0, 2));
+        assert_eq!(reply["quota"]["new_sensors"], 2, "{reply}");
     }
-    let said = explain(&sensors(0, 3));
-    assert_eq!((&said["write"]["status"], &said["quota"]["new_sensors"]), (&400.into(), &2.into()), "{said}");
+    let reply = explain(&sensors(0, 3));
+    assert_eq!((&reply["write"]["status"], &reply["quota"]["new_sensors"]), (&400.into(), &2.into()), "{reply}");
     with(&slow, "POST", &server.url("/write?db=a"), &sensors(0, 2)).expect(204);
     // The hourly quota of new sensors is used up, so a write of new sensors only gets Retry-After.
-    let said = explain(&sensors(2, 1));
+    let reply = explain(&sensors(2, 1));
     let written = with(&slow, "POST", &server.url("/write?db=a"), &sensors(2, 1));
-    assert_eq!(said["write"]["status"], written.status, "{said} {}", written.text());
+    assert_eq!(reply["write"]["status"], written.status, "{reply} {}", written.text());
     with(&slow, "POST", &server.url("/write?db=a"), &lines("fleet,plant=p,device=d0", 0, 200)).expect(204);
-    let said = explain(&lines("fleet,plant=p,device=d0", 0, 1));
-    assert_eq!((&said["write"]["status"], &said["quota"]["passes"]), (&429.into(), &false.into()), "{said}");
+    let reply = explain(&lines("fleet,plant=p,device=d0", 0, 1));
+    assert_eq!((&reply["write"]["status"], &reply["quota"]["passes"]), (&429.into(), &false.into()), "{reply}");
     with(&slow, "POST", &server.url("/write?db=a"), &lines("fleet,plant=p,device=d0", 0, 1)).expect(429);
 }

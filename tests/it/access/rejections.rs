@@ -38,10 +38,10 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
         json!(["a", "device", "syntax", "bad two"]),
         json!(["a", "device", "syntax", "bad one"]),
     ];
-    let mut told = brief(&seen);
+    let mut found = brief(&seen);
     // Over TCP, the two lines may have been one request or two.
-    told[..2].sort_by_key(|one| one[2] == "encoding");
-    assert_eq!(told, expected);
+    found[..2].sort_by_key(|one| one[2] == "encoding");
+    assert_eq!(found, expected);
     let [.., oldest] = &*seen else { panic!("{seen:?}") };
     assert_eq!((&oldest["address"], &oldest["line"]), (&json!("127.0.0.1"), &json!(2)), "{oldest}");
     assert!(oldest["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{oldest}");
@@ -151,9 +151,9 @@ fn a_flood_of_bad_lines_hides_no_other_sender() {
     let of = |token: &str| warnings.iter().filter(|line| line.contains(&format!("\"{token}\""))).count();
     let most = 1 + started.elapsed().as_secs() as usize / 60;
     assert!((1..=most).contains(&of("quiet")) && (1..=most).contains(&of("loud")), "{warnings:?}");
-    let told = warnings.iter().find(|line| line.contains("\"loud\"")).expect("a warning");
+    let found = warnings.iter().find(|line| line.contains("\"loud\"")).expect("a warning");
     for part in ["127.0.0.1", "\"count\":1000", "missing fields", "\"a\""] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(found.contains(part), "{part} in {found}");
     }
     assert!(warnings.iter().all(|line| line.len() < 500), "{warnings:?}");
 }

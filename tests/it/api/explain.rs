@@ -9,7 +9,7 @@ fn explain(server: &Server, query: &str, body: &str) -> Value {
 }
 
 /// Returns the parts of an answer that explain and write have in common.
-fn told(answer: &Answer) -> (u16, Vec<String>) {
+fn common_parts(answer: &Answer) -> (u16, Vec<String>) {
     let text = answer.text();
     let reasons = serde_json::from_str::<Value>(text).ok().map(|body| {
         let rejected = body["rejected"].as_array().cloned().unwrap_or_default();
@@ -47,25 +47,29 @@ fn explain_predicts_the_write_and_changes_nothing() {
     let server = Launch::embedded().config("[limits]\nsensors = 3\nsensor_fields = 4\n").start();
     for body in BODIES {
         let before = traces(&server);
-        let said = explain(&server, "db=d", body);
+        let explained = explain(&server, "db=d", body);
         assert_eq!(before, traces(&server), "{body}");
         let again = explain(&server, "db=d", body);
-        assert_eq!((&said["write"], &said["quota"]), (&again["write"], &again["quota"]), "{body}");
+        assert_eq!((&explained["write"], &explained["quota"]), (&again["write"], &again["quota"]), "{body}");
         let written = http::post(&server.url("/api/v1/readings?db=d"), body, &[]);
-        let (status, reasons) = told(&written);
-        let lines = said["lines"].as_array().expect("lines").iter();
+        let (status, reasons) = common_parts(&written);
+        let lines = explained["lines"].as_array().expect("lines").iter();
         let rejected = lines.flat_map(|line| line["rejected"].as_array().expect("a list").clone());
         let rejected: Vec<String> = rejected.map(|one| one["reason"].as_str().expect("a reason").to_owned()).collect();
-        assert_eq!((said["write"]["status"].as_u64(), rejected), (Some(u64::from(status)), reasons), "{body}: {said}");
-        assert_eq!(said["accepted"], written.json()["accepted"], "{body}");
-        assert_eq!(said["new_database"], json!(*body == BODIES[0]), "{body}");
+        assert_eq!(
+            (explained["write"]["status"].as_u64(), rejected),
+            (Some(u64::from(status)), reasons),
+            "{body}: {explained}"
+        );
+        assert_eq!(explained["accepted"], written.json()["accepted"], "{body}");
+        assert_eq!(explained["new_database"], json!(*body == BODIES[0]), "{body}");
     }
     // Requests that are refused as a whole.
     for query in ["db=d&rp=nope", "db=%01"] {
-        let said = explain(&server, query, "m v=1");
+        let explained = explain(&server, query, "m v=1");
         let refused = http::post(&server.url(&format!("/write?{query}")), "m v=1", &[]);
-        assert_eq!(said["write"]["status"], json!(refused.status), "{said}");
-        assert_eq!(said["write"]["error"], refused.json()["error"], "{said}");
+        assert_eq!(explained["write"]["status"], json!(refused.status), "{explained}");
+        assert_eq!(explained["write"]["error"], refused.json()["error"], "{explained}");
     }
 }
 
@@ -73,8 +77,10 @@ fn explain_predicts_the_write_and_changes_nothing() {
 fn explain_shows_time_bucket_and_fields_of_each_line() {
     let client = client_with("explain", "m,a=1 v=1 1\n");
     let lines = "m,a=1 v=2i,w=\"x\" 1768487400000000000\nm,a=1 v=3 1768487400000000000\n\n# no line\nn v=1\nm,a=1 v=\"x\" 5\nbad\n";
-    let said = http::post(&client.url("/api/v1/explain", "precision=ns"), lines, &[]).expect(200).json();
-    let [first, second, undated, conflict, bad] = &**said["lines"].as_array().expect("lines") else { panic!("{said}") };
+    let explained = http::post(&client.url("/api/v1/explain", "precision=ns"), lines, &[]).expect(200).json();
+    let [first, second, undated, conflict, bad] = &**explained["lines"].as_array().expect("lines") else {
+        panic!("{explained}")
+    };
     assert_eq!(
         *first,
         json!({
@@ -98,15 +104,23 @@ fn explain_shows_time_bucket_and_fields_of_each_line() {
     );
     assert_eq!((&conflict["kept"], &conflict["fields"][0]["conflict"]), (&json!(false), &json!(true)));
     assert_eq!((&conflict["rejected"][0]["code"], &bad["rejected"][0]["code"]), (&json!("family"), &json!("syntax")));
-    assert_eq!(said["quota"], json!({"readings": 3, "new_sensors": 1, "passes": true}));
+    assert_eq!(explained["quota"], json!({"readings": 3, "new_sensors": 1, "passes": true}));
     // An undeclared unit and an implausible time.
-    let said = http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
-    let said = said.expect(200).json();
-    assert!(said["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("looks like s")), "{said}");
-    assert!(said["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")), "{said}");
+    let explained =
+        http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
+    let explained = explained.expect(200).json();
+    assert!(
+        explained["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("looks like s")),
+        "{explained}"
+    );
+    assert!(
+        explained["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")),
+        "{explained}"
+    );
     // All or nothing.
-    let said = http::post(&client.url("/api/v1/explain", "accept_partial=false"), "m v=1\nbad", &[]).expect(200).json();
-    assert_eq!(said["accepted"], json!(0), "{said}");
+    let explained =
+        http::post(&client.url("/api/v1/explain", "accept_partial=false"), "m v=1\nbad", &[]).expect(200).json();
+    assert_eq!(explained["accepted"], json!(0), "{explained}");
 }
 
 #[test]
@@ -114,8 +128,8 @@ fn explain_reads_bodies_like_writes_and_limits_them() {
     let client = client("explain-bodies");
     let packed = gzip(b"m v=1 1\n", 3);
     let url = client.url("/api/v1/explain", "");
-    let said = http::post(&url, packed, &[("Content-Encoding", "gzip")]).expect(200).json();
-    assert_eq!(said["lines"].as_array().map(Vec::len), Some(3));
+    let explained = http::post(&url, packed, &[("Content-Encoding", "gzip")]).expect(200).json();
+    assert_eq!(explained["lines"].as_array().map(Vec::len), Some(3));
     http::post(&url, "m v=1 1\n".repeat(1000), &[]).expect(200);
     let refused = http::post(&url, "m v=1 1\n".repeat(1001), &[]).expect(413);
     assert!(refused.text().contains("1000 lines"), "{}", refused.text());
@@ -155,19 +169,22 @@ fn the_explain_command_prints_the_answer_of_the_service() {
 fn explain_shows_the_kind_warning_of_each_line() {
     let kind = "[[kinds]]\nname = \"thermometer\"\nmeasurement = \"m\"\nfields = { properties = { temp = { maximum = 50 } } }\n";
     let server = Launch::embedded().config(kind).start();
-    let told = explain(
+    let common_parts = explain(
         &server,
         "db=d&precision=s",
         "m temp=20 1768485601\nm temp=99 1768485602\nm temp=21 1768485603\nm temp=98 1768485604",
     );
-    let warnings: Vec<usize> = told["lines"]
+    let warnings: Vec<usize> = common_parts["lines"]
         .as_array()
         .expect("lines")
         .iter()
         .map(|line| line["warnings"].as_array().map_or(0, Vec::len))
         .collect();
-    assert_eq!(warnings, [0, 1, 0, 1], "{told}");
-    let text = told["lines"][3]["warnings"][0].as_str().expect("a text");
+    assert_eq!(warnings, [0, 1, 0, 1], "{common_parts}");
+    let text = common_parts["lines"][3]["warnings"][0].as_str().expect("a text");
     assert!(text.contains("thermometer") && text.contains("98"), "{text}");
-    assert!(told["warnings"][0].as_str().is_some_and(|text| text.starts_with("2 readings are")), "{told}");
+    assert!(
+        common_parts["warnings"][0].as_str().is_some_and(|text| text.starts_with("2 readings are")),
+        "{common_parts}"
+    );
 }

@@ -64,17 +64,18 @@ fn every_statement_has_its_own_result() {
 #[test]
 fn one_syntax_error_makes_the_whole_query_400() {
     let url = shared().url(&format!("/query?q={}", encode("CREATE DATABASE unparsed; CREATE DATABASE")));
-    let told = http::request("POST", &url, b"", &[]).unwrap().expect(400).json();
-    assert!(text_at(&told, "error").starts_with("error parsing query: found EOF, expected identifier"), "{told}");
+    let refusal = http::request("POST", &url, b"", &[]).unwrap().expect(400).json();
+    assert!(text_at(&refusal, "error").starts_with("error parsing query: found EOF, expected identifier"), "{refusal}");
     assert!(!names().contains(&json!(["unparsed"])));
 }
 
 #[test]
 fn a_cross_site_query_changes_nothing() {
     let url = shared().url(&format!("/query?q={}", encode("CREATE DATABASE \"by-page\"")));
-    let told = http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
+    let refusal =
+        http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
     assert_eq!(
-        told["error"],
+        refusal["error"],
         "forbidden: pages of https://elsewhere.example get no data and change none, unless cors.origins names their origin"
     );
     assert!(!names().contains(&json!(["by-page"])));
@@ -94,7 +95,7 @@ fn a_query_without_q_is_400() {
 #[test]
 fn an_empty_answer_names_the_unknown_name() {
     let client = client_with("messages", "climate,site=lab temp=1,humidity=2 1000000000");
-    let told = |q: &str| {
+    let refusal = |q: &str| {
         let answer = client.get("/query", &format!("q={}", encode(q))).expect(200).json();
         let result = answer["results"][0].as_object().expect("a result").clone();
         let is_silent = !result.contains_key("series");
@@ -125,7 +126,7 @@ fn an_empty_answer_names_the_unknown_name() {
         ("SELECT temp, tmp FROM climate", vec![]),
         ("SHOW MEASUREMENTS", vec![]),
     ] {
-        assert_eq!(told(q), expected, "{q}");
+        assert_eq!(refusal(q), expected, "{q}");
     }
     let elsewhere = shared().fetch("/query?db=message&q=SELECT+temp+FROM+climate");
     assert_eq!(elsewhere["results"][0]["error"], json!("database not found: message"), "{elsewhere}");

@@ -73,8 +73,8 @@ fn the_sensor_limit_refuses_only_new_sensors() {
     assert!(text.starts_with("partial write: ") && text.ends_with(" dropped=2"), "{text}");
     assert_eq!(text.matches(reason).count(), 2, "{text}");
     let answer = client.write_json(r#"{"measurement":"climate","sensor":"new","value":1}"#).expect(400).json();
-    let told = text_at(&answer["rejected"][0], "reason").to_owned();
-    assert_eq!(told, format!("{reason}; its tag \"s\" has the most values"));
+    let refusal_reason = text_at(&answer["rejected"][0], "reason").to_owned();
+    assert_eq!(refusal_reason, format!("{reason}; its tag \"s\" has the most values"));
     // A body of new sensors only is refused, too. Regression: it was answered 204 and dropped.
     let answer = client.write(&line(7, 2)).expect(400).json();
     assert!(text_at(&answer, "error").contains(reason), "{answer}");

@@ -37,8 +37,8 @@ fn one_bad_line_never_takes_a_good_one_with_it() {
         let answer = http::post(&client.url(path, "bucket=ignored&precision=ns"), body, &[]).expect(400);
         assert_eq!(answer.json(), expected, "{path}");
         assert_eq!(answer.header("content-type"), Some("application/json"), "{path}");
-        let told = answer.header("x-influxdb-error").expect("clients look for this header");
-        assert!(told.starts_with("partial write"), "{path}: {told}");
+        let listed = answer.header("x-influxdb-error").expect("clients look for this header");
+        assert!(listed.starts_with("partial write"), "{path}: {listed}");
         let code = answer.header("x-platform-error-code");
         assert_eq!(code, (path == "/api/v2/write").then_some("invalid"), "{path}");
         let read = client.readings("m,s=a", "");
@@ -59,11 +59,12 @@ fn a_body_of_bad_lines_is_no_partial_write() {
             assert_eq!(lines, [1, 2, 3]);
             continue;
         }
-        let told: Vec<&str> = text.split('\n').collect();
-        assert_eq!(told.len(), 3, "{path}: {text}");
-        for (told, (line, place)) in told.iter().zip([("bad", "line 1"), ("m v=nan", "line 2"), ("m v=1 x", "line 3")])
+        let listed: Vec<&str> = text.split('\n').collect();
+        assert_eq!(listed.len(), 3, "{path}: {text}");
+        for (listed, (line, place)) in
+            listed.iter().zip([("bad", "line 1"), ("m v=nan", "line 2"), ("m v=1 x", "line 3")])
         {
-            assert!(told.starts_with(&format!("unable to parse '{line}': {place}")), "{path}: {told}");
+            assert!(listed.starts_with(&format!("unable to parse '{line}': {place}")), "{path}: {listed}");
         }
     }
 }

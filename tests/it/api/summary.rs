@@ -251,11 +251,11 @@ fn every_documented_aggregate_works_in_both_languages() {
     let client = client_with("table", "m v=1 1\nm v=4 2\nm v=4 3\nm v=2.5 4\nm v=9 5");
     for (name, expected) in [("median", 4.0), ("mode", 4.0)] {
         let answer = client.get(PATH, &format!("sensor=m&agg={name}")).expect(200).json();
-        let told = &answer["series"][0]["windows"][0]["fields"]["v"][name];
+        let aggregate = &answer["series"][0]["windows"][0]["fields"]["v"][name];
         let statement = super::encode(&format!("SELECT {name}(v) FROM m"));
         let other = client.get("/query", &format!("q={statement}")).expect(200).json();
         let other = &other["results"][0]["series"][0]["values"][0][1];
-        assert_eq!((told.as_f64(), other.as_f64()), (Some(expected), Some(expected)), "{name}");
+        assert_eq!((aggregate.as_f64(), other.as_f64()), (Some(expected), Some(expected)), "{name}");
     }
 }
 

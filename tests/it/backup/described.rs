@@ -58,10 +58,10 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         // A change of metadata only, then no change.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
         put(&server, "climate,s=0", &json!({"site": "lab"}));
-        let said = backup(&server, to.path(), &["--prove"]).good().stdout;
-        assert!(said.contains("\n0 days written") && said.contains("sensors of 1 databases written"), "{said}");
-        let said = backup(&server, to.path(), &[]).good().stdout;
-        assert!(said.contains("\n0 days written (0 bytes)") && said.contains("sensors of 0 databases"), "{said}");
+        let output = backup(&server, to.path(), &["--prove"]).good().stdout;
+        assert!(output.contains("\n0 days written") && output.contains("sensors of 1 databases written"), "{output}");
+        let output = backup(&server, to.path(), &[]).good().stdout;
+        assert!(output.contains("\n0 days written (0 bytes)") && output.contains("sensors of 0 databases"), "{output}");
         let original = described(&server);
         assert!(
             original.iter().any(|(key, meta, _)| key.contains("never") && meta["name"].is_string()),

@@ -46,12 +46,12 @@ fn a_second_backup_writes_the_days_that_changed() {
         // A late reading, a correction, a partial deletion, and a dropped database.
         write(&server, "plant", &format!("climate,s=9 temp=1 {}\n", START + DAY + 5));
         write(&server, "plant", &format!("climate,s=0 temp=999 {}\n", START + 600));
-        let said = backup(&server, to.path(), &[]).good().stdout;
-        assert!(said.contains("\n2 days written") && said.contains(" 2 unchanged"), "{said}");
+        let output = backup(&server, to.path(), &[]).good().stdout;
+        assert!(output.contains("\n2 days written") && output.contains(" 2 unchanged"), "{output}");
         execute(&server, "plant", &format!("DELETE FROM climate WHERE s='1' AND time > {}s", START + 2 * DAY));
         execute(&server, "o", "DROP RETENTION POLICY \"t.her\" ON o");
-        let said = backup(&server, to.path(), &[]).good().stdout;
-        assert!(said.contains("\n1 days written") && said.contains(" 2 unchanged"), "{said}");
+        let output = backup(&server, to.path(), &[]).good().stdout;
+        assert!(output.contains("\n1 days written") && output.contains(" 2 unchanged"), "{output}");
         assert_eq!(names.len() - 2, files(to.path()).len(), "what nothing names is removed: {:?}", files(to.path()));
         assert!(server.stop().success());
         assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
@@ -148,9 +148,9 @@ fn a_damaged_file_is_found_and_named() {
             std::fs::write(file, damaged).unwrap();
             let into = Folder::new("restored");
             let name = file.file_name().unwrap().to_str().unwrap();
-            let said = restore(to.path(), "embedded", into.path());
-            assert!(said.status == Some(1), "{what} {name}: {said:?}");
-            assert!(said.stderr.contains(name) || name == "manifest.json", "{what} {name}: {said:?}");
+            let output = restore(to.path(), "embedded", into.path());
+            assert!(output.status == Some(1), "{what} {name}: {output:?}");
+            assert!(output.stderr.contains(name) || name == "manifest.json", "{what} {name}: {output:?}");
         }
         std::fs::write(file, content).unwrap();
     }

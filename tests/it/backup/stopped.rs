@@ -26,12 +26,15 @@ fn unflushed_wals_of_other_instances_stop_backup_and_copy() {
     };
     let copy =
         || hourglass(&["backup", "copy", "--source", &store, "--target", path(&copied), "--data-dir", path(&own)]);
-    let host = format!("{}: these instances", whose(&store));
+    let host = format!("{}: these instances", instance_identity(&store));
     for () in [(), ()] {
         backup().refused(&host);
         copy().refused(&host);
-        let told = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
-        assert!(told.stderr.contains("may lack something") && told.stderr.contains(&host), "{told:?}");
+        let digest_run = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
+        assert!(
+            digest_run.stderr.contains("may lack something") && digest_run.stderr.contains(&host),
+            "{digest_run:?}"
+        );
         // The same after a kill.
         other.kill();
     }
@@ -47,7 +50,7 @@ fn unflushed_wals_of_other_instances_stop_backup_and_copy() {
 }
 
 /// Returns host and process id of the only registered instance.
-fn whose(store: &str) -> String {
+fn instance_identity(store: &str) -> String {
     let registry = find(store, "registry", doc! {}).remove(0);
     let logs = registry.get_array("logs").unwrap().iter().filter_map(|log| log.as_document());
     let mut open = logs.filter(|log| !log.contains_key("takenBy"));

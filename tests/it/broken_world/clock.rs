@@ -6,7 +6,7 @@ use crate::support::prelude::*;
 const QUICK: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n\
     [retention]\ninterval = \"100ms\"\n[seal]\nafter = \"0s\"\n";
 /// Log message after a clock jump.
-const DOUBT: &str = "nothing expires and no day is sealed";
+const CLOCK_WARNING: &str = "nothing expires and no day is sealed";
 
 /// The wall clock of a server, which can be set while it runs.
 struct WallClock(Folder);
@@ -24,7 +24,7 @@ impl WallClock {
         std::fs::rename(self.0.file("new"), self.0.file("step")).expect("it can be moved");
     }
 
-    fn of(&self, launch: Launch) -> Launch {
+    fn apply(&self, launch: Launch) -> Launch {
         launch.env("FAULT_STEP", self.0.file("step").display())
     }
 }
@@ -41,7 +41,7 @@ fn since(server: &Server, database: &str, from: i64) -> Value {
 fn a_clock_jump_expires_nothing() {
     for store in stores() {
         let clock = WallClock::right();
-        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let server = clock.apply(Launch::with_store(&store).config(QUICK)).start();
         let start = now();
         let lines: String = [5, 3, 1].iter().map(|age| format!("m v={age}i {}\n", start - age * DAY)).collect();
         for (database, settings) in [("w", r#"{"readings":"30d"}"#), ("s", r#"{"readings":"30d","summaries":"inf"}"#)] {
@@ -56,7 +56,7 @@ fn a_clock_jump_expires_nothing() {
         let expired = |times| move || (progress(server, "expire", "deletions") == times).then_some(());
         eventually("the first retention is carried out", WITHIN, expired(1));
         clock.set(366 * DAY);
-        wait_until("the clock is doubted", WITHIN, || server.stderr().contains(DOUBT));
+        wait_until("the clock is doubted", WITHIN, || server.stderr().contains(CLOCK_WARNING));
         clock.set(0);
         let after = ["w", "s"].map(|database| since(server, database, start - 6 * DAY));
         assert_eq!(after, before, "{store}");
@@ -73,7 +73,7 @@ fn a_clock_jump_expires_nothing() {
 fn a_clock_jump_seals_no_open_day() {
     for store in stores() {
         let clock = WallClock::right();
-        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let server = clock.apply(Launch::with_store(&store).config(QUICK)).start();
         let start = now();
         post(&server.url("/write?db=d"), format!("m v=1i {}\nm v=2i {start}", start - 3 * DAY), &[]).expect(204);
         flush(&server);
@@ -97,7 +97,7 @@ fn sealed_days_are_read_with_a_clock_in_another_year() {
     for store in stores() {
         let clock = WallClock::right();
         let launch = Launch::with_store(&store).config(QUICK);
-        let mut server = clock.of(launch.clone()).start();
+        let mut server = clock.apply(launch.clone()).start();
         let first = (now() - 3 * DAY).div_euclid(DAY) * DAY;
         let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
         post(&server.url("/write?db=d"), lines, &[]).expect(204);
@@ -116,7 +116,7 @@ fn sealed_days_are_read_with_a_clock_in_another_year() {
         let behind = 365 * DAY - now();
         let total = digest(0);
         assert_eq!((digest(behind), &total["readings"]), (total.clone(), &json!(48)), "{store}");
-        server.restart_with(clock.of(launch.clone()));
+        server.restart_with(clock.apply(launch.clone()));
         assert_eq!(since(&server, "d", first), before, "{store}");
         // Other instances do not let it write, because their clocks are right.
         if store == "embedded" {
@@ -142,8 +142,8 @@ fn an_instance_with_a_wrong_clock_refuses_writes_with_the_reason() {
         let answer = post(&server.url("/write"), "m v=1 1768485600000000000", &[]).expect(503);
         assert!(answer.text().contains("clock.max_offset"), "{}", answer.text());
         get(&server.url("/query?q=SHOW%20DATABASES")).expect(200);
-        let told = metric(&server, "hourglass_clock_offset_seconds");
-        assert!((told - offset).abs() < 1.0, "{told} s");
+        let shown_offset = metric(&server, "hourglass_clock_offset_seconds");
+        assert!((shown_offset - offset).abs() < 1.0, "{shown_offset} s");
     }
     // Within the bound, the store's clock is used.
     let server = launch.env("FAULT_CLOCK_MS", -30_000).start();

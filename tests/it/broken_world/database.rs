@@ -30,7 +30,7 @@ impl World {
 
     /// Returns the number of stored readings of a database.
     fn stored(&self, database: &str) -> usize {
-        Stored::at(&self.uri, &self.name, database).count(&CAPS)
+        Stored::from_uri(&self.uri, &self.name, database).count(&CAPS)
     }
 
     #[track_caller]
@@ -59,8 +59,8 @@ fn an_unwritable_database_delays_no_other() {
         assert_eq!((world.write("one", sensor), world.write("two", sensor)), (204, 204));
     }
     world.await_stored("two", 50);
-    let told = eventually("health names the database", WITHIN, || world.health_of("one"));
-    assert!(told.contains("one.buckets") && told.contains("view"), "its cause: {told}");
+    let message = eventually("health names the database", WITHIN, || world.health_of("one"));
+    assert!(message.contains("one.buckets") && message.contains("view"), "its cause: {message}");
     assert_eq!(world.health_of("two"), None);
     get(&world.server.url("/ready")).expect(200);
     let status = world.server.fetch("/api/v1/status");

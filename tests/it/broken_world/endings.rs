@@ -78,18 +78,21 @@ fn a_stop_reports_records_left_in_the_log() {
     server.restart_behind();
     let status = server.stop();
     assert_eq!(status.code(), Some(75), "{}", server.stderr());
-    let said = server.stderr();
+    let output = server.stderr();
     let folder = server.data_dir().join("log");
-    assert!(said.contains(&format!("\"records\":{BODIES},")) && said.contains(&folder.display().to_string()), "{said}");
-    assert!(said.contains("\"complete\":false"), "{said}");
+    assert!(
+        output.contains(&format!("\"records\":{BODIES},")) && output.contains(&folder.display().to_string()),
+        "{output}"
+    );
+    assert!(output.contains("\"complete\":false"), "{output}");
     // `wal flush` waits up to its timeout for the lock, and then until it is done.
     let uri = mongod.uri(&name);
-    let (code, said) = flush_wal(&server.data_dir(), &uri, &["--timeout", "1s"]);
-    assert_eq!(code, 75, "{said}");
-    assert!(said.contains(&format!("{BODIES} records are left in the WAL in {}", folder.display())), "{said}");
+    let (code, output) = flush_wal(&server.data_dir(), &uri, &["--timeout", "1s"]);
+    assert_eq!(code, 75, "{output}");
+    assert!(output.contains(&format!("{BODIES} records are left in the WAL in {}", folder.display())), "{output}");
     mongod.restart();
-    let (code, said) = flush_wal(&server.data_dir(), &uri, &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = flush_wal(&server.data_dir(), &uri, &[]);
+    assert_eq!(code, 0, "{output}");
     server.restart();
     check_stored(&server);
 }
@@ -97,7 +100,7 @@ fn a_stop_reports_records_left_in_the_log() {
 /// Returns status and output of `hourglass wal flush`.
 fn flush_wal(data_dir: &Path, store: &str, more: &[&str]) -> (i32, String) {
     let ran = hourglass(&[&["wal", "flush", "--store", store, "--data-dir", path(data_dir)], more].concat());
-    (ran.status.expect("a status"), ran.said())
+    (ran.status.expect("a status"), ran.output())
 }
 
 #[track_caller]
@@ -105,18 +108,18 @@ fn wal_flush_empties_the_log(store: &str) {
     let mut server = Launch::with_store(store).config(CONFIG).start();
     send(&server);
     // A folder in use is refused and left alone.
-    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("the WAL is in use by another process"), "{said}");
+    let (code, output) = flush_wal(&server.data_dir(), store, &[]);
+    assert_eq!(code, 1, "{output}");
+    assert!(output.contains("the WAL is in use by another process"), "{output}");
     server.kill();
-    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = flush_wal(&server.data_dir(), store, &[]);
+    assert_eq!(code, 0, "{output}");
     let log = server.data_dir().join("log");
     let first = format!("{BODIES} records of the WAL in {} may not be in the store yet\n", log.display());
     let last = format!("the WAL in {} is empty: everything is in the store\n", log.display());
-    assert!(said.contains(&first) && said.contains(&last), "{said}");
-    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
-    assert!(code == 0 && said.contains("0 records of the WAL in "), "{said}");
+    assert!(output.contains(&first) && output.contains(&last), "{output}");
+    let (code, output) = flush_wal(&server.data_dir(), store, &[]);
+    assert!(code == 0 && output.contains("0 records of the WAL in "), "{output}");
     server.restart();
     check_stored(&server);
     flush(&server);
@@ -132,7 +135,7 @@ tests! {
 fn wal_flush_creates_no_log() {
     let server = Server::start("embedded");
     let elsewhere = server.data_dir().join("elsewhere");
-    let (code, said) = flush_wal(&elsewhere, "embedded", &[]);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("there is no WAL in ") && !elsewhere.exists(), "{said}");
+    let (code, output) = flush_wal(&elsewhere, "embedded", &[]);
+    assert_eq!(code, 1, "{output}");
+    assert!(output.contains("there is no WAL in ") && !elsewhere.exists(), "{output}");
 }

@@ -198,7 +198,7 @@ fn half(step: i64) -> f64 {
 /// Checks that every reading of every acked body is stored with its values.
 pub fn check_acked(server: &Server, report: &Report) {
     assert!(report.acked.iter().all(|numbers| !numbers.is_empty()));
-    await_fed(server);
+    await_dispatched(server);
     for (client, numbers) in report.acked.iter().enumerate() {
         for sensor in 0..SENSORS {
             let key = key(client, sensor);

@@ -3,7 +3,7 @@
 use crate::support::prelude::*;
 
 /// Time in which health must show the cause.
-const TOLD: Duration = Duration::from_secs(10);
+const REPORT_MAX: Duration = Duration::from_secs(10);
 const RECOVERY: Duration = Duration::from_secs(30);
 const CONFIG: &str =
     "[status]\nlisten = \"127.0.0.1:0\"\n[flush]\ninterval = \"100ms\"\n[ingest]\nack_timeout = \"2s\"\n";
@@ -73,14 +73,14 @@ fn store_of(answer: &Answer) -> String {
 #[track_caller]
 fn assert_told(server: &Server, logins: &Logins, class: &str) {
     let since = Instant::now();
-    let told = eventually(&format!("health tells {class}"), TOLD, || {
+    let shown_message = eventually(&format!("health tells {class}"), REPORT_MAX, || {
         let answer = health(&server.url("/health"));
         (answer.status == 503 && store_of(&answer).contains(class)).then_some(answer)
     });
-    assert!(since.elapsed() < TOLD);
-    let message = told.json()["message"].as_str().expect("a text").to_owned();
+    assert!(since.elapsed() < REPORT_MAX);
+    let message = shown_message.json()["message"].as_str().expect("a text").to_owned();
     assert!(message.starts_with(&format!("store: {class}; ")), "{message}");
-    assert_public(told.text(), logins);
+    assert_public(shown_message.text(), logins);
     let detail = store_of(&health(&format!("http://{}/health", server.status())));
     for part in [&logins.database, &format!("127.0.0.1:{}", logins.mongod.port())] {
         assert!(detail.contains(part), "{part} in {detail}");

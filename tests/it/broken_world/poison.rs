@@ -78,8 +78,8 @@ impl Volume {
         let mut command = program();
         command.args(["dead-letters", "send", "--data-dir"]).arg(self.server.data_dir());
         let output = command.args(["--server", &self.server.url("")]).output().expect("hourglass can be run");
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code().expect("a status"), String::from_utf8(said).expect("UTF-8"))
+        let report = [output.stdout, output.stderr].concat();
+        (output.status.code().expect("a status"), String::from_utf8(report).expect("UTF-8"))
     }
 
     fn listed(&self, query: &str) -> Value {
@@ -97,7 +97,7 @@ impl Volume {
     /// Returns the stored readings per sensor.
     fn stored(&self) -> Vec<(String, usize)> {
         let mut stored = Vec::new();
-        Stored::at(&self.uri, &self.name, DATABASE).each_bucket(&CAPS, |pages| {
+        Stored::from_uri(&self.uri, &self.name, DATABASE).each_bucket(&CAPS, |pages| {
             stored.push((pages[0].sensor.clone(), pages.iter().map(|page| page.readings.len()).sum()));
         });
         stored.sort();
@@ -257,22 +257,22 @@ fn dead_letters_are_reported_until_they_are_resent() {
     post(&volume.server.url("/write?ack=store"), format!("m,s=first v=1 {START}"), &[]).expect(204);
     volume.refuse(true);
     // The store still refuses them, so they become dead letters again, once each.
-    let (code, said) = volume.send();
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("3 readings sent, 0 not accepted") && said.contains("answered 409"), "{said}");
+    let (code, report) = volume.send();
+    assert_eq!(code, 1, "{report}");
+    assert!(report.contains("3 readings sent, 0 not accepted") && report.contains("answered 409"), "{report}");
     assert_eq!(metric(&volume.server, "hourglass_dead_letters_readings"), 3.0);
 
     volume.refuse(false);
-    let (code, said) = volume.send();
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("3 readings sent, 0 not accepted\n"), "{said}");
+    let (code, report) = volume.send();
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("3 readings sent, 0 not accepted\n"), "{report}");
     flush(&volume.server);
     assert_eq!((volume.warning(), metric(&volume.server, "hourglass_dead_letters_readings")), (None, 0.0));
     post(&volume.server.url("/write?db=straight"), lines.join("\n"), &[]).expect(204);
     let again = readings(&volume.server, DATABASE, BAD, None, 100);
     assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
-    let (code, said) = volume.send();
-    assert!(code == 0 && said.contains("0 readings sent"), "{said}");
+    let (code, report) = volume.send();
+    assert!(code == 0 && report.contains("0 readings sent"), "{report}");
     assert_eq!(volume.dead_letters(), "");
 }
 
@@ -287,9 +287,9 @@ fn a_refused_batch_waits_and_no_other_is_sent_twice() {
     volume.refuse(false);
     // The second was corrected by hand, with a mistake.
     volume.edit("v=-1e-300", "v=--1e-300");
-    let (code, said) = volume.send();
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("2 readings sent, 1 not accepted") && said.contains("answered 400"), "{said}");
+    let (code, report) = volume.send();
+    assert_eq!(code, 1, "{report}");
+    assert!(report.contains("2 readings sent, 1 not accepted") && report.contains("answered 400"), "{report}");
     // A truncated mark does not count.
     let last = volume.segments().pop().expect("a segment");
     let id = volume.listed("")["letters"][0]["id"].as_str().expect("an id").to_owned();
@@ -298,9 +298,9 @@ fn a_refused_batch_waits_and_no_other_is_sent_twice() {
     volume.server.restart();
     assert_eq!(volume.listed("")["databases"], json!({ DATABASE: 1 }));
     volume.edit("v=--1e-300", "v=-1e-300");
-    let (code, said) = volume.send();
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("1 readings sent, 0 not accepted"), "{said}");
+    let (code, report) = volume.send();
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("1 readings sent, 0 not accepted"), "{report}");
     assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 3);
 }
 

@@ -101,7 +101,7 @@ fn a_backlog_delays_only_queries_that_need_it() {
     expect_behind(get(&server.url("/api/v1/sensors?db=d")));
     get(&server.url("/api/v1/sensors?db=another")).expect(200);
     halt.lift();
-    await_fed(server);
+    await_dispatched(server);
     for (sensor, hour, expected) in
         [("old", NEXT, vec![2.0, 5.0]), ("new", START, vec![3.0]), ("late", START, vec![4.0])]
     {
@@ -158,7 +158,7 @@ fn a_deletion_in_the_backlog_delays_queries_of_its_database() {
         halt.lift();
         deleting.join().unwrap();
     });
-    await_fed(&server);
+    await_dispatched(&server);
     assert_eq!(values(readings(&server, "new", START)), [3.0]);
     assert_eq!(values(readings(&server, "old", START)), [1.0]);
 }

@@ -11,8 +11,8 @@ fn a_valid_configuration_is_probed_without_traces() {
     let flags = ["--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for (store, more) in [("embedded", &[][..]), (&store, &["clock offset", "MongoDB  "])] {
         let flags = [&flags[..], &[store]].concat();
-        let (code, printed, said) = run(&[&["doctor"][..], &flags].concat(), &[]);
-        assert_eq!((code, printed.lines().last()), (0, Some("nothing is wrong: serve would start")), "{said}");
+        let (code, printed, complaints) = run(&[&["doctor"][..], &flags].concat(), &[]);
+        assert_eq!((code, printed.lines().last()), (0, Some("nothing is wrong: serve would start")), "{complaints}");
         for figure in ["server.data_dir free", "server.data_dir fsync", "open files"].iter().chain(more) {
             assert!(printed.lines().any(|line| line.starts_with(figure)), "{figure}: {printed}");
         }
@@ -27,19 +27,19 @@ struct Mistake {
     variables: Vec<(&'static str, String)>,
     /// True if it shows without network, ports and disk.
     is_plain: bool,
-    told: &'static [&'static str],
+    message: &'static [&'static str],
 }
 
-fn plain(config: &str, told: &'static [&'static str]) -> Mistake {
-    Mistake { config: config.to_owned(), variables: Vec::new(), is_plain: true, told }
+fn plain(config: &str, message: &'static [&'static str]) -> Mistake {
+    Mistake { config: config.to_owned(), variables: Vec::new(), is_plain: true, message }
 }
 
-fn probed(config: impl Into<String>, told: &'static [&'static str]) -> Mistake {
-    Mistake { config: config.into(), variables: Vec::new(), is_plain: false, told }
+fn probed(config: impl Into<String>, message: &'static [&'static str]) -> Mistake {
+    Mistake { config: config.into(), variables: Vec::new(), is_plain: false, message }
 }
 
-fn variable(name: &'static str, told: &'static [&'static str]) -> Mistake {
-    Mistake { config: String::new(), variables: vec![(name, "x".to_owned())], is_plain: true, told }
+fn variable(name: &'static str, message: &'static [&'static str]) -> Mistake {
+    Mistake { config: String::new(), variables: vec![(name, "x".to_owned())], is_plain: true, message }
 }
 
 /// Mistakes in the configuration itself.
@@ -205,24 +205,24 @@ fn every_config_mistake_is_reported_by_its_key() {
     if let Some((own, others)) = &certificates {
         mistakes.extend(certificate_mistakes(own, others));
     }
-    let distinct: std::collections::BTreeSet<&[&str]> = mistakes.iter().map(|mistake| mistake.told).collect();
+    let distinct: std::collections::BTreeSet<&[&str]> = mistakes.iter().map(|mistake| mistake.message).collect();
     assert!(distinct.len() >= 30, "{} mistakes", distinct.len());
     let file = folder.file("hourglass.toml");
-    for Mistake { config, variables, is_plain, told } in &mistakes {
+    for Mistake { config, variables, is_plain, message } in &mistakes {
         // Sections of the table come first, so the listener is set in the environment.
         std::fs::write(&file, config).unwrap();
         let mut environment = vec![("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0")];
         environment.extend(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let flags: &[&str] = if config.contains("data_dir") { &[] } else { &["--data-dir", data] };
         let flags = [&["--config", file.to_str().unwrap()], flags].concat();
-        let (code, _, said) = run(&[&["config", "check"], &flags[..]].concat(), &environment);
-        assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{told:?}: {said}");
-        let (code, _, said) = run(&[&["doctor"], &flags[..]].concat(), &environment);
-        assert_eq!(code, EXIT_CONFIG, "{told:?}: {said}");
-        let tells = |line: &&str| told.iter().all(|part| line.contains(part));
-        assert_eq!(said.lines().filter(tells).count(), 1, "{told:?}: {said}");
-        assert!(!said.contains("my password") && !said.contains("p@ss"), "{said}");
-        assert!(!Path::new(data).exists(), "{told:?}: something is left");
+        let (code, _, complaints) = run(&[&["config", "check"], &flags[..]].concat(), &environment);
+        assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{message:?}: {complaints}");
+        let (code, _, complaints) = run(&[&["doctor"], &flags[..]].concat(), &environment);
+        assert_eq!(code, EXIT_CONFIG, "{message:?}: {complaints}");
+        let tells = |line: &&str| message.iter().all(|part| line.contains(part));
+        assert_eq!(complaints.lines().filter(tells).count(), 1, "{message:?}: {complaints}");
+        assert!(!complaints.contains("my password") && !complaints.contains("p@ss"), "{complaints}");
+        assert!(!Path::new(data).exists(), "{message:?}: something is left");
     }
     // With the right list there is no problem.
     let Some((own, _)) = &certificates else { return };
@@ -231,8 +231,8 @@ fn every_config_mistake_is_reported_by_its_key() {
     let more = format!("client_auth = \"required\"\nclient_ca_file = {authority}\nclient_crl_file = {list}\n");
     std::fs::write(&file, own.config(&more)).unwrap();
     let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
-    let (code, _, said) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, _, complaints) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
+    assert_eq!(code, 0, "{complaints}");
 }
 
 #[test]
@@ -245,17 +245,19 @@ fn locked_and_unreadable_files_are_reported() {
     let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
     assert_eq!(run(&flags, &[]).0, 0, "nobody holds it");
     lock.lock().unwrap();
-    let (code, _, said) = run(&flags, &[]);
+    let (code, _, complaints) = run(&flags, &[]);
     assert!(
-        code == EXIT_CONFIG && said.contains("server.data_dir") && said.contains("in use by another process"),
-        "{said}"
+        code == EXIT_CONFIG
+            && complaints.contains("server.data_dir")
+            && complaints.contains("in use by another process"),
+        "{complaints}"
     );
     lock.unlock().unwrap();
     // Fewer descriptors than connections.
     let mut few = Command::new("prlimit");
     let hourglass = program();
     few.arg("--nofile=200:200").arg(hourglass.get_program()).args(flags);
-    let said = few.output().expect("prlimit, of util-linux");
-    let text = String::from_utf8(said.stderr).unwrap();
-    assert!(said.status.code() == Some(EXIT_CONFIG) && text.contains("server.connections needs"), "{text}");
+    let complaints = few.output().expect("prlimit, of util-linux");
+    let text = String::from_utf8(complaints.stderr).unwrap();
+    assert!(complaints.status.code() == Some(EXIT_CONFIG) && text.contains("server.connections needs"), "{text}");
 }

@@ -13,13 +13,13 @@ fn a_second_process_on_a_log_is_refused() {
     let data = server.data_dir();
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for store in [mongod().uri(&name), mongod().uri(&fresh_database_name()), "embedded".to_owned()] {
-        let (code, printed, said) = run(&[&arguments[..], &[&store]].concat(), &[]);
-        assert_eq!((code, printed.as_str()), (1, ""), "{store}: {said}");
+        let (code, printed, complaint) = run(&[&arguments[..], &[&store]].concat(), &[]);
+        assert_eq!((code, printed.as_str()), (1, ""), "{store}: {complaint}");
         let expected = format!(
             "hourglass: opening the WAL in {}: the WAL is in use by another process",
             data.join("log").display()
         );
-        assert_eq!(said.lines().last(), Some(expected.as_str()), "{store}: {said}");
+        assert_eq!(complaint.lines().last(), Some(expected.as_str()), "{store}: {complaint}");
     }
     write(&server, "m v=2 2");
     assert_eq!(readings(&server, "m").len(), 2);
@@ -44,20 +44,20 @@ fn read_only_commands_create_no_folder() {
         &["verify"],
         &["wal", "flush"],
     ] {
-        let (code, printed, said) = run(&[command, &["--data-dir", shown]].concat(), &[]);
+        let (code, printed, complaint) = run(&[command, &["--data-dir", shown]].concat(), &[]);
         assert!(code != 0 && printed.is_empty(), "{command:?}: {code} {printed}");
-        assert!(said.contains(shown) && said.lines().count() == 1, "{command:?}: {said}");
+        assert!(complaint.contains(shown) && complaint.lines().count() == 1, "{command:?}: {complaint}");
         assert!(!missing.exists(), "{command:?} made it");
     }
     // A relative path is shown as an absolute one.
     let listed = program().args(["token", "list", "--data-dir", "nosuch"]).current_dir(folder.path()).output().unwrap();
-    let said = String::from_utf8(listed.stderr).unwrap();
+    let complaint = String::from_utf8(listed.stderr).unwrap();
     let expected = format!("hourglass: there is no folder {shown}: ");
-    assert!(listed.status.code() == Some(1) && said.starts_with(&expected), "{said}");
+    assert!(listed.status.code() == Some(1) && complaint.starts_with(&expected), "{complaint}");
     // With MongoDB, tokens are not in the folder: it is optional, but a named one must exist.
     let store = mongod().uri(&fresh_database_name());
-    let (code, _, said) = run(&["token", "list", "--store", &store, "--data-dir", shown], &[]);
-    assert!(code == 1 && said.starts_with(&expected), "{said}");
+    let (code, _, complaint) = run(&["token", "list", "--store", &store, "--data-dir", shown], &[]);
+    assert!(code == 1 && complaint.starts_with(&expected), "{complaint}");
     let listed = program().args(["token", "list", "--store", &store]).current_dir(folder.path()).output().unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     assert!(!folder.file("data").exists() && !missing.exists());
@@ -78,11 +78,11 @@ fn a_new_data_folder_beside_another_causes_a_warning() {
     // The port is taken, so the process ends after it has created and checked the folder.
     let address = first.address().to_string();
     let start = || run(&["serve", "--listen", &address, "--config", toml.to_str().unwrap()], &[]).2;
-    let said = start();
-    let warnings: Vec<&str> = said.lines().filter(|line| line.contains("is near")).collect();
-    assert_eq!(warnings.len(), 1, "{said}");
+    let complaint = start();
+    let warnings: Vec<&str> = complaint.lines().filter(|line| line.contains("is near")).collect();
+    assert_eq!(warnings.len(), 1, "{complaint}");
     for path in [&data, &beside] {
-        assert!(warnings[0].contains(path.to_str().unwrap()), "{said}");
+        assert!(warnings[0].contains(path.to_str().unwrap()), "{complaint}");
     }
     // It has a store now and is no longer new.
     assert!(!start().contains("is near"));
@@ -96,8 +96,8 @@ fn a_new_data_folder_beside_another_causes_a_warning() {
 fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
     server.relaunch(Launch::with_store(store));
     let status = eventually("its end", Duration::from_secs(60), || server.exited());
-    let said = server.stderr();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let complaint = server.stderr();
+    assert_eq!(status.code(), Some(1), "{complaint}");
     assert_eq!(server.stdout(), "", "it never served");
     let folder = server.data_dir().join("log");
     let start = format!("hourglass: opening the WAL in {}: the WAL holds records up to sequence ", folder.display());
@@ -105,8 +105,8 @@ fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
         " for the store {found}, but the store is {wanted}: start with the former store until they are flushed, or \
          set another WAL folder (wal.dir) for the latter"
     );
-    let last = said.lines().last().unwrap_or_default();
-    assert!(last.starts_with(&start) && last.ends_with(&end), "{said}");
+    let last = complaint.lines().last().unwrap_or_default();
+    assert!(last.starts_with(&start) && last.ends_with(&end), "{complaint}");
 }
 
 #[test]

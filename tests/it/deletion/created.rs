@@ -84,9 +84,9 @@ fn created_before_the_replay(launch: &Launch) {
         run(&server, "CREATE DATABASE doomed");
         run(&server, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
         halt.lift();
-        await_fed(&server);
+        await_dispatched(&server);
         for round in 0..2 {
-            carried_out(&server, &format!("{point}, round {round}"), &[]);
+            await_drop(&server, &format!("{point}, round {round}"), &[]);
             is_there(&server, point);
             server.kill();
             server.restart_with(launch.clone());
@@ -112,7 +112,7 @@ fn a_database_created_after_a_killed_drop_has_default_settings() {
         server.restart_as(halt.launch(launch.clone(), "replay"));
         run(&server, "CREATE DATABASE doomed");
         halt.lift();
-        await_fed(&server);
+        await_dispatched(&server);
         wait_until("the settings go with the drop", WITHIN, || {
             let now = shown(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
             now == UNSET
@@ -138,7 +138,7 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
         write(&there, &format!("m,t=a v=2 {later}"));
         flush(&there);
         for server in [&here, &there] {
-            carried_out(server, point, &[later]);
+            await_drop(server, point, &[later]);
         }
         run(&here, &format!("DROP DATABASE {DATABASE}"));
         wait_until("it is gone for both", WITHIN, || [&here, &there].iter().all(|server| shown(server).is_none()));
@@ -147,7 +147,7 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
 
 /// Waits until only these readings are left; the database must exist all the time.
 #[track_caller]
-fn carried_out(server: &Server, what: &str, left: &[i64]) {
+fn await_drop(server: &Server, what: &str, left: &[i64]) {
     wait_until("the drop is carried out", WITHIN, || {
         is_there(server, what);
         times(server, "m,t=a") == left

@@ -23,7 +23,7 @@ fn random_deletions(launch: Launch, seed: u64) {
     let mut server = launch.config(CONFIG).start();
     let model = agree(&mut server, seed);
     assert!(server.stop().success());
-    check_stored(&Stored::of(&server, DATABASE), &model);
+    check_stored(&Stored::from_server(&server, DATABASE), &model);
 }
 
 fn key(measurement: &str, tag: &str) -> String {
@@ -61,7 +61,7 @@ fn agree(server: &mut Server, seed: u64) -> Model {
 fn lines(random: &mut Random, model: &mut Model) -> String {
     let mut lines = String::new();
     for _ in 0..LINES {
-        let (measurement, tag) = random.of(&SENSORS);
+        let (measurement, tag) = random.pick(&SENSORS);
         let key = key(measurement, tag);
         let time = START + random.below(HOURS * 60) * 60 * SECOND;
         let value = random.below(1000);
@@ -73,18 +73,18 @@ fn lines(random: &mut Random, model: &mut Model) -> String {
 
 /// Generates a deletion and applies it to the model.
 fn delete(random: &mut Random, model: &mut Model) -> String {
-    let mut time = || START + random.below(HOURS * 4) * (HOUR / 4) + random.of(&[0, 0, SECOND]);
+    let mut time = || START + random.below(HOURS * 4) * (HOUR / 4) + random.pick(&[0, 0, SECOND]);
     let a = time();
     let b = time();
     let from = a.min(b);
     let to = a.max(b);
-    let measurement = random.of(&["m", "n", "other m"]);
+    let measurement = random.pick(&["m", "n", "other m"]);
     let is_of = |key: &str, measurement: &str| {
         let escaped = measurement.replace(' ', "\\ ");
         key == escaped || key.starts_with(&format!("{escaped},"))
     };
     let mut remove = |whose: &dyn Fn(&str) -> bool, when: std::ops::Range<i64>| {
-        let readings = model.iter_mut().filter(|(key, _)| whose(key));
+        let readings = model.iter_mut().filter(|(key, _)| instance_identity(key));
         readings.for_each(|(_, readings)| readings.retain(|time, _| !when.contains(time)));
     };
     let always = i64::MIN..i64::MAX;

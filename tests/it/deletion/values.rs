@@ -31,7 +31,7 @@ fn delete(server: &Server, statement: &str) -> String {
 
 /// Returns the sensors and readings that a statement would delete.
 #[track_caller]
-fn would_go(server: &Server, statement: &str) -> (u64, u64) {
+fn preview_deletion(server: &Server, statement: &str) -> (u64, u64) {
     let answer = ask(server, statement, "&dry_run=true").expect(200).json();
     let row = &answer["results"][0]["series"][0]["values"][0];
     assert_eq!(row[0], DATABASE, "{answer}");
@@ -74,7 +74,7 @@ fn agree(launch: Launch, seed: u64) {
             0..4 => {
                 let mut some = Model::new();
                 for _ in 0..60 {
-                    let at = (random.of(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
+                    let at = (random.pick(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
                     let fields = some.entry(at).or_default();
                     for name in ["v", "w"] {
                         if random.below(3) > 0 {
@@ -101,7 +101,7 @@ fn agree(launch: Launch, seed: u64) {
 fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     let v = random.below(100);
     let w = random.below(100);
-    let tag = random.of(&TAGS);
+    let tag = random.pick(&TAGS);
     let from = START + random.below(20) * HOUR;
     let to = START + (20 + random.below(20)) * HOUR;
     type Test = Box<dyn Fn(&(&'static str, i64), Option<i64>, Option<i64>) -> bool>;
@@ -128,9 +128,12 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
         return;
     }
     let sensors = TAGS.iter().filter(|tag| gone.keys().any(|(of, _)| of == *tag)).count() as u64;
-    assert_eq!(would_go(server, &statement), (sensors, gone.len() as u64), "{statement}");
-    let said = delete(server, &statement);
-    assert!(said.starts_with(&format!("deleted {} readings of {sensors} sensors", gone.len())), "{statement}: {said}");
+    assert_eq!(preview_deletion(server, &statement), (sensors, gone.len() as u64), "{statement}");
+    let reply = delete(server, &statement);
+    assert!(
+        reply.starts_with(&format!("deleted {} readings of {sensors} sensors", gone.len())),
+        "{statement}: {reply}"
+    );
     assert_eq!(all(server), *model, "{statement}");
     if random.once_in(2) {
         return;
@@ -225,8 +228,8 @@ fn late_writes(launch: &Launch) {
         write(&server, &lines(&late));
         flush(&server);
         halt.lift();
-        let said = deletes.join().expect("it is deleted");
-        assert!(said.starts_with("deleted 20 readings of 1 sensors"), "{said}");
+        let reply = deletes.join().expect("it is deleted");
+        assert!(reply.starts_with("deleted 20 readings of 1 sensors"), "{reply}");
     });
     for _ in 0..3 {
         assert_eq!(all(&server), late);
@@ -250,8 +253,8 @@ fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
     let mut hidden = lots(100);
     hidden.extend([(("c", START + 900 * SECOND), BTreeMap::from([("v", 15)]))]);
     write(&there, &lines(&hidden));
-    let said = delete(&here, "DELETE FROM m WHERE v >= 10");
-    assert!(said.starts_with("deleted 61 readings of 3 sensors"), "{said}");
+    let reply = delete(&here, "DELETE FROM m WHERE v >= 10");
+    assert!(reply.starts_with("deleted 61 readings of 3 sensors"), "{reply}");
     let left: Model = lots(0).into_iter().chain(lots(100)).filter(|(_, fields)| fields["v"] < 10).collect();
     assert_eq!((all(&here), all(&there)), (left.clone(), left.clone()));
 }
@@ -261,11 +264,11 @@ fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
 fn a_preview_counts_and_changes_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
     give(&server, &given());
-    assert_eq!(would_go(&server, "DELETE FROM m WHERE v = 2"), (2, 2000));
-    assert_eq!(would_go(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
-    assert_eq!(would_go(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 3000));
-    assert_eq!(would_go(&server, "DROP MEASUREMENT m"), (2, 6000));
-    assert_eq!(would_go(&server, "DELETE FROM m WHERE v > 1000"), (0, 0));
+    assert_eq!(preview_deletion(&server, "DELETE FROM m WHERE v = 2"), (2, 2000));
+    assert_eq!(preview_deletion(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
+    assert_eq!(preview_deletion(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 3000));
+    assert_eq!(preview_deletion(&server, "DROP MEASUREMENT m"), (2, 6000));
+    assert_eq!(preview_deletion(&server, "DELETE FROM m WHERE v > 1000"), (0, 0));
     for (statement, error) in [
         ("DELETE FROM m WHERE t > 2", "invalid tag comparison operator"),
         ("DELETE FROM m WHERE abs(v) > 2", "not supported: a function in the condition of DELETE"),
@@ -316,8 +319,8 @@ fn an_unknown_field_matches_nothing() {
     };
     let counts = || [count("load", "week.cpu"), count("status", "cpu"), count("used", "mem")];
     assert_eq!(counts(), [2, 2, 1]);
-    let said = delete(&server, "DELETE FROM cpu WHERE status != 'ok'");
-    assert!(said.contains("deleted 1 readings") && said.contains("deleted 0 readings"), "{said}");
+    let reply = delete(&server, "DELETE FROM cpu WHERE status != 'ok'");
+    assert!(reply.contains("deleted 1 readings") && reply.contains("deleted 0 readings"), "{reply}");
     assert_eq!(counts(), [2, 1, 1]);
     // The same for another measurement.
     delete(&server, "DELETE WHERE status != 'ok'");

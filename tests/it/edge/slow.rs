@@ -12,8 +12,11 @@ fn each_phase_has_its_own_deadline() {
     {
         let mut raw = Raw::open(server.address());
         raw.send(opening);
-        let said = raw.rest();
-        assert!(if answer.is_empty() { said.is_empty() } else { said.starts_with(answer) }, "{opening:?}: {said}");
+        let received = raw.rest();
+        assert!(
+            if answer.is_empty() { received.is_empty() } else { received.starts_with(answer) },
+            "{opening:?}: {received}"
+        );
         if let Some(reason) = reason {
             let name = format!("hourglass_edge_connections_closed_total{{reason=\"{reason}\"}}");
             assert!(metric(&server, &name) >= 1.0, "{reason}");

@@ -9,11 +9,11 @@ const LINE: &str = "m v=1 1";
 fn answers(server: &Server, request: &str) -> (u16, usize) {
     let mut raw = Raw::open(server.address());
     raw.send(format!("{request}GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"));
-    let said = raw.rest();
-    let status = said.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.unwrap_or_else(|| panic!("no status to {request:?}: {said:?}"));
-    let lower = said.to_lowercase();
-    assert!(!lower.contains("\r\nserver:"), "{said}");
+    let received = raw.rest();
+    let status = received.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.unwrap_or_else(|| panic!("no status to {request:?}: {received:?}"));
+    let lower = received.to_lowercase();
+    assert!(!lower.contains("\r\nserver:"), "{received}");
     (status, lower.matches("http/1.1 ").count())
 }
 
@@ -71,9 +71,9 @@ fn ambiguous_lengths_are_found_in_pipelined_requests() {
     let smuggled =
         "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
     raw.send(format!("{sound}{sound}{smuggled}{sound}"));
-    let said = raw.rest();
-    let statuses: Vec<&str> = said.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
-    assert_eq!(statuses, ["204", "204", "400"], "{said}");
+    let received = raw.rest();
+    let statuses: Vec<&str> = received.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    assert_eq!(statuses, ["204", "204", "400"], "{received}");
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn trace_echoes_nothing() {
     for path in ["/", "/write", "/nowhere"] {
         let mut raw = Raw::open(server.address());
         raw.send(format!("TRACE {path} HTTP/1.1\r\nhost: localhost\r\nx-secret: s3cret\r\nconnection: close\r\n\r\n"));
-        let said = raw.rest();
-        assert!(said.starts_with("HTTP/1.1 40") && !said.contains("s3cret"), "{said}");
+        let received = raw.rest();
+        assert!(received.starts_with("HTTP/1.1 40") && !received.contains("s3cret"), "{received}");
     }
 }

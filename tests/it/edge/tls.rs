@@ -6,18 +6,18 @@ use crate::access::token_command;
 use crate::support::prelude::*;
 
 /// Result of curl: success, status and headers, and its messages.
-struct Said {
+struct CurlResponse {
     whole: bool,
     text: String,
 }
 
-fn curl(program: &Path, certificates: &Certificates, url: &str, more: &[&str]) -> Said {
+fn curl(program: &Path, certificates: &Certificates, url: &str, more: &[&str]) -> CurlResponse {
     let mut command = Command::new(program);
     command.args(["--silent", "--show-error", "--include", "--max-time", "20", "--cacert"]);
     command.arg(certificates.file("ca.pem")).args(more).arg(url);
     let output = command.output().expect("curl can be run");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    Said { whole: output.status.success(), text }
+    CurlResponse { whole: output.status.success(), text }
 }
 
 /// Starts a server with the pair `server`, `more` in its `[tls]` section and other sections after it.
@@ -49,8 +49,8 @@ fn https_is_served_beside_http_by_tls_1_2_and_up() {
     let days = (ends - hourglass::clock::now_seconds() as f64) / 86_400.0;
     assert!((1.9..=2.0).contains(&days), "signed for two days, and ends in {days}");
     for (version, spoken) in [("-tls1_3", true), ("-tls1_2", true), ("-tls1_1 -cipher ALL:@SECLEVEL=0", false)] {
-        let (_, said) = certificates.look(server.other("https"), version);
-        assert_eq!(said.contains("BEGIN CERTIFICATE"), spoken, "{version}: {said}");
+        let (_, response) = certificates.look(server.other("https"), version);
+        assert_eq!(response.contains("BEGIN CERTIFICATE"), spoken, "{version}: {response}");
     }
 }
 
@@ -74,8 +74,8 @@ fn https_can_be_served_without_http() {
     http::get(&server.url("/api/v1/sensors")).expect(404);
     let mut lines = Raw::open(server.other("tcp"));
     lines.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    let said = lines.rest();
-    assert!(said.contains(&https), "{said}");
+    let response = lines.rest();
+    assert!(response.contains(&https), "{response}");
     // Commands need no plain address.
     let asked = |more: &[&str]| hourglass(&[&["job", "list", "--server", &https], more].concat());
     asked(&["--ca", path(&certificates.file("ca.pem"))]).good();
@@ -87,12 +87,13 @@ fn http2_is_used_when_it_is_enabled() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     for (config, by_tls, by_plain) in [("", "HTTP/1.1 204", false), ("[server]\nhttp2 = true", "HTTP/2 204", true)] {
         let server = secure(&certificates, config);
-        let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-d", "m v=1 1"]);
-        assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
+        let response = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-d", "m v=1 1"]);
+        assert!(response.text.starts_with(by_tls), "{config:?}: {}", response.text);
         // Regression: over HTTP/2, which has no `Host` header, the own page was refused.
         let page = format!("origin: {}", url(&server, ""));
-        let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-H", &page, "-d", "m v=1 1"]);
-        assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
+        let response =
+            curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-H", &page, "-d", "m v=1 1"]);
+        assert!(response.text.starts_with(by_tls), "{config:?}: {}", response.text);
         let known = curl(&program, &certificates, &server.url("/ping"), &["--http2-prior-knowledge"]);
         assert_eq!(known.text.starts_with("HTTP/2 204"), by_plain, "{config:?}: {}", known.text);
         let old = curl(&program, &certificates, &server.url("/ping"), &["--http1.1"]);
@@ -172,8 +173,8 @@ fn a_certificate_acts_as_its_bound_token() {
         let [certificate, key] =
             [".pem", ".key"].map(|end| certificates.file(&format!("{name}{end}")).display().to_string());
         let more = ["-d", "m v=1 1", "--cert", &certificate, "--key", &key];
-        let said = curl(&program, &certificates, &url(&server, &format!("/write?db={database}")), &more).text;
-        said.split(' ').nth(1).unwrap_or_default().to_owned()
+        let response = curl(&program, &certificates, &url(&server, &format!("/write?db={database}")), &more).text;
+        response.split(' ').nth(1).unwrap_or_default().to_owned()
     };
     // Until the token is known everybody may write; then only bound certificates, whatever their common or DNS names.
     wait_until("the token counts", PATIENCE, || {
@@ -325,7 +326,7 @@ fn sessions_are_resumed_only_without_client_certificates() {
                 command.args(["s_client", "-ign_eof", version, "-connect", &address, "-cert"]);
                 command.arg(certificates.file("client.pem")).arg("-key").arg(certificates.file("client.key"));
                 let ask = b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-                ran_with(command.arg(flag).arg(&session), ask).stdout
+                run_with_input(command.arg(flag).arg(&session), ask).stdout
             };
             let first = connect("-sess_out");
             assert!(first.contains("HTTP/1.1 204") && first.contains("New, TLSv1."), "{version}: {first}");
@@ -414,7 +415,7 @@ fn an_unusable_certificate_stops_the_start() {
     let config = |certificate: &str, key: &str, more: &str| {
         format!("[tls]\nlisten = \"127.0.0.1:0\"\ncert_file = {certificate}\nkey_file = {key}\n{more}\n")
     };
-    for (config, said) in [
+    for (config, response) in [
         (config(&path("server.pem"), &path("other.key"), ""), "cannot use tls.cert_file with tls.key_file"),
         (config(&path("nowhere.pem"), &path("server.key"), ""), "tls.cert_file = "),
         (config(&path("server.pem"), &path("server.pem"), ""), "tls.key_file = "),
@@ -437,6 +438,6 @@ fn an_unusable_certificate_stops_the_start() {
         ),
     ] {
         let ended = Launch::embedded().config(&config).run_to_end();
-        assert!(!ended.status.success() && ended.stderr.contains(said), "{config}: {}", ended.stderr);
+        assert!(!ended.status.success() && ended.stderr.contains(response), "{config}: {}", ended.stderr);
     }
 }

@@ -104,7 +104,7 @@ fn tokens_are_refused_from_other_origins() {
         for (path, body) in [("/api/v1/tokens", new), ("/api/v1/tokens/", new), ("/api/v1/tokens/first/revoke", "")] {
             let answer = asked("POST", path, body, page).expect(403);
             assert_eq!(answer.header("access-control-allow-origin"), None, "{path}");
-            let told = answer.json()["error"].to_string();
+            let warnings = answer.json()["error"].to_string();
             assert!(told.contains("only pages of the service's own origin do"), "{told}");
         }
         // Otherwise CORS applies as configured.
@@ -120,7 +120,7 @@ fn tokens_are_refused_from_other_origins() {
 }
 
 /// Returns the text of the answers to one raw request.
-fn said(address: std::net::SocketAddr, request: impl AsRef<[u8]>) -> String {
+fn raw_answers(address: std::net::SocketAddr, request: impl AsRef<[u8]>) -> String {
     let mut raw = Raw::open(address);
     raw.send(request);
     raw.rest()
@@ -152,13 +152,13 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
             415,
         ),
     ] {
-        let said = said(server.address(), &request);
-        assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {said}");
-        assert_eq!(said.matches("x-content-type-options: nosniff\r\n").count(), 1, "{request}: {said}");
-        assert_eq!(said.matches("cache-control: no-store\r\n").count(), 1, "{request}: {said}");
+        let raw_answers = raw_answers(server.address(), &request);
+        assert!(raw_answers.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {raw_answers}");
+        assert_eq!(raw_answers.matches("x-content-type-options: nosniff\r\n").count(), 1, "{request}: {raw_answers}");
+        assert_eq!(raw_answers.matches("cache-control: no-store\r\n").count(), 1, "{request}: {raw_answers}");
     }
-    let said = said(server.other("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    assert!(said.contains("\r\nx-content-type-options: nosniff\r\n"), "{said}");
+    let raw_answers = raw_answers(server.other("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    assert!(raw_answers.contains("\r\nx-content-type-options: nosniff\r\n"), "{raw_answers}");
 }
 
 /// Regression: the first of two `Authorization` headers counted, while a proxy may check the last one.
@@ -172,9 +172,10 @@ fn two_credentials_are_refused() {
         for first in &forms {
             for second in &forms {
                 let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-                let said = said(http1, format!("{head}authorization: {first}\r\nAuthorization: {second}\r\n\r\n"));
-                assert!(said.starts_with("HTTP/1.1 400 "), "{path} {first} {second}: {said}");
-                assert!(said.contains("more than one Authorization header"), "{said}");
+                let raw_answers =
+                    raw_answers(http1, format!("{head}authorization: {first}\r\nAuthorization: {second}\r\n\r\n"));
+                assert!(raw_answers.starts_with("HTTP/1.1 400 "), "{path} {first} {second}: {raw_answers}");
+                assert!(raw_answers.contains("more than one Authorization header"), "{raw_answers}");
             }
         }
     }
@@ -186,9 +187,11 @@ fn two_credentials_are_refused() {
 
 /// Returns the status of a request for a host.
 fn status_for(address: std::net::SocketAddr, method: &str, path: &str, host: &str) -> String {
-    let said =
-        said(address, format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: 0\r\n\r\n"));
-    said.strip_prefix("HTTP/1.1 ").unwrap_or(&said).chars().take(3).collect()
+    let raw_answers = raw_answers(
+        address,
+        format!("{method} {path} HTTP/1.1\r\n{host}connection: close\r\ncontent-length: 0\r\n\r\n"),
+    );
+    raw_answers.strip_prefix("HTTP/1.1 ").unwrap_or(&raw_answers).chars().take(3).collect()
 }
 
 const OURS: &[&str] = &["localhost", "LOCALHOST:8086", "127.0.0.1", "127.0.0.1:1", "[::1]:8086", "192.168.1.5:8086"];
@@ -222,10 +225,12 @@ fn dns_rebinding_reads_no_data() {
     for path in ["/", "/openapi.json", "/settings", "/health", "/ready"] {
         assert_eq!(status_for(server.address(), "GET", path, "host: evil.example\r\n"), "200", "{path}");
     }
-    let refused =
-        said(server.address(), "GET /api/v1/sensors HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n");
+    let refused = raw_answers(
+        server.address(),
+        "GET /api/v1/sensors HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\r\n",
+    );
     assert!(refused.contains("evil.example") && refused.contains("server.hosts"), "{refused}");
-    let old = said(server.address(), "GET /api/v1/sensors HTTP/1.0\r\n\r\n");
+    let old = raw_answers(server.address(), "GET /api/v1/sensors HTTP/1.0\r\n\r\n");
     assert!(old.starts_with("HTTP/1.0 200 "), "{old}");
     let text = request("GET", &server.url("/metrics"), b"", &[]).unwrap().expect(200);
     assert!(text.text().contains("hourglass_access_denied_total{reason=\"host\"} 50"), "{}", text.text());
@@ -363,20 +368,20 @@ fn only_a_trusted_proxy_names_its_clients() {
 /// Grafana's proxy on the same machine is answered, and one warning says that it gives access without a token.
 #[test]
 fn a_proxy_without_tokens_causes_one_warning() {
-    let told = |server: &Server| server.stderr().matches("needs no token: whoever reaches the proxy").count();
+    let warnings = |server: &Server| server.stderr().matches("needs no token: whoever reaches the proxy").count();
     let server = Launch::embedded().start();
     let headers = [("x-forwarded-for", "198.51.100.1")];
     request("GET", &server.url("/api/v1/sensors"), b"", &[]).unwrap().expect(200);
     request("GET", &server.url("/ping"), b"", &headers).unwrap().expect(204);
-    assert_eq!(told(&server), 0);
+    assert_eq!(warnings(&server), 0);
     for _ in 0..5 {
         request("GET", &server.url("/api/v1/sensors"), b"", &headers).unwrap().expect(200);
         request("POST", &server.url("/write"), b"m v=1", &headers).unwrap().expect(204);
     }
-    wait_until("it is told", PATIENCE, || told(&server) > 0);
-    assert_eq!(told(&server), 1);
+    wait_until("it warns", PATIENCE, || warnings(&server) > 0);
+    assert_eq!(warnings(&server), 1);
     // A configured proxy causes no warning.
     let server = Launch::embedded().config("[server]\ntrusted_proxies = \"127.0.0.1\"\n").start();
     request("GET", &server.url("/api/v1/sensors"), b"", &headers).unwrap().expect(200);
-    assert_eq!(told(&server), 0);
+    assert_eq!(warnings(&server), 0);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{Memory, while_a_good_client_is_served};
+use super::{Memory, with_good_client};
 
 /// Hostile connections at a time.
 const CONNECTIONS: usize = 16;
@@ -120,15 +120,15 @@ impl Connection {
 /// Lets many clients do the same at a time, repeatedly.
 fn harm(what: &str, one: impl Fn(&Server) + Sync) {
     let server = Launch::embedded().config("[server]\nhttp2 = true\n").start();
-    let before = Memory::of(&server);
-    while_a_good_client_is_served(&server, what, || {
+    let before = Memory::measure(&server);
+    with_good_client(&server, what, || {
         std::thread::scope(|threads| {
             for _ in 0..CONNECTIONS {
                 threads.spawn(|| (0..ROUNDS).for_each(|_| one(&server)));
             }
         });
     });
-    Memory::grew_at_most(&server, before, GROWTH_BYTES);
+    Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
 }
 
 #[test]
@@ -170,7 +170,7 @@ fn stalled_streams_respect_the_answer_budget() {
         assert!(heads.iter().any(|(_, head)| head.starts_with(STATUS_200)), "{heads:x?}");
         client
     });
-    Memory::grew_at_most(&server, before, super::queries::GROWTH_BYTES);
+    Memory::assert_growth_at_most(&server, before, super::queries::GROWTH_BYTES);
     drop(both);
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::while_a_good_client_is_served;
+use super::with_good_client;
 
 /// Places of a name.
 const PLACES: [&str; 4] = ["measurement", "tag key", "tag value", "field key"];
@@ -20,7 +20,7 @@ fn names() -> Vec<String> {
 }
 
 /// Returns true if the limits and the grammar allow a name in a place.
-fn may_stand(name: &str, place: &str) -> bool {
+fn is_valid_name(name: &str, place: &str) -> bool {
     let fits = !name.is_empty() && name.len() <= 1024 && !name.contains(char::is_control) && !name.ends_with('\\');
     fits && !(place == "measurement" && name.starts_with('#'))
 }
@@ -35,15 +35,15 @@ tests! {
 fn round_trips(server: &Server) {
     let cases: Vec<(String, &str)> =
         names().into_iter().flat_map(|name| PLACES.map(|place| (name.clone(), place))).collect();
-    while_a_good_client_is_served(server, "names", || {
+    with_good_client(server, "names", || {
         for (name, place) in &cases {
             let answer = post(&server.url("/api/v1/readings?db=n"), reading(name, place).to_string(), &[]);
-            let expected = if may_stand(name, place) { 200 } else { 400 };
+            let expected = if is_valid_name(name, place) { 200 } else { 400 };
             assert_eq!(answer.status, expected, "{name:?} as {place}: {}", answer.text());
         }
     });
     flush(server);
-    let kept = cases.iter().filter(|(name, place)| may_stand(name, place));
+    let kept = cases.iter().filter(|(name, place)| is_valid_name(name, place));
     for (name, place) in kept.clone() {
         let found = readings(server, "n", &key(name, place), None, 10);
         assert_eq!(found.len(), 1, "{name:?} as {place}");

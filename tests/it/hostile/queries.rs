@@ -1,6 +1,6 @@
 //! Hostile queries: each is answered or refused with its limit's key. Before limits, one took 5 GB. Costs are printed.
 
-use super::{Memory, print, while_a_good_client_is_served};
+use super::{Memory, print, with_good_client};
 use crate::support::prelude::*;
 
 /// Maximum memory growth of a query.
@@ -138,7 +138,7 @@ pub fn with_data(config: &str) -> Server {
 /// Returns the memory of a server and resets its peak.
 pub fn settled(server: &Server) -> Memory {
     forget_peak(server.pid());
-    Memory::of(server)
+    Memory::measure(server)
 }
 
 #[test]
@@ -146,18 +146,18 @@ fn a_query_stays_within_its_budget() {
     let server = with_data("");
     for (name, attack) in attacks() {
         let before = settled(&server);
-        let (status, length, error) = while_a_good_client_is_served(&server, &format!("query {name}"), || {
+        let (status, length, error) = with_good_client(&server, &format!("query {name}"), || {
             let started = Instant::now();
             let answer = attack.ask(&server);
             let took = started.elapsed();
-            let peak = Memory::of(&server).peak;
+            let peak = Memory::measure(&server).peak;
             let grown = peak.saturating_sub(before.resident) >> 20;
             print(&format!("| {name} | {grown} MiB | {:.2} s | {} {} |", took.as_secs_f64(), answer.0, answer.2));
             // `query.timeout`, and one late check.
             assert!(took < Duration::from_secs(35), "{name}: {took:?}");
             answer
         });
-        Memory::grew_at_most(&server, before, GROWTH_BYTES);
+        Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
         assert!(matches!(status, 200 | 400 | 503), "{name}: {status} {error}");
         let names_its_bound = error.contains("(query.") || error.contains("regular expressions");
         assert!(error.is_empty() || names_its_bound || length < 400, "{name}: {error}");
@@ -182,8 +182,8 @@ fn concurrent_queries_stay_within_the_total_budget() {
     });
     // Other queries may be refused; writes never are.
     post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
-    print(&format!("all at once: {} MiB grown", (Memory::of(&server).peak.saturating_sub(before.resident)) >> 20));
-    Memory::grew_at_most(&server, before, GROWTH_BYTES);
+    print(&format!("all at once: {} MiB grown", (Memory::measure(&server).peak.saturating_sub(before.resident)) >> 20));
+    Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
 }
 
 /// Regression: a hundred slow readers of large answers held 1.8 GB for ever.
@@ -210,7 +210,7 @@ fn slow_readers_stay_within_the_answer_budget() {
         let answered = statuses.iter().filter(|status| *status == "200").count();
         print(&format!("100 clients that hardly read: {answered} answered, the others 503"));
         assert!(answered > 0 && statuses.iter().all(|status| status == "200" || status == "503"), "{statuses:?}");
-        Memory::grew_at_most(&server, before, GROWTH_BYTES);
+        Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
         // Other queries are refused; writes are not affected.
         post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
     }

@@ -30,27 +30,27 @@ fn a_million_sensors_of_one_token_stay_within_its_quota() {
     let bad = Client { server: &server, token: Some(&token) };
     flood(&good, &bad, "sensors of a token", &format!("over the quota of token flood ({LIMIT} sensors)"));
     // Only the token is limited.
-    good.ask("POST", "/write?db=flood", &made_up(LIMIT, START)).expect(204);
+    good.ask("POST", "/write?db=flood", &invented_sensors(LIMIT, START)).expect(204);
 }
 
-fn made_up(from: usize, time: i64) -> String {
+fn invented_sensors(from: usize, time: i64) -> String {
     (from..from + LINES).map(|n| format!("m,device=made-up-{n} v=1 {time}\n")).collect()
 }
 
 /// Returns the number of lines refused by a limit: the listed ones and the rest.
-fn refused(said: &str, bound: &str) -> usize {
-    let more = said.rsplit_once("\\nand ").and_then(|(_, rest)| rest.split_once(" more"));
-    said.matches(bound).count() + more.map_or(0, |(count, _)| count.parse::<usize>().expect("a count"))
+fn refused(answer_text: &str, bound: &str) -> usize {
+    let more = answer_text.rsplit_once("\\nand ").and_then(|(_, rest)| rest.split_once(" more"));
+    answer_text.matches(bound).count() + more.map_or(0, |(count, _)| count.parse::<usize>().expect("a count"))
 }
 
 fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
     let server = good.server;
-    let write = |from: usize, time: i64| bad.ask("POST", "/write?db=flood", &made_up(from, time));
+    let write = |from: usize, time: i64| bad.ask("POST", "/write?db=flood", &invented_sensors(from, time));
     let first = format!("climate,during={} v=1 {START}", what.replace(' ', "-"));
     good.ask("POST", "/write?db=good", &first).expect(204);
     while_served(good, what, || {
         (0..LIMIT).step_by(LINES).for_each(|from| drop(write(from, START).expect(204)));
-        let full = Memory::of(server);
+        let full = Memory::measure(server);
         print(&format!("hostile {what}: {full} with {LIMIT} sensors"));
         for from in (LIMIT..SENSORS).step_by(LINES) {
             let answer = write(from, START).expect(400);
@@ -58,11 +58,11 @@ fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
             assert!(answer.body.len() < 100_000, "an answer of {} bytes", answer.body.len());
         }
         // Its known sensors are written, next to a refused one.
-        let beside = format!("{}m,device=one-more v=1 {START}", made_up(0, START + 1));
+        let beside = format!("{}m,device=one-more v=1 {START}", invented_sensors(0, START + 1));
         let partial = bad.ask("POST", "/write?db=flood", &beside).expect(400);
         assert!(partial.text().contains("dropped=1"), "{}", partial.text());
-        print(&format!("hostile {what}: {} after {SENSORS}", Memory::of(server)));
-        Memory::grew_at_most(server, full, GROWTH_BYTES);
+        print(&format!("hostile {what}: {} after {SENSORS}", Memory::measure(server)));
+        Memory::assert_growth_at_most(server, full, GROWTH_BYTES);
     });
     good.ask("POST", "/api/v1/flush", "").expect(204);
     assert_eq!(good.count("flood", "m,device=made-up-7"), 2);
@@ -97,7 +97,7 @@ fn fill_catalog(what: &str, sensors: usize, line: impl Fn(usize, i64) -> String)
     let server = Launch::embedded().config(format!("{NO_FLUSH}[catalog]\nmax_bytes = {CATALOG_BYTES}\n")).start();
     let client = Client { server: &server, token: None };
     client.ask("POST", "/write?db=flood", &line(0, START)).expect(204);
-    let before = Memory::of(&server);
+    let before = Memory::measure(&server);
     let mut refused = 0;
     for from in (0..sensors).step_by(AT_ONCE) {
         let body: String = (from..from + AT_ONCE).map(|number| line(number, START + 1)).collect();
@@ -108,8 +108,8 @@ fn fill_catalog(what: &str, sensors: usize, line: impl Fn(usize, i64) -> String)
             refused += 1;
         }
     }
-    print(&format!("hostile {what}: {before}, then {} with {refused} bodies refused", Memory::of(&server)));
+    print(&format!("hostile {what}: {before}, then {} with {refused} bodies refused", Memory::measure(&server)));
     assert!(refused * AT_ONCE > sensors / 4, "{refused} bodies were refused");
-    Memory::grew_at_most(&server, before, 3 * CATALOG_BYTES);
+    Memory::assert_growth_at_most(&server, before, 3 * CATALOG_BYTES);
     client.ask("POST", "/write?db=flood", &line(0, START + 2)).expect(204);
 }

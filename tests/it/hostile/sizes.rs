@@ -1,6 +1,6 @@
 //! Deeply nested JSON and endless lines. Decompression bombs are in `edge::bombs`.
 
-use super::{Memory, while_a_good_client_is_served};
+use super::{Memory, with_good_client};
 use crate::support::prelude::*;
 
 const LEVELS: usize = 100_000;
@@ -41,7 +41,7 @@ fn deeply_nested_json_and_queries_are_refused() {
         format!("{{\"value\":{}{}}}", "[".repeat(30_000), "]".repeat(30_000)),
         format!("{{\"tags\":{}1{}}}", "{\"a\":".repeat(10_000), "}".repeat(10_000)),
     ];
-    while_a_good_client_is_served(&server, "depth", || {
+    with_good_client(&server, "depth", || {
         for body in &bodies {
             let answer = post(&server.url("/api/v1/readings?db=d"), body, &[]).expect(400);
             assert!(answer.body.len() < 10_000, "an answer is not as long as what it is about");
@@ -57,8 +57,8 @@ fn deeply_nested_json_and_queries_are_refused() {
 #[test]
 fn an_endless_line_stays_within_the_body_budget() {
     let server = Launch::embedded().start();
-    let before = Memory::of(&server);
-    while_a_good_client_is_served(&server, "endless line", || {
+    let before = Memory::measure(&server);
+    with_good_client(&server, "endless line", || {
         let piece = chunk(&vec![b'x'; 64 << 10]);
         for start in ["m f=\"", "m,t=", "# "].repeat(6) {
             let body = std::iter::once(chunk(start.as_bytes())).chain(std::iter::repeat_n(piece.clone(), 480));
@@ -66,7 +66,7 @@ fn an_endless_line_stays_within_the_body_budget() {
         }
     });
     // One at a time: a growing buffer, doubled for a moment, and unreturned memory.
-    Memory::grew_at_most(&server, before, 10 * BODY_BYTES);
+    Memory::assert_growth_at_most(&server, before, 10 * BODY_BYTES);
     // A long line within the body limit is refused and affects no other line.
     let body = format!("m f=1 {START}\nm f=\"{}\nm f=2 {}\n", "x".repeat(4 << 20), START + 1);
     post(&server.url("/write?db=d"), body, &[]).expect(400);

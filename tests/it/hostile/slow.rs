@@ -7,7 +7,7 @@ use crate::support::prelude::*;
 const GOOD_CLIENTS: usize = 20;
 const SHUT_OUT: Duration = Duration::from_secs(12);
 /// No progress of answers for this long; the first clients must go after one second.
-const HELD_BACK: Duration = Duration::from_millis(1500);
+const STALL: Duration = Duration::from_millis(1500);
 /// Counts the answers with a file of the page.
 const FILES_ANSWERED: &str = r#"hourglass_http_requests_total{route="/ui/{key}",method="GET",status="200"}"#;
 
@@ -39,7 +39,7 @@ fn a_thousand_slow_readers_leave_room_for_others() {
         if now > answered {
             (answered, since) = (now, Instant::now());
         }
-        answered >= 1024.0 && since.elapsed() > HELD_BACK
+        answered >= 1024.0 && since.elapsed() > STALL
     });
     let started = Instant::now();
     let mut served = 0;

@@ -52,9 +52,9 @@ const FORMATS: [&[&str]; 7] = [
 ];
 
 /// Exit status, stdout and stderr.
-type Said = (Option<i32>, String, String);
+type ShellOutput = (Option<i32>, String, String);
 
-fn shell(influx: &Path, port: u16, arguments: &[&str], home: &Folder) -> Said {
+fn shell(influx: &Path, port: u16, arguments: &[&str], home: &Folder) -> ShellOutput {
     let mut command = Command::new(influx);
     command.args(["-host", "127.0.0.1", "-port", &port.to_string()]).args(arguments);
     // It writes a history file into its home.
@@ -93,8 +93,8 @@ fn the_influx_shell_prints_both_servers_alike() {
     let (status, ..) = compare(&["-execute", "create database shell"]);
     assert_eq!(status, Some(0));
     for line in INSERTS {
-        let said = compare(&["-database", DATABASE, "-execute", &format!("insert {line}")]);
-        assert_eq!(said, (Some(0), String::new(), String::new()), "{line}");
+        let shown = compare(&["-database", DATABASE, "-execute", &format!("insert {line}")]);
+        assert_eq!(shown, (Some(0), String::new(), String::new()), "{line}");
     }
     // A time in the precision of the shell.
     compare(&["-database", DATABASE, "-precision", "s", "-execute", "insert seconds v=1 1717408800"]);

@@ -16,7 +16,7 @@ const TOLERANCE: f64 = 1e-9;
 const SHOWN: usize = 1500;
 
 impl Answer {
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let body = self.body.trim_end();
         let end = body.char_indices().map(|(at, _)| at).find(|at| *at >= SHOWN);
         let (shown, more) = end.map_or((body, ""), |end| (&body[..end], " …"));
@@ -46,14 +46,15 @@ pub fn difference(expected: &Answer, actual: &Answer) -> Option<String> {
     if parts.len() != others.len() {
         return Some(format!("{} parts instead of {}", others.len(), parts.len()));
     }
-    let told: usize = others.iter_mut().map(without_messages).sum();
+    let message_lines: usize = others.iter_mut().map(without_messages).sum();
     let mut pairs = parts.iter().zip(&others).enumerate();
     let found = pairs.find_map(|(number, (part, other))| values(&format!("part {number}"), part, other));
     // With `pretty`, indentation is part of the answer.
     let lines = |body: &str| body.trim_end().lines().count();
-    let told = if actual.body.starts_with("{\n") { told } else { 0 };
-    found
-        .or_else(|| (lines(&expected.body) != lines(&actual.body) - told).then(|| "another number of lines".to_owned()))
+    let message_lines = if actual.body.starts_with("{\n") { message_lines } else { 0 };
+    found.or_else(|| {
+        (lines(&expected.body) != lines(&actual.body) - message_lines).then(|| "another number of lines".to_owned())
+    })
 }
 
 /// Removes messages of results without series, which InfluxDB lacks; returns their indented line count.

@@ -9,7 +9,7 @@ use self::rules::{RULES, Rule, series};
 use super::compare::{Answer, difference};
 use super::run::{DATABASE, Outcome, Side, ask_both};
 use super::statements::{Options, Statement};
-use super::{CONFIG, SHOWN, folder, told};
+use super::{CONFIG, SHOWN, describe_differences, folder};
 use crate::support::prelude::*;
 
 #[test]
@@ -34,7 +34,7 @@ fn influxdb_and_hourglass_answer_generated_statements_alike() {
         if outcome.difference.is_none() {
             continue;
         }
-        let _ = writeln!(left, "{}", told("hourglass", &[&outcome], 1));
+        let _ = writeln!(left, "{}", describe_differences("hourglass", &[&outcome], 1));
         match excuse(&expected, &outcome) {
             Some(rule) => needed[rule] += 1,
             None => surprising.push(outcome),
@@ -50,7 +50,7 @@ fn influxdb_and_hourglass_answer_generated_statements_alike() {
     }
     eprintln!("{summary}");
     let shown: Vec<&Outcome> = surprising.iter().collect();
-    assert!(shown.is_empty(), "{}\n{summary}", told("hourglass", &shown, SHOWN));
+    assert!(shown.is_empty(), "{}\n{summary}", describe_differences("hourglass", &shown, SHOWN));
     assert!(different * 50 < cases, "2 % or more differ: {summary}");
     assert!(empty * 5 < cases, "too few that show anything: {summary}");
     if seed == 1 && cases >= 4000 {

@@ -51,12 +51,12 @@ fn changed_missing_and_new_cells_are_found() {
     ] {
         assert!(changed(from, to).is_some(), "{from} became {to}");
     }
-    let told = changed("Z\",1]", "Z\",2]").expect("a difference");
-    assert_eq!(told, "part 0.results[0].series[0].values[0][1] is 2 instead of 1");
+    let found = changed("Z\",1]", "Z\",2]").expect("a difference");
+    assert_eq!(found, "part 0.results[0].series[0].values[0][1] is 2 instead of 1");
     let series = BODY.split_once("},\n    {\"name\"").expect("two series").0.to_owned();
     let without = format!("{series}}}]}},{{\"statement_id\":1,\"error\":\"database not found: x\"}}]}}");
-    let told = differs(JSON, BODY, &without).expect("a difference");
-    assert_eq!(told, "part 0.results[0].series has 1 entries instead of 2");
+    let found = differs(JSON, BODY, &without).expect("a difference");
+    assert_eq!(found, "part 0.results[0].series has 1 entries instead of 2");
 }
 
 /// Only a result without series may have a message, in this form.
@@ -64,8 +64,8 @@ fn changed_missing_and_new_cells_are_found() {
 fn unexpected_messages_are_found() {
     let message = r#""messages":[{"level":"warning","text":"unknown measurement \"x\""}]"#;
     let silent = r#"{"results":[{"statement_id":0}]}"#;
-    let told = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
-    assert_eq!(differs(JSON, silent, &told(message)), None);
+    let found = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
+    assert_eq!(differs(JSON, silent, &found(message)), None);
     assert_eq!(changed(r#","error":"#, &format!(r#",{message},"error":"#)), None);
     assert!(changed(r#""statement_id":0,"#, &format!(r#""statement_id":0,{message},"#)).is_some());
     for other in [
@@ -75,7 +75,7 @@ fn unexpected_messages_are_found() {
         r#""messages":[{"level":"warning","text":"slow"}]"#,
         r#""messages":[{"level":"warning","text":"unknown x","more":1}]"#,
     ] {
-        assert!(differs(JSON, silent, &told(other)).is_some(), "{other}");
+        assert!(differs(JSON, silent, &found(other)).is_some(), "{other}");
     }
 }
 
@@ -98,8 +98,8 @@ fn differences_in_order_status_type_and_text_are_found() {
         assert!(differs(media, one, other).is_some(), "{one:?} became {other:?}");
     }
     let answer = |status, media: &str| Answer { status, media: media.to_owned(), body: BODY.to_owned() };
-    let told = difference(&answer(200, JSON), &answer(400, JSON)).expect("a difference");
-    assert_eq!(told, "status 400 instead of 200");
+    let found = difference(&answer(200, JSON), &answer(400, JSON)).expect("a difference");
+    assert_eq!(found, "status 400 instead of 200");
     assert!(difference(&answer(200, JSON), &answer(200, "text/csv")).is_some());
     assert_eq!(difference(&answer(200, JSON), &answer(200, "application/json; charset=utf-8")), None);
 }

@@ -10,14 +10,14 @@ const READINGS: i64 = 9000;
 #[test]
 fn resent_readings_change_no_document_in_the_embedded_store() {
     let mut server = Server::start("embedded");
-    let stored = Stored::of(&server, DATABASE);
+    let stored = Stored::from_server(&server, DATABASE);
     send_again(&mut server, &stored, |_| {});
 }
 
 #[test]
 fn resent_readings_change_no_document_in_mongodb() {
     let mut server = Server::start(&mongod().uri(&fresh_database_name()));
-    let stored = Stored::of(&server, DATABASE);
+    let stored = Stored::from_server(&server, DATABASE);
     // A repeated value gets a later stamp while other instances may hold an older value, so its page is written once
     // more.
     send_again(&mut server, &stored, |server| {

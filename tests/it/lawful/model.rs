@@ -183,7 +183,7 @@ fn check_window(window: &Window, values: &[&Value], place: &str) {
         let greatest = numbers.iter().copied().reduce(f64::max);
         assert_eq!([min, max].map(|text| text.parse().ok()), [least, greatest], "{place}: min and max");
     }
-    let expected = Exact::of(values.iter().copied()).rounded();
+    let expected = Exact::sum(values.iter().copied()).rounded();
     #[allow(clippy::cast_precision_loss, reason = "few")]
     let count = numbers.len() as f64;
     let found = [sum, avg].map(|text| text.parse::<f64>().expect("a number").to_bits());

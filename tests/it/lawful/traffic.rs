@@ -69,10 +69,10 @@ impl Writer {
 
     /// Generates readings of one sensor, each later than all before in its run of hours.
     fn in_order(&mut self) -> Vec<Line> {
-        let sensor = self.random.of(&self.keys);
+        let sensor = self.random.pick(&self.keys);
         let mut lines = Vec::new();
         for _ in 0..=self.random.below(50) {
-            let step = self.random.of(&[1, 999_999, SECOND, 60 * SECOND, 600 * SECOND]);
+            let step = self.random.pick(&[1, 999_999, SECOND, 60 * SECOND, 600 * SECOND]);
             let clock = self.clocks.get_mut(&sensor).expect("every sensor has its clock");
             *clock += step;
             let time = *clock;
@@ -83,13 +83,13 @@ impl Writer {
 
     /// Generates single fields of existing readings.
     fn corrections(&mut self) -> Vec<Line> {
-        let sensor = self.random.of(&self.keys);
+        let sensor = self.random.pick(&self.keys);
         let times = self.model.times(&sensor);
         if times.is_empty() {
             return vec![self.anywhere()];
         }
         let mut correct = || {
-            let time = self.random.of(&times);
+            let time = self.random.pick(&times);
             let field = self.field();
             Line { sensor: sensor.clone(), time, fields: vec![field] }
         };
@@ -98,12 +98,12 @@ impl Writer {
 
     /// Generates a time out of few, so that many repeat; some are at hour borders.
     fn anywhere(&mut self) -> Line {
-        let sensor = self.random.of(&self.keys);
-        let start = self.random.of(&HOURS) * HOUR;
+        let sensor = self.random.pick(&self.keys);
+        let start = self.random.pick(&HOURS) * HOUR;
         let time = match self.random.below(12) {
             0 => start,
             1 => start + HOUR - 1,
-            _ => start + self.random.below(60) * 59 * SECOND + self.random.of(&[0, 1, 250, 999_999, 1_000_000]),
+            _ => start + self.random.below(60) * 59 * SECOND + self.random.pick(&[0, 1, 250, 999_999, 1_000_000]),
         };
         Line { sensor, time, fields: self.fields() }
     }

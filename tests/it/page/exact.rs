@@ -68,7 +68,7 @@ fn numbers_are_shown_and_exported_with_every_digit() {
     browser.load(&server.url("/#live"));
     wait_until("a reading is heard", Duration::from_secs(20), || {
         write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
-        browser.is_so("document.querySelector('table.live tbody tr')")
+        browser.is_true("document.querySelector('table.live tbody tr')")
     });
     expect("table.live td", "Live");
 

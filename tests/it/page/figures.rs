@@ -147,7 +147,7 @@ fn watch_delay(server: &Server, browser: &Browser) {
     );
     wait_until("the page listens", Duration::from_secs(30), || {
         write(server, "probe,sensor=a number=99i");
-        browser.is_so("window.shown[99]")
+        browser.is_true("window.shown[99]")
     });
     let mut delays = Vec::new();
     for number in 100..140 {

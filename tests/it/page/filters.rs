@@ -10,7 +10,7 @@ fn filters_offer_the_metadata_of_every_sensor() {
     let Some((server, browser)) = page() else { return };
     let keys: Vec<String> = (0..1200).map(|at| format!("many,sensor=s{at:04}")).collect();
     write(&server, &keys.iter().map(|key| format!("{key} v=1 {}", now())).collect::<Vec<_>>().join("\n"));
-    let said = |key: &String| {
+    let shown_text = |key: &String| {
         let meta = if key.ends_with("s1199") {
             json!({ "shelf": "top", "a\"<b>": "x", "site": "roof" })
         } else {
@@ -18,7 +18,7 @@ fn filters_offer_the_metadata_of_every_sensor() {
         };
         json!({ "sensor": key, "meta": meta }).to_string()
     };
-    let lines = keys.iter().map(said).collect::<Vec<_>>().join("\n");
+    let lines = keys.iter().map(shown_text).collect::<Vec<_>>().join("\n");
     post(&server.url("/api/v1/meta"), lines, &[("Content-Type", "application/x-ndjson")]).expect(200);
     browser.load(&server.url("/#explore?m=many&f=v&range=1h&still=1"));
     browser.click("button", "Add a filter");

@@ -83,7 +83,7 @@ fn listen(browser: &Browser) {
 fn heard(server: &Server, browser: &Browser, place: &str) {
     wait_until("one is on the page", Duration::from_secs(20), || {
         write(server, &format!("door,sensor=front opened=471i {}", now()));
-        browser.is_so(&format!("document.querySelector('{place}')?.textContent.includes('471')"))
+        browser.is_true(&format!("document.querySelector('{place}')?.textContent.includes('471')"))
     });
     browser.wait(&format!("!document.querySelector('{place} .waiting')"));
     listen(browser);

@@ -46,7 +46,7 @@ fn connect_shows_the_requested_sensor() {
     let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors that send: 1')";
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=front temp=1 {}", now()));
-        browser.is_so(others)
+        browser.is_true(others)
     });
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of door with sensor front')"));
     write(&server, &format!("door,sensor=front,hall=a opened=471 {}", now()));

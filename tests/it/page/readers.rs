@@ -15,7 +15,7 @@ class Tagged(yaml.SafeLoader): pass
 Tagged.add_multi_constructor('!', lambda loader, tag, node: {'!' + tag: loader.construct_scalar(node)})
 json.dump([yaml.load(text, Loader=Tagged) for text in json.load(sys.stdin.buffer)], sys.stdout)";
     let texts: Vec<&String> = snippets.iter().map(|snippet| &snippet.text).collect();
-    let done = ran_with(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).good();
+    let done = run_with_input(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).good();
     serde_json::from_str(&done.stdout).unwrap()
 }
 

@@ -13,7 +13,7 @@ fn scrolling_misses_no_reading_and_missed_readings_are_counted() {
     browser.load_until(&server.url("/#live"), "document.querySelector('.state')");
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=first temp=1 {}", now()));
-        browser.is_so("document.querySelectorAll('table.live tbody tr').length > 0")
+        browser.is_true("document.querySelectorAll('table.live tbody tr').length > 0")
     });
     let lines: Vec<String> = (0..1000).map(|at| format!("climate,sensor=s{at:03} temp={at} {}", now())).collect();
     write(&server, &lines.join("\n"));

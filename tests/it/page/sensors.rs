@@ -35,8 +35,12 @@ fn the_list_shows_silent_sensors_and_names() {
     write(&server, &format!("climate,sensor=old temp=1 {}\nclimate,sensor=new temp=2 {now}", now - 7200));
     let path = server.url("/api/v1/sensors/climate,sensor=new/meta");
     request("PUT", &path, json!({ "name": "Roof" }).to_string().as_bytes(), &[]).unwrap().expect(200);
-    let told = server.fetch("/api/v1/sensors");
-    assert_eq!((&told["sensors"][0]["silent"], &told["sensors"][1]["silent"]), (&json!(false), &json!(true)), "{told}");
+    let listed = server.fetch("/api/v1/sensors");
+    assert_eq!(
+        (&listed["sensors"][0]["silent"], &listed["sensors"][1]["silent"]),
+        (&json!(false), &json!(true)),
+        "{listed}"
+    );
     browser.look(1200, 900, "light");
     browser.load_until(&server.url("/#sensors"), "document.querySelectorAll('tbody tr').length === 2");
     let rows = browser.run("return [...document.querySelectorAll('tbody tr')].map((one) => one.innerText);");
@@ -65,7 +69,7 @@ fn impossible_filters_are_explained() {
     browser.wait("document.querySelector('.failure')?.textContent.includes('sensors.silent_after')");
     browser.click(".segment", "All");
     wait_until("the list is back", Duration::from_secs(20), || {
-        browser.is_so("document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure')")
+        browser.is_true("document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure')")
     });
     browser.expect_calm("asking");
 }

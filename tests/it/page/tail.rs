@@ -7,7 +7,7 @@ use crate::support::prelude::*;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A streaming client: an open connection, read line by line.
-pub(super) struct Ear {
+pub(super) struct TailClient {
     lines: BufReader<TcpStream>,
     status: u16,
     /// Id of the last event.
@@ -15,11 +15,11 @@ pub(super) struct Ear {
 }
 
 /// Kind and data of an event.
-type Said = (String, Value);
+type Event = (String, Value);
 
-impl Ear {
+impl TailClient {
     /// Connects and reads the head, and the first comment of an endless answer.
-    pub(super) fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> Ear {
+    pub(super) fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> TailClient {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -29,13 +29,13 @@ impl Ear {
             server.address()
         )
         .unwrap();
-        let mut ear = Ear { lines: BufReader::new(stream), status: 0, id: String::new() };
-        ear.status = ear.line().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        while !ear.line().unwrap().is_empty() {}
-        if ear.status == 200 {
-            while !ear.line().unwrap().starts_with(": acked readings") {}
+        let mut client = TailClient { lines: BufReader::new(stream), status: 0, id: String::new() };
+        client.status = client.line().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        while !client.line().unwrap().is_empty() {}
+        if client.status == 200 {
+            while !client.line().unwrap().starts_with(": acked readings") {}
         }
-        ear
+        client
     }
 
     pub(super) fn status(&self) -> u16 {
@@ -50,7 +50,7 @@ impl Ear {
     }
 
     /// Returns the next event; `None` once the stream has ended.
-    fn next(&mut self) -> Option<Said> {
+    fn next(&mut self) -> Option<Event> {
         let mut kind = "message".to_owned();
         loop {
             let line = self.line()?;
@@ -67,18 +67,18 @@ impl Ear {
     /// Returns the field `v` of the next reading.
     #[track_caller]
     fn value(&mut self) -> i64 {
-        let (kind, said) = self.next().expect("an event");
-        assert_eq!(kind, "message", "{said}");
-        said["reading"]["v"].as_i64().unwrap_or_else(|| panic!("{said}"))
+        let (kind, payload) = self.next().expect("an event");
+        assert_eq!(kind, "message", "{payload}");
+        payload["reading"]["v"].as_i64().unwrap_or_else(|| panic!("{payload}"))
     }
 }
 
 #[test]
 fn a_stream_sends_the_chosen_readings_once_and_in_order() {
     let server = Launch::embedded().start();
-    let mut all = Ear::open(&server, "epoch=s", &[]);
-    let mut some = Ear::open(&server, "measurement=m&tag.site=lab&fields=v", &[]);
-    let mut other = Ear::open(&server, "db=other", &[]);
+    let mut all = TailClient::open(&server, "epoch=s", &[]);
+    let mut some = TailClient::open(&server, "measurement=m&tag.site=lab&fields=v", &[]);
+    let mut other = TailClient::open(&server, "db=other", &[]);
     for round in 0..50 {
         let lines =
             format!("m,site=lab v={}i,w=1i 100\nm,site=roof v={}i 100\nn,site=lab w=1i 100", 2 * round, 2 * round + 1);
@@ -106,15 +106,15 @@ fn a_stream_sends_the_chosen_readings_once_and_in_order() {
 #[test]
 fn a_reconnect_misses_nothing_or_reports_a_gap() {
     let server = Launch::embedded().start();
-    let mut ear = Ear::open(&server, "", &[]);
+    let mut client = TailClient::open(&server, "", &[]);
     write(&server, "m v=1i 1\nm v=2i 2\nm v=3i 3");
-    assert_eq!((ear.value(), ear.value()), (1, 2));
-    let id = ear.id.clone();
-    drop(ear);
+    assert_eq!((client.value(), client.value()), (1, 2));
+    let id = client.id.clone();
+    drop(client);
     write(&server, "m v=4i 4");
-    let mut again = Ear::open(&server, "", &[("Last-Event-ID", &id)]);
+    let mut again = TailClient::open(&server, "", &[("Last-Event-ID", &id)]);
     assert_eq!((again.value(), again.value()), (3, 4), "the rest of the same write, and the next one");
-    let mut lost = Ear::open(&server, "", &[("Last-Event-ID", "1-0")]);
+    let mut lost = TailClient::open(&server, "", &[("Last-Event-ID", "1-0")]);
     assert_eq!(lost.next().unwrap(), ("missed".to_owned(), json!({ "readings": null })));
 }
 
@@ -122,7 +122,7 @@ fn a_reconnect_misses_nothing_or_reports_a_gap() {
 #[test]
 fn a_slow_stream_reports_the_missed_readings() {
     let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "256KiB").env("HOURGLASS_TAIL_CLIENTS", "4").start();
-    let mut slow = Ear::open(&server, "", &[]);
+    let mut slow = TailClient::open(&server, "", &[]);
     let mut written = 0_i64;
     let text = "x".repeat(4000);
     // 40 MB, more than the kernel's buffers take, in records that fit into the ring.
@@ -137,12 +137,12 @@ fn a_slow_stream_reports_the_missed_readings() {
     let mut last = -1;
     while heard + missed < written && !unknown {
         match slow.next().expect("an event") {
-            (kind, said) if kind == "missed" => match said["readings"].as_i64() {
+            (kind, payload) if kind == "missed" => match payload["readings"].as_i64() {
                 Some(count) => missed += count,
                 None => unknown = true,
             },
-            (_, said) => {
-                let value = said["reading"]["v"].as_i64().unwrap();
+            (_, payload) => {
+                let value = payload["reading"]["v"].as_i64().unwrap();
                 assert!(value > last, "{value} after {last}");
                 (heard, last) = (heard + 1, value);
             }
@@ -160,7 +160,7 @@ fn a_fast_reader_misses_nothing() {
     let rounds = 3;
     let lines = 5000;
     let text = "x".repeat(40_000);
-    let mut ear = Ear::open(&server, "", &[]);
+    let mut client = TailClient::open(&server, "", &[]);
     let line = |at: i64| match at % lines {
         7 => format!("m v={at}i,text=\"{text}\" {}", at + 1),
         _ => format!("m v={at}i {}", at + 1),
@@ -171,19 +171,19 @@ fn a_fast_reader_misses_nothing() {
                 write(&server, &(round * lines..(round + 1) * lines).map(line).collect::<Vec<_>>().join("\n"));
             }
         });
-        (0..rounds * lines).for_each(|at| assert_eq!(ear.value(), at));
+        (0..rounds * lines).for_each(|at| assert_eq!(client.value(), at));
     });
 }
 
 #[test]
 fn streams_are_limited_and_leaving_makes_room() {
     let server = Launch::embedded().env("HOURGLASS_TAIL_CLIENTS", "2").env("HOURGLASS_QUERY_CONCURRENT", "1").start();
-    let ears = [Ear::open(&server, "", &[]), Ear::open(&server, "", &[])];
+    let ears = [TailClient::open(&server, "", &[]), TailClient::open(&server, "", &[])];
     let refused = get(&server.url("/api/v1/tail")).expect(503).json();
     assert!(refused["error"].as_str().unwrap().contains("tail.clients") && refused["code"] == "busy", "{refused}");
     get(&server.url("/api/v1/measurements")).expect(200);
     drop(ears);
-    wait_until("room again", PATIENCE, || Ear::open(&server, "", &[]).status == 200);
+    wait_until("room again", PATIENCE, || TailClient::open(&server, "", &[]).status == 200);
     for (query, word) in [("tag.meta.site=lab", "metadata"), ("limit=3", "unknown parameter"), ("tag.a=~(", "regex")] {
         let refused = get(&server.url(&format!("/api/v1/tail?{query}"))).expect(400).json();
         assert!(refused["error"].as_str().unwrap().contains(word), "{refused}");
@@ -196,15 +196,15 @@ fn a_stream_ends_with_its_token_and_respects_its_rights() {
     let pinned = create(&server, &["--name", "pinned", "--read", "a", "--sensor-tag", "site=lab"]);
     let of_other = create(&server, &["--name", "other", "--read", "b"]);
     let [pinned, of_other] = [pinned, of_other].map(|token| format!("Token {token}"));
-    assert_eq!(Ear::open(&server, "db=a", &[]).status, 401);
-    assert_eq!(Ear::open(&server, "db=a", &[("Authorization", &of_other)]).status, 403);
-    let mut ear = Ear::open(&server, "db=a", &[("Authorization", &pinned)]);
+    assert_eq!(TailClient::open(&server, "db=a", &[]).status, 401);
+    assert_eq!(TailClient::open(&server, "db=a", &[("Authorization", &of_other)]).status, 403);
+    let mut client = TailClient::open(&server, "db=a", &[("Authorization", &pinned)]);
     with(&admin, "POST", &server.url("/write?db=a"), "m,site=roof v=1i\nm,site=lab v=2i").expect(204);
-    assert_eq!(ear.value(), 2, "the other sensor is not told");
+    assert_eq!(client.value(), 2, "the other sensor is not told");
     with(&admin, "POST", &server.url("/api/v1/tokens/pinned/revoke"), "").expect(200);
-    let (kind, said) = ear.next().expect("an end");
-    assert_eq!(kind, "end", "{said}");
-    assert!(ear.next().is_none(), "nothing follows");
+    let (kind, payload) = client.next().expect("an end");
+    assert_eq!(kind, "end", "{payload}");
+    assert!(client.next().is_none(), "nothing follows");
 }
 
 /// Regression: a stream of one sensor went on after a rename to a name that the token may not read.
@@ -217,9 +217,10 @@ fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
         let line = format!("climate,room={room},sensor=s1 v={value}i {value}");
         with(&admin, "POST", &server.url("/write?db=a&precision=s"), &line).expect(204);
     };
-    let mut theirs = Ear::open(&server, "db=a&sensor=climate,room%3Dlab,sensor%3Ds1", &[("Authorization", &pinned)]);
-    let mut old = Ear::open(&server, "db=a&tag.room=lab", &[("Authorization", &all)]);
-    let mut new = Ear::open(&server, "db=a&tag.room=hall", &[("Authorization", &all)]);
+    let mut theirs =
+        TailClient::open(&server, "db=a&sensor=climate,room%3Dlab,sensor%3Ds1", &[("Authorization", &pinned)]);
+    let mut old = TailClient::open(&server, "db=a&tag.room=lab", &[("Authorization", &all)]);
+    let mut new = TailClient::open(&server, "db=a&tag.room=hall", &[("Authorization", &all)]);
     write("lab", 1);
     assert_eq!((theirs.value(), old.value()), (1, 1));
     let hall = json!({"kind": "tag_value", "tag": "room", "from": "lab", "to": "hall"}).to_string();
@@ -236,13 +237,13 @@ fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
 #[test]
 fn a_silent_stream_stays_open_and_delays_no_stop() {
     let mut server = Launch::embedded().env("HOURGLASS_SERVER_IDLE_TIMEOUT", "100ms").start();
-    let mut ear = Ear::open(&server, "", &[]);
+    let mut client = TailClient::open(&server, "", &[]);
     // Longer than the idle timeout, which is checked every second.
     let start = Instant::now();
     poll(Duration::from_secs(20), || (start.elapsed() > Duration::from_secs(3)).then_some(()));
     write(&server, "m v=1i 1");
-    assert_eq!(ear.value(), 1);
+    assert_eq!(client.value(), 1);
     // An unfinished request would fail the stop.
     assert!(server.stop().success());
-    assert_eq!(ear.next().map(|(kind, _)| kind).as_deref(), Some("end"));
+    assert_eq!(client.next().map(|(kind, _)| kind).as_deref(), Some("end"));
 }

@@ -70,7 +70,7 @@ fn a_new_reading_appears_in_an_open_view() {
     };
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("door,sensor=front opened=1i {}", now()));
-        browser.is_so("document.querySelector('.arrived')?.textContent")
+        browser.is_true("document.querySelector('.arrived')?.textContent")
     });
     println!("a reading is on the page {:?} after its ack", heard(471));
     browser.click_until(".arrived button", "Explore it", "document.querySelector('.plot canvas')");
@@ -99,7 +99,7 @@ fn live_shows_the_chosen_sensors_and_yields_to_another_tab() {
     browser.wait("[...document.querySelectorAll('code')].some((one) => one.textContent.includes('tag.sensor=temp-1'))");
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=temp-0 temp=1 {0}\nclimate,sensor=temp-1,site=x temp=2 {0}", now()));
-        browser.is_so("document.querySelector('table.live tbody').textContent.includes('temp-1')")
+        browser.is_true("document.querySelector('table.live tbody').textContent.includes('temp-1')")
     });
     assert_eq!(
         browser.run("return document.querySelector('table.live tbody').textContent.includes('temp-0');"),
@@ -187,11 +187,11 @@ fn an_unknown_count_is_not_shown_as_zero() {
     write(&server, &format!("climate,sensor=a temp=1 {old}\nclimate,sensor=b temp=2 {old}"));
     let counted = || {
         let body = br#"{"readings":"2d","summaries":"4d"}"#;
-        let told = request("PUT", &server.url("/api/v1/databases/default?dry_run=true"), body, &[]).ok()?.json();
-        (told["sensors"] == 2).then_some(told)
+        let preview = request("PUT", &server.url("/api/v1/databases/default?dry_run=true"), body, &[]).ok()?.json();
+        (preview["sensors"] == 2).then_some(preview)
     };
-    let told = eventually("the sensors' documents are written", Duration::from_secs(60), counted);
-    assert_eq!(told["readings"], json!(null), "{told}");
+    let preview = eventually("the sensors' documents are written", Duration::from_secs(60), counted);
+    assert_eq!(preview["readings"], json!(null), "{preview}");
     browser.load(&server.url("/#access"));
     browser.click("button", "Change");
     browser.fill("dialog .field:nth-of-type(1) input", "2d");

@@ -93,7 +93,7 @@ fn faults(name: &str, mut world: World, seed: u64, cycles: usize) {
         if expires {
             kept.fill(&world, &clients);
         }
-        let asked = random.of(&[None, Some("backup"), Some("seal"), Some("seal"), Some("compact")]);
+        let asked = random.pick(&[None, Some("backup"), Some("seal"), Some("seal"), Some("compact")]);
         let asked = if cycle % 4 == 1 { Some("backup") } else { asked };
         let victim = usize::try_from(random.below(2)).expect("small") % world.servers.len();
         // Only the first instance receives retention changes.

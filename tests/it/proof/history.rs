@@ -109,8 +109,9 @@ impl History {
         }
         for (place, value) in found {
             let Some(attempts) = by_place.get(place) else { return Some(format!("{place:?} was never written")) };
-            let is_current =
-                |(attempt, said): &(&Attempt, i64)| said == value && self.may_stand(attempt, place, attempts, first);
+            let is_current = |(attempt, written_value): &(&Attempt, i64)| {
+                written_value == value && self.can_stand(attempt, place, attempts, first)
+            };
             if !attempts.iter().any(is_current) {
                 return Some(format!("{place:?} is {value}: {}", self.tell(place)));
             }
@@ -135,7 +136,7 @@ impl History {
     }
 
     /// Returns true if no attempt was certainly later and present by this time.
-    fn may_stand(&self, attempt: &Attempt, place: &Place, all: &[(&Attempt, i64)], by: Instant) -> bool {
+    fn can_stand(&self, attempt: &Attempt, place: &Place, all: &[(&Attempt, i64)], by: Instant) -> bool {
         let Some(end) = attempt.end else { return true };
         let is_after = |start: Instant| start > end + CLOCKS;
         let is_covered = |deletion: &Delete| {

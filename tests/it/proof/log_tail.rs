@@ -22,8 +22,8 @@ fn possibly_acked_records_are_reported_and_kept() {
     assert_warned(&server, "1 with");
     assert!(server.stderr().contains("may be readings that were acked"), "{}", server.stderr());
     let status = server.fetch("/api/v1/status");
-    let told = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
-    assert_eq!(told, [json!(0), json!(1), json!(0)]);
+    let counts = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
+    assert_eq!(counts, [json!(0), json!(1), json!(0)]);
     post(&server.url("/write"), format!("m v=9 {}", START + 9), &[]).expect(204);
     assert_eq!(found(&server), 4, "writes go on");
 }

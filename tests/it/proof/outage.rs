@@ -14,9 +14,9 @@ const SENSORS: i64 = 50;
 /// Approximate size of a reading in a hot bucket.
 const READING_BYTES: i64 = 32;
 /// Memory besides hot memory: bodies, flushes, sensors, the program.
-const MEMORY_BESIDE: u64 = 160 << 20;
+const OTHER_MEMORY: u64 = 160 << 20;
 /// Excess of hot memory over its limit: the readings of the last request.
-const HOT_BESIDE: u64 = 1 << 20;
+const HOT_EXCESS: u64 = 1 << 20;
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 /// Time after which a body that was refused by a full queue must be accepted.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -74,7 +74,7 @@ fn an_outage_costs_no_acks(outage: &Outage) {
     assert!(number(&server, "pending_readings") >= readings * 9 / 10, "{}: the store was not away", outage.name);
     assert!(number(&server, "log_bytes") > 0, "{}: the log holds what is pending", outage.name);
     let in_memory = number(&server, "hot_bytes");
-    assert!(in_memory <= i64::try_from(hot + HOT_BESIDE).expect("small"), "{}: {in_memory} hot bytes", outage.name);
+    assert!(in_memory <= i64::try_from(hot + HOT_EXCESS).expect("small"), "{}: {in_memory} hot bytes", outage.name);
     (outage.end)(&mut mongod);
     let back = Instant::now();
     let drained = flushed(&server, Duration::from_secs(60 + u64::try_from(readings / 20_000).expect("positive")));
@@ -87,9 +87,9 @@ fn an_outage_costs_no_acks(outage: &Outage) {
         outage.name,
         peak >> 20
     );
-    assert!(peak <= hot + MEMORY_BESIDE, "{}: {peak} bytes of memory, {hot} of them hot", outage.name);
+    assert!(peak <= hot + OTHER_MEMORY, "{}: {peak} bytes of memory, {hot} of them hot", outage.name);
     // Readings are stored a moment before the last counts as dispatched.
-    await_fed(&server);
+    await_dispatched(&server);
     check_windows(&server, bodies);
     check_documents(&Stored::in_mongo(&mongod, &name, DATABASE), bodies);
 }

@@ -127,18 +127,18 @@ fn line(second: i64, value: i64) -> String {
 
 /// Writes with the log's ack; flushed on request only.
 fn log(server: &Server, second: i64, value: i64) {
-    be_later();
+    wait_for_later_stamp();
     post(&write_url(server, "log"), line(second, value), &[]).expect(204);
 }
 
 /// Waits for longer than the milliseconds by which the clocks of two instances may differ.
-fn be_later() {
+fn wait_for_later_stamp() {
     std::thread::sleep(Duration::from_millis(3));
 }
 
 /// Writes with the store's ack.
 fn store(server: &Server, second: i64, value: i64) {
-    be_later();
+    wait_for_later_stamp();
     post(&write_url(server, "store"), line(second, value), &[]).expect(204);
 }
 

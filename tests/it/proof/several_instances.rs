@@ -112,7 +112,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
             places.extend([own, "all"].map(|field| ((sensor.clone(), time, field.to_owned()), value)));
         }
         let mut instance = usize::try_from(random.below(i64::try_from(bases.len()).expect("few"))).expect("small");
-        let ack = random.of(&["", "&ack=store"]);
+        let ack = random.pick(&["", "&ack=store"]);
         let mut times_to_send = 1 + i64::from(random.below(4) == 0);
         while times_to_send > 0 {
             if stop.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ fn holds(scenario: fn() -> Oracle) {
 
 tests! {
     fn answers_and_documents_agree() => holds(undisturbed);
-    fn a_changed_hour_is_not_answered_from_the_cache() => holds(asked_again);
+    fn a_changed_hour_is_not_answered_from_the_cache() => holds(queried_again);
     fn a_kill_before_the_flush_loses_nothing() => holds(killed_before_the_flush);
     fn a_kill_after_the_flush_counts_nothing_twice() => holds(|| killed_at("after_flush:1"));
     fn a_kill_after_the_truncation_loses_nothing() => holds(|| killed_at("after_truncate:1"));
@@ -50,7 +50,7 @@ fn undisturbed() -> Oracle {
 }
 
 /// Traffic, flushes and queries twice without a restart, so that queried hours change.
-fn asked_again() -> Oracle {
+fn queried_again() -> Oracle {
     let world = World::start(Launch::embedded().config(config(NEVER)));
     let mut oracle = Oracle::new(25, CONNECTIONS);
     for _ in 0..2 {

@@ -90,7 +90,7 @@ fn random_renames_agree_with_a_plain_model() {
         change(&server, "DROP DATABASE d");
         let (mut stored, mut known, mut table): (Readings, BTreeSet<Name>, Table) = Default::default();
         for step in 0..steps {
-            let mut pick = |all: &[&str]| random.of(all).to_string();
+            let mut pick = |all: &[&str]| random.pick(all).to_string();
             let name = (pick(&MEASUREMENTS[..2]), pick(&ROOMS[..3]), pick(&S[..3]));
             match random.below(100) {
                 0..55 => {
@@ -101,7 +101,7 @@ fn random_renames_agree_with_a_plain_model() {
                     stored.insert((meant, time), step);
                 }
                 55..80 => {
-                    let mut pick = |all: &[&str]| random.of(all).to_string();
+                    let mut pick = |all: &[&str]| random.pick(all).to_string();
                     let (place, to) = match pick(&["sensor", "measurement", "room", "s"]).as_str() {
                         "sensor" => (("sensor", key(&name)), key(&(pick(&MEASUREMENTS), pick(&ROOMS), pick(&S)))),
                         "measurement" => (("measurement", name.0.clone()), pick(&MEASUREMENTS)),
@@ -194,13 +194,13 @@ fn check(server: &Server, stored: &Readings, table: &Table, step: i64) {
         server,
         &format!("SELECT sum(v), count(v) FROM /.*/ WHERE time >= {T}s AND time < {end}s GROUP BY time(1h), *"),
     );
-    let mut told = BTreeMap::new();
+    let mut messages = BTreeMap::new();
     for of in sums.as_array().into_iter().flatten() {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let name = key(&(text(&of["name"]), text(&of["tags"]["room"]), text(&of["tags"]["s"])));
         for row in of["values"].as_array().unwrap().iter().filter(|row| row[2] != json!(0)) {
             let [hour, sum, count] = [0, 1, 2].map(|cell| row[cell].as_i64().unwrap());
-            told.insert((name.clone(), hour), (sum, count));
+            messages.insert((name.clone(), hour), (sum, count));
         }
     }
     let mut expected: BTreeMap<(String, i64), (i64, i64)> = BTreeMap::new();
@@ -211,5 +211,5 @@ fn check(server: &Server, stored: &Readings, table: &Table, step: i64) {
             *count += 1;
         }
     }
-    assert_eq!(told, expected, "{}", context());
+    assert_eq!(messages, expected, "{}", context());
 }

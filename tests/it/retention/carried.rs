@@ -15,7 +15,7 @@ fn run(arguments: &[&str]) -> String {
 
 /// Starts a service on a restored or copied store: equal answers, and no writes into expired days.
 #[track_caller]
-fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
+fn check_restored(store: &str, data: &Path, first: i64, before: &[Value]) {
     let verified = run(&["verify", "--store", store, "--data-dir", path(data)]);
     assert!(!verified.contains("wrong"), "{verified}");
     let mut server: Server = launch(store).start();
@@ -46,8 +46,8 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let folder = Folder::new("carried");
         let to = folder.file("backup");
         let from = server.url("");
-        let said = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
-        assert!(said.contains("hours of summaries") && !said.contains("not in the backup"), "{said}");
+        let output = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
+        assert!(output.contains("hours of summaries") && !output.contains("not in the backup"), "{output}");
         // A second one finds the days unchanged; a third one finds the day with a deleted hour.
         assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n0 days written"));
         let gone = format!("DELETE FROM m WHERE time >= {first} AND time < {}", first + HOUR);
@@ -66,7 +66,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let original = digest(&store, &server.data_dir());
         assert!(original["total"]["summaries"].as_u64() > Some(24), "{original}");
         assert_eq!(digest(&other, &data), original, "restored");
-        goes_on(&other, &data, first, &after);
+        check_restored(&other, &data, first, &after);
     }
 }
 
@@ -94,7 +94,7 @@ fn a_store_killed_during_expiry_can_be_copied() {
         let original = digest(&store, &data);
         assert!(original["total"]["summaries"].as_u64() > Some(0), "{original}");
         assert_eq!(digest("embedded", &there), original);
-        goes_on("embedded", &there, first, &before);
+        check_restored("embedded", &there, first, &before);
         assert!(kept_from() > first);
         drop(server);
     }

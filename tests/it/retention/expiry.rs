@@ -130,9 +130,9 @@ fn a_query_of_an_expired_range_has_a_notice() {
     let summary = server.fetch("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d");
     assert_eq!(summary["notices"], json!([notice]));
     let messages = |statement: &str| ask(&server, "db=w", statement)["messages"].take();
-    let told = json!([{"level": "warning", "text": notice}]);
-    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 30d"), told);
-    assert_eq!(messages("SELECT mean(v) FROM (SELECT v FROM m WHERE time > now() - 30d)"), told);
+    let notices = json!([{"level": "warning", "text": notice}]);
+    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 30d"), notices);
+    assert_eq!(messages("SELECT mean(v) FROM (SELECT v FROM m WHERE time > now() - 30d)"), notices);
     assert_eq!(messages("SELECT v FROM m WHERE time > now() - 1d"), Value::Null);
     assert_eq!(messages("SELECT v FROM m"), Value::Null);
 }
@@ -155,9 +155,9 @@ fn stored_readings_are_never_reported_as_expired() {
                 let native = server.fetch("/api/v1/readings?db=w&sensor=m,s=0&from=-50d&to=now");
                 let count = counted["series"][0]["values"][0][1].as_u64().expect("a count");
                 let listed = native["series"][0]["readings"].as_array().map_or(0, Vec::len) as u64;
-                for (told, count) in [(&counted["messages"], count), (&native["notices"], listed)] {
-                    let is_told = told.to_string().contains(&format!("for {shown}"));
-                    assert!(!is_told || count <= left, "{body}: {count} {told}");
+                for (notices, count) in [(&counted["messages"], count), (&native["notices"], listed)] {
+                    let is_told = notices.to_string().contains(&format!("for {shown}"));
+                    assert!(!is_told || count <= left, "{body}: {count} {notices}");
                 }
                 !counted["messages"].is_null() && count == left
             });

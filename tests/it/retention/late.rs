@@ -24,7 +24,7 @@ fn late_writes_of_an_outdated_instance_hide_no_summary() {
     let one = start();
     let other = start();
     // The instance that removes readings must know the settings.
-    let [(knowing, _), (late, halt)] = if leads(&name, &one.0) { [one, other] } else { [other, one] };
+    let [(knowing, _), (late, halt)] = if is_leader(&name, &one.0) { [one, other] } else { [other, one] };
     let first = fill(&knowing);
     let before = whole_hours(&knowing, first);
     halt.set();
@@ -48,7 +48,7 @@ fn late_writes_of_an_outdated_instance_hide_no_summary() {
 }
 
 /// Returns true if an instance has the least opening.
-fn leads(name: &str, server: &Server) -> bool {
+fn is_leader(name: &str, server: &Server) -> bool {
     let registry = in_mongo(&mongod().uri(name), async |store| {
         let registry: Collection<Document> = store.collection("registry");
         registry.find_one(doc! {}).await.expect("an answer").expect("the registry")
@@ -141,7 +141,7 @@ fn launch_looking_rarely(halt: &Halt, point: &str) -> Launch {
     halt.launch(launch.env("HOURGLASS_TELEMETRY_LOG_LEVEL", "info,hourglass::upkeep::expire=debug"), point)
 }
 
-fn said(server: &Server, text: &str) -> usize {
+fn log_count(server: &Server, text: &str) -> usize {
     server.stderr().matches(text).count()
 }
 
@@ -157,7 +157,7 @@ fn an_expiry_that_timed_out_on_the_log_is_retried() {
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
-    let looks = || said(&server, "once those that were checked before");
+    let looks = || log_count(&server, "once those that were checked before");
     wait_until("it gives up, and tries again", WITHIN, || looks() > 1);
     halt.lift();
     waiting.join().expect("an answer").expect(204);
@@ -177,8 +177,8 @@ fn a_failed_expiry_is_not_retried_every_second() {
     post(&server.url("/query?db=other&q=DELETE+FROM+m"), "", &[]).expect(200);
     halt.lift();
     let failed = "expired readings could not be deleted";
-    wait_until("it fails", WITHIN, || said(&server, failed) > 0);
-    let again = poll(Duration::from_secs(5), || (said(&server, failed) > 1).then_some(()));
+    wait_until("it fails", WITHIN, || log_count(&server, failed) > 0);
+    let again = poll(Duration::from_secs(5), || (log_count(&server, failed) > 1).then_some(()));
     assert_eq!(again, None, "{}", server.stderr());
     wait_until("it is tried again", Duration::from_secs(60), || progress(&server, "expire", "deletions") == 1);
 }

@@ -45,9 +45,9 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
         error(&server, "ALTER RETENTION POLICY autogen ON \"w/week\" DURATION 8d", "database not found: w/week");
         run(&server, "ALTER RETENTION POLICY autogen ON w DURATION 30d");
         // Stored, shown, and reported to be without effect.
-        let said = ask(&server, "", "ALTER RETENTION POLICY week ON w REPLICATION 3 SHARD DURATION 2h");
+        let reply = ask(&server, "", "ALTER RETENTION POLICY week ON w REPLICATION 3 SHARD DURATION 2h");
         let text = "REPLICATION and SHARD DURATION: kept and shown, without effect";
-        assert_eq!(said["messages"], json!([{"level": "warning", "text": text}]), "{said}");
+        assert_eq!(reply["messages"], json!([{"level": "warning", "text": text}]), "{reply}");
         assert_eq!(
             policies(&server, "w"),
             json!([
@@ -196,30 +196,30 @@ fn a_dry_run_counts_the_readings_that_a_policy_would_lose() {
         post(&server.url(&format!("/write?db=w&rp={rp}")), format!("m,s=a v=1i {}", at - age * DAY), &[]).expect(204);
     }
     flush(&server);
-    let told = |statement: &str| {
+    let losses = |statement: &str| {
         let result = ask(&server, "dry_run=true", statement);
         assert!(result["error"].is_null(), "{statement}: {result}");
         result["series"][0]["values"].clone()
     };
-    assert_eq!(told("DROP RETENTION POLICY week ON w"), json!([["w/week", 1, 2, 0]]));
-    assert_eq!(told("DROP RETENTION POLICY nothing ON w"), Value::Null);
-    assert_eq!(told("DROP DATABASE w"), json!([["w", 1, 1, 0], ["w/week", 1, 2, 0]]));
+    assert_eq!(losses("DROP RETENTION POLICY week ON w"), json!([["w/week", 1, 2, 0]]));
+    assert_eq!(losses("DROP RETENTION POLICY nothing ON w"), Value::Null);
+    assert_eq!(losses("DROP DATABASE w"), json!([["w", 1, 1, 0], ["w/week", 1, 2, 0]]));
     let shorter = "ALTER RETENTION POLICY week ON w DURATION 2d";
-    wait_until("the sensor's document is written", WITHIN, || told(shorter)[0][1] == 1);
-    let row = told(shorter)[0].clone();
+    wait_until("the sensor's document is written", WITHIN, || losses(shorter)[0][1] == 1);
+    let row = losses(shorter)[0].clone();
     assert_eq!(
         (&row[0], &row[2], &row[5], &row[6]),
         (&json!("w/week"), &json!(1), &Value::Null, &Value::Null),
         "{row}"
     );
-    assert_eq!(told("ALTER RETENTION POLICY week ON w DURATION 6d")[0][2], 0);
+    assert_eq!(losses("ALTER RETENTION POLICY week ON w DURATION 6d")[0][2], 0);
     for (statement, error) in [
         ("DROP RETENTION POLICY autogen ON w", "autogen is the database itself"),
         ("ALTER RETENTION POLICY day ON w DURATION 2d", "retention policy not found: day"),
         ("ALTER RETENTION POLICY week ON w DURATION 2m", "must be at least 1h"),
     ] {
         let result = ask(&server, "dry_run=true", statement);
-        assert!(result["error"].as_str().is_some_and(|told| told.contains(error)), "{statement}: {result}");
+        assert!(result["error"].as_str().is_some_and(|losses| losses.contains(error)), "{statement}: {result}");
     }
     assert_eq!(policies(&server, "w")[1], json!(["week", "168h0m0s", "24h0m0s", 1, false]));
     assert_eq!(values(&server, "db=w", "SELECT v FROM week.m"), [1, 1]);
@@ -246,9 +246,9 @@ fn the_influx_shell_imports_named_policies() {
     command.args(["-host", "127.0.0.1", "-port", &server.address().port().to_string(), "-import", "-path"]).arg(&file);
     command.env("HOME", folder.path()).env("NO_PROXY", "*");
     let output = command.output().expect("influx can be run");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("Processed 2 commands"), "{said}");
-    assert!(said.contains("Processed 3 inserts") && said.contains("Failed 0 inserts"), "{said}");
+    let reply = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && reply.contains("Processed 2 commands"), "{reply}");
+    assert!(reply.contains("Processed 3 inserts") && reply.contains("Failed 0 inserts"), "{reply}");
     assert_eq!(values(&server, "db=w", "SELECT v FROM m"), [1]);
     assert_eq!(values(&server, "db=w", "SELECT v FROM \"a week\".m"), [2, 3]);
 }

@@ -55,8 +55,8 @@ fn omitted_settings_stay() {
     let mut expected = shown(&server, "w");
     for (key, value) in all {
         let body = format!("{{\"{key}\":{value}}}");
-        let told = dry_run(&server, "w", &body);
-        assert!(told["before"].is_null(), "{body}: {told}");
+        let preview = dry_run(&server, "w", &body);
+        assert!(preview["before"].is_null(), "{body}: {preview}");
         server.set("w", &body).expect(200);
         expected[key] = serde_json::from_str(value).expect("JSON");
         let found = shown(&server, "w");
@@ -132,8 +132,11 @@ fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     let dry = |body: &str| dry_run(&server, "w", body);
     flush(&server);
     wait_until("the sensors' documents are written", super::WITHIN, || dry(r#"{"readings":"7d"}"#)["sensors"] == 2);
-    let told = dry(r#"{"readings":"7d"}"#);
-    assert_eq!((&told["readings"], &told["days"], &told["sensors_wholly"]), (&json!(24), &json!(3), &json!(0)));
+    let preview = dry(r#"{"readings":"7d"}"#);
+    assert_eq!(
+        (&preview["readings"], &preview["days"], &preview["sensors_wholly"]),
+        (&json!(24), &json!(3), &json!(0))
+    );
     assert_eq!(dry(r#"{"readings":"30d"}"#)["readings"], 0);
     assert_eq!(dry("{}")["before"], json!(null));
     // Nothing was deleted.
@@ -159,13 +162,13 @@ fn a_dry_run_counts_readings_of_new_sensors() {
             if flushes {
                 flush(&server);
             }
-            let told = dry();
+            let preview = dry();
             assert_eq!(
-                (&told["readings"], &told["sensors"], &told["days"]),
+                (&preview["readings"], &preview["sensors"], &preview["days"]),
                 (&json!(3), &json!(2), &json!(2)),
-                "{told}"
+                "{preview}"
             );
-            assert_eq!((&told["sensors_wholly"], told["oldest"].is_string()), (&json!(2), true), "{told}");
+            assert_eq!((&preview["sensors_wholly"], preview["oldest"].is_string()), (&json!(2), true), "{preview}");
         }
     }
 }

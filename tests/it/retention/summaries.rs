@@ -186,7 +186,7 @@ fn only_whole_expired_hours_can_be_deleted() {
 
 /// Returns the only row of a preview.
 #[track_caller]
-fn would_go(server: &Server, statement: &str) -> Value {
+fn preview_deletion(server: &Server, statement: &str) -> Value {
     let result = ask(server, "db=w&dry_run=true", statement);
     assert!(result["error"].is_null(), "{statement}: {result}");
     result["series"][0]["values"][0].clone()
@@ -202,12 +202,16 @@ fn a_preview_counts_the_summaries_to_delete() {
         let oldest = format!("DELETE FROM m WHERE time < {}", first + DAY);
         let check = |when: &str| {
             // A day of one sensor and three readings of the other.
-            assert_eq!(would_go(&server, &oldest), json!(["w", 2, 0, 24 + 3]), "{when}");
+            assert_eq!(preview_deletion(&server, &oldest), json!(["w", 2, 0, 24 + 3]), "{when}");
             for everything in ["DROP MEASUREMENT m", "DROP SERIES FROM m", "DROP DATABASE w"] {
-                assert_eq!(would_go(&server, everything), json!(["w", 2, 192 + 5 + 1, 48 + 6]), "{when}: {everything}");
+                assert_eq!(
+                    preview_deletion(&server, everything),
+                    json!(["w", 2, 192 + 5 + 1, 48 + 6]),
+                    "{when}: {everything}"
+                );
             }
             let from_there = format!("DELETE FROM m WHERE s='0' AND time >= {} AND temp > -1", first + HOUR);
-            assert_eq!(would_go(&server, &from_there), json!(["w", 1, 192 + 1, 0]), "{when}: by value");
+            assert_eq!(preview_deletion(&server, &from_there), json!(["w", 1, 192 + 1, 0]), "{when}: by value");
         };
         check("hidden");
         await_gone(&server);
@@ -219,8 +223,8 @@ fn a_preview_counts_the_summaries_to_delete() {
         );
         let done = ask(&server, "db=w", &oldest);
         assert_eq!(done, json!({"statement_id": 0}));
-        assert_eq!(would_go(&server, &oldest), json!(["w", 0, 0, 0]));
-        assert_eq!(would_go(&server, "DROP MEASUREMENT m"), json!(["w", 2, 192 + 5 + 1, 24 + 3]));
+        assert_eq!(preview_deletion(&server, &oldest), json!(["w", 0, 0, 0]));
+        assert_eq!(preview_deletion(&server, "DROP MEASUREMENT m"), json!(["w", 2, 192 + 5 + 1, 24 + 3]));
     }
 }
 
@@ -269,15 +273,19 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
     let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     let asked = r#"{"readings":"3d","summaries":"4d"}"#;
     wait_until("the sensors' documents are written", WITHIN, || dry(asked)["sensors"] == 2);
-    let told = dry(asked);
+    let preview = dry(asked);
     // Readings of two days and summaries of one: a reading every quarter of an hour, and a few of the other sensor.
-    assert_eq!((&told["days"], &told["summaries"]["days"]), (&json!(2), &json!(1)), "{told}");
-    assert_eq!((&told["readings"], &told["summaries"]["readings"]), (&json!(192 + 6), &json!(96 + 3)), "{told}");
+    assert_eq!((&preview["days"], &preview["summaries"]["days"]), (&json!(2), &json!(1)), "{preview}");
+    assert_eq!(
+        (&preview["readings"], &preview["summaries"]["readings"]),
+        (&json!(192 + 6), &json!(96 + 3)),
+        "{preview}"
+    );
     assert_eq!(shown(&server, "w")["readings"], json!(null));
     let refused = server.set("w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
     assert!(refused["error"].as_str().expect("a text").contains("summaries cannot be kept shorter"), "{refused}");
     // Regression: days that were already gone were counted again.
     server.set("w", asked).expect(200);
     let both = r#"{"readings":"3d","summaries":"3d"}"#;
-    wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != told["oldest"]);
+    wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != preview["oldest"]);
 }

@@ -18,8 +18,8 @@ fn a_requested_seal_covers_every_earlier_ack() {
     for store in stores() {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
-        let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
-        assert!(told.contains("days 1,") && told.contains("readings 24"), "{told}");
+        let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+        assert!(output.contains("days 1,") && output.contains("readings 24"), "{output}");
         assert_eq!(progress(&server, "seal", "days"), 1);
     }
 }

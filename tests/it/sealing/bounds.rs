@@ -9,7 +9,7 @@ const TEXT_BYTES: usize = 16 << 10;
 fn text(seed: u64) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut random = Random::new(seed);
-    (0..TEXT_BYTES).map(|_| char::from(random.of(DIGITS))).collect()
+    (0..TEXT_BYTES).map(|_| char::from(random.pick(DIGITS))).collect()
 }
 
 /// Regression: a chunk of 18 MB was refused by MongoDB for ever, and an hour larger than a document failed every round.

@@ -98,8 +98,8 @@ fn an_unsealed_database_keeps_its_hour_pages() {
     assert_eq!((days, off, &round["left"]), (&json!(1), &json!(1), &json!(0)), "{round}");
     let count = |collection: &str| documents(&name, collection).len();
     assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
-    let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
-    assert!(told.contains("databases_off 1"), "{told}");
+    let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+    assert!(output.contains("databases_off 1"), "{output}");
     let ask = |database: &str| server.fetch(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"));
     assert_eq!(ask("o"), ask("d"));
 

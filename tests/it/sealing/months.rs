@@ -185,10 +185,10 @@ fn verify_compares_totals_with_their_days() {
     let january = find(&store, "d.months", doc! { "_id": "2026-01 climate,s=0" }).remove(0);
     let totals = january.get("totals").expect("totals");
     write_document(&store, "d.months", doc! { "_id": "2026-02 climate,s=0" }, doc! { "totals": totals });
-    let Ran { status, stdout: said, .. } = verified(&[]);
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("totals of a month") && said.contains("2026-02 climate,s=0"), "{said}");
-    let said = verified(&["--repair"]).stdout;
-    assert!(said.contains("2026-02 climate,s=0"), "{said}");
+    let CommandOutput { status, stdout: report, .. } = verified(&[]);
+    assert_eq!(status, Some(1), "{report}");
+    assert!(report.contains("totals of a month") && report.contains("2026-02 climate,s=0"), "{report}");
+    let report = verified(&["--repair"]).stdout;
+    assert!(report.contains("2026-02 climate,s=0"), "{report}");
     verified(&[]).good();
 }

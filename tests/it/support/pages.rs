@@ -102,20 +102,20 @@ const PAGE_KEYS: &str = "_id schemaVersion sensor measurement tags start end pag
 
 impl Stored {
     /// Returns the location that a server was started with.
-    pub fn of(server: &Server, database: &str) -> Stored {
+    pub fn from_server(server: &Server, database: &str) -> Stored {
         match server.store() {
             "embedded" => Stored::in_file(server.data_dir(), database),
-            uri => Stored::at(uri, uri.split(['/', '?']).nth(3).expect("a database"), database),
+            uri => Stored::from_uri(uri, uri.split(['/', '?']).nth(3).expect("a database"), database),
         }
     }
 
     /// In MongoDB: `mongo_database` is the URI's database, `database` the one that clients name.
     pub fn in_mongo(mongod: &Mongod, mongo_database: &str, database: &str) -> Stored {
-        Stored::at(&mongod.uri(mongo_database), mongo_database, database)
+        Stored::from_uri(&mongod.uri(mongo_database), mongo_database, database)
     }
 
     /// In the MongoDB of this connection string.
-    pub fn at(uri: &str, mongo_database: &str, database: &str) -> Stored {
+    pub fn from_uri(uri: &str, mongo_database: &str, database: &str) -> Stored {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a tokio runtime can be built");
         let client = runtime.block_on(Client::with_uri_str(uri)).expect("a good URI");
@@ -178,7 +178,7 @@ impl Stored {
             let in_file = matches!(self.place, Place::Embedded { .. });
             if in_file && kind != Kind::Sensors {
                 self.each_row(kind, |key, bytes| {
-                    let page = packed::Key::of(key, &self.database);
+                    let page = packed::Key::parse(key, &self.database);
                     let rev = match packed::rev(bytes) {
                         Some(rev) => rev,
                         None => of_document(RawDocument::from_bytes(bytes).expect("BSON")).1,
@@ -277,7 +277,7 @@ impl Stored {
             let (key, value) = row.expect("a row");
             let key = key.value();
             let bytes = value.value();
-            let is_first = || packed::Key::of(key, &self.database).number == 0;
+            let is_first = || packed::Key::parse(key, &self.database).number == 0;
             if key.starts_with(&prefix) && (kind == Kind::Sensors || is_first() == (kind == Kind::Buckets)) {
                 visit(key, &bytes[..bytes.len() - CHECKSUM_BYTES]);
             }

@@ -9,17 +9,17 @@ use serde_json::Value;
 use super::server::program;
 
 /// Runs a command; the exit status is a number, without one it was killed.
-pub fn hourglass(arguments: &[&str]) -> Ran {
+pub fn hourglass(arguments: &[&str]) -> CommandOutput {
     ran(program().args(arguments))
 }
 
 /// Runs a prepared command to its end.
-pub fn ran(command: &mut Command) -> Ran {
+pub fn ran(command: &mut Command) -> CommandOutput {
     command.output().expect("it can be run").into()
 }
 
 /// Runs a command with this standard input to its end.
-pub fn ran_with(command: &mut Command, input: &[u8]) -> Ran {
+pub fn run_with_input(command: &mut Command, input: &[u8]) -> CommandOutput {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it can be run");
     let mut stdin = child.stdin.take().expect("it is piped");
@@ -38,20 +38,20 @@ pub fn digest(store: &str, data_dir: &Path) -> Value {
 
 /// Output and exit status of a command.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandOutput {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl From<Output> for Ran {
+impl From<Output> for CommandOutput {
     fn from(Output { status, stdout, stderr }: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("text");
         Self { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 }
 
-impl Ran {
+impl CommandOutput {
     #[track_caller]
     pub fn good(self) -> Self {
         assert_eq!(self.status, Some(0), "{self:?}");
@@ -65,7 +65,7 @@ impl Ran {
     }
 
     /// Returns stdout and stderr together.
-    pub fn said(&self) -> String {
+    pub fn output(&self) -> String {
         self.stdout.clone() + &self.stderr
     }
 
@@ -77,7 +77,7 @@ impl Ran {
 }
 
 /// Runs `hourglass verify` on a store whose service is stopped, or that is shared.
-pub fn verify(store: &str, data_dir: &Path, flags: &[&str]) -> Ran {
+pub fn verify(store: &str, data_dir: &Path, flags: &[&str]) -> CommandOutput {
     ran(program().args(["verify", "--store", store, "--data-dir"]).arg(data_dir).args(flags))
 }
 

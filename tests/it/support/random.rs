@@ -24,7 +24,7 @@ impl Random {
     }
 
     /// Returns one of the choices.
-    pub fn of<T: Clone>(&mut self, choices: &[T]) -> T {
+    pub fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         let length = i64::try_from(choices.len()).expect("a short list");
         choices[usize::try_from(self.below(length)).expect("an index")].clone()
     }

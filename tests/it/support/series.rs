@@ -150,7 +150,7 @@ pub fn flush(server: &Server) {
 
 /// Waits until the log of the start is dispatched, so that queries are answered.
 #[track_caller]
-pub fn await_fed(server: &Server) {
+pub fn await_dispatched(server: &Server) {
     let is_fed = || server.fetch("/api/v1/status")["feeding"] == false;
     wait_until("the backlog is fed", Duration::from_secs(60), is_fed);
 }

@@ -235,7 +235,7 @@ impl Server {
     #[track_caller]
     pub fn restart_with(&mut self, launch: Launch) {
         self.restart_as(launch);
-        super::series::await_fed(self);
+        super::series::await_dispatched(self);
     }
 
     /// As [`restart`](Server::restart), without waiting until the log is dispatched, which needs the store.

@@ -71,7 +71,7 @@ impl Maker {
             while !self.times.insert(time) {
                 time += SECOND;
             }
-            let series = self.random.of(measurement.series);
+            let series = self.random.pick(measurement.series);
             let fields: Vec<String> = measurement.fields.iter().filter_map(|field| self.field(field)).collect();
             let comma = if series.is_empty() { "" } else { "," };
             if !fields.is_empty() {

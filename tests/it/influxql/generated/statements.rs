@@ -74,8 +74,8 @@ struct Maker {
 impl Maker {
     fn any(&mut self) -> String {
         // A fraction is truncated for integers only where there are values.
-        let fill = self.random.of(&FILLS);
-        let whole_fill = self.random.of(&FILLS[..6]);
+        let fill = self.random.pick(&FILLS);
+        let whole_fill = self.random.pick(&FILLS[..6]);
         match self.random.below(20) {
             0 => {
                 let function = self.aggregate();
@@ -95,12 +95,12 @@ impl Maker {
     }
 
     fn aggregate(&mut self) -> &'static str {
-        self.random.of(&AGGREGATES)
+        self.random.pick(&AGGREGATES)
     }
 
     fn measurement(&mut self) -> &'static Measurement {
         // The first measurement has most fields.
-        &MEASUREMENTS[self.random.of(&[0, 0, 0, 1, 1, 2])]
+        &MEASUREMENTS[self.random.pick(&[0, 0, 0, 1, 1, 2])]
     }
 
     /// Returns a field for the function, without ties where they would be ambiguous.
@@ -114,14 +114,14 @@ impl Maker {
             _ => &["f", "f", "g", "i", "n"],
         };
         let there: Vec<&str> = fields.iter().copied().filter(|field| measurement.fields.contains(field)).collect();
-        self.random.of(&there)
+        self.random.pick(&there)
     }
 
     fn call(&mut self, function: &str, of: &str) -> String {
-        let unit = self.random.of(&["", "", ", 1s", ", 10s", ", 1m", ", 1h"]);
+        let unit = self.random.pick(&["", "", ", 1s", ", 10s", ", 1m", ", 1h"]);
         match function {
             "count_distinct" => format!("count(distinct({of}))"),
-            "percentile" => format!("percentile({of}, {})", self.random.of(&["50", "62.5", "90", "99", "100"])),
+            "percentile" => format!("percentile({of}, {})", self.random.pick(&["50", "62.5", "90", "99", "100"])),
             "top" | "bottom" => format!("{function}({of}, {})", 1 + self.random.below(4)),
             "derivative" | "non_negative_derivative" | "elapsed" | "integral" => format!("{function}({of}{unit})"),
             "moving_average" => format!("moving_average({of}, {})", 2 + self.random.below(4)),
@@ -149,14 +149,14 @@ impl Maker {
         let to = from + HOUR + self.random.below(3 * HOUR);
         let from = self.time(from);
         let to = self.time(to);
-        format!("time {} {from} AND time {} {to}", self.random.of(&[">=", ">"]), self.random.of(&["<", "<="]))
+        format!("time {} {from} AND time {} {to}", self.random.pick(&[">=", ">"]), self.random.pick(&["<", "<="]))
     }
 
     /// Returns windows, some with an offset.
     fn window(&mut self) -> String {
-        let width = self.random.of(&WIDTHS);
+        let width = self.random.pick(&WIDTHS);
         match self.random.below(3) {
-            0 => format!("time({width}, {})", self.random.of(&["3m", "-3m", "17s", "1h", "90m"])),
+            0 => format!("time({width}, {})", self.random.pick(&["3m", "-3m", "17s", "1h", "90m"])),
             _ => format!("time({width})"),
         }
     }
@@ -178,7 +178,7 @@ impl Maker {
         let sums = "i * 2 < f + 100 | f - 10 > -500";
         let all: Vec<&str> = [of_tags, more, of_fields, sums].iter().flat_map(|some| some.split(" | ")).collect();
         loop {
-            let chosen = self.random.of(&all);
+            let chosen = self.random.pick(&all);
             let mut words = chosen.split(' ').filter(|word| word.starts_with(char::is_alphabetic));
             let is_known = |word: &str| measurement.fields.contains(&word) || measurement.tags.contains(&word);
             if words.all(|word| is_known(word) || word == "true") {
@@ -200,7 +200,7 @@ impl Maker {
             ([], _) | (_, 0 | 1) => Vec::new(),
             (tags, 2) => tags.to_vec(),
             (_, 3) => vec!["*"],
-            (tags, _) => vec![self.random.of(tags)],
+            (tags, _) => vec![self.random.pick(tags)],
         }
     }
 
@@ -240,8 +240,8 @@ impl Maker {
         let field = self.field(measurement, "integral");
         let (call, filter, tags) =
             (self.call("integral", field), self.filter(measurement, true), self.tags(measurement));
-        let grouping = grouping(Some(format!("time({}, 17s)", self.random.of(&WIDTHS))), &tags);
-        let order = self.random.of(&["", "", " ORDER BY time DESC"]);
+        let grouping = grouping(Some(format!("time({}, 17s)", self.random.pick(&WIDTHS))), &tags);
+        let order = self.random.pick(&["", "", " ORDER BY time DESC"]);
         format!("SELECT {call} FROM {}{filter}{grouping}{fill}{order}", measurement.name)
     }
 
@@ -255,7 +255,7 @@ impl Maker {
 
     fn transformed(&mut self, function: &str, fill: &str) -> String {
         let measurement = self.measurement();
-        let inner = self.random.of(&["count", "sum", "mean", "min", "max", "last", "median", "percentile"]);
+        let inner = self.random.pick(&["count", "sum", "mean", "min", "max", "last", "median", "percentile"]);
         let field = self.field(measurement, "top");
         let inner = self.call(inner, field);
         let call = self.call(function, &inner);
@@ -285,7 +285,7 @@ impl Maker {
 
     fn raw_transformed(&mut self) -> String {
         let measurement = self.measurement();
-        let function = self.random.of(&TRANSFORMATIONS);
+        let function = self.random.pick(&TRANSFORMATIONS);
         let field = self.field(measurement, function);
         let call = self.call(function, field);
         self.plain(&call, measurement, "")
@@ -295,32 +295,32 @@ impl Maker {
         let measurement = self.measurement();
         let columns = match self.random.below(6) {
             0 => "*".to_owned(),
-            1 => self.random.of(&["*::field", "*::tag, f", "/^[fik]$/", "f, *"]).to_owned(),
+            1 => self.random.pick(&["*::field", "*::tag, f", "/^[fik]$/", "f, *"]).to_owned(),
             2 => self
                 .random
-                .of(&["f + i", "f * 2 - i", "i / 3", "i % 7", "-f", "(f + 1) * (i - 2)", "i & 255"])
+                .pick(&["f + i", "f * 2 - i", "i / 3", "i % 7", "-f", "(f + 1) * (i - 2)", "i & 255"])
                 .to_owned(),
             3 => format!("f AS x, {}", measurement.tags.first().unwrap_or(&"i")),
             _ => {
                 let count = 1 + self.random.below(3);
-                let all: BTreeSet<&str> = (0..count).map(|_| self.random.of(measurement.fields)).collect();
+                let all: BTreeSet<&str> = (0..count).map(|_| self.random.pick(measurement.fields)).collect();
                 Vec::from_iter(all).join(", ")
             }
         };
-        let fill = self.random.of(&["", "", "", " fill(previous)", " fill(previous)", " fill(3)", " fill(null)"]);
+        let fill = self.random.pick(&["", "", "", " fill(previous)", " fill(previous)", " fill(3)", " fill(null)"]);
         self.plain(&columns, measurement, fill)
     }
 
     /// A selector beside fields and tags of the selected reading.
     fn beside(&mut self, fill: &str) -> String {
         let measurement = self.measurement();
-        let function = self.random.of(&SELECTORS);
+        let function = self.random.pick(&SELECTORS);
         let field = self.field(measurement, "top");
         let call = self.call(function, field);
         let others: Vec<&str> = measurement.fields.iter().chain(measurement.tags).copied().collect();
-        let one = self.random.of(&others);
-        let other = self.random.of(&others);
-        let columns = self.random.of(&[format!("{call}, {one}"), format!("{one}, {call} AS x, {other}")]);
+        let one = self.random.pick(&others);
+        let other = self.random.pick(&others);
+        let columns = self.random.pick(&[format!("{call}, {one}"), format!("{one}, {call} AS x, {other}")]);
         match self.random.below(2) {
             0 => self.plain(&columns, measurement, ""),
             _ => self.over_windows(&columns, measurement, fill),
@@ -341,15 +341,15 @@ impl Maker {
         let is_number = |function: &str| {
             matches!(function, "count" | "sum" | "mean" | "spread" | "stddev" | "median" | "count_distinct")
         };
-        let operator = self.random.of(&["+", "-", "*", "/"]);
+        let operator = self.random.pick(&["+", "-", "*", "/"]);
         let is_windowed = !self.random.once_in(3);
         let columns = match self.random.below(6) {
             0 if is_number(calls[0].0) && is_number(calls[1].0) => format!("{one} {operator} {other}"),
             1 if is_number(calls[0].0) => format!("{one} {operator} 3 AS x, {other} AS y"),
-            2 => self.random.of(&["mean(*)", "max(*)", "count(*)", "last(/^[fik]$/)", "sum(*), count(f)"]).to_owned(),
+            2 => self.random.pick(&["mean(*)", "max(*)", "count(*)", "last(/^[fik]$/)", "sum(*), count(f)"]).to_owned(),
             3 => format!("{one} AS x, {other} AS y, {} AS z", calls[2].1),
             4 if is_windowed && is_number(calls[0].0) && calls[0].0 != "stddev" => {
-                let function = self.random.of(&TRANSFORMATIONS);
+                let function = self.random.pick(&TRANSFORMATIONS);
                 format!("{} AS x, {other} AS y", self.call(function, one))
             }
             _ => format!("{one} AS x, {other} AS y"),
@@ -363,12 +363,12 @@ impl Maker {
     /// `top` and `bottom`, per tag value, and with fields beside them.
     fn ranked(&mut self) -> String {
         let measurement = self.measurement();
-        let function = self.random.of(&RANKINGS);
+        let function = self.random.pick(&RANKINGS);
         let field = self.field(measurement, function);
         let count = 1 + self.random.below(4);
         let tags = if self.random.once_in(2) { measurement.tags.first() } else { None };
         let tags: String = tags.iter().map(|tag| format!(", {tag}")).collect();
-        let other = self.random.of(&["", "", ", i", ", f"]);
+        let other = self.random.pick(&["", "", ", i", ", f"]);
         let columns = format!("{function}({field}{tags}, {count}){other}");
         match self.random.below(2) {
             0 => self.plain(&columns, measurement, ""),
@@ -378,7 +378,7 @@ impl Maker {
 
     fn sources(&mut self, fill: &str) -> String {
         let all = Measurement { name: "", series: &[], tags: &["host"], fields: &["f", "i"] };
-        let name = self.random.of(&["alpha, beta", "beta, gamma", "/^(alpha|gamma)$/", "alpha, beta, gamma", "/a$/"]);
+        let name = self.random.pick(&["alpha, beta", "beta, gamma", "/^(alpha|gamma)$/", "alpha, beta, gamma", "/a$/"]);
         let all = Measurement { name, ..all };
         let function = self.aggregate();
         let field = self.field(&all, function);
@@ -394,11 +394,11 @@ impl Maker {
     fn ties(&mut self, fill: &str) -> String {
         let functions =
             ["count", "sum", "mean", "min", "max", "spread", "first", "last", "stddev", "median", "count_distinct"];
-        let function = self.random.of(&functions);
+        let function = self.random.pick(&functions);
         let field = if matches!(function, "count" | "first" | "last") {
-            self.random.of(TIES.fields)
+            self.random.pick(TIES.fields)
         } else {
-            self.random.of(&["f", "i"])
+            self.random.pick(&["f", "i"])
         };
         let call = self.call(function, field);
         match self.random.below(3) {

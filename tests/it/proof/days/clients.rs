@@ -126,7 +126,7 @@ impl Clients {
                     let mut random = random.lock().expect("no client panicked");
                     while !stop.load(Ordering::Relaxed) {
                         std::thread::sleep(PACE);
-                        let base = &random.of(bases);
+                        let base = &random.pick(bases);
                         match clients.one(client, base, &mut random) {
                             true => drop(acks.fetch_add(1, Ordering::Relaxed)),
                             false => std::thread::sleep(REST),
@@ -162,7 +162,7 @@ impl Clients {
             16 => return self.delete_by_value(&sensor, base, random),
             _ => return self.delete(&sensor, base, random),
         }
-        let ack = random.of(&["", "", "", "&ack=store"]);
+        let ack = random.pick(&["", "", "", "&ack=store"]);
         self.write(base, DATABASE, ack, &body)
     }
 
@@ -192,7 +192,7 @@ impl Clients {
     /// Deletes a range of a sensor; returns true if that was completed.
     fn delete(&self, sensor: &str, base: &str, random: &mut Random) -> bool {
         let from = if random.once_in(2) { late(random, 0..5) } else { late(random, 20..24) };
-        let to = from + random.of(&[1, 9, STEPS / 3, STEPS]) * STEP;
+        let to = from + random.pick(&[1, 9, STEPS / 3, STEPS]) * STEP;
         let tags: Vec<&str> = sensor.split(['=', ',']).collect();
         let statement =
             format!("DELETE FROM hot WHERE c = '{}' AND n = '{}' AND time >= {from} AND time < {to}", tags[2], tags[4]);
@@ -205,13 +205,13 @@ impl Clients {
         let q = encode(statement);
         let answer = request("POST", &format!("{base}/query?db={DATABASE}&q={q}"), b"", &[]);
         let is_done = |answer: &Answer| answer.status == 200 && !answer.text().contains("\"error\"");
-        let said = answer.as_ref().ok().filter(|answer| is_done(answer)).map(|answer| answer.text().to_owned());
+        let reply = answer.as_ref().ok().filter(|answer| is_done(answer)).map(|answer| answer.text().to_owned());
         // A killed process gives out no more stamps. A failed one may have logged the deletion and do it later.
-        let done = said.is_some();
-        let end = (said.is_some() || answer.is_err()).then(Instant::now);
+        let done = reply.is_some();
+        let end = (reply.is_some() || answer.is_err()).then(Instant::now);
         self.lock().note_deletion(Delete { sensor: sensor.to_owned(), range, start, end, done, via: base.to_owned() });
         self.deleted.fetch_add(usize::from(done), Ordering::Relaxed);
-        said
+        reply
     }
 
     /// Writes a day of rising values and deletes those above one of them; returns true if all was acked.
@@ -269,7 +269,7 @@ fn late(random: &mut Random, days: Range<i64>) -> i64 {
 #[derive(Default)]
 pub struct Kept {
     began: Option<Instant>,
-    told: Option<JoinHandle<()>>,
+    change: Option<JoinHandle<()>>,
     expiries: usize,
 }
 
@@ -299,12 +299,12 @@ impl Kept {
     pub fn expire(&mut self, world: &World) {
         self.began = Some(Instant::now());
         let base = world.bases().swap_remove(0);
-        self.told = Some(std::thread::spawn(move || put(&base, &format!("{KEPT_DAYS}d"))));
+        self.change = Some(std::thread::spawn(move || put(&base, &format!("{KEPT_DAYS}d"))));
     }
 
     /// Waits until expired readings are no longer visible.
     pub fn await_expired(&mut self, world: &World, clients: &Clients) {
-        self.told.take().expect("it was told").join().expect("the retention is set");
+        self.change.take().expect("a change runs").join().expect("the retention is set");
         let cutoff = today() - (KEPT_DAYS + 1) * DAY;
         for n in 0..2 {
             let range = i64::MIN..cutoff;
@@ -313,7 +313,7 @@ impl Kept {
                     || world.readings(server, EXPIRING, &expiring(n), Some((cutoff - 90 * DAY, cutoff))).is_empty();
                 wait_until("old readings expire", WITHIN, gone);
             }
-            let start = self.began.expect("it was told");
+            let start = self.began.expect("a change runs");
             let end = Some(Instant::now());
             clients.lock().note_deletion(Delete {
                 sensor: expiring(n),

@@ -110,7 +110,7 @@ impl World {
             let faults = [Fault::BlackHole, Fault::Reset, Fault::CutReply { after: 0 }, Fault::CutReply { after: 40 }];
             all.extend(faults.map(Break::Network));
         }
-        random.of(&all)
+        random.pick(&all)
     }
 
     /// Runs another operation at the same time.
@@ -122,7 +122,7 @@ impl World {
     ) -> Option<JoinHandle<Option<Taken>>> {
         let base = self.servers[of].url("");
         let to = self.backups.path().to_owned();
-        let killed_at = random.once_in(3).then(|| random.of(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
+        let killed_at = random.once_in(3).then(|| random.pick(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
         match asked {
             Some("backup") => Some(std::thread::spawn(move || {
                 let began = Instant::now();
@@ -401,6 +401,6 @@ fn verified(store: &str, data: &Path, when: &str) {
         command.env(format!("HOURGLASS_PAGE_{key}"), value);
     }
     let output = command.output().expect("hourglass can be run");
-    let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
-    assert!(output.status.success(), "{when}: verify {}: {said}", output.status);
+    let printed = [output.stdout, output.stderr].map(|printed| String::from_utf8_lossy(&printed).into_owned()).concat();
+    assert!(output.status.success(), "{when}: verify {}: {printed}", output.status);
 }

@@ -94,7 +94,7 @@ fn is_fold(window: &Window, values: &[f64]) -> bool {
     let [min, max, sum, avg] = [&window.min, &window.max, &window.sum, &window.avg].map(|text| number_of(text.get()));
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let expected = Exact::of_doubles(values.iter().copied()).rounded();
+    let expected = Exact::sum_of_doubles(values.iter().copied()).rounded();
     #[allow(clippy::cast_precision_loss, reason = "few")]
     let count = values.len() as f64;
     usize::try_from(window.count) == Ok(values.len())

@@ -157,7 +157,7 @@ impl Traffic {
     /// Returns a late, repeated or overwriting reading, of this request or an earlier one.
     fn other(&self, request: i64, number: i64, random: &mut Random) -> Line {
         let kinds = [Kind::Steady(0), Kind::Steady(1), Kind::Outlier, Kind::Outlier];
-        let kind = random.of(&kinds);
+        let kind = random.pick(&kinds);
         let (run, step) = pace(kind);
         let place = random.below((request + 1) * run);
         let value = self.value(request, number);
@@ -165,16 +165,16 @@ impl Traffic {
             // Repeated.
             0 | 1 => {
                 let lines = self.in_order(random.below(request + 1));
-                random.of(&lines)
+                random.pick(&lines)
             }
             // Overwritten, whole or in a field.
             2 | 3 => {
-                let fields = random.of(&[Fields::Both, Fields::Whole, Fields::Double]);
+                let fields = random.pick(&[Fields::Both, Fields::Whole, Fields::Double]);
                 Line { kind, time: Some(time(kind, place)), value, fields }
             }
             // Between two existing readings.
             _ => {
-                let between = random.of(&[1, 999_999, step / 2]);
+                let between = random.pick(&[1, 999_999, step / 2]);
                 Line { kind, time: Some(time(kind, place) + between), value, fields: Fields::Both }
             }
         }

@@ -27,7 +27,7 @@ impl Stored {
     #[track_caller]
     pub fn renumber(&self, id: &str, number: u32) {
         self.replace_row(Kind::Buckets, id, |(key, value)| {
-            let key = packed::Key::of(&key, &self.database).with_number(number);
+            let key = packed::Key::parse(&key, &self.database).with_number(number);
             Some((key.bytes(&self.database), value))
         });
     }
@@ -93,7 +93,7 @@ impl Stored {
             key.starts_with(&prefix)
                 && match kind {
                     Kind::Sensors => &key[prefix.len()..] == id.as_bytes(),
-                    Kind::Buckets | Kind::Overflow => packed::Key::of(key, &self.database).id() == id,
+                    Kind::Buckets | Kind::Overflow => packed::Key::parse(key, &self.database).id() == id,
                 }
         };
         let rows: Vec<Row> = {

@@ -23,7 +23,7 @@ pub struct Key {
 }
 
 impl Key {
-    pub fn of(key: &[u8], database: &str) -> Key {
+    pub fn parse(key: &[u8], database: &str) -> Key {
         let rest = key[database.len() + 2..].split_at(8);
         let hour = i64::from_be_bytes(rest.0.try_into().expect("eight bytes")) ^ i64::MIN;
         let (sensor, number) = rest.1.split_at(rest.1.len() - 4);
@@ -53,7 +53,7 @@ pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     if *form == 0 {
         return Document::from_reader(value).expect("BSON");
     }
-    let key = Key::of(key, database);
+    let key = Key::parse(key, database);
     let mut from = Reader(packed);
     let rev = from.varint();
     let marks = from.byte();
@@ -123,7 +123,7 @@ pub fn without_tags(key: &[u8], database: &str, value: &[u8]) -> Vec<u8> {
     let mut from = Reader(value);
     let _ = (from.varint(), from.byte(), from.varint(), from.varint(), from.varint());
     let head = value.len() - from.0.len();
-    let sensor = Key::of(key, database).sensor;
+    let sensor = Key::parse(key, database).sensor;
     from.sensor(&sensor);
     let mut out = value[..head].to_vec();
     out.push(0);

@@ -14,7 +14,7 @@ const KEYS: [&str; 7] = ["count", "min", "max", "sum", "avg", "first", "last"];
 pub fn check(stored: &RawDocument, readings: &[Reading], id: &str) {
     let mut numbers: BTreeMap<&str, Vec<Number>> = BTreeMap::new();
     for (name, value) in readings.iter().flat_map(|reading| &reading.fields) {
-        if let Some(number) = Number::of(value) {
+        if let Some(number) = Number::from_value(value) {
             numbers.entry(name).or_default().push(number);
         }
     }
@@ -48,7 +48,7 @@ enum Number {
 }
 
 impl Number {
-    fn of(value: &Value) -> Option<Number> {
+    fn from_value(value: &Value) -> Option<Number> {
         match value {
             Value::Float(v) => Some(Number::Double(*v)),
             Value::Integer(v) => Some(Number::Whole(i128::from(*v))),
@@ -112,7 +112,7 @@ fn exact(numbers: &[Number]) -> Exact {
         }
         Number::Double(v) => Value::Float(*v),
     };
-    Exact::of(numbers.iter().map(value).collect::<Vec<_>>().iter())
+    Exact::sum(numbers.iter().map(value).collect::<Vec<_>>().iter())
 }
 
 /// Checks the residue beside a sum that is a double.

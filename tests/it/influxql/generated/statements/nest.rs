@@ -25,7 +25,7 @@ impl Maker {
             tags,
             is_joined: deep == 1 && !tags.is_empty() && self.random.once_in(3),
             is_open: self.random.once_in(4),
-            order: self.random.of(&["", "", "", " ORDER BY time DESC"]),
+            order: self.random.pick(&["", "", "", " ORDER BY time DESC"]),
             range: self.range(),
         };
         let mut text = self.innermost(&nest);
@@ -57,8 +57,8 @@ impl Maker {
         let function = match self.random.below(8) {
             0 => "",
             1 => "+",
-            2 => self.random.of(&TRANSFORMATIONS),
-            3 if !is_joined && order.is_empty() && limit.is_empty() => self.random.of(&["distinct", "top", "bottom"]),
+            2 => self.random.pick(&TRANSFORMATIONS),
+            3 if !is_joined && order.is_empty() && limit.is_empty() => self.random.pick(&["distinct", "top", "bottom"]),
             _ => self.aggregate_of_rows(),
         };
         let field = if matches!(function, "mode" | "distinct" | "count_distinct") { "i" } else { number };
@@ -77,7 +77,7 @@ impl Maker {
             // InfluxDB fills merged groups with values of each other.
             true => {
                 let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
-                grouping(Some(self.window()), tags) + self.random.of(fills)
+                grouping(Some(self.window()), tags) + self.random.pick(fills)
             }
             false => grouping(None, tags),
         };
@@ -89,7 +89,7 @@ impl Maker {
         let Nest { is_joined, is_open, order, .. } = nest;
         let condition = self.condition_on_rows(nest.tags);
         let tags = if *is_joined { &[] } else { nest.tags };
-        let function = if is_last { self.random.of(&UNORDERED) } else { self.aggregate_of_rows() };
+        let function = if is_last { self.random.pick(&UNORDERED) } else { self.aggregate_of_rows() };
         let function = if UNORDERED.contains(&function) { function } else { "median" };
         // The choice of a percentile among equal rows is undefined.
         let mut columns = self.call(if function == "percentile" { "median" } else { function }, "x") + " AS x";
@@ -98,12 +98,12 @@ impl Maker {
         let is_transformed = TRANSFORMATIONS.iter().any(|name| inner.contains(&format!("FROM (SELECT {name}(")));
         match self.random.below(8) {
             0 if !is_joined => {
-                let function = self.random.of(&TRANSFORMATIONS);
+                let function = self.random.pick(&TRANSFORMATIONS);
                 columns = self.call(function, "x") + " AS x";
             }
             1 if !is_joined => {
                 let host = if is_last && !tags.is_empty() && !inner.contains("), (") { ", host" } else { "" };
-                columns = format!("{} AS x{host}", self.random.of(&["x * 2", "x", "-x + 3"]));
+                columns = format!("{} AS x{host}", self.random.pick(&["x * 2", "x", "-x + 3"]));
             }
             // Without a start, InfluxDB makes windows since the beginning of time.
             _ if *is_open => {}
@@ -111,7 +111,7 @@ impl Maker {
             2 | 3 if self.random.once_in(10) && !is_transformed => {}
             _ => {
                 columns = self.call(function, "x") + " AS x";
-                grouping_by = grouping(Some(self.window()), tags) + self.random.of(&FILLS);
+                grouping_by = grouping(Some(self.window()), tags) + self.random.pick(&FILLS);
             }
         }
         let range = match nest.range.split_once(" AND ") {
@@ -132,8 +132,8 @@ impl Maker {
 
     fn condition_on_rows(&mut self, tags: &[&str]) -> &'static str {
         match tags {
-            [] => self.random.of(&["", "", "", " AND x > 0", " AND x < 100"]),
-            _ => self.random.of(&["", "", "", " AND x > 0", " AND host = 'a'", " AND host != 'b'"]),
+            [] => self.random.pick(&["", "", "", " AND x > 0", " AND x < 100"]),
+            _ => self.random.pick(&["", "", "", " AND x > 0", " AND host = 'a'", " AND host != 'b'"]),
         }
     }
 }
