@@ -1,5 +1,4 @@
-//! Every endpoint as clients see it, on the embedded store. Tests share a server unless they need a config or a
-//! restart.
+//! Every endpoint as clients see it, on the embedded store. Most tests share a server.
 
 mod acks;
 mod bodies;

@@ -24,8 +24,7 @@ const AWAY: Duration = Duration::from_secs(20);
 const RECOVERY: Duration = Duration::from_secs(15);
 /// Default `ingest.ack_timeout` (15 s), and time for a body to arrive.
 const ANSWER_MAX: Duration = Duration::from_secs(15 + 5);
-/// Maximum memory with default limits during an outage under load: memtables 256, in-flight bytes 128, WAL queue 64
-/// MiB.
+/// Maximum memory under load in an outage: memtables 256, in-flight bytes 128, WAL queue 64 MiB.
 const MEMORY_MAX: u64 = 512 << 20;
 /// Clients wait for the store.
 const ACK_STORE: &str = "[ingest]\nack = \"store\"\n";

@@ -1,5 +1,4 @@
-//! Deletions remove what they should and nothing else: random statements, kills, concurrent writers, instances,
-//! outages.
+//! Deletions remove exactly what they should: random statements, kills, concurrent writers, instances, outages.
 
 mod created;
 mod instances;

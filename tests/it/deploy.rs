@@ -1,5 +1,4 @@
-//! Files in `deploy/` name only existing metrics, keys and versions, ports stay on loopback, and expressions find
-//! series.
+//! Files in `deploy/` name existing metrics, keys and versions; ports stay on loopback; expressions find series.
 
 mod prometheus;
 

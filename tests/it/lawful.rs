@@ -13,8 +13,7 @@ use self::traffic::Writer;
 use crate::support::prelude::*;
 
 const DATABASE: &str = "lawful";
-/// Small pages, so that buckets overflow; minimal hot memory, so that they are evicted; long timeouts for a busy
-/// machine.
+/// Small pages overflow, minimal hot memory evicts buckets, and long timeouts allow for a busy machine.
 const CONFIG: &str = r#"
 [page]
 max_readings = 20

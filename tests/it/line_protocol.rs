@@ -1,5 +1,4 @@
-//! Cases of line protocol and the lines parsed from them. Where implementations differ, the case says which one we
-//! follow.
+//! Cases of line protocol and the lines parsed from them, with a note where implementations differ.
 
 mod corpus;
 mod properties;

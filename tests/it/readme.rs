@@ -114,8 +114,7 @@ fn follow(document: &str) -> Vec<String> {
             "toml" if block.text.contains("outputs.influxdb_v2") => send_like_telegraf(&block.text, &server),
             "toml" => configures(&block.text),
             "console" => block.text.lines().for_each(is_known),
-            // Token commands and the page have their own tests, mongosh is optional, and blocks without a language are
-            // drawings.
+            // Token commands and the page have their own tests; blocks without a language are drawings.
             "bash" | "json" | "js" | "" => {}
             other => panic!("{document}: nobody runs {other} blocks:\n{}", block.text),
         }
@@ -179,8 +178,7 @@ fn links_between_documents_resolve() {
     assert!(followed > 40, "{followed} links");
 }
 
-/// Sends the request of Telegraf's `outputs.influxdb_v2`: gzip line protocol to `/api/v2/write` with bucket and
-/// organization.
+/// Sends the request of Telegraf's `outputs.influxdb_v2`: gzip line protocol to `/api/v2/write`.
 fn send_like_telegraf(configuration: &str, server: &Server) {
     let table: toml::Table = configuration.parse().unwrap();
     let output = &table["outputs"]["influxdb_v2"][0];

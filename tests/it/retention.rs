@@ -1,5 +1,4 @@
-//! Retention: older readings are refused, hidden and deleted by the wall clock. Retention policies are databases of
-//! their own.
+//! Readings older than the retention are refused, hidden and deleted. Policies are databases of their own.
 
 mod carried;
 mod expiry;

@@ -1,5 +1,4 @@
-//! Sums are exact and rounded once, independent of order, flushes, pages and store. The oracle is Python's
-//! `fractions.Fraction`.
+//! Sums are exact and rounded once, independent of order, flushes and pages. The oracle is Python's `Fraction`.
 
 use hourglass::bucket::exact::{ExactSum, SumRest};
 

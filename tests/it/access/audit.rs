@@ -1,5 +1,4 @@
-//! Attacks on the audit log: unprivileged clients can neither displace the records of administrators nor reach a
-//! terminal.
+//! Attacks on the audit log: other clients can neither displace administrators' records nor reach a terminal.
 
 use crate::support::prelude::*;
 
@@ -49,8 +48,7 @@ fn trail(server: &Server) -> Vec<(String, String)> {
     logs.map(|(name, path)| (name, fs::read_to_string(path).unwrap())).collect()
 }
 
-/// Regression: 60,000 refused `DROP DATABASE` with C1 bytes in the name rotated the audit log away and reached
-/// terminals.
+/// Regression: 60,000 refused `DROP DATABASE` with C1 bytes rotated the audit log away and reached terminals.
 #[test]
 fn a_read_token_deletes_nothing() {
     const TIMES: usize = 6_000;
@@ -91,8 +89,7 @@ fn unknown_tokens_fill_neither_memory_nor_the_audit_log() {
     assert!(!server.stderr().contains("panicked"));
 }
 
-/// `CREATE DATABASE` of an existing database succeeds, so write tokens can cause many records; those have their own
-/// files.
+/// `CREATE DATABASE` of an existing database succeeds, so write tokens can cause many records, in their own files.
 #[test]
 fn a_write_token_overwrites_no_token() {
     let server = small_trail();

@@ -190,8 +190,7 @@ fn strings_and_booleans_are_counted_on_request() {
     assert_eq!(keys(&fields("")), ["v"]);
 }
 
-/// Regression: a field that is a number in one sensor and a string in another was counted for one only, without a
-/// notice.
+/// Regression: a field that is a number in one sensor and a string in another was counted for one only.
 #[test]
 fn sensors_of_another_type_are_left_out_with_a_notice() {
     let client = client_with("families", "m,s=a v=1,w=1 1\nm,s=b v=2,w=\"x\" 2\nm,s=c v=\"on\",w=true 3");

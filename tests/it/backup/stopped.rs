@@ -1,5 +1,4 @@
-//! `backup create --stopped` and `copy` of a MongoDB database with several instances stop if any WAL has unflushed
-//! records.
+//! `backup create --stopped` and `copy` of a MongoDB database stop if any instance's WAL has unflushed records.
 
 use crate::support::prelude::*;
 

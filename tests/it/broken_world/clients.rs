@@ -30,8 +30,7 @@ tests! {
         clients_that_leave_tear_nothing(&Server::start(&mongod().uri(&fresh_database_name())));
 }
 
-/// A partial body is dropped. A whole body without a waiting sender is stored atomically, though several shards share
-/// it.
+/// A partial body is dropped. A whole one without a waiting sender is stored atomically, over several shards.
 fn clients_that_leave_tear_nothing(server: &Server) {
     let half = lines("half");
     let mut connection = Raw::open(server.address());

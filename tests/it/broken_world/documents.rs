@@ -24,8 +24,7 @@ fn is_without_dead_letters(server: &Server) -> bool {
     !server.data_dir().join("dead-letters").exists()
 }
 
-/// Regression: one unwritable page was taken for an outage and refused other clients, or its readings became dead
-/// letters.
+/// Regression: one unwritable page was taken for an outage, or its readings became dead letters.
 #[test]
 fn an_unwritable_page_delays_no_other() {
     let uri = mongod().uri(&fresh_database_name());

@@ -38,8 +38,7 @@ fn leave_a_transaction(uri: &str) {
     std::mem::forget((runtime, session));
 }
 
-/// Regression: write conflicts with an abandoned transaction were taken for refusals, and acked readings became dead
-/// letters.
+/// Regression: write conflicts with an abandoned transaction turned acked readings into dead letters.
 #[test]
 fn a_split_waits_for_an_abandoned_transaction() {
     let mongod = Mongod::start();

@@ -1,5 +1,4 @@
-//! Two instances on one MongoDB: deletions are visible to the other within five seconds, and its later writes are
-//! stored.
+//! Two instances on one MongoDB: deletions are visible within five seconds, and later writes are stored.
 
 use crate::support::prelude::*;
 

@@ -7,8 +7,7 @@ use super::{Memory, with_good_client};
 /// Hostile connections at a time.
 const CONNECTIONS: usize = 16;
 const ROUNDS: usize = 8;
-/// Allowed concurrent streams (`STREAMS_MAX` in `src/http/server/mod.rs`); a few more are refused, many end the
-/// connection.
+/// Maximum concurrent streams (`STREAMS_MAX` in `src/http/server/mod.rs`); many more end the connection.
 const STREAMS: usize = 64;
 const FEW_MORE: usize = 36;
 const FLOOD: usize = 10_000;

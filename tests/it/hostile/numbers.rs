@@ -1,5 +1,4 @@
-//! Numbers at the edges of their types keep answers valid. Exactness is tested in the parsers and
-//! `store_contract::pages`.
+//! Numbers at the edges of their types keep answers valid; `store_contract::pages` tests exactness.
 
 use crate::support::prelude::*;
 

@@ -1,5 +1,4 @@
-//! A million new sensors against `limits.sensors` and a quota: excess is refused, memory stays flat, known sensors
-//! work.
+//! A million new sensors against `limits.sensors` and a quota: memory stays flat, known sensors work.
 
 use super::{Client, Memory, print, while_served};
 use crate::access::{create, guarded};

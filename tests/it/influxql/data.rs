@@ -1,5 +1,4 @@
-//! Fixed readings for both servers. Floats are sums of eighths unless noted, so sums are exact in any order; all times
-//! are past.
+//! Fixed readings in the past for both servers. Floats are sums of eighths, so sums are exact in any order.
 
 mod odd;
 
@@ -38,8 +37,7 @@ impl Readings {
         if number % 3 == 2 { self.second.push(line) } else { self.first.push(line) }
     }
 
-    /// Four hosts, a reading every two minutes for three hours, some without a region; fields of every type, two of
-    /// them sparse.
+    /// Four hosts, a reading every two minutes for three hours, with fields of every type; some lack the region.
     fn cpu(&mut self) {
         let hosts = ["host=web01,region=eu", "host=web02,region=us", "region=eu,host=db01", "host=db02"];
         for number in 0..90 {

@@ -18,8 +18,7 @@ fn resent_readings_change_no_document_in_the_embedded_store() {
 fn resent_readings_change_no_document_in_mongodb() {
     let mut server = Server::start(&mongod().uri(&fresh_database_name()));
     let stored = Stored::from_server(&server, DATABASE);
-    // A repeated value gets a later stamp while other instances may hold an older value, so its page is written once
-    // more.
+    // A repeated value gets a later stamp while others may hold an older value, so its page is written once more.
     send_again(&mut server, &stored, |server| {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
         wait_until("the floor passes what is stored", Duration::from_secs(60), || {

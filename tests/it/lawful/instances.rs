@@ -1,5 +1,4 @@
-//! Two instances write the same sensors: a correction after an ack wins. Concurrent writes are in
-//! `proof::several_instances`.
+//! Two instances write the same sensors: a correction after an ack wins.
 
 use crate::support::prelude::*;
 

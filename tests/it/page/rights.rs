@@ -43,8 +43,7 @@ fn the_page_shows_only_views_that_the_token_can_use() {
     sign_in(&server, &browser, &admin);
     assert_eq!(menu(&browser).as_array().unwrap().len(), 8);
     browser.load_until(&server.url("/#access"), "document.querySelector('table')");
-    // Access lists and revokes tokens and says how to create them. Regression: its own form created tokens that could
-    // read.
+    // Access lists and revokes tokens and says how to create them.
     let controls = browser.run("return [...document.querySelectorAll('main button, main input, main select')].map((one) => one.textContent).join();");
     assert!(!controls.as_str().unwrap().contains("oken"), "{controls}");
     browser.wait("document.querySelector('main').textContent.includes('hourglass token add')");

@@ -22,8 +22,7 @@ pub(super) const NAMES: &[&str] = &[
     "\u{e0041}\u{ffff} tags",
 ];
 
-/// Returns snippets of a kind, written by the page's module: without a token, with the text `token`, or `false` for an
-/// external one.
+/// Returns snippets of a kind: without a token, with the text `token`, or `false` for an external one.
 pub(super) fn snippets(node: &Path, id: &str, to: &[Value]) -> Vec<String> {
     let assets = root().join("src/http/ui/assets");
     let folder = Folder::new("snippet");

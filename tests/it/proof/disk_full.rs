@@ -1,5 +1,4 @@
-//! A full log budget or file system: writes are refused with the reason, reads go on, and writes resume without a
-//! restart.
+//! A full log budget or file system: writes are refused, reads go on, and writes resume without a restart.
 
 use std::io;
 use std::process::Child;

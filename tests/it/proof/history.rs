@@ -91,8 +91,7 @@ impl History {
         self.check_between(now, now, found);
     }
 
-    /// Checks readings from some moment between two times: everything done before the first, nothing begun after the
-    /// last.
+    /// Checks readings of some moment: everything done before `first`, and nothing begun after `last`.
     #[track_caller]
     pub fn check_between(&self, first: Instant, last: Instant, found: &BTreeMap<Place, i64>) {
         let wrong = self.wrong_between(first, last, found);

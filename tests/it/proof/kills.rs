@@ -1,5 +1,4 @@
-//! Repeated kills at random moments and at each point of a write on one data folder: no acked reading is lost or
-//! doubled.
+//! Kills at random moments and at each point of a write on one data folder: no acked reading is lost or doubled.
 
 use crate::support::prelude::*;
 

@@ -1,5 +1,4 @@
-//! The oracle: seeded clients, recorded acks, and a comparison of the contents with them. The test judges the
-//! violations.
+//! The oracle: seeded clients, recorded acks, and a comparison of the contents with them.
 
 mod expected;
 mod seen;

@@ -1,5 +1,4 @@
-//! An outage with clients at full rate and more data than hot memory: readings are acked in bounded memory and stored
-//! later.
+//! An outage at full rate with more data than hot memory: readings are acked in bounded memory, stored later.
 
 use hourglass::bucket::Caps;
 use hourglass::reading::Value;

@@ -1,5 +1,4 @@
-//! Elections, kills, hangs, failing commands and network faults of a replica set, and a rollback shown by a control
-//! document.
+//! Elections, kills, hangs, failing commands and network faults of a replica set, and a rollback.
 
 use super::oracle::{Oracle, Progress, Violation};
 use super::{RECOVERY, World, config, flush};

@@ -28,8 +28,7 @@ fn a_day_split_during_a_deletion_restores_nothing() {
     });
 }
 
-/// Deletes some readings at [`LATE`] while the other instance seals; `before` runs first and returns its count of
-/// sealed days.
+/// Deletes readings at [`LATE`] while another instance seals; `before` returns its count of sealed days.
 fn beside_sealing(config: &str, before: impl Fn(&Server) -> u64) {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
     let halt = Halt::new();

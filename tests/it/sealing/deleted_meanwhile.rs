@@ -35,8 +35,7 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{config}"));
     let halt = Halt::new();
     let sealing = halt.launch(launch.clone(), point);
-    // The instance with the least opening forgets deletions and must not be the sealing one; both restart until that
-    // holds.
+    // The instance with the least opening forgets deletions, so another one must seal; both restart until it does.
     let (here, there) = eventually("a sealing instance with the greater opening", WITHIN, || {
         let mut here = launch.clone().start();
         let first = openings(&name).pop();

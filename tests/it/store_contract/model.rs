@@ -1,5 +1,4 @@
-//! Random merges by writers with outdated state, against a plain map. Runs are deterministic; a failure names seed and
-//! step.
+//! Random merges by writers with outdated state, against a plain map; a failure names seed and step.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,5 +1,4 @@
-//! A real Chromium by WebDriver. Every page records policy violations, script errors, and calls of the alarm by hostile
-//! names.
+//! A real Chromium by WebDriver that records policy violations, script errors and calls of hostile names.
 
 use std::fs::File;
 use std::net::TcpListener;

@@ -1,5 +1,4 @@
-//! Child processes and folders that end with the test process, even on SIGKILL: an `sh` beside each reads a pipe from
-//! it.
+//! Child processes and folders that end with the test process, even on SIGKILL, by an `sh` that reads a pipe.
 
 use std::fs::File;
 use std::io::{self, Write};

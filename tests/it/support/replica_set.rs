@@ -1,5 +1,4 @@
-//! Three mongod as one replica set on loopback, which can be stopped, killed, voted out and made to fail. Fast
-//! elections.
+//! Three mongod as one replica set on loopback, which can be stopped, killed, voted out and made to fail.
 
 use std::fs::OpenOptions;
 use std::process::Command;

@@ -1,5 +1,4 @@
-//! Random sparse readings. Times are unique, as are values except of `k`, `b` and `s`, so no order is ambiguous; floats
-//! are eighths.
+//! Random sparse readings with unique times and values (except `k`, `b` and `s`), so no order is ambiguous.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,4 @@
-//! Known InfluxDB faults. Each is verified: InfluxDB, asked in another form without the fault, must agree with
-//! hourglass.
+//! Known InfluxDB faults; each is verified with an equivalent statement that avoids the fault.
 
 use serde_json::Value;
 

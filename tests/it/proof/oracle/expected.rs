@@ -108,8 +108,7 @@ fn compare_sensor(sensor: &str, slots: &Slots, found: &Series, violations: &mut 
     }
 }
 
-/// Undated readings are identified by value: acked once for sure, plus at most once per further attempt, with stable
-/// times.
+/// Undated readings are identified by value: once if acked, plus at most once per further attempt.
 fn compare_undated(connection: &mut Connection, fates: &[Fate], found: &Series, violations: &mut Vec<Violation>) {
     let traffic = connection.traffic;
     let sensor = traffic.sensor(Kind::Undated);
