@@ -41,7 +41,7 @@ pub type Terms = BTreeMap<String, i64>;
 
 /// Observations of the scrapers since the last start.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     scrapes: usize,
     last: Terms,
     wrong: Vec<Terms>,
@@ -63,7 +63,7 @@ pub fn is_balanced(terms: &Terms) -> bool {
     terms["accepted_total"] + terms["replayed_total"] == gone + terms["pending"]
 }
 
-fn scrape_all(url: &str, seen: &Mutex<Seen>, stop: &AtomicBool) {
+fn scrape_all(url: &str, seen: &Mutex<Observations>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let Ok(answer) = request("GET", url, b"", &[]) else {
             // Nobody answers between a kill and the next start.
@@ -80,7 +80,7 @@ fn scrape_all(url: &str, seen: &Mutex<Seen>, stop: &AtomicBool) {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     seen.lock().expect("no scraper panicked")
 }
 
@@ -124,7 +124,7 @@ fn body(writer: i64, number: i64) -> String {
 
 /// Waits for `more` scrapes, the last of which satisfies `wanted`.
 #[track_caller]
-fn await_scrapes(what: &str, seen: &Mutex<Seen>, wanted: impl Fn(&Terms) -> bool) {
+fn await_scrapes(what: &str, seen: &Mutex<Observations>, wanted: impl Fn(&Terms) -> bool) {
     let before = lock(seen).scrapes;
     let done = || {
         let seen = lock(seen);
@@ -149,7 +149,7 @@ fn counters_balance_at_every_scrape_with_mongodb() {
 }
 
 fn counters_balance(mut server: Server, mongod: Option<Mongod>) {
-    let seen = Mutex::new(Seen::default());
+    let seen = Mutex::new(Observations::default());
     let stop = AtomicBool::new(false);
     let write = server.url("/write?db=account");
     let metrics = server.url("/metrics");
@@ -191,7 +191,7 @@ fn counters_balance(mut server: Server, mongod: Option<Mongod>) {
 }
 
 /// Kills the server under load and restarts it.
-fn end(server: &mut Server, seen: &Mutex<Seen>) {
+fn end(server: &mut Server, seen: &Mutex<Observations>) {
     server.kill();
     lock(seen).last.clear();
     server.restart_behind();

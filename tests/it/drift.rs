@@ -12,7 +12,7 @@ fn write(server: &Server, lines: &str, status: u16) -> Option<String> {
 }
 
 /// Returns the readings of a sensor, strings without quotes.
-fn seen(server: &Server, sensor: &str) -> Vec<Seen> {
+fn seen(server: &Server, sensor: &str) -> Vec<ReadingTexts> {
     let plain = |(name, text): (String, String)| {
         let value = match serde_json::from_str(&text).expect("JSON") {
             Value::String(text) => text,
@@ -25,7 +25,7 @@ fn seen(server: &Server, sensor: &str) -> Vec<Seen> {
     rows.map(|(time, fields)| (time, fields.into_iter().map(plain).collect())).collect()
 }
 
-fn row(time: i64, fields: &[(&str, &str)]) -> Seen {
+fn row(time: i64, fields: &[(&str, &str)]) -> ReadingTexts {
     let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     (time * 1_000_000_000, fields)
 }

@@ -169,7 +169,7 @@ fn without_groups_nothing_is_created() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config("[sensors]\nwrite_interval = \"50ms\"\n").start();
     let stored = Stored { uri };
-    keep(&server, "m,gw=g1,s=1 v=1 10\n");
+    write_flushed(&server, "m,gw=g1,s=1 v=1 10\n");
     wait_until("the document is written", WITHIN, || {
         !find(&stored.uri, "d.sensors", doc! { "latest": { "$exists": true } }).is_empty()
     });
@@ -233,7 +233,7 @@ fn group_members_agree_with_a_plain_model() {
     let stored = Stored { uri };
     let mut random = Random::new(23);
     for server in &servers {
-        keep(server, "other,s=x v=1 1\n");
+        write_flushed(server, "other,s=x v=1 1\n");
     }
     // Latest value and site of each sensor.
     let mut model: BTreeMap<i64, (Option<i64>, Option<i64>)> = BTreeMap::new();

@@ -24,7 +24,7 @@ fn stored(uri: &str, collection: &str) -> Vec<String> {
 fn declared_indexes_are_created_used_and_dropped() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(CONFIG).start();
-    keep(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
+    write_flushed(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
     settle(&server);
     let owned = |collection: &str| {
         let mut found: Vec<String> = stored(&uri, collection);

@@ -50,7 +50,7 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
         server.kill_and_restart();
         assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
         // Readings and metadata of one document do not affect each other.
-        keep(&server, format!("m,s=1 v=1 {T}\n"));
+        write_flushed(&server, format!("m,s=1 v=1 {T}\n"));
         assert_eq!(meta(&server, "m,s=1"), Some(second));
         send(&server, "PUT", "m,s=1", &json!({}), &[("x-hourglass-ack", "store")]).expect(200);
         assert_eq!(meta(&server, "m,s=1"), None);
@@ -429,7 +429,7 @@ fn metadata_stored_during_a_deletion_stays() {
     halt.set();
     let a = halt.launch(Launch::with_store(&uri), "settling").start();
     let b = Launch::with_store(&uri).start();
-    keep(&a, format!("m,s=1 v=1 {T}\n"));
+    write_flushed(&a, format!("m,s=1 v=1 {T}\n"));
     std::thread::scope(|scope| {
         let dropped = scope.spawn(|| execute(&a, "d", "DROP SERIES FROM m"));
         wait_until("the deletion hides the reading, and goes on to the document", WITHIN, || {
@@ -554,11 +554,11 @@ fn a_document_with_new_metadata_is_written_once() {
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"1h\"\n[ingest]\nshards = 1\n").start();
     let written = || metric(&server, "hourglass_store_sensor_writes_total");
     let stored = |writes: f64| wait_until("the document is stored", WITHIN, || written() == writes);
-    keep(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
+    write_flushed(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
     stored(2.0);
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
     stored(3.0);
-    keep(&server, format!("m,s=1 v=2 {}", T + 1));
+    write_flushed(&server, format!("m,s=1 v=2 {}", T + 1));
     // This one would cause a write of the other sensor.
     send(&server, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
     wait_until("the document is stored", WITHIN, || written() >= 4.0);

@@ -56,9 +56,9 @@ fn copies_on_pages_and_days_follow_the_metadata() {
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab", "floor": 3, "secret": "x"})).expect(200);
     describe(&server, "PUT", "m,s=2", &json!({"secret": "x"})).expect(200);
     let old = now() - 3 * DAY;
-    keep(&server, format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
+    write_flushed(&server, format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
     seal(&server);
-    keep(&server, format!("m,s=1 v=2 {}\nm,s=2 v=2 {}\n", now(), now()));
+    write_flushed(&server, format!("m,s=1 v=2 {}\nm,s=2 v=2 {}\n", now(), now()));
     let lab = doc! { "floor": 3_i64, "site": "lab" };
     assert_eq!(stored.documents("m,s=1").len(), 2, "a page and a day");
     assert_eq!(stored.copies("m,s=1"), [Some(lab)]);
@@ -70,7 +70,7 @@ fn copies_on_pages_and_days_follow_the_metadata() {
     wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
     // Neither readings nor revs change, so known pages can still be written.
     assert_eq!(stored.rest("m,s=1"), before);
-    keep(&server, format!("m,s=1 v=3 {}\n", now() + 1));
+    write_flushed(&server, format!("m,s=1 v=3 {}\n", now() + 1));
     assert_eq!(stored.copies("m,s=1"), roof);
     let count = influxql(&server, "SELECT count(v) FROM m WHERE s = '1'");
     assert_eq!(count[0]["values"][0][1], 3, "{count}");
@@ -92,7 +92,7 @@ fn copies_change_between_values_that_mongodb_compares_as_equal() {
     let server = Launch::with_store(&uri).config(config("2s")).start();
     let stored = Stored::from_uri(&uri);
     describe(&server, "PUT", "m,s=1", &json!({"site": ["lab", "roof"], "floor": 3})).expect(200);
-    keep(&server, format!("m,s=1 v=1 {}\n", now()));
+    write_flushed(&server, format!("m,s=1 v=1 {}\n", now()));
     for (site, floor) in [(json!("lab"), json!(3.0)), (json!(["lab"]), json!(3)), (json!("lab"), json!(0.0))] {
         describe(&server, "PUT", "m,s=1", &json!({"site": site, "floor": floor})).expect(200);
         let mut site_now = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
@@ -111,7 +111,7 @@ fn copies_are_completed_at_the_start_after_a_kill() {
     let mut server = Launch::with_store(&uri).config(config("1s")).env("FAULT_KILL_AT", "before_copies:1").start();
     let stored = Stored::from_uri(&uri);
     let old = now() - 3 * DAY;
-    keep(&server, format!("m,s=1 v=1 {old}\n"));
+    write_flushed(&server, format!("m,s=1 v=1 {old}\n"));
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     eventually("it is dead", WITHIN, || server.exited());
     assert_eq!(stored.copies("m,s=1"), [None]);
@@ -136,7 +136,7 @@ fn copies_of_a_removed_name_are_removed() {
     let stored = Stored::from_uri(&uri);
     let old = now() - 3 * DAY;
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
-    keep(&server, format!("m,s=1 v=1 {old}\n"));
+    write_flushed(&server, format!("m,s=1 v=1 {old}\n"));
     let document = || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=1" }).remove(0);
     eventually("the document says that copies are set", WITHIN, || document().get("copied").map(drop));
     // Copies are set four minutes after the change; the process stops before that, with everything stored.
@@ -148,7 +148,7 @@ fn copies_of_a_removed_name_are_removed() {
     let mut time = now();
     wait_until("the removal is forgotten", WITHIN, || {
         time += 1;
-        keep(&server, format!("m,s=1 v=2 {time}\n"));
+        write_flushed(&server, format!("m,s=1 v=2 {time}\n"));
         document().get("metaStamps").is_none()
     });
     server.kill();
@@ -177,7 +177,7 @@ fn copies_agree_with_the_metadata_during_writes() {
             }
             3..=6 => {
                 let time = start + u64::try_from(random.below(4)).unwrap() * DAY + step * 60;
-                keep(server, format!("m,s={sensor} v={step} {time}\n"));
+                write_flushed(server, format!("m,s={sensor} v={step} {time}\n"));
                 *times.entry(sensor).or_default() += 1;
             }
             _ => drop(ask_job(server, "seal")),

@@ -68,7 +68,7 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
 fn every_kind_of_name_can_be_renamed_and_written_by_both_names() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        keep(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
+        write_flushed(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
         let old = "m,room=a,s=1";
         for (entry, new) in [
             (sensor(old, "w,area=x,s=9"), "w,area=x,s=9"),
@@ -154,7 +154,7 @@ fn a_new_sensor_written_by_its_shown_name_is_stored_by_its_stored_name() {
         write(&server, format!("m,room=lab,s=2 v=5i {}\nm,room=lab,s=3 v=6i {}\n", T + 2, T + 1));
         server.kill_and_restart();
         write(&server, format!("m,room=hall,s=3 v=7i {}\nm,s=3,room=hall v=8i {}\n", T + 2, T + 3));
-        keep(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
+        write_flushed(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
         let all = |server: &Server, key: &str| readings(server, key).into_iter().map(|of| of.1).collect::<Vec<_>>();
         assert_eq!(all(&server, "m,room=hall,s=2"), [2, 3, 5, 9]);
         assert_eq!(all(&server, "m,room=hall,s=3"), [4, 6, 7, 8]);
@@ -173,7 +173,7 @@ fn other_instances_follow_a_rename() {
     let store = mongod().uri(&fresh_database_name());
     let mut one = Launch::with_store(store.clone()).start();
     let mut other = Launch::with_store(store).start();
-    keep(&one, format!("m,s=1 v=1i {T}\n"));
+    write_flushed(&one, format!("m,s=1 v=1i {T}\n"));
     rename(&one, &value("s", "1", "2"));
     let has = |server: &Server, key: &str| (listed(server) == set(&[key])).then_some(());
     eventually("the other shows the new name", WITHIN, || has(&other, "m,s=2"));
@@ -233,7 +233,7 @@ fn deletions_use_shown_names() {
         let mut server = Launch::with_store(&store).start();
         let key = "m,room=a,s=1";
         let lines = format!("{key} v=1i {T}\n{key} v=900i {}\nm,room=b,s=2 v=901i {T}\n", T + 1);
-        keep(&server, &lines);
+        write_flushed(&server, &lines);
         write(&server, format!("{key} v=902i {}\n", T + 2));
         rename(&server, &value("room", "a", "c"));
         rename(&server, &json!({"kind": "measurement", "from": "m", "to": "w"}));
@@ -270,7 +270,7 @@ fn a_deletion_covers_sensors_known_only_to_another_instance() {
     let launch = Launch::with_store(store);
     let mut one = launch.clone().start();
     let mut other = launch.start();
-    keep(&one, format!("m,room=x,s=0 v=0i {T}\n"));
+    write_flushed(&one, format!("m,room=x,s=0 v=0i {T}\n"));
     rename(&one, &value("room", "a", "c"));
     wait_until("the other knows of it", WITHIN, || renames(&other) != json!([]));
     write(&other, format!("m,room=c,s=1 v=1i {T}\nm,room=b,s=2 v=2i {T}\n"));

@@ -100,13 +100,13 @@ fn kills(store: impl Fn() -> String) {
     let given: String =
         (0..2).flat_map(|sensor| (0..MINUTES).step_by(3).map(move |n| line(sensor, n, n * 7 % 101))).collect();
     let plain = Launch::with_store(store()).config(PAGES).start();
-    keep(&plain, &given);
+    write_flushed(&plain, &given);
     for point in
         ["claimed:1", "claimed:2", "sealed:1", "sealed:2", "pages_removed:1", "month_claimed:1", "month_filled:1"]
     {
         let launch = Launch::with_store(store()).config(PAGES);
         let mut server = launch.clone().start();
-        keep(&server, &given);
+        write_flushed(&server, &given);
         server.stop();
         let sealing = launch.clone().config(format!("{PAGES}{SEALS}"));
         server.relaunch(sealing.clone().env("FAULT_KILL_AT", point));
@@ -297,7 +297,7 @@ fn yesterday_is_readable_when_sealed_at_midnight() {
         .env("FAULT_LATER_MS", midnight + 300_000 - now)
         .start();
     let lines = (1..=60).map(|minutes| format!("climate,s=0 temp={minutes} {}\n", midnight / 1000 - minutes * 60));
-    keep(&server, lines.collect::<String>());
+    write_flushed(&server, lines.collect::<String>());
     // Only that day, because long ranges include all sealed days.
     let range = format!("precision=s&from={}&to={}", midnight / 1000 - 3600, midnight / 1000);
     let ask = || {

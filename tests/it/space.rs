@@ -120,7 +120,7 @@ fn a_kill_at_any_step_of_a_compaction_damages_nothing() {
 fn mongodb_is_compacted_on_request() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
-    keep(&server, format!("climate,s=1 temp=1 {START}\n"));
+    write_flushed(&server, format!("climate,s=1 temp=1 {START}\n"));
     assert_eq!(job(&server, "compact")["last_success"], json!(null), "nothing is compacted unless asked");
     hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
     assert!(job(&server, "compact")["progress"]["bytes"].as_u64() > Some(0));

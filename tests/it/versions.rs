@@ -127,12 +127,10 @@ fn removals_skip_documents_of_a_newer_version() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         let before = stored.fingerprints();
         runtime.block_on(async {
-            let store: Box<dyn Store> = match stored.is_embedded() {
-                true => Box::new(EmbeddedStore::open(&server.data_dir(), 1 << 20).expect("the file")),
-                false => {
-                    let opened = MongoStore::open(server.store(), MongoOptions::default()).await;
-                    Box::new(opened.expect("a good URI"))
-                }
+            let store: Box<dyn Store> = if stored.is_embedded() {
+                Box::new(EmbeddedStore::open(&server.data_dir(), 1 << 20).expect("the file"))
+            } else {
+                Box::new(MongoStore::open(server.store(), MongoOptions::default()).await.expect("a good URI"))
             };
             let is_newer = |result: Result<(), StorageError>| matches!(result, Err(StorageError::Newer { .. }));
             assert!(is_newer(store.remove_sensors("d", &[("m,s=a", None)]).await));

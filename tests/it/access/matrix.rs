@@ -18,13 +18,13 @@ enum Needs {
 }
 
 /// A request and the right that it needs.
-type Asked = (&'static str, &'static str, &'static str, &'static str, Needs);
+type RouteCase = (&'static str, &'static str, &'static str, &'static str, Needs);
 
 /// Placeholder for a database that is created for each request, so that drops affect no other.
 const OWN: &str = "{own}";
 
 /// Some routes have several cells.
-const CELLS: &[Asked] = &[
+const CELLS: &[RouteCase] = &[
     ("GET", "/", "", "", Needs::Nothing),
     ("GET", "/openapi.json", "", "", Needs::Nothing),
     ("GET", "/ping", "", "", Needs::Nothing),
@@ -176,7 +176,8 @@ impl Matrix {
     }
 
     /// Sends a request with one kind of token and checks its status; without a status, any success will do.
-    fn check(&mut self, (method, path, query, body, _): &Asked, kind: &str, expected: Option<u16>) {
+    fn check(&mut self, case: &RouteCase, kind: &str, expected: Option<u16>) {
+        let (method, path, query, body, _) = case;
         self.cells += 1;
         let own = query.contains(OWN).then(|| self.make_database());
         let query = query.replace(OWN, own.as_deref().unwrap_or_default());

@@ -65,7 +65,7 @@ fn header(how: u8, bytes: usize) -> Vec<u8> {
 }
 
 /// A received frame: type, stream and payload.
-type Came = (u8, usize, Vec<u8>);
+type Frame = (u8, usize, Vec<u8>);
 
 struct Connection(Raw);
 
@@ -78,7 +78,7 @@ impl Connection {
     }
 
     /// Returns the next frame, or `None` at the end of the connection.
-    fn next(&mut self) -> Option<Came> {
+    fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.fill(&mut head)?;
         let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
@@ -101,8 +101,8 @@ impl Connection {
     fn take(&mut self, kind: u8, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut taken = Vec::new();
         while taken.len() < count {
-            let (of, stream, payload) = self.next().expect("the connection is kept");
-            if of == kind {
+            let (frame_kind, stream, payload) = self.next().expect("the connection is kept");
+            if frame_kind == kind {
                 taken.push((stream, payload));
             }
         }

@@ -10,7 +10,7 @@ const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
 
 /// A request form.
-enum Asked {
+enum QueryForm {
     /// `GET /query?q=`, and more parameters.
     Get(String, &'static str),
     /// `POST /query` with `q=` in the body.
@@ -19,11 +19,11 @@ enum Asked {
     Api(String),
 }
 
-fn influxql(q: impl Into<String>) -> Asked {
-    Asked::Get(q.into(), "")
+fn influxql(q: impl Into<String>) -> QueryForm {
+    QueryForm::Get(q.into(), "")
 }
 
-impl Asked {
+impl QueryForm {
     /// Returns status and length of the answer, and the start of an error.
     fn ask(&self, server: &Server) -> (u16, usize, String) {
         let answer = match self {
@@ -47,28 +47,28 @@ fn many(count: usize, between: &str, item: impl Fn(usize) -> String) -> String {
 }
 
 /// Queries found by attacks, and variants.
-fn attacks() -> Vec<(&'static str, Asked)> {
+fn attacks() -> Vec<(&'static str, QueryForm)> {
     let or = |n: usize| many(n, " OR ", |_| "v=-1".to_owned());
     let four = |q: &str| [q; 4].join("; ");
-    let api = |path: &str| Asked::Api(path.to_owned());
+    let api = |path: &str| QueryForm::Api(path.to_owned());
     let aggregates = many(150, ",", |n| format!("p{}", n % 99 + 1));
     let nested = |depth: usize| (0..depth).fold("big".to_owned(), |inner, _| format!("(SELECT v FROM {inner})"));
-    let chosen_by = |condition: String| Asked::Post(format!("SELECT v FROM big WHERE {condition}"));
+    let chosen_by = |condition: String| QueryForm::Post(format!("SELECT v FROM big WHERE {condition}"));
     let columns = |count: usize, between: &str| many(count, between, |_| "v".to_owned());
     let steps = format!("/api/v1/summary?db=h&measurement=big&step=1s&agg={aggregates}");
     vec![
         ("1,300 patterns", chosen_by(many(1300, " OR ", |n| format!("s=~/x{n}.*/")))),
         (
             "SHOW SERIES of 1,000 patterns",
-            Asked::Post(format!("SHOW SERIES FROM {}", many(1000, ",", |n| format!("/x{n}.*/")))),
+            QueryForm::Post(format!("SHOW SERIES FROM {}", many(1000, ",", |n| format!("/x{n}.*/")))),
         ),
         ("200 columns and LIMIT 1", influxql(format!("SELECT {} FROM big LIMIT 1", columns(200, ",")))),
         ("200 columns", influxql(format!("SELECT {} FROM big", columns(200, ",")))),
-        ("5,000 columns, LIMIT 1", Asked::Post(format!("SELECT {} FROM big LIMIT 1", columns(5000, ",")))),
+        ("5,000 columns, LIMIT 1", QueryForm::Post(format!("SELECT {} FROM big LIMIT 1", columns(5000, ",")))),
         ("150 aggregates by 1 s", api(&steps)),
         ("150 aggregates by 1 s, filled", api(&format!("{steps}&fill=null"))),
         ("four times all texts", influxql(four("SELECT t FROM long"))),
-        ("480 terms and four times", Asked::Post(four(&format!("SELECT v FROM big WHERE {}", or(480))))),
+        ("480 terms and four times", QueryForm::Post(four(&format!("SELECT v FROM big WHERE {}", or(480))))),
         ("20000 terms", chosen_by(or(20_000))),
         ("CSV of everything", api("/api/v1/readings?db=h&measurement=big&limit=100000&format=csv")),
         ("NDJSON of everything", api("/api/v1/readings?db=h&measurement=long&limit=100000&format=ndjson")),
@@ -104,10 +104,10 @@ fn attacks() -> Vec<(&'static str, Asked)> {
         ("a moving average", influxql("SELECT moving_average(v, 50000) FROM big")),
         (
             "pretty chunks of one row",
-            Asked::Get("SELECT v FROM big".to_owned(), "&pretty=true&chunked=true&chunk_size=1"),
+            QueryForm::Get("SELECT v FROM big".to_owned(), "&pretty=true&chunked=true&chunk_size=1"),
         ),
-        ("2000 operands", Asked::Post(format!("SELECT {} FROM big", columns(2000, " + ")))),
-        ("100 statements", Asked::Post(many(100, ";", |_| "SELECT * FROM big".to_owned()))),
+        ("2000 operands", QueryForm::Post(format!("SELECT {} FROM big", columns(2000, " + ")))),
+        ("100 statements", QueryForm::Post(many(100, ";", |_| "SELECT * FROM big".to_owned()))),
         ("everything grouped", api("/api/v1/summary?db=h&step=1s&agg=p50,median,mode&group_by=*&measurement=big")),
         ("a list of 20,000 texts", chosen_by(format!("s =~ /^({})$/", many(20_000, "|", |n| format!("x{n}"))))),
     ]

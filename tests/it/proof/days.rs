@@ -5,7 +5,7 @@ mod clients;
 mod summaries;
 mod world;
 
-use self::clients::{Clients, Kept};
+use self::clients::{Clients, ExpiringDatabase};
 use self::world::{Break, World};
 
 use crate::support::prelude::*;
@@ -68,7 +68,7 @@ tests! {
 fn faults(name: &str, mut world: World, seed: u64, cycles: usize) {
     let began = Instant::now();
     let clients = Clients::new(seed);
-    let mut kept = Kept::default();
+    let mut kept = ExpiringDatabase::default();
     let mut random = Random::new(seed);
     let points = points();
     let mut missed: BTreeSet<&String> = points.iter().collect();

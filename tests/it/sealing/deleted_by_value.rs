@@ -58,7 +58,7 @@ fn beside_sealing(config: &str, before: impl Fn(&Server) -> u64) {
 fn write(server: &Server, readings: impl Iterator<Item = (u64, u64)>) {
     let lines: String =
         readings.map(|(second, temp)| format!("climate,s=0 temp={temp}i {}\n", START + second)).collect();
-    keep(server, lines);
+    write_flushed(server, lines);
 }
 
 /// Waits until the stored readings can be sealed.

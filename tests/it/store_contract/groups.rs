@@ -78,7 +78,7 @@ async fn sites(store: &MongoStore) -> BTreeMap<String, String> {
 }
 
 /// Updates group documents until `is_over` is set and nothing is left.
-async fn keep(store: &MongoStore, is_over: &AtomicBool) {
+async fn update_groups(store: &MongoStore, is_over: &AtomicBool) {
     loop {
         let was_over = is_over.load(Ordering::SeqCst);
         match store.regroup(7).await {
@@ -125,7 +125,7 @@ async fn concurrent_stores_leave_each_sensor_in_one_group() {
             members(&database).await;
         }
     };
-    let keepers = async { tokio::join!(keep(&stores[0], &is_over), keep(&stores[1], &is_over)) };
+    let keepers = async { tokio::join!(update_groups(&stores[0], &is_over), update_groups(&stores[1], &is_over)) };
     tokio::join!(changes, looks, keepers);
     let expected = sites(&stores[0]).await;
     assert!(expected.len() > 1, "{expected:?}");

@@ -36,8 +36,8 @@ pub use super::raw::{PATIENCE, Raw};
 pub use super::replica_set::{Front, ReplicaSet};
 pub use super::scale::{scaled, seed};
 pub use super::series::{
-    Seen, Window, await_dispatched, describe, execute, flush, influxql, keep, metric, readings, readings_for, sample,
-    sensor_keys, windows, write, write_to,
+    ReadingTexts, Window, await_dispatched, describe, execute, flush, influxql, metric, readings, readings_for, sample,
+    sensor_keys, windows, write, write_flushed, write_to,
 };
 pub use super::server::{Launch, Server, program};
 pub use super::{

@@ -58,14 +58,14 @@ impl Order {
 
 /// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Request,
     Reply,
 }
 
 /// Reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum EndReason {
     Closed,
     Reset,
 }
@@ -169,10 +169,10 @@ async fn connection(client: TcpStream, target: u16, orders: Receiver<Order>) {
         let _ = side.set_nodelay(true);
     }
     let end = tokio::select! {
-        end = pump(&client, &server, Way::Request, orders.clone()) => end,
-        end = pump(&server, &client, Way::Reply, orders.clone()) => end,
+        end = pump(&client, &server, Direction::Request, orders.clone()) => end,
+        end = pump(&server, &client, Direction::Reply, orders.clone()) => end,
     };
-    if end == End::Reset {
+    if end == EndReason::Reset {
         reset(&client);
         reset(&server);
     }
@@ -185,7 +185,7 @@ fn reset(stream: &TcpStream) {
 }
 
 /// Copies bytes one way until a side closes or the fault ends it.
-async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<Order>) -> End {
+async fn pump(from: &TcpStream, to: &TcpStream, direction: Direction, mut orders: Receiver<Order>) -> EndReason {
     let mut buffer = vec![0; PIECE];
     let Order { mut fault, mut was_asked, .. } = orders.borrow_and_update().clone();
     let mut swallowed = false;
@@ -194,24 +194,24 @@ async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<O
         tokio::select! {
             changed = orders.changed() => {
                 if changed.is_err() {
-                    return End::Reset;
+                    return EndReason::Reset;
                 }
                 Order { fault, was_asked, .. } = orders.borrow_and_update().clone();
                 replied = 0;
                 if swallowed || matches!(fault, Fault::Reset | Fault::Refuse) {
-                    return End::Reset;
+                    return EndReason::Reset;
                 }
                 continue;
             }
             ready = from.readable() => if ready.is_err() {
-                return End::Reset;
+                return EndReason::Reset;
             }
         }
         let piece = match from.try_read(&mut buffer) {
-            Ok(0) => return End::Closed,
+            Ok(0) => return EndReason::Closed,
             Ok(length) => &buffer[..length],
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-            Err(_) => return End::Reset,
+            Err(_) => return EndReason::Reset,
         };
         // A piece on its way meets the fault that holds on its arrival.
         let whole = match fault {
@@ -220,12 +220,14 @@ async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<O
                 tokio::time::sleep(time).await;
                 piece
             }
-            Fault::CutReply { after } if way == Way::Reply => &piece[..piece.len().min(after - replied)],
+            Fault::CutReply { after } if direction == Direction::Reply => &piece[..piece.len().min(after - replied)],
             Fault::CutReply { .. } => piece,
-            Fault::CutReplyTo(_) if way == Way::Reply && was_asked.load(Ordering::SeqCst) => return End::Reset,
+            Fault::CutReplyTo(_) if direction == Direction::Reply && was_asked.load(Ordering::SeqCst) => {
+                return EndReason::Reset;
+            }
             Fault::CutReplyTo(request) => {
                 // Set before sending, so that no reply overtakes it.
-                if way == Way::Request && piece.windows(request.len()).any(|window| window == request) {
+                if direction == Direction::Request && piece.windows(request.len()).any(|window| window == request) {
                     was_asked.store(true, Ordering::SeqCst);
                 }
                 piece
@@ -234,16 +236,16 @@ async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<O
                 swallowed = true;
                 continue;
             }
-            Fault::Reset | Fault::Refuse => return End::Reset,
+            Fault::Reset | Fault::Refuse => return EndReason::Reset,
         };
         let length = whole.len();
         let cut = whole.len() < piece.len();
         if send(whole, to).await.is_err() {
-            return End::Reset;
+            return EndReason::Reset;
         }
         replied += length;
-        if cut || matches!(fault, Fault::CutReply { after } if way == Way::Reply && replied >= after) {
-            return End::Reset;
+        if cut || matches!(fault, Fault::CutReply { after } if direction == Direction::Reply && replied >= after) {
+            return EndReason::Reset;
         }
     }
 }

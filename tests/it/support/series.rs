@@ -12,7 +12,7 @@ use super::server::Server;
 use super::wait_until;
 
 /// A reading: time in nanoseconds, and fields as JSON texts.
-pub type Seen = (i64, BTreeMap<String, String>);
+pub type ReadingTexts = (i64, BTreeMap<String, String>);
 
 /// One window of one field.
 #[derive(Debug, Clone, Deserialize)]
@@ -29,7 +29,13 @@ pub type Windows = BTreeMap<(i64, i64), BTreeMap<String, Window>>;
 
 /// Reads a sensor in a range of nanoseconds, `limit` readings at a time; checks order and size of each part.
 #[track_caller]
-pub fn readings(server: &Server, database: &str, sensor: &str, range: Option<(i64, i64)>, limit: usize) -> Vec<Seen> {
+pub fn readings(
+    server: &Server,
+    database: &str,
+    sensor: &str,
+    range: Option<(i64, i64)>,
+    limit: usize,
+) -> Vec<ReadingTexts> {
     readings_for(|path| get(&server.url(path)), database, sensor, range, limit)
 }
 
@@ -41,8 +47,8 @@ pub fn readings_for(
     sensor: &str,
     range: Option<(i64, i64)>,
     limit: usize,
-) -> Vec<Seen> {
-    let mut all: Vec<Seen> = Vec::new();
+) -> Vec<ReadingTexts> {
+    let mut all: Vec<ReadingTexts> = Vec::new();
     let mut cursor = None;
     loop {
         let mut query = format!("/api/v1/readings?epoch=ns&limit={limit}&{}", selection(database, sensor, range));
@@ -100,7 +106,7 @@ pub fn write(server: &Server, lines: impl AsRef<[u8]>) {
 
 /// As [`write`], with a flush.
 #[track_caller]
-pub fn keep(server: &Server, lines: impl AsRef<[u8]>) {
+pub fn write_flushed(server: &Server, lines: impl AsRef<[u8]>) {
     write(server, lines);
     flush(server);
 }
@@ -186,7 +192,7 @@ struct PartSeries {
     readings: Vec<BTreeMap<String, Box<RawValue>>>,
 }
 
-fn seen(mut row: BTreeMap<String, Box<RawValue>>) -> Seen {
+fn seen(mut row: BTreeMap<String, Box<RawValue>>) -> ReadingTexts {
     let time = row.remove("ts").expect("a reading has its time").get().parse().expect("nanoseconds");
     (time, row.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect())
 }

@@ -179,9 +179,10 @@ fn without_nan(statement: &str) -> String {
     let Some((columns, inner, clauses)) = parts(statement).filter(|(_, inner, _)| !inner.contains("), (")) else {
         return statement.to_owned();
     };
-    let clauses = match inner.starts_with("SELECT stddev(") {
-        true => clauses.replacen(" WHERE ", " WHERE x >= -3 AND ", 1),
-        false => clauses.to_owned(),
+    let clauses = if inner.starts_with("SELECT stddev(") {
+        clauses.replacen(" WHERE ", " WHERE x >= -3 AND ", 1)
+    } else {
+        clauses.to_owned()
     };
     format!("{columns} FROM ({}){clauses}", without_nan(inner))
 }

@@ -354,10 +354,7 @@ impl Maker {
             }
             _ => format!("{one} AS x, {other} AS y"),
         };
-        match is_windowed {
-            false => self.plain(&columns, measurement, ""),
-            true => self.over_windows(&columns, measurement, fill),
-        }
+        if is_windowed { self.over_windows(&columns, measurement, fill) } else { self.plain(&columns, measurement, "") }
     }
 
     /// `top` and `bottom`, per tag value, and with fields beside them.

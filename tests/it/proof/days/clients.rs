@@ -127,9 +127,10 @@ impl Clients {
                     while !stop.load(Ordering::Relaxed) {
                         std::thread::sleep(PACE);
                         let base = &random.pick(bases);
-                        match clients.one(client, base, &mut random) {
-                            true => drop(acks.fetch_add(1, Ordering::Relaxed)),
-                            false => std::thread::sleep(REST),
+                        if clients.one(client, base, &mut random) {
+                            acks.fetch_add(1, Ordering::Relaxed);
+                        } else {
+                            std::thread::sleep(REST);
                         }
                     }
                 });
@@ -267,13 +268,13 @@ fn late(random: &mut Random, days: Range<i64>) -> i64 {
 
 /// The database with expiring readings and a single client.
 #[derive(Default)]
-pub struct Kept {
+pub struct ExpiringDatabase {
     began: Option<Instant>,
     change: Option<JoinHandle<()>>,
     expiries: usize,
 }
 
-impl Kept {
+impl ExpiringDatabase {
     pub fn expiries(&self) -> usize {
         self.expiries
     }

@@ -60,18 +60,18 @@ const LATER: Duration = Duration::from_secs(10);
 
 /// A successful backup and its time.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken {
+pub struct FinishedBackup {
     began: Instant,
     ended: Instant,
 }
 
 /// Prints the last operation when a test fails.
-struct Told<'a>(&'a str);
+struct LastOperation<'a>(&'a str);
 
-impl Drop for Told<'_> {
+impl Drop for LastOperation<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("it was after: {}", self.0);
+            eprintln!("the last operation: {}", self.0);
         }
     }
 }
@@ -119,7 +119,7 @@ impl World {
         asked: Option<&str>,
         of: usize,
         random: &mut Random,
-    ) -> Option<JoinHandle<Option<Taken>>> {
+    ) -> Option<JoinHandle<Option<FinishedBackup>>> {
         let base = self.servers[of].url("");
         let to = self.backups.path().to_owned();
         let killed_at = random.once_in(3).then(|| random.pick(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
@@ -130,7 +130,7 @@ impl World {
                 command.args(["backup", "create"]).arg(to).args(["--server", &base, "--patience", "20s"]);
                 command.envs(killed_at.map(|point| ("FAULT_KILL_AT", point)));
                 let output = command.output().expect("hourglass can be run");
-                output.status.success().then(|| Taken { began, ended: Instant::now() })
+                output.status.success().then(|| FinishedBackup { began, ended: Instant::now() })
             })),
             Some(what) => {
                 let url = format!("{base}/api/v1/jobs/{what}/run");
@@ -208,7 +208,7 @@ impl World {
         database: &str,
         sensor: &str,
         range: Option<(i64, i64)>,
-    ) -> Vec<crate::support::series::Seen> {
+    ) -> Vec<crate::support::series::ReadingTexts> {
         let ask = |path: &str| -> Answer {
             eventually("a question is answered", WITHIN, || {
                 let answer = request("GET", &server.url(path), b"", &[]).expect("the service is there");
@@ -242,7 +242,7 @@ impl World {
     /// Checks the readings and summaries of every instance against the history.
     #[track_caller]
     pub fn check(&mut self, clients: &Clients, when: &str, thoroughly: bool) {
-        let _told = Told(when);
+        let _last_operation = LastOperation(when);
         // Unflushed readings are visible on their own instance only.
         if self.servers.len() > 1 || thoroughly {
             self.flush();
@@ -292,9 +292,9 @@ impl World {
 
     /// Checks that a backup holds everything acked before it began and nothing sent after it ended.
     #[track_caller]
-    pub fn restore_and_check(&self, taken: &Taken, clients: &Clients, number: usize) {
+    pub fn restore_and_check(&self, backup: &FinishedBackup, clients: &Clients, number: usize) {
         let when = format!("backup {number}");
-        let _told = Told(&when);
+        let _last_operation = LastOperation(&when);
         let from = self.backups.path().to_str().expect("UTF-8");
         let restore = |store: &str, data: &Path| {
             let data = data.to_str().expect("UTF-8");
@@ -306,7 +306,7 @@ impl World {
         let mut wrong = None;
         let is_right = || {
             let found = self.found(&server);
-            clients.check_between(taken.began, taken.ended, &found);
+            clients.check_between(backup.began, backup.ended, &found);
             let of =
                 |(database, sensor): &(&str, String)| summaries::difference(&server, database, sensor, &found, &when);
             wrong = sensors().iter().find_map(of);
@@ -321,7 +321,7 @@ impl World {
     #[track_caller]
     pub fn copy_and_check(&mut self, clients: &Clients, number: usize) {
         let when = format!("copy {number}");
-        let _told = Told(&when);
+        let _last_operation = LastOperation(&when);
         self.flush();
         let found = self.found(&self.servers[0]);
         clients.check(found.clone());

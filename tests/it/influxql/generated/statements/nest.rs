@@ -69,17 +69,18 @@ impl Maker {
         };
         let is_windowed =
             !matches!(function, "" | "+") && !TRANSFORMATIONS.contains(&function) && !self.random.once_in(4);
-        let filter = match *is_open || is_windowed || TRANSFORMATIONS.contains(&function) || self.random.once_in(2) {
-            true => format!(" WHERE {range}{condition}"),
-            false => condition.replacen(" AND ", " WHERE ", 1),
+        let needs_range = *is_open || is_windowed || TRANSFORMATIONS.contains(&function);
+        let filter = if needs_range || self.random.once_in(2) {
+            format!(" WHERE {range}{condition}")
+        } else {
+            condition.replacen(" AND ", " WHERE ", 1)
         };
-        let grouping = match is_windowed {
+        let grouping = if is_windowed {
             // InfluxDB fills merged groups with values of each other.
-            true => {
-                let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
-                grouping(Some(self.window()), tags) + self.random.pick(fills)
-            }
-            false => grouping(None, tags),
+            let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
+            grouping(Some(self.window()), tags) + self.random.pick(fills)
+        } else {
+            grouping(None, tags)
         };
         format!("SELECT {columns} FROM {from}{filter}{grouping}{order}{limit}")
     }
