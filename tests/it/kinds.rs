@@ -102,13 +102,13 @@ fn metadata_is_validated_by_its_kind_unless_it_was_invalid_before() {
         assert_eq!((&refusal["changed"], &refusal["rejected"]), (&json!(1), &json!(1)), "{refusal}");
         // The list shows kind and units.
         let listed = server.fetch("/api/v1/sensors?db=d");
-        let of =
+        let listed_sensor =
             |key: &str| listed["sensors"].as_array().unwrap().iter().find(|one| one["sensor"] == key).unwrap().clone();
         assert_eq!(
-            (&of("climate,s=1")["kind"], &of("climate,s=1")["units"]["temp"]),
+            (&listed_sensor("climate,s=1")["kind"], &listed_sensor("climate,s=1")["units"]["temp"]),
             (&json!("thermometer"), &json!("°C"))
         );
-        assert_eq!(of("m,s=1")["kind"], "meter");
+        assert_eq!(listed_sensor("m,s=1")["kind"], "meter");
     }
 }
 

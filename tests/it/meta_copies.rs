@@ -28,8 +28,8 @@ impl Stored {
     }
 
     fn documents(&self, sensor: &str) -> Vec<Document> {
-        let of = |name: &str| find(&self.uri, name, doc! { "sensor": sensor });
-        ["d.buckets", "d.overflow", "d.days"].into_iter().flat_map(of).collect()
+        let documents = |name: &str| find(&self.uri, name, doc! { "sensor": sensor });
+        ["d.buckets", "d.overflow", "d.days"].into_iter().flat_map(documents).collect()
     }
 
     /// Returns the distinct copies in its pages and days.
@@ -186,8 +186,8 @@ fn copies_agree_with_the_metadata_during_writes() {
     for sensor in 0..3 {
         let key = format!("m,s={sensor}");
         eventually("copies are as the document", WITHIN, || {
-            let of = find(&stored.uri, "d.sensors", doc! { "_id": &key }).pop()?;
-            let site_now = of.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
+            let document = find(&stored.uri, "d.sensors", doc! { "_id": &key }).pop()?;
+            let site_now = document.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
             let site = |held: &Option<Document>| held.as_ref().and_then(|held| held.get("site").cloned());
             let is_agreed = |held: &Option<Document>| site(held) == site_now;
             stored.copies(&key).iter().all(is_agreed).then_some(())

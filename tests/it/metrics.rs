@@ -31,13 +31,16 @@ impl Watched {
     #[track_caller]
     fn changed(&mut self, what: &str, changes: SampleChanges<'_>) {
         let now = scrape(&self.server);
-        let of = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
+        let sample_value = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
         for (name, by) in changes {
-            assert_eq!(of(&now, name) - of(&self.before, name), *by, "{what}: {name}");
+            assert_eq!(sample_value(&now, name) - sample_value(&self.before, name), *by, "{what}: {name}");
         }
         for name in now.keys().filter(|name| name.starts_with("hourglass_ingest_readings_")) {
             let named = changes.iter().any(|(known, _)| known == name);
-            assert!(named || of(&now, name) == of(&self.before, name), "{what}: {name} changed too");
+            assert!(
+                named || sample_value(&now, name) == sample_value(&self.before, name),
+                "{what}: {name} changed too"
+            );
         }
         self.before = now;
     }
@@ -202,23 +205,23 @@ fn disk_space_is_reported_before_it_runs_out() {
     let file = server.data_dir().join("hourglass.redb");
     eventually("the space is measured", Duration::from_secs(30), || {
         let samples = scrape(&server);
-        let of = |name: &str| samples.get(name).copied();
-        assert_eq!(of("hourglass_wal_budget_bytes"), Some(3.0 * 1024.0 * 1024.0 * 1024.0));
+        let sample_value = |name: &str| samples.get(name).copied();
+        assert_eq!(sample_value("hourglass_wal_budget_bytes"), Some(3.0 * 1024.0 * 1024.0 * 1024.0));
         let free = free_on_disk(&server.data_dir());
-        let wal = of("hourglass_wal_disk_free_bytes")?;
-        let store = of("hourglass_store_disk_free_bytes")?;
+        let wal = sample_value("hourglass_wal_disk_free_bytes")?;
+        let store = sample_value("hourglass_store_disk_free_bytes")?;
         assert!(is_near(wal, free) && is_near(store, free), "{wal} and {store}, not {free}");
         // Nothing was written since the start, so the file has its initial size; unwritten parts take no space.
         let taken = |file: std::fs::Metadata| file.len().min(file.blocks() * 512) as f64;
-        assert_eq!(of("hourglass_store_bytes"), std::fs::metadata(&file).ok().map(taken));
+        assert_eq!(sample_value("hourglass_store_bytes"), std::fs::metadata(&file).ok().map(taken));
         Some(())
     });
     let mongod = mongod();
     let server = Server::start(&mongod.uri(&fresh_database_name()));
     let measured = || {
         let samples = scrape(&server);
-        let of = |name: &str| samples.get(name).copied().filter(|value| !value.is_nan());
-        Some((of("hourglass_store_bytes")?, of("hourglass_store_disk_free_bytes")?))
+        let sample_value = |name: &str| samples.get(name).copied().filter(|value| !value.is_nan());
+        Some((sample_value("hourglass_store_bytes")?, sample_value("hourglass_store_disk_free_bytes")?))
     };
     let (bytes, free) = eventually("MongoDB told its space", Duration::from_secs(90), measured);
     // A database without readings, at most the registry.

@@ -84,8 +84,11 @@ fn documented_commands_print_the_documented_output() {
     // The page of patterns needs MongoDB and has its own test.
     let followed = documents().into_iter().filter(|document| document != "docs/explanation/patterns.md");
     let languages: Vec<String> = followed.flat_map(|document| follow(&document)).collect();
-    let of = |language: &str| languages.iter().filter(|each| *each == language).count();
-    assert!(of("sh") >= 8 && of("python") >= 2 && of("toml") >= 3, "the snippets are not found: {languages:?}");
+    let block_count = |language: &str| languages.iter().filter(|each| *each == language).count();
+    assert!(
+        block_count("sh") >= 8 && block_count("python") >= 2 && block_count("toml") >= 3,
+        "the snippets are not found: {languages:?}"
+    );
 }
 
 /// Runs the blocks of a document on its own server; returns their languages.

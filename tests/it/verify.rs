@@ -63,8 +63,8 @@ fn page(sensor: &str, number: u32) -> String {
     format!("2026-01-15T14 m,s={sensor} {number}")
 }
 
-fn set(of: &[(&str, String)]) -> BTreeSet<String> {
-    of.iter().map(|(what, document)| format!("{what}: {document}")).collect()
+fn set(items: &[(&str, String)]) -> BTreeSet<String> {
+    items.iter().map(|(what, document)| format!("{what}: {document}")).collect()
 }
 
 fn reading(page: &mut Document, index: usize) -> &mut Document {

@@ -14,8 +14,8 @@ fn listed(server: &Server, token: &str, query: &str) -> Vec<Value> {
 
 /// Maps rejections to database, token, code and text.
 fn brief(rejections: &[Value]) -> Vec<Value> {
-    let of = |one: &Value| json!([one["database"], one["token"], one["code"], one["text"]]);
-    rejections.iter().map(of).collect()
+    let fields = |one: &Value| json!([one["database"], one["token"], one["code"], one["text"]]);
+    rejections.iter().map(fields).collect()
 }
 
 /// Regression: the owner of a device saw `204`, or over TCP nothing, and only one log line in ten seconds.
@@ -148,9 +148,12 @@ fn a_flood_of_bad_lines_hides_no_other_sender() {
     assert!((100..5000).contains(&kept), "{kept} of 100,000 lines");
     let log = server.stderr();
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains("readings were rejected")).collect();
-    let of = |token: &str| warnings.iter().filter(|line| line.contains(&format!("\"{token}\""))).count();
+    let warning_count = |token: &str| warnings.iter().filter(|line| line.contains(&format!("\"{token}\""))).count();
     let most = 1 + started.elapsed().as_secs() as usize / 60;
-    assert!((1..=most).contains(&of("quiet")) && (1..=most).contains(&of("loud")), "{warnings:?}");
+    assert!(
+        (1..=most).contains(&warning_count("quiet")) && (1..=most).contains(&warning_count("loud")),
+        "{warnings:?}"
+    );
     let found = warnings.iter().find(|line| line.contains("\"loud\"")).expect("a warning");
     for part in ["127.0.0.1", "\"count\":1000", "missing fields", "\"a\""] {
         assert!(found.contains(part), "{part} in {found}");

@@ -14,8 +14,8 @@ fn put(server: &Server, key: &str, meta: &Value) {
 /// Returns key, metadata and statistics of each listed sensor.
 fn described(server: &Server) -> Vec<(String, Value, Value)> {
     let listed = server.fetch("/api/v1/sensors?db=plant&limit=1000");
-    let of = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
-    listed["sensors"].as_array().expect("a list").iter().map(of).collect()
+    let description = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
+    listed["sensors"].as_array().expect("a list").iter().map(description).collect()
 }
 
 /// Metadata of sensors with, after and without readings, including doubles that a careless parser rounds.

@@ -196,8 +196,8 @@ fn a_backup_has_tokens_and_config_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let mut server = filled("embedded", "");
     let data = server.data_dir();
-    let of = |name: &str| ["token", "add", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
-    let arguments = of("boss");
+    let token_command = |name: &str| ["token", "add", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
+    let arguments = token_command("boss");
     let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     arguments.push(path(&data));
     let token = hourglass(&arguments).good().stdout.trim().to_owned();

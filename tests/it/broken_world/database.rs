@@ -44,9 +44,9 @@ impl World {
         let health = self.server.fetch("/health");
         let name = format!("database {database}");
         let checks = health["checks"].as_array().expect("checks").clone();
-        let of =
+        let database_check =
             |check: &Value| (check["name"] == name.as_str()).then(|| check["message"].as_str().unwrap().to_owned());
-        checks.iter().find_map(of)
+        checks.iter().find_map(database_check)
     }
 }
 

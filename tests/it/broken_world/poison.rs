@@ -107,11 +107,14 @@ impl Volume {
     /// Checks that this many readings are dead letters and all others are stored.
     #[track_caller]
     fn check_account(&self, dead_lettered: f64) {
-        let of = |what: &str| metric(&self.server, &format!("hourglass_ingest_readings_{what}"));
-        assert_eq!(of("dead_lettered_total"), dead_lettered);
-        assert_eq!(of("pending"), 0.0);
-        let gone = of("stored_total") + of("duplicate_total") + of("overwritten_total") + of("deleted_total");
-        assert_eq!(of("accepted_total") + of("replayed_total"), gone + dead_lettered);
+        let counter = |what: &str| metric(&self.server, &format!("hourglass_ingest_readings_{what}"));
+        assert_eq!(counter("dead_lettered_total"), dead_lettered);
+        assert_eq!(counter("pending"), 0.0);
+        let gone = counter("stored_total")
+            + counter("duplicate_total")
+            + counter("overwritten_total")
+            + counter("deleted_total");
+        assert_eq!(counter("accepted_total") + counter("replayed_total"), gone + dead_lettered);
     }
 }
 

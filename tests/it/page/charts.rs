@@ -96,17 +96,17 @@ fn the_time_axis_uses_the_locale_and_zone_of_the_browser() {
 fn lines_are_named_by_their_differences() {
     let Some((server, browser)) = page() else { return };
     let now = now();
-    let of = |tags: &str, ago: u64| format!("climate,{tags} temp={}.25 {}", 20 + ago % 3, now - ago);
+    let sensor_line = |tags: &str, ago: u64| format!("climate,{tags} temp={}.25 {}", 20 + ago % 3, now - ago);
     let lines: Vec<String> = [60, 120, 180]
         .into_iter()
         .flat_map(|ago| {
             [
-                of("line=a,plant=x,sensor=hall,site=bremen", ago),
-                of("line=b,plant=x,sensor=hall,site=bremen", ago),
-                of("line=a,plant=x,sensor=hall,site=porto", ago),
+                sensor_line("line=a,plant=x,sensor=hall,site=bremen", ago),
+                sensor_line("line=b,plant=x,sensor=hall,site=bremen", ago),
+                sensor_line("line=a,plant=x,sensor=hall,site=porto", ago),
             ]
         })
-        .chain([of("line=a,plant=x,sensor=hall,site=bremen", 60 + 7 * 86_400)])
+        .chain([sensor_line("line=a,plant=x,sensor=hall,site=bremen", 60 + 7 * 86_400)])
         .collect();
     write(&server, &lines.join("\n"));
     browser.load(&server.url("/#explore?m=climate&f=temp&range=1h&still=1&week=1"));
@@ -134,8 +134,8 @@ fn lines_are_named_by_their_differences() {
 fn means_are_rounded_and_readings_are_exact() {
     let Some((server, browser)) = page() else { return };
     let now = now() / 60 * 60 - 300;
-    let of = |at: u64, value: &str| format!("gps,sensor=car v={value} {}", now + at);
-    write(&server, &[of(0, "10.1"), of(1, "10.2"), of(2, "11.052")].join("\n"));
+    let sensor_line = |at: u64, value: &str| format!("gps,sensor=car v={value} {}", now + at);
+    write(&server, &[sensor_line(0, "10.1"), sensor_line(1, "10.2"), sensor_line(2, "11.052")].join("\n"));
     for (function, shown) in [("avg", "10.451"), ("median", "10.2"), ("max", "11.052"), ("raw", "11.052")] {
         browser.load_until(&server.url(&format!("/#explore?m=gps&f=v&fn={function}&range=6h&still=1")), CHART);
         let cells = "[...document.querySelectorAll('[aria-label=Values] td')].map((one) => one.textContent)";

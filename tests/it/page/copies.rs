@@ -42,8 +42,8 @@ fn copied_queries_match_the_chart() {
         .flat_map(|name| {
             (0..8).flat_map(move |at| {
                 let time = (midnight - at * DAY / 2) * 1000;
-                let of = |tags: Value, value: u64| json!({ "measurement": format!("m {name}"), "tags": tags, "fields": { "v": value, (*name): 1 }, "time": time });
-                [of(json!({ "sensor": name }), at), of(json!({ "sensor": name, "site": "lab" }), 100 + at)]
+                let reading = |tags: Value, value: u64| json!({ "measurement": format!("m {name}"), "tags": tags, "fields": { "v": value, (*name): 1 }, "time": time });
+                [reading(json!({ "sensor": name }), at), reading(json!({ "sensor": name, "site": "lab" }), 100 + at)]
             })
         })
         .collect();

@@ -14,8 +14,9 @@ fn a_csv_has_every_reading_or_a_notice() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[query]\nlimit_max = 2000\n").start();
     let now = now();
-    let of = |sensor: &'static str| (0..1250).map(move |at| format!("many,sensor={sensor} v={at} {}", now - at));
-    write(&server, &of("räume").chain(of("zone")).collect::<Vec<_>>().join("\n"));
+    let sensor_lines =
+        |sensor: &'static str| (0..1250).map(move |at| format!("many,sensor={sensor} v={at} {}", now - at));
+    write(&server, &sensor_lines("räume").chain(sensor_lines("zone")).collect::<Vec<_>>().join("\n"));
     browser.load(&server.url("/#explore?m=many&f=v&fn=raw&range=1h&still=1"));
     browser.wait("document.querySelector('.plot canvas')");
     browser.run(KEEP);

@@ -110,12 +110,12 @@ fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
         std::thread::sleep((begun + length * look / 20).saturating_duration_since(Instant::now()));
         browser.devtools("HeapProfiler.collectGarbage", json!({}));
         let metrics = browser.devtools("Performance.getMetrics", json!({}));
-        let of = |name: &str| {
+        let metric_value = |name: &str| {
             let all = metrics["metrics"].as_array().expect("metrics");
             all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64()).expect("a metric")
         };
-        let heap = of("JSHeapUsedSize") / f64::from(1 << 20);
-        let nodes = of("Nodes");
+        let heap = metric_value("JSHeapUsedSize") / f64::from(1 << 20);
+        let nodes = metric_value("Nodes");
         println!(
             "after {:.1} min: {heap:.2} MiB of JavaScript heap, {nodes} nodes",
             begun.elapsed().as_secs_f64() / 60.0

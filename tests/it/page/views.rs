@@ -126,15 +126,15 @@ fn buttons_move_a_chart_and_metadata_groups_its_lines() {
     browser.wait("document.querySelector('.plot canvas')");
     browser.run("document.querySelector('[aria-label=\"Zoom in\"]').click();");
     let range = "[.../from=(\\d+)&to=(\\d+)/.exec(location.hash) ?? []].slice(1).map(Number)";
-    let of = || {
+    let drawn_range = || {
         let found = browser.wait(&format!("{range}.length === 2 && {range}"));
         (found[0].as_i64().unwrap(), found[1].as_i64().unwrap())
     };
-    let zoomed = of();
+    let zoomed = drawn_range();
     assert_eq!((zoomed.1 - zoomed.0) / 60_000, 180);
     browser.run("document.querySelector('[aria-label=Earlier]').click();");
     browser.wait(&format!("{range}[0] < {}", zoomed.0));
-    assert_eq!((of().1 - of().0) / 60_000, 180);
+    assert_eq!((drawn_range().1 - drawn_range().0) / 60_000, 180);
     browser.load(&server.url("/#explore?m=climate&f=temp&range=6h&still=1"));
     browser.wait("document.querySelector('.plot canvas')");
     browser.run("const all = [...document.querySelectorAll('select')].find((one) => one.textContent.includes('metadata')); all.value = [...all.options].at(-1).value; all.dispatchEvent(new Event('change'));");

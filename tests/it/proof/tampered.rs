@@ -38,11 +38,11 @@ fn the_oracle_detects_tampering() {
     assert!(flush(&world.server), "a flush");
     assert!(world.server.stop().success());
     let buckets = format!("{DATABASE}.buckets");
-    let of = |sensor: &str| doc! { "sensor": sensor, "page": 0 };
-    let delete = doc! { "q": of("proof,conn=c1,kind=marker,n=n0"), "limit": 1 };
+    let page_filter = |sensor: &str| doc! { "sensor": sensor, "page": 0 };
+    let delete = doc! { "q": page_filter("proof,conn=c1,kind=marker,n=n0"), "limit": 1 };
     run(&uri, &name, doc! { "delete": &buckets, "deletes": [delete] });
     let one_more = doc! { "$inc": { "summary.v.count": 1_i64 } };
-    let update = doc! { "q": of("proof,conn=c1,kind=steady,n=n2"), "u": one_more };
+    let update = doc! { "q": page_filter("proof,conn=c1,kind=steady,n=n2"), "u": one_more };
     run(&uri, &name, doc! { "update": &buckets, "updates": [update] });
     world.server.restart_as(launch.clone());
     oracle.check_answers(&world.server);

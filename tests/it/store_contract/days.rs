@@ -143,10 +143,11 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
         none.raise_floor(FLOOR + 1);
         let mut rev = 40;
         for _ in 0..2 {
-            let of = DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
+            let day_write =
+                DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
             let late = DayWrite { rev: rev + 7, ..of.clone() };
             assert_eq!(place.store().write_days(DB, &[late]).await, [Written::Conflict]);
-            assert_eq!(place.store().write_days(DB, &[of]).await, [Written::Yes]);
+            assert_eq!(place.store().write_days(DB, &[day_write]).await, [Written::Yes]);
             place.reopen().await;
             rev += 1;
             let day = stored(place.store(), &id).await.expect("a day");

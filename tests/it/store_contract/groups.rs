@@ -47,17 +47,17 @@ async fn open(database: &str) -> MongoStore {
 async fn change(store: &MongoStore, writer: u64) {
     let mut random = Random::new(41 + writer);
     for round in 1..=ROUNDS {
-        let of = sensor("m", &[("s", &random.below(SENSORS).to_string())]);
+        let sensor = sensor("m", &[("s", &random.below(SENSORS).to_string())]);
         let site = format!("site {}", random.below(3));
         let is_removed = random.once_in(2);
         loop {
-            let stored = store.read_sensors(DB, &[&of.key]).await.expect("it can be read").pop();
+            let stored = store.read_sensors(DB, &[&sensor.key]).await.expect("it can be read").pop();
             let rev = stored.map_or(0, |stored| stored.rev);
             if is_removed {
-                store.remove_sensors(DB, &[(&of.key, Some(rev))]).await.expect("it can be removed");
+                store.remove_sensors(DB, &[(&sensor.key, Some(rev))]).await.expect("it can be removed");
                 break;
             }
-            let document = SensorDocument { rev, ..described(&of, 2 * round + writer, &site) };
+            let document = SensorDocument { rev, ..described(&sensor, 2 * round + writer, &site) };
             match store.write_sensors(DB, &[document]).await.pop() {
                 Some(Written::Yes) => break,
                 Some(Written::Conflict) => {}
@@ -70,11 +70,11 @@ async fn change(store: &MongoStore, writer: u64) {
 /// Returns the site of each sensor by its own document.
 async fn sites(store: &MongoStore) -> BTreeMap<String, String> {
     let all = SensorFilter { limit: 1000, ..SensorFilter::default() };
-    let of = |document: SensorDocument| {
+    let key_and_site = |document: SensorDocument| {
         let site = serde_json::from_str(document.meta.get("site").unwrap()).unwrap();
         (document.sensor.key.to_string(), site)
     };
-    store.list_sensors(DB, &all).await.expect("sensors").into_iter().map(of).collect()
+    store.list_sensors(DB, &all).await.expect("sensors").into_iter().map(key_and_site).collect()
 }
 
 /// Updates group documents until `is_over` is set and nothing is left.

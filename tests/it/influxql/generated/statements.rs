@@ -117,15 +117,17 @@ impl Maker {
         self.random.pick(&there)
     }
 
-    fn call(&mut self, function: &str, of: &str) -> String {
+    fn call(&mut self, function: &str, argument: &str) -> String {
         let unit = self.random.pick(&["", "", ", 1s", ", 10s", ", 1m", ", 1h"]);
         match function {
-            "count_distinct" => format!("count(distinct({of}))"),
-            "percentile" => format!("percentile({of}, {})", self.random.pick(&["50", "62.5", "90", "99", "100"])),
-            "top" | "bottom" => format!("{function}({of}, {})", 1 + self.random.below(4)),
-            "derivative" | "non_negative_derivative" | "elapsed" | "integral" => format!("{function}({of}{unit})"),
-            "moving_average" => format!("moving_average({of}, {})", 2 + self.random.below(4)),
-            _ => format!("{function}({of})"),
+            "count_distinct" => format!("count(distinct({argument}))"),
+            "percentile" => format!("percentile({argument}, {})", self.random.pick(&["50", "62.5", "90", "99", "100"])),
+            "top" | "bottom" => format!("{function}({argument}, {})", 1 + self.random.below(4)),
+            "derivative" | "non_negative_derivative" | "elapsed" | "integral" => {
+                format!("{function}({argument}{unit})")
+            }
+            "moving_average" => format!("moving_average({argument}, {})", 2 + self.random.below(4)),
+            _ => format!("{function}({argument})"),
         }
     }
 

@@ -26,8 +26,8 @@ pub fn difference(
 ) -> Option<String> {
     for (step, length) in [("1h", 3600 * SECOND), ("1d", DAY)] {
         let mut expected: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
-        for ((of, time, field), value) in found {
-            if of == sensor && field != "t" {
+        for ((found_sensor, time, field), value) in found {
+            if found_sensor == sensor && field != "t" {
                 let fold =
                     expected.entry((time.div_euclid(length) * length, field)).or_insert((0, i64::MAX, i64::MIN, 0));
                 *fold = (fold.0 + 1, fold.1.min(*value), fold.2.max(*value), fold.3 + value);
@@ -40,16 +40,16 @@ pub fn difference(
         for window in answer["series"][0]["windows"].as_array().into_iter().flatten() {
             let start = window["start"].as_i64().expect("a time");
             for (field, scale) in [("v", 1.0), ("f", 4.0)] {
-                let of = &window["fields"][field];
-                if of.is_null() {
+                let summary = &window["fields"][field];
+                if summary.is_null() {
                     continue;
                 }
-                let number = |name: &str| scaled(&of[name], scale);
-                let count = of["count"].as_i64().expect("a count");
+                let number = |name: &str| scaled(&summary[name], scale);
+                let count = summary["count"].as_i64().expect("a count");
                 let fold = (count, number("min"), number("max"), number("sum"));
-                let avg = of["avg"].as_f64().expect("an average");
+                let avg = summary["avg"].as_f64().expect("an average");
                 let exact = fold.3 as f64 / scale / count as f64;
-                assert!((avg - exact).abs() <= 1e-15 * exact.abs(), "{when}: {sensor} {field}: {of}");
+                assert!((avg - exact).abs() <= 1e-15 * exact.abs(), "{when}: {sensor} {field}: {summary}");
                 answered.insert((start, field), fold);
             }
         }
