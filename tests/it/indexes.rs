@@ -80,12 +80,12 @@ fn each_query_uses_its_index(uri: &str) {
     };
     let script: String = queries.iter().map(explained).collect();
     let home = tempfile::tempdir().unwrap();
-    let told = Command::new(mongosh)
+    let shell = Command::new(mongosh)
         .args(["--quiet", "--norc", uri, "--eval", &script])
         .env("HOME", home.path())
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
+    let text = String::from_utf8_lossy(&shell.stdout).into_owned() + &String::from_utf8_lossy(&shell.stderr);
     let plans: Vec<&str> = text.lines().filter(|line| line.starts_with('{')).collect();
     assert_eq!(plans.len(), queries.len(), "{text}");
     for (plan, (_, name, query)) in plans.iter().zip(queries) {

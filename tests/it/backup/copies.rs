@@ -40,12 +40,12 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
-    let to = Folder::new("to");
-    let from = server.data_dir();
-    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).refused("wal flush");
-    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(&from)]).refused("the same");
-    hourglass(&["wal", "flush", "--data-dir", path(&from)]).good();
-    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).good();
+    let target = Folder::new("target");
+    let source = server.data_dir();
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())]).refused("wal flush");
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(&source)]).refused("the same");
+    hourglass(&["wal", "flush", "--data-dir", path(&source)]).good();
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())]).good();
 }
 
 /// Writes after a restore win over restored values, and deletions and sealing work.
@@ -54,9 +54,9 @@ fn a_restored_store_takes_writes_deletions_and_sealing() {
     let mut server = filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
     request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
-    let to = Folder::new("backup");
-    super::backup(&server, to.path(), &[]).good();
-    let mut copy = restored(to.path());
+    let backup = Folder::new("backup");
+    super::backup(&server, backup.path(), &[]).good();
+    let mut copy = restored(backup.path());
     let of_new_name =
         |server: &Server| server.fetch("/query?db=plant&q=SELECT+count(temp)+FROM+climate+WHERE+s='renamed'");
     let count = &of_new_name(&copy)["results"][0]["series"][0]["values"][0][1];
@@ -92,9 +92,9 @@ fn a_restored_store_takes_writes_deletions_and_sealing() {
 #[test]
 fn writes_after_a_restore_win_with_any_clock() {
     let server = filled("embedded", "");
-    let to = Folder::new("backup");
-    super::backup(&server, to.path(), &[]).good();
-    let mut copy = restored(to.path());
+    let backup = Folder::new("backup");
+    super::backup(&server, backup.path(), &[]).good();
+    let mut copy = restored(backup.path());
     copy.kill();
     copy.restart_as(Launch::embedded().config(PAGES).env("FAULT_CLOCK_MS", -3_600_000));
     write(&copy, "plant", &format!("climate,s=0 temp=77 {START}\n"));

@@ -52,15 +52,15 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
     }) {
         let mut server = filled(&store, SEALS);
         describe(&server);
-        let to = Folder::new("backup");
+        let folder = Folder::new("backup");
         let data = Folder::new("restored");
-        backup(&server, to.path(), &[]).good();
+        backup(&server, folder.path(), &[]).good();
         // A change of metadata only, then no change.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
         put(&server, "climate,s=0", &json!({"site": "lab"}));
-        let output = backup(&server, to.path(), &["--prove"]).good().stdout;
+        let output = backup(&server, folder.path(), &["--prove"]).good().stdout;
         assert!(output.contains("\n0 days written") && output.contains("sensors of 1 databases written"), "{output}");
-        let output = backup(&server, to.path(), &[]).good().stdout;
+        let output = backup(&server, folder.path(), &[]).good().stdout;
         assert!(output.contains("\n0 days written (0 bytes)") && output.contains("sensors of 0 databases"), "{output}");
         let original = described(&server);
         assert!(
@@ -69,7 +69,7 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         );
         assert!(server.stop().success());
         let data = data.file("data");
-        restore(to.path(), &to_store, &data).good();
+        restore(folder.path(), &to_store, &data).good();
         let before = digest(&store, &server.data_dir());
         assert_eq!(before["databases"], digest(&to_store, &data)["databases"]);
         assert_eq!(before["total"]["metadata"], 1 + 1 + 3 + 1, "{before}");
@@ -99,8 +99,8 @@ fn a_copy_of_a_stopped_store_has_metadata_and_sensors() {
     let from = server.data_dir();
     let data = there.file("data");
     let back = back.file("data");
-    for (from, to) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
-        hourglass(&["backup", "copy", "--source", from, "--target", to, "--data-dir", path(&data)]).good();
+    for (from, folder) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
+        hourglass(&["backup", "copy", "--source", from, "--target", folder, "--data-dir", path(&data)]).good();
     }
     assert_eq!(digest("embedded", &from), digest(&mongo, &data));
     assert_eq!(digest("embedded", &from), digest("embedded", &back));
@@ -111,11 +111,11 @@ fn a_copy_of_a_stopped_store_has_metadata_and_sensors() {
 #[test]
 fn a_backup_in_an_unknown_format_is_refused() {
     let server = filled("embedded", "");
-    let to = Folder::new("backup");
-    let into = Folder::new("restored");
-    backup(&server, to.path(), &[]).good();
-    let mut manifest: Value = serde_json::from_slice(&std::fs::read(to.file("manifest.json")).unwrap()).unwrap();
+    let folder = Folder::new("backup");
+    let target = Folder::new("restored");
+    backup(&server, folder.path(), &[]).good();
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(folder.file("manifest.json")).unwrap()).unwrap();
     manifest["form"] = json!(3);
-    std::fs::write(to.file("manifest.json"), manifest.to_string()).unwrap();
-    restore(to.path(), "embedded", into.path()).refused("form 3");
+    std::fs::write(folder.file("manifest.json"), manifest.to_string()).unwrap();
+    restore(folder.path(), "embedded", target.path()).refused("form 3");
 }

@@ -15,18 +15,18 @@ fn backups_work_over_tls() {
         write(&server, "plant", &lines);
         let port = server.other("https").port();
         let url = format!("https://localhost:{port}");
-        let to = Folder::new("backup");
+        let folder = Folder::new("backup");
         let ca = ours.file("ca.pem");
         let cert = ours.file("client.pem");
         let key = ours.file("client.key");
         let by = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
         let by = if shows { &by[..] } else { &by[..2] };
-        hourglass(&[&["backup", "create", path(to.path()), "--server", &url, "--prove"], by].concat()).good();
+        hourglass(&[&["backup", "create", path(folder.path()), "--server", &url, "--prove"], by].concat()).good();
         hourglass(&[&["sensor", "export", "--db", "plant", "--server", &url], by].concat()).good();
         // Wrong authority, the system's authorities, wrong name, no certificate, and an address without TLS.
         let other = others.file("ca.pem");
         let backup = |url: &str, more: &[&str]| {
-            hourglass(&[&["backup", "create", path(&to.file("not")), "--server", url], more].concat())
+            hourglass(&[&["backup", "create", path(&folder.file("not")), "--server", url], more].concat())
         };
         backup(&url, &["--ca", path(&other)]).refused("certificate");
         backup(&url, &[]).refused("");

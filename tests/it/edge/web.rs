@@ -104,8 +104,8 @@ fn tokens_are_refused_from_other_origins() {
         for (path, body) in [("/api/v1/tokens", new), ("/api/v1/tokens/", new), ("/api/v1/tokens/first/revoke", "")] {
             let answer = asked("POST", path, body, page).expect(403);
             assert_eq!(answer.header("access-control-allow-origin"), None, "{path}");
-            let warnings = answer.json()["error"].to_string();
-            assert!(told.contains("only pages of the service's own origin do"), "{told}");
+            let error = answer.json()["error"].to_string();
+            assert!(error.contains("only pages of the service's own origin do"), "{error}");
         }
         // Otherwise CORS applies as configured.
         let answer = asked("GET", "/api/v1/sensors", "", page).expect(200);

@@ -158,21 +158,21 @@ impl History {
     fn tell(&self, place: &Place) -> String {
         let began = self.attempts.first().map_or_else(Instant::now, |first| first.start);
         let at = |time: Instant| time.saturating_duration_since(began).as_millis();
-        let mut told: Vec<(u128, String)> = Vec::new();
+        let mut events: Vec<(u128, String)> = Vec::new();
         for attempt in &self.attempts {
             if let Some(value) = attempt.values.get(place) {
                 let start = at(attempt.start);
                 let end = attempt.end.map(at);
-                told.push((start, format!("{start}..{end:?} {value} acked={} via {}", attempt.acked, attempt.via)));
+                events.push((start, format!("{start}..{end:?} {value} acked={} via {}", attempt.acked, attempt.via)));
             }
         }
         for deletion in self.deletions.iter().filter(|deletion| covers(deletion, place)) {
             let start = at(deletion.start);
             let end = deletion.end.map(at);
-            told.push((start, format!("{start}..{end:?} deleted={} via {}", deletion.done, deletion.via)));
+            events.push((start, format!("{start}..{end:?} deleted={} via {}", deletion.done, deletion.via)));
         }
-        told.sort();
-        told.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ")
+        events.sort();
+        events.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ")
             + &format!("; it is {}", at(Instant::now()))
     }
 }
