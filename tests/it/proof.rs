@@ -48,7 +48,6 @@ const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
 /// Time after a fault in which every connection must be acked again.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// A server and its store.
 struct World {
     server: Server,
     stored: Stored,

@@ -21,16 +21,16 @@ fn manifest(folder: &Path) -> Value {
 /// Restores into a new embedded store and returns its digest.
 #[track_caller]
 fn digest_of_backup(from: &Path) -> Value {
-    let restored_folder = Folder::new("restored");
-    restore(from, "embedded", restored_folder.path()).good();
-    assert!(!restored_folder.file("unfinished.jsonl").exists());
-    digest("embedded", restored_folder.path())["databases"].clone()
+    let restored_dir = Folder::new("restored");
+    restore(from, "embedded", restored_dir.path()).good();
+    assert!(!restored_dir.file("unfinished.jsonl").exists());
+    digest("embedded", restored_dir.path())["databases"].clone()
 }
 
 #[track_caller]
-fn killed_at(server: &Server, backup_folder: &Path, point: &str) {
+fn killed_at(server: &Server, backup_dir: &Path, point: &str) {
     let mut command = program();
-    command.args(["backup", "create", path(backup_folder), "--server", &server.url("")]).env("FAULT_KILL_AT", point);
+    command.args(["backup", "create", path(backup_dir), "--server", &server.url("")]).env("FAULT_KILL_AT", point);
     ran(&mut command).killed();
 }
 
@@ -38,33 +38,30 @@ fn killed_at(server: &Server, backup_folder: &Path, point: &str) {
 fn a_second_backup_writes_the_days_that_changed() {
     for (store, more) in stores().into_iter().zip([SEALS, SEALS]) {
         let mut server = filled(&store, more);
-        let backup_folder = Folder::new("backup");
-        assert!(backup(&server, backup_folder.path(), &[]).good().stdout.contains("\n4 days written"), "three and one");
-        let names = files(backup_folder.path());
+        let backup_dir = Folder::new("backup");
+        assert!(backup(&server, backup_dir.path(), &[]).good().stdout.contains("\n4 days written"), "three and one");
+        let names = files(backup_dir.path());
         assert!(
-            backup(&server, backup_folder.path(), &[])
-                .good()
-                .stdout
-                .contains("\n0 days written (0 bytes), 4 unchanged")
+            backup(&server, backup_dir.path(), &[]).good().stdout.contains("\n0 days written (0 bytes), 4 unchanged")
         );
-        assert_eq!(names, files(backup_folder.path()));
+        assert_eq!(names, files(backup_dir.path()));
         // A late reading, a correction, a partial deletion, and a dropped database.
         write(&server, "plant", &format!("climate,s=9 temp=1 {}\n", START + DAY + 5));
         write(&server, "plant", &format!("climate,s=0 temp=999 {}\n", START + 600));
-        let output = backup(&server, backup_folder.path(), &[]).good().stdout;
+        let output = backup(&server, backup_dir.path(), &[]).good().stdout;
         assert!(output.contains("\n2 days written") && output.contains(" 2 unchanged"), "{output}");
         execute(&server, "plant", &format!("DELETE FROM climate WHERE s='1' AND time > {}s", START + 2 * DAY));
         execute(&server, "o", "DROP RETENTION POLICY \"t.her\" ON o");
-        let output = backup(&server, backup_folder.path(), &[]).good().stdout;
+        let output = backup(&server, backup_dir.path(), &[]).good().stdout;
         assert!(output.contains("\n1 days written") && output.contains(" 2 unchanged"), "{output}");
         assert_eq!(
             names.len() - 2,
-            files(backup_folder.path()).len(),
+            files(backup_dir.path()).len(),
             "what nothing names is removed: {:?}",
-            files(backup_folder.path())
+            files(backup_dir.path())
         );
         assert!(server.stop().success());
-        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(backup_folder.path()));
+        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(backup_dir.path()));
     }
 }
 
@@ -72,27 +69,27 @@ fn a_second_backup_writes_the_days_that_changed() {
 fn a_killed_backup_leaves_the_previous_one() {
     for store in stores() {
         let mut server = filled(&store, "");
-        let backup_folder = Folder::new("backup");
-        backup(&server, backup_folder.path(), &[]).good();
-        let before = digest_of_backup(backup_folder.path());
+        let backup_dir = Folder::new("backup");
+        backup(&server, backup_dir.path(), &[]).good();
+        let before = digest_of_backup(backup_dir.path());
         for (point, is_new) in
             [("day_kept:1", false), ("day_kept:3", false), ("days_kept:1", false), ("manifest_kept:1", true)]
         {
             let all_days = (0..3).map(|day| format!("climate,s=0 x=\"{point}\" {}\n", START + day * DAY + 60));
             write(&server, "plant", &all_days.collect::<String>());
-            killed_at(&server, backup_folder.path(), point);
-            assert_eq!(digest_of_backup(backup_folder.path()) == before, !is_new, "{point}");
+            killed_at(&server, backup_dir.path(), point);
+            assert_eq!(digest_of_backup(backup_dir.path()) == before, !is_new, "{point}");
         }
-        backup(&server, backup_folder.path(), &[]).good();
+        backup(&server, backup_dir.path(), &[]).good();
         let named = 1 + 1 + 4 + 2 + 1 + 1;
         assert_eq!(
-            files(backup_folder.path()).len(),
+            files(backup_dir.path()).len(),
             named,
             "manifest, lock, days, sensors, tokens, settings: {:?}",
-            files(backup_folder.path())
+            files(backup_dir.path())
         );
         assert!(server.stop().success());
-        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(backup_folder.path()));
+        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(backup_dir.path()));
     }
 }
 
@@ -100,21 +97,21 @@ fn a_killed_backup_leaves_the_previous_one() {
 fn a_service_killed_during_a_backup_leaves_the_previous_one() {
     for store in stores() {
         let mut server = filled(&store, "");
-        let backup_folder = Folder::new("backup");
-        backup(&server, backup_folder.path(), &[]).good();
-        let before = manifest(backup_folder.path());
+        let backup_dir = Folder::new("backup");
+        backup(&server, backup_dir.path(), &[]).good();
+        let before = manifest(backup_dir.path());
         write(&server, "plant", &format!("climate,s=0 temp=1 {}\n", START + 60));
         flush(&server);
         server.kill();
         let launch = Launch::with_store(&store).config(PAGES);
         server.restart_as(launch.clone().env("FAULT_KILL_AT", "part_sent:1"));
-        let failed = backup(&server, backup_folder.path(), &[]);
+        let failed = backup(&server, backup_dir.path(), &[]);
         assert_eq!(failed.status, Some(1), "{failed:?}");
         assert!(poll(Duration::from_secs(10), || server.exited()).is_some());
-        assert_eq!(manifest(backup_folder.path()), before);
+        assert_eq!(manifest(backup_dir.path()), before);
         server.restart_as(launch);
-        backup(&server, backup_folder.path(), &[]).good();
-        assert_ne!(manifest(backup_folder.path()), before);
+        backup(&server, backup_dir.path(), &[]).good();
+        assert_ne!(manifest(backup_dir.path()), before);
     }
 }
 
@@ -122,33 +119,33 @@ fn a_service_killed_during_a_backup_leaves_the_previous_one() {
 fn a_killed_restore_is_resumed_and_blocks_serving() {
     for (store, to_store) in stores().into_iter().zip(stores()) {
         let mut server = filled(&store, "");
-        let backup_folder = Folder::new("backup");
-        let restored_folder = Folder::new("restored");
-        backup(&server, backup_folder.path(), &[]).good();
+        let backup_dir = Folder::new("backup");
+        let restored_dir = Folder::new("restored");
+        backup(&server, backup_dir.path(), &[]).good();
         assert!(server.stop().success());
         for point in ["day_restored:1", "day_restored:3"] {
-            let flags = ["--store", &to_store, "--data-dir", path(restored_folder.path())];
+            let flags = ["--store", &to_store, "--data-dir", path(restored_dir.path())];
             let mut command = program();
-            command.args(["backup", "restore", path(backup_folder.path())]).args(flags);
+            command.args(["backup", "restore", path(backup_dir.path())]).args(flags);
             ran(command.env("FAULT_KILL_AT", point)).killed();
             hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &flags[..]].concat()).refused("has not finished");
         }
-        restore(backup_folder.path(), &to_store, restored_folder.path()).good();
+        restore(backup_dir.path(), &to_store, restored_dir.path()).good();
         assert_eq!(
             digest(&store, &server.data_dir())["databases"],
-            digest(&to_store, restored_folder.path())["databases"]
+            digest(&to_store, restored_dir.path())["databases"]
         );
-        verify(&to_store, restored_folder.path(), &[]).good();
-        restore(backup_folder.path(), &to_store, restored_folder.path()).refused("not empty");
+        verify(&to_store, restored_dir.path(), &[]).good();
+        restore(backup_dir.path(), &to_store, restored_dir.path()).refused("not empty");
     }
 }
 
 #[test]
 fn a_damaged_file_is_found_and_named() {
     let server = filled("embedded", "");
-    let backup_folder = Folder::new("backup");
-    backup(&server, backup_folder.path(), &[]).good();
-    let whole = files(backup_folder.path());
+    let backup_dir = Folder::new("backup");
+    backup(&server, backup_dir.path(), &[]).good();
+    let whole = files(backup_dir.path());
     for file in whole.iter().filter(|file| !path(file).ends_with(".lock")) {
         let content = std::fs::read(file).unwrap();
         for (at, what) in [(content.len() / 2, "flipped"), (content.len() - 1, "cut")] {
@@ -161,22 +158,22 @@ fn a_damaged_file_is_found_and_named() {
             std::fs::write(file, damaged).unwrap();
             let target = Folder::new("restored");
             let name = file.file_name().unwrap().to_str().unwrap();
-            let output = restore(backup_folder.path(), "embedded", target.path());
+            let output = restore(backup_dir.path(), "embedded", target.path());
             assert!(output.status == Some(1), "{what} {name}: {output:?}");
             assert!(output.stderr.contains(name) || name == "manifest.json", "{what} {name}: {output:?}");
         }
         std::fs::write(file, content).unwrap();
     }
-    digest_of_backup(backup_folder.path());
+    digest_of_backup(backup_dir.path());
     // A missing file is written again even if its day is unchanged.
     let day = whole.iter().find(|file| path(file).ends_with(".readings")).unwrap();
     std::fs::remove_file(day).unwrap();
-    assert!(backup(&server, backup_folder.path(), &[]).good().stdout.contains("\n1 days written"));
+    assert!(backup(&server, backup_dir.path(), &[]).good().stdout.contains("\n1 days written"));
     // The settings may have a new expiry mark and then are another file.
     let days = |files: Vec<PathBuf>| -> Vec<PathBuf> {
         files.into_iter().filter(|file| path(file).ends_with(".readings")).collect()
     };
-    assert_eq!(days(whole), days(files(backup_folder.path())));
+    assert_eq!(days(whole), days(files(backup_dir.path())));
 }
 
 #[test]
@@ -184,22 +181,22 @@ fn the_metric_of_a_backup_proof_survives_a_restart() {
     const PROVED: &str = "hourglass_backup_proved_timestamp_seconds";
     for store in stores() {
         let mut server = filled(&store, SEALS);
-        let backup_folder = Folder::new("backup");
-        backup(&server, backup_folder.path(), &[]).good();
+        let backup_dir = Folder::new("backup");
+        backup(&server, backup_dir.path(), &[]).good();
         assert!(metric(&server, PROVED).abs() < 1.0, "none is proved");
-        assert!(backup(&server, backup_folder.path(), &["--prove"]).good().stdout.contains("proved"));
-        let began = manifest(backup_folder.path())["began_ms"].as_f64().unwrap() / 1000.0;
+        assert!(backup(&server, backup_dir.path(), &["--prove"]).good().stdout.contains("proved"));
+        let began = manifest(backup_dir.path())["began_ms"].as_f64().unwrap() / 1000.0;
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
-        assert!(!backup_folder.file("proof").exists());
+        assert!(!backup_dir.file("proof").exists());
         server.kill_and_restart();
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
         // A damaged backup is not proved. The damaged day is unchanged, so it is not written again.
-        let day = files(backup_folder.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
+        let day = files(backup_dir.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
         let mut content = std::fs::read(&day).unwrap();
         let at = content.len() - 20;
         content[at] ^= 1;
         std::fs::write(&day, content).unwrap();
-        backup(&server, backup_folder.path(), &["--prove"]).refused(day.file_name().unwrap().to_str().unwrap());
+        backup(&server, backup_dir.path(), &["--prove"]).refused(day.file_name().unwrap().to_str().unwrap());
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
     }
 }
@@ -216,9 +213,9 @@ fn a_backup_has_tokens_and_config_and_is_private() {
     let token = hourglass(&arguments).good().stdout.trim().to_owned();
     let ask = || post(&server.url("/api/v1/flush"), "", &[]).status;
     assert!(poll(Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
-    let backup_folder = Folder::new("backup");
+    let backup_dir = Folder::new("backup");
     let target = Folder::new("restored");
-    backup(&server, backup_folder.path(), &[]).refused("--token-file");
+    backup(&server, backup_dir.path(), &[]).refused("--token-file");
     let config = target.file("own.toml");
     std::fs::write(&config, "[page]\nmax_readings = 7\n").unwrap();
     let bearer = [("authorization", &*format!("Bearer {token}"))];
@@ -226,14 +223,14 @@ fn a_backup_has_tokens_and_config_and_is_private() {
         request(method, &server.url(path), body.as_bytes(), &bearer).expect("an answer").expect(200)
     };
     ask(&server, "PUT", "/api/v1/databases/plant", r#"{"readings":"5200w"}"#);
-    backup(&server, backup_folder.path(), &["--token", &token, "--config", path(&config)]).good();
-    for file in files(backup_folder.path()) {
+    backup(&server, backup_dir.path(), &["--token", &token, "--config", path(&config)]).good();
+    for file in files(backup_dir.path()) {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());
     }
-    assert_eq!(backup_folder.file("days").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(backup_dir.file("days").metadata().unwrap().permissions().mode() & 0o777, 0o700);
     assert!(server.stop().success());
     let data = target.file("data");
-    restore(backup_folder.path(), "embedded", &data).good();
+    restore(backup_dir.path(), "embedded", &data).good();
     assert_eq!(std::fs::read_to_string(data.join("restored.toml")).unwrap(), "[page]\nmax_readings = 7\n");
     let listed = hourglass(&["token", "list", "--data-dir", path(&data)]).good().stdout;
     assert!(listed.contains("boss") && listed.contains("admin"), "{listed}");
@@ -242,7 +239,7 @@ fn a_backup_has_tokens_and_config_and_is_private() {
         std::fs::read_to_string(data.join("tokens.json")).unwrap(),
     );
     std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
-    restore(backup_folder.path(), "embedded", &server.data_dir()).good();
+    restore(backup_dir.path(), "embedded", &server.data_dir()).good();
     server.restart_behind();
     let settings = ask(&server, "GET", "/api/v1/databases/plant", "").json();
     assert_eq!(settings["readings"], "873600h", "{settings}");
@@ -254,11 +251,11 @@ fn a_backup_has_tokens_and_config_and_is_private() {
 #[test]
 fn a_backup_needs_an_empty_or_own_folder() {
     let server = filled("embedded", "");
-    let backup_folder = Folder::new("backup");
-    std::fs::write(backup_folder.file("mine.txt"), "mine").unwrap();
-    backup(&server, backup_folder.path(), &[]).refused("neither empty nor a backup");
-    assert_eq!(files(backup_folder.path()).len(), 1);
-    restore(backup_folder.path(), "embedded", &backup_folder.file("data")).refused("no finished backup");
+    let backup_dir = Folder::new("backup");
+    std::fs::write(backup_dir.file("mine.txt"), "mine").unwrap();
+    backup(&server, backup_dir.path(), &[]).refused("neither empty nor a backup");
+    assert_eq!(files(backup_dir.path()).len(), 1);
+    restore(backup_dir.path(), "embedded", &backup_dir.file("data")).refused("no finished backup");
 }
 
 /// Acked readings that are not in MongoDB yet delay a backup on every instance.
@@ -269,11 +266,11 @@ fn a_backup_waits_for_every_instance() {
     let lazy = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1s\"\n";
     let other = Launch::with_store(&store).config(lazy).start();
     write(&other, "plant", &format!("climate,s=7 temp=7 {}\n", START + 7));
-    let backup_folder = Folder::new("backup");
-    backup(&one, backup_folder.path(), &["--patience", "2s"]).refused("have not said");
-    assert!(!backup_folder.file("manifest.json").exists());
+    let backup_dir = Folder::new("backup");
+    backup(&one, backup_dir.path(), &["--patience", "2s"]).refused("have not said");
+    assert!(!backup_dir.file("manifest.json").exists());
     flush(&other);
-    backup(&one, backup_folder.path(), &["--patience", "60s"]).good();
-    let sensors = digest_of_backup(backup_folder.path());
+    backup(&one, backup_dir.path(), &["--patience", "60s"]).good();
+    let sensors = digest_of_backup(backup_dir.path());
     assert_eq!(sensors[2]["sensors"], 5, "{sensors}");
 }

@@ -11,7 +11,6 @@ const STEPS: i64 = 250;
 /// A multiple of the seconds of a body, so that each body is a window.
 const START: i64 = 1_768_486_000 * SECOND;
 
-/// Running clients.
 pub struct Load {
     clients: Vec<JoinHandle<()>>,
     log: Arc<Mutex<Log>>,
@@ -26,7 +25,6 @@ struct Log {
     acked: Vec<Vec<i64>>,
 }
 
-/// One request.
 #[derive(Debug)]
 pub struct Attempt {
     pub sent: Instant,
@@ -34,7 +32,6 @@ pub struct Attempt {
     pub outcome: Outcome,
 }
 
-/// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     Acked,

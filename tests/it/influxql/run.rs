@@ -10,7 +10,6 @@ pub const DATABASE: &str = "conf";
 /// Lines per request, few enough for several log records.
 const LINES: usize = 500;
 
-/// One of two servers.
 pub struct Side {
     base: String,
     /// True if it has the paths of hourglass.

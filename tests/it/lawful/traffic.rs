@@ -24,7 +24,6 @@ pub struct Writer {
     last_body: Vec<Line>,
 }
 
-/// One reading to send.
 #[derive(Debug, Clone)]
 struct Line {
     sensor: String,

@@ -9,7 +9,6 @@ pub type Place = (String, i64, String);
 /// Maximum clock difference between instances on one machine, which read it in milliseconds at startup.
 const CLOCKS: Duration = Duration::from_millis(5);
 
-/// A body that was sent once.
 struct Attempt {
     values: BTreeMap<Place, i64>,
     start: Instant,
@@ -21,11 +20,8 @@ struct Attempt {
 
 /// A requested deletion.
 pub struct Delete {
-    /// Sensor.
     pub sensor: String,
-    /// Deleted times.
     pub range: Range<i64>,
-    /// Time of the request.
     pub start: Instant,
     /// Time by which its stamp was certainly given out; `None` if it may be at any later time.
     pub end: Option<Instant>,
@@ -41,7 +37,6 @@ impl Attempt {
     }
 }
 
-/// All requests.
 #[derive(Default)]
 pub struct History {
     attempts: Vec<Attempt>,

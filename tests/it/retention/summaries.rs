@@ -184,7 +184,6 @@ fn only_whole_expired_hours_can_be_deleted() {
     }
 }
 
-/// Returns the only row of a preview.
 #[track_caller]
 fn preview_deletion(server: &Server, statement: &str) -> Value {
     let result = ask(server, "db=w&dry_run=true", statement);

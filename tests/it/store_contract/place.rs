@@ -27,7 +27,6 @@ pub trait Place: Send + Sync {
     /// Closes the store and opens it again.
     async fn reopen(&mut self);
 
-    /// Deletes a page directly.
     async fn delete_page(&mut self, database: &str, page_id: &str);
 }
 
@@ -205,7 +204,6 @@ pub fn bucket_of(readings: &[Reading], caps: &Caps) -> Bucket {
     bucket
 }
 
-/// Writes one group of a bucket.
 pub async fn write_group(store: &dyn Store, id: &BucketId, bucket: &Bucket, group: &[usize]) -> Written {
     let outcomes = store.write_pages(DB, &[PageWrite { id, bucket, group: group.to_vec() }]).await;
     assert_eq!(outcomes.len(), 1);

@@ -2,7 +2,6 @@
 
 use hourglass::reading::Value;
 
-/// A sum of numbers.
 pub struct Exact(Vec<i64>);
 
 /// Enough for a few billion of the greatest double.

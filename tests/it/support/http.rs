@@ -13,7 +13,6 @@ pub struct Answer {
     pub status: u16,
     /// Headers, by lower-case name.
     pub headers: HeaderMap,
-    /// Whole body.
     pub body: Vec<u8>,
 }
 

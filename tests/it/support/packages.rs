@@ -5,7 +5,6 @@ use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// An optional package.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Package {
     /// PyPI `influxdb-client` 1.50, the client of the v2 API.

@@ -26,7 +26,6 @@ pub struct Stored {
     database: String,
 }
 
-/// A stored reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// Nanoseconds since the epoch.
@@ -39,7 +38,6 @@ pub struct Reading {
 #[derive(Debug)]
 pub struct Page {
     pub id: String,
-    /// Sensor key.
     pub sensor: String,
     /// Start of its hour, in milliseconds.
     pub start: i64,
@@ -66,7 +64,6 @@ pub struct Sensor {
     pub outlier: Option<(i64, i64)>,
 }
 
-/// A kind of document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Pages 0.

@@ -4,7 +4,6 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Creates the sequence of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }

@@ -4,10 +4,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Maximum wait.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An open connection.
 pub struct Raw(pub TcpStream);
 
 impl Raw {

@@ -79,7 +79,6 @@ impl ReplicaSet {
         self.members.len()
     }
 
-    /// Returns all other members.
     pub fn others(&self, member: usize) -> Vec<usize> {
         (0..self.len()).filter(|other| *other != member).collect()
     }

@@ -14,7 +14,6 @@ use super::wait_until;
 /// A reading: time in nanoseconds, and fields as JSON texts.
 pub type ReadingTexts = (i64, BTreeMap<String, String>);
 
-/// One window of one field.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Window {
     pub count: u64,

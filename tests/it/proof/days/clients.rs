@@ -50,7 +50,6 @@ fn expiring(n: i64) -> String {
     format!("kept,n={n}")
 }
 
-/// Returns the start of today.
 fn today() -> i64 {
     now().div_euclid(DAY) * DAY
 }
@@ -92,7 +91,6 @@ pub fn noted(field: &str, text: &str) -> i64 {
 }
 
 impl Clients {
-    /// Creates clients from a seed.
     pub fn new(seed: u64) -> Clients {
         let randoms = (0..CLIENTS as u64).map(|client| Mutex::new(Random::new(seed * 100 + client))).collect();
         let value = AtomicUsize::new(0);

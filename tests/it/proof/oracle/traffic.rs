@@ -35,7 +35,6 @@ pub enum Kind {
     Undated,
 }
 
-/// Fields of a reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fields {
     Both,
@@ -45,10 +44,8 @@ pub enum Fields {
     Double,
 }
 
-/// A reading to send.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// Sensor.
     pub kind: Kind,
     /// Time; `None` for the server's.
     pub time: Option<i64>,
@@ -69,7 +66,6 @@ pub struct Traffic {
 }
 
 impl Kind {
-    /// All sensors of a connection.
     pub fn all() -> Vec<Kind> {
         let steady = (0..STEADY).map(Kind::Steady);
         let markers = (0..MARKERS).map(Kind::Marker);
