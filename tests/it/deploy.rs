@@ -195,20 +195,20 @@ fn the_container_is_healthy_while_writes_are_acked() {
     let mut server = launch.start();
     let service = server.address();
     let ask = |variables: &[(&str, String)]| {
-        let asked = program().arg("healthcheck").envs(variables.iter().cloned()).output().unwrap();
-        let printed = [asked.stdout, asked.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        let output = program().arg("healthcheck").envs(variables.iter().cloned()).output().unwrap();
+        let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
         assert_eq!(printed.concat().lines().count(), 1, "{printed:?}");
-        (asked.status.code(), printed.concat())
+        (output.status.code(), printed.concat())
     };
     // As set by the image: on all addresses, so the check must find the right one.
     let any = |address: std::net::SocketAddr| format!("0.0.0.0:{}", address.port());
     let of_service = ("HOURGLASS_SERVER_LISTEN", any(service));
     let of_status = ("HOURGLASS_STATUS_LISTEN", any(status));
-    for (variables, asked) in [
+    for (variables, answer) in [
         (&[of_service.clone()][..], format!("ready: http://{service}/ready (server.listen)\n")),
         (&[of_service.clone(), of_status.clone()], format!("ready: http://{status}/ready (status.listen)\n")),
     ] {
-        assert_eq!(ask(variables), (Some(0), asked));
+        assert_eq!(ask(variables), (Some(0), answer));
     }
     let nowhere = ask(&[("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0".to_owned())]);
     assert!(nowhere.0 == Some(1) && nowhere.1.contains("server.listen has port 0"), "{nowhere:?}");
@@ -217,10 +217,10 @@ fn the_container_is_healthy_while_writes_are_acked() {
 
     // A hanging service; the check must end.
     server.signal("STOP");
-    let asked = Instant::now();
+    let started = Instant::now();
     let hangs = ask(&[of_service.clone(), of_status.clone()]);
     assert!(hangs.0 == Some(1) && hangs.1.contains("no answer within 3s"), "{hangs:?}");
-    assert!(asked.elapsed() < Duration::from_secs(30));
+    assert!(started.elapsed() < Duration::from_secs(30));
     server.signal("CONT");
     server.stop();
     let gone = ask(&[of_service, of_status]);
@@ -241,11 +241,11 @@ fn a_service_that_refuses_writes_is_unhealthy_with_the_reason() {
         write!(stream, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
         String::from_utf8_lossy(&request[..read]).into_owned()
     });
-    let asked = program().args(["healthcheck", "--listen", &address]).output().unwrap();
+    let checked = program().args(["healthcheck", "--listen", &address]).output().unwrap();
     assert!(answering.join().unwrap().starts_with("GET /ready HTTP/1.1\r\n"));
-    let printed = String::from_utf8(asked.stderr).unwrap();
+    let printed = String::from_utf8(checked.stderr).unwrap();
     let expected = format!("hourglass: not ready: 503: the disk is full (http://{address}/ready, server.listen)\n");
-    assert_eq!((asked.status.code(), printed), (Some(1), expected));
+    assert_eq!((checked.status.code(), printed), (Some(1), expected));
 }
 
 /// Returns the log of a service that warns once about its data folder and ends because its port is taken.

@@ -18,8 +18,8 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 
 /// Returns the room of a source file: its first folder under `src`, or its own name.
 fn room(file: &Path) -> String {
-    let within = file.strip_prefix(root().join("src")).unwrap();
-    within.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
+    let relative = file.strip_prefix(root().join("src")).unwrap();
+    relative.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
 }
 
 /// Returns the code of a file without comments.
@@ -255,9 +255,9 @@ fn is_declared(test: &str) -> bool {
     let (module, name) = path.rsplit_once("::").expect("a module and a name");
     let declared = format!("fn {name}(");
     sources(&folder).iter().any(|file| {
-        let within = file.strip_prefix(&folder).unwrap().with_extension("");
-        let within = within.to_str().unwrap().trim_end_matches("/mod").replace('/', "::");
-        let is_module = module == within || module.strip_suffix("::tests") == Some(&within);
+        let relative = file.strip_prefix(&folder).unwrap().with_extension("");
+        let relative = relative.to_str().unwrap().trim_end_matches("/mod").replace('/', "::");
+        let is_module = module == relative || module.strip_suffix("::tests") == Some(&relative);
         is_module && fs::read_to_string(file).unwrap().contains(&declared)
     })
 }

@@ -19,9 +19,9 @@ fn volume(store: String) -> Volume {
     let mut lines = String::new();
     for sensor in 0..20 {
         for minute in 0..90 {
-            let at = HOUR + minute * 60;
+            let time = HOUR + minute * 60;
             let value = minute * 3 - 70;
-            writeln!(lines, "m,s=s{sensor:02} f={}.{sensor},n={value}i,on=true {at}", value.abs()).unwrap();
+            writeln!(lines, "m,s=s{sensor:02} f={}.{sensor},n={value}i,on=true {time}", value.abs()).unwrap();
         }
     }
     for sensor in 0..6 {

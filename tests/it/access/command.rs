@@ -12,8 +12,8 @@ fn tokens_are_added_and_revoked_without_a_restart() {
     // From now on every request needs a token.
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
-    let again = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
-    again.refused("rotate it");
+    let duplicate = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
+    duplicate.refused("rotate it");
     let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
     let two = rotated.stdout.trim().to_owned();
     assert_ne!(one, two);
@@ -159,9 +159,9 @@ fn tokens_never_outlive_the_configured_maximum() {
     }
     assert_eq!(create("a", &["--expires", "30d"]).0, Some(0));
     let metrics = with(&first, "GET", &server.url("/metrics"), "").expect(200);
-    let left = sample(&metrics, "hourglass_access_token_expiry_seconds");
+    let remaining = sample(&metrics, "hourglass_access_token_expiry_seconds");
     let month = 30.0 * 86400.0;
-    assert!(left <= month && left > month - 600.0, "the first token ends, too: {left}");
+    assert!(remaining <= month && remaining > month - 600.0, "the first token ends, too: {remaining}");
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn farewell(mut stream: TcpStream) -> String {
 }
 
 fn count(server: &Server, admin: &str) -> usize {
-    let asked = with(admin, "GET", &server.url("/api/v1/readings?db=a&measurement=m"), "").expect(200).json();
-    asked["series"].as_array().unwrap().iter().map(|series| series["readings"].as_array().unwrap().len()).sum()
+    let answer = with(admin, "GET", &server.url("/api/v1/readings?db=a&measurement=m"), "").expect(200).json();
+    answer["series"].as_array().unwrap().iter().map(|series| series["readings"].as_array().unwrap().len()).sum()
 }
 
 #[test]

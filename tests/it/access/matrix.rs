@@ -179,8 +179,8 @@ impl Matrix {
     fn check(&mut self, case: &RouteCase, kind: &str, expected: Option<u16>) {
         let (method, path, query, body, _) = case;
         self.cells += 1;
-        let own = query.contains(OWN).then(|| self.make_database());
-        let query = query.replace(OWN, own.as_deref().unwrap_or_default());
+        let own_database = query.contains(OWN).then(|| self.make_database());
+        let query = query.replace(OWN, own_database.as_deref().unwrap_or_default());
         let key = match *path {
             path if path.contains("/sensors/") => "m,site=lab",
             path if path.contains("/jobs/") => "seal",
@@ -204,7 +204,7 @@ impl Matrix {
         let is_good = (200..300).contains(&answer.status);
         if expected.map_or(is_good, |expected| answer.status == expected) {
             // Only a permitted drop has dropped the database.
-            if own.is_some_and(|own| self.listed(&self.admin).contains(&own) == is_good) {
+            if own_database.is_some_and(|own_database| self.listed(&self.admin).contains(&own_database) == is_good) {
                 self.wrong.push(format!("{query} with {kind}: {}, which is not what happened", answer.status));
             }
         } else {

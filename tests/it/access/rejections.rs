@@ -197,8 +197,8 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     write(&corrected.replace("humidity=\n", "humidity=42i 1768485605000000000\n"), "precision=ns", 204);
     write("m temp=\"later\" 1768485606", "precision=s", 400);
     assert_eq!(command(&["done", "--through", through]), "4 rejections removed\n");
-    let left = listed(&server, &admin, "db=a");
-    assert_eq!(brief(&left), [json!(["a", "first", "family", "m temp=\"later\" 1768485606"])]);
+    let remaining = listed(&server, &admin, "db=a");
+    assert_eq!(brief(&remaining), [json!(["a", "first", "family", "m temp=\"later\" 1768485606"])]);
     let readings = server.url("/api/v1/readings?db=a&measurement=m&epoch=s&format=ndjson");
     let readings = with(&admin, "GET", &readings, "").expect(200);
     let humidity = readings.text().lines().filter(|line| line.contains("\"humidity\":41")).count();
@@ -210,7 +210,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     assert_eq!(delete("through=9223372036854775807&code=syntax").expect(200).json()["removed"], 0);
     delete("").expect(400);
     delete("through=x").expect(400);
-    assert_eq!(listed(&server, &admin, "db=a"), left);
+    assert_eq!(listed(&server, &admin, "db=a"), remaining);
     assert_eq!(delete("through=9223372036854775807").expect(200).json()["removed"], 1);
     assert_eq!(with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=lp")), "").expect(200).text(), "");
     with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=xml")), "").expect(400);

@@ -72,10 +72,10 @@ fn a_body_at_the_limit_is_accepted_and_a_longer_one_is_413() {
 #[test]
 fn a_gzip_body_may_be_split_anywhere() {
     let server = small();
-    let whole = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
+    let packed = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
     for (number, cut) in (1..whole.len()).enumerate() {
-        let request = chunked(&format!("cut{}", number % 3), "gzip", [&whole[..cut], &whole[cut..]]);
-        assert_eq!(raw(&server, &request), (204, String::new()), "cut at {cut} of {}", whole.len());
+        let request = chunked(&format!("cut{}", number % 3), "gzip", [&packed[..cut], &packed[cut..]]);
+        assert_eq!(raw(&server, &request), (204, String::new()), "cut at {cut} of {}", packed.len());
     }
     let client = Client { server: &server, database: "cut0" };
     let expected = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2}), json!({"ts": 3, "v": 3})];

@@ -66,7 +66,7 @@ fn the_etag_of_a_compressed_answer_matches() {
     assert_eq!(packed.header("content-encoding"), Some("gzip"));
     let tag = packed.header("etag").expect("a tag");
     for headers in [vec![GZIP, ("if-none-match", tag)], vec![("if-none-match", tag)]] {
-        let again = ask(&client, "/api/v1/readings", parameters, &headers).expect(304);
-        assert_eq!((again.body.len(), again.header("content-encoding")), (0, None));
+        let repeated = ask(&client, "/api/v1/readings", parameters, &headers).expect(304);
+        assert_eq!((repeated.body.len(), repeated.header("content-encoding")), (0, None));
     }
 }

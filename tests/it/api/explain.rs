@@ -49,8 +49,8 @@ fn explain_predicts_the_write_and_changes_nothing() {
         let before = traces(&server);
         let explained = explain(&server, "db=d", body);
         assert_eq!(before, traces(&server), "{body}");
-        let again = explain(&server, "db=d", body);
-        assert_eq!((&explained["write"], &explained["quota"]), (&again["write"], &again["quota"]), "{body}");
+        let repeated = explain(&server, "db=d", body);
+        assert_eq!((&explained["write"], &explained["quota"]), (&repeated["write"], &repeated["quota"]), "{body}");
         let written = http::post(&server.url("/api/v1/readings?db=d"), body, &[]);
         let (status, reasons) = common_parts(&written);
         let lines = explained["lines"].as_array().expect("lines").iter();

@@ -134,16 +134,16 @@ fn an_empty_answer_names_the_unknown_name() {
     let names = nearest.strip_prefix("unknown database \"message\"; ").and_then(|rest| rest.split_once(": "));
     assert!(names.is_some_and(|(_, names)| names.starts_with("\"messages\"")), "{nearest}");
     // Answers with series are unchanged; answers without series only gain a message.
-    let whole = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
+    let answer_text = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
     let known = "{\"results\":[{\"statement_id\":0,\"series\":[{\"name\":\"climate\",\"columns\":[\"time\",\"temp\"],\
                  \"values\":[[\"1970-01-01T00:00:01Z\",1]]}]}]}\n";
-    assert_eq!(whole("SELECT temp FROM climate"), known);
-    assert_eq!(whole("SELECT temp FROM climate WHERE time > now()"), "{\"results\":[{\"statement_id\":0}]}\n");
+    assert_eq!(answer_text("SELECT temp FROM climate"), known);
+    assert_eq!(answer_text("SELECT temp FROM climate WHERE time > now()"), "{\"results\":[{\"statement_id\":0}]}\n");
     let text = measurement.replace('"', "\\\"");
     let expected = format!(
         "{{\"results\":[{{\"statement_id\":0,\"messages\":[{{\"level\":\"warning\",\"text\":\"{text}\"}}]}}]}}\n"
     );
-    assert_eq!(whole("SELECT temp FROM climat"), expected);
+    assert_eq!(answer_text("SELECT temp FROM climat"), expected);
     // CSV bodies have no place for messages.
     let url = shared().url("/query?db=messages&q=SELECT+temp+FROM+climat");
     let csv = http::request("GET", &url, b"", &[("accept", "text/csv")]).unwrap().expect(200);

@@ -217,7 +217,7 @@ fn the_fields_parameter_selects_fields_and_skips_other_readings() {
 #[test]
 fn pages_read_by_cursor_add_up() {
     let client = seconds("cursors");
-    let whole: Vec<i64> = (0..5400).collect();
+    let all_numbers: Vec<i64> = (0..5400).collect();
     for (limit, ndjson) in [(1000, false), (1000, true), (599, false), (5400, false), (5399, true), (100_000, false)] {
         let mut found = Vec::new();
         let mut cursor = String::new();
@@ -240,7 +240,7 @@ fn pages_read_by_cursor_add_up() {
                 None => break,
             }
         }
-        assert_eq!(found, whole, "limit={limit} ndjson={ndjson}");
+        assert_eq!(found, all_numbers, "limit={limit} ndjson={ndjson}");
         assert_eq!(requests, 5400_usize.div_ceil(limit), "limit={limit}");
     }
     // Without a limit, the default applies.

@@ -68,8 +68,8 @@ fn sensors_are_paged_in_key_order() {
     let client = client("many-sensors");
     let line = |n: usize| format!("m,s={n:03} v=1 1\n");
     client.keep(&(0..25).rev().map(line).collect::<String>());
-    let whole: Vec<String> = (0..25).map(|n| format!("m,s={n:03}")).collect();
-    assert_eq!(names(&listed(&client, "")), whole);
+    let all_keys: Vec<String> = (0..25).map(|n| format!("m,s={n:03}")).collect();
+    assert_eq!(names(&listed(&client, "")), all_keys);
     for limit in [1, 7, 24, 25, 26] {
         let mut found = Vec::new();
         let mut cursor = String::new();
@@ -83,7 +83,7 @@ fn sensors_are_paged_in_key_order() {
                 None => break,
             }
         }
-        assert_eq!(found, whole, "{limit}");
+        assert_eq!(found, all_keys, "{limit}");
     }
     for (parameters, expected) in [
         ("outlier=perhaps", "parameter outlier: \"perhaps\" is neither true nor false"),

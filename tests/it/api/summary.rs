@@ -194,16 +194,16 @@ fn strings_and_booleans_are_counted_on_request() {
 #[test]
 fn sensors_of_another_type_are_left_out_with_a_notice() {
     let client = client_with("families", "m,s=a v=1,w=1 1\nm,s=b v=2,w=\"x\" 2\nm,s=c v=\"on\",w=true 3");
-    let asked = |parameters: &str| client.get(PATH, &format!("measurement=m{parameters}")).expect(200).json();
+    let summary = |parameters: &str| client.get(PATH, &format!("measurement=m{parameters}")).expect(200).json();
     let v = "field \"v\" is a number for 2 of 3 chosen sensors, and a string for 1, which are left out";
     let w =
         "field \"w\" is a number for 1 of 3 chosen sensors, and a string for 1 and a boolean for 1, which are left out";
-    let found = asked("&fields=v&agg=count");
+    let found = summary("&fields=v&agg=count");
     assert_eq!((found["series"].as_array().map(Vec::len), &found["notices"]), (Some(2), &json!([v])), "{found}");
-    assert_eq!(asked("&agg=count")["notices"], json!([v, w]));
-    assert_eq!(asked("")["notices"], json!([v, w]));
+    assert_eq!(summary("&agg=count")["notices"], json!([v, w]));
+    assert_eq!(summary("")["notices"], json!([v, w]));
     // Sensors of one type cause no notice.
-    assert_eq!(asked("&fields=v&agg=count&tag.s=c")["notices"], json!(null));
+    assert_eq!(summary("&fields=v&agg=count&tag.s=c")["notices"], json!(null));
 }
 
 /// Regression: without `from` and `to`, the range overflowed nanoseconds. In India days begin at 18:30 UTC.

@@ -109,9 +109,9 @@ fn a_body_that_cannot_be_decompressed_is_not_kept() {
     let cut = whole[..whole.len() / 2].to_vec();
     let second_cut = [whole.clone(), whole[..5].to_vec()].concat();
     let more_behind = [whole.clone(), b"m v=1 1".to_vec()].concat();
-    let none = b"m v=1 1".to_vec();
+    let plain = b"m v=1 1".to_vec();
     for (name, body) in
-        [("crc", damaged), ("cut", cut), ("second cut", second_cut), ("more behind", more_behind), ("none", none)]
+        [("crc", damaged), ("cut", cut), ("second cut", second_cut), ("more behind", more_behind), ("none", plain)]
     {
         for (path, key) in [("/write", "error"), ("/api/v2/write", "message"), ("/api/v3/write_lp", "error")] {
             let answer = http::post(&client.url(path, ""), &body, &[("content-encoding", "gzip")]).expect(400);

@@ -28,7 +28,7 @@ struct Log {
 #[derive(Debug)]
 pub struct Attempt {
     pub sent: Instant,
-    pub over: Instant,
+    pub ended: Instant,
     pub outcome: Outcome,
 }
 
@@ -106,9 +106,9 @@ impl Report {
     pub fn assert_acked_between(&self, away: Instant, back: Instant) {
         let mut acked = 0;
         for attempt in &self.attempts {
-            let took = attempt.over - attempt.sent;
+            let took = attempt.ended - attempt.sent;
             assert!(attempt.outcome == Outcome::Acked && took <= ANSWER_MAX, "{:?} after {took:?}", attempt.outcome);
-            acked += usize::from(attempt.sent > away && attempt.over < back);
+            acked += usize::from(attempt.sent > away && attempt.ended < back);
         }
         assert!(acked >= self.acked.len(), "only {acked} were acked meanwhile");
     }
@@ -119,9 +119,9 @@ impl Report {
         let mut refused = 0;
         for attempt in &self.attempts {
             assert!(matches!(attempt.outcome, Outcome::Acked | Outcome::Refused), "{:?}", attempt.outcome);
-            let took = attempt.over - attempt.sent;
+            let took = attempt.ended - attempt.sent;
             assert!(took <= ANSWER_MAX, "{:?} after {took:?}", attempt.outcome);
-            if attempt.over > away && attempt.over < back {
+            if attempt.ended > away && attempt.ended < back {
                 // Earlier requests may have been stored just in time.
                 assert!(attempt.outcome == Outcome::Refused || attempt.sent < away, "an ack without the store");
                 refused += usize::from(attempt.outcome == Outcome::Refused);
@@ -137,14 +137,14 @@ fn send(client: usize, url: &str, log: &Mutex<Log>, stop: &AtomicBool) {
         loop {
             let sent = Instant::now();
             let outcome = attempt(url, &body);
-            let over = Instant::now();
+            let ended = Instant::now();
             let mut log = log.lock().expect("no client panicked");
             let acked = outcome == Outcome::Acked;
             if acked {
                 log.acked[client].push(number);
             }
             let broken = matches!(outcome, Outcome::Broken(_));
-            log.attempts.push(Attempt { sent, over, outcome });
+            log.attempts.push(Attempt { sent, ended, outcome });
             drop(log);
             if broken || stop.load(Ordering::Relaxed) {
                 return;

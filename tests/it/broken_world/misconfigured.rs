@@ -72,12 +72,12 @@ fn store_of(answer: &Answer) -> String {
 
 #[track_caller]
 fn assert_told(server: &Server, logins: &Logins, class: &str) {
-    let since = Instant::now();
+    let started = Instant::now();
     let shown_message = eventually(&format!("health tells {class}"), REPORT_MAX, || {
         let answer = health(&server.url("/health"));
         (answer.status == 503 && store_of(&answer).contains(class)).then_some(answer)
     });
-    assert!(since.elapsed() < REPORT_MAX);
+    assert!(started.elapsed() < REPORT_MAX);
     let message = shown_message.json()["message"].as_str().expect("a text").to_owned();
     assert!(message.starts_with(&format!("store: {class}; ")), "{message}");
     assert_public(shown_message.text(), logins);
@@ -106,12 +106,12 @@ fn the_first_start_fails_on_a_read_only_store() {
         (standalone.uri("d"), "not a replica set"),
         (standalone.uri("d").replace("?replicaSet=hourglass", ""), "not a replica set"),
     ] {
-        let since = Instant::now();
+        let started = Instant::now();
         let ended = Launch::with_store(&uri).run_to_end();
         println!(
             "{class}: exit status {:?} after {:.1} s: {}",
             ended.status.code(),
-            since.elapsed().as_secs_f64(),
+            started.elapsed().as_secs_f64(),
             ended.stderr.lines().last().unwrap_or_default()
         );
         assert_eq!(ended.status.code(), Some(EXIT_STORE), "{uri}: {}", ended.stderr);

@@ -110,11 +110,11 @@ impl Volume {
         let counter = |what: &str| metric(&self.server, &format!("hourglass_ingest_readings_{what}"));
         assert_eq!(counter("dead_lettered_total"), dead_lettered);
         assert_eq!(counter("pending"), 0.0);
-        let gone = counter("stored_total")
+        let outcomes = counter("stored_total")
             + counter("duplicate_total")
             + counter("overwritten_total")
             + counter("deleted_total");
-        assert_eq!(counter("accepted_total") + counter("replayed_total"), gone + dead_lettered);
+        assert_eq!(counter("accepted_total") + counter("replayed_total"), outcomes + dead_lettered);
     }
 }
 
@@ -168,11 +168,11 @@ fn a_refused_page_becomes_dead_letters_and_delays_no_other() {
     // The file can be sent unchanged once the cause is gone.
     volume.refuse(false);
     post(&volume.server.url("/write?ack=store"), &kept, &[]).expect(204);
-    let again = readings(&volume.server, DATABASE, BAD, None, 100);
+    let resent = readings(&volume.server, DATABASE, BAD, None, 100);
     let others = volume.server.url("/write?db=straight");
     post(&others, bad_lines().join("\n"), &[]).expect(204);
-    assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
-    assert_eq!(again.len(), 3);
+    assert_eq!(resent, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
+    assert_eq!(resent.len(), 3);
     // Only the command knows that they were sent.
     post(&volume.server.url("/api/v1/flush"), "", &[]).expect(409);
     volume.check_account(0.0);
@@ -272,8 +272,8 @@ fn dead_letters_are_reported_until_they_are_resent() {
     flush(&volume.server);
     assert_eq!((volume.warning(), metric(&volume.server, "hourglass_dead_letters_readings")), (None, 0.0));
     post(&volume.server.url("/write?db=straight"), lines.join("\n"), &[]).expect(204);
-    let again = readings(&volume.server, DATABASE, BAD, None, 100);
-    assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
+    let resent = readings(&volume.server, DATABASE, BAD, None, 100);
+    assert_eq!(resent, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
     let (code, report) = volume.send();
     assert!(code == 0 && report.contains("0 readings sent"), "{report}");
     assert_eq!(volume.dead_letters(), "");

@@ -23,8 +23,8 @@ fn a_write_answered_with_503_sets_no_field_type() {
     }
     let number = format!("m new=1,text=\"{}\" 3", "x".repeat(200));
     post(&server.url("/write"), &number, &[]).expect(503);
-    let whole = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
-    post(&server.url("/api/v1/readings"), &whole, &[("content-type", "application/json")]).expect(503);
+    let body = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
+    post(&server.url("/api/v1/readings"), &body, &[("content-type", "application/json")]).expect(503);
     halt.lift();
     eventually("the log has room", Duration::from_secs(20), || {
         let answer = post(&server.url("/write"), "m new=\"text\",other=\"text\" 3", &[]);

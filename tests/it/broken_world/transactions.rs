@@ -47,7 +47,7 @@ fn a_split_waits_for_an_abandoned_transaction() {
     post(&server.url("/write?ack=store"), lines("m,s=1", 0..6, 10, "a"), &[]).expect(204);
     leave_a_transaction(&uri);
     post(&server.url("/write"), lines("m,s=1", 0..6, 1000, "b"), &[]).expect(204);
-    let asked = std::thread::spawn({
+    let request = std::thread::spawn({
         let url = server.url("/api/v1/flush");
         move || post(&url, "", &[]).status
     });
@@ -56,7 +56,7 @@ fn a_split_waits_for_an_abandoned_transaction() {
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 1.0);
     assert_eq!(metric(&server, "hourglass_ingest_readings_dead_lettered_total"), 0.0);
     // mongod aborts it at the end of its lifetime.
-    assert_eq!(asked.join().unwrap(), 204);
+    assert_eq!(request.join().unwrap(), 204);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 0.0);
     assert!(!has_dead_letters(&server));
     let stored = readings(&server, "default", "m,s=1", None, 100);
@@ -119,11 +119,11 @@ fn a_failed_command_is_no_refusal_of_its_documents() {
         body += &lines(&format!("m,s={code}"), 0..2, 1, "a");
         post(&server.url("/write"), body, &[]).expect(204);
         let url = server.url("/api/v1/flush");
-        let asked = std::thread::spawn(move || post(&url, "", &[]).status);
+        let request = std::thread::spawn(move || post(&url, "", &[]).status);
         let tries = || metric(&server, "hourglass_store_errors_total") - before;
         wait_until("it is tried again", RECOVERY, || tries() >= 4.0);
         mongod.fail(&[], 0);
-        assert!([204, 503].contains(&asked.join().unwrap()));
+        assert!([204, 503].contains(&request.join().unwrap()));
         flush(&server);
     }
     assert!(!has_dead_letters(&server));

@@ -129,10 +129,10 @@ fn check(server: &mut Server, statement: &str, point: &str, certainty: Certainty
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), done, "{point}");
     }
     // In the middle of the deleted range.
-    let anew = START + HOUR + SECOND;
-    write(server, &format!("m,t=a v=2 {anew}"));
+    let gap_time = START + HOUR + SECOND;
+    write(server, &format!("m,t=a v=2 {gap_time}"));
     let mut expected = done.0.clone();
-    expected.push(anew);
+    expected.push(gap_time);
     expected.sort_unstable();
     for _ in 0..2 {
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), (expected.clone(), done.1.clone()), "{point}");

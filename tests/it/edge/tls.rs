@@ -77,9 +77,9 @@ fn https_can_be_served_without_http() {
     let response = lines.rest();
     assert!(response.contains(&https), "{response}");
     // Commands need no plain address.
-    let asked = |more: &[&str]| hourglass(&[&["job", "list", "--server", &https], more].concat());
-    asked(&["--ca", path(&certificates.file("ca.pem"))]).good();
-    assert_ne!(asked(&[]).status, Some(0), "the system knows this authority");
+    let job_list = |more: &[&str]| hourglass(&[&["job", "list", "--server", &https], more].concat());
+    job_list(&["--ca", path(&certificates.file("ca.pem"))]).good();
+    assert_ne!(job_list(&[]).status, Some(0), "the system knows this authority");
 }
 
 #[test]

@@ -53,16 +53,16 @@ fn no_origin_is_allowed_by_default() {
 #[test]
 fn cross_site_pages_change_nothing() {
     let server = Launch::embedded().start();
-    let own = server.url("");
+    let own_url = server.url("");
     for (origin, site, changes) in [
         (None, None, true),
         (None, Some("cross-site"), false),
-        (Some(&*own), None, true),
-        (Some(&*own), Some("same-origin"), true),
+        (Some(&*own_url), None, true),
+        (Some(&*own_url), Some("same-origin"), true),
         // A proxy may change the host, which the browser does not know.
         (Some("https://ours.example"), Some("same-origin"), true),
         (Some("https://evil.example"), None, false),
-        (Some(&*own), Some("cross-site"), false),
+        (Some(&*own_url), Some("cross-site"), false),
         (Some("http://127.0.0.1:1"), Some("same-site"), false),
         (Some("http://127.0.0.1:1"), None, false),
         (Some("null"), None, false),
@@ -90,7 +90,7 @@ fn cross_site_pages_change_nothing() {
 fn tokens_are_refused_from_other_origins() {
     let (server, admin) = guarded("[cors]\norigins = \"https://app.example\"\n");
     let authorization = format!("Token {admin}");
-    let asked = |method: &str, path: &str, body: &str, (origin, site): (&str, &str)| {
+    let cross_request = |method: &str, path: &str, body: &str, (origin, site): (&str, &str)| {
         let headers = [
             ("authorization", &*authorization),
             ("origin", origin),
@@ -102,21 +102,21 @@ fn tokens_are_refused_from_other_origins() {
     let new = r#"{"name":"gw","write":["a"]}"#;
     for page in [("https://app.example", "cross-site"), ("https://app.example", "same-site")] {
         for (path, body) in [("/api/v1/tokens", new), ("/api/v1/tokens/", new), ("/api/v1/tokens/first/revoke", "")] {
-            let answer = asked("POST", path, body, page).expect(403);
+            let answer = cross_request("POST", path, body, page).expect(403);
             assert_eq!(answer.header("access-control-allow-origin"), None, "{path}");
             let error = answer.json()["error"].to_string();
             assert!(error.contains("only pages of the service's own origin do"), "{error}");
         }
         // Otherwise CORS applies as configured.
-        let answer = asked("GET", "/api/v1/sensors", "", page).expect(200);
+        let answer = cross_request("GET", "/api/v1/sensors", "", page).expect(200);
         assert_eq!(answer.header("access-control-allow-origin"), Some("https://app.example"));
-        asked("POST", "/write?db=a", "m v=1 1", page).expect(204);
+        cross_request("POST", "/write?db=a", "m v=1 1", page).expect(204);
     }
-    asked("GET", "/api/v1/tokens", "", ("https://app.example", "cross-site")).expect(403);
+    cross_request("GET", "/api/v1/tokens", "", ("https://app.example", "cross-site")).expect(403);
     for (path, status) in [("/api/v1/tokens", 405), ("/api/v1/tokens/gw/revoke", 405), ("/api/v1/sensors", 204)] {
         assert_eq!(ask(&server, "OPTIONS", path, "https://app.example").status, status, "{path}");
     }
-    asked("POST", "/api/v1/tokens", new, (&server.url(""), "same-origin")).expect(201);
+    cross_request("POST", "/api/v1/tokens", new, (&server.url(""), "same-origin")).expect(201);
 }
 
 /// Returns the text of the answers to one raw request.

@@ -43,10 +43,10 @@ fn the_page_can_be_disabled() {
 fn every_asset_is_served_with_etag_compression_and_policy() {
     let server = Launch::embedded().start();
     let mut names = vec!["/".to_owned()];
-    let mut at = 0;
+    let mut index = 0;
     let mut bytes = 0;
-    while let Some(name) = names.get(at).cloned() {
-        at += 1;
+    while let Some(name) = names.get(index).cloned() {
+        index += 1;
         let plain = ask(&server.url(&name), &[("Accept", BROWSER)]).expect(200);
         let text = plain.text().to_owned();
         for (mark, end) in [("\"/ui/", '"'), ("from \"./", '"')] {

@@ -206,9 +206,10 @@ fn colours_differ_for_colour_blind_readers() {
             assert!((one + 0.05) / (other + 0.05) >= 3.0, "{theme} {at}: not told from the ground");
             for (before, earlier) in colours[..at].iter().enumerate() {
                 for (eyes, least) in EYES.iter().zip([0.13, 0.08, 0.08]) {
-                    let here = seen(eyes, colour);
-                    let there = seen(eyes, earlier);
-                    let distance = (0..3).map(|axis| (here[axis] - there[axis]).powi(2)).sum::<f64>().sqrt();
+                    let seen_colour = seen(eyes, colour);
+                    let seen_earlier = seen(eyes, earlier);
+                    let distance =
+                        (0..3).map(|axis| (seen_colour[axis] - seen_earlier[axis]).powi(2)).sum::<f64>().sqrt();
                     assert!(distance >= least, "{theme} {at} and {before}: {distance}");
                 }
             }

@@ -77,9 +77,9 @@ fn copied_queries_match_the_chart() {
         runs_as_pasted(&copied(&browser, &url, "Copy as curl"), &admin, name, rows.len());
         let panel: Value = serde_json::from_str(&copied(&browser, &url, "Copy as Grafana panel")).unwrap();
         let text = panel["targets"][0]["query"].as_str().unwrap();
-        let whole = panel.to_string();
+        let panel_text = panel.to_string();
         let asked = text.replace("$timeFilter", "time > now() - 365d").replace("$__interval", "1d");
-        assert!(asked != text && !whole.contains("time >= "), "{whole}");
+        assert!(asked != text && !panel_text.contains("time >= "), "{panel_text}");
         assert_eq!(query(&server, &admin, &asked)["results"][0]["series"][0]["tags"]["sensor"], json!(name), "{asked}");
     }
     browser.expect_calm("copies");

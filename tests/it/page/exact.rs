@@ -53,9 +53,9 @@ fn numbers_are_shown_and_exported_with_every_digit() {
     let shown = ["52.520008", "-0.00001234", "1,234,567.25"];
     let expect = |place: &str, what: &str| {
         for number in shown {
-            let there = "[...document.querySelectorAll(SELECTOR)].some((one) => one.textContent.includes(NUMBER))";
-            let there = there.replace("SELECTOR", &json!(place).to_string());
-            browser.wait(&there.replace("NUMBER", &json!(number).to_string()));
+            let is_shown = "[...document.querySelectorAll(SELECTOR)].some((one) => one.textContent.includes(NUMBER))";
+            let is_shown = is_shown.replace("SELECTOR", &json!(place).to_string());
+            browser.wait(&is_shown.replace("NUMBER", &json!(number).to_string()));
         }
         browser.expect_calm(what);
     };

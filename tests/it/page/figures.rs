@@ -89,7 +89,7 @@ fn memory_and_delay_of_the_live_view_are_measured() {
 }
 
 fn send(server: &Server, stop: &AtomicBool) {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut number = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         let line = |at: u64| {
@@ -97,17 +97,19 @@ fn send(server: &Server, stop: &AtomicBool) {
         };
         post(&server.url("/write"), (0..LINES).map(line).collect::<Vec<_>>().join("\n"), &[]).expect(204);
         number += 1;
-        std::thread::sleep((begun + Duration::from_secs(1) * number / POSTS).saturating_duration_since(Instant::now()));
+        std::thread::sleep(
+            (started + Duration::from_secs(1) * number / POSTS).saturating_duration_since(Instant::now()),
+        );
     }
 }
 
 fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
     browser.devtools("Performance.enable", json!({}));
     browser.load_until(&server.url("/#live"), "document.querySelectorAll('table.live tbody tr').length === 200");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut heaps = Vec::new();
     for look in 0..=20_u32 {
-        std::thread::sleep((begun + length * look / 20).saturating_duration_since(Instant::now()));
+        std::thread::sleep((started + length * look / 20).saturating_duration_since(Instant::now()));
         browser.devtools("HeapProfiler.collectGarbage", json!({}));
         let metrics = browser.devtools("Performance.getMetrics", json!({}));
         let metric_value = |name: &str| {
@@ -118,7 +120,7 @@ fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
         let nodes = metric_value("Nodes");
         println!(
             "after {:.1} min: {heap:.2} MiB of JavaScript heap, {nodes} nodes",
-            begun.elapsed().as_secs_f64() / 60.0
+            started.elapsed().as_secs_f64() / 60.0
         );
         heaps.push(heap);
     }

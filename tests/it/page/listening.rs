@@ -14,13 +14,13 @@ const ARRIVED: &str = "document.querySelector('.arrived')?.textContent";
 fn a_silent_stream_shows_its_reason() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[tail]\nclients = 1\n").start();
-    let ear = Ear::open(&server, "", &[]);
-    assert_eq!(ear.status(), 200);
+    let client = TailClient::open(&server, "", &[]);
+    assert_eq!(client.status(), 200);
     browser.load(&server.url("/#live"));
     browser.wait(&format!("{STATE}?.includes('tail.clients') && {STATE}?.includes('Connecting again')"));
     browser.load_until(&server.url("/#connect"), &format!("{WAITING}?.includes('tail.clients')"));
     browser.expect_no_barriers("listening");
-    drop(ear);
+    drop(client);
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of climate with sensor temp-01')"));
     // It waits as long as Retry-After says.
     browser.load_until(&server.url("/#live"), &format!("{STATE}?.includes('Listening')"));

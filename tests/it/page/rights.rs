@@ -80,12 +80,16 @@ fn the_page_shows_only_views_that_the_token_can_use() {
     browser.click(".segment", "curl");
     let made = browser.run("return document.querySelector('pre').textContent.match(/hg_[0-9a-f]+_[0-9a-f]+/)[0];");
     let made = made.as_str().unwrap();
-    let asked = |path: &str, body: &str| {
+    let request_status = |path: &str, body: &str| {
         let method = if body.is_empty() { "GET" } else { "POST" };
         with(made, method, &server.url(path), body).status
     };
     assert_eq!(
-        (asked("/write?db=default", "m v=1"), asked("/write?db=other", "m v=1"), asked("/api/v1/measurements", "")),
+        (
+            request_status("/write?db=default", "m v=1"),
+            request_status("/write?db=other", "m v=1"),
+            request_status("/api/v1/measurements", "")
+        ),
         (204, 403, 403)
     );
     // It is shown once, only in the snippet, and has the chosen expiry.

@@ -112,8 +112,8 @@ fn a_reconnect_misses_nothing_or_reports_a_gap() {
     let id = client.id.clone();
     drop(client);
     write(&server, "m v=4i 4");
-    let mut again = TailClient::open(&server, "", &[("Last-Event-ID", &id)]);
-    assert_eq!((again.value(), again.value()), (3, 4), "the rest of the same write, and the next one");
+    let mut reconnected = TailClient::open(&server, "", &[("Last-Event-ID", &id)]);
+    assert_eq!((reconnected.value(), reconnected.value()), (3, 4), "the rest of the same write, and the next one");
     let mut lost = TailClient::open(&server, "", &[("Last-Event-ID", "1-0")]);
     assert_eq!(lost.next().unwrap(), ("missed".to_owned(), json!({ "readings": null })));
 }

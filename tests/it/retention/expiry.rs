@@ -9,9 +9,9 @@ const CAPS: hourglass::bucket::Caps =
 const AGES: [i64; 7] = [40, 20, 9, 8, 3, 1, 0];
 
 /// Writes a reading of each age for two sensors, and one in the future.
-fn fill(server: &Server, at: i64) {
-    let lines = AGES.iter().flat_map(|age| (0..2).map(move |s| format!("m,s={s} v={age}i {}\n", at - age * DAY)));
-    let future = format!("m,s=0 v=-400i {}\n", at + 400 * DAY);
+fn fill(server: &Server, time: i64) {
+    let lines = AGES.iter().flat_map(|age| (0..2).map(move |s| format!("m,s={s} v={age}i {}\n", time - age * DAY)));
+    let future = format!("m,s=0 v=-400i {}\n", time + 400 * DAY);
     post(&server.url("/write?db=w"), lines.collect::<String>() + &future, &[]).expect(204);
 }
 
@@ -36,13 +36,13 @@ fn await_removed(server: &Server) {
 fn readings_expire_by_the_wall_clock_flushed_or_not() {
     for store in STORES {
         let server = start(&store());
-        let at = now() - HOUR;
-        fill(&server, at);
+        let time = now() - HOUR;
+        fill(&server, time);
         flush(&server);
         // Only in memory.
-        write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1));
+        write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", time - 9 * DAY - 1, time - 1));
         assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
-        post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
+        post(&server.url("/write?db=w"), format!("old v=1 {}", time - 30 * DAY), &[]).expect(204);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
         // A sensor without readings is not listed and has no latest reading.
         for path in ["sensors", "latest"] {
@@ -51,7 +51,7 @@ fn readings_expire_by_the_wall_clock_flushed_or_not() {
         }
         // Refused at once, in InfluxDB's words; good lines are kept.
         let lines =
-            format!("m,s=0 v=100i {}\nm,s=0 v=2i {}\nm,s=0 v=101i {}", at - 8 * DAY, at - 2 * DAY, at - 9 * DAY);
+            format!("m,s=0 v=100i {}\nm,s=0 v=2i {}\nm,s=0 v=101i {}", time - 8 * DAY, time - 2 * DAY, time - 9 * DAY);
         let refused = post(&server.url("/write?db=w"), lines, &[]).expect(400).json();
         assert_eq!(refused, json!({"error": "partial write: points beyond retention policy dropped=2"}));
         assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"retention\"}"), 2.0);
@@ -72,8 +72,8 @@ fn a_deletion_does_not_wait_for_an_expiry_sweep() {
         let halt = Halt::already_set();
         let launch = Launch::with_store(store()).config(CONFIG);
         let server = halt.launch(launch, "expiry_rests").start();
-        let at = now() - HOUR;
-        let line = |s: i64| format!("m,s={s} v=1i {}\nm,s={s} v=2i {at}\n", at - 20 * DAY);
+        let time = now() - HOUR;
+        let line = |s: i64| format!("m,s={s} v=1i {}\nm,s={s} v=2i {time}\n", time - 20 * DAY);
         post(&server.url("/write?db=w"), (0..150).map(line).collect::<String>(), &[]).expect(204);
         flush(&server);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -98,8 +98,8 @@ fn a_revoked_retention_deletes_nothing() {
             let halt = Halt::already_set();
             let launch = Launch::with_store(store()).config(CONFIG);
             let server = halt.launch(launch, "expiring").start();
-            let at = now() - HOUR;
-            let lines = format!("m,s=a v=1i {}\nm,s=a v=2i {at}", at - 20 * DAY);
+            let time = now() - HOUR;
+            let lines = format!("m,s=a v=1i {}\nm,s=a v=2i {time}", time - 20 * DAY);
             post(&server.url("/write?db=w"), lines, &[]).expect(204);
             flush(&server);
             server.set("w", shorter).expect(200);
@@ -171,9 +171,9 @@ fn expired_readings_use_no_space() {
     let name = fresh_database_name();
     let seals = "[seal]\nafter = \"1s\"\ninterval = \"100ms\"\n";
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{seals}")).start();
-    let at = now() - HOUR;
-    fill(&server, at);
-    post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
+    let time = now() - HOUR;
+    fill(&server, time);
+    post(&server.url("/write?db=w"), format!("old v=1 {}", time - 30 * DAY), &[]).expect(204);
     flush(&server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = runtime.block_on(mongodb::Client::with_uri_str(mongod().uri(&name))).expect("a client");
@@ -182,7 +182,7 @@ fn expired_readings_use_no_space() {
         runtime.block_on(async { collection.count_documents(mongodb::bson::doc! {}).await }).expect("a count")
     };
     // All except today's and future ones. An hour ago may be yesterday.
-    let lately = if at.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
+    let lately = if time.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
     wait_until("the days are sealed", WITHIN, || count("days") == 13 + lately);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
     await_seen(&server, &[3, 1, 0, -400]);
@@ -198,10 +198,10 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
         for point in ["before_expiry:1", "before_deletion:1", "after_deletion:1", "after_expiry:1", "during_expiry:1"] {
             let launch = Launch::with_store(store()).config(CONFIG);
             let mut server = launch.clone().start();
-            let at = now() - HOUR;
-            fill(&server, at);
+            let time = now() - HOUR;
+            fill(&server, time);
             flush(&server);
-            post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", at - 9 * DAY - 1), &[]).expect(204);
+            post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", time - 9 * DAY - 1), &[]).expect(204);
             // That one is in the log only.
             server.kill();
             server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
@@ -222,37 +222,37 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
 #[test]
 fn two_instances_apply_the_same_retention() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
-    let here = launch.clone().start();
-    let mut there = launch.start();
-    let at = now() - HOUR;
-    fill(&here, at);
+    let first_server = launch.clone().start();
+    let mut second_server = launch.start();
+    let time = now() - HOUR;
+    fill(&first_server, time);
     // Unflushed, and known only there.
-    write_to(&there, "db=w", format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY));
-    here.set("w", r#"{"readings":"7d"}"#).expect(200);
-    here.set("w/day", r#"{"readings":"1d"}"#).expect(200);
+    write_to(&second_server, "db=w", format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", time - 9 * DAY - 1, time - 9 * DAY));
+    first_server.set("w", r#"{"readings":"7d"}"#).expect(200);
+    first_server.set("w/day", r#"{"readings":"1d"}"#).expect(200);
     let old = |server: &Server, parameters: &str, age: i64| {
         post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
     };
-    wait_until("the other instance refuses, too", WITHIN, || old(&there, "db=w", 30 * DAY) == 400);
+    wait_until("the other instance refuses, too", WITHIN, || old(&second_server, "db=w", 30 * DAY) == 400);
     // A new policy of the other instance is known.
-    assert_eq!((old(&there, "db=w&rp=day", HOUR), old(&there, "db=w&rp=day", 2 * DAY)), (204, 400));
+    assert_eq!((old(&second_server, "db=w&rp=day", HOUR), old(&second_server, "db=w&rp=day", 2 * DAY)), (204, 400));
     let ages = [3, 1, 0, -400];
     let hidden = "hidden on both";
-    for server in [&here, &there] {
+    for server in [&first_server, &second_server] {
         wait_until(hidden, WITHIN, || {
             let seen: Vec<i64> = seen(server).into_iter().filter(|v| *v != 100).collect();
             seen == ages
         });
     }
-    for server in [&here, &there] {
+    for server in [&first_server, &second_server] {
         await_removed(server);
         assert!(seen(server).iter().all(|v| ages.contains(v)), "{:?}", seen(server));
         assert_eq!(values(server, "db=w", "SELECT v FROM m WHERE s = 'there'"), Vec::<i64>::new());
     }
-    let expiries = progress(&here, "expire", "deletions") + progress(&there, "expire", "deletions");
+    let expiries = progress(&first_server, "expire", "deletions") + progress(&second_server, "expire", "deletions");
     // One for the database and one for its policy; two each only if both instances expired at once.
     assert!((2..=4).contains(&expiries), "{expiries}");
     // The change survives, also on the other instance after a restart.
-    there.kill_and_restart();
-    assert_eq!((old(&there, "db=w", 30 * DAY), old(&there, "db=w&rp=day", HOUR)), (400, 204));
+    second_server.kill_and_restart();
+    assert_eq!((old(&second_server, "db=w", 30 * DAY), old(&second_server, "db=w&rp=day", HOUR)), (400, 204));
 }

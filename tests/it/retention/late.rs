@@ -178,7 +178,7 @@ fn a_failed_expiry_is_not_retried_every_second() {
     halt.lift();
     let failed = "expired readings could not be deleted";
     wait_until("it fails", WITHIN, || log_count(&server, failed) > 0);
-    let again = poll(Duration::from_secs(5), || (log_count(&server, failed) > 1).then_some(()));
-    assert_eq!(again, None, "{}", server.stderr());
+    let retried = poll(Duration::from_secs(5), || (log_count(&server, failed) > 1).then_some(()));
+    assert_eq!(retried, None, "{}", server.stderr());
     wait_until("it is tried again", Duration::from_secs(60), || progress(&server, "expire", "deletions") == 1);
 }

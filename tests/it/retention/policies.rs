@@ -82,8 +82,8 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
 fn policies_keep_their_readings_apart() {
     for store in STORES {
         let server = start(&store());
-        let at = now() - HOUR;
-        let write = |path: &str, value: i64| post(&server.url(path), format!("m,s=a v={value}i {at}"), &[]);
+        let time = now() - HOUR;
+        let write = |path: &str, value: i64| post(&server.url(path), format!("m,s=a v={value}i {time}"), &[]);
         run(&server, "CREATE DATABASE w");
         run(&server, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
         run(&server, "CREATE RETENTION POLICY day ON w DURATION 1d REPLICATION 1");
@@ -133,11 +133,12 @@ fn policies_keep_their_readings_apart() {
 fn listings_and_deletions_cover_one_policy_or_all() {
     for store in STORES {
         let server = start(&store());
-        let at = now() - HOUR;
+        let time = now() - HOUR;
         run(&server, "CREATE DATABASE w");
         run(&server, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
-        post(&server.url("/write?db=w"), format!("both,s=a v=1i {at}\nown,s=b v=1i {at}"), &[]).expect(204);
-        post(&server.url("/write?db=w&rp=week"), format!("both,s=c n=1i {at}\nweeks,s=d v=1i {at}"), &[]).expect(204);
+        post(&server.url("/write?db=w"), format!("both,s=a v=1i {time}\nown,s=b v=1i {time}"), &[]).expect(204);
+        post(&server.url("/write?db=w&rp=week"), format!("both,s=c n=1i {time}\nweeks,s=d v=1i {time}"), &[])
+            .expect(204);
         let rows = |parameters: &str, statement: &str| {
             let result = ask(&server, parameters, statement);
             let series = result["series"].as_array().cloned().unwrap_or_default();
@@ -174,7 +175,7 @@ fn listings_and_deletions_cover_one_policy_or_all() {
         assert_eq!(ask(&server, "db=w", "DROP MEASUREMENT both")["error"], Value::Null);
         assert_eq!(rows("db=w", "SHOW SERIES"), "own,s=b");
         // A dropped database takes its policies and settings along.
-        post(&server.url("/write?db=w&rp=week"), format!("weeks v=1i {at}"), &[]).expect(204);
+        post(&server.url("/write?db=w&rp=week"), format!("weeks v=1i {time}"), &[]).expect(204);
         run(&server, "DROP DATABASE w");
         assert_eq!(rows("", "SHOW DATABASES"), "");
         run(&server, "CREATE DATABASE w");
@@ -189,11 +190,11 @@ fn listings_and_deletions_cover_one_policy_or_all() {
 #[test]
 fn a_dry_run_counts_the_readings_that_a_policy_would_lose() {
     let server = start("embedded");
-    let at = now() - DAY / 2;
+    let time = now() - DAY / 2;
     run(&server, "CREATE DATABASE w");
     run(&server, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
     for (rp, age) in [("autogen", 0), ("week", 0), ("week", 3)] {
-        post(&server.url(&format!("/write?db=w&rp={rp}")), format!("m,s=a v=1i {}", at - age * DAY), &[]).expect(204);
+        post(&server.url(&format!("/write?db=w&rp={rp}")), format!("m,s=a v=1i {}", time - age * DAY), &[]).expect(204);
     }
     flush(&server);
     let losses = |statement: &str| {
@@ -231,14 +232,14 @@ fn the_influx_shell_imports_named_policies() {
     let Some(influx) = require(Package::InfluxShell) else { return };
     let server = start("embedded");
     let folder = Folder::new("import");
-    let at = now() - DAY;
+    let time = now() - DAY;
     // As `influx_inspect export` writes it.
     let export = format!(
         "# INFLUXDB EXPORT: 1677-09-21T00:12:43Z - 2262-04-11T23:47:16Z\n# DDL\nCREATE DATABASE w WITH NAME autogen\n\
          CREATE DATABASE w WITH NAME \"a week\"\n# DML\n# CONTEXT-DATABASE:w\n# CONTEXT-RETENTION-POLICY:autogen\n\
-         # writing tsm data\nm,s=a v=1i {at}\n# CONTEXT-DATABASE:w\n# CONTEXT-RETENTION-POLICY:a week\n\
-         # writing tsm data\nm,s=a v=2i {at}\nm,s=a v=3i {}\n",
-        at + 1
+         # writing tsm data\nm,s=a v=1i {time}\n# CONTEXT-DATABASE:w\n# CONTEXT-RETENTION-POLICY:a week\n\
+         # writing tsm data\nm,s=a v=2i {time}\nm,s=a v=3i {}\n",
+        time + 1
     );
     let file = folder.file("export.txt");
     std::fs::write(&file, export).expect("a file");

@@ -153,10 +153,10 @@ fn a_dry_run_counts_readings_of_new_sensors() {
         let server = Launch::with_store(store()).config(config).start();
         let dry = || dry_run(&server, "w", r#"{"readings":"2h"}"#);
         // Noon of the day before the last affected one, at any time of day.
-        let at = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
+        let time = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
         // A field that is a number in other sensors.
-        let state = format!("m,s=b state=\"on\" {at}\nm,s=new v=3,state=4 {}", now());
-        let lines = format!("m,s=a v=1 {at}\nm,s=a v=2 {}\n{state}", at + 1);
+        let state = format!("m,s=b state=\"on\" {time}\nm,s=new v=3,state=4 {}", now());
+        let lines = format!("m,s=a v=1 {time}\nm,s=a v=2 {}\n{state}", time + 1);
         post(&server.url("/write?db=w"), lines, &[]).expect(204);
         for flushes in [false, true] {
             if flushes {

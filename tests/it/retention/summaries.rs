@@ -270,9 +270,9 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
     fill(&server);
     let url = server.url("/api/v1/databases/w?dry_run=true");
     let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
-    let asked = r#"{"readings":"3d","summaries":"4d"}"#;
-    wait_until("the sensors' documents are written", WITHIN, || dry(asked)["sensors"] == 2);
-    let preview = dry(asked);
+    let settings = r#"{"readings":"3d","summaries":"4d"}"#;
+    wait_until("the sensors' documents are written", WITHIN, || dry(settings)["sensors"] == 2);
+    let preview = dry(settings);
     // Readings of two days and summaries of one: a reading every quarter of an hour, and a few of the other sensor.
     assert_eq!((&preview["days"], &preview["summaries"]["days"]), (&json!(2), &json!(1)), "{preview}");
     assert_eq!(
@@ -284,7 +284,7 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
     let refused = server.set("w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
     assert!(refused["error"].as_str().expect("a text").contains("summaries cannot be kept shorter"), "{refused}");
     // Regression: days that were already gone were counted again.
-    server.set("w", asked).expect(200);
+    server.set("w", settings).expect(200);
     let both = r#"{"readings":"3d","summaries":"3d"}"#;
     wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != preview["oldest"]);
 }

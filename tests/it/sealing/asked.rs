@@ -36,12 +36,12 @@ fn the_status_shows_a_running_round() {
     write(&server);
     halt.set();
     let url = run_url(&server, "seal");
-    let asked = std::thread::spawn(move || post(&url, "", &[]).expect(202).json());
+    let request = std::thread::spawn(move || post(&url, "", &[]).expect(202).json());
     halt.await_met("it is halted");
     let now = job(&server, "seal");
     assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(null)), "{now}");
-    let asked = asked.join().expect("an answer");
-    assert_eq!((&asked["state"], &asked["left"]), (&json!("running"), &json!(null)), "{asked}");
+    let request = request.join().expect("an answer");
+    assert_eq!((&request["state"], &request["left"]), (&json!("running"), &json!(null)), "{request}");
     halt.lift();
     let ended =
         eventually("the run ends", WITHIN, || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));

@@ -50,18 +50,18 @@ const SENSORS: [(&str, i64); 4] = [
 ];
 
 fn literals(row: i64) -> Vec<(&'static str, String)> {
-    let at = usize::try_from(row).expect("no row below 0");
+    let row_index = usize::try_from(row).expect("no row below 0");
     let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     let all = [
         ("temp", format!("{}", f64::from(i32::try_from(row * 7 % 4001 - 2000).expect("small")) / 100.0)),
-        ("awkward", format!("{:?}", FLOATS[at / 3 % FLOATS.len()])),
-        (r"whole\ number", format!("{}i", INTEGERS[at / 2 % INTEGERS.len()])),
-        ("größe", format!("{}u", UNSIGNED[at % UNSIGNED.len()])),
+        ("awkward", format!("{:?}", FLOATS[row_index / 3 % FLOATS.len()])),
+        (r"whole\ number", format!("{}i", INTEGERS[row_index / 2 % INTEGERS.len()])),
+        ("größe", format!("{}u", UNSIGNED[row_index % UNSIGNED.len()])),
         (r"o\,k\=", (row % 7 < 3).to_string()),
-        ("note", quoted(TEXTS[at % TEXTS.len()])),
+        ("note", quoted(TEXTS[row_index % TEXTS.len()])),
     ];
     // Each is missing in some rows, with different periods; never all of them.
-    let is_here = |(number, _): &(usize, _)| (at / (number + 1)) % (number + 3) != 0 || *number == at % 6;
+    let is_here = |(number, _): &(usize, _)| (row_index / (number + 1)) % (number + 3) != 0 || *number == row_index % 6;
     all.into_iter().enumerate().filter(is_here).map(|(_, cell)| cell).collect()
 }
 
@@ -84,10 +84,10 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     let mut from = 0;
     let mut quoted = false;
     let mut escaped = false;
-    for (at, c) in text.char_indices() {
+    for (row_index, c) in text.char_indices() {
         if c == separator && !quoted && !escaped {
             parts.push(&text[from..at]);
-            from = at + c.len_utf8();
+            from = row_index + c.len_utf8();
         }
         quoted ^= c == '"' && !escaped;
         escaped = c == '\\' && !escaped;
@@ -217,8 +217,12 @@ fn extended(value: &Bson, is_canonical: bool) -> Value {
         Bson::Int64(number) => json!(number),
         Bson::Int32(number) if is_canonical => json!({"$numberInt": number.to_string()}),
         Bson::Int32(number) => json!(number),
-        Bson::DateTime(at) if is_canonical => json!({"$date": {"$numberLong": at.timestamp_millis().to_string()}}),
-        Bson::DateTime(at) => json!({"$date": at.try_to_rfc3339_string().expect("a year of four digits")}),
+        Bson::DateTime(row_index) if is_canonical => {
+            json!({"$date": {"$numberLong": row_index.timestamp_millis().to_string()}})
+        }
+        Bson::DateTime(row_index) => {
+            json!({"$date": row_index.try_to_rfc3339_string().expect("a year of four digits")})
+        }
         other => panic!("{other}"),
     }
 }

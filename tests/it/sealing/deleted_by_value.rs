@@ -20,10 +20,10 @@ fn chunks_folded_during_a_deletion_restore_nothing() {
 /// Regression: the deletion had listed the whole day, which another instance then split into hours.
 #[test]
 fn a_day_split_during_a_deletion_restores_nothing() {
-    beside_sealing(&format!("{CONFIG}[page]\nmax_readings = 2\n{SEALS}direct_min = 0\n"), |there| {
-        seal(there, 0);
+    beside_sealing(&format!("{CONFIG}[page]\nmax_readings = 2\n{SEALS}direct_min = 0\n"), |sealing| {
+        seal(sealing, 0);
         // Too many pages in one hour for a day in one part.
-        write(there, (0..200).map(|n| (EARLY * 60 + n, 1)));
+        write(sealing, (0..200).map(|n| (EARLY * 60 + n, 1)));
         1
     });
 }
@@ -32,25 +32,25 @@ fn a_day_split_during_a_deletion_restores_nothing() {
 fn beside_sealing(config: &str, before: impl Fn(&Server) -> u64) {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
     let halt = Halt::new();
-    let here = halt.launch(launch.clone(), "deletion_listed").start();
-    let there = launch.start();
-    write(&here, (0..6).map(|n| (LATE * 60 + n, if n % 2 == 0 { 5000 } else { n })));
-    await_settled(&[&here, &there]);
-    let sealed = before(&there);
-    await_settled(&[&here, &there]);
+    let deleting = halt.launch(launch.clone(), "deletion_listed").start();
+    let sealing = launch.start();
+    write(&deleting, (0..6).map(|n| (LATE * 60 + n, if n % 2 == 0 { 5000 } else { n })));
+    await_settled(&[&deleting, &sealing]);
+    let sealed = before(&sealing);
+    await_settled(&[&deleting, &sealing]);
     halt.set();
-    let url = here.url("/query?db=d&q=DELETE+FROM+climate+WHERE+temp+%3E+1000");
-    let asked = std::thread::spawn(move || post(&url, "", &[]));
+    let url = deleting.url("/query?db=d&q=DELETE+FROM+climate+WHERE+temp+%3E+1000");
+    let request = std::thread::spawn(move || post(&url, "", &[]));
     halt.await_met("parts are listed");
-    seal(&there, sealed);
+    seal(&sealing, sealed);
     halt.lift();
-    let answer = asked.join().expect("an answer").expect(200).json();
+    let answer = request.join().expect("an answer").expect(200).json();
     assert!(answer["results"][0]["error"].is_null(), "{answer}");
     let late = i64::try_from(START + LATE * 60).expect("a time") * 1_000_000_000;
-    for server in [&here, &there] {
-        let left = readings(server, "d", "climate,s=0", Some((late, late + 60_000_000_000)), 100);
-        let left: Vec<&str> = left.iter().map(|(_, fields)| &*fields["temp"]).collect();
-        assert_eq!(left, ["1", "3", "5"]);
+    for server in [&deleting, &sealing] {
+        let remaining = readings(server, "d", "climate,s=0", Some((late, late + 60_000_000_000)), 100);
+        let remaining: Vec<&str> = remaining.iter().map(|(_, fields)| &*fields["temp"]).collect();
+        assert_eq!(remaining, ["1", "3", "5"]);
     }
 }
 

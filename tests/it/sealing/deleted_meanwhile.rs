@@ -36,35 +36,35 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let halt = Halt::new();
     let sealing = halt.launch(launch.clone(), point);
     // The instance with the least opening forgets deletions, so another one must seal; both restart until it does.
-    let (here, there) = eventually("a sealing instance with the greater opening", WITHIN, || {
-        let mut here = launch.clone().start();
+    let (deleting, sealing_server) = eventually("a sealing instance with the greater opening", WITHIN, || {
+        let mut deleting = launch.clone().start();
         let first = openings(&name).pop();
-        let mut there = sealing.clone().start();
+        let mut sealing_server = sealing.clone().start();
         if openings(&name).into_iter().min() == first {
-            return Some((here, there));
+            return Some((deleting, sealing_server));
         }
-        here.stop();
-        there.stop();
+        deleting.stop();
+        sealing_server.stop();
         None
     });
-    write(&here, EARLY);
+    write(&deleting, EARLY);
     if is_sealed_before {
-        seal(&here, 1);
+        seal(&deleting, 1);
     }
-    write(&here, LATE);
-    await_settled(&[&here, &there]);
+    write(&deleting, LATE);
+    await_settled(&[&deleting, &sealing_server]);
     halt.set();
-    let url = run_url(&there, "seal");
-    let asked = std::thread::spawn(move || post(&url, "", &[]));
+    let url = run_url(&sealing_server, "seal");
+    let request = std::thread::spawn(move || post(&url, "", &[]));
     halt.await_met("the pages are read");
     let from = START + LATE * 60;
     let to = START + (LATE + 60) * 60;
-    execute(&here, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
-    wait_until("the deletion is forgotten", WITHIN, || metric(&here, "hourglass_registry_deletions") == 0.0);
+    execute(&deleting, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
+    wait_until("the deletion is forgotten", WITHIN, || metric(&deleting, "hourglass_registry_deletions") == 0.0);
     halt.lift();
-    asked.join().expect("an answer");
-    seal(&here, 0);
-    for server in [&here, &there] {
+    request.join().expect("an answer");
+    seal(&deleting, 0);
+    for server in [&deleting, &sealing_server] {
         let answer = server.fetch("/api/v1/readings?db=d&sensor=climate,s=0&epoch=s&limit=100");
         let times = answer["series"][0]["readings"].as_array().into_iter().flatten().map(|row| row["ts"].as_u64());
         let expected: Vec<Option<u64>> = (0..5).map(|n| Some(START + (EARLY + n) * 60)).collect();

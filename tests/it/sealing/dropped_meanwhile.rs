@@ -27,12 +27,12 @@ fn dropped_at(point: &str, store: String) {
     flush(&server);
     halt.set();
     let url = run_url(&server, "seal");
-    let asked = std::thread::spawn(move || post(&url, "", &[]));
+    let request = std::thread::spawn(move || post(&url, "", &[]));
     halt.await_met("it is halted");
     post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
     assert!(!listed(&server).contains("\"d\""), "{point}");
     halt.lift();
-    asked.join().expect("an answer");
+    request.join().expect("an answer");
     // The halted round has ended once a later one has.
     wait_until("sealing goes on", WITHIN, || ask_job(&server, "seal").status == 200);
     let listed = listed(&server);

@@ -23,13 +23,13 @@ fn give(servers: &[&Server], database: &str, lines: &str) {
 fn written(minute: i64) -> [Bson; 4] {
     let value = minute * 7 % 101;
     let number = |rest: f64| Bson::Double(f64::from(i32::try_from(value).expect("small")) + rest);
-    let none = Bson::Null;
+    let null = Bson::Null;
     let hum = Bson::Int64(value);
     match value % 4 {
-        0 => [number(0.25), none.clone(), none.clone(), none],
-        1 => [none.clone(), hum, none.clone(), none],
-        2 => [number(0.5), hum, Bson::Boolean(true), none],
-        _ => [number(0.0), none.clone(), none, Bson::String(format!("n{value}"))],
+        0 => [number(0.25), null.clone(), null.clone(), null],
+        1 => [null.clone(), hum, null.clone(), null],
+        2 => [number(0.5), hum, Bson::Boolean(true), null],
+        _ => [number(0.0), null.clone(), null, Bson::String(format!("n{value}"))],
     }
 }
 
@@ -37,15 +37,15 @@ fn written(minute: i64) -> [Bson; 4] {
 fn check_columns(day: &Document) -> usize {
     assert_eq!(day.get_str("kind").ok(), Some("columns"));
     let readings = day.get_document("readings").expect("columns");
-    let at = readings.get_array("at").expect("times");
+    let offsets = readings.get_array("at").expect("times");
     let fields = readings.get_document("fields").expect("fields");
-    for (place, at) in at.iter().enumerate() {
-        let seconds = at.as_datetime().expect("a date").timestamp_millis() / 1000;
+    for (place, offsets) in offsets.iter().enumerate() {
+        let seconds = offsets.as_datetime().expect("a date").timestamp_millis() / 1000;
         let found = ["temp", "hum", "ok", "note"]
             .map(|name| fields.get_array(name).map_or(Bson::Null, |cells| cells[place].clone()));
-        assert_eq!(found, written((seconds - i64::try_from(START).expect("a time")) / 60), "{at}");
+        assert_eq!(found, written((seconds - i64::try_from(START).expect("a time")) / 60), "{offsets}");
     }
-    at.len()
+    offsets.len()
 }
 
 #[test]

@@ -106,23 +106,23 @@ fn a_day_sealed_during_month_totals_is_in_no_old_total() {
         let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
         let halt = Halt::new();
         let plain = Launch::embedded().config(PAGES).start();
-        let here = launch.clone().start();
-        [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
-        let there = halt.launch(launch, point).start();
+        let first = launch.clone().start();
+        [&first, &plain].into_iter().for_each(|server| write(server, forty_days()));
+        let second = halt.launch(launch, point).start();
         halt.set();
-        flush(&here);
-        let url = run_url(&there, "seal");
-        let asked = std::thread::spawn(move || post(&url, "", &[]));
+        flush(&first);
+        let url = run_url(&second, "seal");
+        let request = std::thread::spawn(move || post(&url, "", &[]));
         halt.await_met("the month is claimed");
-        [&here, &plain].into_iter().for_each(|server| write(server, line(0, 7, 4)));
-        flush_and_seal(&here);
+        [&first, &plain].into_iter().for_each(|server| write(server, line(0, 7, 4)));
+        flush_and_seal(&first);
         halt.lift();
-        asked.join().expect("an answer");
-        for server in [&here, &there] {
+        request.join().expect("an answer");
+        for server in [&first, &second] {
             assert_eq!(daily(server), daily(&plain), "{point}");
         }
-        flush_and_seal(&there);
-        for server in [&here, &there] {
+        flush_and_seal(&second);
+        for server in [&first, &second] {
             let before = from_totals(server);
             assert_eq!(daily(server), daily(&plain), "{point}");
             assert_eq!(from_totals(server) - before, 40.0, "{point}");
@@ -157,19 +157,19 @@ fn a_kill_before_the_removal_of_a_month_restores_no_deleted_day() {
 fn a_kill_before_the_removal_of_a_month_hides_no_chunk() {
     let config = format!("{PAGES}[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n");
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
-    let here = launch.clone().start();
+    let first = launch.clone().start();
     let plain = Launch::embedded().config(PAGES).start();
-    [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
-    flush_and_seal(&here);
-    assert_eq!(daily(&here), daily(&plain));
-    assert!(from_totals(&here) > 0.0);
-    let mut there = launch.env("FAULT_KILL_AT", "month_left:1").start();
+    [&first, &plain].into_iter().for_each(|server| write(server, forty_days()));
+    flush_and_seal(&first);
+    assert_eq!(daily(&first), daily(&plain));
+    assert!(from_totals(&first) > 0.0);
+    let mut second = launch.env("FAULT_KILL_AT", "month_left:1").start();
     let more: String = (0..60).map(|n| line(0, 3 * 1440 + 7 + n * 3, 8)).collect();
-    [&there, &plain].into_iter().for_each(|server| write(server, more.clone()));
-    let url = there.url("/api/v1/flush");
+    [&second, &plain].into_iter().for_each(|server| write(server, more.clone()));
+    let url = second.url("/api/v1/flush");
     let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
-    eventually("it is killed", WITHIN, || there.exited().map(|_| ()));
-    assert_eq!(daily(&here), daily(&plain));
+    eventually("it is killed", WITHIN, || second.exited().map(|_| ()));
+    assert_eq!(daily(&first), daily(&plain));
 }
 
 /// Totals are derived, so nothing else would detect damage.

@@ -40,8 +40,9 @@ fn the_documented_queries_work_on_sealed_days() {
     let chunks = days.iter().filter(|day| day.contains_key("chunk")).count();
     assert_eq!((days.len(), chunks), (2, 1), "a day and a chunk: {days:?}");
 
-    let asked: Vec<String> = blocks(PAGE).into_iter().filter(|block| block.language == "js").map(|b| b.text).collect();
-    let answers = asked.iter().map(|text| {
+    let queries: Vec<String> =
+        blocks(PAGE).into_iter().filter(|block| block.language == "js").map(|b| b.text).collect();
+    let answers = queries.iter().map(|text| {
         let mut command = Command::new(&mongosh);
         command.args(["--quiet", "--norc", &mongod().uri(&database), "--eval", text]).env("HOME", server.data_dir());
         let output = command.output().expect("mongosh can be run");
@@ -49,7 +50,7 @@ fn the_documented_queries_work_on_sealed_days() {
         String::from_utf8(output.stdout).expect("UTF-8")
     });
     let answers: Vec<String> = answers.collect();
-    let [warm, means] = &*answers else { panic!("{PAGE} has other questions: {asked:?}") };
+    let [warm, means] = &*answers else { panic!("{PAGE} has other questions: {queries:?}") };
     // The first twenty minutes of the second hour.
     assert_eq!((warm.matches("temp: 40").count(), warm.contains("temp: 10")), (20, false), "{warm}");
     assert!(means.contains("mean: [ 10, 40 ]") && means.matches("mean").count() == 1, "{means}");

@@ -113,8 +113,9 @@ impl Maker {
             "sum" | "mean" | "spread" | "median" | "stddev" => &["f", "f", "g", "i", "n", "k"],
             _ => &["f", "f", "g", "i", "n"],
         };
-        let there: Vec<&str> = fields.iter().copied().filter(|field| measurement.fields.contains(field)).collect();
-        self.random.pick(&there)
+        let known_fields: Vec<&str> =
+            fields.iter().copied().filter(|field| measurement.fields.contains(field)).collect();
+        self.random.pick(&known_fields)
     }
 
     fn call(&mut self, function: &str, argument: &str) -> String {
