@@ -135,7 +135,6 @@ fn is_known(line: &str) {
     }
 }
 
-/// It once had 6,666 words.
 #[test]
 fn the_readme_is_short_and_starts_with_two_commands() {
     let text = read("README.md");

@@ -126,7 +126,6 @@ fn rooms_files_and_folders_stay_small() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// It once had six pages.
 #[test]
 fn the_map_is_two_pages_and_has_every_room() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();

@@ -121,7 +121,6 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
         let order = d.get_document_mut("order").unwrap();
         order.insert("last", order.get_i64("last").unwrap() + 1);
     });
-    // Allowed.
     change(Kind::Buckets, page("s10", 0), |d| _ = d.insert("hasOverflow", true));
     change(Kind::Sensors, "m,s=s11".into(), |d| _ = d.insert("lastSeen", DateTime::from_millis(HOUR * 1000)));
     change(Kind::Sensors, "m,s=s12".into(), |d| _ = d.get_array_mut("recent").unwrap().pop());
@@ -191,7 +190,6 @@ fn other_damage_is_named_and_left_alone(volume: &Volume) {
     });
     change(Kind::Buckets, page("fast1", 0), |d| _ = d.insert("closed", false));
     volume.stored.delete(Kind::Overflow, &page("fast2", 1));
-    // Beside repairable damage.
     change(Kind::Overflow, page("fast2", 2), |d| _ = d.insert("count", 1));
 
     let mut left = set(&[

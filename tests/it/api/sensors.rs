@@ -144,7 +144,6 @@ fn a_sensor_that_stops_sending_is_counted_and_listed() {
     });
     assert_eq!(still, (1.0, "m,s=empty".to_owned()));
     assert_eq!(listed(&client, "silent=false").len(), 3);
-    // It sends again.
     wait_until("no sensor is silent", Duration::from_secs(30), || {
         client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
         silent() == 0.0 && listed(&client, "silent=true").is_empty()

@@ -34,7 +34,6 @@ fn unflushed_wals_of_other_instances_stop_backup_and_copy() {
             digest_run.stderr.contains("may lack something") && digest_run.stderr.contains(&host),
             "{digest_run:?}"
         );
-        // The same after a kill.
         other.kill();
     }
     hourglass(&["wal", "flush", "--store", &store, "--data-dir", path(&other.data_dir())]).good();

@@ -114,7 +114,6 @@ fn faults(name: &str, mut world: World, seed: u64, cycles: usize) {
             if expires {
                 kept.await_expired(&world, &clients);
             }
-            // Clients are acked again.
             let before = acks.count();
             poll(WITHIN, || (acks.count() > before + 3).then_some(())).expect("clients are acked after a fault");
             meanwhile.take().and_then(|thread| thread.join().expect("it does not panic"))

@@ -3,8 +3,13 @@
 
 use crate::support::prelude::*;
 
-/// A field of a reading: sensor, time, field.
-pub type Place = (String, i64, String);
+/// A field of a reading.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub sensor: String,
+    pub time: i64,
+    pub field: String,
+}
 
 /// Maximum clock difference between instances on one machine, which read it in milliseconds at startup.
 const CLOCKS: Duration = Duration::from_millis(5);
@@ -25,9 +30,7 @@ pub struct Delete {
     pub start: Instant,
     /// Time by which its stamp was certainly given out; `None` if it may be at any later time.
     pub end: Option<Instant>,
-    /// True if it was completed.
     pub done: bool,
-    /// Instance, for messages.
     pub via: String,
 }
 
@@ -107,7 +110,7 @@ impl History {
                 written_value == value && self.can_stand(attempt, place, attempts, first)
             };
             if !attempts.iter().any(is_current) {
-                return Some(format!("{place:?} is {value}: {}", self.tell(place)));
+                return Some(format!("{place:?} is {value}: {}", self.events(place)));
             }
         }
         for (place, attempts) in by_place.iter().filter(|(place, _)| !found.contains_key(**place)) {
@@ -115,7 +118,7 @@ impl History {
                 .iter()
                 .any(|(attempt, _)| attempt.is_acked_by(first) && !self.may_be_deleted(attempt, place, last));
             if must_be_there {
-                return Some(format!("{place:?} is not there: {}", self.tell(place)));
+                return Some(format!("{place:?} is not there: {}", self.events(place)));
             }
         }
         None
@@ -150,7 +153,7 @@ impl History {
     }
 
     /// Lists the events of a place, in milliseconds since the first attempt.
-    fn tell(&self, place: &Place) -> String {
+    fn events(&self, place: &Place) -> String {
         let began = self.attempts.first().map_or_else(Instant::now, |first| first.start);
         let at = |time: Instant| time.saturating_duration_since(began).as_millis();
         let mut events: Vec<(u128, String)> = Vec::new();
@@ -172,6 +175,6 @@ impl History {
     }
 }
 
-fn covers(deletion: &Delete, (sensor, time, _): &Place) -> bool {
-    deletion.sensor == *sensor && deletion.range.contains(time)
+fn covers(deletion: &Delete, place: &Place) -> bool {
+    deletion.sensor == place.sensor && deletion.range.contains(&place.time)
 }

@@ -163,7 +163,6 @@ pub fn corrected_before_the_flush() -> Oracle {
 pub fn corrected_before_the_replay() -> Oracle {
     let mut pair = Pair::with_variable("FAULT_KILL_AT", "after_flush:1");
     log(&pair.a, 0, 5);
-    // It dies without an answer.
     let _ = request("POST", &pair.a.url("/api/v1/flush"), b"", &[]);
     if !ends_by_itself(&mut pair.a) {
         pair.oracle.note(Violation::Late("the end behind a flush".to_owned()));

@@ -109,7 +109,8 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
             let value = (i64::try_from(writer).expect("small") * 1_000_000 + body) * LINES + line;
             let own = ["w0", "w1", "w2", "w3"][writer];
             lines.push_str(&format!("{sensor} {own}={value}i,all={value}i {time}\n"));
-            places.extend([own, "all"].map(|field| ((sensor.clone(), time, field.to_owned()), value)));
+            let place = |field: &str| Place { sensor: sensor.clone(), time, field: field.to_owned() };
+            places.extend([own, "all"].map(|field| (place(field), value)));
         }
         let mut instance = usize::try_from(random.below(i64::try_from(bases.len()).expect("few"))).expect("small");
         let ack = random.pick(&["", "&ack=store"]);
@@ -148,7 +149,8 @@ fn values(stored: &Stored) -> BTreeMap<Place, i64> {
         for reading in pages.iter().flat_map(|page| &page.readings) {
             for (field, value) in &reading.fields {
                 let Value::Integer(value) = value else { panic!("{field}: {value:?}") };
-                let place = (pages[0].sensor.clone(), reading.time, field.clone());
+                let sensor = pages[0].sensor.clone();
+                let place = Place { sensor, time: reading.time, field: field.clone() };
                 assert!(found.insert(place.clone(), *value).is_none(), "{place:?} twice");
             }
         }
@@ -163,7 +165,8 @@ fn answers(server: &Server) -> BTreeMap<Place, i64> {
     for sensor in (0..SENSORS).map(|sensor| format!("shared,sensor=s{sensor}")) {
         for (time, fields) in readings(server, DATABASE, &sensor, None, 1000) {
             let value = |text: String| text.parse().expect("an integer");
-            found.extend(fields.into_iter().map(|(field, text)| ((sensor.clone(), time, field), value(text))));
+            let place = |field: String| Place { sensor: sensor.clone(), time, field };
+            found.extend(fields.into_iter().map(|(field, text)| (place(field), value(text))));
         }
     }
     found

@@ -113,7 +113,6 @@ fn unknown_settings_are_refused_by_name() {
     for name in ["w/a/b", "w/", "/week", "w/..", &"x".repeat(65)] {
         assert_eq!(server.set(name, "{}").status, 400, "{name}");
     }
-    // Nothing was created.
     assert_eq!(ask(&server, "", "SHOW DATABASES")["series"][0]["values"], json!(null));
     let unknown = request("GET", &server.url("/api/v1/databases/w"), b"", &[]).expect("an answer").expect(400).json();
     assert_eq!(unknown, json!({"error": "database not found: w", "code": "retention_policy"}));
@@ -139,7 +138,6 @@ fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     );
     assert_eq!(dry(r#"{"readings":"30d"}"#)["readings"], 0);
     assert_eq!(dry("{}")["before"], json!(null));
-    // Nothing was deleted.
     let count = ask(&server, "db=w", "SELECT count(a) FROM m");
     assert_eq!(count["series"][0]["values"][0][1], 81);
     assert_eq!(shown(&server, "w")["readings"], json!(null));

@@ -73,7 +73,8 @@ impl Body {
                 .collect();
         let text: Vec<String> = fields.iter().map(|(name, text)| format!("{name}={text}")).collect();
         self.lines.push_str(&format!("{sensor} {} {time}\n", text.join(",")));
-        self.places.extend(fields.into_iter().map(|(name, _)| ((sensor.to_owned(), time, name.to_owned()), value)));
+        let place = |name: &str| Place { sensor: sensor.to_owned(), time, field: name.to_owned() };
+        self.places.extend(fields.into_iter().map(|(name, _)| (place(name), value)));
     }
 }
 

@@ -26,7 +26,7 @@ pub fn difference(
 ) -> Option<String> {
     for (step, length) in [("1h", 3600 * SECOND), ("1d", DAY)] {
         let mut expected: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
-        for ((found_sensor, time, field), value) in found {
+        for (Place { sensor: found_sensor, time, field }, value) in found {
             if found_sensor == sensor && field != "t" {
                 let fold =
                     expected.entry((time.div_euclid(length) * length, field)).or_insert((0, i64::MAX, i64::MIN, 0));

@@ -224,7 +224,7 @@ impl World {
             for (time, fields) in self.readings(server, database, &sensor, None) {
                 for (field, text) in fields {
                     let value = noted(&field, &text);
-                    found.insert((sensor.clone(), time, field), value);
+                    found.insert(Place { sensor: sensor.clone(), time, field }, value);
                 }
             }
         }
