@@ -31,7 +31,7 @@ impl Demo {
         Demo { process: Process::spawn(&command, stdout, stderr).unwrap(), temp: temp.path().to_owned() }
     }
 
-    fn refusal_text(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(self.temp.join("stdout")).unwrap()
     }
 

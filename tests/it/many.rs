@@ -455,9 +455,9 @@ fn names_for_queries_are_listed() {
     assert_eq!(list("/api/v1/tags/x?db=d")["values"], values);
     // Metadata is listed among tags on request; a tag of the same name wins.
     post(&server.url("/write?db=d"), "b,meta.site=tag h=true 1", &[]).expect(204);
-    let answered = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
+    let lines = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
                 {\"sensor\":\"b,meta.site=tag\",\"meta\":{\"site\":\"roof\"}}";
-    post(&server.url("/api/v1/meta?db=d"), answered, &[("Content-Type", "application/x-ndjson")]).expect(200);
+    post(&server.url("/api/v1/meta?db=d"), lines, &[("Content-Type", "application/x-ndjson")]).expect(200);
     let described = json!([{"tag": "meta.floor", "values": 1, "sensors": 1}, {"tag": "meta.site", "values": 1, "sensors": 2},
         {"tag": "x", "values": 2, "sensors": 2}, {"tag": "y", "values": 1, "sensors": 1}]);
     assert_eq!(list("/api/v1/tags?db=d&measurement=a&metadata=true")["tags"], described);

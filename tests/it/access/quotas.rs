@@ -135,10 +135,10 @@ fn the_queries_of_one_token_leave_memory_for_others() {
     let long = format!("{few}{}", "%20".repeat(300));
     with(&other, "GET", &long, "").expect(200);
     let log = server.stderr();
-    let retry_at = log.lines().rfind(|line| line.contains("slow query (query.log_after)")).expect("a line");
-    let retry_at: serde_json::Value = serde_json::from_str(retry_at).expect("JSON");
-    assert_eq!((&retry_at["token"], &retry_at["readings"]), (&"other".into(), &20.into()), "{retry_at}");
-    assert_eq!(retry_at["query"].as_str().map(str::len), Some(200), "{retry_at}");
+    let slow_query = log.lines().rfind(|line| line.contains("slow query (query.log_after)")).expect("a line");
+    let slow_query: serde_json::Value = serde_json::from_str(slow_query).expect("JSON");
+    assert_eq!((&slow_query["token"], &slow_query["readings"]), (&"other".into(), &20.into()), "{slow_query}");
+    assert_eq!(slow_query["query"].as_str().map(str::len), Some(200), "{slow_query}");
 }
 
 /// Regression: mistyped names counted as databases, were in no list, and could not be dropped.

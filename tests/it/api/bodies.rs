@@ -73,7 +73,7 @@ fn a_body_at_the_limit_is_accepted_and_a_longer_one_is_413() {
 fn a_gzip_body_may_be_split_anywhere() {
     let server = small();
     let packed = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
-    for (number, cut) in (1..whole.len()).enumerate() {
+    for (number, cut) in (1..packed.len()).enumerate() {
         let request = chunked(&format!("cut{}", number % 3), "gzip", [&packed[..cut], &packed[cut..]]);
         assert_eq!(raw(&server, &request), (204, String::new()), "cut at {cut} of {}", packed.len());
     }

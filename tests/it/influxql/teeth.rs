@@ -64,8 +64,8 @@ fn changed_missing_and_new_cells_are_found() {
 fn unexpected_messages_are_found() {
     let message = r#""messages":[{"level":"warning","text":"unknown measurement \"x\""}]"#;
     let silent = r#"{"results":[{"statement_id":0}]}"#;
-    let found = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
-    assert_eq!(differs(JSON, silent, &found(message)), None);
+    let with_messages = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
+    assert_eq!(differs(JSON, silent, &with_messages(message)), None);
     assert_eq!(changed(r#","error":"#, &format!(r#",{message},"error":"#)), None);
     assert!(changed(r#""statement_id":0,"#, &format!(r#""statement_id":0,{message},"#)).is_some());
     for other in [
@@ -75,7 +75,7 @@ fn unexpected_messages_are_found() {
         r#""messages":[{"level":"warning","text":"slow"}]"#,
         r#""messages":[{"level":"warning","text":"unknown x","more":1}]"#,
     ] {
-        assert!(differs(JSON, silent, &found(other)).is_some(), "{other}");
+        assert!(differs(JSON, silent, &with_messages(other)).is_some(), "{other}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::tail::Ear;
+use super::tail::TailClient;
 use super::{now, page, write};
 
 const STATE: &str = "document.querySelector('.state')?.textContent";

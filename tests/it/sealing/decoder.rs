@@ -84,10 +84,10 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     let mut from = 0;
     let mut quoted = false;
     let mut escaped = false;
-    for (row_index, c) in text.char_indices() {
+    for (index, c) in text.char_indices() {
         if c == separator && !quoted && !escaped {
-            parts.push(&text[from..at]);
-            from = row_index + c.len_utf8();
+            parts.push(&text[from..index]);
+            from = index + c.len_utf8();
         }
         quoted ^= c == '"' && !escaped;
         escaped = c == '\\' && !escaped;
@@ -217,11 +217,11 @@ fn extended(value: &Bson, is_canonical: bool) -> Value {
         Bson::Int64(number) => json!(number),
         Bson::Int32(number) if is_canonical => json!({"$numberInt": number.to_string()}),
         Bson::Int32(number) => json!(number),
-        Bson::DateTime(row_index) if is_canonical => {
-            json!({"$date": {"$numberLong": row_index.timestamp_millis().to_string()}})
+        Bson::DateTime(date) if is_canonical => {
+            json!({"$date": {"$numberLong": date.timestamp_millis().to_string()}})
         }
-        Bson::DateTime(row_index) => {
-            json!({"$date": row_index.try_to_rfc3339_string().expect("a year of four digits")})
+        Bson::DateTime(date) => {
+            json!({"$date": date.try_to_rfc3339_string().expect("a year of four digits")})
         }
         other => panic!("{other}"),
     }

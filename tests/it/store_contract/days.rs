@@ -145,7 +145,7 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
         for _ in 0..2 {
             let day_write =
                 DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
-            let late = DayWrite { rev: rev + 7, ..of.clone() };
+            let late = DayWrite { rev: rev + 7, ..day_write.clone() };
             assert_eq!(place.store().write_days(DB, &[late]).await, [Written::Conflict]);
             assert_eq!(place.store().write_days(DB, &[day_write]).await, [Written::Yes]);
             place.reopen().await;
