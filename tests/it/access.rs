@@ -22,7 +22,7 @@ pub fn token_command(data_dir: &Path, words: &[&str]) -> CommandOutput {
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
     let token = token_command(&server.data_dir(), &[&["add"][..], words].concat()).good().stdout.trim().to_owned();
-    wait_until("the token counts", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
+    wait_until("the token is valid", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
     token
 }
 
@@ -31,7 +31,6 @@ fn status_of(server: &Server, token: &str) -> u16 {
     with(token, "GET", &server.url("/api/v1/measurements?db=waits"), "").status
 }
 
-/// Sends a request with a token.
 #[track_caller]
 pub fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
     request(method, url, body.as_bytes(), &[("Authorization", &format!("Token {token}"))]).unwrap()
@@ -40,7 +39,7 @@ pub fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
 /// Waits until requests with the token get this status.
 #[track_caller]
 pub fn await_status(server: &Server, token: &str, status: u16) {
-    wait_until("the service takes notice of the token", PATIENCE, || status_of(server, token) == status);
+    wait_until("the service knows the token", PATIENCE, || status_of(server, token) == status);
 }
 
 /// Starts a server that requires tokens; returns it with its admin token.

@@ -108,7 +108,7 @@ fn body(writer: i64, number: i64) -> String {
     let mut line = |number: i64, step: i64, fields: &str| {
         let sensor = if step % 3 == 0 { WRITERS } else { writer };
         let time = START + ((number * NEW + step) * (WRITERS + 1) + writer) * 1_000_000;
-        writeln!(body, "account,s=s{sensor} {fields} {time}").expect("a String takes it");
+        writeln!(body, "account,s=s{sensor} {fields} {time}").expect("writing to a String succeeds");
     };
     for step in 0..NEW {
         line(number, step, "v=1");

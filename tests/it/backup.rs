@@ -72,7 +72,7 @@ fn filled(store: &str, more: &str) -> Server {
 fn restored(from: &Path) -> Server {
     let mut server = Launch::embedded().start();
     assert!(server.stop().success());
-    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
     restore(from, "embedded", &server.data_dir()).good();
     server.restart();
     server

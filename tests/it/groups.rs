@@ -161,7 +161,7 @@ fn groups_use_the_shown_names_of_renamed_sensors() {
     assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);
     assert_eq!(members(&server, "gateway", "g1"), [""; 0]);
     let as_stored = expected(&[("g1", &[("m,gw=g1,s=1", 1)]), ("g2", &[("m,gw=g2,s=2", 2)])]);
-    wait_until("documents go by what is stored", WITHIN, || stored.members("gateway") == as_stored);
+    wait_until("documents use stored names", WITHIN, || stored.members("gateway") == as_stored);
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_move_completes_after_a_kill_at_any_step() {
         }
         eventually("it is dead", WITHIN, || server.exited());
         server.restart_as(Launch::with_store(&uri).config(CONFIG));
-        wait_until("what is stored is what is told", WITHIN, || {
+        wait_until("the stored groups match the answer", WITHIN, || {
             let listed = server.fetch("/api/v1/sensors?db=d");
             let documented = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
             let at = |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];

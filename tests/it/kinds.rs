@@ -120,7 +120,9 @@ fn a_sensor_is_silent_after_three_intervals_of_its_kind() {
         let listed = server.fetch("/api/v1/sensors?db=d&silent=true");
         listed["sensors"].as_array().unwrap().len() == 1 && listed["sensors"][0]["sensor"] == "climate,s=1"
     });
-    wait_until("the metric tells", WITHIN, || (metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5);
+    wait_until("the metric shows it", WITHIN, || {
+        (metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5
+    });
 }
 
 #[test]

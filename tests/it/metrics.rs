@@ -223,14 +223,14 @@ fn disk_space_is_reported_before_it_runs_out() {
         let sample_value = |name: &str| samples.get(name).copied().filter(|value| !value.is_nan());
         Some((sample_value("hourglass_store_bytes")?, sample_value("hourglass_store_disk_free_bytes")?))
     };
-    let (bytes, free) = eventually("MongoDB told its space", Duration::from_secs(90), measured);
+    let (bytes, free) = eventually("MongoDB reports its space", Duration::from_secs(90), measured);
     // A database without readings, at most the registry.
     assert!((0.0..1e8).contains(&bytes), "{bytes}");
     assert!(is_near(free, free_on_disk(&server.data_dir())), "{free}");
 }
 
 #[test]
-fn no_label_names_a_sensor_and_every_metric_has_the_prefix() {
+fn no_label_names_a_sensor_and_every_name_has_a_prefix() {
     let server = busy_server();
     let answer = http::get(&server.url("/metrics")).expect(200);
     assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));

@@ -35,7 +35,7 @@ fn every_documented_pattern_runs_on_mongod() {
                 command
             }
             "toml" => continue,
-            other => panic!("{PAGE}: nobody runs {other} blocks:\n{}", block.text),
+            other => panic!("{PAGE}: no test runs {other} blocks:\n{}", block.text),
         };
         command.env("HOME", server.data_dir());
         run(command, &block);

@@ -93,7 +93,6 @@ fn flush(server: &Server) -> bool {
     poll(FLUSHED_WITHIN, || flushed().then_some(())).is_some()
 }
 
-/// Returns the config with this flush interval.
 fn config(flush_interval: &str) -> String {
     format!("{CONFIG}\n[flush]\ninterval = \"{flush_interval}\"\n")
 }

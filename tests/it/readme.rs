@@ -119,7 +119,7 @@ fn follow(document: &str) -> Vec<String> {
             "console" => block.text.lines().for_each(is_known),
             // Token commands and the page have their own tests; blocks without a language are drawings.
             "bash" | "json" | "js" | "" => {}
-            other => panic!("{document}: nobody runs {other} blocks:\n{}", block.text),
+            other => panic!("{document}: no test runs {other} blocks:\n{}", block.text),
         }
         languages.push(block.language);
     }

@@ -18,7 +18,7 @@ fn halted(point: &str, config: &str) -> (Server, Halt) {
 /// Returns a line for each of these sensors.
 fn lines(sensors: std::ops::Range<usize>, time: i64) -> String {
     sensors.fold(String::new(), |mut lines, sensor| {
-        writeln!(lines, "m,s={sensor} v={sensor} {time}").expect("a String takes it");
+        writeln!(lines, "m,s={sensor} v={sensor} {time}").expect("writing to a String succeeds");
         lines
     })
 }
@@ -83,7 +83,7 @@ fn a_long_deletion_stops_only_the_flushes_of_its_database() {
         let before = stored();
         write_to(server, "db=a", lines(0..3, START + HOUR));
         write_to(server, "db=b", lines(0..3, START + HOUR));
-        wait_until("those of the other are stored", WITHIN, || stored() >= before + 3.0);
+        wait_until("the readings of the other database are stored", WITHIN, || stored() >= before + 3.0);
         // Deletions of other databases do not wait for it, either.
         execute(server, "c", "DROP DATABASE c");
         assert_eq!(stored(), before + 3.0, "its own wait");
@@ -113,7 +113,7 @@ fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
         let stored = || metric(server, "hourglass_ingest_readings_stored_total");
         let before = stored();
         write_to(server, "db=b", lines(0..3, START + HOUR));
-        wait_until("those of the other are stored", WITHIN, || stored() >= before + 3.0);
+        wait_until("the readings of the other database are stored", WITHIN, || stored() >= before + 3.0);
         assert!(!deleted.is_finished());
         mongod.fail(&[], EXCEEDED_TIME_LIMIT);
         deleted.join().expect("it is done");

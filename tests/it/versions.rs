@@ -50,7 +50,7 @@ fn ids(stored: &Stored, kind: Kind) -> Vec<String> {
 fn documents(server: &Server) -> String {
     let health = server.fetch("/health");
     let check = health["checks"].as_array().expect("checks").iter().find(|check| check["name"] == "documents").cloned();
-    check.expect("a check of that name")["message"].as_str().unwrap_or_default().to_owned()
+    check.expect("a check with this name")["message"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Flushes to a newer page or sensor document wait, are reported, and complete once that version is back.
@@ -64,7 +64,7 @@ fn readings_wait_for_a_newer_version() {
         let write = |lines: &str| post(&server.url("/write?db=d&ack=store"), lines, &[]).status;
         assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
         assert_eq!(write("m,s=c v=3 3"), 204);
-        let message = eventually("health tells", PATIENCE, || {
+        let message = eventually("health reports it", PATIENCE, || {
             let message = documents(&server);
             message.contains("2 buckets cannot be stored").then_some(message)
         });
@@ -208,7 +208,7 @@ fn readings_refused_by_a_newer_validator_wait() {
     server.restart();
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "n,s=a v=1 1\nm,s=a v=1 7", &[]).status, 503);
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "m,s=a v=2 8", &[]).status, 204);
-    wait_until("health tells", PATIENCE, || documents(&server).contains("newer version"));
+    wait_until("health reports it", PATIENCE, || documents(&server).contains("newer version"));
     assert!(!server.data_dir().join("dead-letters").exists());
     let options = in_mongo(&uri, async |mongo| {
         let listed = mongo.list_collections().filter(doc! { "name": "d.buckets" });

@@ -296,7 +296,7 @@ fn refusals_and_deletions_are_audited() {
     let others = trail("audit.log");
     let audit = trail("admin.log");
     let denied = others.lines().filter(|line| line.contains("\"event\":\"denied\"")).count();
-    assert!((1..150).contains(&denied), "{denied} of 201 told");
+    assert!((1..150).contains(&denied), "{denied} of 201 recorded");
     let records = audit.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let changes: Vec<_> = records.filter(|record| record["event"] == "change").collect();
     let audit_records: Vec<_> =

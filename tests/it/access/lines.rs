@@ -55,7 +55,7 @@ fn a_quota_slows_a_connection_down() {
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let lines = |from: usize, to: usize| (from..to).map(|n| format!("m v={n} {n}\n")).collect::<String>();
     let mut stream = connect(&server, &format!("auth {slow}\n{}", lines(0, 600)));
-    wait_until("what came at once is there", PATIENCE, || count(&server, &admin) == 600);
+    wait_until("the first readings are stored", PATIENCE, || count(&server, &admin) == 600);
     stream.write_all(lines(600, 610).as_bytes()).unwrap();
     wait_until("the rest is there", PATIENCE, || count(&server, &admin) == 610);
     let metrics = with(&admin, "GET", &server.url("/metrics"), "").expect(200);

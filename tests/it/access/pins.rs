@@ -115,7 +115,7 @@ fn check_what_is_seen(server: &Server, lab: &str) {
         let text = answer.text();
         // An answer may repeat the words of its request.
         let learned = SECRETS.iter().find(|secret| !path.contains(**secret) && text.contains(**secret));
-        assert!(learned.is_none(), "{path} tells of {learned:?}: {text}");
+        assert!(learned.is_none(), "{path} reveals {learned:?}: {text}");
         assert!(!text.contains("4000") && !text.contains("00:00:00.000004"), "{path}: {text}");
     }
     let sum = with(lab, "GET", &server.url("/query?db=a&q=SELECT+sum(v)+FROM+m"), "").expect(200).json();

@@ -117,7 +117,6 @@ fn explain_shows_time_bucket_and_fields_of_each_line() {
         explained["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")),
         "{explained}"
     );
-    // All or nothing.
     let explained =
         http::post(&client.url("/api/v1/explain", "accept_partial=false"), "m v=1\nbad", &[]).expect(200).json();
     assert_eq!(explained["accepted"], json!(0), "{explained}");

@@ -37,7 +37,7 @@ fn describe(server: &Server) {
 fn started(store: &str, data: &std::path::Path) -> Server {
     let mut server = Launch::with_store(store).config(PAGES).start();
     assert!(server.stop().success());
-    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
     std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
     server.restart();
     server

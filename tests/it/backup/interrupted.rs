@@ -238,7 +238,7 @@ fn a_backup_has_tokens_and_config_and_is_private() {
         std::fs::read_to_string(server.data_dir().join("tokens.json")).unwrap(),
         std::fs::read_to_string(data.join("tokens.json")).unwrap(),
     );
-    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
     restore(backup_dir.path(), "embedded", &server.data_dir()).good();
     server.restart_behind();
     let settings = ask(&server, "GET", "/api/v1/databases/plant", "").json();

@@ -14,7 +14,7 @@ const FLUSH_MAX: Duration = Duration::from_secs(30);
 fn check(server: &Server, name: &str) -> (String, String) {
     let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
-    let check = checks.iter().find(|check| check["name"] == name).expect("a check of that name");
+    let check = checks.iter().find(|check| check["name"] == name).expect("a check with this name");
     let text = |key: &str| check[key].as_str().expect("text").to_owned();
     (text("status"), text("message"))
 }
@@ -36,7 +36,7 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
 
     mongod.pause();
     post(&server.url("/write?db=d"), "m v=3 3\nm v=4 4\nm,s=b v=5 5", &[]).expect(204);
-    wait_until("the store is missed", RECOVERY, || store_health(&server) == "fail");
+    wait_until("the outage is noticed", RECOVERY, || store_health(&server) == "fail");
     wait_until("the oldest grows old", RECOVERY, || status(&server, "oldest_pending_seconds") > 1.5);
     let (word, message) = check(&server, "store");
     let (reason, behind) = message.rsplit_once("; ").expect("a reason, and how far behind");
@@ -65,7 +65,7 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
     mongod.resume();
     flush(&server);
     assert_eq!((stored(&mongod, &name), status(&server, "pending_readings")), (5, 0.0));
-    wait_until("the store is seen again", RECOVERY, || store_health(&server) == "pass");
+    wait_until("the store is reachable again", RECOVERY, || store_health(&server) == "pass");
 }
 
 /// Returns the number of stored readings.

@@ -56,7 +56,7 @@ fn a_clock_jump_expires_nothing() {
         let expired = |times| move || (progress(server, "expire", "deletions") == times).then_some(());
         eventually("the first retention is carried out", WITHIN, expired(1));
         clock.set(366 * DAY);
-        wait_until("the clock is doubted", WITHIN, || server.stderr().contains(CLOCK_WARNING));
+        wait_until("the clock jump is detected", WITHIN, || server.stderr().contains(CLOCK_WARNING));
         clock.set(0);
         let after = ["w", "s"].map(|database| since(server, database, start - 6 * DAY));
         assert_eq!(after, before, "{store}");

@@ -78,7 +78,7 @@ fn an_unwritable_database_delays_no_other() {
     world.await_stored("two", 51);
     run_command(&world.uri, None, doc! { "drop": "one.buckets" });
     world.await_stored("one", 50);
-    wait_until("health is well again", WITHIN, || world.health_of("one").is_none());
+    wait_until("health passes again", WITHIN, || world.health_of("one").is_none());
     wait_until("nothing is pending", WITHIN, || metric(&world.server, "hourglass_ingest_readings_pending") == 0.0);
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 0.0);
 }
@@ -118,7 +118,7 @@ fn the_backlog_of_an_unwritable_database_is_bounded() {
     fail("alwaysOn");
     assert_eq!((world.write("one", 0), world.write("two", 0)), (204, 204));
     world.await_stored("two", 1);
-    eventually("it is told", WITHIN, || world.health_of("one"));
+    eventually("it is reported", WITHIN, || world.health_of("one"));
     let mut taken = 1;
     let refused = loop {
         let answer = post(&world.server.url("/write?db=one"), format!("m,s={taken} v={taken} {START}"), &[]);
@@ -137,6 +137,6 @@ fn the_backlog_of_an_unwritable_database_is_bounded() {
     world.await_stored("two", 50);
     fail("off");
     world.await_stored("one", taken);
-    wait_until("writes are taken again", WITHIN, || world.write("one", taken) == 204);
+    wait_until("writes are accepted again", WITHIN, || world.write("one", taken) == 204);
     world.await_stored("one", taken + 1);
 }

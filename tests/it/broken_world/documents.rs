@@ -16,7 +16,7 @@ fn impatient(uri: &str) -> Server {
 fn blocked(server: &Server) -> Option<String> {
     let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
-    let check = checks.iter().find(|check| check["name"] == "documents").expect("a check of that name");
+    let check = checks.iter().find(|check| check["name"] == "documents").expect("a check with this name");
     (check["status"] == "fail").then(|| check["message"].as_str().expect("text").to_owned())
 }
 
@@ -35,7 +35,7 @@ fn an_unwritable_page_delays_no_other() {
     post(&write, "m,s=bad v=2 2\nm,s=good v=2 2", &[]).expect(503);
     assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 2);
     post(&write, "m,s=good v=3 3", &[]).expect(204);
-    let message = blocked(&server).expect("somebody waits");
+    let message = blocked(&server).expect("readings wait");
     assert!(message.contains("m,s=bad 0") && message.contains("m,s=other"), "{message}");
     change(&uri, "buckets", doc! { "sensor": "m,s=other" }, doc! { "sensor": "m,s=bad" });
     flush(&server);
@@ -59,7 +59,7 @@ fn readings_wait_for_a_newer_document_that_hides_no_other() {
     assert_eq!(readings(&server, "default", "m,s=c", None, 100).len(), 2, "its neighbours' trouble is not its own");
     assert_eq!(write("m,s=c v=3 3"), 204);
     assert_eq!(get(&server.url("/api/v1/readings?sensor=m,s=a")).status, 503);
-    let message = blocked(&server).expect("somebody waits");
+    let message = blocked(&server).expect("readings wait");
     assert!(message.contains("2 buckets cannot be stored") && message.contains("schema version 2"), "{message}");
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 2.0);
     assert!(server.stderr().contains("1970-01-01T00 m,s=a 0"), "the log names the document");
@@ -92,7 +92,7 @@ fn a_refused_sensor_document_delays_only_its_own_pages() {
     assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 1);
     let pages = run_command(&uri, None, doc! { "count": "default.buckets", "query": { "sensor": "m,s=bad" } });
     assert_eq!(pages.get_i32("n").unwrap(), 0, "no page goes before its sensor's document");
-    let message = blocked(&server).expect("somebody waits");
+    let message = blocked(&server).expect("readings wait");
     assert!(message.contains("the document of sensor m,s=bad"), "{message}");
     refuse(doc! {});
     flush(&server);

@@ -181,7 +181,7 @@ fn body(client: usize, number: i64) -> String {
         for sensor in 0..SENSORS {
             let key = key(client, sensor);
             let time = START + step * SECOND;
-            writeln!(body, "{key} step={step}i,half={} {time}", half(step)).expect("a String takes it");
+            writeln!(body, "{key} step={step}i,half={} {time}", half(step)).expect("writing to a String succeeds");
         }
     }
     body

@@ -73,7 +73,7 @@ fn store_of(answer: &Answer) -> String {
 #[track_caller]
 fn assert_told(server: &Server, logins: &Logins, class: &str) {
     let started = Instant::now();
-    let shown_message = eventually(&format!("health tells {class}"), REPORT_MAX, || {
+    let shown_message = eventually(&format!("health reports {class}"), REPORT_MAX, || {
         let answer = health(&server.url("/health"));
         (answer.status == 503 && store_of(&answer).contains(class)).then_some(answer)
     });
@@ -143,7 +143,7 @@ fn a_store_that_turns_read_only_is_reported_and_costs_no_readings() {
     let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
     assert!(refused.json()["code"] == "store_timeout", "{}", refused.text());
     logins.may("readWrite");
-    wait_until("health is well", RECOVERY, || health(&server.url("/health")).status == 200);
+    wait_until("health passes", RECOVERY, || health(&server.url("/health")).status == 200);
     for (login, class) in
         [("writer:wrong@", "wrong credentials"), ("reader:right@", "not authorised"), ("", "not authorised")]
     {
@@ -171,7 +171,7 @@ fn an_outage_is_reported_with_a_code_and_without_secrets() {
     post(&server.url("/write?ack=store"), "m,s=1 v=1 1768485600000000000", &[]).expect(204);
     let port = format!(":{}", mongod.port());
     mongod.kill();
-    wait_until("the store is missed", RECOVERY, || store_of(&health(&server.url("/health"))).contains("unavailable"));
+    wait_until("the outage is noticed", RECOVERY, || store_of(&health(&server.url("/health"))).contains("unavailable"));
     let answers = [get(&server.url("/api/v1/readings?sensor=m,s=1")).expect(503), health(&server.url("/health"))];
     let error = answers[0].json();
     assert_eq!(error["code"], "store_unavailable", "{error}");

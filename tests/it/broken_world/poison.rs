@@ -52,7 +52,7 @@ impl Volume {
     }
 
     fn segments(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.server.data_dir().join("dead-letters")).expect("the folder is there");
+        let entries = std::fs::read_dir(self.server.data_dir().join("dead-letters")).expect("the folder exists");
         let paths = entries.map(|entry| entry.expect("an entry").path());
         let mut segments: Vec<PathBuf> =
             paths.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();

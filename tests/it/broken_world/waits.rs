@@ -172,7 +172,7 @@ fn queries_wait_out_a_short_outage() {
     write(&server, &format!("m,s=old v=1 {START}"));
     flush(&server);
     mongod.pause();
-    wait_until("the store is missed", PATIENCE, || super::store_health(&server) == "fail");
+    wait_until("the outage is noticed", PATIENCE, || super::store_health(&server) == "fail");
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| values(readings(&server, "old", START)));
         wait_until("it asks the store", PATIENCE, || metric(&server, "hourglass_query_running") > 0.0);

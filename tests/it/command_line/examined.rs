@@ -243,7 +243,7 @@ fn locked_and_unreadable_files_are_reported() {
     std::fs::create_dir_all(&log).unwrap();
     let lock = std::fs::File::create(log.join("lock")).unwrap();
     let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
-    assert_eq!(run(&flags, &[]).0, 0, "nobody holds it");
+    assert_eq!(run(&flags, &[]).0, 0, "it is not locked");
     lock.lock().unwrap();
     let (code, _, complaints) = run(&flags, &[]);
     assert!(

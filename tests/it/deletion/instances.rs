@@ -66,7 +66,7 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     assert_eq!((times(&world.there, "m,t=a"), times(&world.there, "m,t=b").len()), (vec![], 40));
     wait_until("it is not listed", LEARN_MAX, || listed(&world.there) == ["m,t=b"]);
     wait_until("it is not shown", LEARN_MAX, || shown(&world.there) == ["m,t=b"]);
-    wait_until("its document is missed", LEARN_MAX, || {
+    wait_until("its missing document is noticed", LEARN_MAX, || {
         // Hot buckets of the other instance must not restore anything.
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);

@@ -170,7 +170,6 @@ fn check(server: &Server, model: &Model, step: usize) {
     assert_eq!(shown, model.keys().cloned().collect(), "step {step}: SHOW SERIES");
 }
 
-/// Compares the stored documents.
 #[track_caller]
 fn check_stored(stored: &Stored, model: &Model) {
     let mut found: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();

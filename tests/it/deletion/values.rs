@@ -20,7 +20,6 @@ fn ask(server: &Server, statement: &str, parameters: &str) -> Answer {
     post(&server.url(&format!("/query?db={DATABASE}&q={q}{parameters}")), "", &[])
 }
 
-/// Runs a deletion and returns its answer.
 #[track_caller]
 fn delete(server: &Server, statement: &str) -> String {
     let answer = ask(server, statement, "").expect(200).json();

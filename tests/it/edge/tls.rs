@@ -177,7 +177,7 @@ fn a_certificate_acts_as_its_bound_token() {
         response.split(' ').nth(1).unwrap_or_default().to_owned()
     };
     // Until the token is known everybody may write; then only bound certificates, whatever their common or DNS names.
-    wait_until("the token counts", PATIENCE, || {
+    wait_until("the token is valid", PATIENCE, || {
         write("pinned", "a") == "204" && write("named", "a") == "401" && write("dns", "a") == "401"
     });
     assert_eq!(write("pinned", "b"), "403");
@@ -194,7 +194,7 @@ fn a_certificate_acts_as_its_bound_token() {
         write("dns", "a") == "204" && write("pinned", "a") == "401"
     });
     token(&["revoke", "gw-1"]);
-    wait_until("the token counts no more", PATIENCE, || write("dns", "a") == "401");
+    wait_until("the token is revoked", PATIENCE, || write("dns", "a") == "401");
 }
 
 /// Regression: a stream stayed open after its token was bound to another certificate.
@@ -207,7 +207,7 @@ fn a_stream_ends_when_its_certificate_is_unbound() {
     let token = |words: &[&str]| drop(token_command(&server.data_dir(), words).good());
     let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
     token(&["add", "--name", "gw", "--read", "a", "--certificate", &old]);
-    wait_until("the token counts", PATIENCE, || {
+    wait_until("the token is valid", PATIENCE, || {
         let nobody = curl(&program, &certificates, &url(&server, "/api/v1/measurements?db=a"), &[]);
         nobody.text.starts_with("HTTP/1.1 401")
     });

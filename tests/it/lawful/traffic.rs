@@ -139,7 +139,7 @@ fn text(lines: &[Line]) -> String {
     let mut body = String::new();
     for line in lines {
         let fields: Vec<String> = line.fields.iter().map(|(name, value)| format!("{name}={}", typed(value))).collect();
-        writeln!(body, "{} {} {}", line.sensor, fields.join(","), line.time).expect("a String takes it");
+        writeln!(body, "{} {} {}", line.sensor, fields.join(","), line.time).expect("writing to a String succeeds");
     }
     body
 }

@@ -25,7 +25,7 @@ fn own_writes_are_visible_at_once_and_others_in_time() {
         let before = count(&a, question);
         for write in 0..WRITES {
             let time = START + before * 60 + write * 60;
-            // In an hour that both have queried and that has no readings any more.
+            // In an hour that both have queried and whose readings are all flushed.
             post(&a.url("/write?db=d&ack=store&precision=s"), format!("m,s=1 v=1 {time}"), &[]).expect(204);
             let written = Instant::now();
             assert_eq!(count(&a, question), before + write + 1, "the instance that took it");

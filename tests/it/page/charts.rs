@@ -203,7 +203,7 @@ fn colours_differ_for_colour_blind_readers() {
         for (at, colour) in colours.iter().enumerate() {
             let one = luminance(*colour).max(ground);
             let other = luminance(*colour).min(ground);
-            assert!((one + 0.05) / (other + 0.05) >= 3.0, "{theme} {at}: not told from the ground");
+            assert!((one + 0.05) / (other + 0.05) >= 3.0, "{theme} {at}: too close to the background");
             for (before, earlier) in colours[..at].iter().enumerate() {
                 for (eyes, least) in EYES.iter().zip([0.13, 0.08, 0.08]) {
                     let seen_colour = seen(eyes, colour);

@@ -200,7 +200,7 @@ fn a_stream_ends_with_its_token_and_respects_its_rights() {
     assert_eq!(TailClient::open(&server, "db=a", &[("Authorization", &of_other)]).status, 403);
     let mut client = TailClient::open(&server, "db=a", &[("Authorization", &pinned)]);
     with(&admin, "POST", &server.url("/write?db=a"), "m,site=roof v=1i\nm,site=lab v=2i").expect(204);
-    assert_eq!(client.value(), 2, "the other sensor is not told");
+    assert_eq!(client.value(), 2, "the other sensor is hidden");
     with(&admin, "POST", &server.url("/api/v1/tokens/pinned/revoke"), "").expect(200);
     let (kind, payload) = client.next().expect("an end");
     assert_eq!(kind, "end", "{payload}");
@@ -231,7 +231,7 @@ fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
     let entry = "/api/v1/renames?db=a&kind=tag_value&tag=room&from=lab";
     with(&admin, "DELETE", &server.url(entry), "").expect(200);
     write("lab", 4);
-    assert_eq!((theirs.value(), old.value()), (4, 4), "what was shown as room=hall is not told");
+    assert_eq!((theirs.value(), old.value()), (4, 4), "readings shown as room=hall are hidden");
 }
 
 #[test]

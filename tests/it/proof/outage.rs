@@ -51,7 +51,7 @@ fn a_stop_during_an_outage_costs_no_acks() {
     assert!(server.stderr().contains("records stay in the WAL"), "{}", server.stderr());
     mongod.restart();
     server.restart();
-    wait_until("the backlog is fed and stored", PATIENCE, || flushed(&server, PATIENCE));
+    wait_until("the backlog is dispatched and flushed", PATIENCE, || flushed(&server, PATIENCE));
     check_documents(&Stored::in_mongo(&mongod, &name, DATABASE), 2);
 }
 
@@ -128,7 +128,7 @@ fn body(connection: i64, number: i64) -> String {
         for sensor in 0..SENSORS {
             let key = key(connection, sensor);
             let time = START + step * SECOND;
-            writeln!(body, "{key} step={step}i {time}").expect("a String takes it");
+            writeln!(body, "{key} step={step}i {time}").expect("writing to a String succeeds");
         }
     }
     body

@@ -21,7 +21,7 @@ fn check_restored(store: &str, data: &Path, first: i64, before: &[Value]) {
     let mut server: Server = launch(store).start();
     if store == "embedded" {
         assert!(server.stop().success());
-        std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+        std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
         std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
         server.restart();
     }

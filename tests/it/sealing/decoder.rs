@@ -167,7 +167,7 @@ fn the_documented_decoder_reads_stored_days() {
         })
         .map(|day| format!("{day}\n"))
         .collect();
-    std::fs::write(folder.file("days.json"), exported).expect("the disk takes it");
+    std::fs::write(folder.file("days.json"), exported).expect("the disk has room");
     let found = cells(&decoded(&python, &[&folder.file("days.json")]));
     let written = cells(&lines);
     assert_eq!(found.len(), written.len());
@@ -175,9 +175,8 @@ fn the_documented_decoder_reads_stored_days() {
         assert_eq!((found, value), (cell, expected));
     }
 
-    // Raw bytes, and JSON.
     let seconds = days.iter().find(|day| day.get_str("sensor").ok() == Some(SENSORS[0].0)).expect("its day");
-    std::fs::write(folder.file("readings"), packed(seconds)).expect("the disk takes it");
+    std::fs::write(folder.file("readings"), packed(seconds)).expect("the disk has room");
     let alone = cells(&decoded(&python, &[&folder.file("readings")]));
     assert!(alone.keys().all(|(sensor, ..)| sensor == "readings"));
     assert!(alone.values().eq(written.iter().filter(|((s, ..), _)| s == SENSORS[0].0).map(|(_, value)| value)));
@@ -196,7 +195,7 @@ fn an_empty_day_hides_no_other() {
     let expired = json!({"sensor": "m", "kind": "expired", "readings": {"$binary": {"base64": "", "subType": "00"}}});
     let columns =
         json!({"sensor": "m", "readings": {"at": [{"$date": "1970-01-01T00:00:01Z"}], "fields": {"v": [1.5]}}});
-    std::fs::write(folder.file("days.json"), format!("{expired}\n{columns}\n{expired}\n")).expect("the disk takes it");
+    std::fs::write(folder.file("days.json"), format!("{expired}\n{columns}\n{expired}\n")).expect("the disk has room");
     assert_eq!(decoded(&python, &[&folder.file("days.json")]), "m v=1.5 1000000000\n");
 }
 
@@ -248,7 +247,7 @@ fn the_decoder_reads_columns() {
             format!("{}\n", Value::Object(parts.into_iter().collect()))
         };
         let exported = days.iter().map(shown);
-        std::fs::write(folder.file("days.json"), exported.collect::<String>()).expect("the disk takes it");
+        std::fs::write(folder.file("days.json"), exported.collect::<String>()).expect("the disk has room");
         let found = cells(&decoded(&python, &[&folder.file("days.json")]));
         let written = cells(&lines);
         assert_eq!(found.len(), written.len());

@@ -72,7 +72,6 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     }
 }
 
-/// Stores five readings.
 fn write(server: &Server, minute: u64) {
     let lines: String = (0..5).map(|n| line(0, minute + n, n)).collect();
     write_flushed(server, lines);

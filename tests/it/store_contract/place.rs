@@ -54,7 +54,7 @@ impl Embedded {
     /// Uses the file directly: the store is dropped before without `close`, and opened after.
     pub fn with_file<T>(&mut self, work: impl FnOnce(&Database) -> T) -> T {
         self.store = None;
-        let database = Database::open(self.folder.file(FILE_NAME)).expect("nobody else has the file open");
+        let database = Database::open(self.folder.file(FILE_NAME)).expect("the file is not open elsewhere");
         let result = work(&database);
         drop(database);
         self.store = Some(open_embedded(&self.folder));

@@ -121,7 +121,11 @@ pub async fn a_dropped_database_can_be_recreated(place: &mut impl Place) {
     place.store().drop_database("plant").await.expect("dropped");
     place.store().drop_database("plant").await.expect("nothing to drop");
     place.store().drop_database("never there").await.expect("nothing to drop");
-    assert_eq!(place.store().databases().await.expect("a list"), ["plant", "planted"], "it may have been created anew");
+    assert_eq!(
+        place.store().databases().await.expect("a list"),
+        ["plant", "planted"],
+        "it may have been created again"
+    );
     for name in ["plant", "plant", "never there"] {
         place.store().unlist_database(name).await.expect("unlisted");
     }

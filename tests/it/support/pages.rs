@@ -265,7 +265,7 @@ impl Stored {
     /// Visits the rows of this database in the embedded file, without checksums.
     fn each_row(&self, kind: Kind, mut visit: impl FnMut(&[u8], &[u8])) {
         let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
-        let database = Database::open(file).expect("the file is whole, and nobody has it open");
+        let database = Database::open(file).expect("the file is intact and not open elsewhere");
         let transaction = database.begin_read().expect("a read");
         let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
         let table = transaction.open_table(table).expect("the table");

@@ -174,7 +174,7 @@ pub fn peak_bytes(pid: u32) -> u64 {
 }
 
 fn memory(pid: u32, which: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("Linux tells");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("procfs is readable");
     let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("its memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
 }

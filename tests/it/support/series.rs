@@ -157,7 +157,7 @@ pub fn flush(server: &Server) {
 #[track_caller]
 pub fn await_dispatched(server: &Server) {
     let is_fed = || server.fetch("/api/v1/status")["feeding"] == false;
-    wait_until("the backlog is fed", Duration::from_secs(60), is_fed);
+    wait_until("the backlog is dispatched", Duration::from_secs(60), is_fed);
 }
 
 /// Returns a counter or gauge of `/metrics`, summed over its labels; 0 if absent.

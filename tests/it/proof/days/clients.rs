@@ -147,14 +147,12 @@ impl Clients {
             body.add(&sensor, time, i64::try_from(value).expect("a small number"), which);
         };
         match random.below(17) {
-            // Current readings.
             0..6 => {
                 let first = now() / STEP * STEP;
                 (0..1 + random.below(8)).for_each(|n| add(first - n * STEP, 1 + random.below(7)));
             }
             // Late readings, many of them corrections of sealed ones.
             6..12 => (0..1 + random.below(6)).for_each(|_| add(late(random, 1..5), 1 + random.below(7))),
-            // A whole past day.
             12..14 => {
                 let day = today() - (20 + random.below(4)) * DAY;
                 (0..STEPS).for_each(|n| add(day + n * STEP, 7));
@@ -291,7 +289,7 @@ impl ExpiringDatabase {
                 }
             }
             // An instance learns of the retention within a second.
-            wait_until("old readings are taken", WITHIN, || clients.write(base, EXPIRING, "", &body));
+            wait_until("old readings are accepted", WITHIN, || clients.write(base, EXPIRING, "", &body));
         }
     }
 

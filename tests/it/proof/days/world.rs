@@ -113,7 +113,6 @@ impl World {
         random.pick(&all)
     }
 
-    /// Runs another operation at the same time.
     pub fn ask_meanwhile(
         &self,
         asked: Option<&str>,
@@ -197,7 +196,7 @@ impl World {
                 let status = (answer.status == 200).then(|| answer.json())?;
                 (status["feeding"] == false && status["deletions_in_progress"] == 0).then_some(())
             };
-            eventually("the backlog is fed, and its deletions are carried out", WITHIN, is_well);
+            eventually("the backlog is dispatched and its deletions are done", WITHIN, is_well);
         }
     }
 
@@ -355,7 +354,7 @@ impl World {
         // It has the folder that is filled.
         let mut server = Launch::embedded().config(busy_config()).start();
         assert!(server.stop().success());
-        std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+        std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
         fill(&store, &server.data_dir());
         if is_mongo {
             std::fs::create_dir_all(server.data_dir()).expect("a folder can be made");

@@ -16,7 +16,6 @@ pub type Series = BTreeMap<i64, BTreeMap<String, f64>>;
 /// Maximum readings per answer.
 const LIMIT: usize = 100_000;
 
-/// Reads by the query API.
 pub fn by_query(server: &Server, sensors: &[String]) -> Result<Found, Violation> {
     let number = |text: String| text.parse::<f64>().expect("all fields are numbers");
     let of_sensor = |sensor: &String| {

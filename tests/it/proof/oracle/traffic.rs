@@ -210,7 +210,7 @@ pub fn body(traffic: &Traffic, lines: &[Line]) -> String {
             Fields::Double => format!("f={}", line.values()[0].1),
         };
         let time = line.time.map(|time| format!(" {time}")).unwrap_or_default();
-        writeln!(body, "{} {fields}{time}", traffic.sensor(line.kind)).expect("a String takes it");
+        writeln!(body, "{} {fields}{time}", traffic.sensor(line.kind)).expect("writing to a String succeeds");
     }
     body
 }

@@ -86,7 +86,7 @@ impl Stored {
     #[track_caller]
     fn replace_row(&self, kind: Kind, id: &str, change: impl FnOnce(Row) -> Option<Row>) {
         let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
-        let database = Database::open(file).expect("the file is whole, and nobody has it open");
+        let database = Database::open(file).expect("the file is intact and not open elsewhere");
         let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
         let prefix = [self.database.as_bytes(), &[0, 0]].concat();
         let is_it = |key: &[u8]| {
