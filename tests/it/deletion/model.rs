@@ -83,8 +83,8 @@ fn delete(random: &mut Random, model: &mut Model) -> String {
         let escaped = measurement.replace(' ', "\\ ");
         key == escaped || key.starts_with(&format!("{escaped},"))
     };
-    let mut remove = |whose: &dyn Fn(&str) -> bool, when: std::ops::Range<i64>| {
-        let readings = model.iter_mut().filter(|(key, _)| instance_identity(key));
+    let mut remove = |is_chosen: &dyn Fn(&str) -> bool, when: std::ops::Range<i64>| {
+        let readings = model.iter_mut().filter(|(key, _)| is_chosen(key));
         readings.for_each(|(_, readings)| readings.retain(|time, _| !when.contains(time)));
     };
     let always = i64::MIN..i64::MAX;

@@ -49,10 +49,10 @@ pub fn eventually<T>(what: &str, within: Duration, probe: impl FnMut() -> Option
     poll(within, probe).unwrap_or_else(|| panic!("{what}: not within {within:?}"))
 }
 
-/// Waits until `is_so` returns true; panics with `what` after `within`.
+/// Waits until `is_met` returns true; panics with `what` after `within`.
 #[track_caller]
-pub fn wait_until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
-    eventually(what, within, || is_so().then_some(()));
+pub fn wait_until(what: &str, within: Duration, mut is_met: impl FnMut() -> bool) {
+    eventually(what, within, || is_met().then_some(()));
 }
 
 /// Polls `probe`, at least once, until it returns a value or `within` has passed.

@@ -30,7 +30,7 @@ pub use super::packages::{Package, not_run, on_path, require};
 pub use super::pages::{Kind, Sensor, Stored, millis};
 pub use super::process::{Folder, Process, file_bytes, forget_peak, last_lines, peak_bytes, resident_bytes};
 pub use super::proxy::{Fault, Proxy};
-pub use super::ran::{CommandOutput, digest, hourglass, path, ran, ran_with, verify};
+pub use super::ran::{CommandOutput, digest, hourglass, path, ran, run_with_input, verify};
 pub use super::random::Random;
 pub use super::raw::{PATIENCE, Raw};
 pub use super::replica_set::{Front, ReplicaSet};
