@@ -18,7 +18,7 @@ fn asked(server: &Server, path: &str) -> Value {
 /// Returns the members of a value in order, by the endpoint.
 fn members(server: &Server, group: &str, value: &str) -> Vec<String> {
     let sensors = asked(server, &format!("/{group}/{value}?db=d"))["sensors"].clone();
-    sensors.as_array().unwrap().iter().map(|of| of["sensor"].as_str().unwrap().to_owned()).collect()
+    sensors.as_array().unwrap().iter().map(|entry| entry["sensor"].as_str().unwrap().to_owned()).collect()
 }
 
 /// Contents of MongoDB.
@@ -34,13 +34,13 @@ impl Stored {
             let members = document.get_array("members").unwrap();
             assert!((1..=200).contains(&members.len()), "{}", members.len());
             assert_eq!(document.get_i32("count").unwrap(), i32::try_from(members.len()).unwrap());
-            let of = found.entry(document.get_str("value").unwrap().to_owned()).or_default();
+            let sensors = found.entry(document.get_str("value").unwrap().to_owned()).or_default();
             for member in members {
                 let member = member.as_document().unwrap();
                 let latest = member.get_document("latest").ok().and_then(|latest| latest.get_f64("v").ok());
                 let sensor = member.get_str("sensor").unwrap();
                 #[expect(clippy::cast_possible_truncation, reason = "the tests write small whole numbers")]
-                let before = of.insert(sensor.to_owned(), latest.unwrap_or(-1.0) as i64);
+                let before = sensors.insert(sensor.to_owned(), latest.unwrap_or(-1.0) as i64);
                 assert!(before.is_none(), "{sensor} is listed twice");
             }
         }
@@ -53,8 +53,8 @@ impl Stored {
 }
 
 fn expected(groups: &[(&str, &[(&str, i64)])]) -> BTreeMap<String, BTreeMap<String, i64>> {
-    let of = |members: &[(&str, i64)]| members.iter().map(|(key, v)| ((*key).to_owned(), *v)).collect();
-    groups.iter().map(|(value, members)| ((*value).to_owned(), of(members))).collect()
+    let latest = |members: &[(&str, i64)]| members.iter().map(|(key, v)| ((*key).to_owned(), *v)).collect();
+    groups.iter().map(|(value, members)| ((*value).to_owned(), latest(members))).collect()
 }
 
 /// Nothing is flushed, and acked changes are in the next answer.
@@ -89,10 +89,11 @@ fn group_endpoints_return_acked_changes_on_both_stores() {
         assert_eq!((&rest["next"], &rest["sensors"][0]["sensor"]), (&Value::Null, &json!("m,gw=g2,s=3")));
         // A sensor lists its groups; without any, the field is missing.
         let listed = server.fetch("/api/v1/sensors?db=d");
-        let of =
-            |key: &str| listed["sensors"].as_array().unwrap().iter().find(|of| of["sensor"] == key).unwrap().clone();
-        assert_eq!(of("m,gw=g1,s=2")["groups"], json!({"gateway": "g1"}));
-        assert!(of("m,s=5").get("groups").is_none(), "it has had no reading");
+        let entry = |key: &str| {
+            listed["sensors"].as_array().unwrap().iter().find(|entry| entry["sensor"] == key).unwrap().clone()
+        };
+        assert_eq!(entry("m,gw=g1,s=2")["groups"], json!({"gateway": "g1"}));
+        assert!(entry("m,s=5").get("groups").is_none(), "it has had no reading");
         // Moves and deletions apply at once, too.
         describe(&server, "m,gw=g1,s=1", &json!({"site": "roof"}));
         write(&server, "m,gw=g1,s=1 v=11 20\n");

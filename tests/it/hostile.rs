@@ -97,7 +97,6 @@ fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Durat
     times
 }
 
-/// Memory of a process.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     resident: u64,

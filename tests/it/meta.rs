@@ -201,8 +201,8 @@ fn thousands_of_lines_are_imported_and_exported() {
         let mut cursor = String::new();
         loop {
             let page = server.fetch(&format!("/api/v1/meta?db=d&limit=700{cursor}"));
-            for of in page["sensors"].as_array().unwrap() {
-                seen.insert(of["sensor"].as_str().unwrap().to_owned(), of["meta"].clone());
+            for sensor in page["sensors"].as_array().unwrap() {
+                seen.insert(sensor["sensor"].as_str().unwrap().to_owned(), sensor["meta"].clone());
             }
             let Some(next) = page["next"].as_str() else { break };
             cursor = format!("&cursor={}", encode(next));
@@ -368,14 +368,14 @@ fn random_changes_survive_kills() {
                     for _ in 0..1 + random.below(6) {
                         let key = format!("m,s={}", random.below(3));
                         let name = ["a", "b.c", "$d"][random.below(3) as usize];
-                        let of = model.entry(key.clone()).or_default();
+                        let names = model.entry(key.clone()).or_default();
                         let value = match random.below(3) {
                             0 => Value::Null,
                             _ => json!(random.below(5)),
                         };
                         match &value {
-                            Value::Null => drop(of.remove(name)),
-                            value => drop(of.insert(name.to_owned(), value.clone())),
+                            Value::Null => drop(names.remove(name)),
+                            value => drop(names.insert(name.to_owned(), value.clone())),
                         }
                         lines += &json!({ "sensor": key, "meta": { name: value } }).to_string();
                         lines.push('\n');

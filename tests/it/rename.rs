@@ -56,7 +56,7 @@ fn listed(server: &Server) -> BTreeSet<String> {
 /// Returns the first column of a listing.
 fn shown(server: &Server, statement: &str) -> BTreeSet<String> {
     let series = influxql(server, statement);
-    let rows = series.as_array().into_iter().flatten().flat_map(|of| of["values"].as_array().unwrap());
+    let rows = series.as_array().into_iter().flatten().flat_map(|series| series["values"].as_array().unwrap());
     rows.map(|row| row.as_array().unwrap().last().unwrap().as_str().unwrap().to_owned()).collect()
 }
 
@@ -155,7 +155,8 @@ fn a_new_sensor_written_by_its_shown_name_is_stored_by_its_stored_name() {
         server.kill_and_restart();
         write(&server, format!("m,room=hall,s=3 v=7i {}\nm,s=3,room=hall v=8i {}\n", T + 2, T + 3));
         write_flushed(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
-        let all = |server: &Server, key: &str| readings(server, key).into_iter().map(|of| of.1).collect::<Vec<_>>();
+        let all =
+            |server: &Server, key: &str| readings(server, key).into_iter().map(|reading| reading.1).collect::<Vec<_>>();
         assert_eq!(all(&server, "m,room=hall,s=2"), [2, 3, 5, 9]);
         assert_eq!(all(&server, "m,room=hall,s=3"), [4, 6, 7, 8]);
         delete(&server, &entry).expect(200);

@@ -20,7 +20,6 @@ const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"
 /// Small pages, so that some hours have several.
 const PAGES: &str = "[page]\nmax_readings = 40\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 
-/// Seeded random numbers.
 struct Chance(u64);
 
 impl Chance {

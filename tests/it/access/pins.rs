@@ -159,7 +159,12 @@ fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
     with(&admin, "POST", &write, "m,site=hall v=4 4").expect(204);
     let count = |token: &str, query: &str| {
         let answer = with(token, "GET", &server.url(&format!("/api/v1/readings?db=a&{query}")), "").expect(200).json();
-        answer["series"].as_array().unwrap().iter().map(|of| of["readings"].as_array().unwrap().len()).sum::<usize>()
+        answer["series"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|series| series["readings"].as_array().unwrap().len())
+            .sum::<usize>()
     };
     // History follows the shown name.
     assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (4, 0));

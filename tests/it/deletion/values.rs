@@ -49,8 +49,8 @@ fn all(server: &Server) -> Model {
     all
 }
 
-fn lines(of: &Model) -> String {
-    of.iter().fold(String::new(), |mut lines, ((tag, time), fields)| {
+fn lines(model: &Model) -> String {
+    model.iter().fold(String::new(), |mut lines, ((tag, time), fields)| {
         let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}i")).collect();
         let _ = writeln!(lines, "m,t={tag} {} {time}", fields.join(","));
         lines
@@ -105,17 +105,17 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     let to = START + (20 + random.below(20)) * HOUR;
     type Test = Box<dyn Fn(&(&'static str, i64), Option<i64>, Option<i64>) -> bool>;
     let (condition, goes): (String, Test) = match random.below(5) {
-        0 => (format!("v > {v}"), Box::new(move |_, of, _| of.is_some_and(|of| of > v))),
+        0 => (format!("v > {v}"), Box::new(move |_, a, _| a.is_some_and(|a| a > v))),
         1 => (
             format!("v > {v} AND t = '{tag}' AND time >= {from} AND time < {to}"),
-            Box::new(move |at, of, _| at.0 == tag && (from..to).contains(&at.1) && of.is_some_and(|of| of > v)),
+            Box::new(move |row, a, _| row.0 == tag && (from..to).contains(&row.1) && a.is_some_and(|a| a > v)),
         ),
         2 => (
             format!("(v < {v} OR w > {w}) AND t != '{tag}'"),
-            Box::new(move |at, a, b| at.0 != tag && (a.is_some_and(|of| of < v) || b.is_some_and(|of| of > w))),
+            Box::new(move |row, a, b| row.0 != tag && (a.is_some_and(|a| a < v) || b.is_some_and(|b| b > w))),
         ),
         3 => (format!("v + w >= {}", v + w), Box::new(move |_, a, b| a.zip(b).is_some_and(|(a, b)| a + b >= v + w))),
-        _ => (format!("w = {w}"), Box::new(move |_, _, of| of == Some(w))),
+        _ => (format!("w = {w}"), Box::new(move |_, _, b| b == Some(w))),
     };
     let statement = format!("DELETE FROM m WHERE {condition}");
     let (gone, left): (Model, Model) = std::mem::take(model)
@@ -150,8 +150,9 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
 
 /// Returns 6,000 readings of two sensors; a third matches, in two parts.
 fn given() -> Model {
-    let of = |tag| (0..3000).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
-    of("a").chain(of("b")).collect()
+    let sensor =
+        |tag| (0..3000).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
+    sensor("a").chain(sensor("b")).collect()
 }
 
 /// Writes them in records that fit into a small segment.
@@ -310,8 +311,8 @@ fn an_unknown_field_matches_nothing() {
     );
     let load = |n: i64| format!("cpu,host=a load={n}i {}\n", START + n * SECOND);
     post(&server.url(&format!("/write?db={DATABASE}&rp=week")), load(1) + &load(2), &[]).expect(204);
-    let of = |n: i64, status: &str| format!("cpu,host=a status=\"{status}\" {}\n", START + n * SECOND);
-    write(&server, &(of(1, "ok") + &of(2, "failed") + &format!("mem,host=a used=1i {START}\n")));
+    let status_line = |n: i64, status: &str| format!("cpu,host=a status=\"{status}\" {}\n", START + n * SECOND);
+    write(&server, &(status_line(1, "ok") + &status_line(2, "failed") + &format!("mem,host=a used=1i {START}\n")));
     let count = |call: &str, from: &str| {
         let answer = ask(&server, &format!("SELECT count({call}) FROM {from}"), "").expect(200).json();
         answer["results"][0]["series"][0]["values"][0][1].as_u64().unwrap_or_default()

@@ -23,7 +23,6 @@ struct Attempt {
     via: String,
 }
 
-/// A requested deletion.
 pub struct Delete {
     pub sensor: String,
     pub range: Range<i64>,
@@ -66,7 +65,6 @@ impl History {
         self.attempts[number].values.clear();
     }
 
-    /// Records a deletion.
     pub fn note_deletion(&mut self, deletion: Delete) {
         self.deletions.push(deletion);
     }

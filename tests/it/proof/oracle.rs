@@ -259,9 +259,10 @@ impl Oracle {
     }
 
     fn sensors(&self) -> Vec<String> {
-        let of =
+        let sensors_of =
             |connection: &Connection| Kind::all().into_iter().map(|kind| connection.traffic.sensor(kind)).collect();
-        let mut sensors: Vec<String> = self.connections.iter().flat_map(|one| -> Vec<String> { of(one) }).collect();
+        let mut sensors: Vec<String> =
+            self.connections.iter().flat_map(|one| -> Vec<String> { sensors_of(one) }).collect();
         sensors.push(FRESH.to_owned());
         sensors
     }

@@ -195,10 +195,10 @@ fn check(server: &Server, stored: &Readings, table: &Table, step: i64) {
         &format!("SELECT sum(v), count(v) FROM /.*/ WHERE time >= {T}s AND time < {end}s GROUP BY time(1h), *"),
     );
     let mut messages = BTreeMap::new();
-    for of in sums.as_array().into_iter().flatten() {
+    for series in sums.as_array().into_iter().flatten() {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let name = key(&(text(&of["name"]), text(&of["tags"]["room"]), text(&of["tags"]["s"])));
-        for row in of["values"].as_array().unwrap().iter().filter(|row| row[2] != json!(0)) {
+        let name = key(&(text(&series["name"]), text(&series["tags"]["room"]), text(&series["tags"]["s"])));
+        for row in series["values"].as_array().unwrap().iter().filter(|row| row[2] != json!(0)) {
             let [hour, sum, count] = [0, 1, 2].map(|cell| row[cell].as_i64().unwrap());
             messages.insert((name.clone(), hour), (sum, count));
         }

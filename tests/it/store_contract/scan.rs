@@ -186,8 +186,8 @@ pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place
     let text = |n: i64| Value::String(format!("{n:0300}").into());
     let all: Vec<Reading> = (0..60).map(|n| reading(second(n), &[("line", text(n))])).collect();
     put(place.store(), &bucket_id(&sensor, hour), &all, &SMALL).await;
-    let of = |times: std::ops::Range<i64>| Projection { times, ..Projection::ALL };
-    let some = of(second(22)..second(31));
+    let with_times = |times: std::ops::Range<i64>| Projection { times, ..Projection::ALL };
+    let some = with_times(second(22)..second(31));
     let limit = 12_000;
     let tight = Extent { hour_bytes: limit, ..Extent::ALL };
     for (projection, extent) in [(&some, Extent::ALL), (&some, tight)] {

@@ -26,11 +26,12 @@ pub fn mongod() -> &'static Mongod {
     or_panic(SHARED.get_or_init(|| Mongod::try_start(&[])).as_ref())
 }
 
-/// Returns an unused database name.
+/// Returns the `--store` of an embedded store and of a new MongoDB database.
 pub fn stores() -> [String; 2] {
     ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
 }
 
+/// Returns an unused database name.
 pub fn fresh_database_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))

@@ -70,7 +70,6 @@ pub enum Kind {
     Buckets,
     /// Further pages.
     Overflow,
-    /// Sensor documents.
     Sensors,
 }
 

@@ -56,7 +56,6 @@ impl Order {
     }
 }
 
-/// Direction of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Direction {
     Request,

@@ -116,10 +116,10 @@ impl World {
     pub fn ask_meanwhile(
         &self,
         asked: Option<&str>,
-        of: usize,
+        instance: usize,
         random: &mut Random,
     ) -> Option<JoinHandle<Option<FinishedBackup>>> {
-        let base = self.servers[of].url("");
+        let base = self.servers[instance].url("");
         let to = self.backups.path().to_owned();
         let killed_at = random.once_in(3).then(|| random.pick(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
         match asked {
@@ -306,9 +306,9 @@ impl World {
         let is_right = || {
             let found = self.found(&server);
             clients.check_between(backup.began, backup.ended, &found);
-            let of =
+            let difference =
                 |(database, sensor): &(&str, String)| summaries::difference(&server, database, sensor, &found, &when);
-            wrong = sensors().iter().find_map(of);
+            wrong = sensors().iter().find_map(difference);
             let is_at_rest = self.found(&server) == found;
             is_at_rest.then_some(())
         };

@@ -38,9 +38,7 @@ pub enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fields {
     Both,
-    /// The integer only.
     Whole,
-    /// The float only.
     Double,
 }
 
@@ -55,10 +53,8 @@ pub struct Line {
     pub fields: Fields,
 }
 
-/// One connection's traffic.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
-    /// Seed of all readings.
     pub seed: u64,
     pub connection: usize,
     /// True if some requests use the store's ack.
@@ -200,7 +196,6 @@ fn time(kind: Kind, place: i64) -> i64 {
     START + place * pace(kind).1
 }
 
-/// Formats a request's body.
 pub fn body(traffic: &Traffic, lines: &[Line]) -> String {
     let mut body = String::new();
     for line in lines {
