@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Applies the mistakes of mutants.toml to a copy of the tree, one after the other, and runs the tests that must notice them.
+"""Applies each mutant of mutants.toml to a copy of the tree and runs the tests that must detect it.
 
     python3 tests/mutants.py [NAME...]
 
-Without names all of them, which takes hours. Ends with status 1 if a mistake is not noticed, does not compile, or if a test
-fails without any. Needs Python 3.11. Builds in target/mutants.
+Without names it applies all, which takes hours. Exits with 1 if a mutant is not detected or does not compile, or if a test
+fails without any mutant. Needs Python 3.11. Builds in target/mutants.
 """
 import os
 import pathlib
@@ -15,12 +15,12 @@ import tomllib
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COPY = ROOT / "target" / "mutants" / "tree"
 LOG = ROOT / "target" / "mutants" / "last.log"
-# A test that a mistake keeps from ending has noticed it, too.
+# A test that times out has detected its mutant, too.
 TEST_SECONDS = 900
 
 
 def copy_tree():
-    """The files that git knows, as they are now; those that did not change keep their times, so that little is built."""
+    """Copies the tracked files. Unchanged files keep their times, so that little is built."""
     files = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True).stdout.split(b"\0")
     for name in filter(None, map(os.fsdecode, files)):
         source, copy = ROOT / name, COPY / name
@@ -33,7 +33,7 @@ def copy_tree():
 
 
 def cargo(arguments, seconds=None):
-    """Whether cargo ended with success; None when the time ran out."""
+    """Returns True if cargo succeeded, and None after a timeout."""
     environment = dict(os.environ, CARGO_TARGET_DIR=str(COPY.parent / "build"), HOURGLASS_TEST_SCALE="ci")
     environment |= {"PROPTEST_MAX_SHRINK_ITERS": "0", "RUST_BACKTRACE": "0"}
     with LOG.open("wb") as log:
@@ -49,25 +49,25 @@ def cargo(arguments, seconds=None):
 
 
 def target(test):
-    """The package and binary of a test, and its name there: `it:NAME`, `lib:NAME`, or `CRATE:NAME` of a crate in crates/."""
+    """Returns cargo's arguments and the name of a test: `it:NAME`, `lib:NAME`, or `CRATE:NAME` of a crate in crates/."""
     kind, name = test.split(":", 1)
-    places = {"it": ["--package", "hourglass", "--test", "it"], "lib": ["--package", "hourglass", "--lib"]}
-    return places.get(kind, ["--package", f"hourglass-{kind}", "--lib"]), name
+    targets = {"it": ["--package", "hourglass", "--test", "it"], "lib": ["--package", "hourglass", "--lib"]}
+    return targets.get(kind, ["--package", f"hourglass-{kind}", "--lib"]), name
 
 
 def build(tests):
-    """Whether what these tests need compiles."""
+    """Returns True if these tests compile."""
     return all(cargo(["test", *kind, "--no-run"]) for kind in {tuple(target(test)[0]) for test in tests})
 
 
 def passes(test):
     kind, name = target(test)
-    # cargo ends with success, too, when no test has that name.
+    # cargo also succeeds if no test has that name.
     return cargo(["test", *kind, "--", "--exact", name], TEST_SECONDS) and "test result: ok. 1 passed" in LOG.read_text()
 
 
-def noticed(mutant):
-    """What is to be said of a mistake, if it is not noticed by all its tests."""
+def find_problems(mutant):
+    """Returns the problems of a mutant: tests that do not detect it, or edits that do not apply or compile."""
     originals = {}
     try:
         for edit in mutant["edits"]:
@@ -75,10 +75,10 @@ def noticed(mutant):
             text = path.read_text()
             originals.setdefault(path, text)
             if text.count(edit["find"]) != 1:
-                return [f"{edit['file']} has the text to be replaced {text.count(edit['find'])} times"]
+                return [f"{edit['file']} must contain the text to replace once, but has it {text.count(edit['find'])} times"]
             path.write_text(text.replace(edit["find"], edit["replace"]))
         if not build(mutant["tests"]):
-            return [f"it does not compile:\n{LOG.read_text()[-2000:]}"]
+            return [f"does not compile:\n{LOG.read_text()[-2000:]}"]
         return [f"{test} passes" for test in mutant["tests"] if passes(test)]
     finally:
         for path, text in originals.items():
@@ -97,14 +97,14 @@ def main():
     tests = sorted({test for mutant in mutants for test in mutant["tests"]})
     if not build(tests):
         sys.exit(f"the tree does not compile:\n{LOG.read_text()[-2000:]}")
-    failed = [f"{test} fails without any mistake" for test in tests if not passes(test)]
+    failed = [f"{test} fails without a mutant" for test in tests if not passes(test)]
     for mutant in mutants if not failed else []:
-        found = noticed(mutant)
-        print(f"{mutant['name']}: {'; '.join(found) or 'noticed'}", flush=True)
-        failed += [f"{mutant['name']}: {each}" for each in found]
+        problems = find_problems(mutant)
+        print(f"{mutant['name']}: {'; '.join(problems) or 'detected'}", flush=True)
+        failed += [f"{mutant['name']}: {each}" for each in problems]
     if failed:
         sys.exit("\n".join(failed))
-    print(f"all {len(mutants)} mistakes are noticed")
+    print(f"all {len(mutants)} mutants are detected")
 
 
 main()

@@ -1,4 +1,4 @@
-//! Who may do what, and how much.
+//! Tokens: rights and quotas.
 
 mod audit;
 mod command;
@@ -13,37 +13,36 @@ use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// `hourglass token` with these words, on an embedded store's data directory.
-pub fn token_command(data_dir: &Path, words: &[&str]) -> Ran {
+/// Runs `hourglass token` with these arguments on the data directory of an embedded store.
+pub fn token_command(data_dir: &Path, words: &[&str]) -> CommandOutput {
     ran(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
 }
 
-/// A new token's text; it counts by now.
+/// Creates a token, waits until it is valid, and returns its text.
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
     let token = token_command(&server.data_dir(), &[&["add"][..], words].concat()).good().stdout.trim().to_owned();
-    wait_until("the token counts", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
+    wait_until("the token is valid", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
     token
 }
 
-/// What somebody with a token is answered.
+/// Returns the status of an answer to this token.
 fn status_of(server: &Server, token: &str) -> u16 {
     with(token, "GET", &server.url("/api/v1/measurements?db=waits"), "").status
 }
 
-/// The answer to a request with a token.
 #[track_caller]
 pub fn with(token: &str, method: &str, url: &str, body: &str) -> Answer {
     request(method, url, body.as_bytes(), &[("Authorization", &format!("Token {token}"))]).unwrap()
 }
 
-/// Waits until a token counts, or does not.
+/// Waits until requests with the token get this status.
 #[track_caller]
 pub fn await_status(server: &Server, token: &str, status: u16) {
-    wait_until("the service takes notice of the token", PATIENCE, || status_of(server, token) == status);
+    wait_until("the service knows the token", PATIENCE, || status_of(server, token) == status);
 }
 
-/// A server that asks everybody for a token, with its admin's.
+/// Starts a server that requires tokens; returns it with its admin token.
 pub fn guarded(config: &str) -> (Server, String) {
     let server = Launch::embedded().config(config).env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token in the banner");

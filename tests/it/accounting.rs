@@ -1,21 +1,20 @@
-//! The account of readings: at every scrape, whatever happens meanwhile,
-//! `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
+//! At every scrape, `accepted + replayed = stored + duplicate + overwritten + deleted + dead_lettered + pending`.
 
 use std::sync::MutexGuard;
 
 use crate::support::prelude::*;
 
 const WRITERS: i64 = 4;
-/// More than one, since a scrape must not see what another one is about to say.
+/// Several scrapers, because scrapes may run concurrently.
 const SCRAPERS: usize = 3;
 /// Scrapes in each part of the test.
 const SCRAPES: usize = 25;
-/// New readings of a body; as many again are duplicates of the body before, and as many overwrite the one before that.
+/// New readings of a body. As many are duplicates of the previous body, and as many overwrite the one before.
 const NEW: i64 = 10;
 const START: i64 = 1_768_486_000_000_000_000;
 const PACE: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Flushes come often, pages are small and hot memory is the least there is.
+/// Frequent flushes, small pages and minimal hot memory.
 const CONFIG: &str = r#"
 [flush]
 interval = "50ms"
@@ -37,18 +36,18 @@ const TERMS: [&str; 7] = [
     "dead_lettered_total",
 ];
 
-/// A scrape's terms by their names.
+/// Terms of a scrape by name.
 pub type Terms = BTreeMap<String, i64>;
 
-/// What the scrapers saw since the last start.
+/// Observations of the scrapers since the last start.
 #[derive(Default)]
-struct Seen {
+struct Observations {
     scrapes: usize,
     last: Terms,
     wrong: Vec<Terms>,
 }
 
-/// The terms in the text of `/metrics`; it must name all of them.
+/// Parses the terms of `/metrics`; all must be present.
 pub fn terms(text: &str) -> Terms {
     let term = |name: &str| {
         let sample = format!("hourglass_ingest_readings_{name} ");
@@ -64,10 +63,10 @@ pub fn is_balanced(terms: &Terms) -> bool {
     terms["accepted_total"] + terms["replayed_total"] == gone + terms["pending"]
 }
 
-fn scrape_all(url: &str, seen: &Mutex<Seen>, stop: &AtomicBool) {
+fn scrape_all(url: &str, seen: &Mutex<Observations>, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let Ok(answer) = request("GET", url, b"", &[]) else {
-            // Between a kill and the next start nobody answers.
+            // Nobody answers between a kill and the next start.
             std::thread::sleep(PACE);
             continue;
         };
@@ -81,11 +80,11 @@ fn scrape_all(url: &str, seen: &Mutex<Seen>, stop: &AtomicBool) {
     }
 }
 
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
+fn lock(seen: &Mutex<Observations>) -> MutexGuard<'_, Observations> {
     seen.lock().expect("no scraper panicked")
 }
 
-/// Sends body after body, each until it is acked.
+/// Sends bodies, each until it is acked.
 fn write_all(url: &str, writer: i64, stop: &AtomicBool) {
     for number in 0.. {
         let body = body(writer, number);
@@ -103,14 +102,13 @@ fn write_all(url: &str, writer: i64, stop: &AtomicBool) {
     }
 }
 
-/// New readings; those of the body before, as they were; those before that, with another value and one more field.
-/// One sensor in three is everybody's.
+/// New readings, the previous body unchanged, and the one before with other values; every third sensor is shared.
 fn body(writer: i64, number: i64) -> String {
     let mut body = String::new();
     let mut line = |number: i64, step: i64, fields: &str| {
         let sensor = if step % 3 == 0 { WRITERS } else { writer };
         let time = START + ((number * NEW + step) * (WRITERS + 1) + writer) * 1_000_000;
-        writeln!(body, "account,s=s{sensor} {fields} {time}").expect("a String takes it");
+        writeln!(body, "account,s=s{sensor} {fields} {time}").expect("writing to a String succeeds");
     };
     for step in 0..NEW {
         line(number, step, "v=1");
@@ -124,9 +122,9 @@ fn body(writer: i64, number: i64) -> String {
     body
 }
 
-/// Waits for so many more scrapes, the last of which is as wanted.
+/// Waits for `more` scrapes, the last of which satisfies `wanted`.
 #[track_caller]
-fn await_scrapes(what: &str, seen: &Mutex<Seen>, wanted: impl Fn(&Terms) -> bool) {
+fn await_scrapes(what: &str, seen: &Mutex<Observations>, wanted: impl Fn(&Terms) -> bool) {
     let before = lock(seen).scrapes;
     let done = || {
         let seen = lock(seen);
@@ -139,24 +137,27 @@ fn await_scrapes(what: &str, seen: &Mutex<Seen>, wanted: impl Fn(&Terms) -> bool
 }
 
 #[test]
-fn every_reading_is_accounted_for_at_every_scrape_with_the_embedded_store() {
-    every_reading_is_accounted_for(Launch::embedded().config(CONFIG).start(), None);
+fn counters_balance_at_every_scrape_with_the_embedded_store() {
+    counters_balance(Launch::embedded().config(CONFIG).start(), None);
 }
 
 #[test]
-fn every_reading_is_accounted_for_at_every_scrape_with_mongodb() {
+fn counters_balance_at_every_scrape_with_mongodb() {
     let mongod = Mongod::start();
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
-    every_reading_is_accounted_for(server, Some(mongod));
+    counters_balance(server, Some(mongod));
 }
 
-fn every_reading_is_accounted_for(mut server: Server, mongod: Option<Mongod>) {
-    let (seen, stop) = (Mutex::new(Seen::default()), AtomicBool::new(false));
-    let (write, metrics) = (server.url("/write?db=account"), server.url("/metrics"));
+fn counters_balance(mut server: Server, mongod: Option<Mongod>) {
+    let seen = Mutex::new(Observations::default());
+    let stop = AtomicBool::new(false);
+    let write = server.url("/write?db=account");
+    let metrics = server.url("/metrics");
     std::thread::scope(|scope| {
         let stopper = StopAtEnd(&stop);
         for writer in 0..WRITERS {
-            let (write, stop) = (&write, &stop);
+            let write = &write;
+            let stop = &stop;
             scope.spawn(move || write_all(write, writer, stop));
         }
         for _ in 0..SCRAPERS {
@@ -189,8 +190,8 @@ fn every_reading_is_accounted_for(mut server: Server, mongod: Option<Mongod>) {
     assert!(seen.scrapes >= 50, "{} scrapes", seen.scrapes);
 }
 
-/// Kills the server in the midst of it all and starts it again where it was.
-fn end(server: &mut Server, seen: &Mutex<Seen>) {
+/// Kills the server under load and restarts it.
+fn end(server: &mut Server, seen: &Mutex<Observations>) {
     server.kill();
     lock(seen).last.clear();
     server.restart_behind();
@@ -198,7 +199,7 @@ fn end(server: &mut Server, seen: &Mutex<Seen>) {
     eventually("a scrape after the start", PATIENCE, first);
 }
 
-/// With everything in the store nothing is pending, and the account holds then too.
+/// Flushes everything; then nothing is pending, and the account still holds.
 fn settle(server: &Server) {
     wait_until("nothing is pending", PATIENCE, || {
         flush(server);

@@ -1,6 +1,4 @@
-//! Every endpoint, by what a client sees: statuses, bodies, headers, limits. The embedded store is under them, because
-//! nothing here depends on which one it is. A test that can live beside others uses the shared server and a database
-//! of its own; a test that needs a config or a restart has a server of its own.
+//! Every endpoint as clients see it, on the embedded store. Most tests share a server.
 
 mod acks;
 mod bodies;
@@ -26,7 +24,7 @@ mod writes;
 
 use crate::support::prelude::*;
 
-/// The server that most tests of this module share, with the defaults, and room for a database per test.
+/// Server with defaults that most tests share, with a database per test.
 fn shared() -> &'static Server {
     static SHARED: OnceLock<Server> = OnceLock::new();
     SHARED.get_or_init(|| Launch::embedded().config("[limits]\ndatabases = 1000\n").start())
@@ -38,12 +36,12 @@ struct Client<'a> {
     database: &'a str,
 }
 
-/// A database of the shared server; each test names another one.
+/// Returns a database of the shared server; each test uses its own name.
 fn client(database: &str) -> Client<'_> {
     Client { server: shared(), database }
 }
 
-/// The same with these lines in it.
+/// As [`client`], with these lines written.
 #[track_caller]
 fn client_with<'a>(database: &'a str, lines: &str) -> Client<'a> {
     let client = client(database);
@@ -58,25 +56,23 @@ impl Client<'_> {
         http::post(&self.url("/write", "precision=ns"), lines, &[])
     }
 
-    /// Writes lines of which all must be kept.
+    /// Writes lines and expects all to be kept.
     #[track_caller]
     fn keep(&self, lines: &str) {
         self.write(lines).expect(204);
     }
 
-    /// Writes JSON by `POST /api/v1/readings`.
     #[track_caller]
     fn write_json(&self, body: &str) -> Answer {
         http::post(&self.url("/api/v1/readings", ""), body, &[])
     }
 
-    /// GET of an endpoint of the native API.
     #[track_caller]
     fn get(&self, path: &str, parameters: &str) -> Answer {
         http::get(&self.url(path, parameters))
     }
 
-    /// A sensor's readings, in nanoseconds. `filter` holds further parameters and may be empty.
+    /// Returns a sensor's readings, in nanoseconds. `filter` holds further parameters and may be empty.
     #[track_caller]
     fn readings(&self, sensor: &str, filter: &str) -> Vec<Value> {
         let parameters = format!("epoch=ns&sensor={}&{filter}", encode(sensor));
@@ -90,12 +86,10 @@ impl Client<'_> {
     }
 }
 
-/// The keys of a JSON object, in order.
 fn keys(object: &Value) -> Vec<&str> {
     object.as_object().unwrap_or_else(|| panic!("an object: {object}")).keys().map(String::as_str).collect()
 }
 
-/// The text under a key of a JSON object.
 #[track_caller]
 fn text_at<'a>(object: &'a Value, key: &str) -> &'a str {
     object[key].as_str().unwrap_or_else(|| panic!("{key} in {object}"))

@@ -1,5 +1,4 @@
-//! `hourglass backup digest`, `backup`, `restore` and `copy` on both stores: what a backup holds is compared with what was
-//! acknowledged, digests with each other; the command and the service are killed in the middle; files are damaged.
+//! `hourglass backup digest`, `create`, `restore` and `copy` on both stores, with kills and damaged files.
 
 mod copies;
 mod described;
@@ -19,7 +18,7 @@ const DAY: u64 = 86_400;
 const PAGES: &str = "[page]\nmax_readings = 4\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n";
 
-/// The digest of a store whose service is stopped.
+/// Computes the digest of a store whose service is stopped.
 #[track_caller]
 fn digest(store: &str, data_dir: &Path) -> Value {
     let digest = crate::support::ran::digest(store, data_dir);
@@ -28,17 +27,17 @@ fn digest(store: &str, data_dir: &Path) -> Value {
 }
 
 #[track_caller]
-fn backup(server: &Server, to: &Path, more: &[&str]) -> Ran {
+fn backup(server: &Server, to: &Path, more: &[&str]) -> CommandOutput {
     let from = server.url("");
     hourglass(&[&["backup", "create", path(to), "--server", &from], more].concat())
 }
 
 #[track_caller]
-fn restore(from: &Path, store: &str, data_dir: &Path) -> Ran {
+fn restore(from: &Path, store: &str, data_dir: &Path) -> CommandOutput {
     hourglass(&["backup", "restore", path(from), "--store", store, "--data-dir", path(data_dir)])
 }
 
-/// A reading every ten minutes of three days, of four sensors; each has a field of another kind now and then.
+/// Readings of four sensors every ten minutes for three days; some have a field of another type.
 fn three_days() -> String {
     (0..4).flat_map(|sensor| (0..3 * 144).map(move |n| line(sensor, n * 600 + sensor, n * 7 % 101))).collect()
 }
@@ -59,7 +58,7 @@ fn write(server: &Server, database: &str, lines: &str) {
     post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
 }
 
-/// A server with three days in two databases, one of which is a policy of another.
+/// A server with three days in two databases, one of which is a policy of the other.
 fn filled(store: &str, more: &str) -> Server {
     let server = Launch::with_store(store).config(format!("{PAGES}{more}")).start();
     write(&server, "plant", &three_days());
@@ -69,11 +68,11 @@ fn filled(store: &str, more: &str) -> Server {
     server
 }
 
-/// An embedded server on a data folder that is restored from a backup.
+/// Restores a backup and starts an embedded server on it.
 fn restored(from: &Path) -> Server {
     let mut server = Launch::embedded().start();
     assert!(server.stop().success());
-    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
     restore(from, "embedded", &server.data_dir()).good();
     server.restart();
     server

@@ -1,5 +1,4 @@
-//! What breaks around the server: a store that is paused, killed or not there, clients that hang, leave or send too
-//! much, stops and kills under load. Whatever happens, an ack is kept, a refusal says so, and all of it passes alone.
+//! Faults around the server: a paused, killed or missing store, bad clients, stops and kills. Acked readings are kept.
 
 mod asking;
 mod behind;
@@ -19,21 +18,19 @@ mod waits;
 use self::load::{Load, check_acked};
 use crate::support::prelude::*;
 
-/// How long the store is away in the tests that pause or kill it.
+/// Length of a store outage.
 const AWAY: Duration = Duration::from_secs(20);
-/// How soon after the store's return every client must have been acked again, without anybody's help.
+/// Time after an outage within which every client must be acked again.
 const RECOVERY: Duration = Duration::from_secs(15);
-/// The default `ingest.ack_timeout` of 15 s, and some time for a body to come in on a busy machine.
+/// Default `ingest.ack_timeout` (15 s), and time for a body to arrive.
 const ANSWER_MAX: Duration = Duration::from_secs(15 + 5);
-/// The most memory the server may take with the default configuration, while 50 clients send 5,000 lines each, again
-/// and again, and nothing can be stored: `memtable.max_bytes` is 256 MiB of it, `ingest.bytes_in_flight` 128 MiB and
-/// `wal.queue_bytes` 64 MiB.
+/// Maximum memory under load in an outage: memtables 256, in-flight bytes 128, WAL queue 64 MiB.
 const MEMORY_MAX: u64 = 512 << 20;
-/// Clients that ask for the store wait for it.
+/// Clients wait for the store.
 const ACK_STORE: &str = "[ingest]\nack = \"store\"\n";
 
 #[test]
-fn a_paused_store_is_not_noticed_by_those_who_write() {
+fn a_paused_store_delays_no_write() {
     let mut mongod = Mongod::start();
     let server = Server::start(&mongod.uri(&fresh_database_name()));
     let load = Load::start(&server, 4);
@@ -41,7 +38,7 @@ fn a_paused_store_is_not_noticed_by_those_who_write() {
     mongod.pause();
     let paused = Instant::now();
     load.await_acks("during the pause", 10, AWAY);
-    wait_until("the store is missed", RECOVERY, || store_health(&server) == "fail");
+    wait_until("the outage is noticed", RECOVERY, || store_health(&server) == "fail");
     assert_eq!(ready(&server), Some(200), "writes are acked");
     let query = get(&server.url("/api/v1/readings?db=load&sensor=load,client=c0,sensor=s0"));
     assert!(query.expect(503).header("retry-after").is_some());
@@ -55,12 +52,12 @@ fn a_paused_store_is_not_noticed_by_those_who_write() {
     check_acked(&server, &report);
 }
 
-/// One number of `/api/v1/status`.
+/// Returns a number of `/api/v1/status`.
 fn status(server: &Server, name: &str) -> f64 {
     server.fetch("/api/v1/status")[name].as_f64().expect("a number")
 }
 
-/// What `/health` says of the store.
+/// Returns the store check of `/health`.
 fn store_health(server: &Server) -> String {
     let health = server.fetch("/health");
     health["checks"][1]["status"].as_str().expect("a word").to_owned()
@@ -74,7 +71,6 @@ fn a_paused_store_costs_neither_memory_nor_acks() {
     load.await_acks("before the pause", 1, Duration::from_secs(60));
     mongod.pause();
     let paused = Instant::now();
-    // The pause is a length of time by its nature; nothing is waited for here.
     std::thread::sleep(AWAY);
     let resumed = Instant::now();
     mongod.resume();
@@ -87,7 +83,7 @@ fn a_paused_store_costs_neither_memory_nor_acks() {
 }
 
 #[test]
-fn a_store_that_is_away_at_the_start_is_waited_for() {
+fn startup_waits_for_the_store() {
     let mut mongod = Mongod::start();
     let launch = Launch::with_store(mongod.uri(&fresh_database_name())).config("[ingest]\nack_timeout = \"2s\"\n");
     let mut server = launch.clone().start();
@@ -106,25 +102,25 @@ fn a_store_that_is_away_at_the_start_is_waited_for() {
     flush(&server);
     let readings = query().expect(200).json()["series"][0]["readings"].as_array().expect("readings").len();
     assert_eq!(readings, 2);
-    // A flush may be faster than the next look at the store.
-    wait_until("the store is seen again", RECOVERY, || store_health(&server) == "pass");
+    // A flush may be faster than the next health check.
+    wait_until("the store is reachable again", RECOVERY, || store_health(&server) == "pass");
 }
 
-/// What a log acks that no other instance knows of may be older than what they have forgotten since: a deletion, for one.
+/// Records of an unregistered log may be older than deletions that others have forgotten.
 #[test]
-fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers() {
+fn an_unregistered_instance_refuses_writes_until_the_store_answers() {
     let mut mongod = Mongod::start();
     mongod.kill();
     let mut server = Server::start(&mongod.uri(&fresh_database_name()));
     let write = |server: &Server| post(&server.url("/write"), "early x=1 1768485600000000000", &[]);
     let refused = write(&server).expect(503);
-    // Nobody is let in, either, before it is known whether there are tokens.
+    // No request is let in before the tokens are loaded.
     assert!(refused.text().contains("tokens are not loaded") && refused.header("retry-after").is_some(), "{refused:?}");
     assert_eq!(ready(&server), Some(503));
     mongod.restart();
-    wait_until("writes are taken", RECOVERY, || write(&server).status == 204);
+    wait_until("writes are accepted", RECOVERY, || write(&server).status == 204);
     assert_eq!(ready(&server), Some(200));
-    // Once it is, they are taken while the store is away; after a stop that left nothing they are not.
+    // Afterwards the tokens hold during an outage, but not after a clean stop.
     for (end, status) in [(Server::kill as fn(&mut Server) -> _, 204), (Server::stop, 503)] {
         flush(&server);
         end(&mut server);
@@ -132,11 +128,10 @@ fn an_instance_that_was_never_registered_takes_no_writes_until_the_store_answers
         server.restart_behind();
         write(&server).expect(status);
         mongod.restart();
-        wait_until("writes are taken", RECOVERY, || write(&server).status == 204);
+        wait_until("writes are accepted", RECOVERY, || write(&server).status == 204);
     }
 }
 
-/// The status of `/ready`.
 fn ready(server: &Server) -> Option<u16> {
     request("GET", &server.url("/ready"), b"", &[]).ok().map(|answer| answer.status)
 }

@@ -1,28 +1,27 @@
-//! Clients as they come from their packages, unmodified: what they write is there with equal values, and what is
-//! refused they report as they report any refusal. The scripts beside this file only write; reading back is done here.
+//! Unmodified client libraries write values that are read back here, and report refusals.
 
 use crate::support::prelude::*;
 
-/// Runs a script, which prints JSON.
+/// Runs a script that prints JSON.
 fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/clients").join(name);
     let mut command = Command::new(python);
     command.arg("-W").arg("ignore").arg(file).args(arguments).env("NO_PROXY", "*");
     let output = command.output().expect("Python can be run");
-    let said = || String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{name}: {}", said());
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {}", said()))
+    let complaint = || String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{name}: {}", complaint());
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{name}: {error}: {}", complaint()))
 }
 
-/// A server, and what clients say who they are with.
+/// A server and the credentials of its clients.
 struct Place {
     server: Server,
     token: String,
-    /// Whether it asks for that.
+    /// True if the server requires a token.
     guarded: bool,
 }
 
-/// A server that asks nobody who they are, and one that asks everybody.
+/// Starts a server without tokens and one with tokens.
 fn places() -> [Place; 2] {
     let open = Place { server: Server::start("embedded"), token: "any".to_owned(), guarded: false };
     let server = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
@@ -40,8 +39,8 @@ impl Place {
         answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{sensor}: {answer}")).clone()
     }
 
-    /// What a client without a token that counts is answered.
-    fn of_strangers(&self) -> Value {
+    /// Returns the answer that a client without a valid token gets.
+    fn unauthorized_answer(&self) -> Value {
         json!(if self.guarded { 401 } else { 200 })
     }
 }
@@ -60,7 +59,7 @@ fn the_v2_client_writes_points_and_batches() {
 
 fn the_v2_client_writes(python: &Path, place: &Place) {
     let seen = script(python, "v2_client.py", &[&place.server.url(""), "v2", &place.token]);
-    assert_eq!(seen["stranger"], place.of_strangers());
+    assert_eq!(seen["stranger"], place.unauthorized_answer());
     assert_eq!((&seen["ping"], &seen["health"], &seen["ready"]), (&json!(true), &json!("pass"), &json!("ready")));
     assert!(text(&seen["version"], "version").starts_with("1."), "{seen}");
 
@@ -105,9 +104,10 @@ fn the_v1_client_creates_a_database_and_writes_points_and_batches() {
 }
 
 fn the_v1_client_writes(python: &Path, place: &Place) {
-    let (host, port) = (place.server.address().ip().to_string(), place.server.address().port().to_string());
+    let host = place.server.address().ip().to_string();
+    let port = place.server.address().port().to_string();
     let seen = script(python, "v1_client.py", &[&host, &port, "v1", &place.token]);
-    assert_eq!(seen["stranger"], place.of_strangers());
+    assert_eq!(seen["stranger"], place.unauthorized_answer());
     assert!(text(&seen["ping"], "the version").starts_with("1."), "{seen}");
     assert_eq!(seen["databases"], json!([{"name": "v1"}]));
     assert_eq!(seen["written"], json!(true));
@@ -149,14 +149,14 @@ fn the_influx_shell_inserts(influx: &Path, place: &Place) {
         let mut command = Command::new(influx);
         command.args(["-host", "127.0.0.1", "-port", &port]).args(arguments).env("NO_PROXY", "*");
         command.args(["-username", "somebody", "-password", password]);
-        // It writes a history file into its home.
+        // The shell writes a history file into its home.
         command.env("HOME", place.server.data_dir());
         let Output { status, stdout, stderr } = command.output().expect("influx can be run");
         (status.success(), String::from_utf8([stdout, stderr].concat()).expect("UTF-8"))
     };
     let run = |arguments: &[&str]| run_as(&place.token, arguments);
-    let (_, said) = run_as("wrong", &["-execute", "show databases"]);
-    assert_eq!(said.contains("authorization failed"), place.guarded, "{said}");
+    let (_, complaint) = run_as("wrong", &["-execute", "show databases"]);
+    assert_eq!(complaint.contains("authorization failed"), place.guarded, "{complaint}");
     let quietly = |arguments: &[&str]| assert_eq!(run(arguments), (true, String::new()), "{arguments:?}");
     quietly(&["-execute", "create database shell"]);
     let (done, listed) = run(&["-execute", "show databases", "-format", "json"]);
@@ -183,18 +183,18 @@ fn the_influx_shell_inserts(influx: &Path, place: &Place) {
     ];
     assert_eq!(place.readings("shell", "climate,sensor=t1,site=a"), expected);
 
-    let (_, said) = insert("climate,sensor=t1,site=a temp=\"warm\",humidity=45 3");
-    assert!(said.starts_with("ERR: ") && said.contains("field type conflict: input field"), "{said}");
+    let (_, complaint) = insert("climate,sensor=t1,site=a temp=\"warm\",humidity=45 3");
+    assert!(complaint.starts_with("ERR: ") && complaint.contains("field type conflict: input field"), "{complaint}");
     assert_eq!(place.readings("shell", "climate,sensor=t1,site=a").len(), 4);
-    let (_, said) = run(&["-database", "shell", "-execute", "select * from climate"]);
-    assert!(said.starts_with("name: climate") && said.contains("22.5"), "{said}");
+    let (_, complaint) = run(&["-database", "shell", "-execute", "select * from climate"]);
+    assert!(complaint.starts_with("name: climate") && complaint.contains("22.5"), "{complaint}");
 }
 
 fn times(readings: &[Value]) -> Vec<i64> {
     readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
 }
 
-/// The entries of an object by key: a client sends fields in an order of its own.
+/// Returns the entries sorted by key, because clients send fields in any order.
 fn sorted(object: &Value) -> Vec<(String, Value)> {
     let mut entries: Vec<(String, Value)> =
         object.as_object().expect("an object").iter().map(|(key, value)| (key.clone(), value.clone())).collect();

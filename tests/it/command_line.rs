@@ -1,4 +1,4 @@
-//! The command line: flags, configuration, the banner, exit statuses, and what stays after each kind of end.
+//! The command line: flags, configuration, banner, exit statuses, and the state after each kind of stop.
 
 mod examined;
 mod folders;
@@ -7,7 +7,7 @@ mod modes;
 use crate::support::packages;
 use crate::support::prelude::*;
 
-/// `EX_CONFIG` of sysexits.h, by which systemd and people tell a wrong configuration from a crash.
+/// `EX_CONFIG` of sysexits.h: an invalid configuration, not a crash.
 const EXIT_CONFIG: i32 = 78;
 
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> (i32, String, String) {
@@ -28,9 +28,9 @@ fn readings(server: &Server, sensor: &str) -> Vec<Value> {
     answer["series"][0]["readings"].as_array().unwrap_or_else(|| panic!("{answer}")).clone()
 }
 
-/// At a terminal, the first that `serve` said were three lines of how memory is shared out.
+/// Regression: `serve` first printed three lines about its memory.
 #[test]
-fn a_start_tells_its_memory_in_one_number_and_the_parts_where_details_are_asked_for() {
+fn startup_prints_the_memory_budget_and_its_parts_on_request() {
     for (level, has_parts) in [("info", false), ("debug", true)] {
         let server = Launch::embedded().config(format!("[telemetry]\nlog_level = \"{level}\"\n")).start();
         let log = server.stderr();
@@ -40,7 +40,7 @@ fn a_start_tells_its_memory_in_one_number_and_the_parts_where_details_are_asked_
 }
 
 #[test]
-fn version_and_help_say_what_it_is() {
+fn version_and_help_describe_the_program() {
     let version = format!("hourglass {}\n", env!("CARGO_PKG_VERSION"));
     assert_eq!(run(&["version"], &[]), (0, version.clone(), String::new()));
     assert_eq!(run(&["--version"], &[]), (0, version, String::new()));
@@ -64,7 +64,7 @@ fn version_and_help_say_what_it_is() {
     }
 }
 
-/// Commands that send one request share their flags, which variables can set, and print lines or JSON.
+/// Commands with one request share their flags and variables, and print lines or JSON.
 #[test]
 fn commands_ask_a_running_service_and_print_what_it_answers() {
     let server = Server::start("embedded");
@@ -72,8 +72,8 @@ fn commands_ask_a_running_service_and_print_what_it_answers() {
     write(&server, "m,s=2 v=1 1768435200000000000");
     let url = server.url("");
     let asked = |arguments: &[&str]| {
-        let (code, printed, said) = run(arguments, &[("HOURGLASS_SERVER", &url), ("HOURGLASS_DB", "d")]);
-        assert_eq!((code, said.as_str()), (0, ""), "{arguments:?}");
+        let (code, printed, complaint) = run(arguments, &[("HOURGLASS_SERVER", &url), ("HOURGLASS_DB", "d")]);
+        assert_eq!((code, complaint.as_str()), (0, ""), "{arguments:?}");
         printed
     };
     assert_eq!(asked(&["db", "list"]), "database\nd\n");
@@ -86,15 +86,15 @@ fn commands_ask_a_running_service_and_print_what_it_answers() {
     let json: Value =
         serde_json::from_str(&asked(&["sensor", "list", "--contains", "s=2", "--output", "json"])).unwrap();
     assert_eq!(json["sensors"][0]["sensor"], "m,s=2", "{json}");
-    let (code, _, said) = run(&["db", "show", "nosuch", "--server", &url], &[]);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.starts_with("hourglass: the service answered 4"), "{said}");
+    let (code, _, complaint) = run(&["db", "show", "nosuch", "--server", &url], &[]);
+    assert_eq!(code, 1, "{complaint}");
+    assert!(complaint.starts_with("hourglass: the service answered 4"), "{complaint}");
 }
 
 #[test]
 fn config_default_prints_the_documented_file_and_that_file_is_sound() {
-    let (code, printed, said) = run(&["config", "show-defaults"], &[]);
-    assert_eq!((code, said.as_str()), (0, ""));
+    let (code, printed, complaint) = run(&["config", "show-defaults"], &[]);
+    assert_eq!((code, complaint.as_str()), (0, ""));
     assert_eq!(printed, include_str!("../../config/default.toml"));
     let folder = Folder::new("config");
     let file = folder.file("default.toml");
@@ -106,7 +106,7 @@ fn config_default_prints_the_documented_file_and_that_file_is_sound() {
 }
 
 #[test]
-fn check_config_names_every_problem_at_once_and_serve_starts_with_none() {
+fn check_config_lists_every_problem_and_serve_starts_with_none() {
     let folder = Folder::new("config");
     let file = folder.file("hourglass.toml");
     let text = r#"
@@ -126,9 +126,9 @@ red = true
     let environment = [("HOURGLASS_LIMITS_TAGZ", "3"), ("HOURGLASS_LIMITS_FIELDS", "none")];
     let flags = ["--config", file, "--store", "postgres://me:secret@h/d", "--data-dir", data.to_str().unwrap()];
     for command in [&["config", "check"][..], &["serve"]] {
-        let (code, printed, said) = run(&[command, &flags].concat(), &environment);
-        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{command:?}: {said}");
-        let lines: Vec<&str> = said.lines().collect();
+        let (code, printed, complaint) = run(&[command, &flags].concat(), &environment);
+        assert_eq!((code, printed.as_str()), (EXIT_CONFIG, ""), "{command:?}: {complaint}");
+        let lines: Vec<&str> = complaint.lines().collect();
         let expected = [
             format!("hourglass: {file}:3: server.listen = \"nowhere\": not an address and port; "),
             format!("hourglass: {file}:4: unknown key server.port"),
@@ -140,15 +140,15 @@ red = true
             "hourglass: flag --store: store.uri = \"postgres://***@h/d\": unknown store; ".to_owned(),
             "hourglass: 8 problems in the configuration; nothing was started".to_owned(),
         ];
-        assert_eq!(lines.len(), expected.len(), "{command:?}: {said}");
+        assert_eq!(lines.len(), expected.len(), "{command:?}: {complaint}");
         for (line, expected) in lines.iter().zip(&expected) {
             assert!(line.starts_with(expected), "{command:?}:\n{line}\n{expected}");
         }
     }
     assert!(!data.exists(), "nothing was started");
-    let (code, _, said) = run(&["config", "check", "--config", "no-such-file.toml"], &[]);
+    let (code, _, complaint) = run(&["config", "check", "--config", "no-such-file.toml"], &[]);
     assert_eq!(code, EXIT_CONFIG);
-    assert!(said.starts_with("hourglass: no-such-file.toml: cannot be read: "), "{said}");
+    assert!(complaint.starts_with("hourglass: no-such-file.toml: cannot be read: "), "{complaint}");
 }
 
 #[test]
@@ -156,15 +156,15 @@ fn an_address_beyond_loopback_needs_a_token() {
     let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stdout, "");
-    let said = "hourglass: tokens are required, because other machines can reach 0.0.0.0:0 or because of auth.required, and \
+    let complaint = "hourglass: tokens are required, because other machines may reach 0.0.0.0:0 or because of auth.required, and \
                 there is no valid token. Create one first: hourglass token add --name first --admin '*'";
-    assert!(refused.stderr.contains(said), "{}", refused.stderr);
+    assert!(refused.stderr.contains(complaint), "{}", refused.stderr);
     let always = Launch::embedded().env("HOURGLASS_AUTH_REQUIRED", "always").run_to_end();
     assert!(always.status.code() == Some(1) && always.stderr.contains("hourglass token add"), "{}", always.stderr);
 }
 
 #[test]
-fn a_port_that_is_taken_is_named_with_the_way_out() {
+fn a_taken_port_is_named_with_a_hint() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap();
     let refused = Launch::embedded().listen(address).run_to_end();
@@ -175,11 +175,12 @@ fn a_port_that_is_taken_is_named_with_the_way_out() {
     assert_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
 }
 
-/// The two curls are run as they stand there: a newcomer copies them.
+/// Both curl commands of the banner are run verbatim.
 #[test]
-fn the_banner_holds_what_a_newcomer_needs_and_its_commands_work() {
+fn the_commands_of_the_banner_work() {
     let server = Server::start("embedded");
-    let (banner, base) = (server.stdout(), server.url(""));
+    let banner = server.stdout();
+    let base = server.url("");
     let lines: Vec<&str> = banner.lines().collect();
     assert_eq!(lines[0], format!("hourglass {}", env!("CARGO_PKG_VERSION")));
     assert_eq!(lines[1].trim(), format!("store    embedded in {}", server.data_dir().display()));
@@ -191,7 +192,7 @@ fn the_banner_holds_what_a_newcomer_needs_and_its_commands_work() {
     if packages::require(Package::Curl).is_none() {
         return;
     }
-    let said: Vec<Value> = curls
+    let complaint: Vec<Value> = curls
         .iter()
         .map(|curl| {
             let output = Command::new("sh").args(["-c", &format!("{curl} -sS --noproxy '*'")]).output().expect("sh");
@@ -199,37 +200,38 @@ fn the_banner_holds_what_a_newcomer_needs_and_its_commands_work() {
                 .unwrap_or_else(|error| panic!("{curl}: {error}: {}", String::from_utf8_lossy(&output.stderr)))
         })
         .collect();
-    assert_eq!(said[0], json!({"accepted": 1, "rejected": []}));
-    assert_eq!(said[1]["series"][0]["readings"][0]["value"], json!(22.5));
-    assert_eq!(said[1]["series"][0]["sensor"], json!("readings,sensor=temp-01"));
+    assert_eq!(complaint[0], json!({"accepted": 1, "rejected": []}));
+    assert_eq!(complaint[1]["series"][0]["readings"][0]["value"], json!(22.5));
+    assert_eq!(complaint[1]["series"][0]["sensor"], json!("readings,sensor=temp-01"));
 }
 
 #[test]
-fn a_second_process_on_one_data_folder_is_refused_and_the_first_goes_on() {
+fn a_second_process_on_a_data_folder_is_refused() {
     let server = Server::start("embedded");
     write(&server, "m v=1 1");
     let data = server.data_dir();
-    let (code, printed, said) = run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()], &[]);
-    assert_eq!((code, printed.as_str()), (1, ""), "{said}");
+    let (code, printed, complaint) =
+        run(&["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()], &[]);
+    assert_eq!((code, printed.as_str()), (1, ""), "{complaint}");
     let file = data.join("hourglass.redb");
     let expected = format!(
         "hourglass: opening the embedded store: another process has {} open; one process at a time can use a data folder\n",
         file.display()
     );
-    assert_eq!(said, expected);
+    assert_eq!(complaint, expected);
     write(&server, "m v=2 2");
     assert_eq!(readings(&server, "m").len(), 2);
 }
 
 #[test]
-fn either_signal_ends_it_with_zero_and_what_was_acked_is_there_afterwards() {
+fn both_stop_signals_exit_with_zero_and_keep_acked_readings() {
     let mut server = Server::start("embedded");
     for (number, signal) in ["TERM", "INT", "TERM"].into_iter().enumerate() {
         write(&server, &format!("m n={number}i {number}\nm,run={number} n={number}i 1"));
         let status = server.stop_by(signal);
         let log = server.stderr();
         assert_eq!(status.code(), Some(0), "SIG{signal}: {log}");
-        // Every stop used to take all of `server.shutdown_timeout`, for shards that waited for each other.
+        // Regression: every stop took all of `server.shutdown_timeout`, because shards waited for each other.
         assert!(log.contains("stopped") && !log.contains("not finished within"), "{log}");
         server.restart();
         let kept: Vec<Value> = readings(&server, "m").iter().map(|reading| reading["n"].clone()).collect();
@@ -238,15 +240,14 @@ fn either_signal_ends_it_with_zero_and_what_was_acked_is_there_afterwards() {
     }
 }
 
-/// A head that never came to its end once used up the whole time for stopping: the process ended with 1, blamed the
-/// store, and left the sensors' documents unwritten.
+/// Regression: an unfinished head used up the stop timeout, exited with 1 and left sensor documents unwritten.
 #[test]
-fn half_a_request_does_not_keep_the_process_from_ending_well() {
+fn an_unfinished_request_does_not_delay_the_stop() {
     let mut server = Launch::embedded().config("[server]\nshutdown_timeout = \"4s\"\n").start();
     write(&server, "m v=1 1");
     let mut half = TcpStream::connect(server.address()).unwrap();
     half.write_all(b"GET /ping HTTP/1.1\r\nHo").unwrap();
-    // The server has taken the connection once it answers a later one.
+    // A later answer shows that the server has accepted the connection.
     assert_eq!(readings(&server, "m").len(), 1);
     assert!(server.stop().success(), "{}", server.stderr());
 }

@@ -1,5 +1,4 @@
-//! What is deleted is gone and nothing else is, whatever happens meanwhile: random statements against a plain map,
-//! kills at every step, writers at the same time, another instance, a store that is away.
+//! Deletions remove exactly what they should: random statements, kills, concurrent writers, instances, outages.
 
 mod created;
 mod instances;
@@ -11,11 +10,10 @@ mod values;
 use crate::support::prelude::*;
 
 const DATABASE: &str = "doomed";
-/// 2024-06-01T00:00:00Z.
 const START: i64 = 1_717_200_000 * SECOND;
 const UNAUTHORIZED: i32 = 13;
 const EXCEEDED_TIME_LIMIT: i32 = 262;
-/// Small pages, so that hours have several; hot memory is the least there is, so that buckets are forgotten.
+/// Small pages, so that hours have several, and minimal hot memory, so that buckets are evicted.
 const CONFIG: &str = r#"
 [page]
 max_readings = 8
@@ -30,7 +28,7 @@ recent = 5
 const CAPS: hourglass::bucket::Caps =
     hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
-/// Sends a statement that changes something; its answer, whatever it is.
+/// Sends a statement by POST.
 #[track_caller]
 fn send(server: &Server, statement: &str) -> Answer {
     let body = format!("q={}", encode(statement));
@@ -38,7 +36,7 @@ fn send(server: &Server, statement: &str) -> Answer {
     post(&server.url(&format!("/query?db={DATABASE}")), body, &form)
 }
 
-/// Sends statements that are to be carried out.
+/// Runs statements that must succeed.
 #[track_caller]
 fn run(server: &Server, statements: &str) {
     let answer = send(server, statements).expect(200).json();
@@ -52,7 +50,7 @@ fn write(server: &Server, lines: &str) {
     write_to(server, &format!("db={DATABASE}"), lines);
 }
 
-/// Has a server die at each of these points while it replays, unless it flushes everything before.
+/// Kills the server at each of these points during replay, unless it has flushed everything before.
 #[track_caller]
 fn die_again(server: &mut Server, launch: &Launch, points: &[&str]) {
     for point in points {
@@ -66,21 +64,21 @@ fn die_again(server: &mut Server, launch: &Launch, points: &[&str]) {
     }
 }
 
-/// The times of a sensor's readings.
+/// Returns the times of a sensor's readings.
 #[track_caller]
 fn times(server: &Server, sensor: &str) -> Vec<i64> {
     readings(server, DATABASE, sensor, None, 1000).into_iter().map(|(time, _)| time).collect()
 }
 
-/// The keys that a list of sensors shows.
+/// Returns the keys in the list of sensors.
 #[track_caller]
 fn listed(server: &Server) -> Vec<String> {
     sensor_keys(server, &format!("db={DATABASE}"))
 }
 
-/// Everything of a range of `/status` is accounted for, and what was not stored yet when it was deleted is counted.
+/// `/status` accounts for everything, including readings that were deleted before they were stored.
 #[test]
-fn readings_deleted_before_they_are_stored_are_accounted_for() {
+fn readings_deleted_before_their_flush_are_counted() {
     let server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, &format!("m,t=a v=1 {START}\nm,t=a v=2 {}\nm,t=b v=3 {START}", START + SECOND));
     run(&server, &format!("DELETE FROM m WHERE time = {START}"));
@@ -91,9 +89,9 @@ fn readings_deleted_before_they_are_stored_are_accounted_for() {
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![START + SECOND], vec![]));
 }
 
-/// A deletion is logged before the store is asked: it is told as unfinished, kept, and done when the store is back.
+/// A deletion is logged first: it is reported as unfinished and done once the store is back.
 #[test]
-fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
+fn a_deletion_during_an_outage_is_applied_later() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
     let config = format!("{CONFIG}\n[ingest]\nack_timeout = \"15s\"\n[store]\ncommand_timeout = \"1s\"\n");
@@ -102,7 +100,7 @@ fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
     flush(&server);
     mongod.pause();
     write(&server, &format!("m,t=a v=3 {}", START + SECOND));
-    // Sensors are looked up in the store, so a statement cannot even be understood now; a database can be dropped.
+    // Sensors are looked up in the store, so DELETE needs it; DROP DATABASE does not.
     send(&server, "DELETE FROM m WHERE t = 'a'").expect(503);
     let answer = send(&server, &format!("DROP DATABASE {DATABASE}")).expect(503);
     assert_eq!(answer.header("x-hourglass-ack"), Some("log"), "{}", answer.text());
@@ -116,9 +114,9 @@ fn a_deletion_while_the_store_is_away_is_kept_and_follows() {
     drop(Stored::in_mongo(&mongod, &name, DATABASE));
 }
 
-/// A user without the right to delete: what is asked for is refused, and holds up nobody.
+/// Without the right to delete, the deletion is refused and delays nobody.
 #[test]
-fn a_deletion_that_the_store_refuses_for_good_is_given_up() {
+fn a_permanently_refused_deletion_is_given_up() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
     write(&server, &format!("m,t=a v=1 {START}\nm,t=b v=2 {START}"));
@@ -134,9 +132,9 @@ fn a_deletion_that_the_store_refuses_for_good_is_given_up() {
     assert_eq!(listed(&server), ["m,t=b"]);
 }
 
-/// While the old documents were still there, whoever wrote to a dropped measurement was judged by them for ever.
+/// Regression: writes to a dropped measurement were validated by the old documents.
 #[test]
-fn a_dropped_measurement_may_come_back_as_another_kind_while_it_is_being_dropped() {
+fn a_measurement_can_change_type_while_it_is_dropped() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(CONFIG).start();
     write(&server, &format!("m,t=a v=1,old=2 {START}"));
@@ -157,7 +155,7 @@ fn a_dropped_measurement_may_come_back_as_another_kind_while_it_is_being_dropped
 }
 
 #[test]
-fn what_changes_something_comes_by_post_and_from_no_other_page() {
+fn statements_that_change_data_need_a_same_site_post() {
     let server = Launch::embedded().start();
     write(&server, &format!("m v=1 {START}"));
     for statement in ["DELETE FROM m", "DROP SERIES FROM m", "DROP MEASUREMENT m", "DROP DATABASE doomed"] {
@@ -169,7 +167,7 @@ fn what_changes_something_comes_by_post_and_from_no_other_page() {
         assert!(answer.text().contains("elsewhere.example"), "{}", answer.text());
     }
     assert_eq!(times(&server, "m"), [START]);
-    // A statement about nothing is about nothing.
+    // An unknown measurement matches nothing.
     run(&server, "DELETE FROM nothing");
     run(&server, "DROP DATABASE \"never there\"");
     assert_eq!(times(&server, "m"), [START]);

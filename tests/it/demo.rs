@@ -1,14 +1,14 @@
-//! `hourglass demo`: what it shows is there, and nothing of it is left; no other folder is touched.
+//! `hourglass demo` shows its data, cleans up, and touches no other folder.
 
 use crate::support::prelude::*;
 
-/// A debug build on a busy machine makes two days of history in seconds.
+/// A debug build on a busy machine needs seconds for two days of history.
 const READY: Duration = Duration::from_secs(120);
 const END: Duration = Duration::from_secs(45);
-/// Of history: enough for a whole day that is sealed.
+/// Days of history, enough for one sealed day.
 const DAYS: &str = "2";
 
-/// A running demo, whose temp folder is the test's.
+/// A running demo in the test's temp folder.
 struct Demo {
     process: Process,
     temp: PathBuf,
@@ -25,13 +25,13 @@ impl Demo {
         let folder = temp.file("tmp");
         fs::create_dir_all(&folder).unwrap();
         command.current_dir(temp.path()).env("TMPDIR", &folder);
-        // A demo takes no configuration: this one would keep `serve` from starting.
+        // A demo ignores the configuration; this one would stop `serve`.
         command.env("HOURGLASS_STORE_URI", "mongodb://127.0.0.1:1");
         let [stdout, stderr] = ["stdout", "stderr"].map(|name| File::create(temp.file(name)).unwrap());
         Demo { process: Process::spawn(&command, stdout, stderr).unwrap(), temp: temp.path().to_owned() }
     }
 
-    fn said(&self) -> String {
+    fn output(&self) -> String {
         fs::read_to_string(self.temp.join("stdout")).unwrap()
     }
 
@@ -39,18 +39,18 @@ impl Demo {
         fs::read_to_string(self.temp.join("stderr")).unwrap()
     }
 
-    /// What stands in a row of the banner, once it is there.
+    /// Waits for a row of the banner and returns its value.
     #[track_caller]
     fn row(&mut self, what: &str) -> String {
         let is_of = |line: &&str| line.trim_start().starts_with(&format!("{what} "));
         eventually(what, READY, || {
-            let found = self.said().lines().find(is_of).map(|line| line.trim()[what.len()..].trim().to_owned());
-            assert!(found.is_some() || self.process.exited().is_none(), "it ended: {}{}", self.said(), self.log());
+            let found = self.output().lines().find(is_of).map(|line| line.trim()[what.len()..].trim().to_owned());
+            assert!(found.is_some() || self.process.exited().is_none(), "it ended: {}{}", self.output(), self.log());
             found
         })
     }
 
-    /// Its URL without a slash at the end.
+    /// Returns its URL without a trailing slash.
     #[track_caller]
     fn url(&mut self) -> String {
         self.row("page").split("/#").next().unwrap().to_owned()
@@ -65,7 +65,7 @@ impl Demo {
     fn end_by(&mut self, signal: &str) {
         self.process.signal(signal);
         let status = self.process.wait(END).unwrap_or_else(|| panic!("SIG{signal} does not end it"));
-        assert_eq!(status.code(), Some(0), "SIG{signal}: {}{}", self.said(), self.log());
+        assert_eq!(status.code(), Some(0), "SIG{signal}: {}{}", self.output(), self.log());
     }
 }
 
@@ -78,10 +78,11 @@ fn asked(url: &str) -> Value {
 }
 
 #[test]
-fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
+fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
     let temp = Folder::new("demo");
     let mut demo = Demo::start(&temp, &["--port", "0"]);
-    let (url, folder) = (demo.url(), demo.folder());
+    let url = demo.url();
+    let folder = demo.folder();
     assert_eq!(folder.parent(), Some(&*temp.file("tmp")));
     assert!(demo.row("history").contains("sealed"));
     demo.row("stop");
@@ -98,7 +99,7 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
         let windows = meter["windows"].as_array().unwrap();
         windows.iter().map(|window| window["fields"]["energy_kwh"]["count"].as_u64().unwrap()).sum()
     };
-    // From now to now: 24 hours, a reading a minute.
+    // 24 hours from now to now, with a reading a minute.
     assert!(meters.iter().all(|meter| (1439..=1441).contains(&of_days(meter))), "{counted}");
     let owners =
         format!("{url}/api/v1/summary?measurement=climate&fields=temp&agg=avg&group_by=meta.owner&step=1d&from=-1d");
@@ -133,14 +134,13 @@ fn it_shows_sealed_history_live_readings_and_faults_and_leaves_nothing() {
         outliers["sensors"][0]["sensor"] == "vibration,line=c,sensor=press,site=porto"
     });
     demo.end_by("INT");
-    assert!(demo.said().ends_with(&format!("removed {}\n", folder.display())), "{}", demo.said());
+    assert!(demo.output().ends_with(&format!("removed {}\n", folder.display())), "{}", demo.output());
     assert_eq!(entries(&temp.file("tmp")), Vec::<String>::new());
 }
 
-/// The banner promised a line for each thing that goes wrong, and the log had neither the silent sensor, nor the outliers, the
-/// bearing and the drift. It warned of a slow request instead, which was the demo's own.
+/// Regression: the log lacked some promised faults and warned of a slow request of the demo's own.
 #[test]
-fn each_fault_is_told_once_with_the_view_that_shows_it() {
+fn each_demo_fault_is_printed_once_with_its_view() {
     let temp = Folder::new("demo");
     let mut demo = Demo::start(&temp, &["--port", "0"]);
     demo.row("stop");
@@ -163,41 +163,46 @@ fn each_fault_is_told_once_with_the_view_that_shows_it() {
     demo.end_by("INT");
 }
 
-/// `demo --port` of a taken port advised `--listen`, which is a flag of `serve`.
+/// Regression: `demo --port` on a taken port suggested `--listen`, a flag of `serve`.
 #[test]
-fn a_taken_port_is_told_with_the_demos_own_flag() {
+fn a_taken_port_is_reported_with_the_demo_flag() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let temp = Folder::new("demo");
     let port = taken.local_addr().unwrap().port().to_string();
     let refused =
         program().args(["demo", "--port", &port]).env("TMPDIR", temp.path()).current_dir(temp.path()).output().unwrap();
-    let said = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{said}");
-    assert!(said.contains("is it in use?") && said.contains("--port PORT") && !said.contains("--listen"), "{said}");
+    let refusal_text = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{refusal_text}");
+    assert!(
+        refusal_text.contains("is it in use?")
+            && refusal_text.contains("--port PORT")
+            && !refusal_text.contains("--listen"),
+        "{refusal_text}"
+    );
     assert_eq!(entries(temp.path()), Vec::<String>::new());
 }
 
 #[test]
-fn it_serves_only_from_a_folder_that_holds_nothing_else() {
+fn the_demo_needs_a_folder_of_its_own() {
     let temp = Folder::new("demo");
     let foreign = temp.file("mine");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("hourglass.redb"), "mine").unwrap();
-    let said = hourglass(&["demo", "--port", "0", "--data-dir", path(&foreign)]).refused("is not empty").stderr;
-    assert!(said.starts_with("hourglass: "), "{said}");
+    let refusal_text = hourglass(&["demo", "--port", "0", "--data-dir", path(&foreign)]).refused("is not empty").stderr;
+    assert!(refusal_text.starts_with("hourglass: "), "{refusal_text}");
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
 }
 
-/// In MongoDB, everything is left, and another demo does not add to it.
+/// In MongoDB everything is kept, and another demo does not add to it.
 #[test]
-fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
+fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
     let temp = Folder::new("demo");
     let store = mongod().uri(&fresh_database_name());
     let mut demo = Demo::start(&temp, &["--port", "0", "--store", &store]);
     demo.row("stop");
     let folder = demo.folder();
     demo.end_by("INT");
-    assert!(demo.said().contains("everything is left in the database: hourglass serve --store"), "{}", demo.said());
+    assert!(demo.output().contains("everything is left in the database: hourglass serve --store"), "{}", demo.output());
     assert!(!folder.exists());
     hourglass(&["demo", "--port", "0", "--store", &store]).refused("needs an empty database");
     let server = Launch::with_store(&store).start();
@@ -206,34 +211,35 @@ fn with_mongodb_it_needs_an_empty_database_and_removes_nothing() {
 }
 
 #[test]
-fn a_kept_folder_is_a_data_folder_like_others_and_a_taken_port_is_no_obstacle() {
+fn a_kept_demo_folder_can_be_served_and_the_demo_finds_a_free_port() {
     let temp = Folder::new("demo");
-    // If that fails, somebody else has it, which is just as well.
+    // If this fails, another process has the port, which is just as good.
     let taken = TcpListener::bind("127.0.0.1:8086");
     let kept = temp.file("kept");
     let mut demo = Demo::start(&temp, &["--keep", "--data-dir", kept.to_str().unwrap()]);
-    assert!(demo.row("page").ends_with("&by=line"), "{}", demo.said());
+    assert!(demo.row("page").ends_with("&by=line"), "{}", demo.output());
     drop(taken);
     demo.row("stop");
     demo.end_by("INT");
     assert!(
-        demo.said().ends_with(&format!("kept: hourglass serve --data-dir '{}'\n", kept.display())),
+        demo.output().ends_with(&format!("kept: hourglass serve --data-dir '{}'\n", kept.display())),
         "{}",
-        demo.said()
+        demo.output()
     );
     let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&kept).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
     verify("embedded", &kept, &[]).good();
 }
 
-/// On a terminal, lines have colours and are short; a terminal that is closed ends the demo.
+/// On a terminal, lines are short and coloured; closing the terminal ends the demo.
 #[test]
-fn on_a_terminal_it_is_for_people_and_ends_with_it() {
+fn the_demo_on_a_terminal_is_readable_and_ends_with_it() {
     for (variable, is_coloured) in [("NO_COLOR", false), ("NO_OTHER", true)] {
         let temp = Folder::new("demo");
-        let (data, shown) = (temp.file("demo"), temp.file("shown"));
+        let data = temp.file("demo");
+        let shown = temp.file("shown");
         let mut command = program();
-        // `script`, of util-linux, has a terminal for a command.
+        // `script` of util-linux runs a command on a terminal.
         let inner =
             format!("exec {} demo --days 1 --port 0 --data-dir {}", command.get_program().display(), data.display());
         let environment: Vec<_> =
@@ -250,7 +256,7 @@ fn on_a_terminal_it_is_for_people_and_ends_with_it() {
         let text = text();
         assert_eq!(text.contains("\x1b[1mhourglass"), is_coloured, "{text}");
         assert!(!text.contains("{\"timestamp\""), "{text}");
-        // A rejection's line began with who sent it, and quoted the line with escapes.
+        // Regression: a rejection started with its sender and quoted the line with escapes.
         if !is_coloured {
             let rejected = text.lines().find(|line| line.contains("readings were rejected")).unwrap();
             let places = ["reason=", " line=", " count=", " token="].map(|part| rejected.find(part));
@@ -262,9 +268,9 @@ fn on_a_terminal_it_is_for_people_and_ends_with_it() {
     }
 }
 
-/// The pictures of the docs, of the page that a demo prints: `docs/images` has copies of them.
+/// Compares the pictures in `docs/images` with those that the test takes.
 #[test]
-fn its_page_is_in_the_pictures_of_the_docs() {
+fn the_pictures_of_the_docs_show_the_demo() {
     let Some(browser) = Browser::start() else { return };
     let temp = Folder::new("demo");
     let mut command = program();

@@ -1,6 +1,4 @@
-//! What `deploy/` holds is about this hourglass: each metric, key and version that its files name exists, each port stays
-//! on loopback, and a real Prometheus finds series for every expression. What the sensors dashboard asks is kept in
-//! `tests/deploy/statements.txt`. Schemas and alert cases are checked by `.ci/run`, with the tools that know them.
+//! Files in `deploy/` name existing metrics, keys and versions; ports stay on loopback; expressions find series.
 
 mod prometheus;
 
@@ -10,7 +8,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every file under `deploy/`, by its path from the top, with its text.
+/// Returns every file under `deploy/` as (path, text).
 fn deployed() -> Vec<(String, String)> {
     fn walk(folder: &Path, found: &mut Vec<(String, String)>) {
         for entry in fs::read_dir(folder).expect("a folder can be listed") {
@@ -30,7 +28,7 @@ fn deployed() -> Vec<(String, String)> {
     found
 }
 
-/// The words of a text that are made of such characters.
+/// Returns the words of a text that consist of matching characters.
 fn words(text: &str, is_part: fn(char) -> bool) -> impl Iterator<Item = &str> {
     text.split(move |c: char| !is_part(c)).filter(|word| !word.is_empty())
 }
@@ -40,7 +38,7 @@ fn dashboard(name: &str) -> Value {
     serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// All texts that stand under this key, at any depth, in the order of the file's panels.
+/// Collects all texts under this key, at any depth, in the order of the panels.
 fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     match value {
         Value::Array(values) => values.iter().for_each(|value| texts_of(value, key, found)),
@@ -56,12 +54,12 @@ fn texts_of<'a>(value: &'a Value, key: &str, found: &mut Vec<&'a str>) {
     }
 }
 
-/// The text with Grafana's variables and macros replaced as Grafana would.
+/// Replaces Grafana's variables and macros as Grafana does.
 fn substituted(text: &str, values: &[(&str, &str)]) -> String {
     values.iter().fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
 }
 
-/// The PromQL of the health dashboard, for all instances and with the default bound of connections.
+/// Returns the PromQL of the health dashboard, for all instances and the default connection limit.
 fn dashboard_expressions() -> Vec<String> {
     let health = dashboard("hourglass");
     let mut found = Vec::new();
@@ -72,9 +70,8 @@ fn dashboard_expressions() -> Vec<String> {
     expressions
 }
 
-/// Every InfluxQL statement of the sensors dashboard as Grafana sends it: for the measurement `climate` with the field
-/// `temp` and the tag `sensor`, between 14:00 and 15:00 of 2026-01-15, in intervals of a minute; where a tag's values are
-/// chosen, once for all of them and once for `temp-01` and `temp-02`.
+/// Returns the InfluxQL of the sensors dashboard as sent for `climate`, `temp` and `sensor`; tag filters with all and
+/// two values.
 pub fn dashboard_statements() -> Vec<String> {
     let sensors = dashboard("sensors");
     let mut found = Vec::new();
@@ -93,7 +90,7 @@ pub fn dashboard_statements() -> Vec<String> {
                     ("$value", chosen),
                 ],
             );
-            // What is left of `$` is the end of a regular expression.
+            // A remaining `$` is the end of a regular expression.
             assert!(!statement.replace("$/", "/").contains('$'), "an unknown variable or macro: {statement}");
             if !statements.contains(&statement) {
                 statements.push(statement);
@@ -103,7 +100,7 @@ pub fn dashboard_statements() -> Vec<String> {
     statements
 }
 
-/// The names in `src/telemetry/metrics.rs`, and those of them that are histograms.
+/// Returns the names in `src/telemetry/metrics.rs`, and the histograms among them.
 fn known_metrics() -> (BTreeSet<String>, BTreeSet<String>) {
     let source = read("src/telemetry/metrics.rs");
     let parts: Vec<&str> = source.split('"').collect();
@@ -114,9 +111,9 @@ fn known_metrics() -> (BTreeSet<String>, BTreeSet<String>) {
 }
 
 #[test]
-fn every_metric_that_is_named_exists() {
-    // The crate metrics-process makes these; a running server is asked for them by the test with a real Prometheus.
-    const OF_THE_PROCESS: [&str; 5] = [
+fn every_metric_in_deploy_exists() {
+    // Metrics of the crate metrics-process; the test with a real Prometheus checks that they exist.
+    const PROCESS_METRICS: [&str; 5] = [
         "process_cpu_seconds_total",
         "process_max_fds",
         "process_open_fds",
@@ -133,7 +130,7 @@ fn every_metric_that_is_named_exists() {
         for name in words(&text, |c| c.is_ascii_alphanumeric() || c == '_') {
             let exists = match name.split_once('_') {
                 Some(("hourglass", _)) => metrics.contains(name) || part_of_histogram(name),
-                Some(("process", _)) => OF_THE_PROCESS.contains(&name),
+                Some(("process", _)) => PROCESS_METRICS.contains(&name),
                 _ => continue,
             };
             assert!(exists, "{file} names {name}");
@@ -144,10 +141,11 @@ fn every_metric_that_is_named_exists() {
 }
 
 #[test]
-fn every_key_that_is_named_exists() {
+fn every_config_key_in_deploy_exists() {
     let default: toml::Table = read("config/default.toml").parse().expect("the default configuration is TOML");
     let has = |section: &str, key: &str| default[section].get(key).is_some();
-    let (mut variables, mut dotted) = (0, 0);
+    let mut variables = 0;
+    let mut dotted = 0;
     for (file, text) in deployed() {
         for word in words(&text, |c| c.is_ascii_alphanumeric() || c == '_' || c == '.') {
             if let Some(name) = word.strip_prefix("HOURGLASS_") {
@@ -168,25 +166,27 @@ fn every_key_that_is_named_exists() {
 }
 
 #[test]
-fn the_config_map_is_a_sound_configuration() {
+fn the_config_map_is_a_valid_configuration() {
     let manifest = read("deploy/kubernetes/10-config.yaml");
     let (_, block) = manifest.split_once("hourglass.toml: |\n").expect("the file stands in the ConfigMap");
     let lines = block.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
     let toml: String = lines.map(|line| format!("{}\n", line.get(4..).unwrap_or(""))).collect();
     let folder = Folder::new("config-map");
-    let (file, uri) = (folder.file("hourglass.toml"), folder.file("mongodb-uri"));
+    let file = folder.file("hourglass.toml");
+    let uri = folder.file("mongodb-uri");
     let mounted = "/etc/hourglass/store/mongodb-uri";
     assert!(toml.contains(mounted), "{toml}");
     fs::write(&uri, "mongodb://a:27017,b:27017/plant?replicaSet=rs0\n").expect("a file can be written");
     fs::write(&file, toml.replace(mounted, &uri.display().to_string())).expect("a file can be written");
-    let said = program().args(["config", "check", "--config"]).arg(&file).output().expect("hourglass can be run");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    let printed = program().args(["config", "check", "--config"]).arg(&file).output().expect("hourglass can be run");
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
 }
 
-/// The image had no health check, and compose asked by a shell's /dev/tcp, which only some shells have.
+/// Regression: the image had no health check, and compose used a shell feature that not all shells have.
 #[test]
 fn the_container_is_healthy_while_writes_are_acked() {
-    let (compose, image) = (read("deploy/compose.yaml"), read("deploy/docker/Dockerfile"));
+    let compose = read("deploy/compose.yaml");
+    let image = read("deploy/docker/Dockerfile");
     assert!(compose.contains("\n      test: [CMD, hourglass, healthcheck]\n"), "{compose}");
     let check = image.lines().find(|line| line.starts_with("HEALTHCHECK ")).expect("the image has a health check");
     assert!(check.ends_with(r#" CMD ["/usr/local/bin/hourglass", "healthcheck"]"#), "{check}");
@@ -195,40 +195,41 @@ fn the_container_is_healthy_while_writes_are_acked() {
     let mut server = launch.start();
     let service = server.address();
     let ask = |variables: &[(&str, String)]| {
-        let asked = program().arg("healthcheck").envs(variables.iter().cloned()).output().unwrap();
-        let said = [asked.stdout, asked.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
-        assert_eq!(said.concat().lines().count(), 1, "{said:?}");
-        (asked.status.code(), said.concat())
+        let output = program().arg("healthcheck").envs(variables.iter().cloned()).output().unwrap();
+        let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+        assert_eq!(printed.concat().lines().count(), 1, "{printed:?}");
+        (output.status.code(), printed.concat())
     };
-    // As the image sets them: on all addresses, so that the check must find out where to ask.
+    // As set by the image: on all addresses, so the check must find the right one.
     let any = |address: std::net::SocketAddr| format!("0.0.0.0:{}", address.port());
-    let (of_service, of_status) = (("HOURGLASS_SERVER_LISTEN", any(service)), ("HOURGLASS_STATUS_LISTEN", any(status)));
-    for (variables, asked) in [
+    let of_service = ("HOURGLASS_SERVER_LISTEN", any(service));
+    let of_status = ("HOURGLASS_STATUS_LISTEN", any(status));
+    for (variables, answer) in [
         (&[of_service.clone()][..], format!("ready: http://{service}/ready (server.listen)\n")),
         (&[of_service.clone(), of_status.clone()], format!("ready: http://{status}/ready (status.listen)\n")),
     ] {
-        assert_eq!(ask(variables), (Some(0), asked));
+        assert_eq!(ask(variables), (Some(0), answer));
     }
     let nowhere = ask(&[("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0".to_owned())]);
     assert!(nowhere.0 == Some(1) && nowhere.1.contains("server.listen has port 0"), "{nowhere:?}");
     let wrong = ask(&[("HOURGLASS_SERVER_LISTEN", "nowhere".to_owned())]);
     assert!(wrong.0 == Some(1) && wrong.1.contains("server.listen"), "{wrong:?}");
 
-    // It hangs: the check ends by itself.
+    // A hanging service; the check must end.
     server.signal("STOP");
-    let asked = Instant::now();
+    let started = Instant::now();
     let hangs = ask(&[of_service.clone(), of_status.clone()]);
     assert!(hangs.0 == Some(1) && hangs.1.contains("no answer within 3s"), "{hangs:?}");
-    assert!(asked.elapsed() < Duration::from_secs(30));
+    assert!(started.elapsed() < Duration::from_secs(30));
     server.signal("CONT");
     server.stop();
     let gone = ask(&[of_service, of_status]);
     assert!(gone.0 == Some(1) && gone.1.contains("Connection refused"), "{gone:?}");
 }
 
-/// A service that answers, but not with 200, is told with its reason.
+/// A service that answers with another status is reported with its reason.
 #[test]
-fn a_service_that_refuses_writes_is_unhealthy_with_its_reason() {
+fn a_service_that_refuses_writes_is_unhealthy_with_the_reason() {
     let refusing = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = refusing.local_addr().unwrap().to_string();
     let answering = std::thread::spawn(move || {
@@ -240,20 +241,22 @@ fn a_service_that_refuses_writes_is_unhealthy_with_its_reason() {
         write!(stream, "HTTP/1.1 503 Service Unavailable\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
         String::from_utf8_lossy(&request[..read]).into_owned()
     });
-    let asked = program().args(["healthcheck", "--listen", &address]).output().unwrap();
+    let checked = program().args(["healthcheck", "--listen", &address]).output().unwrap();
     assert!(answering.join().unwrap().starts_with("GET /ready HTTP/1.1\r\n"));
-    let said = String::from_utf8(asked.stderr).unwrap();
+    let printed = String::from_utf8(checked.stderr).unwrap();
     let expected = format!("hourglass: not ready: 503: the disk is full (http://{address}/ready, server.listen)\n");
-    assert_eq!((asked.status.code(), said), (Some(1), expected));
+    assert_eq!((checked.status.code(), printed), (Some(1), expected));
 }
 
-/// What a service says that warns once, of a data folder beside its own, and then ends, because a port is taken.
+/// Returns the log of a service that warns once about its data folder and ends because its port is taken.
 fn warned(variables: &[(String, String)], on_terminal: bool) -> String {
     let folder = Folder::new("logged");
     fs::create_dir(folder.file("old")).unwrap();
     fs::write(folder.file("old").join("tokens.json"), "").unwrap();
-    let (data, taken) = (folder.file("new"), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
-    let (data, address) = (data.to_str().unwrap(), taken.local_addr().unwrap().to_string());
+    let data = folder.file("new");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let data = data.to_str().unwrap();
+    let address = taken.local_addr().unwrap().to_string();
     let arguments = ["serve", "--listen", &address, "--data-dir", data];
     let mut command = program();
     command.args(arguments);
@@ -267,11 +270,11 @@ fn warned(variables: &[(String, String)], on_terminal: bool) -> String {
         command = script;
     }
     command.envs(variables.iter().cloned()).stdin(std::process::Stdio::null());
-    let said = command.output().expect("hourglass, and script of util-linux, can be run");
-    String::from_utf8([said.stdout, said.stderr].concat()).unwrap()
+    let printed = command.output().expect("hourglass, and script of util-linux, can be run");
+    String::from_utf8([printed.stdout, printed.stderr].concat()).unwrap()
 }
 
-/// The same service logged JSON under journald and in Kubernetes, and text in a container with a terminal.
+/// Regression: the same service logged JSON under journald, and text in a container with a terminal.
 #[test]
 fn the_log_is_json_under_journald_and_in_containers() {
     let pair = |line: &str| {
@@ -288,20 +291,21 @@ fn the_log_is_json_under_journald_and_in_containers() {
         let of_log = |(name, _): &(String, String)| name.starts_with("HOURGLASS_TELEMETRY_");
         variables.into_iter().filter(of_log).collect::<Vec<_>>()
     };
-    let (of_image, of_unit) = (format(of_image), format(of_unit));
-    // journald's stderr is never a terminal.
+    let of_image = format(of_image);
+    let of_unit = format(of_unit);
+    // The stderr of journald is never a terminal.
     for (variables, on_terminal, is_json) in
         [(&of_unit, false, true), (&of_image, false, true), (&of_image, true, true), (&vec![], true, false)]
     {
-        let said = warned(variables, on_terminal);
-        let line = said.lines().find(|line| line.contains("is near")).unwrap_or_else(|| panic!("{said}"));
+        let printed = warned(variables, on_terminal);
+        let line = printed.lines().find(|line| line.contains("is near")).unwrap_or_else(|| panic!("{printed}"));
         let parsed = serde_json::from_str::<Value>(line);
-        assert_eq!(parsed.is_ok_and(|line| line["level"] == "WARN"), is_json, "{on_terminal}: {said}");
+        assert_eq!(parsed.is_ok_and(|line| line["level"] == "WARN"), is_json, "{on_terminal}: {printed}");
     }
     assert!(read("deploy/kubernetes/10-config.yaml").contains("log_format = \"json\""));
 }
 
-/// A driver's error of 3 kB and a client's key of 31 KB were logged whole.
+/// Regression: a driver error of 3 kB and a client's key of 31 KB were logged in full.
 #[test]
 fn every_log_line_is_short_and_json() {
     // The error names each of the hosts, twice.
@@ -321,9 +325,9 @@ fn every_log_line_is_short_and_json() {
         request("POST", &embedded.url("/query?db=d"), query.as_bytes(), &[]).unwrap();
     }
     for server in [&away, &embedded] {
-        let said = server.stderr();
-        assert!(said.lines().count() >= 1, "nothing is logged");
-        for line in said.lines() {
+        let printed = server.stderr();
+        assert!(printed.lines().count() >= 1, "nothing is logged");
+        for line in printed.lines() {
             assert!(line.len() < 500, "{}: {line}", line.len());
             let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
             assert!(["timestamp", "level", "message"].iter().all(|field| line[field].is_string()), "{line}");
@@ -332,7 +336,7 @@ fn every_log_line_is_short_and_json() {
     assert!(away.stderr().contains('…'), "{}", away.stderr());
 }
 
-/// The number that stands after the key, which must stand there once.
+/// Returns the number after a key that must occur once.
 fn seconds_of(file: &str, key: &str) -> u64 {
     let text = read(file);
     let (_, after) = text.split_once(key).unwrap_or_else(|| panic!("{file} has no {key}"));
@@ -342,7 +346,7 @@ fn seconds_of(file: &str, key: &str) -> u64 {
 }
 
 #[test]
-fn a_stop_is_given_more_time_than_it_may_take() {
+fn stop_timeouts_exceed_the_longest_stop() {
     let shutdown = seconds_of("config/default.toml", "\nshutdown_timeout = \"");
     for (file, key) in [
         ("deploy/compose.yaml", "cut off.\n    stop_grace_period:"),
@@ -354,10 +358,9 @@ fn a_stop_is_given_more_time_than_it_may_take() {
     }
 }
 
-/// A service with a wrong config was restarted every two seconds for ever; a pod that stopped refused requests that its
-/// Service still sent.
+/// Regression: a service with an invalid config was restarted for ever, and stopping pods refused requests.
 #[test]
-fn a_wrong_config_is_not_retried_and_a_pod_stops_after_its_service_knows() {
+fn an_invalid_config_is_not_retried_and_pods_drain_before_they_stop() {
     let folder = Folder::new("wrong-config");
     let toml = folder.file("wrong.toml");
     fs::write(&toml, "[query]\nconcurrent = 0\n").unwrap();
@@ -376,7 +379,7 @@ fn a_wrong_config_is_not_retried_and_a_pod_stops_after_its_service_knows() {
 }
 
 #[test]
-fn ports_are_published_on_loopback_alone_and_images_are_pinned() {
+fn ports_are_published_on_loopback_and_images_are_pinned() {
     let compose = read("deploy/compose.yaml");
     let ports: Vec<&str> = compose.lines().filter(|line| line.trim_start().starts_with("ports:")).collect();
     assert_eq!(ports.len(), 3, "hourglass, Prometheus and Grafana");
@@ -395,12 +398,13 @@ fn ports_are_published_on_loopback_alone_and_images_are_pinned() {
 }
 
 #[test]
-fn the_dashboards_are_whole() {
+fn the_dashboards_are_complete() {
     let provisioned = read("deploy/grafana/provisioning/datasources/hourglass.yaml");
     for name in ["hourglass", "sensors"] {
         let board = dashboard(name);
         let panels = board["panels"].as_array().expect("a dashboard has panels");
-        let (mut ids, mut taken) = (BTreeSet::new(), BTreeSet::new());
+        let mut ids = BTreeSet::new();
+        let mut taken = BTreeSet::new();
         for panel in panels {
             let title = panel["title"].as_str().filter(|title| !title.is_empty()).expect("a panel has a title");
             assert!(ids.insert(panel["id"].as_u64()), "{name}, {title}: its id is another one's");
@@ -421,7 +425,7 @@ fn the_dashboards_are_whole() {
 }
 
 #[test]
-fn the_sensors_dashboard_asks_the_statements_that_are_kept() {
+fn the_sensors_dashboard_sends_the_tested_statements() {
     let statements = dashboard_statements();
     let kept = read("tests/deploy/statements.txt");
     let kept: Vec<&str> = kept.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
@@ -434,7 +438,7 @@ fn the_sensors_dashboard_asks_the_statements_that_are_kept() {
 }
 
 #[test]
-fn every_alert_has_a_case_in_which_it_fires() {
+fn every_alert_has_a_test_that_fires_it() {
     let cases = read("deploy/prometheus/alerts_test.yml");
     let mut alerts = 0;
     for line in read("deploy/prometheus/alerts.yml").lines() {

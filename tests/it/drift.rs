@@ -11,8 +11,8 @@ fn write(server: &Server, lines: &str, status: u16) -> Option<String> {
     answer.header("x-hourglass-warning").map(str::to_owned)
 }
 
-/// The readings of a sensor, texts without quotes.
-fn seen(server: &Server, sensor: &str) -> Vec<Seen> {
+/// Returns the readings of a sensor, strings without quotes.
+fn seen(server: &Server, sensor: &str) -> Vec<ReadingTexts> {
     let plain = |(name, text): (String, String)| {
         let value = match serde_json::from_str(&text).expect("JSON") {
             Value::String(text) => text,
@@ -25,13 +25,13 @@ fn seen(server: &Server, sensor: &str) -> Vec<Seen> {
     rows.map(|(time, fields)| (time, fields.into_iter().map(plain).collect())).collect()
 }
 
-fn row(time: i64, fields: &[(&str, &str)]) -> Seen {
+fn row(time: i64, fields: &[(&str, &str)]) -> ReadingTexts {
     let fields = fields.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     (time * 1_000_000_000, fields)
 }
 
 #[test]
-fn values_of_another_type_are_rejected_unless_they_are_to_be_kept() {
+fn values_of_another_type_are_rejected_unless_drift_is_keep() {
     let server = Launch::embedded().start();
     write(&server, "m temp=1 1717200000", 204);
     write(&server, "m temp=\"2\",w=2 1717200001\nm temp@string=3 1717200002", 400);
@@ -42,7 +42,7 @@ fn values_of_another_type_are_rejected_unless_they_are_to_be_kept() {
 }
 
 #[test]
-fn kept_values_stand_beside_their_field_and_are_told_of() {
+fn kept_values_are_stored_beside_their_field_and_reported() {
     let mut server = Launch::embedded().config(KEEP).start();
     assert_eq!(write(&server, "m temp=1 1717200000", 204), None);
     let lines = "m temp=\"2\",w=2 1717200001\nm temp=true 1717200001\nm temp=3 1717200001\nm w=5 1717200001";
@@ -51,7 +51,7 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
     let both = [("temp", "3.0"), ("temp@boolean", "true"), ("temp@string", "2"), ("w", "5.0")];
     let expected = vec![row(START, &[("temp", "1.0")]), row(START + 1, &both)];
     assert_eq!(seen(&server, "m"), expected);
-    // A name with the suffix means what is kept there, and nothing else can be.
+    // A name with the suffix refers to the kept values only.
     write(&server, "m temp=\"4\",temp@string=\"5\" 1717200002\nm temp@string=\"6\",temp=\"7\" 1717200003", 204);
     let fields: Vec<_> = seen(&server, "m").into_iter().skip(2).map(|(_, fields)| fields).collect();
     assert_eq!((&fields[0]["temp@string"], &fields[1]["temp@string"]), (&"5".to_owned(), &"7".to_owned()));
@@ -61,21 +61,24 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
     let body = r#"{"measurement":"m","ts":1717200005,"fields":{"temp":"eight"}}"#;
     let answer = post(&server.url("/api/v1/readings?db=d"), body, &[]).expect(200);
     assert!(answer.header("x-hourglass-warning").is_some());
-    let told = post(&server.url("/api/v1/explain?db=d"), body, &[]).expect(200).json();
-    assert!(told["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("kept beside")), "{told}");
+    let reported = post(&server.url("/api/v1/explain?db=d"), body, &[]).expect(200).json();
+    assert!(
+        reported["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("kept beside")),
+        "{reported}"
+    );
     let notices = |path: &str| server.fetch(path)["notices"].clone();
     for selection in ["sensor=m", "measurement=m"] {
-        let told = notices(&format!("/api/v1/readings?db=d&{selection}&fields=temp"));
-        assert!(told[0].as_str().is_some_and(|text| text.contains("\"temp@")), "{selection}: {told}");
+        let reported = notices(&format!("/api/v1/readings?db=d&{selection}&fields=temp"));
+        assert!(reported[0].as_str().is_some_and(|text| text.contains("\"temp@")), "{selection}: {reported}");
         assert_eq!(notices(&format!("/api/v1/readings?db=d&{selection}&fields=w")), Value::Null);
     }
     let answer = server.fetch("/query?db=d&q=SELECT+temp+FROM+m");
-    let told = answer["results"][0]["messages"][0]["text"].as_str().unwrap_or_default();
-    assert!(told.contains("\"temp@"), "{answer}");
+    let reported = answer["results"][0]["messages"][0]["text"].as_str().unwrap_or_default();
+    assert!(reported.contains("\"temp@"), "{answer}");
     let kept = server.fetch("/query?db=d&q=SELECT+%22temp@string%22+FROM+m");
     assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
-    // The log, the store and a restart keep it.
+    // It survives the log, the store and a restart.
     let before = seen(&server, "m");
     server.kill();
     server.restart_with(Launch::embedded().config(KEEP));
@@ -84,9 +87,9 @@ fn kept_values_stand_beside_their_field_and_are_told_of() {
     assert_eq!(seen(&server, "m"), before);
 }
 
-/// Whether values of other types are kept is said for each database; a policy goes by its database unless it says something else.
+/// Drift is set per database; a policy inherits it unless it has its own setting.
 #[test]
-fn each_database_says_what_becomes_of_its_values_of_other_types() {
+fn drift_is_set_per_database() {
     let mut server = Launch::embedded().start();
     let set = |server: &Server, name: &str, body: &str| server.set(name, body).expect(200).json();
     let kept = |server: &Server, name: &str| {
@@ -95,11 +98,12 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
         post(&url, "m temp=1 1717200000", &[]).expect(204);
         post(&url, "m temp=\"2\" 1717200001", &[]).status == 204
     };
-    let (keep, reject) = (r#"{"drift":"keep"}"#, r#"{"drift":"reject"}"#);
-    let told = set(&server, "plant", keep);
-    assert_eq!((&told["drift"], &told["drift_as"]), (&json!("keep"), &json!("keep")), "{told}");
-    let told = set(&server, "plant/week", r#"{"readings":"inf"}"#);
-    assert_eq!((&told["drift"], &told["drift_as"]), (&Value::Null, &json!("keep")), "{told}");
+    let keep = r#"{"drift":"keep"}"#;
+    let reject = r#"{"drift":"reject"}"#;
+    let reported = set(&server, "plant", keep);
+    assert_eq!((&reported["drift"], &reported["drift_as"]), (&json!("keep"), &json!("keep")), "{reported}");
+    let reported = set(&server, "plant/week", r#"{"readings":"inf"}"#);
+    assert_eq!((&reported["drift"], &reported["drift_as"]), (&Value::Null, &json!("keep")), "{reported}");
     set(&server, "plant/day", reject);
     let all = ["plant", "plant/week", "plant/day", "other"];
     for _ in 0..2 {
@@ -112,7 +116,7 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
         server.kill_and_restart();
     }
     assert_eq!(set(&server, "plant", "{}")["drift_as"], "keep", "what is not sent stays");
-    // What the configuration says holds again. What was kept stays.
+    // The configured default applies again. Kept values stay.
     assert_eq!(set(&server, "plant", r#"{"drift":null}"#)["drift_as"], "reject");
     assert_eq!(all.map(|name| kept(&server, name)), [false; 4]);
     let seen = readings(&server, "plant", "m", None, 10);
@@ -122,28 +126,27 @@ fn each_database_says_what_becomes_of_its_values_of_other_types() {
     assert_eq!(all.map(|name| kept(&server, name)), [true, true, false, true]);
 }
 
-/// The notice was missing where the answer was empty, counted fields as if they were sensors, and stayed when nothing was left beside the
-/// field.
+/// Regression: the notice was missing with empty answers, counted fields as sensors, and outlived the values.
 #[test]
-fn a_notice_tells_of_what_is_there() {
+fn notices_mention_only_existing_values() {
     let server = Launch::embedded().config(KEEP).start();
     write(&server, "m,s=a temp=1 1717200000\nm,s=b temp=1 1717200000\nm,s=b temp=\"x\" 1717200010", 204);
     write(&server, "m,s=a temp=\"2\" 1717200001\nm,s=a temp=true 1717200002", 204);
     let of_influx = |condition: &str| -> Vec<String> {
         let q = format!("SELECT temp FROM m WHERE {condition}").replace(' ', "%20").replace('>', "%3E");
         let answer = server.fetch(&format!("/query?db=d&q={q}"));
-        let told = answer["results"][0]["messages"].as_array().cloned().unwrap_or_default();
-        told.iter().map(|one| one["text"].as_str().expect("a text").to_owned()).collect()
+        let reported = answer["results"][0]["messages"].as_array().cloned().unwrap_or_default();
+        reported.iter().map(|one| one["text"].as_str().expect("a text").to_owned()).collect()
     };
     let of_native = |range: &str| -> Vec<String> {
         let path = format!("/api/v1/readings?db=d&measurement=m&fields=temp&{range}");
-        let told = server.fetch(&path)["notices"].clone();
-        told.as_array().into_iter().flatten().map(|one| one.as_str().expect("a text").to_owned()).collect()
+        let reported = server.fetch(&path)["notices"].clone();
+        reported.as_array().into_iter().flatten().map(|one| one.as_str().expect("a text").to_owned()).collect()
     };
     let both = of_influx("time > 0");
     assert!(both.len() == 1 && both[0].contains("of 2 sensors"), "{both:?}");
     assert_eq!(of_native(""), both);
-    // Of the time asked for only; and where there is no answer.
+    // Only within the requested time, and also without an answer.
     let one = of_influx("time > 1717200005s");
     assert!(one.len() == 1 && one[0].contains("of 1 sensor ") && one[0].contains("\"temp@string\""), "{one:?}");
     assert_eq!(of_native("from=1717200005"), one);

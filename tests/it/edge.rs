@@ -1,4 +1,4 @@
-//! Safe towards the open internet: what a stranger can do to connections, heads and bodies, and cannot.
+//! Connections, heads and bodies under attack from the open internet.
 
 mod bombs;
 mod crowds;

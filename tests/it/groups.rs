@@ -1,12 +1,11 @@
-//! Groups of sensors: the endpoints answer from what is acked, on both stores; groups' documents in MongoDB follow the sensors'
-//! documents, whoever writes, moves and deletes, and whenever a process dies.
+//! Groups: endpoints answer from acked changes on both stores, and group documents in MongoDB follow sensor documents.
 
 use crate::support::prelude::*;
 
 const CONFIG: &str = "[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
                       [[groups]]\nname = \"site\"\nby = \"meta.site\"\n[[groups]]\nname = \"gateway\"\nby = \"gw\"\ndatabase = \"d\"\n";
 
-/// Acked by the log alone.
+/// Changes metadata, acked by the log only.
 fn describe(server: &Server, key: &str, meta: &Value) {
     let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
     request("PATCH", &url, meta.to_string().as_bytes(), &[]).unwrap().expect(200);
@@ -16,33 +15,32 @@ fn asked(server: &Server, path: &str) -> Value {
     server.fetch(&format!("/api/v1/groups{path}"))
 }
 
-/// The members of a value, in order, as the endpoint names them.
+/// Returns the members of a value in order, by the endpoint.
 fn members(server: &Server, group: &str, value: &str) -> Vec<String> {
     let sensors = asked(server, &format!("/{group}/{value}?db=d"))["sensors"].clone();
-    sensors.as_array().unwrap().iter().map(|of| of["sensor"].as_str().unwrap().to_owned()).collect()
+    sensors.as_array().unwrap().iter().map(|entry| entry["sensor"].as_str().unwrap().to_owned()).collect()
 }
 
-/// What MongoDB has.
+/// Contents of MongoDB.
 struct Stored {
     uri: String,
 }
 
 impl Stored {
-    /// The members of a group, by value and sensor, each with its latest value of `v`. Fails if one is listed twice, or if a
-    /// document is larger than it may be.
+    /// Returns the members by value and sensor with the latest `v`; panics on duplicates and oversized documents.
     fn members(&self, group: &str) -> BTreeMap<String, BTreeMap<String, i64>> {
         let mut found: BTreeMap<String, BTreeMap<String, i64>> = BTreeMap::new();
         for document in find(&self.uri, "d.groups", doc! { "group": group }) {
             let members = document.get_array("members").unwrap();
             assert!((1..=200).contains(&members.len()), "{}", members.len());
             assert_eq!(document.get_i32("count").unwrap(), i32::try_from(members.len()).unwrap());
-            let of = found.entry(document.get_str("value").unwrap().to_owned()).or_default();
+            let sensors = found.entry(document.get_str("value").unwrap().to_owned()).or_default();
             for member in members {
                 let member = member.as_document().unwrap();
                 let latest = member.get_document("latest").ok().and_then(|latest| latest.get_f64("v").ok());
                 let sensor = member.get_str("sensor").unwrap();
                 #[expect(clippy::cast_possible_truncation, reason = "the tests write small whole numbers")]
-                let before = of.insert(sensor.to_owned(), latest.unwrap_or(-1.0) as i64);
+                let before = sensors.insert(sensor.to_owned(), latest.unwrap_or(-1.0) as i64);
                 assert!(before.is_none(), "{sensor} is listed twice");
             }
         }
@@ -55,13 +53,13 @@ impl Stored {
 }
 
 fn expected(groups: &[(&str, &[(&str, i64)])]) -> BTreeMap<String, BTreeMap<String, i64>> {
-    let of = |members: &[(&str, i64)]| members.iter().map(|(key, v)| ((*key).to_owned(), *v)).collect();
-    groups.iter().map(|(value, members)| ((*value).to_owned(), of(members))).collect()
+    let latest = |members: &[(&str, i64)]| members.iter().map(|(key, v)| ((*key).to_owned(), *v)).collect();
+    groups.iter().map(|(value, members)| ((*value).to_owned(), latest(members))).collect()
 }
 
-/// Nothing is flushed: what is acked is in the next answer.
+/// Nothing is flushed, and acked changes are in the next answer.
 #[test]
-fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
+fn group_endpoints_return_acked_changes_on_both_stores() {
     let mongo = mongod().uri(&fresh_database_name());
     for store in ["embedded", &mongo] {
         let config = CONFIG.replace("50ms", "1h");
@@ -89,13 +87,14 @@ fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
         assert_eq!(page["next"], "m,gw=g1,s=1");
         let rest = asked(&server, "/site/lab%2F1?db=d&limit=1&cursor=m%2Cgw%3Dg1%2Cs%3D1");
         assert_eq!((&rest["next"], &rest["sensors"][0]["sensor"]), (&Value::Null, &json!("m,gw=g2,s=3")));
-        // The sensor names its groups; one without any names none.
+        // A sensor lists its groups; without any, the field is missing.
         let listed = server.fetch("/api/v1/sensors?db=d");
-        let of =
-            |key: &str| listed["sensors"].as_array().unwrap().iter().find(|of| of["sensor"] == key).unwrap().clone();
-        assert_eq!(of("m,gw=g1,s=2")["groups"], json!({"gateway": "g1"}));
-        assert!(of("m,s=5").get("groups").is_none(), "it has had no reading");
-        // Moved, and deleted: at once, too.
+        let entry = |key: &str| {
+            listed["sensors"].as_array().unwrap().iter().find(|entry| entry["sensor"] == key).unwrap().clone()
+        };
+        assert_eq!(entry("m,gw=g1,s=2")["groups"], json!({"gateway": "g1"}));
+        assert!(entry("m,s=5").get("groups").is_none(), "it has had no reading");
+        // Moves and deletions apply at once, too.
         describe(&server, "m,gw=g1,s=1", &json!({"site": "roof"}));
         write(&server, "m,gw=g1,s=1 v=11 20\n");
         assert_eq!(members(&server, "site", "lab%2F1"), ["m,gw=g2,s=3"]);
@@ -110,7 +109,7 @@ fn the_endpoints_answer_with_what_is_acked_on_both_stores() {
 }
 
 #[test]
-fn groups_documents_follow_the_sensors_documents() {
+fn group_documents_follow_sensor_documents() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(CONFIG).start();
     let stored = Stored { uri: uri.clone() };
@@ -123,7 +122,7 @@ fn groups_documents_follow_the_sensors_documents() {
     assert_eq!(stored.members("gateway"), expected(&[("g1", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2)])]));
     let sensor = find(&stored.uri, "d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
     assert_eq!(sensor.get_document("groups").unwrap(), &doc! { "gateway": "g1", "site": "lab" });
-    // A new reading, a move, and one that leaves.
+    // A new reading, a move, and a sensor that leaves.
     write(&server, "m,gw=g1,s=2 v=22 20\n");
     describe(&server, "m,gw=g1,s=1", &json!({"site": "the roof"}));
     describe(&server, "m,s=3", &json!({"site": null}));
@@ -138,7 +137,7 @@ fn groups_documents_follow_the_sensors_documents() {
     assert!(progress(&server, "group", "documents") >= 4);
     let is_done = |job: &Value| job["left"] == 0 && job["last_error"].is_null();
     wait_until("nothing is left", WITHIN, || is_done(&job(&server, "group")));
-    // Groups that are not declared any more go, others come, by the walk at the start; by hand, it is mended there, too.
+    // The walk at startup drops undeclared groups, adds new ones and repairs manual changes.
     server.stop();
     let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
     server.restart_as(Launch::with_store(&uri).config(other));
@@ -149,9 +148,9 @@ fn groups_documents_follow_the_sensors_documents() {
     wait_until("the collection is gone", WITHIN, || !stored.names().iter().any(|name| name.starts_with("d.")));
 }
 
-/// Who is shown under another name belongs where that name does; documents in MongoDB are by the name as stored.
+/// A renamed sensor belongs to the group of its shown name; documents use the stored name.
 #[test]
-fn renamed_sensors_belong_to_groups_by_their_shown_names() {
+fn groups_use_the_shown_names_of_renamed_sensors() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
     let stored = Stored { uri };
@@ -163,15 +162,15 @@ fn renamed_sensors_belong_to_groups_by_their_shown_names() {
     assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);
     assert_eq!(members(&server, "gateway", "g1"), [""; 0]);
     let as_stored = expected(&[("g1", &[("m,gw=g1,s=1", 1)]), ("g2", &[("m,gw=g2,s=2", 2)])]);
-    wait_until("documents go by what is stored", WITHIN, || stored.members("gateway") == as_stored);
+    wait_until("documents use stored names", WITHIN, || stored.members("gateway") == as_stored);
 }
 
 #[test]
-fn without_groups_nothing_is_made() {
+fn without_groups_nothing_is_created() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config("[sensors]\nwrite_interval = \"50ms\"\n").start();
     let stored = Stored { uri };
-    keep(&server, "m,gw=g1,s=1 v=1 10\n");
+    write_flushed(&server, "m,gw=g1,s=1 v=1 10\n");
     wait_until("the document is written", WITHIN, || {
         !find(&stored.uri, "d.sensors", doc! { "latest": { "$exists": true } }).is_empty()
     });
@@ -181,10 +180,10 @@ fn without_groups_nothing_is_made() {
     assert!(listed["sensors"][0].get("groups").is_none(), "{listed}");
 }
 
-/// A process dies before or after groups' documents are set, in the middle of a move: afterwards, the sensor is where it belongs.
+/// After a kill before or after the update of group documents, the sensor ends in the right group.
 #[test]
-fn a_kill_at_every_step_of_a_move_is_made_good() {
-    // What a dead process has begun holds its locks until the server gives it up: the tests' own do so after some seconds.
+fn a_move_completes_after_a_kill_at_any_step() {
+    // A dead process holds its locks until the server gives them up; this own server does so after seconds.
     let own = Mongod::start();
     for (step, times) in [("before_groups", 1), ("after_groups", 1), ("before_groups", 2), ("after_groups", 2)] {
         let uri = own.uri(&fresh_database_name());
@@ -193,7 +192,7 @@ fn a_kill_at_every_step_of_a_move_is_made_good() {
         let stored = Stored { uri: uri.clone() };
         write(&server, "m,gw=g1,s=1 v=1 10\n");
         let url = server.url("/api/v1/sensors/m%2Cgw%3Dg1%2Cs%3D1/meta?db=d");
-        // It may die before it answers: the change is logged then, or it is not.
+        // It may die before it answers, with or without a log record.
         let patch = |site: &str| request("PATCH", &url, json!({"site": site}).to_string().as_bytes(), &[]).is_ok();
         let mut is_told = patch("lab");
         if times == 2 {
@@ -205,18 +204,18 @@ fn a_kill_at_every_step_of_a_move_is_made_good() {
         }
         eventually("it is dead", WITHIN, || server.exited());
         server.restart_as(Launch::with_store(&uri).config(CONFIG));
-        wait_until("what is stored is what is told", WITHIN, || {
+        wait_until("the stored groups match the answer", WITHIN, || {
             let listed = server.fetch("/api/v1/sensors?db=d");
-            let told = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
+            let documented = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
             let at = |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
-            assert!(!is_told || told.is_some(), "{kill}: {listed}");
-            let is_there = told.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
+            assert!(!is_told || documented.is_some(), "{kill}: {listed}");
+            let is_there = documented.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
             is_there && stored.members("gateway").contains_key("g1")
         });
     }
 }
 
-/// Readings until the process is dead: each new document sets its group's.
+/// Writes until the process is dead; each new document updates its group.
 fn write_until_dead(server: &mut Server) {
     let url = server.url("/write?db=d&precision=s");
     let mut time = 100;
@@ -227,19 +226,20 @@ fn write_until_dead(server: &mut Server) {
     });
 }
 
-/// Two instances write, move, and delete at random. Once they rest, groups' documents and the endpoint of each agree with a plain model.
+/// Two instances write, move and delete at random; in the end documents and endpoints agree with a plain model.
 #[test]
-fn members_agree_with_a_plain_model_whoever_writes() {
+fn group_members_agree_with_a_plain_model() {
     let uri = mongod().uri(&fresh_database_name());
     let servers = [(); 2].map(|()| Launch::with_store(&uri).config(CONFIG).start());
-    let (stored, mut random) = (Stored { uri }, Random::new(23));
+    let stored = Stored { uri };
+    let mut random = Random::new(23);
     for server in &servers {
-        keep(server, "other,s=x v=1 1\n");
+        write_flushed(server, "other,s=x v=1 1\n");
     }
-    // What each sensor's latest value and its site are.
+    // Latest value and site of each sensor.
     let mut model: BTreeMap<i64, (Option<i64>, Option<i64>)> = BTreeMap::new();
     for step in 0..150_i64 {
-        // Each sensor belongs to one instance, so that it is known which change is the later one.
+        // Each sensor belongs to one instance, so its changes are ordered.
         let sensor = random.below(24);
         let server = &servers[usize::try_from(sensor % 2).unwrap()];
         let key = format!("m,gw=g{},s={sensor}", sensor % 3);
@@ -277,7 +277,7 @@ fn members_agree_with_a_plain_model_whoever_writes() {
     }
 }
 
-/// Documents of a large group are several, none larger than it may be, and each has the members of its range.
+/// A large group has several documents within the size limit, each with the members of its range.
 #[test]
 fn a_large_group_has_several_documents() {
     let uri = mongod().uri(&fresh_database_name());
@@ -305,9 +305,9 @@ fn a_large_group_has_several_documents() {
     wait_until("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty());
 }
 
-/// The docs told of a job that was gone. Only with MongoDB, groups and copies are there all of them.
+/// Regression: the docs named a removed job. Only MongoDB with groups and copies has all jobs.
 #[test]
-fn each_job_is_in_the_docs_and_in_the_help() {
+fn every_job_is_documented() {
     let config = format!("{CONFIG}[[meta.copy]]\nname = \"site\"\n");
     let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(config).start();
     let jobs = get(&server.url("/api/v1/jobs")).expect(200).json();
@@ -319,7 +319,7 @@ fn each_job_is_in_the_docs_and_in_the_help() {
     assert_eq!(chapter.lines().filter_map(row).collect::<BTreeSet<_>>(), names);
     let help = program().args(["job", "run", "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
-    let told = help.split("The job: ").nth(1).and_then(|rest| rest.split(['.', '\n']).next()).expect("the jobs");
-    let told = told.replace(" or ", ", ");
-    assert_eq!(told.split(", ").map(str::to_owned).collect::<BTreeSet<_>>(), names);
+    let documented = help.split("The job: ").nth(1).and_then(|rest| rest.split(['.', '\n']).next()).expect("the jobs");
+    let documented = documented.replace(" or ", ", ");
+    assert_eq!(documented.split(", ").map(str::to_owned).collect::<BTreeSet<_>>(), names);
 }

@@ -1,6 +1,4 @@
-//! Clients that mean harm, or might as well: odd names and numbers, depth, length, floods of sensors and of frames. Bytes that
-//! are no requests are sent by `fuzz`. Each gets the right status, nothing panics, and a good client beside them is served all the
-//! while. What it cost is printed.
+//! Hostile clients get the right status, nothing panics, and a good client is served meanwhile. The costs are printed.
 
 mod http2;
 mod names;
@@ -15,7 +13,7 @@ use crate::support::prelude::*;
 /// The good client's database.
 const GOOD: &str = "good";
 
-/// Somebody who asks a server, with a token where one is asked for.
+/// A client of a server, with a token if one is needed.
 struct Client<'a> {
     server: &'a Server,
     token: Option<&'a str>,
@@ -30,35 +28,37 @@ impl Client<'_> {
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// How many readings a sensor has.
+    /// Returns the number of readings of a sensor.
     #[track_caller]
     fn count(&self, database: &str, sensor: &str) -> usize {
         readings_for(|path| self.ask("GET", path, ""), database, sensor, None, 10_000).len()
     }
 }
 
-/// Does harm to a server while a good client writes and reads: every one of its readings is acked, and is there at the end.
+/// Runs `harm` while a good client writes and reads; each of its readings must be acked and stored.
 #[track_caller]
-fn while_a_good_client_is_served<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
+fn with_good_client<T>(server: &Server, what: &str, harm: impl FnOnce() -> T) -> T {
     while_served(&Client { server, token: None }, what, harm)
 }
 
 #[track_caller]
 fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T {
     let server = good.server;
-    let (before, started) = (Memory::of(server), Instant::now());
+    let before = Memory::measure(server);
+    let started = Instant::now();
     let over = AtomicBool::new(false);
     let (outcome, mut times) = std::thread::scope(|scope| {
         let good = scope.spawn(|| write_and_read(good, what, &over));
-        // Told also when the harm panics, or the scope would wait for ever.
+        // Set on a panic, too, or the scope would wait for ever.
         let end = StopAtEnd(&over);
         let outcome = harm();
         drop(end);
         (outcome, good.join().expect("the good client is served"))
     });
-    let after = Memory::of(server);
+    let after = Memory::measure(server);
     times.sort_unstable();
-    let (median, p99) = (times[times.len() / 2], times[times.len() * 99 / 100]);
+    let median = times[times.len() / 2];
+    let p99 = times[times.len() * 99 / 100];
     print(&format!(
         "hostile {what}: {:.1} s; a good client wrote {} readings meanwhile, p50 {:.1} ms, p99 {:.1} ms; resident {before} \
          before, {after} after",
@@ -73,9 +73,10 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     outcome
 }
 
-/// Writes one reading after the other until told, at least one, and finds them all: how long each took.
+/// Writes readings until `over`, at least one, checks them all, and returns the times.
 fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Duration> {
-    let (mut count, mut times) = (0, Vec::new());
+    let mut count = 0;
+    let mut times = Vec::new();
     let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let sensor = format!("climate,during={}", what.chars().map(word).collect::<String>());
     loop {
@@ -96,7 +97,6 @@ fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Durat
     times
 }
 
-/// What a process holds.
 #[derive(Debug, Clone, Copy)]
 struct Memory {
     resident: u64,
@@ -104,14 +104,15 @@ struct Memory {
 }
 
 impl Memory {
-    fn of(server: &Server) -> Memory {
+    fn measure(server: &Server) -> Memory {
         Memory { resident: resident_bytes(server.pid()), peak: peak_bytes(server.pid()) }
     }
 
-    /// The peak is at most so many bytes above what was resident before.
+    /// Checks that the peak is at most `bytes` above the earlier resident memory.
     #[track_caller]
-    fn grew_at_most(server: &Server, before: Memory, bytes: u64) {
-        let (peak, before) = (Memory::of(server).peak, before.resident);
+    fn assert_growth_at_most(server: &Server, before: Memory, bytes: u64) {
+        let peak = Memory::measure(server).peak;
+        let before = before.resident;
         assert!(peak <= before + bytes, "{} MiB at the peak, {} MiB before", peak >> 20, before >> 20);
     }
 }
@@ -122,7 +123,7 @@ impl std::fmt::Display for Memory {
     }
 }
 
-/// To the terminal, also of a test that passes.
+/// Prints to the terminal, also in passing tests.
 fn print(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,5 +1,4 @@
-//! Indexes that the configuration declares: made in the background where they are missing, dropped once they are not declared any
-//! more, and each used by queries for what it is about, on a real mongod.
+//! Declared indexes on a real mongod: created, used by their queries, and dropped once they are not declared.
 
 use crate::support::packages;
 use crate::support::prelude::*;
@@ -10,22 +9,22 @@ const CONFIG: &str = "[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname 
                       index = true\ndatabase = \"d\"\n[[meta.copy]]\nname = \"owner\"\n\
                       [[kinds]]\nname = \"press\"\nmeasurement = \"machine\"\nindex = true\n[[kinds]]\nname = \"spare\"\nindex = true\n";
 
-/// Runs the job that makes and drops indexes, so that none is being built.
+/// Runs the index job, so that no index is being built.
 fn settle(server: &Server) {
     let done = run_job(server, "index");
     assert_eq!((&done["left"], &done["last_error"]), (&json!(0), &json!(null)), "{done}");
 }
 
-/// The names of a collection's indexes.
+/// Returns the names of a collection's indexes.
 fn stored(uri: &str, collection: &str) -> Vec<String> {
     in_mongo(uri, async |mongo| mongo.collection::<Document>(collection).list_index_names().await.unwrap())
 }
 
 #[test]
-fn declared_indexes_are_made_used_and_dropped() {
+fn declared_indexes_are_created_used_and_dropped() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(CONFIG).start();
-    keep(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
+    write_flushed(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
     settle(&server);
     let owned = |collection: &str| {
         let mut found: Vec<String> = stored(&uri, collection);
@@ -45,7 +44,7 @@ fn declared_indexes_are_made_used_and_dropped() {
     ];
     assert_eq!(owned("d.sensors"), of_sensors);
     each_query_uses_its_index(&uri);
-    // One that somebody else made stays, whatever its name begins with otherwise.
+    // A foreign index stays, whatever the rest of its name.
     make_own(&uri);
     server.stop();
     let fewer = "[[meta.copy]]\nname = \"site\"\nindex = true\n[[kinds]]\nname = \"press\"\nmeasurement = \"mill\"\nindex = true\n";
@@ -63,7 +62,7 @@ fn make_own(uri: &str) {
     run_command(uri, None, doc! { "createIndexes": "d.buckets", "indexes": [index] });
 }
 
-/// `mongosh` explains queries of each kind: each uses the index for it, and scans no collection.
+/// Explains queries with `mongosh`: each uses its index and scans no collection.
 fn each_query_uses_its_index(uri: &str) {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let since = r#"{ $gte: ISODate("2026-01-15T00:00:00Z") }"#;
@@ -81,12 +80,12 @@ fn each_query_uses_its_index(uri: &str) {
     };
     let script: String = queries.iter().map(explained).collect();
     let home = tempfile::tempdir().unwrap();
-    let told = Command::new(mongosh)
+    let shell = Command::new(mongosh)
         .args(["--quiet", "--norc", uri, "--eval", &script])
         .env("HOME", home.path())
         .output()
         .unwrap();
-    let text = String::from_utf8_lossy(&told.stdout).into_owned() + &String::from_utf8_lossy(&told.stderr);
+    let text = String::from_utf8_lossy(&shell.stdout).into_owned() + &String::from_utf8_lossy(&shell.stderr);
     let plans: Vec<&str> = text.lines().filter(|line| line.starts_with('{')).collect();
     assert_eq!(plans.len(), queries.len(), "{text}");
     for (plan, (_, name, query)) in plans.iter().zip(queries) {
@@ -96,7 +95,7 @@ fn each_query_uses_its_index(uri: &str) {
 }
 
 #[test]
-fn on_the_embedded_store_no_job_makes_indexes() {
+fn the_embedded_store_has_no_index_job() {
     let server = Launch::embedded().config(CONFIG).start();
     get(&server.url("/api/v1/jobs/index")).expect(400);
 }

@@ -1,4 +1,4 @@
-//! The table of JSON cases: what a body holds against what comes out of it, reading by reading.
+//! Cases of JSON bodies and the readings parsed from them.
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Reason};
@@ -15,7 +15,8 @@ fn bad(number: usize, column: usize, message: &str) -> Outcome {
 }
 
 fn read(body: &[u8], precision: Precision, limits: Limits) -> Vec<Outcome> {
-    let (mut items, mut outcomes) = (Items::new(body, precision, limits), Vec::new());
+    let mut items = Items::new(body, precision, limits);
+    let mut outcomes = Vec::new();
     while let Some(item) = items.next() {
         outcomes.push(match item {
             Ok(item) => {
@@ -37,7 +38,7 @@ fn check<B: AsRef<[u8]>>(cases: impl IntoIterator<Item = (B, Vec<Outcome>)>) {
 }
 
 #[test]
-fn one_reading() {
+fn a_single_reading_is_parsed() {
     check([
         (
             r#"{"measurement":"climate","tags":{"sensor":"temp-01"},"ts":"2026-01-15T14:00:00Z","fields":{"temp":22.1,"humidity":45}}"#,
@@ -49,7 +50,7 @@ fn one_reading() {
             vec![good("1 m,sensor=s,site=a f=2.0,value=1.0 -")],
         ),
         (r#" {"tags":null,"fields":{"f":true}} "#, vec![good("1 readings f=true -")]),
-        // What a maker sends first: every number under its name, and the time under one of its usual names.
+        // A typical first body: numbers by name, and a time under a usual name.
         (
             r#"{"sensor":"x","temperature":22.5,"ok":true,"gap":null,"time":1768485600}"#,
             vec![good("1 readings,sensor=x temperature=22.5,ok=true 1768485600000000000")],
@@ -58,9 +59,9 @@ fn one_reading() {
             r#"{"sensor":"x","value":1,"t":2,"timestamp":"2026-01-15T14:00:00Z"}"#,
             vec![good("1 readings,sensor=x t=2.0,value=1.0 1768485600000000000")],
         ),
-        // Names as they are meant, the key escaped as in line protocol.
+        // Names are literal; the key is escaped as in line protocol.
         (r#"{"sensor":"a b,c","fields":{"x=\"y\"":"z"}}"#, vec![good(r#"1 readings,sensor=a\ b\,c x="y"="z" -"#)]),
-        // Nulls are left out; of two equal keys the last wins, also a null.
+        // Nulls are omitted; the last of two equal keys wins, even a null.
         (r#"{"fields":{"a":1,"b":null,"a":"x","c":3,"c":null}}"#, vec![good(r#"1 readings a="x" -"#)]),
         ("", vec![]),
         (" \r\n\t", vec![]),
@@ -70,7 +71,7 @@ fn one_reading() {
 }
 
 #[test]
-fn values_of_every_type() {
+fn values_of_every_type_are_parsed() {
     for (sent, value) in [
         ("1", "1.0"),
         ("-0", "-0.0"),
@@ -86,7 +87,7 @@ fn values_of_every_type() {
         ("18446744073709551615", "18446744073709551615u"),
         ("18446744073709551616", "1.8446744073709552e19"),
         ("9007199254740993.0", "9007199254740992.0"),
-        // A decoder that is quick about floats gives a neighbour of this one.
+        // Fast float decoders return a neighbour of this number.
         ("179769313486231570814527423731704356798070567525844996", "1.7976931348623157e53"),
         ("true", "true"),
         ("false", "false"),
@@ -102,7 +103,7 @@ fn values_of_every_type() {
         (r#"{"value":1e400}"#, vec![Bad(1, 10, Reason::NumberOutOfRange("1e400".to_owned()))]),
         (r#"{"value":"\ud800"}"#, vec![bad(1, 17, "invalid JSON: unexpected end of hex escape")]),
     ]);
-    // What Python's and other writers make of what is no finite number.
+    // Infinite and undefined numbers of Python's and other writers.
     for (word, column) in [("NaN", 14), ("Infinity", 14), ("-Infinity", 14), ("nan", 14), ("-inf", 14)] {
         let body = format!("{{\"value\":1}}\n{{\"sensor\":\"s\",\"value\":{word}}}\n{{\"value\":2}}");
         let not_finite = Bad(2, column + 9, Reason::NotFinite(word.to_owned()));
@@ -144,7 +145,7 @@ fn timestamps() {
 }
 
 #[test]
-fn shapes_that_are_no_reading() {
+fn other_json_shapes_are_rejected() {
     let syntax = |column, expected, found| vec![Bad(1, column, Reason::Syntax { expected, found: Some(found) })];
     let missing = |why: &str| vec![bad(1, 0, &format!("missing fields: {why}"))];
     let nothing = "expected \"fields\", \"value\" or a number under a name of its own";
@@ -209,7 +210,7 @@ fn shapes_that_are_no_reading() {
 }
 
 #[test]
-fn limits_name_their_key() {
+fn exceeded_limits_name_their_key() {
     let limits = Limits { line_bytes: 60, tags: 2, fields: 2, name_bytes: 8 };
     let over = |column, what, found, limit, key| vec![Bad(1, column, Reason::Limit { what, found, limit, key })];
     for (body, outcomes) in [
@@ -229,12 +230,12 @@ fn limits_name_their_key() {
 }
 
 #[test]
-fn a_bad_reading_hides_no_good_one() {
+fn a_bad_reading_leaves_the_others_valid() {
     let value = |number: usize| good(&format!("{number} readings value={number}.0 -"));
     let unread = "; the body was not read from here on";
     let not_closed = "expected ',' or ']' after an element of the array";
     let cases: Vec<(&[u8], Vec<Outcome>)> = vec![
-        // One reading per line: a bad line costs itself.
+        // One reading per line: a bad line rejects only itself.
         (
             b"{\"value\":1}\r\n\n  {\"value\":3}  \n{\"value\":\n{\"value\":5}\n]\n{\"value\":7}",
             vec![
@@ -247,10 +248,10 @@ fn a_bad_reading_hides_no_good_one() {
             ],
         ),
         (b"{\"value\":1}\n{\"sensor\":\"\xff\"}\n{\"value\":3}", vec![value(1), Bad(2, 12, Reason::NotUtf8), value(3)]),
-        // The same when it is the first line that is cut off.
+        // The same with a truncated first line.
         (b"{\"value\":\n{\"value\":2}", vec![bad(1, 10, "invalid JSON: EOF while parsing a value"), value(2)]),
         (b"{\"sensor\":\"s\n{\"value\":2}\n", vec![bad(1, 13, "invalid JSON: EOF while parsing a string"), value(2)]),
-        // Readings over several lines, and one of them bad: its line is where it starts.
+        // Readings over several lines, one of them bad: its line is where it starts.
         (b"{\n \"value\": 1\n}", vec![value(1)]),
         (b"{\n \"value\":\n1\n}\n\n{\n\"value\":6}\n{\"value\":8}", vec![value(1), value(6), value(8)]),
         (
@@ -259,7 +260,7 @@ fn a_bad_reading_hides_no_good_one() {
         ),
         (b"{\n \"value\": 1,\n}", vec![bad(1, 16, "invalid JSON: trailing comma")]),
         (b"{\n \"value\": 1\n", vec![bad(1, 15, "invalid JSON: EOF while parsing an object")]),
-        // In an array a bad element costs itself as long as its brackets and quotes match.
+        // In an array a bad element rejects only itself if its brackets and quotes match.
         (b"[{\"value\":1},\n\t{\"value\":2}\n]\n", vec![value(1), value(2)]),
         (
             b"[{\"value\":1}, {\"value\":1,}, 3, \"x\", {\"value\":5}, {\"value\":\"\xff\"}, , {\"value\":8}]",
@@ -290,7 +291,7 @@ fn a_bad_reading_hides_no_good_one() {
     check(cases);
 }
 
-/// What bodies are made of, so that many readings are almost right.
+/// Parts of generated bodies, so that many readings are almost valid.
 const PARTS: &[&[u8]] = &[
     b"{",
     b"}",
@@ -320,7 +321,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_a_json_writer_prints_comes_back(
+    fn printed_json_parses_to_the_same_readings(
         tags in btree_map(r"[a, ]\PC{0,5}[a=]", r"\PC{0,5}[a\[]", 0..4),
         fields in btree_map(r"\PC{0,5}[a=]", any::<f64>().prop_filter("finite", |v| v.is_finite()), 1..20),
         text in r#"[\PC\n\r"\\]{0,8}"#,
@@ -336,7 +337,8 @@ proptest! {
             2 => serde_json::json!([reading, reading]).to_string(),
             _ => serde_json::to_string_pretty(&[&reading, &reading]).expect("JSON"),
         };
-        let (mut items, mut count) = (Items::new(body.as_bytes(), Precision::Auto, Limits::default()), 0);
+        let mut items = Items::new(body.as_bytes(), Precision::Auto, Limits::default());
+        let mut count = 0;
         while let Some(item) = items.next() {
             count += 1;
             let item = item.map_err(|rejection| TestCaseError::fail(rejection.message()))?;
@@ -356,7 +358,7 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_break_it(parts in vec(proptest::sample::select(PARTS), 0..40)) {
+    fn arbitrary_bytes_never_panic(parts in vec(proptest::sample::select(PARTS), 0..40)) {
         let body = parts.concat();
         let mut items = Items::new(&body, Precision::Auto, Limits::default());
         while let Some(item) = items.next() {

@@ -1,4 +1,4 @@
-//! Kinds of sensors: what is admitted is as the kind says, or the sender is told; what was there before stays.
+//! Kinds of sensors: readings and metadata are validated by them; existing metadata stays.
 
 use crate::support::prelude::*;
 
@@ -32,24 +32,24 @@ fn warning(answer: &Answer) -> String {
 }
 
 #[test]
-fn readings_are_held_to_the_kind_of_their_sensor() {
+fn readings_are_validated_by_the_kind_of_their_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).config(KINDS).start();
-        // By measurement, rejected: the good line beside it is taken.
+        // By measurement, with rejection; other lines are kept.
         let answer =
             write(&server, &format!("climate,s=1 temp=20 {T}\nclimate,s=1 temp=999 {}\nfree,s=1 x=1 {T}\n", T + 1));
-        let told = answer.text();
-        assert_eq!(answer.status, 400, "{told}");
+        let refusal = answer.text();
+        assert_eq!(answer.status, 400, "{refusal}");
         assert!(
-            told.contains("thermometer") && told.contains("temp") && told.contains("above the maximum 120"),
-            "{told}"
+            refusal.contains("thermometer") && refusal.contains("temp") && refusal.contains("above the maximum 120"),
+            "{refusal}"
         );
         let rejections = get(&server.url("/api/v1/rejections?db=d")).expect(200).text().to_owned();
         assert!(rejections.contains("\"kind\""), "its code: {rejections}");
         let missing = write(&server, &format!("climate,s=1 other=1 {T}\n")).expect(400).text().to_owned();
         assert!(missing.contains("is missing"), "{missing}");
         assert!((metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"kind\"}") - 2.0).abs() < 0.5);
-        // By metadata, with a warning: kept all the same. Metadata may come before or after the first reading.
+        // By metadata, with a warning; metadata may follow the first reading.
         let plain = write(&server, &format!("m,s=1 total=-1i {T}\n")).expect(204);
         assert_eq!(warning(&plain), "");
         describe(&server, "PUT", "m,s=1", &json!({"kind": "meter"})).expect(200);
@@ -59,7 +59,7 @@ fn readings_are_held_to_the_kind_of_their_sensor() {
         assert!(metric(&server, "hourglass_ingest_readings_unlike_kind_total") > 1.5);
         let explained = post(&server.url("/api/v1/explain?db=d&precision=s"), &line, &[]).expect(200).text().to_owned();
         assert!(explained.contains("the kind meter says"), "{explained}");
-        // After a kill the kind is known again.
+        // The kind is known after a kill.
         server.kill_and_restart();
         wait_until("a warning again", WITHIN, || {
             let answer = write(&server, &line);
@@ -75,7 +75,7 @@ fn readings_are_held_to_the_kind_of_their_sensor() {
 }
 
 #[test]
-fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
+fn metadata_is_validated_by_its_kind_unless_it_was_invalid_before() {
     for store in stores() {
         let mut server = Launch::with_store(store.clone()).start();
         // From before there were kinds.
@@ -87,28 +87,28 @@ fn metadata_is_held_to_the_kind_unless_it_was_otherwise_before() {
         describe(&server, "PUT", "climate,s=1", &json!({"owner": "x"})).expect(400);
         describe(&server, "PUT", "climate,s=1", &json!({"site": "lab"})).expect(200);
         describe(&server, "PATCH", "climate,s=1", &json!({"site": null})).expect(400);
-        // What was wrong may stay, be changed, and be mended; then it is held to its kind.
+        // Invalid metadata may stay, change and be corrected; then its kind applies.
         describe(&server, "PATCH", "climate,s=old", &json!({"n": 2})).expect(200);
         describe(&server, "PATCH", "climate,s=old", &json!({"site": "lab"})).expect(200);
         describe(&server, "PATCH", "climate,s=old", &json!({"site": "LAB"})).expect(400);
-        // Metadata of a sensor that has none is new, whether or not it has readings.
+        // First metadata of a sensor is new, with or without readings.
         write(&server, &format!("climate,s=4 temp=20 {T}\n")).expect(204);
         describe(&server, "PATCH", "climate,s=4", &json!({"owner": "Kim"})).expect(400);
         describe(&server, "PATCH", "climate,s=4", &json!({"owner": "Kim", "site": "lab"})).expect(200);
         let warned = describe(&server, "PUT", "m,s=1", &json!({"kind": "meter", "floor": "third"})).expect(200);
         assert!(warning(&warned).contains("floor"), "{}", warning(&warned));
         let lines = "{\"sensor\":\"climate,s=2\",\"meta\":{\"site\":\"roof\"}}\n{\"sensor\":\"climate,s=3\",\"meta\":{\"site\":3}}\n";
-        let told = post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(400).json();
-        assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
-        // The list names kind and units.
+        let refusal = post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(400).json();
+        assert_eq!((&refusal["changed"], &refusal["rejected"]), (&json!(1), &json!(1)), "{refusal}");
+        // The list shows kind and units.
         let listed = server.fetch("/api/v1/sensors?db=d");
-        let of =
+        let listed_sensor =
             |key: &str| listed["sensors"].as_array().unwrap().iter().find(|one| one["sensor"] == key).unwrap().clone();
         assert_eq!(
-            (&of("climate,s=1")["kind"], &of("climate,s=1")["units"]["temp"]),
+            (&listed_sensor("climate,s=1")["kind"], &listed_sensor("climate,s=1")["units"]["temp"]),
             (&json!("thermometer"), &json!("°C"))
         );
-        assert_eq!(of("m,s=1")["kind"], "meter");
+        assert_eq!(listed_sensor("m,s=1")["kind"], "meter");
     }
 }
 
@@ -120,11 +120,13 @@ fn a_sensor_is_silent_after_three_intervals_of_its_kind() {
         let listed = server.fetch("/api/v1/sensors?db=d&silent=true");
         listed["sensors"].as_array().unwrap().len() == 1 && listed["sensors"][0]["sensor"] == "climate,s=1"
     });
-    wait_until("the metric tells", WITHIN, || (metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5);
+    wait_until("the metric shows it", WITHIN, || {
+        (metric(&server, "hourglass_ingest_sensors_silent") - 1.0).abs() < 0.5
+    });
 }
 
 #[test]
-fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
+fn an_invalid_kind_is_a_configuration_problem() {
     for (config, why) in [
         ("[[kinds]]\nmeasurement = \"m\"\n", "name"),
         ("[[kinds]]\nname = \"a\"\n[[kinds]]\nname = \"a\"\n", "two kinds"),
@@ -144,15 +146,14 @@ fn a_kind_that_cannot_be_is_a_problem_of_the_configuration() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("kinds.toml");
         std::fs::write(&file, config).unwrap();
-        let told = hourglass(&["config", "check", "--config", path(&file)]);
-        assert!(told.status != Some(0) && told.said().contains(why), "{config}: {told:?}");
+        let refusal = hourglass(&["config", "check", "--config", path(&file)]);
+        assert!(refusal.status != Some(0) && refusal.output().contains(why), "{config}: {refusal:?}");
     }
 }
 
-/// Regression: a reading with a new field that was stored before a change of the sensor's kind read the document with the old kind, and took the change
-/// back in memory until a restart.
+/// Regression: a reading with a new field read the sensor document with the old kind and reverted the change.
 #[test]
-fn a_changed_kind_counts_before_it_is_stored_and_after() {
+fn a_changed_kind_applies_before_and_after_its_flush() {
     let halt = Halt::new();
     let launch = Launch::embedded().config(KINDS);
     let server = halt.launch(launch, "writing_documents").start();
@@ -172,10 +173,9 @@ fn a_changed_kind_counts_before_it_is_stored_and_after() {
     assert!(without(T + 3).contains("is missing"));
 }
 
-/// Regression: after a rename of a measurement, readings were held to the kind of the old name, lists and metadata to that of the new one: the metric
-/// counted silent sensors that no list showed, and `kind` and `units` were gone.
+/// Regression: after a rename of a measurement, readings used the kind of the old name, lists that of the new one.
 #[test]
-fn a_rename_changes_nobodys_kind() {
+fn a_rename_keeps_the_kind() {
     let config = format!("{KINDS}[[groups]]\nname = \"all\"\nby = \"s\"\n");
     for store in stores() {
         let mut server = Launch::with_store(store).config(&config).start();
@@ -183,18 +183,22 @@ fn a_rename_changes_nobodys_kind() {
         let rule = json!({"kind": "measurement", "from": "climate", "to": "weather"});
         request("PUT", &server.url("/api/v1/renames?db=d"), rule.to_string().as_bytes(), &[]).unwrap().expect(200);
         let silent = || server.fetch("/api/v1/sensors?db=d&silent=true")["sensors"].clone();
-        let told = eventually("the metric counts it", WITHIN, || {
+        let refusal = eventually("the metric counts it", WITHIN, || {
             (metric(&server, "hourglass_ingest_sensors_silent") > 0.5).then(silent)
         });
-        assert_eq!((&told[0]["sensor"], &told[0]["kind"]), (&json!("weather,s=1"), &json!("thermometer")), "{told}");
-        assert_eq!(told[0]["units"], json!({"temp": "°C"}), "{told}");
+        assert_eq!(
+            (&refusal[0]["sensor"], &refusal[0]["kind"]),
+            (&json!("weather,s=1"), &json!("thermometer")),
+            "{refusal}"
+        );
+        assert_eq!(refusal[0]["units"], json!({"temp": "°C"}), "{refusal}");
         let of_group = server.fetch("/api/v1/groups/all/1?db=d");
         assert_eq!(of_group["sensors"][0]["kind"], "thermometer", "{of_group}");
         write(&server, &format!("climate,s=1 temp=999 {}\n", T + 1)).expect(400);
         for key in ["climate,s=1", "weather,s=1"] {
             describe(&server, "PUT", key, &json!({"site": "LAB"})).expect(400);
         }
-        // A new sensor gets the stored name, and is of the kind by whichever name it is written.
+        // A new sensor gets the stored name and the kind of either name.
         write(&server, &format!("weather,s=2 temp=999 {T}\n")).expect(400);
         server.stop();
     }

@@ -1,5 +1,4 @@
-//! The law end to end, on both stores: whatever comes in whatever order, through full pages, forgotten buckets,
-//! restarts and kills, what is read afterwards is what a plain map of readings says, and so are the documents.
+//! Random traffic on both stores, with full pages, evictions, restarts and kills, agrees with a plain map.
 
 mod again;
 mod instances;
@@ -14,8 +13,7 @@ use self::traffic::Writer;
 use crate::support::prelude::*;
 
 const DATABASE: &str = "lawful";
-/// Pages are small, so that buckets overflow and pages are split; hot memory is the least there is, so that buckets
-/// are forgotten and read back. The stores' deadlines are long, because other tests load the machine.
+/// Small pages overflow, minimal hot memory evicts buckets, and long timeouts allow for a busy machine.
 const CONFIG: &str = r#"
 [page]
 max_readings = 20
@@ -32,7 +30,7 @@ command_timeout = "60s"
 ack_timeout = "60s"
 "#;
 const CAPS: Caps = Caps { max_readings: 20, max_bytes: 2 << 10, hard_bytes: 3 << 10 };
-/// Connections at a time; each has sensors of its own and sends one body after the other.
+/// Concurrent connections; each has its own sensors and sends one body at a time.
 const CONNECTIONS: usize = 4;
 const BODIES: usize = 50;
 
@@ -44,34 +42,34 @@ struct World {
 impl World {
     fn start(store: String) -> World {
         let server = Launch::with_store(store).config(CONFIG).start();
-        let stored = Stored::of(&server, DATABASE);
+        let stored = Stored::from_server(&server, DATABASE);
         World { server, stored }
     }
 }
 
 tests! {
-    fn any_traffic_is_a_plain_map_in_the_embedded_store() =>
-        any_traffic_is_a_plain_map(World::start("embedded".to_owned()));
-    fn any_traffic_is_a_plain_map_in_mongodb() =>
-        any_traffic_is_a_plain_map(World::start(mongod().uri(&fresh_database_name())));
+    fn random_traffic_agrees_with_a_plain_map_in_the_embedded_store() =>
+        random_traffic_agrees_with_a_plain_map(World::start("embedded".to_owned()));
+    fn random_traffic_agrees_with_a_plain_map_in_mongodb() =>
+        random_traffic_agrees_with_a_plain_map(World::start(mongod().uri(&fresh_database_name())));
 }
 
-fn any_traffic_is_a_plain_map(mut world: World) {
+fn random_traffic_agrees_with_a_plain_map(mut world: World) {
     let mut writers: Vec<Writer> = (0..CONNECTIONS).map(|number| Writer::new(number, 2026)).collect();
-    // Stopped twice on the way; what a sensor's document says must survive that too.
+    // Stopped twice; sensor documents survive that.
     send_through(&mut world.server, &mut writers, [Ending::Stop, Ending::Stop]);
     check_answers(&world.server, &writers);
     assert!(world.server.stop().success());
     check_documents(&world.stored, &writers, Sensors::UpToDate);
 
-    // Killed twice on the way.
+    // Killed twice.
     world.server.restart();
     send_through(&mut world.server, &mut writers, [Ending::Kill, Ending::Kill]);
     check_answers(&world.server, &writers);
     assert!(world.server.stop().success());
     check_documents(&world.stored, &writers, Sensors::Known);
 
-    // Undisturbed, so that what became of every reading can be told beforehand.
+    // Undisturbed, so that every outcome is predictable.
     world.server.restart();
     writers.iter_mut().for_each(|writer| writer.tally = Tally::default());
     send_through(&mut world.server, &mut writers, []);
@@ -86,17 +84,18 @@ fn any_traffic_is_a_plain_map(mut world: World) {
     check_documents(&world.stored, &writers, Sensors::Known);
 }
 
-/// How a run of the server is ended while bodies are on their way.
+/// Ways to end the server under load.
 #[derive(Debug, Clone, Copy)]
 enum Ending {
     Stop,
     Kill,
 }
 
-/// Every writer sends its bodies; meanwhile the server is ended and started again, at equal distances.
+/// Sends the bodies of every writer; meanwhile the server is ended and restarted at equal intervals.
 fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], endings: [Ending; N]) {
     let url = server.url(&format!("/write?precision=ns&db={DATABASE}"));
-    let (acked, all) = (AtomicUsize::new(0), writers.len() * BODIES);
+    let acked = AtomicUsize::new(0);
+    let all = writers.len() * BODIES;
     std::thread::scope(|scope| {
         for writer in writers {
             scope.spawn(|| {
@@ -119,17 +118,16 @@ fn send_through<const N: usize>(server: &mut Server, writers: &mut [Writer], end
 }
 
 fn check_answers(server: &Server, writers: &[Writer]) {
-    await_fed(server);
+    await_dispatched(server);
     writers.iter().for_each(|writer| writer.model.check_answers(server, DATABASE));
 }
 
-/// What a sensor's document can be held to.
+/// Expected state of sensor documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sensors {
-    /// All of it.
+    /// Complete.
     UpToDate,
-    /// That it is there with its fields: after a kill, what was seen lately is only written when
-    /// the sensor's next reading is.
+    /// Present with its fields; after a kill, other properties follow with the next reading.
     Known,
 }
 
@@ -138,7 +136,7 @@ fn check_documents(stored: &Stored, writers: &[Writer], sensors: Sensors) {
     check_stored(stored, &models, sensors);
 }
 
-/// All pages together are the models, no reading more and none less.
+/// Checks that the stored pages hold exactly the readings of the models.
 fn check_stored(stored: &Stored, models: &[&Model], sensors: Sensors) {
     let series: BTreeMap<&str, &model::Series> = models.iter().flat_map(|model| model.series()).collect();
     let mut found: BTreeMap<String, model::Series> = BTreeMap::new();
@@ -173,7 +171,9 @@ fn check_stored(stored: &Stored, models: &[&Model], sensors: Sensors) {
 fn check_counters(server: &Server, writers: &[Writer]) {
     flush(server);
     let sum = |part: fn(&Tally) -> usize| writers.iter().map(|writer| part(&writer.tally)).sum::<usize>();
-    let (new, duplicate, overwritten) = (sum(|t| t.new), sum(|t| t.duplicate), sum(|t| t.overwritten));
+    let new = sum(|t| t.new);
+    let duplicate = sum(|t| t.duplicate);
+    let overwritten = sum(|t| t.overwritten);
     assert!(new > 100 && duplicate > 100 && overwritten > 100, "{new} new, {duplicate} again, {overwritten} over");
     let expected = [
         ("accepted", new + duplicate + overwritten),

@@ -1,5 +1,4 @@
-//! The table of line-protocol cases: what a body holds against what comes out of it, line by line.
-//! Where the servers and codecs of this protocol differ, the table says whom we follow.
+//! Cases of line protocol and the lines parsed from them, with a note where implementations differ.
 
 mod corpus;
 mod properties;
@@ -9,7 +8,7 @@ use hourglass::reading::{Limits, Precision, Reason, Rejection};
 use hourglass::wire::Points;
 use hourglass::wire::line_protocol::{Lines, parse_series};
 
-/// A line that was read, or an item of JSON, or the reason why not.
+/// A parsed line or JSON item, or the rejection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// `number sensor-key field=value[,…] timestamp`, written by [`good`].
@@ -28,10 +27,11 @@ fn expected(line: usize, column: usize, expected: &'static str, found: impl Into
     Bad(line, column, Reason::Syntax { expected, found: found.into() })
 }
 
-/// Everything in a body: what came of each line, and each rejection in full.
+/// Parses a body: the outcome of each line, and each rejection in full.
 fn read(body: &[u8], precision: Precision, limits: Limits) -> (Vec<Outcome>, Vec<Rejection>) {
     let mut lines = Lines::new(body, precision, limits);
-    let (mut outcomes, mut rejections) = (Vec::new(), Vec::new());
+    let mut outcomes = Vec::new();
+    let mut rejections = Vec::new();
     while let Some(line) = lines.next() {
         let rejection = match line {
             Ok(line) => match line.sensor(&limits) {
@@ -76,7 +76,7 @@ fn check_with(precision: Precision, limits: Limits, cases: Vec<(&[u8], Vec<Outco
 }
 
 #[test]
-fn good_lines() {
+fn valid_lines_are_parsed() {
     check(vec![
         (
             b"climate,room=lab,sensor=s1 temp=22.1,humidity=45 1768485600000000000",
@@ -85,7 +85,7 @@ fn good_lines() {
         (b"", vec![]),
         (b"m f=1", vec![good("1 m f=1.0 -")]),
         (b"m f=1\nm f=2\n", vec![good("1 m f=1.0 -"), good("2 m f=2.0 -")]),
-        // CRLF, also at the end of a body that stops before its LF. The Influx servers refuse it, every peer takes it.
+        // CRLF, also at the end of a body before its LF; accepted by all peers but the Influx servers.
         (b"m f=1\r\n\r\nm f=2 3\r", vec![good("1 m f=1.0 -"), good("3 m f=2.0 3")]),
         (b"m f=\"x\"\r\n", vec![good("1 m f=\"x\" -")]),
         (b"\n\n   \n \r\n  # m f=1\n#\xff\x01\n m f=1", vec![good("7 m f=1.0 -")]),
@@ -93,10 +93,10 @@ fn good_lines() {
         (b"m f=1 ", vec![good("1 m f=1.0 -")]),
         // Tags are sorted bytewise by key.
         (b"m,b=1,a=2,B=3 f=1", vec![good("1 m,B=3,a=2,b=1 f=1.0 -")]),
-        // Quotes in names are letters, so is '#' after a name's first character, so is '=' in a measurement.
+        // Quotes in names are literal, as are '#' after the first character and '=' in a measurement.
         (b"a=b,\"t\"='v' \"f\"=1", vec![good("1 a=b,\"t\"='v' \"f\"=1.0 -")]),
         (b"m#,a#=#b #=1", vec![good("1 m#,a#=#b #=1.0 -")]),
-        // Of two equal field keys the last wins, in the first's place.
+        // The last of two equal field keys wins, in the place of the first.
         (b"m f=1,g=2,f=3i", vec![good("1 m f=3i,g=2.0 -")]),
         (b"m f=1,\\,=2,f=\"x\",\\,=t", vec![good("1 m f=\"x\",,=true -")]),
         ("größe,ort=köln wert\u{a0}=\"°C\"".as_bytes(), vec![good("1 größe,ort=köln wert\u{a0}=\"°C\" -")]),
@@ -104,7 +104,7 @@ fn good_lines() {
 }
 
 #[test]
-fn values_of_every_type() {
+fn values_of_every_type_are_parsed() {
     let mut cases: Vec<(String, String)> = [
         ("1.", "1.0"),
         (".5", "0.5"),
@@ -127,7 +127,7 @@ fn values_of_every_type() {
         ("18446744073709551615u", "18446744073709551615u"),
         (r#""""#, r#""""#),
         (r#""a,b c=d""#, r#""a,b c=d""#),
-        // Two escapes in strings; any other backslash is text, so "\n" is two characters.
+        // Strings have two escapes; any other backslash is literal, so "\n" is two characters.
         (r#""say \"hi\" \\ \n \x""#, r#""say \"hi\" \\ \\n \\x""#),
         (r#""end\\""#, r#""end\\""#),
     ]
@@ -145,7 +145,7 @@ fn values_of_every_type() {
 }
 
 #[test]
-fn values_that_are_none() {
+fn invalid_values_are_rejected() {
     let invalid = |text: &str| Reason::InvalidNumber(text.to_owned());
     let not_finite = |text: &str| Reason::NotFinite(text.to_owned());
     let out_of_range = |text: &str| Reason::NumberOutOfRange(text.to_owned());
@@ -166,11 +166,11 @@ fn values_that_are_none() {
 }
 
 #[test]
-fn names_with_backslashes() {
+fn backslashes_in_names_are_parsed() {
     for (sent, name) in [
         (r"a\ b", "a b"),
         (r"a\,b", "a,b"),
-        // A backslash before anything else is text.
+        // A backslash before anything else is literal.
         (r"a\b", r"a\b"),
         (r"a\\b", r"a\\b"),
         // Only the backslash next to the space escapes it (as the official codec; some servers count parity).
@@ -187,9 +187,9 @@ fn names_with_backslashes() {
     }
     check(vec![
         (br"m,a\=b=c\=d f\=g=1", vec![good(r"1 m,a\=b=c\=d f=g=1.0 -")]),
-        // '=' does not end a measurement, so a backslash before it is text.
+        // '=' does not end a measurement, so a backslash before it is literal.
         (br"m\=x f=1", vec![good(r"1 m\=x f=1.0 -")]),
-        // A name may not end in a backslash, nor go over the end of a line (some servers let it).
+        // A name may not end in a backslash, nor continue on the next line (some servers allow it).
         (b"m,a=b\\\nm f=1", vec![Bad(1, 6, Reason::TrailingBackslash), good("2 m f=1.0 -")]),
         (b"m\\\r\nm f=1", vec![Bad(1, 2, Reason::TrailingBackslash), good("2 m f=1.0 -")]),
         (b"m f\\\nm f=1", vec![Bad(1, 4, Reason::TrailingBackslash), good("2 m f=1.0 -")]),
@@ -201,7 +201,7 @@ fn names_with_backslashes() {
 }
 
 #[test]
-fn bad_syntax_has_its_place() {
+fn syntax_errors_have_a_position() {
     let invalid_timestamp = |text: &str| Reason::InvalidTimestamp(text.to_owned());
     check(vec![
         (b",a=b f=1", vec![expected(1, 1, "a measurement", ',')]),
@@ -239,13 +239,13 @@ fn bad_syntax_has_its_place() {
 }
 
 #[test]
-fn control_characters_and_bytes_that_are_no_text() {
+fn control_characters_and_invalid_utf8_are_rejected() {
     let control = |column, code| vec![Bad(1, column, Reason::ControlCharacter(code))];
     check(vec![
         (b"\tm f=1", control(1, 9)),
         (b"m\x00x f=1", control(2, 0)),
         (b"m,a\x7f=b f=1", control(4, 0x7f)),
-        // The official codec lets this one pass, in a tag value only.
+        // The official codec accepts this one in tag values only.
         (b"m,a=b\x01 f=1", control(6, 1)),
         ("m,a=\u{85} f=1".as_bytes(), control(5, 0x85)),
         (b"m f\x0b=1", control(4, 0x0b)),
@@ -256,7 +256,7 @@ fn control_characters_and_bytes_that_are_no_text() {
         (b"m f=1\r 5", control(6, 0x0d)),
         (b"m f=1 5\r\r", control(8, 0x0d)),
         (b"m f=1\t5", control(6, 9)),
-        // In a string everything is text.
+        // In a string everything is literal.
         (b"m f=\"\x00\t\r\x1b\"", vec![good("1 m f=\"\\0\\t\\r\\u{1b}\" -")]),
     ]);
     let not_utf8 = |line, column| Bad(line, column, Reason::NotUtf8);
@@ -277,7 +277,7 @@ fn control_characters_and_bytes_that_are_no_text() {
 }
 
 #[test]
-fn timestamps_in_every_precision() {
+fn timestamps_are_parsed_in_every_precision() {
     use Precision::{Auto, Hours, Microseconds, Milliseconds, Minutes, Nanoseconds, Seconds};
     let at = |ts: i64| good(&format!("1 m f=1.0 {ts}"));
     let outside = |text: &str| Bad(1, 7, Reason::TimeOutOfRange(text.to_owned()));
@@ -306,7 +306,7 @@ fn timestamps_in_every_precision() {
 const OPEN: &str = "a closing '\"' for the string that starts here";
 
 #[test]
-fn one_bad_line_hides_no_good_one() {
+fn a_bad_line_leaves_the_others_valid() {
     let invalid = |text: &str| Reason::InvalidNumber(text.to_owned());
     let two = || good("2 m f=2.0 -");
     check(vec![
@@ -320,11 +320,11 @@ fn one_bad_line_hides_no_good_one() {
                 good("5 m f=5.0 -"),
             ],
         ),
-        // A newline in a string is text; the lines after it keep their numbers.
+        // A newline in a string is literal; the lines after it keep their numbers.
         (b"m f=\"a\nb\r\nc\" 1\nm f=2", vec![good("1 m f=\"a\\nb\\r\\nc\" 1"), good("4 m f=2.0 -")]),
-        // Such a line with an error behind its string is one line still.
+        // Such a line with an error after its string is still one line.
         (b"m f=\"a\nm f=1\nb\",g=x 1\nm f=2", vec![Bad(1, 19, invalid("x")), good("4 m f=2.0 -")]),
-        // A quote that is not closed costs its physical line, whatever quotes come later.
+        // An unclosed quote rejects its physical line, whatever quotes follow.
         (b"m f=\"abc", vec![expected(1, 5, OPEN, None)]),
         (b"m f=\"abc\nm f=2\n", vec![expected(1, 5, OPEN, None), two()]),
         (b"m f=\"abc\r\nm f=2\nm f=\"x\"", vec![expected(1, 5, OPEN, None), two(), good("3 m f=\"x\" -")]),
@@ -348,7 +348,7 @@ fn one_bad_line_hides_no_good_one() {
 }
 
 #[test]
-fn limits_name_their_key() {
+fn exceeded_limits_name_their_key() {
     let limits = Limits { line_bytes: 40, tags: 2, fields: 3, name_bytes: 5 };
     let over = |line, column, what, found, limit, key| Bad(line, column, Reason::Limit { what, found, limit, key });
     let long_line = |found| over(1, 0, "bytes of one line", found, 40, "limits.line_bytes");
@@ -371,7 +371,7 @@ fn limits_name_their_key() {
                     expected(2, 32, "'=' after the field key", None),
                 ],
             ),
-            // What stands in the string of a line that is too long is no line.
+            // A newline in the string of an oversized line starts no line.
             (b"m f=\"0\nm f=1\n8\",g=1234567890123456789012345\nm f=1", vec![long_line(43), good("4 m f=1.0 -")]),
             (b"m,a=1,b=2,c=3,d=4 f=1\nm f=1", vec![over(1, 0, "tags", 4, 2, "limits.tags"), good("2 m f=1.0 -")]),
             (b"m a=1,b=2,c=3,d=4,e=5\nm f=1", vec![over(1, 0, "fields", 5, 3, "limits.fields"), good("2 m f=1.0 -")]),
@@ -386,7 +386,7 @@ fn limits_name_their_key() {
 }
 
 #[test]
-fn many_fields_with_equal_keys() {
+fn repeated_field_keys_keep_the_last_value() {
     let fields = |numbers: std::ops::Range<usize>| numbers.map(|n| format!("f{n}={n}i")).collect::<Vec<_>>().join(",");
     let body = format!("m {},f7=1i,f100=t\nm {}", fields(0..200), fields(0..200));
     let last = fields(0..200).replace(",f7=7i,", ",f7=1i,").replace(",f100=100i,", ",f100=true,");

@@ -1,6 +1,5 @@
-//! Questions about many sensors, against a plain map of readings: random data with late readings, overwrites and
-//! buckets of several pages, half of it flushed; random ranges, steps, zones, filters, groupings and fills. Some are
-//! asked again and again while readings come, so that what is remembered of their answers must not show stale.
+//! Queries of many sensors against a plain map: late readings, overwrites, overflow, half flushed; random parameters.
+//! Some repeat after each change, to test caches.
 
 mod remembered;
 
@@ -18,21 +17,21 @@ const SENSORS: [(&str, &str); 6] = [("a", "r1"), ("a", "r2"), ("b", "r1"), ("b",
 const ROUNDS: usize = 6;
 const LINES: i64 = 400;
 const QUESTIONS: usize = 40;
-/// Questions that are asked before and after every change.
+/// Queries that are repeated before and after every change.
 const KEPT: usize = 15;
-/// What summaries tell of any sensors, what they tell of a sensor alone, and what needs the readings themselves.
+/// Aggregates that summaries answer for several sensors, for one sensor only, and that need readings.
 const SUMMARIZED: &str = "count,min,max,sum,avg";
 const WITH_ENDS: &str = "count,max,avg,first,last";
 const ALL: &str = "count,min,max,sum,avg,first,last,stddev,median,p50";
 
 type Fields = BTreeMap<&'static str, f64>;
 type Tags = Vec<(String, String)>;
-/// Readings by the tags that they are grouped by.
+/// Readings by their group tags.
 type Groups<'a> = BTreeMap<Tags, Vec<(i64, &'a Fields)>>;
 
 #[derive(Default)]
 struct Model {
-    /// Per sensor, by time.
+    /// Readings by time, per sensor.
     readings: Vec<BTreeMap<i64, Fields>>,
 }
 
@@ -68,20 +67,20 @@ fn agree(server: &Server, seed: u64) {
 }
 
 impl Model {
-    /// Lines at random times, some of them over readings that are there.
+    /// Generates lines at random times, some of them overwriting readings.
     fn write(&mut self, random: &mut Random) -> String {
         let mut lines = String::new();
         for _ in 0..LINES {
-            let number = random.of(&[0, 1, 2, 3, 4, 5]);
+            let number = random.pick(&[0, 1, 2, 3, 4, 5]);
             let time = match self.readings[number].keys().next_back() {
                 Some(last) if random.once_in(3) => *last,
-                // Many of them in a few hours, so that these take several pages.
+                // Many of them in a few hours, so that these have several pages.
                 _ if random.once_in(2) => START + random.below(3) * DAY + random.below(2 * HOUR / SECOND) * SECOND,
                 _ => START + random.below(DAYS * DAY / SECOND) * SECOND,
             };
             let reading = self.readings[number].entry(time).or_default();
             let mut fields = Vec::new();
-            for field in random.of(&[vec!["v"], vec!["w"], vec!["v", "w"]]) {
+            for field in random.pick(&[vec!["v"], vec!["w"], vec!["v", "w"]]) {
                 let value = random.below(1000) as f64 / 8.0 - 40.0;
                 reading.insert(field, value);
                 fields.push(format!("{field}={value}"));
@@ -91,7 +90,7 @@ impl Model {
         lines
     }
 
-    /// The readings of a question's groups, by tags.
+    /// Returns the readings of a query's groups, by tags.
     fn groups(&self, question: &Question) -> Groups<'_> {
         let mut groups = Groups::new();
         for (number, readings) in self.readings.iter().enumerate().filter(|(number, _)| question.wants(*number)) {
@@ -121,26 +120,26 @@ impl Model {
                 expected.insert(tags, windows);
             }
         }
-        let said: BTreeSet<_> = found.keys().collect();
-        assert_eq!(said, expected.keys().collect(), "{question:?}");
+        let answered: BTreeSet<_> = found.keys().collect();
+        assert_eq!(answered, expected.keys().collect(), "{question:?}");
         for (tags, windows) in &expected {
-            let said: Vec<&i64> = found[tags].keys().collect();
-            assert_eq!(said, windows.keys().collect::<Vec<_>>(), "{question:?} {tags:?}");
+            let answered: Vec<&i64> = found[tags].keys().collect();
+            assert_eq!(answered, windows.keys().collect::<Vec<_>>(), "{question:?} {tags:?}");
             for (start, values) in windows {
                 for (name, value) in values.iter().filter(|(name, _)| question.agg.split(',').any(|agg| agg == **name))
                 {
-                    let said = &found[tags][start]["v"][*name];
-                    let near = match said.as_f64() {
-                        Some(said) => (said - value).abs() <= 1e-9 * value.abs().max(1.0),
+                    let answered = &found[tags][start]["v"][*name];
+                    let near = match answered.as_f64() {
+                        Some(answered) => (answered - value).abs() <= 1e-9 * value.abs().max(1.0),
                         None => value.is_nan(),
                     };
-                    assert!(near, "{question:?} {tags:?} {start}: {name} is {said}, not {value}");
+                    assert!(near, "{question:?} {tags:?} {start}: {name} is {answered}, not {value}");
                 }
             }
         }
     }
 
-    /// Windows of one sensor at a time, which are put together in another way.
+    /// Compares windows of one sensor at a time, which are merged in another way.
     #[track_caller]
     fn check_hours_of_each(&self, server: &Server) {
         for (number, readings) in self.readings.iter().enumerate() {
@@ -152,32 +151,32 @@ impl Model {
                     hours.entry(time.div_euclid(HOUR) * HOUR).or_default().push((*time, *value));
                 }
             }
-            let said = found.iter().filter_map(|(span, fields)| Some((span.0, fields.get("v")?)));
-            let said: Vec<(i64, u64, f64)> = said
+            let answered = found.iter().filter_map(|(span, fields)| Some((span.0, fields.get("v")?)));
+            let answered: Vec<(i64, u64, f64)> = answered
                 .map(|(start, window)| (start, window.count, window.sum.get().parse().expect("a number")))
                 .collect();
             // Eighths add up exactly.
             let sum = |values: &[(i64, f64)]| values.iter().map(|(_, value)| value).sum::<f64>();
             let expected = hours.iter().map(|(start, values)| (*start, values.len() as u64, sum(values)));
-            assert_eq!(said, expected.collect::<Vec<_>>(), "{key}");
+            assert_eq!(answered, expected.collect::<Vec<_>>(), "{key}");
         }
     }
 
-    /// All readings of the sensors of a site, in parts, from either end; and of one of its sensors by its key.
+    /// Compares all readings of a site's sensors, in parts and both orders, and of one sensor by key.
     #[track_caller]
     fn check_readings(&self, server: &Server, random: &mut Random) {
-        let site = random.of(&["a", "b", "c"]);
+        let site = random.pick(&["a", "b", "c"]);
         let of_site: Vec<usize> = (0..SENSORS.len()).filter(|number| SENSORS[*number].0 == site).collect();
         for order in ["asc", "desc"] {
-            let limit = random.of(&[7, 100, 10_000]);
-            let from = START + random.below(DAYS * 24) * HOUR + random.of(&[0, 17 * SECOND]);
-            let range = random.of(&[i64::MIN..i64::MAX, from..from + DAY + 1]);
+            let limit = random.pick(&[7, 100, 10_000]);
+            let from = START + random.below(DAYS * 24) * HOUR + random.pick(&[0, 17 * SECOND]);
+            let range = random.pick(&[i64::MIN..i64::MAX, from..from + DAY + 1]);
             let bounds = match range.start {
                 i64::MIN => String::new(),
                 from => format!("&precision=n&from={from}&to={}", range.end),
             };
             let chosen = |number: usize| (number, format!("sensor={}", encode(&key(number))));
-            let (one, by_key) = chosen(random.of(&of_site));
+            let (one, by_key) = chosen(random.pick(&of_site));
             for (numbers, choice) in [(of_site.clone(), format!("measurement=m&tag.site={site}")), (vec![one], by_key)]
             {
                 let query = format!("{choice}&order={order}&limit={limit}{bounds}");
@@ -199,7 +198,7 @@ impl Model {
     }
 }
 
-/// A chart of all of a measurement's sensors: few readings of each, none of them made up, and no peak lost.
+/// Compares charts of all sensors: few readings, all real, and no peak lost.
 #[track_caller]
 fn check_charts(model: &Model, server: &Server) {
     for (order, points_max) in [("asc", 10), ("desc", 50), ("asc", 100_000)] {
@@ -228,7 +227,7 @@ fn check_charts(model: &Model, server: &Server) {
     }
 }
 
-/// Readings by sensor, in the order in which the parts of the answer have them.
+/// Returns readings by sensor, in the order of the answer's parts.
 #[track_caller]
 fn all_parts(server: &Server, query: &str, limit: usize) -> BTreeMap<String, Vec<Value>> {
     let mut found: BTreeMap<String, Vec<Value>> = BTreeMap::new();
@@ -258,7 +257,7 @@ fn reading(time: i64, fields: &Fields) -> Value {
     reading
 }
 
-/// The same reading with every field a float: whole numbers are written without a point.
+/// Converts every field to a float, because whole numbers are written without a point.
 fn as_floats(reading: &Value) -> Value {
     let field = |(name, value): (&String, &Value)| {
         let value = if name == "ts" { value.clone() } else { json!(value.as_f64()) };
@@ -271,7 +270,7 @@ fn as_floats(reading: &Value) -> Value {
 struct Question {
     range: Range<i64>,
     step: i64,
-    /// Days of this zone; else windows of UTC.
+    /// Days of this zone; otherwise windows of UTC.
     zone: Option<&'static str>,
     filter: &'static str,
     group_by: &'static str,
@@ -281,28 +280,29 @@ struct Question {
 
 impl Question {
     fn any(random: &mut Random) -> Question {
-        let from = START + random.below(DAYS * 24) * HOUR + random.of(&[0, 0, 17 * SECOND]);
-        let span = random.of(&[HOUR, 7 * HOUR, DAY, 4 * DAY]) + random.of(&[0, 0, 90 * SECOND]);
-        let zone = random.of(&[None, None, Some("Europe/Berlin"), Some("America/New_York")]);
-        let step = if zone.is_some() { DAY } else { random.of(&[7 * 60 * SECOND, HOUR, 3 * HOUR, DAY]) };
-        let filter = random.of(&["", "&tag.site=a", "&tag.site!=a", "&tag.room=~^r1", "&tag.room!~^r1$", "&tag.room="]);
-        let group_by = random.of(&["none", "site", "*", "room,site"]);
+        let from = START + random.below(DAYS * 24) * HOUR + random.pick(&[0, 0, 17 * SECOND]);
+        let span = random.pick(&[HOUR, 7 * HOUR, DAY, 4 * DAY]) + random.pick(&[0, 0, 90 * SECOND]);
+        let zone = random.pick(&[None, None, Some("Europe/Berlin"), Some("America/New_York")]);
+        let step = if zone.is_some() { DAY } else { random.pick(&[7 * 60 * SECOND, HOUR, 3 * HOUR, DAY]) };
+        let filter =
+            random.pick(&["", "&tag.site=a", "&tag.site!=a", "&tag.room=~^r1", "&tag.room!~^r1$", "&tag.room="]);
+        let group_by = random.pick(&["none", "site", "*", "room,site"]);
         Question {
             range: from..from + span,
             step,
             zone,
             filter,
             group_by,
-            fill: random.of(&["none", "none", "null", "7"]),
-            agg: random.of(&[SUMMARIZED, WITH_ENDS, ALL]),
+            fill: random.pick(&["none", "none", "null", "7"]),
+            agg: random.pick(&[SUMMARIZED, WITH_ENDS, ALL]),
         }
     }
 
-    /// One that stored summaries answer, but for its edges.
+    /// Generates a query that summaries answer, except at its edges.
     fn of_summaries(random: &mut Random) -> Question {
         let question = Question::any(random);
         let step = question.step.max(HOUR);
-        Question { step, agg: random.of(&[SUMMARIZED, WITH_ENDS]), ..question }
+        Question { step, agg: random.pick(&[SUMMARIZED, WITH_ENDS]), ..question }
     }
 
     fn path(&self) -> String {
@@ -338,7 +338,7 @@ impl Question {
         }
     }
 
-    /// The first nanosecond of the window that a time is in, and the one behind its last.
+    /// Returns the window of a time, in nanoseconds.
     fn window(&self, time: i64) -> Range<i64> {
         let Some(zone) = self.zone else {
             let start = time.div_euclid(self.step) * self.step;
@@ -350,7 +350,7 @@ impl Question {
         at(&day)..at(&day.tomorrow().expect("a day behind"))
     }
 
-    /// What each window says, by its start as it is shown.
+    /// Returns the values of each window, by its shown start.
     fn windows(&self, readings: &[(i64, &Fields)]) -> BTreeMap<i64, Fields> {
         let values: Vec<(i64, f64)> =
             readings.iter().filter_map(|(time, fields)| Some((*time, *fields.get("v")?))).collect();
@@ -387,9 +387,10 @@ fn figures(values: &[(i64, f64)]) -> Fields {
     let squares: f64 = sorted.iter().map(|value| (value - mean).powi(2)).sum();
     let stddev = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { f64::NAN };
     let median = if count % 2 == 1 { sorted[count / 2] } else { (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0 };
-    // Of several sensors' values at one time the greatest.
+    // Of values of several sensors at one time, the greatest.
     let at = |time: i64| values.iter().filter(|(t, _)| *t == time).map(|(_, v)| *v).fold(f64::MIN, f64::max);
-    let (first, last) = (at(values[0].0), at(values[count - 1].0));
+    let first = at(values[0].0);
+    let last = at(values[count - 1].0);
     let rank = (count as f64 * 0.5 + 0.5).floor() as usize;
     let figures = [
         ("count", count as f64),
@@ -418,7 +419,7 @@ fn key(number: usize) -> String {
 }
 
 #[test]
-fn the_latest_reading_of_each_sensor_is_told_flushed_or_not() {
+fn the_latest_readings_include_unflushed_ones() {
     let server = Launch::embedded().start();
     let write = |lines: &str| drop(post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204));
     write("m,s=1 v=1 1000\nm,s=2 v=2 9000\nm,s=3 v=3 5\nn,s=1 v=9 7");
@@ -442,7 +443,7 @@ fn the_latest_reading_of_each_sensor_is_told_flushed_or_not() {
 }
 
 #[test]
-fn what_there_is_to_ask_about_is_listed() {
+fn names_for_queries_are_listed() {
     let server = Launch::embedded().start();
     post(&server.url("/write?db=d"), "a,x=1,y=2 f=1,g=\"t\" 1\na,x=2 f=2 1\nb,x=1 h=true 1", &[]).expect(204);
     let list = |path: &str| server.fetch(path);
@@ -452,11 +453,11 @@ fn what_there_is_to_ask_about_is_listed() {
     assert_eq!(list("/api/v1/tags?db=d&measurement=a")["tags"], tags);
     let values = json!([{"value": "1", "sensors": 2}, {"value": "2", "sensors": 1}]);
     assert_eq!(list("/api/v1/tags/x?db=d")["values"], values);
-    // Metadata stands among tags where it is asked for, as queries take it; a tag of the same name wins.
+    // Metadata is listed among tags on request; a tag of the same name wins.
     post(&server.url("/write?db=d"), "b,meta.site=tag h=true 1", &[]).expect(204);
-    let said = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
+    let lines = "{\"sensor\":\"a,x=1,y=2\",\"meta\":{\"site\":\"lab\",\"floor\":3}}\n{\"sensor\":\"a,x=2\",\"meta\":{\"site\":\"lab\"}}\n\
                 {\"sensor\":\"b,meta.site=tag\",\"meta\":{\"site\":\"roof\"}}";
-    post(&server.url("/api/v1/meta?db=d"), said, &[("Content-Type", "application/x-ndjson")]).expect(200);
+    post(&server.url("/api/v1/meta?db=d"), lines, &[("Content-Type", "application/x-ndjson")]).expect(200);
     let described = json!([{"tag": "meta.floor", "values": 1, "sensors": 1}, {"tag": "meta.site", "values": 1, "sensors": 2},
         {"tag": "x", "values": 2, "sensors": 2}, {"tag": "y", "values": 1, "sensors": 1}]);
     assert_eq!(list("/api/v1/tags?db=d&measurement=a&metadata=true")["tags"], described);
@@ -467,7 +468,7 @@ fn what_there_is_to_ask_about_is_listed() {
     let fields =
         json!([{"field": "f", "type": "number", "sensors": 1}, {"field": "g", "type": "string", "sensors": 1}]);
     assert_eq!(list("/api/v1/fields?db=d&tag.y=2")["fields"], fields);
-    for (path, told) in [
+    for (path, latest_rows) in [
         ("/api/v1/tags?tag.x=~[", "parameter tag.x: \"[\" is not a valid regex"),
         ("/api/v1/summary?measurement=a&agg=modus", "parameter agg: \"modus\" is not one of"),
         ("/api/v1/summary?measurement=a&tz=Mars/Olympus", "parameter tz: \"Mars/Olympus\" is not a time zone"),
@@ -477,6 +478,6 @@ fn what_there_is_to_ask_about_is_listed() {
         ("/api/v1/readings", "no sensors selected"),
     ] {
         let error = get(&server.url(path)).expect(400).json()["error"].as_str().expect("an error").to_owned();
-        assert!(error.starts_with(told), "{path}: {error}");
+        assert!(error.starts_with(latest_rows), "{path}: {error}");
     }
 }

@@ -1,22 +1,21 @@
-//! `server.memory`: all that hourglass does fits into it.
+//! hourglass stays within `server.memory`.
 
 use crate::support::prelude::*;
 
-/// What `server.memory` is here.
+/// `server.memory` in these tests.
 const MEMORY: u64 = 64 << 20;
-/// What of it is for the program itself. A program for tests is larger, so its file is not counted.
+/// Part of it for the program itself; the larger test program's file is not counted.
 const PROGRAM: u64 = 20 << 20;
 /// Seconds per request.
 const SECONDS: u64 = 4;
 
-/// Readings per second of the sensor.
+/// Returns the readings per second of the sensor.
 fn rate() -> u64 {
     scaled([100, 250, 1000])
 }
 
 tests! {
-    /// An hour of a sensor that sends a thousand readings per second took 500 MB: every flush read, unpacked and packed all its
-    /// pages, whatever `memtable.max_bytes` was. And nothing told what all the bounds of memory added up to.
+    /// Regression: an hour of 1,000 readings a second took 500 MB, because every flush read all its pages.
     fn an_hour_of_a_fast_sensor_fits_into_64_mib_embedded() => an_hour_fits("embedded");
     fn an_hour_of_a_fast_sensor_fits_into_64_mib_in_mongodb() => an_hour_fits(mongod().uri(&fresh_database_name()));
 }
@@ -25,11 +24,12 @@ fn an_hour_fits(store: impl Into<String>) {
     let store = store.into();
     let server = Launch::with_store(&store).config("[server]\nmemory = \"64MiB\"\n").start();
     server.limit_memory(2 << 30);
-    told(&server);
-    let (hour, rate) = (1_768_485_600_u64, rate());
+    check_memory_metrics(&server);
+    let hour = 1_768_485_600_u64;
+    let rate = rate();
     for from in (0..3600).step_by(usize::try_from(SECONDS).expect("small")) {
         send(&server, hour, from, |n| n);
-        // Late readings and corrections of pages that are long closed.
+        // Late readings and corrections of closed pages.
         if from % 600 == 0 && from > 0 {
             send(&server, hour, from / 2, |n| n + 1);
         }
@@ -39,7 +39,7 @@ fn an_hour_fits(store: impl Into<String>) {
     let counted = query("SELECT count(x),max(x) FROM vibration");
     let values = &counted["results"][0]["series"][0]["values"][0];
     assert_eq!(values[1].as_u64(), Some(3600 * rate), "{counted}");
-    // Some seconds of it are asked for without the rest of the hour.
+    // Some seconds are read without the rest of the hour.
     let some =
         query(&format!("SELECT count(x),sum(x) FROM vibration WHERE time>={}s AND time<{}s", hour + 1800, hour + 1820));
     let values = &some["results"][0]["series"][0]["values"][0];
@@ -54,17 +54,19 @@ fn an_hour_fits(store: impl Into<String>) {
     assert!(peak <= (MEMORY - PROGRAM) / 100 * 115, "the server took {peak} bytes besides the program");
 }
 
-/// Every flush read four buckets as a whole, of up to sixteen pages each, before it knew their sizes, and documents 32: 40
-/// sensors at 15 a second took 170 MB of 64.
+/// Regression: flushes read whole buckets of unknown size, and 40 sensors at 15 a second took 170 MB of 64.
 #[test]
 fn hours_of_many_sensors_fit_into_64_mib() {
     let config = "[server]\nmemory = \"64MiB\"\n[flush]\ninterval = \"2s\"\n[sensors]\nwrite_interval = \"1s\"\n";
     let server = Launch::embedded().config(config).start();
     server.limit_memory(2 << 30);
-    let (hour, sensors, per_second) = (1_768_485_600_u64, 40, rate().div_ceil(70));
+    let hour = 1_768_485_600_u64;
+    let sensors = 40;
+    let per_second = rate().div_ceil(70);
     for from in (0..3600).step_by(20) {
         let line = |n: u64| {
-            let (sensor, n) = (n % sensors, n / sensors);
+            let sensor = n % sensors;
+            let n = n / sensors;
             let time = (hour + from) * 1000 + n * 1000 / per_second;
             format!("acc,machine=m{sensor} x={}.25,y={}.5,z={}.125 {time}\n", n % 997, n % 1013, n % 1019)
         };
@@ -80,15 +82,15 @@ fn hours_of_many_sensors_fit_into_64_mib() {
     assert!(peak <= (MEMORY - PROGRAM) / 100 * 115, "the server took {peak} bytes besides the program");
 }
 
-/// An hour of a sensor with ten readings a second was refused, `LIMIT 1` and windows of a minute included, because its
-/// pages together need more than a query may have.
+/// Regression: an hour with ten readings a second could not be queried, not even with `LIMIT 1`.
 #[test]
-fn an_hour_that_is_too_large_at_once_is_queried_in_parts() {
+fn an_hour_larger_than_the_budget_is_queried_in_parts() {
     let server = Launch::embedded().config("[server]\nmemory = \"64MiB\"\n").start();
-    let (hour, readings) = (1_768_485_600_u64, 36_000_u64);
+    let hour = 1_768_485_600_u64;
+    let readings = 36_000_u64;
     let line = |n: u64| format!("acc,m=1 x={n},y={}.5,z={}i {}\n", n % 1013, n % 1019, hour * 1000 + n * 100);
     for flushed in [true, false] {
-        // In the order of times, then every tenth again, corrected and not flushed.
+        // In order of time, then every tenth again, corrected and unflushed.
         let numbers: Vec<u64> = (0..readings).step_by(if flushed { 1 } else { 10 }).collect();
         for some in numbers.chunks(6000) {
             send_body(&server, "/write?db=d&precision=ms", &some.iter().map(|n| line(*n)).collect::<String>());
@@ -122,10 +124,9 @@ fn an_hour_that_is_too_large_at_once_is_queried_in_parts() {
     }
 }
 
-/// A time twice in one request, with 17,000 readings of that sensor and hour: the greater value was kept, not the last one,
-/// because a flush merges that many readings in parts.
+/// Regression: with 17,000 readings between two values of a time, the greater value won, not the last one.
 #[test]
-fn the_last_of_two_values_of_one_request_counts_however_many_are_between() {
+fn the_last_value_of_a_request_wins_at_any_distance() {
     let server = Launch::embedded().start();
     let hour = 1_768_485_600_000_u64;
     let between: String = (1..17_000).map(|n| format!("m,s=a v=5i {}\n", hour + n)).collect();
@@ -142,8 +143,8 @@ fn as_float(n: u64) -> f64 {
     n as f64
 }
 
-/// The metrics say what the parts are, and their sum keeps to the memory.
-fn told(server: &Server) {
+/// Checks that the metrics of the parts add up to at most the memory.
+fn check_memory_metrics(server: &Server) {
     let log = server.stderr();
     assert!(log.contains("sum_mib") && !log.contains("add up to more"), "{log}");
     let parts = metric(server, "hourglass_memory_part_bytes");
@@ -162,7 +163,7 @@ fn send(server: &Server, hour: u64, from: u64, value: impl Fn(u64) -> u64) {
     send_body(server, "/write?db=fast&precision=ns", &body);
 }
 
-/// While memory is full, hourglass may answer 503: the client sends again.
+/// Sends a body until it is acked; hourglass may answer 503 while memory is full.
 fn send_body(server: &Server, path: &str, body: &str) {
     let deadline = Instant::now() + Duration::from_secs(60);
     loop {

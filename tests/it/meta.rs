@@ -1,4 +1,4 @@
-//! Metadata of sensors: what is acked stays, through kills, deletions and other instances, and queries choose and group by it.
+//! Metadata of sensors survives kills, deletions and other instances, and queries filter and group by it.
 
 use serde_json::Map;
 
@@ -14,21 +14,21 @@ fn send(server: &Server, method: &str, key: &str, body: &Value, headers: &[(&str
     request(method, &server.url(&path(key)), body.to_string().as_bytes(), headers).unwrap()
 }
 
-/// What is said of a sensor; `None` for nothing.
+/// Returns the metadata of a sensor, if any.
 fn meta(server: &Server, key: &str) -> Option<Value> {
     let answer = server.fetch(&path(key));
     (answer != json!({})).then_some(answer)
 }
 
 #[test]
-fn metadata_is_put_patched_and_guarded_by_its_tag() {
+fn metadata_is_put_patched_and_guarded_by_its_etag() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         assert_eq!(meta(&server, "m,s=1"), None);
         let put = send(&server, "PUT", "m,s=1", &json!({"site": "lab", "at": {"x": 1, "y": 2.5}, "n": null}), &[])
             .expect(200);
         let first = put.header("etag").unwrap().to_owned();
-        // Before any reading: it is there, and listed. A name with null was kept, which no file of CSV could say.
+        // Listed before any reading. Names with null are dropped, because CSV cannot express them.
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab", "at": {"x": 1, "y": 2.5}})));
         let listed = server.fetch("/api/v1/sensors?db=d");
         assert_eq!(listed["sensors"][0]["meta"]["site"], "lab", "{listed}");
@@ -49,8 +49,8 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
         }
         server.kill_and_restart();
         assert_eq!(meta(&server, "m,s=1"), Some(second.clone()));
-        // Readings and metadata of one document do not get into each other's way.
-        keep(&server, format!("m,s=1 v=1 {T}\n"));
+        // Readings and metadata of one document do not affect each other.
+        write_flushed(&server, format!("m,s=1 v=1 {T}\n"));
         assert_eq!(meta(&server, "m,s=1"), Some(second));
         send(&server, "PUT", "m,s=1", &json!({}), &[("x-hourglass-ack", "store")]).expect(200);
         assert_eq!(meta(&server, "m,s=1"), None);
@@ -58,9 +58,9 @@ fn metadata_is_put_patched_and_guarded_by_its_tag() {
     }
 }
 
-/// Of two lines for one sensor, the one with the greater text won, and a removal never: both were of one record, and so of one stamp.
+/// Regression: lines of one record had one stamp, so the greater text won and a removal never did.
 #[test]
-fn of_lines_for_one_sensor_the_later_one_wins() {
+fn a_later_line_for_the_same_sensor_wins() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         let import = |server: &Server, query: &str, kind: &str, body: &str| {
@@ -71,7 +71,7 @@ fn of_lines_for_one_sensor_the_later_one_wins() {
             + &line("m,s=2", json!({"site": "x"}))
             + &line("m,s=1", json!({"site": "lab", "owner": null}));
         import(&server, "", "application/x-ndjson", &lines);
-        // Its type is a name without regard to case.
+        // The media type is case-insensitive.
         import(&server, "", "Text/CSV; charset=utf-8", "sensor,site\n\"m,s=3\",zoo\n\"m,s=3\",attic\n");
         let check = |server: &Server| {
             assert_eq!(meta(server, "m,s=1"), Some(json!({"site": "lab"})));
@@ -80,23 +80,23 @@ fn of_lines_for_one_sensor_the_later_one_wins() {
         check(&server);
         server.kill_and_restart();
         check(&server);
-        // A dry run looked at each 500 lines by themselves.
+        // Regression: a dry run checked each 500 lines separately.
         let mut lines: String = (0..600).map(|n| line(&format!("n,s={n}"), json!({"n": 1}))).collect();
         for n in [1, 2, 2, 1, 1] {
             lines += &line("n,s=499", json!({ "n": n }));
         }
         for dry in [true, false] {
-            let told = import(&server, &format!("&dry_run={dry}"), "application/x-ndjson", &lines);
-            let counts = [&told["changed"], &told["new"], &told["unchanged"]];
-            assert_eq!(counts, [&json!(602), &json!(600), &json!(3)], "{told}");
+            let import_result = import(&server, &format!("&dry_run={dry}"), "application/x-ndjson", &lines);
+            let counts = [&import_result["changed"], &import_result["new"], &import_result["unchanged"]];
+            assert_eq!(counts, [&json!(602), &json!(600), &json!(3)], "{import_result}");
         }
         server.stop();
     }
 }
 
-/// A body of a few MiB took a GiB: what it is about was parsed as a whole before anything was compared with any limit.
+/// Regression: a body of a few MiB took a GiB, because it was parsed before any limit applied.
 #[test]
-fn what_is_too_large_is_refused_before_it_is_parsed() {
+fn oversized_metadata_is_refused_before_parsing() {
     let server = Launch::embedded().start();
     let numbers = format!("{{\"x\":[{}]}}", vec!["{\"a\":1}"; 400_000].join(","));
     let before = peak_bytes(server.pid());
@@ -107,20 +107,20 @@ fn what_is_too_large_is_refused_before_it_is_parsed() {
     }
     let import = server.url("/api/v1/meta?db=d&dry_run=true");
     let line = format!("{{\"sensor\":\"m,s=1\",\"meta\":{numbers}}}\n{{\"sensor\":\"m,s=2\",\"meta\":{{\"n\":1}}}}\n");
-    let told = post(&import, line, &[]).expect(400).json();
-    assert_eq!((&told["changed"], &told["rejected"]), (&json!(1), &json!(1)), "{told}");
+    let import_result = post(&import, line, &[]).expect(400).json();
+    assert_eq!((&import_result["changed"], &import_result["rejected"]), (&json!(1), &json!(1)), "{import_result}");
     let names = format!("sensor,{}\n{}", "n".repeat(1 << 20), "m,1\n".repeat(1000));
-    let told = post(&import, names, &[("content-type", "text/csv")]).expect(400).json();
-    assert!(told["error"].as_str().unwrap().contains("the CSV's header"), "{told}");
-    let told = post(&import, "x\n".repeat(1 << 20), &[]).expect(400).json();
-    assert_eq!((&told["rejected"], told["reasons"].as_array().unwrap().len()), (&json!(1 << 20), 20));
+    let import_result = post(&import, names, &[("content-type", "text/csv")]).expect(400).json();
+    assert!(import_result["error"].as_str().unwrap().contains("the CSV's header"), "{import_result}");
+    let import_result = post(&import, "x\n".repeat(1 << 20), &[]).expect(400).json();
+    assert_eq!((&import_result["rejected"], import_result["reasons"].as_array().unwrap().len()), (&json!(1 << 20), 20));
     let grown = (peak_bytes(server.pid()) - before) >> 20;
     assert!(grown < 100, "the server took {grown} MiB");
 }
 
-/// Conditions other than If-Match were ignored, and a key that is none was forbidden to everybody.
+/// Regression: conditions other than If-Match were ignored, and an invalid key was forbidden to everybody.
 #[test]
-fn conditions_hold_or_are_refused() {
+fn unmet_conditions_are_refused() {
     let server = Launch::embedded().start();
     let change = |key: &str, name: &str, value: &str| {
         send(&server, "PATCH", key, &json!({"site": "lab"}), &[(name, value)]).status
@@ -136,16 +136,16 @@ fn conditions_hold_or_are_refused() {
             assert_eq!(send(&server, method, key, &json!({}), &[]).status, 400, "{method} {key:?}");
         }
     }
-    // Different names of databases that are no UTF-8 were one.
+    // Regression: different database names that are no UTF-8 were equal.
     for url in ["/write?db=%fe", "/api/v1/meta?db=%ff", "/write?db=d&x=%e9"] {
         post(&server.url(url), "m v=1", &[]).expect(400);
     }
     get(&server.url("/api/v1/readings?measurement=m&tag.s=%e9")).expect(400);
 }
 
-/// A search looked at keys alone: whoever typed the name that the page shows of a sensor found nothing.
+/// Regression: a search looked only at keys, not at the name that the page shows.
 #[test]
-fn sensors_are_found_by_the_texts_of_their_metadata() {
+fn sensors_are_found_by_metadata_text() {
     let server = Launch::embedded().start();
     let hall = json!({"name": "Hall, Line A \"east\"", "floor": 12, "of": {"x": "deep"}});
     send(&server, "PUT", "m,s=hall", &hall, &[]).expect(200);
@@ -157,7 +157,7 @@ fn sensors_are_found_by_the_texts_of_their_metadata() {
         ("MÜHLE", vec!["m,s=mill"]),
         ("S=PLAIN", vec!["m,s=plain"]),
         ("m,s=", vec!["m,s=hall", "m,s=mill", "m,s=plain"]),
-        // Neither names, nor numbers, nor what stands deeper.
+        // Neither names, nor numbers, nor nested values.
         ("name", vec![]),
         ("12", vec![]),
         ("deep", vec![]),
@@ -185,72 +185,79 @@ fn thousands_of_lines_are_imported_and_exported() {
         assert_eq!(import("", &body, "application/x-ndjson"), (200, counts(2000, 2000, 0, false)));
         assert_eq!(import("", &body, "application/x-ndjson"), (200, counts(0, 0, 2000, false)));
         let csv = "sensor,floor,site\n\"m,s=7\",3,\n\"m,s=7\",4,roof\n\"m,s=8\",,\nm;,1,1\n";
-        let (status, told) = import("", csv, "text/csv");
+        let (status, import_result) = import("", csv, "text/csv");
         assert_eq!(
-            (status, &told["changed"], &told["unchanged"], &told["rejected"]),
+            (status, &import_result["changed"], &import_result["unchanged"], &import_result["rejected"]),
             (200, &json!(2 + 1), &json!(1), &json!(0)),
-            "{told}"
+            "{import_result}"
         );
         assert_eq!(meta(&server, "m,s=7"), Some(json!({"floor": 4, "site": "roof"})));
-        let (status, told) = import("", "{\"sensor\":\"m\"}\n", "application/x-ndjson");
-        assert_eq!((status, &told["rejected"], &told["reasons"][0]["line"]), (400, &json!(1), &json!(1)));
-        let (mut seen, mut cursor) = (BTreeMap::new(), String::new());
+        let (status, import_result) = import("", "{\"sensor\":\"m\"}\n", "application/x-ndjson");
+        assert_eq!(
+            (status, &import_result["rejected"], &import_result["reasons"][0]["line"]),
+            (400, &json!(1), &json!(1))
+        );
+        let mut seen = BTreeMap::new();
+        let mut cursor = String::new();
         loop {
             let page = server.fetch(&format!("/api/v1/meta?db=d&limit=700{cursor}"));
-            for of in page["sensors"].as_array().unwrap() {
-                seen.insert(of["sensor"].as_str().unwrap().to_owned(), of["meta"].clone());
+            for sensor in page["sensors"].as_array().unwrap() {
+                seen.insert(sensor["sensor"].as_str().unwrap().to_owned(), sensor["meta"].clone());
             }
             let Some(next) = page["next"].as_str() else { break };
             cursor = format!("&cursor={}", encode(next));
         }
         assert_eq!((seen.len(), &seen["m,s=19"]), (2001, &json!({"site": 9})));
-        // What one service exports another one imports; CSV in parts, with a record of two lines at the border.
+        // One service imports the export of another; CSV in parts, with a record of two lines at the border.
         let other = Launch::embedded().start();
         let run = |arguments: &[&str], input: &[u8], server: &Server| {
             let mut command = program();
             command.arg("sensor").args(arguments).args(["--db", "d", "--server", &server.url("")]);
-            let ran = ran_with(&mut command, input);
+            let ran = run_with_input(&mut command, input);
             (ran.status, ran.stdout)
         };
         let (status, exported) = run(&["export"], b"", &server);
         assert_eq!((status, exported.lines().count()), (Some(0), 2001));
-        let said = "2001 sensors changed (2001 of them new), 0 unchanged, 0 lines rejected\n";
-        assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), said.to_owned()));
+        let summary = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
+        assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), summary.to_owned()));
         assert_eq!(run(&["export"], b"", &other), (Some(0), exported.clone()));
-        // As CSV too, whatever its values and names are.
+        // As CSV, too, with any values and names.
         let odd =
             json!({"a,b": "7", "c\r\nd": {"x": [1, null]}, "sensor": "\"", "e": "", "f": "g\r\nh", "i": -1.5e300});
         send(&server, "PUT", "m,s=odd", &odd, &[]).expect(200);
         let (status, csv) = run(&["export", "--format", "csv"], b"", &server);
         assert_eq!((status, csv.starts_with("sensor,\"a,b\",")), (Some(0), true), "{csv}");
         let third = Launch::embedded().start();
-        let said = said.replace("2001", "2002");
-        assert_eq!(run(&["import", "--format", "csv", "-"], csv.as_bytes(), &third), (Some(0), said));
+        let summary = summary.replace("2001", "2002");
+        assert_eq!(run(&["import", "--format", "csv", "-"], csv.as_bytes(), &third), (Some(0), summary));
         assert_eq!(meta(&third, "m,s=odd"), Some(odd));
         assert_eq!(run(&["export"], b"", &third), run(&["export"], b"", &server));
         assert_eq!(run(&["export", "--format", "csv"], b"", &third), (Some(0), csv));
-        // Lines of any length: batches once had 2,000 of them, more than a service of a small memory takes, again and again.
+        // Regression: batches of 2,000 lines exceeded the memory of a small service on every retry.
         let small = "[ingest]\nbytes_in_flight = \"6MiB\"\n[limits]\nbody_bytes = \"3MiB\"\n";
         let small = Launch::embedded().config(small).start();
         let long =
             |n: usize| json!({"sensor": format!("m,s={n}"), "meta": {"note": "x".repeat(7000)}}).to_string() + "\n";
         let lines: String = (0..300).map(long).collect();
-        let said = "300 sensors changed (300 of them new), 0 unchanged, 0 lines rejected\n";
-        assert_eq!(run(&["import"], lines.as_bytes(), &small), (Some(0), said.to_owned()));
-        // What is too much for it at any time is told to be.
+        let summary = "300 sensors changed (300 of them new), 0 are as they were, 0 lines refused\n";
+        assert_eq!(run(&["import"], lines.as_bytes(), &small), (Some(0), summary.to_owned()));
+        // A body that never fits is refused as such.
         post(&small.url("/api/v1/meta?db=d"), lines.as_str(), &[]).expect(413);
         let folder = Folder::new("metadata");
         let csv: String = (0..4500).map(|n| format!("\"m,s={n}\",\"of {n},\nof two lines\"\n")).collect();
         std::fs::write(folder.file("of.csv"), format!("sensor,note\n{csv}nothing\n")).unwrap();
-        let (status, said) = run(&["import", folder.file("of.csv").to_str().unwrap()], b"", &other);
-        assert_eq!((status, said.lines().count()), (Some(1), 2), "{said}");
-        assert!(said.starts_with("line 9002: ") && said.contains("4500 sensors changed (2500 of them new)"), "{said}");
+        let (status, summary) = run(&["import", folder.file("of.csv").to_str().unwrap()], b"", &other);
+        assert_eq!((status, summary.lines().count()), (Some(1), 2), "{summary}");
+        assert!(
+            summary.starts_with("line 9002: ") && summary.contains("4500 sensors changed (2500 of them new)"),
+            "{summary}"
+        );
         assert_eq!(meta(&other, "m,s=4499"), Some(json!({"note": "of 4499,\nof two lines"})));
     }
 }
 
 #[test]
-fn queries_choose_and_group_by_metadata_as_it_is_now() {
+fn queries_filter_and_group_by_current_metadata() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         for s in 0..4_u64 {
@@ -260,18 +267,18 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
         }
         let check = |server: &Server, roof: f64| {
             let path = "/api/v1/summary?db=d&measurement=m&tag.meta.site=roof&agg=sum&group_by=meta.site";
-            let told = server.fetch(path);
+            let import_result = server.fetch(path);
             assert!(
-                told.to_string().contains("\"meta.site\":\"roof\"")
-                    && told.get("notices").is_none_or(|n| n == &json!([])),
-                "{told}"
+                import_result.to_string().contains("\"meta.site\":\"roof\"")
+                    && import_result.get("notices").is_none_or(|n| n == &json!([])),
+                "{import_result}"
             );
             let series = influxql(server, "SELECT sum(v) FROM m WHERE \"meta.site\" = 'roof' GROUP BY \"meta.site\"");
             assert_eq!(series[0]["tags"], json!({"meta.site": "roof"}), "{series}");
             assert_eq!(series[0]["values"][0][1].as_f64(), Some(roof), "{series}");
             let all = influxql(server, "SELECT sum(v) FROM m GROUP BY \"meta.site\"");
             assert_eq!(all.as_array().unwrap().len(), 2, "{all}");
-            // Whoever asks for everything gets what was sent.
+            // `SELECT *` returns only what was sent.
             let row = influxql(server, "SELECT * FROM m WHERE s = '0' LIMIT 1");
             assert_eq!(row[0]["columns"], json!(["time", "s", "v"]));
             let raw = influxql(server, "SELECT v, \"meta.floor\" FROM m WHERE \"meta.floor\" = '3' LIMIT 1");
@@ -280,7 +287,7 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
             assert_eq!(one[0]["tags"], json!({"meta.floor": "1"}), "{one}");
         };
         check(&server, (1 + 11 + 3 + 13) as f64);
-        // A move is seen at once, before it is stored and after.
+        // A move is visible at once, before and after its flush.
         send(&server, "PATCH", "m,s=0", &json!({"site": "roof"}), &[]).expect(200);
         check(&server, (1 + 11 + 3 + 13 + 10) as f64);
         flush(&server);
@@ -288,14 +295,14 @@ fn queries_choose_and_group_by_metadata_as_it_is_now() {
         server.stop_and_restart();
         check(&server, (1 + 11 + 3 + 13 + 10) as f64);
         let of_one = "/api/v1/summary?db=d&sensor=m,s%3D3&agg=sum&group_by=meta.site";
-        let told = server.fetch(of_one);
-        assert!(told.to_string().contains("\"meta.site\":\"roof\""), "{told}");
+        let import_result = server.fetch(of_one);
+        assert!(import_result.to_string().contains("\"meta.site\":\"roof\""), "{import_result}");
     }
 }
 
-/// Metadata goes with `DROP SERIES` and `DROP DATABASE`, and stays when readings are deleted by range.
+/// `DROP SERIES` and `DROP DATABASE` remove metadata; deletions by range keep it.
 #[test]
-fn deletions_take_metadata_only_with_the_whole_sensor() {
+fn metadata_is_deleted_only_with_its_sensor() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}\n"));
@@ -305,7 +312,7 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
         execute(&server, "d", &format!("DELETE FROM m WHERE time < {}s", T + 1));
         assert_eq!([1, 2].map(|s| meta(&server, &format!("m,s={s}"))), [1, 2].map(|s| Some(json!({"site": s}))));
         flush(&server);
-        // It once dropped whatever had this metadata at the moment, which no other instance and no replay could know.
+        // Regression: it dropped whatever had this metadata at the moment, which no replay could know.
         let refused = encode("DROP SERIES FROM m WHERE \"meta.site\" = '2'");
         post(&server.url(&format!("/query?db=d&q={refused}")), "", &[]).expect(200);
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
@@ -315,7 +322,7 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
         server.kill_and_restart();
         assert_eq!(meta(&server, "m,s=1"), Some(json!({"unit": "K"})));
         assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": 2})));
-        // Of a sensor without readings nothing is deleted, and lists went on to show its metadata.
+        // Regression: nothing was deleted for a sensor without readings, so its metadata stayed.
         send(&server, "PUT", "m,s=3", &json!({"site": 3}), &[("x-hourglass-ack", "store")]).expect(200);
         server.kill_and_restart();
         let found = |server: &Server| {
@@ -331,7 +338,7 @@ fn deletions_take_metadata_only_with_the_whole_sensor() {
     }
 }
 
-/// Random changes of few sensors beside readings and flushes, with kills; after each, what was acked is there.
+/// Random metadata changes beside readings, flushes and kills; acked changes survive each.
 #[test]
 fn random_changes_survive_kills() {
     for store in stores() {
@@ -355,20 +362,20 @@ fn random_changes_survive_kills() {
                     send(&server, "PATCH", &key, &json!({ name: null }), &[]).expect(200);
                     model.entry(key).or_default().remove(name);
                 }
-                // A file that names a sensor, and a name of it, several times.
+                // A file that repeats a sensor and a name.
                 11 => {
                     let mut lines = String::new();
                     for _ in 0..1 + random.below(6) {
                         let key = format!("m,s={}", random.below(3));
                         let name = ["a", "b.c", "$d"][random.below(3) as usize];
-                        let of = model.entry(key.clone()).or_default();
+                        let names = model.entry(key.clone()).or_default();
                         let value = match random.below(3) {
                             0 => Value::Null,
                             _ => json!(random.below(5)),
                         };
                         match &value {
-                            Value::Null => drop(of.remove(name)),
-                            value => drop(of.insert(name.to_owned(), value.clone())),
+                            Value::Null => drop(names.remove(name)),
+                            value => drop(names.insert(name.to_owned(), value.clone())),
                         }
                         lines += &json!({ "sensor": key, "meta": { name: value } }).to_string();
                         lines.push('\n');
@@ -388,17 +395,17 @@ fn random_changes_survive_kills() {
     }
 }
 
-/// Two instances on one store: the later change of a name wins, whichever instance stores its change first. `DROP SERIES` through
-/// one instance also removes metadata that the other one has logged earlier.
+/// On two instances the later change of a name wins, and `DROP SERIES` removes earlier metadata of the other's log.
 #[test]
-fn two_instances_agree() {
+fn two_instances_agree_on_metadata() {
     let uri = mongod().uri(&fresh_database_name());
-    let (a, b) = (Launch::with_store(&uri).start(), Launch::with_store(&uri).start());
+    let a = Launch::with_store(&uri).start();
+    let b = Launch::with_store(&uri).start();
     for n in 0..10 {
         let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
         let wait = || std::thread::sleep(Duration::from_millis(2));
         send(first, "PATCH", "m,s=1", &json!({"x": n, format!("of{n}"): 1}), &[]).expect(200);
-        // "Later" through two instances means later by more than their clocks' tolerance; these two have one clock.
+        // Later by more than the clock tolerance; both instances have one clock.
         wait();
         send(second, "PATCH", "m,s=1", &json!({"x": n + 100}), &[]).expect(200);
         wait();
@@ -414,15 +421,15 @@ fn two_instances_agree() {
     wait_until("it is gone for both", WITHIN, || meta(&a, "m,s=1").is_none() && meta(&b, "m,s=1").is_none());
 }
 
-/// A deletion reads a sensor's document, finds no readings, and removes it: metadata that another instance stored in between,
-/// acknowledged as stored, once went with it.
+/// Regression: a deletion removed the document of a sensor that had just received metadata from another instance.
 #[test]
-fn metadata_stored_while_a_deletion_settles_stays() {
-    let (uri, halt) = (mongod().uri(&fresh_database_name()), Halt::new());
+fn metadata_stored_during_a_deletion_stays() {
+    let uri = mongod().uri(&fresh_database_name());
+    let halt = Halt::new();
     halt.set();
     let a = halt.launch(Launch::with_store(&uri), "settling").start();
     let b = Launch::with_store(&uri).start();
-    keep(&a, format!("m,s=1 v=1 {T}\n"));
+    write_flushed(&a, format!("m,s=1 v=1 {T}\n"));
     std::thread::scope(|scope| {
         let dropped = scope.spawn(|| execute(&a, "d", "DROP SERIES FROM m"));
         wait_until("the deletion hides the reading, and goes on to the document", WITHIN, || {
@@ -437,16 +444,16 @@ fn metadata_stored_while_a_deletion_settles_stays() {
     eventually("the other instance agrees", WITHIN, || (meta(&a, "m,s=1")? == json!({"site": "lab"})).then_some(()));
 }
 
-/// A removal of a name by one instance, for a sensor without a document, left nothing: an older value that another instance had
-/// logged, and stored later, won.
+/// Regression: a removal for a sensor without a document was lost, so an older value stored later won.
 #[test]
-fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
-    let (uri, halt) = (mongod().uri(&fresh_database_name()), Halt::new());
+fn a_removed_name_wins_over_an_older_value_stored_later() {
+    let uri = mongod().uri(&fresh_database_name());
+    let halt = Halt::new();
     halt.set();
     let a = Launch::with_store(&uri).start();
     let b = halt.launch(Launch::with_store(&uri), "writing_documents").start();
     let stored = [("x-hourglass-ack", "store")];
-    // "Later" through two instances means later by more than their clocks' tolerance; these two have one clock.
+    // Later by more than the clock tolerance; both instances have one clock.
     let wait = || std::thread::sleep(Duration::from_millis(2));
     send(&b, "PUT", "m,s=1", &json!({"site": "lab", "unit": "K"}), &[]).expect(200);
     send(&b, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
@@ -466,9 +473,9 @@ fn a_removed_name_wins_over_an_older_value_that_is_stored_later() {
     }
 }
 
-/// The metadata of a document that MongoDB refused for its content kept its record, and so the whole log, for ever.
+/// Regression: metadata that MongoDB refused kept its record, and so the whole log, for ever.
 #[test]
-fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
+fn refused_metadata_becomes_a_dead_letter() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
@@ -484,19 +491,18 @@ fn metadata_that_the_store_refuses_goes_to_the_dead_letters() {
     let letters: Value = server.fetch("/api/v1/dead-letters");
     let kept = &letters["letters"][0];
     assert_eq!((&kept["sensor"], &kept["meta"]), (&json!("m,s=1"), &json!({"site": "refused", "unit": null})));
-    // Nothing holds the log back: it stops with everything done, and what could be stored is there.
+    // The log is not held back: the stop completes, and everything else is stored.
     assert!(server.stop().success());
     server.restart();
     assert_eq!(meta(&server, "m,s=1"), Some(json!({"site": "lab"})));
     assert_eq!(meta(&server, "m,s=2"), Some(json!({"site": "roof"})));
 }
 
-/// What an earlier opening stored is not written again: a replay once brought back metadata that had been deleted since, by a
-/// deletion that nobody remembered any more.
+/// Regression: a replay restored metadata whose deletion was already forgotten.
 #[test]
-fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
+fn deleted_metadata_stays_deleted_after_a_kill() {
     let halt = Halt::already_set();
-    // Everything stays in the log, as if the kill came before it was truncated.
+    // Everything stays in the log, as after a kill before its truncation.
     let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
     let mut server = halt.launch(launch, "before_truncate").start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
@@ -516,10 +522,9 @@ fn metadata_that_was_stored_and_deleted_before_a_kill_does_not_come_back() {
     }
 }
 
-/// Regression: Grafana fills its choosers by `SHOW TAG VALUES WITH KEY = "meta.site"`, which was answered without values and without a word, though
-/// conditions and `GET /api/v1/tags` knew them.
+/// Regression: `SHOW TAG VALUES WITH KEY = "meta.site"`, which Grafana sends, had no values.
 #[test]
-fn a_listing_of_values_knows_metadata_that_it_names() {
+fn show_tag_values_lists_metadata_names() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=2 {T}\nn,meta.site=tag,s=3 v=3 {T}\nn,s=4 v=4 {T}\n"));
@@ -536,26 +541,25 @@ fn a_listing_of_values_knows_metadata_that_it_names() {
         assert_eq!(influxql(&server, of_m)[0]["values"], json!([["meta.site", "lab"]]));
         let count = influxql(&server, "SHOW TAG VALUES EXACT CARDINALITY FROM m WITH KEY = \"meta.site\"");
         assert_eq!(count[0]["values"], json!([[2]]), "{count}");
-        // Who does not name it is shown tags only.
+        // Without naming metadata, only tags are shown.
         let all = influxql(&server, "SHOW TAG VALUES WITH KEY =~ /./");
         assert!(!all.to_string().contains("lab"), "{all}");
         server.stop();
     }
 }
 
-/// A sensor whose metadata had changed once had its document written five times a second for ever, whatever
-/// `sensors.write_interval` said.
+/// Regression: a changed sensor document was written five times a second for ever.
 #[test]
 fn a_document_with_new_metadata_is_written_once() {
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"1h\"\n[ingest]\nshards = 1\n").start();
     let written = || metric(&server, "hourglass_store_sensor_writes_total");
     let stored = |writes: f64| wait_until("the document is stored", WITHIN, || written() == writes);
-    keep(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
+    write_flushed(&server, format!("m,s=1 v=1 {T}\nm,s=2 v=1 {T}"));
     stored(2.0);
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[]).expect(200);
     stored(3.0);
-    keep(&server, format!("m,s=1 v=2 {}", T + 1));
-    // With this one, that of the other sensor would be written.
+    write_flushed(&server, format!("m,s=1 v=2 {}", T + 1));
+    // This one would cause a write of the other sensor.
     send(&server, "PUT", "m,s=2", &json!({"site": "lab"}), &[]).expect(200);
     wait_until("the document is stored", WITHIN, || written() >= 4.0);
     assert_eq!(written(), 4.0);

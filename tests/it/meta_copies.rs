@@ -1,5 +1,4 @@
-//! Copies of metadata in pages and days of MongoDB: new documents have them, older ones follow a change, whoever writes
-//! meanwhile and whenever a process dies, and no reading changes with them.
+//! Copies of metadata in MongoDB pages and days follow changes despite writes and kills, and readings stay unchanged.
 
 use crate::support::prelude::*;
 
@@ -18,22 +17,22 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// The pages and days of a sensor as they are stored.
+/// Stored pages and days of a sensor.
 struct Stored {
     uri: String,
 }
 
 impl Stored {
-    fn of(uri: &str) -> Self {
+    fn from_uri(uri: &str) -> Self {
         Self { uri: uri.to_owned() }
     }
 
     fn documents(&self, sensor: &str) -> Vec<Document> {
-        let of = |name: &str| find(&self.uri, name, doc! { "sensor": sensor });
-        ["d.buckets", "d.overflow", "d.days"].into_iter().flat_map(of).collect()
+        let documents = |name: &str| find(&self.uri, name, doc! { "sensor": sensor });
+        ["d.buckets", "d.overflow", "d.days"].into_iter().flat_map(documents).collect()
     }
 
-    /// What its pages and days hold as copies, each once.
+    /// Returns the distinct copies in its pages and days.
     fn copies(&self, sensor: &str) -> Vec<Option<Document>> {
         let mut held: Vec<Option<Document>> =
             self.documents(sensor).iter().map(|document| document.get_document("meta").ok().cloned()).collect();
@@ -41,7 +40,7 @@ impl Stored {
         held
     }
 
-    /// Its pages and days without their copies.
+    /// Returns its pages and days without copies.
     fn rest(&self, sensor: &str) -> Vec<Document> {
         let mut documents = self.documents(sensor);
         documents.iter_mut().for_each(|document| drop(document.remove("meta")));
@@ -50,16 +49,16 @@ impl Stored {
 }
 
 #[test]
-fn new_pages_and_days_have_copies_that_follow_the_metadata() {
+fn copies_on_pages_and_days_follow_the_metadata() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab", "floor": 3, "secret": "x"})).expect(200);
     describe(&server, "PUT", "m,s=2", &json!({"secret": "x"})).expect(200);
     let old = now() - 3 * DAY;
-    keep(&server, format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
+    write_flushed(&server, format!("m,s=1 v=1 {old}\nm,s=2 v=1 {old}\nm,s=3 v=1 {old}\n"));
     seal(&server);
-    keep(&server, format!("m,s=1 v=2 {}\nm,s=2 v=2 {}\n", now(), now()));
+    write_flushed(&server, format!("m,s=1 v=2 {}\nm,s=2 v=2 {}\n", now(), now()));
     let lab = doc! { "floor": 3_i64, "site": "lab" };
     assert_eq!(stored.documents("m,s=1").len(), 2, "a page and a day");
     assert_eq!(stored.copies("m,s=1"), [Some(lab)]);
@@ -69,57 +68,56 @@ fn new_pages_and_days_have_copies_that_follow_the_metadata() {
     let roof = [Some(doc! { "site": "roof" })];
     wait_until("all copies follow", WITHIN, || stored.copies("m,s=1") == roof);
     wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
-    // Neither a reading nor a rev: whoever knows a page can go on writing to it.
+    // Neither readings nor revs change, so known pages can still be written.
     assert_eq!(stored.rest("m,s=1"), before);
-    keep(&server, format!("m,s=1 v=3 {}\n", now() + 1));
+    write_flushed(&server, format!("m,s=1 v=3 {}\n", now() + 1));
     assert_eq!(stored.copies("m,s=1"), roof);
     let count = influxql(&server, "SELECT count(v) FROM m WHERE s = '1'");
     assert_eq!(count[0]["values"][0][1], 3, "{count}");
-    // What names no copied name changes no page.
-    let told = job(&server, "refresh")["progress"].take();
+    // A change of other names changes no page.
+    let job_progress = job(&server, "refresh")["progress"].take();
     describe(&server, "PATCH", "m,s=1", &json!({"secret": "y"})).expect(200);
     wait_until("it was looked at", WITHIN, || {
         let now = job(&server, "refresh");
-        now["progress"]["sensors"] != told["sensors"] && now["left"] == 0
+        now["progress"]["sensors"] != job_progress["sensors"] && now["left"] == 0
     });
-    assert_eq!(progress(&server, "refresh", "documents"), told["documents"]);
+    assert_eq!(progress(&server, "refresh", "documents"), job_progress["documents"]);
     assert!(progress(&server, "refresh", "documents") >= 2);
 }
 
-/// Copies were compared in the filter of their update, where MongoDB takes a list for any of its elements, and 3 for 3.0: they stayed as
-/// they were for good, and the sensor's document said that they had followed.
+/// Regression: copies were compared in the update filter, where MongoDB treats a list as any element, and 3 as 3.0.
 #[test]
-fn copies_follow_to_values_that_mongodb_takes_for_equal() {
+fn copies_change_between_values_that_mongodb_compares_as_equal() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(config("2s")).start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     describe(&server, "PUT", "m,s=1", &json!({"site": ["lab", "roof"], "floor": 3})).expect(200);
-    keep(&server, format!("m,s=1 v=1 {}\n", now()));
+    write_flushed(&server, format!("m,s=1 v=1 {}\n", now()));
     for (site, floor) in [(json!("lab"), json!(3.0)), (json!(["lab"]), json!(3)), (json!("lab"), json!(0.0))] {
         describe(&server, "PUT", "m,s=1", &json!({"site": site, "floor": floor})).expect(200);
-        let mut said = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
+        let mut site_now = mongodb::bson::serialize_to_document(&json!({"floor": floor, "site": site})).unwrap();
         if let Some(whole) = floor.as_i64() {
-            said.insert("floor", whole);
+            site_now.insert("floor", whole);
         }
-        wait_until("the copies follow", WITHIN, || stored.copies("m,s=1") == [Some(said.clone())]);
+        wait_until("the copies follow", WITHIN, || stored.copies("m,s=1") == [Some(site_now.clone())]);
         wait_until("nothing lags behind", WITHIN, || job(&server, "refresh")["left"] == 0);
     }
 }
 
-/// A process dies after the document has the new metadata and before the copies do: the next start finds it by the document.
+/// After a kill between document and copies, the next start completes them.
 #[test]
-fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
+fn copies_are_completed_at_the_start_after_a_kill() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&uri).config(config("1s")).env("FAULT_KILL_AT", "before_copies:1").start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     let old = now() - 3 * DAY;
-    keep(&server, format!("m,s=1 v=1 {old}\n"));
+    write_flushed(&server, format!("m,s=1 v=1 {old}\n"));
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
     eventually("it is dead", WITHIN, || server.exited());
     assert_eq!(stored.copies("m,s=1"), [None]);
     server.restart_as(Launch::with_store(&uri).config(config("1s")));
     wait_until("copies follow", WITHIN, || stored.copies("m,s=1") == [Some(doc! { "site": "lab" })]);
-    // A name that is copied from now on gets into what is there.
+    // A newly copied name is added to existing documents.
     server.stop();
     let more = config("1s") + "[[meta.copy]]\nname = \"unit\"\n";
     server.restart_as(Launch::with_store(&uri).config(more));
@@ -128,21 +126,20 @@ fn a_kill_before_the_copies_are_set_is_made_good_at_the_next_start() {
     wait_until("both names", WITHIN, || stored.copies("m,s=1") == both);
 }
 
-/// Regression: a removed name is forgotten once no older change can come. Where that was before the copies were set, and the process that
-/// knew of them died, nothing told any more that copies of the removed value were left: pages kept it for good.
+/// Regression: if a removal was forgotten before a kill, copies of the removed value stayed for ever.
 #[test]
-fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
+fn copies_of_a_removed_name_are_removed() {
     let uri = mongod().uri(&fresh_database_name());
     let (fast, slow) =
         (|| Launch::with_store(&uri).config(config("1s")), || Launch::with_store(&uri).config(config("60s")));
     let mut server = fast().start();
-    let stored = Stored::of(&uri);
+    let stored = Stored::from_uri(&uri);
     let old = now() - 3 * DAY;
     describe(&server, "PUT", "m,s=1", &json!({"site": "lab"})).expect(200);
-    keep(&server, format!("m,s=1 v=1 {old}\n"));
+    write_flushed(&server, format!("m,s=1 v=1 {old}\n"));
     let document = || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=1" }).remove(0);
     eventually("the document says that copies are set", WITHIN, || document().get("copied").map(drop));
-    // All copies are set four minutes after the change; the process stops before, and all is stored.
+    // Copies are set four minutes after the change; the process stops before that, with everything stored.
     server.stop();
     server.restart_as(slow());
     describe(&server, "PATCH", "m,s=1", &json!({"site": null})).expect(200);
@@ -151,7 +148,7 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     let mut time = now();
     wait_until("the removal is forgotten", WITHIN, || {
         time += 1;
-        keep(&server, format!("m,s=1 v=2 {time}\n"));
+        write_flushed(&server, format!("m,s=1 v=2 {time}\n"));
         document().get("metaStamps").is_none()
     });
     server.kill();
@@ -161,14 +158,15 @@ fn copies_of_a_removed_name_go_though_the_removal_is_forgotten_first() {
     wait_until("it goes", WITHIN, || of_old() == 0);
 }
 
-/// Two instances change metadata, write and seal at random. Once they rest, every page and day holds what the sensor's
-/// document says, and every reading is there.
+/// Two instances change metadata, write and seal at random; in the end every page and day has the right copies.
 #[test]
-fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
+fn copies_agree_with_the_metadata_during_writes() {
     let uri = mongod().uri(&fresh_database_name());
     let servers = [(); 2].map(|()| Launch::with_store(&uri).config(config("2s")).start());
-    let (stored, mut random) = (Stored::of(&uri), Random::new(11));
-    let (start, mut times) = (now() - 5 * DAY, BTreeMap::<i64, u64>::new());
+    let stored = Stored::from_uri(&uri);
+    let mut random = Random::new(11);
+    let start = now() - 5 * DAY;
+    let mut times = BTreeMap::<i64, u64>::new();
     for step in 0..40_u64 {
         let server = &servers[usize::from(random.once_in(2))];
         let sensor = random.below(3);
@@ -179,7 +177,7 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
             }
             3..=6 => {
                 let time = start + u64::try_from(random.below(4)).unwrap() * DAY + step * 60;
-                keep(server, format!("m,s={sensor} v={step} {time}\n"));
+                write_flushed(server, format!("m,s={sensor} v={step} {time}\n"));
                 *times.entry(sensor).or_default() += 1;
             }
             _ => drop(ask_job(server, "seal")),
@@ -188,10 +186,10 @@ fn copies_agree_with_the_documents_whoever_writes_meanwhile() {
     for sensor in 0..3 {
         let key = format!("m,s={sensor}");
         eventually("copies are as the document", WITHIN, || {
-            let of = find(&stored.uri, "d.sensors", doc! { "_id": &key }).pop()?;
-            let said = of.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
+            let document = find(&stored.uri, "d.sensors", doc! { "_id": &key }).pop()?;
+            let site_now = document.get_document("meta").ok().and_then(|meta| meta.get("site").cloned());
             let site = |held: &Option<Document>| held.as_ref().and_then(|held| held.get("site").cloned());
-            let is_agreed = |held: &Option<Document>| site(held) == said;
+            let is_agreed = |held: &Option<Document>| site(held) == site_now;
             stored.copies(&key).iter().all(is_agreed).then_some(())
         });
         let written = times.get(&sensor).copied().unwrap_or_default();

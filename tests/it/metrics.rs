@@ -1,8 +1,8 @@
-//! `/metrics`: each counter moves as its help says, no sensor is ever a label, and `promtool` finds nothing to say.
+//! `/metrics`: counters match their help, no label names a sensor, and `promtool` accepts the text.
 
 use crate::support::prelude::*;
 
-/// Samples by name and labels, as they stand in the text.
+/// Returns the samples by name and labels, as written in the text.
 fn scrape(server: &Server) -> BTreeMap<String, f64> {
     let answer = http::get(&server.url("/metrics")).expect(200);
     let samples = answer.text().lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -13,7 +13,7 @@ fn scrape(server: &Server) -> BTreeMap<String, f64> {
     samples.map(sample).collect()
 }
 
-/// What a step of a test is to change, by the samples' names; whatever is not named here may change.
+/// Expected changes by sample name; other samples may change.
 type SampleChanges<'a> = &'a [(&'a str, f64)];
 
 struct Watched {
@@ -27,18 +27,20 @@ impl Watched {
         Self { server, before }
     }
 
-    /// Panics unless exactly so much was added to each since the last time. The readings' counters must all be named
-    /// that changed.
+    /// Checks the changes since the last call; every changed reading counter must be named.
     #[track_caller]
     fn changed(&mut self, what: &str, changes: SampleChanges<'_>) {
         let now = scrape(&self.server);
-        let of = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
+        let sample_value = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
         for (name, by) in changes {
-            assert_eq!(of(&now, name) - of(&self.before, name), *by, "{what}: {name}");
+            assert_eq!(sample_value(&now, name) - sample_value(&self.before, name), *by, "{what}: {name}");
         }
         for name in now.keys().filter(|name| name.starts_with("hourglass_ingest_readings_")) {
             let named = changes.iter().any(|(known, _)| known == name);
-            assert!(named || of(&now, name) == of(&self.before, name), "{what}: {name} changed too");
+            assert!(
+                named || sample_value(&now, name) == sample_value(&self.before, name),
+                "{what}: {name} changed too"
+            );
         }
         self.before = now;
     }
@@ -61,7 +63,7 @@ fn rejected(reason: &str) -> String {
 }
 
 #[test]
-fn the_readings_counters_tell_what_became_of_each_reading() {
+fn reading_counters_cover_every_outcome() {
     let mut watched = Watched::new(Server::start("embedded"));
     watched.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
     watched.changed("new", &[(ACCEPTED, 3.0), (STORED, 3.0)]);
@@ -71,12 +73,12 @@ fn the_readings_counters_tell_what_became_of_each_reading() {
     watched.changed("another value, another field", &[(ACCEPTED, 2.0), (OVERWRITTEN, 2.0)]);
     watched.write("m a=1 5\nm a=1 30", 204);
     watched.changed("one before the latest", &[(ACCEPTED, 2.0), (STORED, 2.0), (LATE, 1.0)]);
-    // A bucket of its own has no latest reading yet.
+    // A new bucket has no latest reading yet.
     watched.write("m a=1 -5", 204);
     watched.changed("an earlier hour", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
     watched.write("# nothing\n", 204);
     watched.changed("nothing", &[]);
-    // What was there is known after a restart too.
+    // Known after a restart, too.
     watched.server.stop_and_restart();
     watched.before = scrape(&watched.server);
     watched.write("m a=9,b=5 10\nm a=2 20\nm a=1 7", 204);
@@ -87,7 +89,7 @@ fn the_readings_counters_tell_what_became_of_each_reading() {
 }
 
 #[test]
-fn what_is_rejected_is_counted_by_its_reason() {
+fn rejections_are_counted_by_reason() {
     let mut watched = Watched::new(Launch::embedded().config("[limits]\ntags = 2\nsensors = 2\n").start());
     watched.write("m a=1 1", 204);
     watched.changed("the first", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
@@ -108,13 +110,13 @@ fn what_is_rejected_is_counted_by_its_reason() {
     watched.changed("one sensor too many", &[(&rejected("sensors"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
     http::post(&watched.server.url("/api/v1/readings?db=d"), "{\"measurement\":7}\n{", &[]).expect(400);
     watched.changed("JSON", &[(&rejected("json"), 2.0)]);
-    // One field of a line and the line's rest: both are counted.
+    // A field of a line and the rest of the line: both are counted.
     watched.write("m a=\"x\",b=1 2", 400);
     watched.changed("a conflict", &[(&rejected("family"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
 }
 
 #[test]
-fn requests_are_counted_by_route_and_never_by_path() {
+fn requests_are_counted_by_route() {
     let server = Server::start("embedded");
     let requests = [
         ("POST", "/write?db=d", "/write", 204, 2.0),
@@ -148,7 +150,7 @@ fn requests_are_counted_by_route_and_never_by_path() {
     assert!(samples.keys().all(|name| !name.contains("secret")), "{samples:#?}");
 }
 
-/// Something of everything has happened before the text is looked at.
+/// Starts a server and causes every kind of event.
 fn busy_server() -> Server {
     let server = Launch::embedded().config("[page]\nmax_readings = 10\n").start();
     let lines: String =
@@ -165,11 +167,11 @@ fn busy_server() -> Server {
     server
 }
 
-/// What is known to be in the store is read before it is written. It was once inserted in vain first.
+/// Regression: stored buckets were first inserted in vain instead of being read.
 #[test]
-fn buckets_that_were_let_go_are_not_taken_for_new_ones() {
+fn evicted_buckets_are_not_counted_as_new() {
     let server = Launch::embedded().config("[memtable]\nmax_bytes = \"1MiB\"\n").start();
-    // Many fields, so that few buckets are more than fits.
+    // Many fields, so that few buckets exceed the memory.
     let fields: Vec<String> = (0..20).map(|n| format!("f{n}=1")).collect();
     let line = |n: usize, value: usize| format!("m,s={n} {} {value}\n", fields.join(","));
     let lines = |value: usize| (0..600).map(|n| line(n, value)).collect::<String>();
@@ -184,57 +186,59 @@ fn buckets_that_were_let_go_are_not_taken_for_new_ones() {
     assert_eq!(seen["hourglass_ingest_readings_stored_total"], 1800.0);
 }
 
-/// What a program says that the disk of a folder has free for this process, in bytes.
+/// Returns the free bytes on the disk of a folder for this process, by `df`.
 fn free_on_disk(folder: &std::path::Path) -> f64 {
     let output = Command::new("df").args(["--output=avail", "-B1"]).arg(folder).output().expect("df can be run");
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     text.lines().nth(1).and_then(|bytes| bytes.trim().parse().ok()).unwrap_or_else(|| panic!("{text}"))
 }
 
-/// Others write to this disk meanwhile.
+/// Returns true if both are close; others write to this disk, too.
 fn is_near(one: f64, other: f64) -> bool {
     (one - other).abs() < 2e9 + 0.05 * other
 }
 
-/// A full disk was seen only when writes were refused, and the alerts repeated the budget of the log.
+/// Regression: a full disk showed only when writes were refused, and alerts repeated the log's budget.
 #[test]
-fn space_is_told_before_it_is_used_up() {
+fn disk_space_is_reported_before_it_runs_out() {
     let server = Launch::embedded().config("[wal]\nbudget_bytes = \"3GiB\"\n").start();
     let file = server.data_dir().join("hourglass.redb");
     eventually("the space is measured", Duration::from_secs(30), || {
         let samples = scrape(&server);
-        let of = |name: &str| samples.get(name).copied();
-        assert_eq!(of("hourglass_wal_budget_bytes"), Some(3.0 * 1024.0 * 1024.0 * 1024.0));
+        let sample_value = |name: &str| samples.get(name).copied();
+        assert_eq!(sample_value("hourglass_wal_budget_bytes"), Some(3.0 * 1024.0 * 1024.0 * 1024.0));
         let free = free_on_disk(&server.data_dir());
-        let (wal, store) = (of("hourglass_wal_disk_free_bytes")?, of("hourglass_store_disk_free_bytes")?);
+        let wal = sample_value("hourglass_wal_disk_free_bytes")?;
+        let store = sample_value("hourglass_store_disk_free_bytes")?;
         assert!(is_near(wal, free) && is_near(store, free), "{wal} and {store}, not {free}");
-        // Nothing was written since the start, so the file has the size that it had then; what was never written takes no space.
+        // Nothing was written since the start, so the file has its initial size; unwritten parts take no space.
         let taken = |file: std::fs::Metadata| file.len().min(file.blocks() * 512) as f64;
-        assert_eq!(of("hourglass_store_bytes"), std::fs::metadata(&file).ok().map(taken));
+        assert_eq!(sample_value("hourglass_store_bytes"), std::fs::metadata(&file).ok().map(taken));
         Some(())
     });
     let mongod = mongod();
     let server = Server::start(&mongod.uri(&fresh_database_name()));
     let measured = || {
         let samples = scrape(&server);
-        let of = |name: &str| samples.get(name).copied().filter(|value| !value.is_nan());
-        Some((of("hourglass_store_bytes")?, of("hourglass_store_disk_free_bytes")?))
+        let sample_value = |name: &str| samples.get(name).copied().filter(|value| !value.is_nan());
+        Some((sample_value("hourglass_store_bytes")?, sample_value("hourglass_store_disk_free_bytes")?))
     };
-    let (bytes, free) = eventually("MongoDB told its space", Duration::from_secs(90), measured);
-    // A database without readings, the registry at most.
+    let (bytes, free) = eventually("MongoDB reports its space", Duration::from_secs(90), measured);
+    // A database without readings, at most the registry.
     assert!((0.0..1e8).contains(&bytes), "{bytes}");
     assert!(is_near(free, free_on_disk(&server.data_dir())), "{free}");
 }
 
 #[test]
-fn no_label_names_a_sensor_and_every_name_says_whose_it_is() {
+fn no_label_names_a_sensor_and_every_name_has_a_prefix() {
     let server = busy_server();
     let answer = http::get(&server.url("/metrics")).expect(200);
     assert!(answer.header("content-type").is_some_and(|kind| kind.starts_with("text/plain; version=0.0.4")));
     for word in ["secret", "cellar", "climate", "temp"] {
         assert!(!answer.text().contains(word), "{word}");
     }
-    let (mut described, mut typed) = (Vec::new(), Vec::new());
+    let mut described = Vec::new();
+    let mut typed = Vec::new();
     for line in answer.text().lines() {
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
@@ -280,10 +284,10 @@ fn no_label_names_a_sensor_and_every_name_says_whose_it_is() {
 }
 
 #[test]
-fn promtool_finds_nothing() {
+fn promtool_accepts_the_metrics() {
     let Some(promtool) = require(Package::Promtool) else { return };
     let server = busy_server();
     let text = http::get(&server.url("/metrics")).expect(200);
-    let said = ran_with(Command::new(promtool).args(["check", "metrics"]), &text.body).good().said();
-    assert!(said.trim().is_empty(), "{said}");
+    let complaints = run_with_input(Command::new(promtool).args(["check", "metrics"]), &text.body).good().output();
+    assert!(complaints.trim().is_empty(), "{complaints}");
 }

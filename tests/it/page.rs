@@ -1,5 +1,4 @@
-//! The page for browsers: what it is made of and what it lets run, each view's flow in a real Chromium, hostile names, snippets that are run, and what
-//! listeners hear.
+//! The page in a real Chromium: assets, policy, views, hostile names, snippets and streams.
 
 use crate::support::prelude::*;
 
@@ -23,7 +22,7 @@ mod tail;
 mod texts;
 mod views;
 
-/// A server, and a browser that shows its page; `None` where there is no browser.
+/// Starts a server and a browser with its page; `None` without a browser.
 fn page() -> Option<(Server, Browser)> {
     let browser = Browser::start()?;
     Some((Launch::embedded().start(), browser))
@@ -35,12 +34,12 @@ fn write(server: &Server, lines: &str) {
     write_to(server, "precision=s", lines);
 }
 
-/// The wall clock in seconds.
+/// Returns the wall clock in seconds.
 fn now() -> u64 {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// Two sensors of `climate` with a reading a minute, for the last three hours.
+/// Writes two sensors of `climate` with a reading a minute for the last three hours.
 fn climate(server: &Server) {
     let now = now();
     let line = |at: u64| {

@@ -1,6 +1,5 @@
-//! docs/explanation/patterns.md does what it says: its shell blocks on a service that stores into a real mongod, its `js` blocks in
-//! `mongosh` on the same database, in the order of the page; both print what the `text` blocks after them show. And what other pages
-//! ask in `mongosh` is answered.
+//! Runs docs/explanation/patterns.md in order: shell blocks on a service with MongoDB, `js` blocks in `mongosh`; the
+//! output must match. Also runs `mongosh` queries of other pages.
 
 use crate::readme::{blocks, run};
 use crate::support::packages;
@@ -9,7 +8,7 @@ use crate::support::prelude::*;
 const PAGE: &str = "docs/explanation/patterns.md";
 
 #[test]
-fn every_pattern_is_shown_on_a_real_mongod() {
+fn every_documented_pattern_runs_on_mongod() {
     let (Some(mongosh), Some(_)) = (packages::require(Package::Mongosh), packages::require(Package::Curl)) else {
         return;
     };
@@ -36,7 +35,7 @@ fn every_pattern_is_shown_on_a_real_mongod() {
                 command
             }
             "toml" => continue,
-            other => panic!("{PAGE}: nobody runs {other} blocks:\n{}", block.text),
+            other => panic!("{PAGE}: no test runs {other} blocks:\n{}", block.text),
         };
         command.env("HOME", server.data_dir());
         run(command, &block);
@@ -44,8 +43,8 @@ fn every_pattern_is_shown_on_a_real_mongod() {
     assert!(shown >= 8, "{PAGE}: only {shown} blocks for mongosh");
 }
 
-/// What `mongosh` prints.
-fn said(mongosh: &Path, database: &str, text: &str) -> String {
+/// Returns the output of `mongosh`.
+fn mongosh_output(mongosh: &Path, database: &str, text: &str) -> String {
     let mut command = Command::new(mongosh);
     command.args(["--quiet", "--norc", database, "--eval", text]).env("HOME", env!("CARGO_TARGET_TMPDIR"));
     let output = command.output().expect("mongosh can be run");
@@ -53,13 +52,13 @@ fn said(mongosh: &Path, database: &str, text: &str) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// The `js` blocks of a page.
+/// Returns the `js` blocks of a page.
 fn asked(page: &str) -> Vec<String> {
     blocks(page).into_iter().filter(|block| block.language == "js").map(|block| block.text).collect()
 }
 
 #[test]
-fn what_the_page_on_metadata_asks_is_answered() {
+fn the_queries_of_the_metadata_page_work() {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let database = mongod().uri(&fresh_database_name());
     let config = "[seal]\ninterval = \"24h\"\n[sensors]\nwrite_interval = \"50ms\"\n\
@@ -78,20 +77,20 @@ fn what_the_page_on_metadata_asks_is_answered() {
     let [pages, group] = &*asked("docs/how-to/metadata.md") else {
         panic!("docs/how-to/metadata.md has other questions")
     };
-    let found = said(&mongosh, &database, pages);
+    let found = mongosh_output(&mongosh, &database, pages);
     assert!(found.contains("sensor: 'climate,sensor=s1'") && found.contains("temp: {"), "{found}");
     assert!(!found.contains("s2"), "{found}");
-    // As the comment below it shows.
+    // As shown in the comment below it.
     let expected = "latest: { ts: ISODate('2026-01-15T14:59:00.000Z'), temp: 19.5 }";
     wait_until("the group is written", WITHIN, || {
-        let found = said(&mongosh, &database, group);
+        let found = mongosh_output(&mongosh, &database, group);
         let has = |text: &str| found.contains(text);
         has("_id: 'site lab '") && has("sensor: 'climate,sensor=s1'") && has(expected) && !has("s2")
     });
 }
 
 #[test]
-fn a_lost_log_is_found_and_removed_as_the_page_says() {
+fn a_lost_log_is_found_and_removed_as_documented() {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let database = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&database).start();
@@ -99,13 +98,13 @@ fn a_lost_log_is_found_and_removed_as_the_page_says() {
         panic!("docs/reference/data-folder.md has other questions")
     };
     let (find, remove) = remove.split_once('\n').expect("two lines");
-    wait_until("the log is registered", WITHIN, || said(&mongosh, &database, find).contains("opening:"));
+    wait_until("the log is registered", WITHIN, || mongosh_output(&mongosh, &database, find).contains("opening:"));
     server.kill();
-    let found = said(&mongosh, &database, watermarks);
+    let found = mongosh_output(&mongosh, &database, watermarks);
     assert!(found.contains("host: '") && found.contains("stored: ISODate('20"), "{found}");
-    let found = said(&mongosh, &database, find);
+    let found = mongosh_output(&mongosh, &database, find);
     let opening = found.split_once("opening: '").and_then(|(_, rest)| rest.split_once('\'')).expect(&found).0;
-    let removed = said(&mongosh, &database, &remove.replace("5f0c6f1b2d3e4a59", opening));
+    let removed = mongosh_output(&mongosh, &database, &remove.replace("5f0c6f1b2d3e4a59", opening));
     assert!(removed.contains("modifiedCount: 1"), "{removed}");
-    assert_eq!(said(&mongosh, &database, find).trim(), "[]", "{opening}");
+    assert_eq!(mongosh_output(&mongosh, &database, find).trim(), "[]", "{opening}");
 }

@@ -1,5 +1,4 @@
-//! The proof that an ack is kept: traffic that can be told again, faults of every kind in the midst of it, and then
-//! every reading that was acked looked for, by the query API and in the documents themselves.
+//! Acked readings survive faults of every kind; they are checked by the query API and in the documents.
 
 mod days;
 mod disk_full;
@@ -22,10 +21,9 @@ use self::oracle::{Oracle, Violation};
 use crate::support::prelude::*;
 
 const DATABASE: &str = "proof";
-/// So seldom that nothing is flushed unless it is asked for.
+/// Effectively never: flushes only on request.
 const NEVER: &str = "10m";
-/// Pages are small, so that buckets overflow; hot memory is the least there is, so that buckets are forgotten and read
-/// back; sensors' documents follow soon, so that they are part of what is broken.
+/// Small pages overflow, minimal hot memory evicts buckets, and sensor documents follow soon.
 const CONFIG: &str = r#"
 [page]
 max_readings = 20
@@ -45,12 +43,11 @@ ack_timeout = "10s"
 write_interval = "200ms"
 "#;
 const CAPS: Caps = Caps { max_readings: 20, max_bytes: 2 << 10, hard_bytes: 3 << 10 };
-/// How soon all that was acked must be in a store that is well.
+/// Time in which a healthy store must have all acked readings.
 const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
-/// How soon every connection must be acked again after a fault.
+/// Time after a fault in which every connection must be acked again.
 const RECOVERY: Duration = Duration::from_secs(60);
 
-/// A server and its store.
 struct World {
     server: Server,
     stored: Stored,
@@ -59,16 +56,16 @@ struct World {
 impl World {
     fn start(launch: Launch) -> World {
         let server = launch.start();
-        let stored = Stored::of(&server, DATABASE);
+        let stored = Stored::from_server(&server, DATABASE);
         World { server, stored }
     }
 
-    /// The URL without a path, which stays through restarts.
+    /// Returns the base URL, which survives restarts.
     fn base(&self) -> String {
         self.server.url("")
     }
 
-    /// What is acked can be read; all of it reaches the store, and stands there as it should.
+    /// Checks answers, then the documents after a flush.
     fn check(&mut self, oracle: &mut Oracle) {
         oracle.check_answers(&self.server);
         if !flush(&self.server) {
@@ -79,7 +76,7 @@ impl World {
             return oracle.note(Violation::Late("a second flush".to_owned()));
         }
         if self.stored.is_embedded() {
-            // The file can be opened once nobody else has it open.
+            // The file can be opened after the stop.
             assert!(self.server.stop().success(), "a stop");
             oracle.check_stored(&self.stored);
             self.server.restart();
@@ -89,19 +86,18 @@ impl World {
     }
 }
 
-/// Asks until all that was acked is in the store; whether that came to be.
+/// Flushes until everything acked is stored; returns false after a timeout.
 fn flush(server: &Server) -> bool {
     let url = server.url("/api/v1/flush");
     let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
     poll(FLUSHED_WITHIN, || flushed().then_some(())).is_some()
 }
 
-/// The config of a server that flushes that often.
 fn config(flush_interval: &str) -> String {
     format!("{CONFIG}\n[flush]\ninterval = \"{flush_interval}\"\n")
 }
 
-/// Waits for a server that was told to kill itself. One that does not is killed, so that the test can go on.
+/// Waits until a server kills itself at its fault point; otherwise kills it and returns false.
 fn ends_by_itself(server: &mut Server) -> bool {
     let ended = poll(Duration::from_secs(15), || server.exited());
     server.kill();

@@ -1,13 +1,11 @@
-//! Every snippet of README.md and docs/ does what it says: shell and Python blocks are run, in the order of their
-//! document and on a server of its own, and print what the `text` block after them shows; configuration is checked;
-//! commands that need more than a server have to be ones that hourglass knows; Telegraf's configuration is taken as the
-//! requests that it sends. README stays short, and no link between documents is broken.
+//! Runs the snippets of README.md and docs/ and compares their output; checks configs, commands, Telegraf's requests,
+//! links, and the length of README.
 
 use crate::support::packages;
 use crate::support::packed::gzip;
 use crate::support::prelude::*;
 
-/// A fenced block: its language, its text, and the text of a `text` block right after it.
+/// A fenced block: language, text, and the `text` block right after it.
 pub(crate) struct Block {
     pub language: String,
     pub text: String,
@@ -18,13 +16,13 @@ fn read(document: &str) -> String {
     fs::read_to_string(root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
 }
 
-/// The pages of the handbook.
+/// Returns the pages of the handbook.
 fn handbook() -> Vec<String> {
     let folders = ["docs/", "docs/get-started/", "docs/how-to/", "docs/reference/", "docs/explanation/"];
     folders.iter().flat_map(|folder| documents_in(folder)).collect()
 }
 
-/// The documents in a folder, by their paths from the top.
+/// Returns the documents in a folder, by path from the root.
 fn documents_in(folder: &str) -> Vec<String> {
     let names = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().file_name());
     let names = names.map(|name| format!("{folder}{}", name.to_str().unwrap()));
@@ -33,14 +31,14 @@ fn documents_in(folder: &str) -> Vec<String> {
     documents
 }
 
-/// README and what it leaves to `docs/`.
+/// Returns README and `docs/`.
 fn documents() -> Vec<String> {
     let documents = [vec!["README.md".to_owned()], handbook()].concat();
     assert!(documents.len() > 5, "{documents:?}");
     documents
 }
 
-/// The fenced blocks of a document.
+/// Returns the fenced blocks of a document.
 pub(crate) fn blocks(document: &str) -> Vec<Block> {
     let text = read(document);
     let mut blocks: Vec<Block> = Vec::new();
@@ -59,37 +57,41 @@ pub(crate) fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// The only block of a language in a document.
+/// Returns the only block of a language in a document.
 fn only_block(document: &str, language: &str) -> Block {
     let mut found: Vec<Block> = blocks(document).into_iter().filter(|block| block.language == language).collect();
     assert_eq!(found.len(), 1, "{document}: {language} blocks");
     found.remove(0)
 }
 
-/// Runs a block, which must succeed and print what the document shows.
+/// Runs a block, which must succeed and print the shown output.
 pub(crate) fn run(mut command: Command, block: &Block) {
     let output = command.output().unwrap();
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}\n{stdout}{stderr}", block.text);
     assert_eq!(stdout.trim(), block.shows.as_deref().unwrap_or("").trim(), "{}\n{stderr}", block.text);
 }
 
-/// The interpreter for a snippet in Python, if there is one that has what it imports.
+/// Returns a Python with the imports of a snippet, if any.
 fn python_for(block: &Block) -> Option<PathBuf> {
     let is_plain = !block.text.contains("influxdb_client");
     if is_plain { Some(PathBuf::from("python3")) } else { packages::require(Package::InfluxdbClient) }
 }
 
 #[test]
-fn what_the_documents_show_is_what_happens() {
-    // The page of patterns needs a MongoDB, and has a test of its own.
+fn documented_commands_print_the_documented_output() {
+    // The page of patterns needs MongoDB and has its own test.
     let followed = documents().into_iter().filter(|document| document != "docs/explanation/patterns.md");
     let languages: Vec<String> = followed.flat_map(|document| follow(&document)).collect();
-    let of = |language: &str| languages.iter().filter(|each| *each == language).count();
-    assert!(of("sh") >= 8 && of("python") >= 2 && of("toml") >= 3, "the snippets are not found: {languages:?}");
+    let block_count = |language: &str| languages.iter().filter(|each| *each == language).count();
+    assert!(
+        block_count("sh") >= 8 && block_count("python") >= 2 && block_count("toml") >= 3,
+        "the snippets are not found: {languages:?}"
+    );
 }
 
-/// Does what a document shows, on a server of its own, and says in which languages that was.
+/// Runs the blocks of a document on its own server; returns their languages.
 fn follow(document: &str) -> Vec<String> {
     let server = Server::start("embedded");
     let address = server.address().to_string();
@@ -112,21 +114,19 @@ fn follow(document: &str) -> Vec<String> {
                     run(command, &block);
                 }
             }
-            "toml" if block.text.contains("outputs.influxdb_v2") => as_telegraf_does(&block.text, &server),
+            "toml" if block.text.contains("outputs.influxdb_v2") => send_like_telegraf(&block.text, &server),
             "toml" => configures(&block.text),
             "console" => block.text.lines().for_each(is_known),
-            // Tokens have a server of their own, and the page is compared, both below. For mongosh there is no program
-            // here; a block without a language is a drawing.
+            // Token commands and the page have their own tests; blocks without a language are drawings.
             "bash" | "json" | "js" | "" => {}
-            other => panic!("{document}: nobody runs {other} blocks:\n{}", block.text),
+            other => panic!("{document}: no test runs {other} blocks:\n{}", block.text),
         }
         languages.push(block.language);
     }
     languages
 }
 
-/// A line for the terminal needs systemd, MongoDB or much time: what it says to hourglass itself is held against the flags
-/// that there are.
+/// Checks the hourglass flags of a command that needs systemd, MongoDB or much time.
 fn is_known(line: &str) {
     let line = line.split(" #").next().unwrap().split(" > ").next().unwrap().trim().replace('\'', "");
     if let Some(arguments) = line.strip_prefix("hourglass ") {
@@ -135,9 +135,8 @@ fn is_known(line: &str) {
     }
 }
 
-/// It grew to 6,666 words once, and nobody who only wanted to try it read them.
 #[test]
-fn the_readme_is_short_and_begins_with_two_commands() {
+fn the_readme_is_short_and_starts_with_two_commands() {
     let text = read("README.md");
     let words = text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count();
     assert!(words <= 900, "{words} words: what is detail belongs into docs/");
@@ -146,7 +145,7 @@ fn the_readme_is_short_and_begins_with_two_commands() {
     }
 }
 
-/// The anchor that GitHub gives a heading.
+/// Returns the anchor that GitHub gives a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase().replace(' ', "-");
     kept.chars().filter(|c| c.is_alphanumeric() || ['-', '_'].contains(c)).collect()
@@ -158,7 +157,7 @@ fn anchors(document: &Path) -> Vec<String> {
 }
 
 #[test]
-fn links_between_documents_lead_somewhere() {
+fn links_between_documents_resolve() {
     let folders = ["", "deploy/", "benches/", "loadtest/"];
     let mut documents: Vec<String> = folders.iter().flat_map(|folder| documents_in(folder)).collect();
     documents.extend(handbook());
@@ -181,9 +180,8 @@ fn links_between_documents_lead_somewhere() {
     assert!(followed > 40, "{followed} links");
 }
 
-/// Telegraf's `outputs.influxdb_v2` POSTs line protocol, compressed unless told otherwise, to
-/// `/api/v2/write` with the bucket and organisation of its configuration.
-fn as_telegraf_does(configuration: &str, server: &Server) {
+/// Sends the request of Telegraf's `outputs.influxdb_v2`: gzip line protocol to `/api/v2/write`.
+fn send_like_telegraf(configuration: &str, server: &Server) {
     let table: toml::Table = configuration.parse().unwrap();
     let output = &table["outputs"]["influxdb_v2"][0];
     let text = |key: &str| output[key].as_str().unwrap().to_owned();
@@ -214,9 +212,9 @@ fn configures(text: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// The commands about tokens, on a server and in a folder of their own.
+/// Runs the token commands on their own server and folder.
 #[test]
-fn the_tokens_they_make_may_do_what_they_say() {
+fn documented_tokens_have_the_documented_rights() {
     if packages::require(Package::Curl).is_none() {
         return;
     }
@@ -234,7 +232,7 @@ fn the_tokens_they_make_may_do_what_they_say() {
         let line = line.replace("hourglass token", &hourglass).replace(" > ", &format!(" --data-dir {data} > "));
         let line = if line.contains(" revoke ") { format!("{line} --data-dir {data} 2> /dev/null") } else { line };
         script += &line;
-        // The service looks at the file twice a second.
+        // The service checks the file twice a second.
         script += if is_token && line.contains("read-only") { "\nwaits\n" } else { "\n" };
     }
     let folder = tempfile::tempdir().unwrap();
@@ -244,7 +242,7 @@ fn the_tokens_they_make_may_do_what_they_say() {
 }
 
 #[test]
-fn the_metrics_they_name_are_there() {
+fn documented_metrics_exist() {
     let server = Server::start("embedded");
     http::post(&server.url("/write"), "m v=1", &[]).expect(204);
     let metrics = http::get(&server.url("/metrics")).expect(200).text().to_owned();
@@ -252,7 +250,7 @@ fn the_metrics_they_name_are_there() {
     let names = text.split('`').filter(|part| part.starts_with("hourglass_"));
     let described =
         |name: &str| metrics.contains(&format!("# HELP {name} ")) || metrics.contains(&format!("# TYPE {name} "));
-    // Some appear with their first label only: an error that never happened has no class yet.
+    // Some metrics appear only with their first label, such as an error class.
     let source = read("src/telemetry/metrics.rs");
     for name in names {
         assert!(described(name) || source.contains(&format!("\"{name}\"")), "{name}");
@@ -260,7 +258,7 @@ fn the_metrics_they_name_are_there() {
 }
 
 #[test]
-fn the_page_they_show_has_the_fields_of_a_page() {
+fn the_documented_page_has_the_fields_of_a_page() {
     let block = only_block("docs/reference/stored-forms.md", "json");
     let shown: serde_json::Value = serde_json::from_str(&block.text).unwrap();
     let source = read("crates/store/src/document/encode.rs");

@@ -1,4 +1,4 @@
-//! Renames: sensors under other names, in every way in which they are read, written and deleted.
+//! Renames: sensors under other names in reads, writes and deletions.
 
 mod model;
 
@@ -38,7 +38,7 @@ fn change(server: &Server, statement: &str) {
     execute(server, "d", statement);
 }
 
-/// The readings of a sensor's field `v`, by time.
+/// Returns the readings of a sensor's field `v`, by time.
 fn readings(server: &Server, key: &str) -> Vec<(i64, i64)> {
     let url = format!("/api/v1/readings?db=d&limit=1000&epoch=s&sensor={}", encode(key));
     let answer = server.fetch(&url);
@@ -48,15 +48,15 @@ fn readings(server: &Server, key: &str) -> Vec<(i64, i64)> {
     rows.map(|row| (number(&row["ts"]), number(&row["v"]))).collect()
 }
 
-/// All keys that the list of sensors has.
+/// Returns the keys in the list of sensors.
 fn listed(server: &Server) -> BTreeSet<String> {
     sensor_keys(server, "db=d").into_iter().collect()
 }
 
-/// The texts of the first column of a listing.
+/// Returns the first column of a listing.
 fn shown(server: &Server, statement: &str) -> BTreeSet<String> {
     let series = influxql(server, statement);
-    let rows = series.as_array().into_iter().flatten().flat_map(|of| of["values"].as_array().unwrap());
+    let rows = series.as_array().into_iter().flatten().flat_map(|series| series["values"].as_array().unwrap());
     rows.map(|row| row.as_array().unwrap().last().unwrap().as_str().unwrap().to_owned()).collect()
 }
 
@@ -65,10 +65,10 @@ fn set(keys: &[&str]) -> BTreeSet<String> {
 }
 
 #[test]
-fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
+fn every_kind_of_name_can_be_renamed_and_written_by_both_names() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
-        keep(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
+        write_flushed(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=2 v=2i {}\n", T + 1));
         let old = "m,room=a,s=1";
         for (entry, new) in [
             (sensor(old, "w,area=x,s=9"), "w,area=x,s=9"),
@@ -84,7 +84,7 @@ fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
             assert_eq!(renames(&server), json!([entry]));
             assert!(listed(&server).contains(new) && !listed(&server).contains(old), "{entry}: {:?}", listed(&server));
             assert_eq!(shown(&server, "SHOW SERIES"), listed(&server), "{entry}");
-            // Both names are written, before and after what is written is stored.
+            // Both names are written, before and after the flush.
             write(&server, format!("{old} v=3i {}\n{new} v=4i {}\n", T + 7200, T + 7201));
             for _ in 0..2 {
                 let all = [(T, 1), (T + 7200, 3), (T + 7201, 4)];
@@ -106,7 +106,7 @@ fn every_kind_of_name_is_shown_as_another_one_and_written_by_both() {
 }
 
 #[test]
-fn conditions_groups_and_listings_know_the_shown_names_alone() {
+fn conditions_groups_and_listings_use_shown_names() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\nn,room=lab,s=3 v=4i {T}\n"));
     for entry in [
@@ -135,7 +135,7 @@ fn conditions_groups_and_listings_know_the_shown_names_alone() {
         server.fetch(&url)["series"].as_array().unwrap().len()
     };
     assert_eq!((summary("measurement=m&tag.place=hall"), summary("measurement=n")), (2, 0));
-    // One series by the value of its tag `sensor`, and pages of lists in the order of shown names.
+    // A series by its tag `sensor`, and pages of lists in the order of shown names.
     let page = |cursor: &str| server.fetch(&format!("/api/v1/sensors?db=d&limit=2{cursor}"));
     let first = page("");
     assert_eq!(first["next"], "m,place=hall,s=2", "{first}");
@@ -143,24 +143,25 @@ fn conditions_groups_and_listings_know_the_shown_names_alone() {
 }
 
 #[test]
-fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
+fn a_new_sensor_written_by_its_shown_name_is_stored_by_its_stored_name() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,room=lab,s=1 v=1i {T}\nm,room=hall,s=2 v=2i {T}\n"));
         let entry = value("room", "lab", "hall");
         rename(&server, &entry);
-        // The second one is stored under the shown name, the third one is new. By their other names they are the same.
+        // The second sensor is stored under the shown name, the third is new; their other names mean the same.
         write(&server, format!("m,room=hall,s=2 v=3i {}\nm,room=hall,s=3 v=4i {T}\n", T + 1));
         write(&server, format!("m,room=lab,s=2 v=5i {}\nm,room=lab,s=3 v=6i {}\n", T + 2, T + 1));
         server.kill_and_restart();
         write(&server, format!("m,room=hall,s=3 v=7i {}\nm,s=3,room=hall v=8i {}\n", T + 2, T + 3));
-        keep(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
-        let all = |server: &Server, key: &str| readings(server, key).into_iter().map(|of| of.1).collect::<Vec<_>>();
+        write_flushed(&server, format!("m,room=lab,s=2 v=9i {}\n", T + 3));
+        let all =
+            |server: &Server, key: &str| readings(server, key).into_iter().map(|reading| reading.1).collect::<Vec<_>>();
         assert_eq!(all(&server, "m,room=hall,s=2"), [2, 3, 5, 9]);
         assert_eq!(all(&server, "m,room=hall,s=3"), [4, 6, 7, 8]);
         delete(&server, &entry).expect(200);
         assert_eq!(listed(&server), set(&["m,room=lab,s=1", "m,room=hall,s=2", "m,room=lab,s=3"]));
-        // The catalog forgets what the shown name meant.
+        // Regression: the catalog forgot the shown name.
         write(&server, format!("m,room=hall,s=3 v=1i {T}\n"));
         assert_eq!(all(&server, "m,room=lab,s=3"), [4, 6, 7, 8]);
         assert_eq!(all(&server, "m,room=hall,s=3"), [1]);
@@ -169,10 +170,11 @@ fn a_new_sensor_written_by_a_shown_name_is_stored_by_the_other_one() {
 }
 
 #[test]
-fn another_instance_learns_of_it() {
+fn other_instances_follow_a_rename() {
     let store = mongod().uri(&fresh_database_name());
-    let (mut one, mut other) = (Launch::with_store(store.clone()).start(), Launch::with_store(store).start());
-    keep(&one, format!("m,s=1 v=1i {T}\n"));
+    let mut one = Launch::with_store(store.clone()).start();
+    let mut other = Launch::with_store(store).start();
+    write_flushed(&one, format!("m,s=1 v=1i {T}\n"));
     rename(&one, &value("s", "1", "2"));
     let has = |server: &Server, key: &str| (listed(server) == set(&[key])).then_some(());
     eventually("the other shows the new name", WITHIN, || has(&other, "m,s=2"));
@@ -187,7 +189,7 @@ fn another_instance_learns_of_it() {
 }
 
 #[test]
-fn what_would_leave_a_name_unclear_is_refused() {
+fn ambiguous_renames_are_refused() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=a,s=1 v=1i {T}\nm,room=b,s=1 v=2i {T}\nm,room=b,s=2 v=2i {T}\n"));
     post(&server.url("/write?db=d/week&precision=s"), format!("p,s=1 v=1i {T}"), &[]);
@@ -210,12 +212,12 @@ fn what_would_leave_a_name_unclear_is_refused() {
     request("PUT", &policy, value("room", "a", "b").to_string().as_bytes(), &[]).unwrap().expect(400);
     delete(&server, &value("room", "a", "")).expect(400);
     assert_eq!(renames(&server), json!([]));
-    // By its key, the one sensor makes way for the other; without its entry both would have the name again.
+    // A rename by key resolves the conflict; without its entry both would have the same name again.
     let own = sensor("m,room=b,s=1", "m,room=b,s=7");
     rename(&server, &own);
     refused(&value("room", "a", "b"), "would name two stored sensors");
     rename(&server, &value("room", "a", "c"));
-    // A name that is shown stands for its entry.
+    // A shown name stands for its entry.
     rename(&server, &value("room", "c", "d"));
     rename(&server, &sensor("m,room=b,s=7", "m,room=b,s=8"));
     assert_eq!(renames(&server), json!([sensor("m,room=b,s=1", "m,room=b,s=8"), value("room", "a", "d")]));
@@ -227,12 +229,12 @@ fn what_would_leave_a_name_unclear_is_refused() {
 }
 
 #[test]
-fn a_deletion_goes_by_shown_names() {
+fn deletions_use_shown_names() {
     for store in stores() {
         let mut server = Launch::with_store(&store).start();
         let key = "m,room=a,s=1";
         let lines = format!("{key} v=1i {T}\n{key} v=900i {}\nm,room=b,s=2 v=901i {T}\n", T + 1);
-        keep(&server, &lines);
+        write_flushed(&server, &lines);
         write(&server, format!("{key} v=902i {}\n", T + 2));
         rename(&server, &value("room", "a", "c"));
         rename(&server, &json!({"kind": "measurement", "from": "m", "to": "w"}));
@@ -262,13 +264,14 @@ fn a_deletion_goes_by_shown_names() {
     }
 }
 
-/// A remembered deletion covers what another instance has acked and not stored, by the names of its time.
+/// A remembered deletion covers unflushed readings of another instance, by the names of its time.
 #[test]
-fn a_deletion_covers_sensors_that_another_instance_alone_knows() {
+fn a_deletion_covers_sensors_known_only_to_another_instance() {
     let store = mongod().uri(&fresh_database_name());
     let launch = Launch::with_store(store);
-    let (mut one, mut other) = (launch.clone().start(), launch.start());
-    keep(&one, format!("m,room=x,s=0 v=0i {T}\n"));
+    let mut one = launch.clone().start();
+    let mut other = launch.start();
+    write_flushed(&one, format!("m,room=x,s=0 v=0i {T}\n"));
     rename(&one, &value("room", "a", "c"));
     wait_until("the other knows of it", WITHIN, || renames(&other) != json!([]));
     write(&other, format!("m,room=c,s=1 v=1i {T}\nm,room=b,s=2 v=2i {T}\n"));
@@ -283,7 +286,7 @@ fn a_deletion_covers_sensors_that_another_instance_alone_knows() {
 }
 
 #[test]
-fn metadata_is_that_of_the_shown_name() {
+fn metadata_follows_the_shown_name() {
     for store in stores() {
         let mut server = Launch::with_store(store).start();
         write(&server, format!("m,s=1 v=1i {T}\n"));
@@ -296,7 +299,7 @@ fn metadata_is_that_of_the_shown_name() {
         let meta = json!({"site": "lab", "floor": 3});
         assert_eq!((&patched, get(&url("m,s=one")).expect(200).json()), (&meta, meta.clone()));
         assert_eq!(get(&url("m,s=1")).expect(200).json(), json!({}), "nothing is shown so");
-        // Also of one that has no reading yet, by a file of several lines.
+        // Also before any reading, by a file of several lines.
         let lines = "{\"sensor\":\"m,s=one\",\"meta\":{\"floor\":4}}\n{\"sensor\":\"m,s=2\",\"meta\":{\"floor\":5}}";
         post(&server.url("/api/v1/meta?db=d"), lines, &[]).expect(200);
         let exported = server.fetch("/api/v1/meta?db=d")["sensors"].clone();
@@ -311,7 +314,7 @@ fn metadata_is_that_of_the_shown_name() {
 }
 
 #[test]
-fn a_kill_around_the_change_leaves_it_done_or_not() {
+fn a_rename_is_atomic_under_kills() {
     for store in stores() {
         for (point, is_done) in [("before_rename:1", false), ("after_rename:1", true)] {
             let launch = Launch::with_store(store.clone());
@@ -329,7 +332,7 @@ fn a_kill_around_the_change_leaves_it_done_or_not() {
 }
 
 #[test]
-fn the_command_renames_lists_and_removes() {
+fn the_renames_command_adds_lists_and_removes() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=lab,s=1 v=1i {T}\n"));
     let run = |arguments: &[&str]| {

@@ -1,5 +1,4 @@
-//! Retention: what is older than a database keeps is refused, hidden and deleted, by the wall clock; and retention
-//! policies, which are databases of their own. Times are relative to now.
+//! Readings older than the retention are refused, hidden and deleted. Policies are databases of their own.
 
 mod carried;
 mod expiry;
@@ -10,7 +9,7 @@ mod summaries;
 
 use crate::support::prelude::*;
 
-/// Looks often, and flushes often, so that the floor rises.
+/// Frequent checks and flushes, so that the floor rises.
 const CONFIG: &str = r#"
 [page]
 max_readings = 8
@@ -23,7 +22,7 @@ write_interval = "200ms"
 interval = "100ms"
 "#;
 
-/// A store that no other test uses.
+/// Creates a store that no other test uses.
 type NewStore = fn() -> String;
 
 const STORES: [NewStore; 2] = [|| "embedded".to_owned(), || mongod().uri(&fresh_database_name())];
@@ -32,7 +31,7 @@ fn start(store: &str) -> Server {
     Launch::with_store(store).config(CONFIG).start()
 }
 
-/// What a statement is answered.
+/// Sends a statement by POST.
 #[track_caller]
 fn answer(server: &Server, parameters: &str, statement: &str) -> Answer {
     let body = format!("q={}", encode(statement));
@@ -40,21 +39,21 @@ fn answer(server: &Server, parameters: &str, statement: &str) -> Answer {
     post(&server.url(&format!("/query?epoch=ns&{parameters}")), body, &form)
 }
 
-/// The result of one statement.
+/// Returns the result of one statement.
 #[track_caller]
 fn ask(server: &Server, parameters: &str, statement: &str) -> Value {
     let mut answer = answer(server, parameters, statement).expect(200).json();
     answer["results"][0].take()
 }
 
-/// Runs a statement that changes something without anything to say about it.
+/// Runs a statement that must succeed without a message.
 #[track_caller]
 fn run(server: &Server, statement: &str) {
     let result = ask(server, "", statement);
     assert_eq!(result, serde_json::json!({"statement_id": 0}), "{statement}");
 }
 
-/// The values of the column after the time, in order of time.
+/// Returns the column after the time, in order of time.
 #[track_caller]
 fn values(server: &Server, parameters: &str, statement: &str) -> Vec<i64> {
     let result = ask(server, parameters, statement);

@@ -1,4 +1,4 @@
-//! Sealed days answer as hour pages do. Two servers get the same readings, corrections and deletions; one of them seals.
+//! Sealed days answer like hour pages: two servers get the same requests, and one of them seals.
 
 mod asked;
 mod bounds;
@@ -17,10 +17,9 @@ use crate::support::prelude::*;
 const START: u64 = 1_768_435_200;
 const MINUTES: u64 = 3 * 1440;
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n";
-/// A small page, so that some hours have several.
+/// Small pages, so that some hours have several.
 const PAGES: &str = "[page]\nmax_readings = 40\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 
-/// Numbers from a seed: the same on every run.
 struct Chance(u64);
 
 impl Chance {
@@ -31,13 +30,13 @@ impl Chance {
 }
 
 tests! {
-    fn a_service_that_seals_answers_as_one_that_does_not_embedded() =>
+    fn sealing_changes_no_answer_embedded() =>
         twins(["embedded".to_owned(), "embedded".to_owned()], 1, 12);
-    fn a_service_that_seals_answers_as_one_that_does_not_in_mongodb() =>
+    fn sealing_changes_no_answer_in_mongodb() =>
         twins([(); 2].map(|()| mongod().uri(&fresh_database_name())), 2, scaled([4, 4, 12]));
 }
 
-/// Every four rounds, what changed is sealed again.
+/// Seals the changed days every four rounds.
 fn twins(stores: [String; 2], seed: u64, rounds: u64) {
     let [sealing, plain] = stores;
     let mut sealing = Launch::with_store(sealing).config(format!("{PAGES}{SEALS}")).start();
@@ -50,7 +49,7 @@ fn twins(stores: [String; 2], seed: u64, rounds: u64) {
             assert!(!answer.text().contains("\"error\""), "{path}: {}", answer.text());
         }
     };
-    // Three days of three sensors, one of which sends seldom.
+    // Three days of three sensors, one of which sends rarely.
     for sensor in 0..3 {
         let step = if sensor == 2 { 400 } else { 1 };
         let lines = (0..MINUTES).step_by(step).map(|minute| line(sensor, minute, minute * 7 % 101));
@@ -63,8 +62,9 @@ fn twins(stores: [String; 2], seed: u64, rounds: u64) {
         for _ in 0..1 + chance.below(3) {
             match chance.below(5) {
                 0 => {
-                    let (sensor, from) = (chance.below(3), chance.below(MINUTES));
-                    let (from, to) = (START + from * 60, START + (from + chance.below(900)) * 60);
+                    let sensor = chance.below(3);
+                    let from = START + chance.below(MINUTES) * 60;
+                    let to = from + chance.below(900) * 60;
                     let range = format!("time >= {from}s AND time < {to}s");
                     let statement = encode(&format!("DELETE FROM climate WHERE s='{sensor}' AND {range}"));
                     both(&format!("/query?db=d&q={statement}"), "");
@@ -99,13 +99,13 @@ fn kills(store: impl Fn() -> String) {
     let given: String =
         (0..2).flat_map(|sensor| (0..MINUTES).step_by(3).map(move |n| line(sensor, n, n * 7 % 101))).collect();
     let plain = Launch::with_store(store()).config(PAGES).start();
-    keep(&plain, &given);
+    write_flushed(&plain, &given);
     for point in
         ["claimed:1", "claimed:2", "sealed:1", "sealed:2", "pages_removed:1", "month_claimed:1", "month_filled:1"]
     {
         let launch = Launch::with_store(store()).config(PAGES);
         let mut server = launch.clone().start();
-        keep(&server, &given);
+        write_flushed(&server, &given);
         server.stop();
         let sealing = launch.clone().config(format!("{PAGES}{SEALS}"));
         server.relaunch(sealing.clone().env("FAULT_KILL_AT", point));
@@ -115,7 +115,7 @@ fn kills(store: impl Fn() -> String) {
         compare(&server, &plain, point);
         server.stop();
         server.restart_as(sealing);
-        // Months are added up once all days are sealed.
+        // Months are totalled once all days are sealed.
         if !point.starts_with("month") {
             await_sealed(&server);
         }
@@ -123,7 +123,7 @@ fn kills(store: impl Fn() -> String) {
     }
 }
 
-/// A day of which a chunk was stored before the record was truncated, and one of which nothing was.
+/// One day has a chunk from before the record was truncated, another has nothing stored.
 #[test]
 fn a_kill_during_backfill_changes_no_answer() {
     for store in stores() {
@@ -134,7 +134,7 @@ fn a_kill_during_backfill_changes_no_answer() {
             let lines: String = (0..MINUTES).map(|minute| line(sensor, minute, minute * 7 % 101)).collect();
             post(&plain.url("/write?db=d&precision=s"), &lines, &[]).expect(204);
             if server.exited().is_none() {
-                // Acknowledged or not, it is sent again.
+                // Acked or not, it is sent again.
                 let _ = std::panic::catch_unwind(|| post(&server.url("/write?db=d&precision=s"), &lines, &[]));
             }
         }
@@ -153,7 +153,7 @@ fn a_kill_during_backfill_changes_no_answer() {
     }
 }
 
-/// More values than one part may have: days of a quick sensor stayed in hour pages.
+/// Regression: a day with more values than a part may have stayed in hour pages.
 #[test]
 fn a_day_too_large_for_one_part_is_sealed_by_hour() {
     for store in stores() {
@@ -164,7 +164,7 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
                 post(&server.url("/write?db=d&precision=ms"), body, &[]).expect(204);
             }
         };
-        // Of two fields, every 0.63 seconds.
+        // Two fields every 0.63 seconds.
         for hour in 0..24 {
             let times = (0..5_715).map(|n| START * 1000 + hour * 3_600_000 + n * 630);
             both(
@@ -182,7 +182,7 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
         };
         seal();
         compare(&sealing, &plain, "by hour");
-        // Late readings, and a deletion over the border of two hours.
+        // Late readings, and a deletion across an hour border.
         both(&format!("climate,s=0 temp=-1 {}\nclimate,s=0 hum=7i {}\n", START * 1000 + 315, START * 1000 + 7_200_000));
         let range = format!("time >= {}s AND time < {}s", START + 3000, START + 9000);
         for server in [&sealing, &plain] {
@@ -194,7 +194,7 @@ fn a_day_too_large_for_one_part_is_sealed_by_hour() {
     }
 }
 
-/// Only some fields, so that a correction adds to what is there or replaces a part of it.
+/// Writes some fields only, so that a correction adds or replaces a part.
 fn line(sensor: u64, minute: u64, value: u64) -> String {
     let fields = match value % 4 {
         0 => format!("temp={}.25", value),
@@ -205,10 +205,10 @@ fn line(sensor: u64, minute: u64, value: u64) -> String {
     format!("climate,s={sensor} {fields} {}\n", START + minute * 60)
 }
 
-/// Waits until no hour page is left but those of today, of which there are none.
+/// Waits until only today's hour pages are left, of which there are none.
 fn await_sealed(server: &Server) {
     let before = sealed(server);
-    // A round that found nothing to do follows one that did something.
+    // An idle round follows the last one with work.
     let quiet = poll(Duration::from_secs(30), || {
         let now = sealed(server);
         std::thread::sleep(Duration::from_millis(400));
@@ -217,13 +217,14 @@ fn await_sealed(server: &Server) {
     assert!(quiet.is_some(), "{before}: {}", server.stderr());
 }
 
-/// How many days this process has sealed, by its log.
+/// Returns the days sealed by this process, by its log.
 fn sealed(server: &Server) -> usize {
     server.stderr().lines().filter(|line| line.contains("days sealed")).count()
 }
 
 fn compare(sealing: &Server, plain: &Server, when: &str) {
-    let (from, to) = (START, START + MINUTES * 60);
+    let from = START;
+    let to = START + MINUTES * 60;
     let noon = START + 86_400 + 40_000;
     let mut paths = vec![
         format!("/api/v1/summary?db=d&sensor=climate,s=0&from={from}&to={to}&step=1h"),
@@ -259,9 +260,9 @@ fn compare(sealing: &Server, plain: &Server, when: &str) {
     }
 }
 
-/// Sealing freed nine tenths of the file, and the file stayed as large as before.
+/// Regression: sealing freed nine tenths of the file, whose size stayed.
 #[test]
-fn compacting_gives_back_what_sealing_freed() {
+fn compaction_returns_the_space_freed_by_sealing() {
     let launch = Launch::embedded().config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n");
     let mut server = launch.clone().start();
     let lines = |sensor| (0..MINUTES).map(move |minute| line(sensor, minute, minute * 7 % 101)).collect::<String>();
@@ -284,10 +285,9 @@ fn compacting_gives_back_what_sealing_freed() {
     assert_eq!(ask(&server), before);
 }
 
-/// Between midnight and one o'clock, what sealing on demand had just sealed of yesterday was in no answer: queries looked for
-/// sealed days only before the day that it had been an hour ago.
+/// Regression: between midnight and one o'clock, days that were just sealed were in no answer.
 #[test]
-fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
+fn yesterday_is_readable_when_sealed_at_midnight() {
     const DAY_MS: i64 = 86_400_000;
     let now = now() / 1_000_000;
     let midnight = (now.div_euclid(DAY_MS) + 1) * DAY_MS;
@@ -296,8 +296,8 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
         .env("FAULT_LATER_MS", midnight + 300_000 - now)
         .start();
     let lines = (1..=60).map(|minutes| format!("climate,s=0 temp={minutes} {}\n", midnight / 1000 - minutes * 60));
-    keep(&server, lines.collect::<String>());
-    // Of that day only: who asks from long ago on is shown all sealed days.
+    write_flushed(&server, lines.collect::<String>());
+    // Only that day, because long ranges include all sealed days.
     let range = format!("precision=s&from={}&to={}", midnight / 1000 - 3600, midnight / 1000);
     let ask = || {
         ["readings?limit=100&", "summary?step=1h&"]
@@ -310,10 +310,9 @@ fn yesterday_is_seen_when_it_is_sealed_right_after_midnight() {
     assert_eq!(ask(), before);
 }
 
-/// A sensor's last reading is sealed, and one of its fields is corrected: an hour page has that field alone. Its latest reading was
-/// taken from that page, without the others.
+/// Regression: after a correction of one field in a sealed day, the latest reading lacked its other fields.
 #[test]
-fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
+fn a_corrected_sealed_day_keeps_its_latest_reading() {
     for store in stores() {
         let launch = Launch::with_store(store).config(format!("{PAGES}[seal]\nafter = \"0s\"\n"));
         let mut server = launch.clone().start();
@@ -325,7 +324,7 @@ fn a_correction_of_a_sealed_day_leaves_the_latest_reading_whole() {
         write(&server, "temp=1,hum=2");
         jobs::seal(&server);
         write(&server, "temp=3");
-        // Sensors' documents are written at the latest when it stops.
+        // Sensor documents are written at the latest on a stop.
         assert!(server.stop().success());
         server.restart_as(launch);
         let latest: Value = server.fetch("/api/v1/latest?db=d&sensor=climate,s=0");

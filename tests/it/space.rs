@@ -1,4 +1,4 @@
-//! Space comes back to the disk while the service runs: acks and queries go on, and a kill at any step leaves a whole store.
+//! Disk space is returned while the service runs; acks and queries go on, and a kill at any step damages nothing.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ const START: u64 = 1_768_435_200;
 const SENSORS: u64 = 40;
 const CONFIG: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[seal]\nafter = \"0s\"\n";
 
-/// Two days of each sensor, one reading a minute.
+/// Writes two days of each sensor, one reading a minute.
 fn fill(server: &Server) {
     for sensor in 0..SENSORS {
         let line = |minute: u64| format!("climate,s={sensor} temp={}.5 {}\n", minute * 7 % 101, START + minute * 60);
@@ -16,7 +16,6 @@ fn fill(server: &Server) {
     flush(server);
 }
 
-/// Deletes three quarters of the sensors.
 fn delete(server: &Server) {
     execute(server, "d", "DELETE FROM climate WHERE s =~ /[1-9]$/ AND s != '5' AND s != '15'");
     flush(server);
@@ -27,25 +26,27 @@ fn count(server: &Server, measurement: &str, field: &str) -> u64 {
     series[0]["values"][0][1].as_u64().unwrap_or(0)
 }
 
-/// What it takes on the disk: its length may be twice that.
+/// Returns the allocated bytes; the file length may be twice that.
 fn file(folder: &Path) -> u64 {
     std::fs::metadata(folder.join("hourglass.redb")).expect("a file").blocks() * 512
 }
 
-/// The story: what deletions and sealing freed came back only after the service was stopped.
+/// Regression: freed space was returned only after a stop.
 #[test]
-fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
+fn the_space_of_deleted_data_returns_during_writes() {
     let halt = Halt::new();
     let mut server = halt.launch(Launch::embedded().config(CONFIG), "compact_copied").start();
     fill(&server);
     delete(&server);
-    let (kept, large) = (count(&server, "climate", "temp"), file(&server.data_dir()));
+    let kept = count(&server, "climate", "temp");
+    let large = file(&server.data_dir());
     halt.set();
     let done = AtomicBool::new(false);
     let (acked, slowest) = std::thread::scope(|scope| {
         let _guard = StopAtEnd(&done);
         let writer = scope.spawn(|| {
-            let (mut acked, mut slowest) = (0, Duration::ZERO);
+            let mut acked = 0;
+            let mut slowest = Duration::ZERO;
             while !done.load(Ordering::Relaxed) {
                 let line = format!("live v={acked} {}\n", START + acked);
                 let began = Instant::now();
@@ -55,7 +56,7 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
             (acked, slowest)
         });
         let compacting = scope.spawn(|| run_job(&server, "compact"));
-        // It stands still in the middle: the copy is made, and the rest is to be caught up with.
+        // Halted in the middle: the copy is made, and later changes follow.
         halt.await_met("the copy is made");
         let now = job(&server, "compact");
         assert_eq!(now["state"], "running", "{now}");
@@ -63,8 +64,12 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
         assert_eq!(count(&server, "climate", "temp"), kept, "queries go on");
         assert!(count(&server, "live", "v") > 0, "and so do flushes");
         halt.lift();
-        let told = compacting.join().expect("no panic");
-        assert_eq!((&told["last_error"], &told["progress"]["times"]), (&json!(null), &json!(1)), "{told}");
+        let compacted = compacting.join().expect("no panic");
+        assert_eq!(
+            (&compacted["last_error"], &compacted["progress"]["times"]),
+            (&json!(null), &json!(1)),
+            "{compacted}"
+        );
         done.store(true, Ordering::Relaxed);
         writer.join().expect("no write fails")
     });
@@ -77,7 +82,7 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
     server.kill();
     server.restart_as(Launch::embedded().config(CONFIG));
     assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, acked));
-    // The command asks the running service, and works on a stopped one.
+    // The command asks a running service, and works on a stopped one.
     hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
     assert!(server.stop().success());
     let before = digest("embedded", &server.data_dir());
@@ -86,7 +91,7 @@ fn half_of_the_data_is_deleted_and_its_space_returns_while_writes_are_acked() {
 }
 
 #[test]
-fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
+fn a_kill_at_any_step_of_a_compaction_damages_nothing() {
     let launch = Launch::embedded().config(CONFIG);
     let mut server = launch.clone().start();
     fill(&server);
@@ -109,12 +114,12 @@ fn a_kill_at_any_step_of_a_compaction_leaves_a_whole_store() {
     verify("embedded", &server.data_dir(), &[]).good();
 }
 
-/// MongoDB compacts when the job is run, and the state of the job has the space as measured.
+/// The job compacts MongoDB, and its state has the measured space.
 #[test]
-fn mongodb_compacts_when_asked() {
+fn mongodb_is_compacted_on_request() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(CONFIG).start();
-    keep(&server, format!("climate,s=1 temp=1 {START}\n"));
+    write_flushed(&server, format!("climate,s=1 temp=1 {START}\n"));
     assert_eq!(job(&server, "compact")["last_success"], json!(null), "nothing is compacted unless asked");
     hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
     assert!(job(&server, "compact")["progress"]["bytes"].as_u64() > Some(0));

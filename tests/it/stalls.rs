@@ -1,25 +1,24 @@
-//! Nobody waits for somebody else's work: acks and queries while sensors' documents cannot be written, other databases
-//! while one is being deleted.
+//! Slow work delays nobody else: unwritable sensor documents, and deletions in other databases.
 
 use crate::support::prelude::*;
 
-/// What is promised to those who have nothing to do with what goes on.
-const PROMISED: Duration = Duration::from_millis(50);
-/// How often something that is timed is done, and how often all of it is done anew where the machine was busy.
+/// Maximum delay of unrelated requests.
+const DELAY_MAX: Duration = Duration::from_millis(50);
+/// Timed requests, and repetitions on a busy machine.
 const TIMES: i64 = 40;
 const ROUNDS: usize = 5;
 const EXCEEDED_TIME_LIMIT: i32 = 262;
 
-/// A server that waits at a point of its work.
+/// Starts a server that halts at a point of its work.
 fn halted(point: &str, config: &str) -> (Server, Halt) {
     let halt = Halt::already_set();
     (halt.launch(Launch::embedded().config(config), point).start(), halt)
 }
 
-/// A line of each of these sensors.
+/// Returns a line for each of these sensors.
 fn lines(sensors: std::ops::Range<usize>, time: i64) -> String {
     sensors.fold(String::new(), |mut lines, sensor| {
-        writeln!(lines, "m,s={sensor} v={sensor} {time}").expect("a String takes it");
+        writeln!(lines, "m,s={sensor} v={sensor} {time}").expect("writing to a String succeeds");
         lines
     })
 }
@@ -35,10 +34,9 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// A shard wrote sensors' documents in its own loop: for as long as the store did not take them it took no readings in, and
-/// every query about its sensors waited, until `store.command_timeout` was over.
+/// Regression: a shard wrote sensor documents in its own loop and took no readings or queries meanwhile.
 #[test]
-fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
+fn unwritable_documents_delay_no_ack_and_no_query() {
     let config = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
     let (server, halt) = &halted("writing_documents", config);
     write_to(server, "db=d", lines(0..100, START));
@@ -49,17 +47,18 @@ fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
         let time = |at: i64| START + HOUR + (TIMES * i64::from(round) + at) * 1_000_000_000;
         let acks: Vec<Duration> =
             (0..TIMES).map(|at| timed(|| write_to(server, "db=d", lines(0..100, time(at))))).collect();
-        let (from, to) = (time(0), time(TIMES));
+        let from = time(0);
+        let to = time(TIMES);
         let ask = |sensor| assert_eq!(readings(server, "d", &format!("m,s={sensor}"), Some((from, to)), 100).len(), 40);
         let queries: Vec<Duration> = (0..TIMES).map(|sensor| timed(|| ask(sensor))).collect();
         let round_medians = (median(acks), median(queries));
         medians.push(round_medians);
-        if round_medians.0 <= PROMISED && round_medians.1 <= PROMISED {
+        if round_medians.0 <= DELAY_MAX && round_medians.1 <= DELAY_MAX {
             break;
         }
         assert!(medians.len() < ROUNDS, "medians of acks and queries: {medians:?}");
     }
-    // Nor a list, which tells what the documents do not say yet.
+    // Neither does a list, which has more than the documents.
     let list = server.fetch("/api/v1/sensors?db=d&limit=1&epoch=ns");
     let last_seen = list["sensors"][0]["last_seen"].as_i64().expect("a time");
     assert!(last_seen >= START + HOUR, "{list}");
@@ -68,9 +67,9 @@ fn documents_that_cannot_be_written_hold_up_no_ack_and_no_query() {
     assert_eq!(metric(server, "hourglass_ingest_readings_pending"), 0.0);
 }
 
-/// A deletion stopped the flushes of all databases for as long as it took.
+/// Regression: a deletion stopped the flushes of all databases.
 #[test]
-fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
+fn a_long_deletion_stops_only_the_flushes_of_its_database() {
     let config = "[flush]\ninterval = \"100ms\"\n";
     let (server, halt) = &halted("settling", config);
     for database in ["a", "b", "c"] {
@@ -84,8 +83,8 @@ fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
         let before = stored();
         write_to(server, "db=a", lines(0..3, START + HOUR));
         write_to(server, "db=b", lines(0..3, START + HOUR));
-        wait_until("those of the other are stored", WITHIN, || stored() >= before + 3.0);
-        // And what is deleted of others does not wait for it either.
+        wait_until("the readings of the other database are stored", WITHIN, || stored() >= before + 3.0);
+        // Deletions of other databases do not wait for it, either.
         execute(server, "c", "DROP DATABASE c");
         assert_eq!(stored(), before + 3.0, "its own wait");
         assert!(!deleted.is_finished());
@@ -97,9 +96,9 @@ fn a_deletion_that_takes_long_stops_the_flushes_of_its_own_database_only() {
     assert_eq!([count("a", "m,s=0"), count("a", "m,s=1"), count("b", "m,s=1"), count("c", "m,s=1")], [2, 1, 2, 0]);
 }
 
-/// The same where MongoDB refuses what one of them needs.
+/// The same with a request that MongoDB refuses.
 #[test]
-fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_only() {
+fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let config = "[flush]\ninterval = \"100ms\"\n";
     let server = &Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
@@ -114,7 +113,7 @@ fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_o
         let stored = || metric(server, "hourglass_ingest_readings_stored_total");
         let before = stored();
         write_to(server, "db=b", lines(0..3, START + HOUR));
-        wait_until("those of the other are stored", WITHIN, || stored() >= before + 3.0);
+        wait_until("the readings of the other database are stored", WITHIN, || stored() >= before + 3.0);
         assert!(!deleted.is_finished());
         mongod.fail(&[], EXCEEDED_TIME_LIMIT);
         deleted.join().expect("it is done");
@@ -122,10 +121,9 @@ fn a_deletion_that_mongodb_does_not_take_stops_the_flushes_of_its_own_database_o
     assert_eq!(readings(server, "a", "m,s=1", None, 10).len(), 0);
 }
 
-/// The log's thread, which sends all acks, took a deletion's sensors out of the catalog itself: the more there were the
-/// longer everybody's acks waited, and behind whoever looked at the sensors just then.
+/// Regression: the log's thread removed deleted sensors from the catalog and delayed all acks.
 #[test]
-fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
+fn a_deletion_in_the_catalog_delays_no_ack() {
     let (server, halt) = &halted("forgetting_deleted", "");
     for database in ["a", "b"] {
         write_to(server, &format!("db={database}"), lines(0..100, START));
@@ -135,7 +133,7 @@ fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
         halt.await_met("it is halted");
         for database in ["a", "b"] {
             write_to(server, &format!("db={database}"), lines(0..100, START + HOUR));
-            // A database that is about to go is another one already: nothing else is seen of it.
+            // A database that is being dropped is already replaced: nothing else is visible.
             assert_eq!(readings(server, database, "m,s=7", Some((START + HOUR, START + 2 * HOUR)), 10).len(), 1);
         }
         assert!(!dropped.is_finished());
@@ -147,7 +145,7 @@ fn a_deletion_at_work_in_the_catalog_holds_up_no_ack() {
 }
 
 #[test]
-fn a_drop_of_very_many_sensors_does_not_move_others_acks() {
+fn a_drop_of_many_sensors_delays_no_ack() {
     let sensors = scaled([20_000, 50_000, 1_000_000]);
     let server = &Launch::embedded().config("[limits]\nsensors = 3000000\n[flush]\ninterval = \"10s\"\n").start();
     let mut seen = Vec::new();
@@ -163,14 +161,14 @@ fn a_drop_of_very_many_sensors_does_not_move_others_acks() {
             "{sensors} sensors dropped in {took:?}; p99 of another's acks before {before:?}, meanwhile {during:?}"
         );
         seen.push((before, during));
-        if during <= 2 * before + PROMISED {
+        if during <= 2 * before + DELAY_MAX {
             return;
         }
         assert!(seen.len() < ROUNDS, "p99 before and meanwhile: {seen:?}");
     }
 }
 
-/// The time within which 99 of 100 requests for another database are acked while something goes on.
+/// Returns the 99th percentile of acks in another database during `work`.
 fn p99(server: &Server, work: impl FnOnce()) -> Duration {
     let over = AtomicBool::new(false);
     let write = |number: i64| {

@@ -1,12 +1,11 @@
-//! Sums are the exact sum of the stored values, rounded once: not a bit depends on the order of arrival, on flushes, on
-//! pages or on the store. The oracle is Python's `fractions.Fraction`.
+//! Sums are exact and rounded once, independent of order, flushes and pages. The oracle is Python's `Fraction`.
 
 use hourglass::bucket::exact::{ExactSum, SumRest};
 
 use crate::support::prelude::*;
 
 const DATABASE: &str = "sums";
-/// Nothing is flushed before somebody asks for it, and an hour of 9,000 readings has several pages.
+/// Flushes only on request; an hour of 9,000 readings has several pages.
 const CONFIG: &str = "[flush]\ninterval = \"1h\"\n[page]\nmax_readings = 2000\n[store]\ncommand_timeout = \"60s\"\n";
 
 struct World {
@@ -22,7 +21,7 @@ impl World {
         write_to(&self.server, "db=sums", lines);
     }
 
-    /// The sum and the mean of one field in one window, as they stand in the answer.
+    /// Returns sum and mean of a field in one window, as text.
     fn sum(&self, sensor: &str, range: (i64, i64), step: &str) -> [String; 2] {
         let found = windows(&self.server, DATABASE, sensor, Some(range), step);
         let [window] = &found.values().collect::<Vec<_>>()[..] else { panic!("one window: {found:?}") };
@@ -39,8 +38,7 @@ impl World {
     }
 }
 
-/// 2^63-1, 2^63-1 and 1 in one hour, and -(2^63-1) twice in the next: both hours were 1 before a flush and 0 after it, since
-/// a page kept the first hour's sum as the double 2^64.
+/// Regression: sums near 2^63 changed with a flush, because a page kept the sum as a double.
 #[test]
 fn a_sum_of_integers_is_the_same_after_a_flush() {
     for world in worlds() {
@@ -57,7 +55,7 @@ fn a_sum_of_integers_is_the_same_after_a_flush() {
     }
 }
 
-/// Numbers of very different sizes, so that every order of adding doubles gives another sum.
+/// Numbers of very different sizes, so that the sum of doubles depends on the order.
 fn number(n: i64) -> f64 {
     let value = ((n * 7919) % 9001 - 4500) as f64 / 1000.0;
     match n % 50 {
@@ -69,7 +67,7 @@ fn number(n: i64) -> f64 {
 
 const COUNT: i64 = 9000;
 
-/// Writes them in some order, and flushes so many times on the way.
+/// Writes them in some order, with this many flushes in between.
 fn write_numbers(world: &World, sensor: &str, order: impl Fn(i64) -> i64, flushes: usize) {
     let lines: Vec<String> =
         (0..COUNT).map(order).map(|n| format!("{sensor} v={:?} {}\n", number(n), START + n * 400_000_000)).collect();
@@ -81,12 +79,13 @@ fn write_numbers(world: &World, sensor: &str, order: impl Fn(i64) -> i64, flushe
     }
 }
 
-/// 9,000 floats in one hour of several pages: three different sums by order of arrival and flush, and other ETags.
+/// Regression: three orders of 9,000 floats in several pages had three different sums and ETags.
 #[test]
 fn a_sum_of_floats_depends_on_neither_order_nor_flushes_nor_pages() {
     let all: Vec<f64> = (0..COUNT).map(number).collect();
     let Some(expected) = fractions(&[all]) else { return };
-    let (expected, mean) = (expected[0][0], expected[0][0] / COUNT as f64);
+    let expected = expected[0][0];
+    let mean = expected / COUNT as f64;
     for world in worlds() {
         write_numbers(&world, "rising", |n| n, 0);
         write_numbers(&world, "falling", |n| COUNT - 1 - n, 3);
@@ -114,8 +113,7 @@ fn a_sum_of_floats_depends_on_neither_order_nor_flushes_nor_pages() {
     }
 }
 
-/// The exact sums of these lists as Python's fractions have them: each rounded, what that leaves rounded, and so on.
-/// `None`, and said so, where there is no Python.
+/// Returns the exact sums by Python's fractions, each as rounded parts; `None` without Python.
 fn fractions(lists: &[Vec<f64>]) -> Option<Vec<Vec<f64>>> {
     const SCRIPT: &str = "
 import sys
@@ -136,13 +134,14 @@ for line in sys.stdin:
     };
     let text = |list: &Vec<f64>| list.iter().map(|v| hex(*v)).collect::<Vec<_>>().join(" ") + "\n";
     let input: String = lists.iter().map(text).collect();
-    let said = ran_with(Command::new(python).args(["-c", SCRIPT]), input.as_bytes()).good().stdout;
-    Some(said.lines().map(|line| line.split_whitespace().map(of_hex).collect()).collect())
+    let output = run_with_input(Command::new(python).args(["-c", SCRIPT]), input.as_bytes()).good().stdout;
+    Some(output.lines().map(|line| line.split_whitespace().map(of_hex).collect()).collect())
 }
 
-/// As Python's `float.hex` has it, but for the place of the point.
+/// Formats a double like Python's `float.hex`, except for the position of the point.
 fn hex(double: f64) -> String {
-    let (fraction, exponent) = (double.to_bits() & ((1 << 52) - 1), double.to_bits() >> 52 & 0x7ff);
+    let fraction = double.to_bits() & ((1 << 52) - 1);
+    let exponent = double.to_bits() >> 52 & 0x7ff;
     let hidden: u64 = if exponent == 0 { 0 } else { 1 << 52 };
     let sign = if double.is_sign_negative() { "-" } else { "" };
     format!("{sign}0x{:x}p{}", fraction | hidden, i64::try_from(exponent.max(1)).expect("small") - 1075)
@@ -157,9 +156,9 @@ fn of_hex(text: &str) -> f64 {
     sign * crate::support::exact::times_power_of_two(number as f64, exponent)
 }
 
-/// Sums and their rests against Python's, over all exponents.
+/// Compares sums and residues with Python's, over all exponents.
 #[test]
-fn sums_and_what_rounding_leaves_are_those_of_pythons_fractions() {
+fn sums_and_residues_equal_python_fractions() {
     let bits =
         |random: &mut Random| (random.below(1 << 32).cast_unsigned() << 32) | random.below(1 << 32).cast_unsigned();
     let mut random = Random::new(12);

@@ -1,4 +1,4 @@
-//! Line protocol over plain TCP: what is sent is kept, though nobody says so, and strangers learn where they are.
+//! Line protocol over plain TCP: lines are kept without an answer, and other protocols get a hint.
 
 use crate::support::prelude::*;
 
@@ -28,7 +28,7 @@ fn lines(sensor: &str, count: usize) -> String {
 }
 
 #[test]
-fn lines_are_kept_however_they_are_cut() {
+fn lines_may_be_split_anywhere() {
     let server = start("");
     for (number, size) in [1, 7, 1000, 100_000].into_iter().enumerate() {
         let sensor = format!("cut{number}");
@@ -48,7 +48,7 @@ fn lines_are_kept_however_they_are_cut() {
 }
 
 #[test]
-fn the_first_line_may_say_where_the_lines_belong() {
+fn the_first_line_may_name_the_database() {
     let server = start("database = \"plant\"\nprecision = \"ms\"\n");
     for (first, database, ns) in [
         ("", "plant", 1_000_000_000_000i64),
@@ -63,7 +63,7 @@ fn the_first_line_may_say_where_the_lines_belong() {
         let found = readings(&server, database, &sensor, None, 1);
         assert!(format!("{found:?}").contains(&ns.to_string()), "{first:?}: {found:?}");
     }
-    for (first, said) in [
+    for (first, reply) in [
         ("auth \n", "ERROR a token is missing"),
         ("auth t more\n", "ERROR only db=NAME and precision=s may follow the token"),
         ("auth t precision=d\n", "ERROR invalid precision \"d\""),
@@ -71,12 +71,12 @@ fn the_first_line_may_say_where_the_lines_belong() {
         let mut raw = Raw::open(server.other("tcp"));
         raw.send(first);
         let answer = raw.rest();
-        assert!(answer.starts_with(said) && answer.ends_with('\n'), "{first:?}: {answer:?}");
+        assert!(answer.starts_with(reply) && answer.ends_with('\n'), "{first:?}: {answer:?}");
     }
 }
 
 #[test]
-fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
+fn rejected_lines_are_counted_and_affect_no_other() {
     let server = start("[limits]\nline_bytes = \"1KiB\"\n");
     let mut raw = Raw::open(server.other("tcp"));
     raw.send(format!("a v=1 1\nbad\nb s=\"{}\" 1\n", "x".repeat(500_000)));
@@ -93,10 +93,9 @@ fn what_cannot_be_kept_is_counted_and_takes_nothing_with_it() {
     assert!(rejected && server.stderr().contains("readings were rejected"));
 }
 
-/// A sender over TCP that declares no unit gets the default of `[tcp]`, which it did not choose: lines in seconds were kept
-/// in 1970, and nobody was told.
+/// Regression: lines in seconds without a declared unit were kept in 1970 by the default of `[tcp]`.
 #[test]
-fn the_unit_of_the_config_is_none_that_the_sender_declared() {
+fn the_configured_precision_is_no_declared_unit() {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
     let nanoseconds = now * 1_000_000_000;
     for (config, first, time, sensor, kept) in [
@@ -113,7 +112,7 @@ fn the_unit_of_the_config_is_none_that_the_sender_declared() {
         let server = start(config);
         let mut raw = Raw::open(server.other("tcp"));
         raw.send(format!("{first}{sensor} v=1 {time}\nold v=1 5\n"));
-        // Other old times stay, since 1970 itself may be meant.
+        // Other old times are kept, because 1970 may be meant.
         await_count(&server, "default", "old", 1);
         assert_eq!(count(&server, "default", sensor), usize::from(kept), "{config:?} {first:?}");
         let refused = metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"unit\"}");
@@ -122,13 +121,13 @@ fn the_unit_of_the_config_is_none_that_the_sender_declared() {
 }
 
 #[test]
-fn strangers_learn_where_they_are() {
+fn other_protocols_get_a_helpful_answer() {
     let server = start("");
     for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"] {
         let mut raw = Raw::open(server.other("tcp"));
         raw.send(format!("{method} /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\nm v=1 1"));
-        let said = raw.rest();
-        assert!(said.starts_with("HTTP/1.1 400 ") && said.contains(&server.url("")), "{method}: {said}");
+        let reply = raw.rest();
+        assert!(reply.starts_with("HTTP/1.1 400 ") && reply.contains(&server.url("")), "{method}: {reply}");
     }
     let mut raw = Raw::open(server.other("tcp"));
     raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
@@ -142,7 +141,7 @@ fn strangers_learn_where_they_are() {
 }
 
 #[test]
-fn who_sends_nothing_is_sent_away() {
+fn idle_connections_are_closed() {
     let server = start("idle_timeout = \"300ms\"\n");
     for opening in ["", "m v=1", "m v=1 1\n"] {
         let mut raw = Raw::open(server.other("tcp"));
@@ -152,32 +151,31 @@ fn who_sends_nothing_is_sent_away() {
     await_count(&server, "default", "m", 1);
 }
 
-/// Lines whose log write was not confirmed in time were offered again, as if they had not been written; undated ones
-/// got another time, and were kept twice.
+/// Regression: lines with a late log write were submitted again, so undated ones were kept twice.
 #[test]
-fn lines_that_the_log_confirms_late_are_kept_once() {
+fn late_log_confirmations_cause_no_duplicates() {
     let halt = Halt::already_set();
     let config = format!("{LISTEN}[ingest]\nack_timeout = \"200ms\"\n");
     let server = halt.launch(Launch::embedded().config(config), "after_sync").start();
     let mut raw = Raw::open(server.other("tcp"));
     raw.send("late v=1\n");
     wait_until("lines that came", PATIENCE, || metric(&server, "hourglass_tcp_bytes_total") > 0.0);
-    // Each of these gives up after as long as the lines would: by then those were offered again, and a third time.
+    // Each gives up after the same time as the lines, which were submitted again by then.
     for _ in 0..5 {
         let answer = http::post(&server.url("/write"), "late_too v=1 1", &[]).expect(503);
         assert!(answer.text().contains("ingest.ack_timeout"), "{}", answer.text());
     }
     halt.lift();
-    // What is written behind them is behind all that was written of them.
+    // Its record follows all records of the lines.
     raw.send("behind v=1\n");
     await_count(&server, "default", "behind", 1);
     assert_eq!(count(&server, "default", "late"), 1);
     assert_eq!(count(&server, "default", "late_too"), 1);
 }
 
-/// Over the bytes in flight lines wait, where HTTP would answer 503, and all of them come in the end.
+/// Over the in-flight limit, lines wait where HTTP would answer 503, and all are kept.
 #[test]
-fn without_room_lines_wait_and_none_is_lost() {
+fn lines_wait_for_memory_and_none_is_lost() {
     let config = "[limits]\nbody_bytes = \"64KiB\"\n[ingest]\nbytes_in_flight = \"256KiB\"\n";
     let server = start(config);
     let mut hog = Raw::open(server.address());
@@ -196,9 +194,9 @@ fn without_room_lines_wait_and_none_is_lost() {
     assert_eq!(metric(&server, "hourglass_tcp_lines_dropped_total"), 0.0);
 }
 
-/// The log is full and the store away: nothing is dropped, and nothing more is read, until both are back.
+/// With a full log and an outage, nothing is dropped and nothing more is read until both are resolved.
 #[test]
-fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
+fn a_full_log_slows_the_sender_down() {
     let mut mongod = Mongod::start();
     let config = format!(
         "{LISTEN}[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\n[limits]\nbody_bytes = \"64KiB\"\n"
@@ -221,7 +219,7 @@ fn while_nothing_can_be_taken_the_sender_is_slowed_down() {
 }
 
 #[test]
-fn a_stop_hands_over_what_was_read() {
+fn a_stop_keeps_every_line_that_was_read() {
     let mut server = start("");
     let mut raw = Raw::open(server.other("tcp"));
     raw.send(lines("early", 10));
@@ -233,7 +231,7 @@ fn a_stop_hands_over_what_was_read() {
 }
 
 #[test]
-fn lines_come_by_tls_too() {
+fn tcp_lines_work_over_tls() {
     let Some(certificates) = Certificates::new() else { return };
     certificates.sign("server", "lines", "");
     let server = Launch::embedded().config(format!("{}{LISTEN}tls = true\n", certificates.config(""))).start();

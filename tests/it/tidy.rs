@@ -1,4 +1,4 @@
-//! What ARCHITECTURE.md says of rooms and arrows, held by reading the sources.
+//! Rules of ARCHITECTURE.md about rooms and dependencies, checked in the sources.
 
 use crate::support::prelude::*;
 
@@ -16,20 +16,20 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The name of the room a source file is in: its first folder under `src`, or its own name.
+/// Returns the room of a source file: its first folder under `src`, or its own name.
 fn room(file: &Path) -> String {
-    let within = file.strip_prefix(root().join("src")).unwrap();
-    within.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
+    let relative = file.strip_prefix(root().join("src")).unwrap();
+    relative.components().next().unwrap().as_os_str().to_str().unwrap().trim_end_matches(".rs").to_owned()
 }
 
-/// The code of a file without comments.
+/// Returns the code of a file without comments.
 fn code(file: &Path) -> String {
     let text = fs::read_to_string(file).unwrap();
     text.lines().map(|line| line.split("//").next().unwrap()).collect::<Vec<_>>().join("\n")
 }
 
-/// The rooms of `src`, from the bottom to the top, with the lines of code that each may have. A room names only rooms
-/// above itself in this list. Lower a bound when code goes; raise it only in a commit that says why.
+/// Rooms of `src`, bottom to top, with their maximum lines of code. A room names only earlier rooms. Lower a bound when
+/// code goes; raise it only in a commit that says why.
 const ROOMS: &[(&str, usize)] = &[
     ("kinds", 480),
     ("config", 1_630),
@@ -68,19 +68,19 @@ const CRATES: &[(&str, usize)] = &[
 const FILES_MAX: usize = 25;
 const LINES_MAX: usize = 500;
 
-/// The code of a file before its unit tests.
+/// Returns the code of a file before its unit tests.
 fn tested_code(file: &Path) -> String {
     let code = code(file);
     code.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned()
 }
 
-/// Whether a file holds tests only.
+/// Returns true if a file has only tests.
 fn is_test(file: &Path) -> bool {
     file.components().any(|part| part.as_os_str() == "tests" || part.as_os_str() == "tests.rs")
 }
 
 #[test]
-fn rooms_name_only_rooms_below_them() {
+fn rooms_name_only_lower_rooms() {
     for file in sources(&root().join("src")).iter().filter(|file| !is_test(file)) {
         let room = room(file);
         if room == "lib" || room == "main" {
@@ -96,7 +96,7 @@ fn rooms_name_only_rooms_below_them() {
 }
 
 #[test]
-fn rooms_files_and_folders_keep_their_size() {
+fn rooms_files_and_folders_stay_small() {
     let lines = |file: &Path| tested_code(file).lines().filter(|line| !line.trim().is_empty()).count();
     let rooms = ROOMS.iter().map(|(name, most)| (format!("src/{name}"), *most));
     let crates = CRATES.iter().map(|(name, most)| (format!("crates/{name}"), *most));
@@ -126,7 +126,6 @@ fn rooms_files_and_folders_keep_their_size() {
     assert!(problems.is_empty(), "{problems:#?}");
 }
 
-/// It grew to six pages once, of which a newcomer had to read all to find a place.
 #[test]
 fn the_map_is_two_pages_and_has_every_room() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
@@ -146,7 +145,7 @@ fn the_map_is_two_pages_and_has_every_room() {
 }
 
 #[test]
-fn the_files_that_the_map_names_are_there() {
+fn the_files_named_by_the_map_exist() {
     let map = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
     let files: Vec<PathBuf> =
         ["src", "crates", "tests"].iter().flat_map(|folder| sources(&root().join(folder))).collect();
@@ -171,7 +170,8 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
         ("anyhow", &["app", "commands", "cli", "main"]),
     ];
     for file in sources(&root().join("src")) {
-        let (room, code) = (room(&file), code(&file));
+        let room = room(&file);
+        let code = code(&file);
         for (name, rooms) in rules {
             assert!(
                 rooms.contains(&room.as_str()) || !code.contains(name),
@@ -182,9 +182,9 @@ fn drivers_and_frameworks_stay_in_their_rooms() {
     }
 }
 
-/// The crate's manifest keeps drivers and runtimes out of it, and this test what the standard library offers.
+/// The manifest keeps drivers and runtimes out of the crate; this covers the standard library.
 #[test]
-fn the_law_is_pure() {
+fn the_model_crate_is_pure() {
     for file in sources(&root().join("crates/model")) {
         for impure in ["SystemTime", "Instant", "std::fs", "std::net", "std::env"] {
             assert!(!code(&file).contains(impure), "{} uses {impure}", file.display());
@@ -193,7 +193,7 @@ fn the_law_is_pure() {
 }
 
 #[test]
-fn every_module_opens_with_what_it_is_for() {
+fn every_module_starts_with_its_purpose() {
     for file in ["src", "crates"].iter().flat_map(|folder| sources(&root().join(folder))) {
         let text = fs::read_to_string(&file).unwrap();
         let is_tests =
@@ -202,10 +202,9 @@ fn every_module_opens_with_what_it_is_for() {
     }
 }
 
-/// `unsafe_code = "forbid"` stands in the workspace's lints, and a member has them only when it says so: a new one is easily
-/// forgotten.
+/// `unsafe_code = "forbid"` is a workspace lint that each member must inherit.
 #[test]
-fn no_member_may_have_unsafe_code() {
+fn no_crate_has_unsafe_code() {
     let parsed = |folder: &Path| -> toml::Table {
         fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().expect("a manifest is TOML")
     };
@@ -223,9 +222,9 @@ fn no_member_may_have_unsafe_code() {
     }
 }
 
-/// A seeded mistake is an edit of a source: when the source changes, the edit must go with it.
+/// A mutant is an edit of a source and must follow its changes.
 #[test]
-fn each_seeded_mistake_fits_the_sources() {
+fn every_mutant_applies_to_the_sources() {
     let list: toml::Table = fs::read_to_string(root().join("tests/mutants.toml")).unwrap().parse().expect("TOML");
     let mutants = list["mutant"].as_array().expect("a list");
     assert!(mutants.len() > 30);
@@ -244,7 +243,7 @@ fn each_seeded_mistake_fits_the_sources() {
     }
 }
 
-/// Whether there is a test of that name: `it:MODULE::NAME`, `lib:MODULE::NAME`, or `CRATE:MODULE::NAME`.
+/// Returns true if a test exists: `it:MODULE::NAME`, `lib:MODULE::NAME`, or `CRATE:MODULE::NAME`.
 fn is_declared(test: &str) -> bool {
     let (kind, path) = test.split_once(':').expect("a binary and a path");
     let folder = match kind {
@@ -255,16 +254,16 @@ fn is_declared(test: &str) -> bool {
     let (module, name) = path.rsplit_once("::").expect("a module and a name");
     let declared = format!("fn {name}(");
     sources(&folder).iter().any(|file| {
-        let within = file.strip_prefix(&folder).unwrap().with_extension("");
-        let within = within.to_str().unwrap().trim_end_matches("/mod").replace('/', "::");
-        let is_module = module == within || module.strip_suffix("::tests") == Some(&within);
+        let relative = file.strip_prefix(&folder).unwrap().with_extension("");
+        let relative = relative.to_str().unwrap().trim_end_matches("/mod").replace('/', "::");
+        let is_module = module == relative || module.strip_suffix("::tests") == Some(&relative);
         is_module && fs::read_to_string(file).unwrap().contains(&declared)
     })
 }
 
-/// The crates once were not among what the image is built from, so that no image could be built.
+/// Regression: the image lacked the crates, so it could not be built.
 #[test]
-fn the_image_is_built_from_all_members() {
+fn the_image_is_built_from_all_crates() {
     let context = fs::read_to_string(root().join(".dockerignore")).unwrap();
     let manifest: toml::Table = fs::read_to_string(root().join("Cargo.toml")).unwrap().parse().expect("TOML");
     for member in manifest["workspace"]["members"].as_array().expect("a list") {

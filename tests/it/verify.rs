@@ -1,5 +1,4 @@
-//! `hourglass verify` on both stores: a volume that hourglass filled is clean; every kind of damage, made by hand, is
-//! found and named and hides no other; `--repair` mends what can be, and changes no reading.
+//! `hourglass verify` on both stores: clean volumes pass, every damage is named, and `--repair` changes no reading.
 
 use mongodb::bson::{Bson, DateTime};
 
@@ -14,15 +13,15 @@ struct Volume {
     stored: Stored,
 }
 
-/// Twenty sensors of one page in each of two hours, six that outgrew theirs, and another database; the service has
-/// stopped.
+/// A stopped volume: twenty sensors with one page in each of two hours, six with overflow, and another database.
 fn volume(store: String) -> Volume {
     let mut server = Launch::with_store(&store).config(CONFIG).start();
     let mut lines = String::new();
     for sensor in 0..20 {
         for minute in 0..90 {
-            let (at, value) = (HOUR + minute * 60, minute * 3 - 70);
-            writeln!(lines, "m,s=s{sensor:02} f={}.{sensor},n={value}i,on=true {at}", value.abs()).unwrap();
+            let time = HOUR + minute * 60;
+            let value = minute * 3 - 70;
+            writeln!(lines, "m,s=s{sensor:02} f={}.{sensor},n={value}i,on=true {time}", value.abs()).unwrap();
         }
     }
     for sensor in 0..6 {
@@ -33,7 +32,7 @@ fn volume(store: String) -> Volume {
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     post(&server.url("/write?db=other&precision=s"), format!("m v=1 {HOUR}"), &[]).expect(204);
     assert!(server.stop().success());
-    let stored = Stored::of(&server, "plant");
+    let stored = Stored::from_server(&server, "plant");
     Volume { server, stored }
 }
 
@@ -42,13 +41,13 @@ impl Volume {
         verify(self.server.store(), &self.server.data_dir(), flags)
     }
 
-    /// Runs it where it must come to an end: whether all is well, and what it names under that word.
+    /// Runs verify to completion; returns success and the documents named under `word`.
     #[track_caller]
     fn named(&self, flags: &[&str], word: &str) -> (bool, BTreeSet<String>, String) {
-        let (code, said) = self.verify(flags);
-        assert!(code == 0 || code == 1, "{code}: {said}");
-        let lines = said.lines().filter_map(|line| line.strip_prefix(&format!("{word}: ")));
-        (code == 0, lines.map(|line| line.replacen(": plant", "", 1)).collect(), said)
+        let (code, report) = self.verify(flags);
+        assert!(code == 0 || code == 1, "{code}: {report}");
+        let lines = report.lines().filter_map(|line| line.strip_prefix(&format!("{word}: ")));
+        (code == 0, lines.map(|line| line.replacen(": plant", "", 1)).collect(), report)
     }
 }
 
@@ -57,15 +56,15 @@ fn verify(store: &str, data: &std::path::Path, flags: &[&str]) -> (i32, String) 
     command.args(["verify", "--store", store, "--data-dir"]).arg(data).args(flags);
     command.env("HOURGLASS_PAGE_MAX_READINGS", "60").env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
     let ran = ran(&mut command);
-    (ran.status.expect("it ends by itself"), ran.said())
+    (ran.status.expect("it ends by itself"), ran.output())
 }
 
 fn page(sensor: &str, number: u32) -> String {
     format!("2026-01-15T14 m,s={sensor} {number}")
 }
 
-fn set(of: &[(&str, String)]) -> BTreeSet<String> {
-    of.iter().map(|(what, document)| format!("{what}: {document}")).collect()
+fn set(items: &[(&str, String)]) -> BTreeSet<String> {
+    items.iter().map(|(what, document)| format!("{what}: {document}")).collect()
 }
 
 fn reading(page: &mut Document, index: usize) -> &mut Document {
@@ -75,18 +74,22 @@ fn reading(page: &mut Document, index: usize) -> &mut Document {
 fn a_clean_volume_has_no_difference(volume: &Volume) {
     let before = volume.stored.fingerprints();
     for flags in [&[][..], &["--repair"]] {
-        let (clean, differences, said) = volume.named(flags, "difference");
-        assert!(clean && differences.is_empty(), "{said}");
-        let row: Vec<&str> = said.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
-        // The service that stops brings its sensors' documents up to date, so there is no note either.
-        assert_eq!(row[1..6], ["58", "0", "2700", "26", "0"], "{said}");
-        assert!(said.ends_with("WAL: 0 records that may not be in the store yet, 0 bytes\nno difference\n"), "{said}");
+        let (clean, differences, report) = volume.named(flags, "difference");
+        assert!(clean && differences.is_empty(), "{report}");
+        let row: Vec<&str> =
+            report.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
+        // The stop has updated the sensor documents, so there is no note, either.
+        assert_eq!(row[1..6], ["58", "0", "2700", "26", "0"], "{report}");
+        assert!(
+            report.ends_with("WAL: 0 records that may not be in the store yet, 0 bytes\nno difference\n"),
+            "{report}"
+        );
     }
     assert!(volume.stored.fingerprints() == before, "nothing was written");
 }
 
-/// Everything that can be made anew, and what is lawful beside it.
-fn what_can_be_made_anew_is_found_and_mended(volume: &Volume) {
+/// Derivable data, and allowed deviations.
+fn derivable_damage_is_found_and_repaired(volume: &Volume) {
     let clean = readings_of(volume);
     let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
     change(Kind::Buckets, page("s00", 0), |d| _ = d.insert("count", 61));
@@ -106,7 +109,7 @@ fn what_can_be_made_anew_is_found_and_mended(volume: &Volume) {
     });
     change(Kind::Buckets, page("s06", 0), |d| _ = d.insert("summary", 7));
     change(Kind::Buckets, page("s07", 0), |d| {
-        // As large as before, and no integer any more.
+        // Equal, but no longer an integer.
         let n = d.get_document_mut("summary").unwrap().get_document_mut("n").unwrap();
         n.insert("max", 107.0);
     });
@@ -118,7 +121,6 @@ fn what_can_be_made_anew_is_found_and_mended(volume: &Volume) {
         let order = d.get_document_mut("order").unwrap();
         order.insert("last", order.get_i64("last").unwrap() + 1);
     });
-    // Lawful.
     change(Kind::Buckets, page("s10", 0), |d| _ = d.insert("hasOverflow", true));
     change(Kind::Sensors, "m,s=s11".into(), |d| _ = d.insert("lastSeen", DateTime::from_millis(HOUR * 1000)));
     change(Kind::Sensors, "m,s=s12".into(), |d| _ = d.get_array_mut("recent").unwrap().pop());
@@ -138,30 +140,30 @@ fn what_can_be_made_anew_is_found_and_mended(volume: &Volume) {
         ("sensor's fields", "m,s=s09".into()),
         ("stamps", page("s13", 0)),
     ]);
-    let (clean_now, found, said) = volume.named(&[], "difference");
-    assert_eq!((clean_now, &found), (false, &expected), "{said}");
-    let notes: Vec<&str> = said.lines().filter_map(|line| line.strip_prefix("note: plant: ")).collect();
-    assert_eq!(notes.len(), 3, "{said}");
+    let (clean_now, found, report) = volume.named(&[], "difference");
+    assert_eq!((clean_now, &found), (false, &expected), "{report}");
+    let notes: Vec<&str> = report.lines().filter_map(|line| line.strip_prefix("note: plant: ")).collect();
+    assert_eq!(notes.len(), 3, "{report}");
     for (note, document) in notes.iter().zip([page("s10", 0), "m,s=s11".into(), "m,s=s12".into()]) {
-        assert!(note.starts_with("1 × ") && note.ends_with(&format!("; the first: {document}")), "{said}");
+        assert!(note.starts_with("1 × ") && note.ends_with(&format!("; the first: {document}")), "{report}");
     }
-    // The figures that should stand there, and those that do.
-    assert!(said.contains("    expected count 60\n    found    61\n"), "{said}");
+    // Expected and found figures.
+    assert!(report.contains("    expected count 60\n    found    61\n"), "{report}");
     assert!(
-        said.contains("    expected n: count 60, min -70, max 107, sum 1110, avg 18.5, first -70, last 107\n"),
-        "{said}"
+        report.contains("    expected n: count 60, min -70, max 107, sum 1110, avg 18.5, first -70, last 107\n"),
+        "{report}"
     );
 
-    let (mended, repaired, said) = volume.named(&["--repair"], "repaired");
-    assert_eq!((mended, &repaired), (true, &expected), "{said}");
-    assert!(said.ends_with("14 repaired, no difference\n"), "{said}");
-    let (clean_now, found, said) = volume.named(&[], "difference");
-    assert!(clean_now && found.is_empty(), "{said}");
+    let (mended, repaired, report) = volume.named(&["--repair"], "repaired");
+    assert_eq!((mended, &repaired), (true, &expected), "{report}");
+    assert!(report.ends_with("14 repaired, no difference\n"), "{report}");
+    let (clean_now, found, report) = volume.named(&[], "difference");
+    assert!(clean_now && found.is_empty(), "{report}");
     assert_eq!(readings_of(volume), clean, "no reading was changed");
 }
 
-/// What nobody but a person can decide is named, also after a repair of what lies beside it.
-fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
+/// Damage that needs a person is named, also after a repair of other damage.
+fn other_damage_is_named_and_left_alone(volume: &Volume) {
     let change = |kind, id: String, change: fn(&mut Document)| volume.stored.change(kind, &id, change);
     let identities = break_identities(volume);
     change(Kind::Buckets, page("s04", 0), |d| {
@@ -188,7 +190,6 @@ fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
     });
     change(Kind::Buckets, page("fast1", 0), |d| _ = d.insert("closed", false));
     volume.stored.delete(Kind::Overflow, &page("fast2", 1));
-    // Beside something that can be mended.
     change(Kind::Overflow, page("fast2", 2), |d| _ = d.insert("count", 1));
 
     let mut left = set(&[
@@ -205,12 +206,12 @@ fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
     ]);
     left.extend(identities);
     let also = set(&[("count", page("fast2", 2))]);
-    let (clean, found, said) = volume.named(&[], "difference");
-    assert_eq!((clean, &found), (false, &left.union(&also).cloned().collect()), "{said}");
+    let (clean, found, report) = volume.named(&[], "difference");
+    assert_eq!((clean, &found), (false, &left.union(&also).cloned().collect()), "{report}");
     let before = volume.stored.fingerprints();
-    let (clean, found, said) = volume.named(&["--repair"], "difference");
-    assert_eq!((clean, &found), (false, &left), "{said}");
-    assert!(said.contains(&format!("repaired: count: plant: {}\n", page("fast2", 2))), "{said}");
+    let (clean, found, report) = volume.named(&["--repair"], "difference");
+    assert_eq!((clean, &found), (false, &left), "{report}");
+    assert!(report.contains(&format!("repaired: count: plant: {}\n", page("fast2", 2))), "{report}");
     let after = volume.stored.fingerprints();
     let changed: Vec<&String> =
         before.iter().filter(|(key, print)| after.get(key) != Some(print)).map(|(k, _)| &k.1).collect();
@@ -218,8 +219,7 @@ fn what_cannot_be_made_anew_is_named_and_left(volume: &Volume) {
     assert_eq!(after.len(), before.len());
 }
 
-/// Breaks what pages say of which page they are; gives the differences that there are then. In the embedded file only
-/// the key says it, and the page how to cut the sensor's parts out of it.
+/// Damages the identity of pages; returns the expected differences. In the embedded file it is only in the key.
 fn break_identities(volume: &Volume) -> BTreeSet<String> {
     if volume.stored.is_embedded() {
         volume.stored.take_tags(&page("s02", 0));
@@ -240,24 +240,23 @@ fn break_identities(volume: &Volume) -> BTreeSet<String> {
     ])
 }
 
-/// Pages whose page 0 is gone, as an instance left them that made one while another deleted the bucket, were named and
-/// left, and no query found them.
-fn pages_without_a_page_0_are_found_and_get_one(volume: &Volume) {
+/// Regression: pages without a page 0, left by a race with a deletion, were named, but never repaired.
+fn pages_without_a_page_0_are_found_and_repaired(volume: &Volume) {
     volume.stored.delete(Kind::Buckets, &page("fast3", 0));
     volume.stored.delete(Kind::Buckets, &page("fast4", 0));
     volume.stored.delete(Kind::Overflow, &page("fast4", 1));
     let expected = set(&[("no page 0", page("fast3", 1)), ("no page 0", page("fast4", 2))]);
-    let (_, found, said) = volume.named(&[], "difference");
-    assert_eq!(found, expected, "{said}");
+    let (_, found, report) = volume.named(&[], "difference");
+    assert_eq!(found, expected, "{report}");
     let before = volume.stored.fingerprints().len();
-    let (mended, repaired, said) = volume.named(&["--repair"], "repaired");
-    assert_eq!((mended, &repaired), (true, &expected), "{said}");
+    let (mended, repaired, report) = volume.named(&["--repair"], "repaired");
+    assert_eq!((mended, &repaired), (true, &expected), "{report}");
     assert_eq!(volume.stored.fingerprints().len(), before, "as many pages");
-    let (clean, found, said) = volume.named(&[], "difference");
-    assert!(clean && found.is_empty(), "{said}");
+    let (clean, found, report) = volume.named(&[], "difference");
+    assert!(clean && found.is_empty(), "{report}");
 }
 
-/// All readings, by page and in order, as text.
+/// Returns all readings as text, by page and in order.
 fn readings_of(volume: &Volume) -> Vec<String> {
     let mut all = Vec::new();
     for kind in [Kind::Buckets, Kind::Overflow] {
@@ -283,30 +282,30 @@ macro_rules! on_both_stores {
 
 on_both_stores! {
     a_clean_volume_has_no_difference,
-    what_can_be_made_anew_is_found_and_mended,
-    pages_without_a_page_0_are_found_and_get_one,
-    what_cannot_be_made_anew_is_named_and_left,
+    derivable_damage_is_found_and_repaired,
+    pages_without_a_page_0_are_found_and_repaired,
+    other_damage_is_named_and_left_alone,
 }
 
 #[test]
-fn a_check_that_cannot_be_completed_ends_with_two() {
+fn an_incomplete_check_exits_with_two() {
     let mut server = Server::start("embedded");
-    let (code, said) = verify("embedded", &server.data_dir(), &[]);
-    assert_eq!(code, 2, "{said}");
-    assert!(said.contains("another process has ") && said.ends_with("; the check was not completed\n"), "{said}");
+    let (code, report) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 2, "{report}");
+    assert!(report.contains("another process has ") && report.ends_with("; the check was not completed\n"), "{report}");
     assert!(server.stop().success());
     assert_eq!(verify("embedded", &server.data_dir(), &[]).0, 0);
     let nowhere = server.data_dir().join("nowhere");
-    let (code, said) = verify("embedded", &nowhere, &[]);
-    assert_eq!(code, 2, "{said}");
+    let (code, report) = verify("embedded", &nowhere, &[]);
+    assert_eq!(code, 2, "{report}");
     assert!(!nowhere.exists(), "nothing was made");
-    let (code, said) = verify("mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=200", &nowhere, &[]);
-    assert_eq!(code, 2, "{said}");
+    let (code, report) = verify("mongodb://127.0.0.1:1/db?serverSelectionTimeoutMS=200", &nowhere, &[]);
+    assert_eq!(code, 2, "{report}");
 }
 
-/// On MongoDB the service may run: what is written while the check reads is no difference.
+/// On MongoDB the service may run, and concurrent writes are no difference.
 #[test]
-fn a_service_that_writes_meanwhile_is_no_difference() {
+fn writes_during_a_check_are_no_difference() {
     let store = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&store).config(CONFIG).start();
     let url = server.url("/write?db=plant&precision=s");
@@ -326,15 +325,15 @@ fn a_service_that_writes_meanwhile_is_no_difference() {
         });
         let checks: Vec<(i32, String)> = (0..4).map(|_| verify(&store, &server.data_dir(), &["--repair"])).collect();
         stopped.store(true, Ordering::Relaxed);
-        for (code, said) in checks {
-            assert_eq!(code, 0, "{said}");
-            assert!(said.ends_with("\nno difference\n"), "{said}");
+        for (code, report) in checks {
+            assert_eq!(code, 0, "{report}");
+            assert!(report.ends_with("\nno difference\n"), "{report}");
         }
     });
 }
 
 #[test]
-fn records_of_the_log_that_are_not_released_are_counted() {
+fn unreleased_log_records_are_counted() {
     use hourglass::wal::{Folder, Wal, WalOptions};
     let mut server = Server::start("embedded");
     assert!(server.stop().success());
@@ -347,13 +346,13 @@ fn records_of_the_log_that_are_not_released_are_counted() {
     }
     let sequences: Vec<u64> = told.iter().take(5).collect();
     log.truncate(sequences[1]).unwrap();
-    // The log is still open here.
-    let (code, said) = verify("embedded", &server.data_dir(), &[]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("WAL: 3 records that may not be in the store yet, "), "{said}");
+    // The log is still open.
+    let (code, report) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("WAL: 3 records that may not be in the store yet, "), "{report}");
 }
 
-/// Two sensors of two days, sealed; the service has stopped.
+/// Returns a stopped server with two sealed days of two sensors.
 fn sealed(store: String) -> Server {
     let mut server =
         Launch::with_store(store).config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n").start();
@@ -365,8 +364,8 @@ fn sealed(store: String) -> Server {
     }
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     flush(&server);
-    let said = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().said();
-    assert!(said.contains("days 6,") && said.contains("large 0,") && said.contains("readings 5760"), "{said}");
+    let report = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().output();
+    assert!(report.contains("days 6,") && report.contains("large 0,") && report.contains("readings 5760"), "{report}");
     assert!(server.stop().success());
     server
 }
@@ -374,16 +373,17 @@ fn sealed(store: String) -> Server {
 #[test]
 fn sealed_days_are_checked_in_the_file() {
     let server = sealed("embedded".to_owned());
-    let (code, said) = verify("embedded", &server.data_dir(), &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, report) = verify("embedded", &server.data_dir(), &[]);
+    assert_eq!(code, 0, "{report}");
     let row: Vec<&str> =
-        said.lines().find(|line| line.starts_with("plant ")).expect("a row").split_whitespace().collect();
-    assert_eq!(row[..5], ["plant", "0", "6", "5760", "2"], "{said}");
+        report.lines().find(|line| line.starts_with("plant ")).expect("a row").split_whitespace().collect();
+    assert_eq!(row[..5], ["plant", "0", "6", "5760", "2"], "{report}");
 }
 
 #[test]
-fn what_a_sealed_day_says_wrongly_is_found_and_mended() {
-    let (mongod, name) = (mongod(), fresh_database_name());
+fn wrong_sealed_days_are_found_and_repaired() {
+    let mongod = mongod();
+    let name = fresh_database_name();
     let server = sealed(mongod.uri(&name));
     let change = |id: &str, update: Document| {
         let updates = [doc! { "q": { "_id": id }, "u": update }];
@@ -393,34 +393,34 @@ fn what_a_sealed_day_says_wrongly_is_found_and_mended() {
     };
     let verified = |flags: &[&str]| verify(&mongod.uri(&name), &server.data_dir(), flags);
     assert_eq!(verified(&[]).0, 0, "{}", verified(&[]).1);
-    // Validation would refuse these. Somebody who may change documents may also pass by it.
+    // Validation would refuse these changes, but can be bypassed.
     let ids = ["2026-01-15 m,s=a", "2026-01-16 m,s=a", "2026-01-17 m,s=b", "2026-01-15 m,s=b"];
     change(ids[0], doc! { "$set": { "day.f.max": 7.5 } });
     change(ids[1], doc! { "$set": { "hours.fields.n.count.3": 59 } });
     change(ids[2], doc! { "$set": { "count": 1 } });
-    let wrong = |said: &str| -> BTreeSet<String> {
-        said.lines().filter_map(|line| line.strip_prefix("difference: ")).map(str::to_owned).collect()
+    let wrong = |report: &str| -> BTreeSet<String> {
+        report.lines().filter_map(|line| line.strip_prefix("difference: ")).map(str::to_owned).collect()
     };
     let expected = set(&[
         ("summary: plant", ids[0].to_owned()),
         ("summary: plant", ids[1].to_owned()),
         ("count: plant", ids[2].to_owned()),
-        // It follows from the hours.
+        // Derived from the hours.
         ("totals of a month: plant", "2026-01 m,s=a".to_owned()),
     ]);
-    let (code, said) = verified(&[]);
-    assert_eq!((code, wrong(&said)), (1, expected), "{said}");
-    let (code, said) = verified(&["--repair"]);
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("3 repaired, no difference"), "{said}");
-    // What its readings do not tell stays.
+    let (code, report) = verified(&[]);
+    assert_eq!((code, wrong(&report)), (1, expected), "{report}");
+    let (code, report) = verified(&["--repair"]);
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("3 repaired, no difference"), "{report}");
+    // Parts that its readings do not determine stay.
     change(
         ids[3],
         doc! { "$set": { "readings": Bson::Binary(mongodb::bson::Binary { subtype: mongodb::bson::spec::BinarySubtype::Generic, bytes: vec![1, 9] }) } },
     );
     change(ids[0], doc! { "$set": { "start": DateTime::from_millis(HOUR * 1000 - 20 * 86_400_000) } });
-    let (code, said) = verified(&["--repair"]);
-    assert_eq!(code, 1, "{said}");
-    assert!(wrong(&said).contains(&format!("unreadable: plant: {}", ids[3])), "{said}");
-    assert!(wrong(&said).contains(&format!("identity: plant: {}", ids[0])), "{said}");
+    let (code, report) = verified(&["--repair"]);
+    assert_eq!(code, 1, "{report}");
+    assert!(wrong(&report).contains(&format!("unreadable: plant: {}", ids[3])), "{report}");
+    assert!(wrong(&report).contains(&format!("identity: plant: {}", ids[0])), "{report}");
 }

@@ -1,4 +1,4 @@
-//! What other versions stored: what is newer is waited for, what is older than version 1 stops the start.
+//! Data of other versions: newer data is waited for, data from before version 1 stops the start.
 
 use hourglass::bucket::{StorageError, Store};
 use hourglass::reading::{Hour, Stamp};
@@ -6,11 +6,11 @@ use hourglass::store::{EmbeddedStore, MongoOptions, MongoStore};
 
 use crate::support::prelude::*;
 
-/// The hour is the first of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.
+/// The first hour of 1970: the page of a sensor is `1970-01-01T00 m,s=a 0`.
 const LINES: &str = "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1";
 const PAGE: &str = "1970-01-01T00 m,s=a 0";
 
-/// Updates one document past its collection's validator.
+/// Updates one document, bypassing the validator.
 #[track_caller]
 fn update(uri: &str, collection: &str, which: Document, update: Document) {
     let updates = [doc! { "q": which, "u": update }];
@@ -22,14 +22,14 @@ fn impatient(store: &str) -> Launch {
     Launch::with_store(store).config("[ingest]\nack_timeout = \"1s\"\n[seal]\nafter = \"0s\"\n")
 }
 
-/// Both stores, each with three sensors in the database `d`, stopped.
+/// Returns both stores, stopped, with three sensors in the database `d`.
 fn both() -> [(Server, Stored); 2] {
     stores().map(|store| {
         let mut server = impatient(&store).start();
         post(&server.url("/write?db=d"), LINES, &[]).expect(204);
         flush(&server);
         assert!(server.stop().success());
-        let stored = Stored::of(&server, "d");
+        let stored = Stored::from_server(&server, "d");
         (server, stored)
     })
 }
@@ -47,17 +47,16 @@ fn ids(stored: &Stored, kind: Kind) -> Vec<String> {
     ids
 }
 
-/// What health says of documents that readings wait for.
+/// Returns the health message about documents that block readings.
 fn documents(server: &Server) -> String {
     let health = server.fetch("/health");
     let check = health["checks"].as_array().expect("checks").iter().find(|check| check["name"] == "documents").cloned();
-    check.expect("a check of that name")["message"].as_str().unwrap_or_default().to_owned()
+    check.expect("a check with this name")["message"].as_str().unwrap_or_default().to_owned()
 }
 
-/// A flush of a page, or of a sensor's document, that a newer version wrote: what it says and that it waits is told, and
-/// the readings are stored once that version is back.
+/// Flushes to a newer page or sensor document wait, are reported, and complete once that version is back.
 #[test]
-fn readings_wait_for_a_newer_version_which_is_named() {
+fn readings_wait_for_a_newer_version() {
     for (mut server, stored) in both() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         stored.change(Kind::Sensors, "m,s=b", |sensor| drop(sensor.insert("schemaVersion", 2)));
@@ -66,13 +65,13 @@ fn readings_wait_for_a_newer_version_which_is_named() {
         let write = |lines: &str| post(&server.url("/write?db=d&ack=store"), lines, &[]).status;
         assert_eq!(write("m,s=a v=2 2\nm,s=b v=2,new=1 2\nm,s=c v=2 2"), 503);
         assert_eq!(write("m,s=c v=3 3"), 204);
-        let told = eventually("health tells", PATIENCE, || {
-            let told = documents(&server);
-            told.contains("2 buckets cannot be stored").then_some(told)
+        let message = eventually("health reports it", PATIENCE, || {
+            let message = documents(&server);
+            message.contains("2 buckets cannot be stored").then_some(message)
         });
         assert!(
-            told.contains("was written by a newer version of hourglass") && told.contains("start that version"),
-            "{told}"
+            message.contains("was written by a newer version of hourglass") && message.contains("start that version"),
+            "{message}"
         );
         let answer = get(&server.url("/api/v1/readings?db=d&sensor=m,s=a"));
         assert_eq!((answer.status, &answer.json()["code"]), (503, &Value::from("store_newer")));
@@ -94,18 +93,17 @@ fn readings_wait_for_a_newer_version_which_is_named() {
     }
 }
 
-/// Deletions removed pages by a filter that did not ask for their form. One that could not be read had the deletion given
-/// up after a few seconds.
+/// Regression: deletions removed newer pages, and gave up on unreadable ones.
 #[test]
-fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
+fn a_deletion_waits_for_a_newer_version() {
     for (mut server, stored) in both() {
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         let before = stored.fingerprints();
         server.restart();
         delete(&server, "DELETE FROM m WHERE s='a'");
         wait_until("the deletion is tried", PATIENCE, || {
-            let said = server.stderr();
-            said.contains("it stays in the WAL and is retried") && said.contains("newer version")
+            let log = server.stderr();
+            log.contains("it stays in the WAL and is retried") && log.contains("newer version")
         });
         server.kill();
         let after = stored.fingerprints();
@@ -121,21 +119,19 @@ fn a_deletion_waits_for_a_newer_version_and_is_carried_out_then() {
     }
 }
 
-/// Sensors' documents were removed by their key alone: those of a newer version went.
+/// Regression: sensor documents of a newer version were removed by key.
 #[test]
-fn removals_leave_what_a_newer_version_wrote() {
+fn removals_skip_documents_of_a_newer_version() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime");
     for (server, stored) in both() {
         stored.change(Kind::Sensors, "m,s=a", |sensor| drop(sensor.insert("schemaVersion", 2)));
         stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", 2)));
         let before = stored.fingerprints();
         runtime.block_on(async {
-            let store: Box<dyn Store> = match stored.is_embedded() {
-                true => Box::new(EmbeddedStore::open(&server.data_dir(), 1 << 20).expect("the file")),
-                false => {
-                    let opened = MongoStore::open(server.store(), MongoOptions::default()).await;
-                    Box::new(opened.expect("a good URI"))
-                }
+            let store: Box<dyn Store> = if stored.is_embedded() {
+                Box::new(EmbeddedStore::open(&server.data_dir(), 1 << 20).expect("the file"))
+            } else {
+                Box::new(MongoStore::open(server.store(), MongoOptions::default()).await.expect("a good URI"))
             };
             let is_newer = |result: Result<(), StorageError>| matches!(result, Err(StorageError::Newer { .. }));
             assert!(is_newer(store.remove_sensors("d", &[("m,s=a", None)]).await));
@@ -147,13 +143,13 @@ fn removals_leave_what_a_newer_version_wrote() {
     }
 }
 
-/// `DROP DATABASE` took whatever was there.
+/// Regression: `DROP DATABASE` removed newer documents.
 #[test]
 fn a_drop_waits_for_a_newer_version() {
     for (mut server, stored) in both() {
         let uri = (!stored.is_embedded()).then(|| server.store().to_owned());
         let newer = |version: i32| match &uri {
-            // A newer version says so once for the database: nobody reads all documents before a drop.
+            // A newer version marks the database, so a drop need not read all documents.
             Some(uri) => update(uri, "databases", doc! { "_id": "d" }, doc! { "$set": { "schemaVersion": version } }),
             None => stored.change(Kind::Buckets, PAGE, |page| drop(page.insert("schemaVersion", version))),
         };
@@ -172,7 +168,7 @@ fn a_drop_waits_for_a_newer_version() {
     }
 }
 
-/// The registry and settings were written back without what a newer version had added to them.
+/// Regression: the registry and settings were written back without the fields of a newer version.
 #[test]
 fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     let uri = mongod().uri(&fresh_database_name());
@@ -190,7 +186,7 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     assert_eq!(find(&uri, "registry", doc! {}), before);
     let settings = find(&uri, "settings", doc! {}).pop().expect("settings");
     assert_eq!(settings.get_str("added").ok(), Some("by a newer version"));
-    // Nothing is flushed by what was known of the registry once: acks go on.
+    // Nothing is flushed with an outdated registry, but acks go on.
     post(&server.url("/write?db=d"), LINES, &[]).expect(204);
     for collection in ["settings", "registry"] {
         update(&uri, collection, doc! {}, known.clone());
@@ -200,10 +196,9 @@ fn the_registry_and_settings_of_a_newer_version_are_not_written_back() {
     assert_eq!(readings(&server, "d", "m,s=a", None, 100).len(), 1);
 }
 
-/// A newer version may require of pages what this one does not write: the readings went to the dead letters. And whoever
-/// started put its own validator in the place of the newer one.
+/// Regression: pages refused by a newer validator became dead letters, and a start replaced that validator.
 #[test]
-fn what_a_newer_validator_refuses_waits() {
+fn readings_refused_by_a_newer_validator_wait() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = impatient(&uri).start();
     post(&server.url("/write?db=d&ack=store"), LINES, &[]).expect(204);
@@ -214,7 +209,7 @@ fn what_a_newer_validator_refuses_waits() {
     server.restart();
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "n,s=a v=1 1\nm,s=a v=1 7", &[]).status, 503);
     assert_eq!(post(&server.url("/write?db=d&ack=store"), "m,s=a v=2 8", &[]).status, 204);
-    wait_until("health tells", PATIENCE, || documents(&server).contains("newer version"));
+    wait_until("health reports it", PATIENCE, || documents(&server).contains("newer version"));
     assert!(!server.data_dir().join("dead-letters").exists());
     let options = in_mongo(&uri, async |mongo| {
         let listed = mongo.list_collections().filter(doc! { "name": "d.buckets" });
@@ -229,7 +224,7 @@ fn what_a_newer_validator_refuses_waits() {
     assert_eq!(readings(&server, "d", "n,s=a", None, 100).len(), 1);
 }
 
-/// Nothing of it could be read by the rules of version 1.
+/// Its data cannot be read by the rules of version 1.
 #[test]
 fn a_store_from_before_version_1_stops_the_start() {
     for (mut server, stored) in both() {

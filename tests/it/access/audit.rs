@@ -1,13 +1,13 @@
-//! The audit trail under attack: who may not do something cannot wipe out what administrators did, nor reach a terminal.
+//! Attacks on the audit log: other clients can neither displace administrators' records nor reach a terminal.
 
 use crate::support::prelude::*;
 
 use super::create;
 
-/// So many requests are sent before their answers are read.
+/// Requests sent before their answers are read.
 const PIPELINED: usize = 50;
 
-/// Sends a statement so many times over one connection; each must have this status.
+/// Sends a statement `times` times over one connection and expects this status each time.
 fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u16) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
@@ -18,7 +18,8 @@ fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u1
     let mut buffer = vec![0; 64 << 10];
     for _ in 0..times / PIPELINED {
         stream.write_all(request.repeat(PIPELINED).as_bytes()).unwrap();
-        let (mut seen, mut count) = (Vec::new(), 0);
+        let mut seen = Vec::new();
+        let mut count = 0;
         while count < PIPELINED {
             let read = stream.read(&mut buffer).unwrap();
             assert!(read > 0, "the connection was closed after {count} answers");
@@ -30,7 +31,7 @@ fn flood(server: &Server, token: &str, statement: &str, times: usize, status: u1
     }
 }
 
-fn audit_command(server: &Server, command: &str) -> Ran {
+fn audit_command(server: &Server, command: &str) -> CommandOutput {
     hourglass(&["audit", command, "--data-dir", path(&server.data_dir())])
 }
 
@@ -39,7 +40,7 @@ fn small_trail() -> Server {
     launch.env("HOURGLASS_AUDIT_MAX_BYTES", "256KiB").start()
 }
 
-/// The text of each file of the trail in the data folder, by its name.
+/// Returns the audit files in the data folder as (name, text).
 fn trail(server: &Server) -> Vec<(String, String)> {
     let entries = fs::read_dir(server.data_dir()).unwrap().map(|entry| entry.unwrap());
     let named = entries.map(|entry| (entry.file_name().into_string().unwrap(), entry.path()));
@@ -47,25 +48,23 @@ fn trail(server: &Server) -> Vec<(String, String)> {
     logs.map(|(name, path)| (name, fs::read_to_string(path).unwrap())).collect()
 }
 
-/// A token that may only read sent `DROP DATABASE` with a name of C1 bytes 60,000 times in 5 s. The name was judged before
-/// the scope, and that failure was written every time: both files of the audit log rotated, every `token created` was gone,
-/// and raw C1 bytes reached the terminal of whoever looked.
+/// Regression: 60,000 refused `DROP DATABASE` with C1 bytes rotated the audit log away and reached terminals.
 #[test]
-fn who_may_only_read_wipes_nothing_out() {
+fn a_read_token_deletes_nothing() {
     const TIMES: usize = 6_000;
     let server = small_trail();
     let reader = create(&server, &["--name", "reader", "--read", "a"]);
     let started = Instant::now();
-    // U+009B, which begins a control sequence in one character.
+    // U+009B, which starts a terminal control sequence.
     let statement = format!("DROP+DATABASE+%22{}%22", "%C2%9B2J".repeat(20));
     flood(&server, &reader, &statement, TIMES, 403);
     let took = started.elapsed();
     let files = trail(&server);
     let bytes: usize = files.iter().map(|(_, text)| text.len()).sum();
     let _ = writeln!(std::io::stderr(), "audit: {TIMES} refused in {took:.1?}, the trail has {bytes} bytes");
-    // Twenty a minute, each of at most 300 bytes, and the two tokens.
-    let told = 20 * (usize::try_from(took.as_secs()).unwrap() / 60 + 2) + 20;
-    assert!(bytes < told * 300, "{bytes} bytes after {took:?}");
+    // At most 20 records a minute of at most 300 bytes each, and the two token records.
+    let records_max = 20 * (usize::try_from(took.as_secs()).unwrap() / 60 + 2) + 20;
+    assert!(bytes < records_max * 300, "{bytes} bytes after {took:?}");
     for (name, text) in &files {
         assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{name} has control characters");
     }
@@ -76,9 +75,9 @@ fn who_may_only_read_wipes_nothing_out() {
     audit_command(&server, "verify").good();
 }
 
-/// Whoever has no token of this service costs neither memory nor room in the trail.
+/// Requests without a known token use neither memory nor audit space.
 #[test]
-fn wrong_tokens_fill_neither_memory_nor_the_trail() {
+fn unknown_tokens_fill_neither_memory_nor_the_audit_log() {
     const TIMES: usize = 20_000;
     let server = small_trail();
     let before = resident_bytes(server.pid());
@@ -90,10 +89,9 @@ fn wrong_tokens_fill_neither_memory_nor_the_trail() {
     assert!(!server.stderr().contains("panicked"));
 }
 
-/// `CREATE DATABASE` of one that is there succeeds, so a token that may write can cause as many records as it likes: they
-/// are in files of their own.
+/// `CREATE DATABASE` of an existing database succeeds, so write tokens can cause many records, in their own files.
 #[test]
-fn who_may_write_wipes_no_token_out() {
+fn a_write_token_overwrites_no_token() {
     let server = small_trail();
     let writer = create(&server, &["--name", "writer", "--write", "a"]);
     flood(&server, &writer, "CREATE+DATABASE+a", 2_000, 200);
@@ -106,10 +104,9 @@ fn who_may_write_wipes_no_token_out() {
     audit_command(&server, "verify").good();
 }
 
-/// A line of the audit log could be taken out, and nobody saw it; and it did not say who had run a command, nor what the
-/// token may do.
+/// Regression: a line could be removed from the audit log unnoticed, and records lacked the caller and the rights.
 #[test]
-fn a_record_that_was_taken_out_shows() {
+fn a_removed_audit_record_is_detected() {
     let server = small_trail();
     for name in ["one", "two", "three"] {
         create(&server, &["--name", name, "--read", "climate_*", "--rate", "7/s"]);

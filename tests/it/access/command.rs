@@ -1,19 +1,19 @@
-//! `hourglass token`, its file, its collection and its cache, and what the audit trail says afterwards.
+//! `hourglass token`, its file, collection and cache, and the audit log.
 
 use crate::support::prelude::*;
 
 use super::{PATIENCE, await_status, create, guarded, token_command, with};
 
 #[test]
-fn tokens_come_and_go_while_the_service_runs() {
+fn tokens_are_added_and_revoked_without_a_restart() {
     let server = Server::start("embedded");
     post(&server.url("/write?db=a"), "m v=1", &[]).expect(204);
     let one = create(&server, &["--name", "one", "--admin", "*"]);
-    // From then on nobody gets in without.
+    // From now on every request needs a token.
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
-    let again = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
-    again.refused("rotate it");
+    let duplicate = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
+    duplicate.refused("rotate it");
     let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
     let two = rotated.stdout.trim().to_owned();
     assert_ne!(one, two);
@@ -28,7 +28,7 @@ fn tokens_come_and_go_while_the_service_runs() {
     assert!(listed.contains(&three[..15]) && !listed.contains(&three[16..]), "{listed}");
     token_command(&server.data_dir(), &["revoke", "one"]).good();
     await_status(&server, &three, 401);
-    // The last one's end opens nothing.
+    // Revoking the last token does not open the service.
     await_status(&server, "", 401);
     assert_ne!(token_command(&server.data_dir(), &["revoke", "one"]).status, Some(0), "it is revoked already");
 
@@ -48,31 +48,31 @@ fn tokens_come_and_go_while_the_service_runs() {
     assert_eq!(actions, ["created", "rotated", "rotated", "revoked"]);
 }
 
-/// The first token stood on stdout alone, and so in every log that keeps stdout.
+/// Regression: the first token was printed to stdout, and so ended up in logs.
 #[test]
-fn the_first_token_is_in_a_file_or_comes_from_one() {
+fn the_first_token_is_written_to_a_file_or_read_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("first");
     let shown = path.to_str().unwrap();
     let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN_FILE", shown);
-    // The image sets this as well.
+    // The container image sets this, too.
     let mut server = launch.clone().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let made = std::fs::read_to_string(&path).unwrap().trim().to_owned();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let said = server.stdout() + &server.stderr();
-    assert!(!said.contains(&made[16..]) && said.contains(shown), "{said}");
+    let output = server.stdout() + &server.stderr();
+    assert!(!output.contains(&made[16..]) && output.contains(shown), "{output}");
     await_status(&server, "", 401);
     await_status(&server, &made, 200);
     let audit = std::fs::read_to_string(server.data_dir().join("admin.log")).unwrap();
     assert!(audit.contains("\"first\"") && !audit.contains(&made[16..]), "{audit}");
-    // Once a token exists, the file is nothing any more.
+    // The file is ignored once a token exists.
     server.stop();
     std::fs::remove_file(&path).unwrap();
     server.restart_as(launch.clone());
     assert!(!path.exists());
     await_status(&server, &made, 200);
 
-    // As from a mounted Secret, which cannot be written to.
+    // A read-only file, as in a mounted Secret.
     let given = format!("hg_0123456789ab_{}", "0f".repeat(32));
     std::fs::write(&path, &given).unwrap();
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o440)).unwrap();
@@ -94,8 +94,7 @@ fn the_first_token_is_in_a_file_or_comes_from_one() {
     }
 }
 
-/// The list said nothing about use, so that nobody dared to revoke an old token; and with MongoDB each instance would have
-/// known its own clients only.
+/// Regression: the list did not show the last use, so nobody dared to revoke old tokens. All instances share the time.
 #[test]
 fn the_list_shows_when_a_token_was_last_used() {
     for store in stores() {
@@ -115,14 +114,14 @@ fn the_list_shows_when_a_token_was_last_used() {
         let (one, _) =
             (token(&["add", "--name", "one", "--admin", "*"]), token(&["add", "--name", "two", "--read", "*"]));
         assert_eq!((column("one"), column("two")), (None, None));
-        // Until the service has read the tokens, everybody is let in.
+        // Until the service has read the tokens, it lets everybody in.
         await_status(&server, "", 401);
         await_status(&server, &one, 200);
         let used = poll(PATIENCE, || column("one")).expect("its use is stored");
         let seconds = used.parse::<jiff::Timestamp>().unwrap().as_second();
         assert!((hourglass::clock::now_seconds() - seconds).abs() < 120, "{used}");
         assert_eq!(column("two"), None);
-        // Neither a rotation nor a restart forgets it.
+        // The last use survives a rotation and a restart.
         let rotated = token(&["rotate", "one"]);
         assert!(column("one").is_some());
         server.stop();
@@ -141,9 +140,9 @@ fn the_list_shows_when_a_token_was_last_used() {
     }
 }
 
-/// Nothing made an operator give tokens an end.
+/// Tokens have an expiry when the configuration sets a maximum lifetime.
 #[test]
-fn no_token_is_made_that_lives_longer_than_it_may() {
+fn tokens_never_outlive_the_configured_maximum() {
     let launch = Launch::embedded().env("HOURGLASS_AUTH_MAX_LIFETIME", "30d").env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let server = launch.start();
     let first = server.first_token().unwrap();
@@ -151,22 +150,22 @@ fn no_token_is_made_that_lives_longer_than_it_may() {
     let create = |name: &str, more: &[&str]| {
         let mut command = program();
         command.args(["token", "add", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
-        let said = ran(command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d"));
-        (said.status, said.stderr)
+        let output = ran(command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d"));
+        (output.status, output.stderr)
     };
     for more in [&[][..], &["--expires", "31d"]] {
-        let (code, said) = create("a", more);
-        assert!(code == Some(1) && said.contains("auth.max_lifetime") && said.contains("--expires"), "{said}");
+        let (code, output) = create("a", more);
+        assert!(code == Some(1) && output.contains("auth.max_lifetime") && output.contains("--expires"), "{output}");
     }
     assert_eq!(create("a", &["--expires", "30d"]).0, Some(0));
     let metrics = with(&first, "GET", &server.url("/metrics"), "").expect(200);
-    let left = sample(&metrics, "hourglass_access_token_expiry_seconds");
+    let remaining = sample(&metrics, "hourglass_access_token_expiry_seconds");
     let month = 30.0 * 86400.0;
-    assert!(left <= month && left > month - 600.0, "the first token ends, too: {left}");
+    assert!(remaining <= month && remaining > month - 600.0, "the first token ends, too: {remaining}");
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_the_reason() {
+fn invalid_arguments_are_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let cases: &[(&[&str], &str)] = &[
         (&["add", "--name", "x"], "has no rights"),
@@ -179,19 +178,19 @@ fn what_makes_no_sense_is_refused_with_the_reason() {
         (&["revoke", "nobody"], "no token named"),
         (&["rotate", "nobody"], "no token named"),
     ];
-    for (words, said) in cases {
+    for (words, output) in cases {
         let refused = token_command(folder.path(), words);
         let is_refused = refused.status != Some(0) && refused.stdout.is_empty();
-        assert!(is_refused && refused.stderr.contains(said), "{words:?}: {refused:?}");
+        assert!(is_refused && refused.stderr.contains(output), "{words:?}: {refused:?}");
     }
     std::fs::write(folder.path().join("tokens.json"), "{\"format\": 1, \"tokens\": [").unwrap();
     let refused = token_command(folder.path(), &["list"]);
     assert!(refused.status != Some(0) && refused.stderr.contains("cannot be read"), "{refused:?}");
 }
 
-/// An open address needs a token, whatever happens to the file: what cannot be read opens nothing.
+/// A service on an open address needs a token, even if the token file is damaged.
 #[test]
-fn a_damaged_file_of_tokens_leaves_what_was_known() {
+fn a_damaged_token_file_keeps_the_loaded_tokens() {
     let (mut server, admin) = guarded("");
     std::fs::write(server.data_dir().join("tokens.json"), "nothing of the kind").unwrap();
     wait_until("it is warned of", PATIENCE, || {
@@ -206,28 +205,29 @@ fn a_damaged_file_of_tokens_leaves_what_was_known() {
     }
 }
 
-/// A first token that the service could not read, root's for example, once left it open to everybody.
+/// Regression: a first token in an unreadable file left the service open.
 #[test]
-fn what_may_be_a_token_and_cannot_be_read_opens_nothing() {
+fn an_unreadable_token_record_grants_nothing() {
     let server = Server::start("embedded");
     get(&server.url("/api/v1/measurements")).expect(200);
     let file = server.data_dir().join("tokens.json");
     std::fs::write(&file, "nothing of the kind").unwrap();
     let status = || get(&server.url("/api/v1/measurements")).status;
     wait_until("it is shut", PATIENCE, || status() == 503);
-    // Nor does a file that is gone.
+    // A missing file grants nothing, either.
     std::fs::remove_file(&file).unwrap();
     wait_until("it stays shut", PATIENCE, || status() == 401);
 }
 
-fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> Ran {
+fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> CommandOutput {
     ran(program().arg("token").args(words).args(["--store", uri, "--data-dir"]).arg(folder)).good()
 }
 
 #[test]
 fn instances_on_one_mongodb_share_tokens() {
     let uri = mongod().uri(&fresh_database_name());
-    let (a, b) = (Server::start(&uri), Server::start(&uri));
+    let a = Server::start(&uri);
+    let b = Server::start(&uri);
     let made = mongo_command(&uri, &a.data_dir(), &["add", "--name", "shared", "--read", "*", "--write", "*"]);
     let token = made.stdout.trim().to_owned();
     for server in [&a, &b] {
@@ -241,7 +241,7 @@ fn instances_on_one_mongodb_share_tokens() {
 }
 
 #[test]
-fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
+fn tokens_work_when_mongodb_is_down_at_startup() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
     let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
@@ -257,10 +257,9 @@ fn tokens_survive_a_mongodb_that_is_away_at_the_start() {
     mongod.restart();
 }
 
-/// Without a copy of the tokens and with MongoDB away, a service on the loopback address took the tokens that it could not
-/// read for none: a write without a token was answered 204.
+/// Regression: with MongoDB down and no cached tokens, a service on loopback accepted writes without a token.
 #[test]
-fn tokens_that_cannot_be_read_yet_open_nothing() {
+fn tokens_grant_nothing_until_they_are_loaded() {
     let mut mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
     let launch = Launch::with_store(&uri).env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
@@ -269,7 +268,7 @@ fn tokens_that_cannot_be_read_yet_open_nothing() {
     mongod.kill();
     server.kill();
     std::fs::remove_file(server.data_dir().join("tokens.cache.json")).unwrap();
-    // Nothing in its settings says that there are tokens.
+    // Nothing in its settings says that tokens exist.
     server.restart_as(Launch::with_store(&uri));
     for sent in [&[][..], &[("Authorization", format!("Token {token}"))][..]] {
         let headers: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -285,7 +284,7 @@ fn tokens_that_cannot_be_read_yet_open_nothing() {
 }
 
 #[test]
-fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
+fn refusals_and_deletions_are_audited() {
     let (server, admin) = guarded("");
     for _ in 0..200 {
         get(&server.url("/api/v1/measurements")).expect(401);
@@ -294,14 +293,15 @@ fn whoever_is_turned_away_and_whoever_deletes_is_written_down() {
     with(&admin, "POST", &server.url("/query?db=a&q=DELETE+FROM+m"), "").expect(200);
     with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+%22a%7B%E2%80%AE%22"), "").expect(200);
     let trail = |name: &str| std::fs::read_to_string(server.data_dir().join(name)).unwrap();
-    let (others, audit) = (trail("audit.log"), trail("admin.log"));
+    let others = trail("audit.log");
+    let audit = trail("admin.log");
     let denied = others.lines().filter(|line| line.contains("\"event\":\"denied\"")).count();
-    assert!((1..150).contains(&denied), "{denied} of 201 told");
+    assert!((1..150).contains(&denied), "{denied} of 201 recorded");
     let records = audit.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     let changes: Vec<_> = records.filter(|record| record["event"] == "change").collect();
-    let told: Vec<_> =
+    let audit_records: Vec<_> =
         changes.iter().map(|line| (line["by"].as_str().unwrap(), line["database"].as_str().unwrap())).collect();
-    assert_eq!(told, [("first", "a"), ("first", "a{\u{202e}")], "{audit}");
+    assert_eq!(audit_records, [("first", "a"), ("first", "a{\u{202e}")], "{audit}");
     assert_eq!(changes[0]["outcome"], "done");
     assert!(!audit.contains('\u{202e}'), "{audit}");
     for name in ["admin.log", "audit.log"] {

@@ -1,5 +1,4 @@
-//! Every route with every kind of token. A route that is not in the table fails the test: somebody has to say what it
-//! needs.
+//! Every route with every kind of token. A route without a cell fails the test.
 
 use std::io::Write;
 
@@ -10,7 +9,7 @@ use super::{PATIENCE, await_status, create, guarded, token_command, with};
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Needs {
     Nothing,
-    /// Any token at all.
+    /// Any valid token.
     Token,
     Write,
     Read,
@@ -18,14 +17,14 @@ enum Needs {
     Admin,
 }
 
-/// What a route is asked, with what body, and what it needs.
-type Asked = (&'static str, &'static str, &'static str, &'static str, Needs);
+/// A request and the right that it needs.
+type RouteCase = (&'static str, &'static str, &'static str, &'static str, Needs);
 
-/// Stands for a database that is made for each question: those that drop it disturb no other.
+/// Placeholder for a database that is created for each request, so that drops affect no other.
 const OWN: &str = "{own}";
 
-/// For some routes several.
-const CELLS: &[Asked] = &[
+/// Some routes have several cells.
+const CELLS: &[RouteCase] = &[
     ("GET", "/", "", "", Needs::Nothing),
     ("GET", "/openapi.json", "", "", Needs::Nothing),
     ("GET", "/ping", "", "", Needs::Nothing),
@@ -64,7 +63,7 @@ const CELLS: &[Asked] = &[
     ("GET", "/api/v1/tags/{key}", "db=a", "", Needs::Read),
     ("GET", "/api/v1/fields", "db=a", "", Needs::Read),
     ("GET", "/query", "db=a&q=SELECT+*+FROM+m", "", Needs::Read),
-    // The database stands in the statement, and the request's is another.
+    // The statement names another database than the request.
     ("GET", "/query", "db=b&q=SELECT+*+FROM+a..m", "", Needs::Read),
     ("GET", "/query", "db=b&q=SHOW+SERIES+ON+a", "", Needs::Read),
     ("POST", "/query", "db=a&q=SHOW+FIELD+KEYS", "", Needs::Read),
@@ -75,7 +74,7 @@ const CELLS: &[Asked] = &[
     ("POST", "/query", "db=a&q=DROP+SERIES+FROM+nothing", "", Needs::Admin),
     ("POST", "/query", "db=a&q=DROP+MEASUREMENT+nothing", "", Needs::Admin),
     ("POST", "/query", "q=DROP+DATABASE+{own}", "", Needs::Admin),
-    // The request's database is one that more may drop.
+    // The database of the request may be dropped by more tokens.
     ("POST", "/query", "db=b&q=DROP+DATABASE+{own}", "", Needs::Admin),
     ("POST", "/api/v1/flush", "", "", Needs::Admin),
     ("GET", "/api/v1/backup", "", "", Needs::Admin),
@@ -99,7 +98,7 @@ const CELLS: &[Asked] = &[
     ("POST", "/query", "q=CREATE+RETENTION+POLICY+week+ON+a+DURATION+7d+REPLICATION+1", "", Needs::Admin),
     ("POST", "/query", "db=b&q=ALTER+RETENTION+POLICY+autogen+ON+a+REPLICATION+1", "", Needs::Admin),
     ("POST", "/query", "db=b&q=DROP+RETENTION+POLICY+none+ON+a", "", Needs::Admin),
-    // A token of a database covers its policies.
+    // A token for a database covers its policies.
     ("POST", "/write", "db=a&rp=week", "m,site=lab v=1", Needs::Write),
     ("POST", "/api/v2/write", "bucket=a/week", "m,site=lab v=1", Needs::Write),
     ("GET", "/api/v1/readings", "db=a/week&measurement=m", "", Needs::Read),
@@ -113,10 +112,10 @@ const CELLS: &[Asked] = &[
     ("GET", "/metrics", "", "", Needs::Metrics),
 ];
 
-/// A kind of token: its name, how it is made, what it may do in database `a`, and which of [`DATABASES`] it is told of.
+/// A kind of token: name, arguments, rights in database `a`, and the visible ones of [`DATABASES`].
 type Kind = (&'static str, &'static [&'static str], &'static [Needs], &'static [&'static str]);
 
-/// The one of all databases may also flush.
+/// The token for all databases may also flush.
 const KINDS: &[Kind] = &[
     ("write", &["--write", "a"], &[Needs::Token, Needs::Write], &["a"]),
     ("read", &["--read", "a"], &[Needs::Token, Needs::Read], &["a"]),
@@ -133,14 +132,14 @@ const KINDS: &[Kind] = &[
     ("admin", &["--admin", "*"], &[Needs::Token, Needs::Write, Needs::Read, Needs::Metrics, Needs::Admin], DATABASES),
 ];
 
-/// What there is, beside those that cells have of their own.
+/// Shared databases, beside those created per cell.
 const DATABASES: &[&str] = &["a", "b", "plant"];
 
-/// What a refused token may look like.
+/// Accepted forms of a refusal.
 const REFUSED: &[&str] =
     &["none", "malformed", "unknown", "wrong secret", "empty", "revoked", "expired", "rotated away"];
 
-/// A server that asks everybody for a token, tokens of all kinds, and what was not as it should be.
+/// A server that requires tokens, tokens of all kinds, and the failures found.
 struct Matrix {
     server: Server,
     admin: String,
@@ -165,7 +164,7 @@ impl Matrix {
         Matrix { server, admin, tokens, cells: 0, wrong: Vec::new() }
     }
 
-    /// Every route of the service's own description has a cell.
+    /// Checks that every route in the service's description has a cell.
     fn check_routes(&self) {
         let routes = self.server.fetch("/openapi.json");
         for (path, operations) in routes["paths"].as_object().unwrap() {
@@ -176,11 +175,12 @@ impl Matrix {
         }
     }
 
-    /// Asks with one kind of token for a status, or for any that is good.
-    fn check(&mut self, (method, path, query, body, _): &Asked, kind: &str, expected: Option<u16>) {
+    /// Sends a request with one kind of token and checks its status; without a status, any success will do.
+    fn check(&mut self, case: &RouteCase, kind: &str, expected: Option<u16>) {
+        let (method, path, query, body, _) = case;
         self.cells += 1;
-        let own = query.contains(OWN).then(|| self.make_database());
-        let query = query.replace(OWN, own.as_deref().unwrap_or_default());
+        let own_database = query.contains(OWN).then(|| self.make_database());
+        let query = query.replace(OWN, own_database.as_deref().unwrap_or_default());
         let key = match *path {
             path if path.contains("/sensors/") => "m,site=lab",
             path if path.contains("/jobs/") => "seal",
@@ -188,7 +188,7 @@ impl Matrix {
             "/api/v1/tokens/{key}/revoke" => "made",
             _ => "site",
         };
-        // Its answer has no end: the head alone says who may listen.
+        // This answer never ends; the head shows the status.
         let method = &if *path == "/api/v1/tail" { "HEAD" } else { method };
         let url = self.server.url(&format!("{}?{query}", path.replace("{key}", key).replace("{value}", "lab")));
         let answer = match kind {
@@ -203,8 +203,8 @@ impl Matrix {
         }
         let is_good = (200..300).contains(&answer.status);
         if expected.map_or(is_good, |expected| answer.status == expected) {
-            // Whoever may not drop it has not dropped it, and whoever may has.
-            if own.is_some_and(|own| self.listed(&self.admin).contains(&own) == is_good) {
+            // Only a permitted drop has dropped the database.
+            if own_database.is_some_and(|own_database| self.listed(&self.admin).contains(&own_database) == is_good) {
                 self.wrong.push(format!("{query} with {kind}: {}, which is not what happened", answer.status));
             }
         } else {
@@ -213,7 +213,7 @@ impl Matrix {
         }
     }
 
-    /// A database for one cell alone.
+    /// Creates a database for one cell.
     fn make_database(&self) -> String {
         let name = format!("a{}", self.cells);
         with(&self.admin, "POST", &self.server.url(&format!("/write?db={name}")), "m,site=lab v=1 1").expect(204);
@@ -221,7 +221,7 @@ impl Matrix {
         name
     }
 
-    /// What SHOW DATABASES lists for a token.
+    /// Returns the databases that SHOW DATABASES lists for a token.
     fn listed(&self, token: &str) -> Vec<String> {
         let answer = with(token, "GET", &self.server.url("/query?q=SHOW+DATABASES"), "").expect(200).json();
         let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
@@ -229,7 +229,7 @@ impl Matrix {
     }
 }
 
-/// Tokens that nobody gets in with, by what is wrong with them.
+/// Tokens that must be refused, by their defect.
 fn refused_tokens(server: &Server, admin: &str) -> BTreeMap<&'static str, String> {
     let mut tokens = BTreeMap::new();
     for kind in ["expired", "revoked", "rotated away"] {
@@ -250,7 +250,7 @@ fn refused_tokens(server: &Server, admin: &str) -> BTreeMap<&'static str, String
 }
 
 #[test]
-fn every_route_asks_every_kind_of_token_for_what_it_needs() {
+fn every_route_checks_every_kind_of_token() {
     let mut matrix = Matrix::new();
     matrix.check_routes();
     for cell in CELLS {
@@ -262,21 +262,21 @@ fn every_route_asks_every_kind_of_token_for_what_it_needs() {
             matrix.check(cell, kind, (needs != Needs::Nothing && !may.contains(&needs)).then_some(403));
         }
     }
-    for (kind, _, _, told) in KINDS {
+    for (kind, _, _, visible_databases) in KINDS {
         matrix.cells += 1;
         let listed = matrix.listed(&matrix.tokens[kind]);
         let of_all: Vec<&str> = DATABASES.iter().copied().filter(|name| listed.iter().any(|one| one == name)).collect();
-        if of_all != *told {
-            matrix.wrong.push(format!("SHOW DATABASES with {kind}: {of_all:?}, not {told:?}"));
+        if of_all != *visible_databases {
+            matrix.wrong.push(format!("SHOW DATABASES with {kind}: {of_all:?}, not {visible_databases:?}"));
         }
     }
     let _ = writeln!(std::io::stderr(), "access: {} cells checked", matrix.cells);
     assert!(matrix.wrong.is_empty(), "{}", matrix.wrong.join("\n"));
 }
 
-/// Paths and methods that there are not say so to everybody, and tell nothing else.
+/// Unknown paths and methods are answered as such without a token, and reveal nothing else.
 #[test]
-fn what_there_is_not_is_no_secret() {
+fn unknown_paths_need_no_token() {
     let (server, _) = guarded("");
     get(&server.url("/nothing")).expect(404);
     request("DELETE", &server.url("/metrics"), b"", &[]).unwrap().expect(405);
@@ -284,9 +284,9 @@ fn what_there_is_not_is_no_secret() {
 }
 
 #[test]
-fn a_token_is_taken_in_every_form_that_clients_send() {
+fn a_token_is_accepted_in_every_form_that_clients_send() {
     use base64::Engine;
-    // Whoever debugs with all there is finds no secret there either.
+    // Trace logs contain no secret, either.
     let (server, token) = guarded("[telemetry]\nlog_level = \"trace\"\n");
     let basic = base64::engine::general_purpose::STANDARD.encode(format!("somebody:{token}"));
     let headers =
@@ -298,12 +298,12 @@ fn a_token_is_taken_in_every_form_that_clients_send() {
         }
         let url = server.url(&format!("{path}&u=somebody&p={token}"));
         assert!(request(method, &url, body.as_bytes(), &[]).unwrap().status < 300, "in the URL");
-        // What stands in the header counts, and what is wrong there is not made good by the URL.
+        // The header counts; a token in the URL does not repair a wrong one.
         request(method, &url, body.as_bytes(), &[("Authorization", "Token wrong")]).unwrap().expect(401);
     }
     get(&server.url(&format!("/api/v1/measurements?db=a&p={token}"))).expect(200);
-    let said = format!("{}{}", server.stderr(), with(&token, "GET", &server.url("/metrics"), "").text());
-    assert!(!said.contains(&token[16..]), "the secret is in the log or the metrics");
+    let visible = format!("{}{}", server.stderr(), with(&token, "GET", &server.url("/metrics"), "").text());
+    assert!(!visible.contains(&token[16..]), "the secret is in the log or the metrics");
 }
 
 #[test]
@@ -325,9 +325,9 @@ fn status_has_an_address_of_its_own() {
     get(&server.url("/ping")).expect(204);
 }
 
-/// Regression: a token of one retention policy was refused where the policy stands beside the database, and not behind its slash.
+/// Regression: a policy token was refused when `rp` named the policy beside the database.
 #[test]
-fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
+fn a_policy_token_covers_only_its_policy() {
     let (server, admin) = guarded("");
     let run = |statement: &str| {
         let url = server.url(&format!("/query?q={}", statement.replace(' ', "+")));
@@ -361,7 +361,7 @@ fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
             check(asked, policy == "week");
         }
     }
-    // Whatever the default is.
+    // The default policy does not matter.
     for default in ["autogen", "week"] {
         run(&format!("ALTER RETENTION POLICY {default} ON w DEFAULT"));
         for asked in [
@@ -376,10 +376,9 @@ fn a_token_of_one_policy_is_judged_by_the_policy_that_is_named() {
     }
 }
 
-/// An admin of one policy set the default policy and the drift of the whole database, by its other name `w/autogen`, and made
-/// policies of a policy, which were policies of the database with a name that is not allowed.
+/// Regression: a policy admin could change settings of the whole database by the name `w/autogen`, and nest policies.
 #[test]
-fn an_admin_of_one_policy_sets_nothing_of_the_database() {
+fn a_policy_admin_changes_no_database_settings() {
     let (server, admin) = guarded("");
     let query = |token: &str, statement: &str| {
         let statement = encode(statement);

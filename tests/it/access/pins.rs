@@ -1,16 +1,16 @@
-//! Tokens for sensors with a tag: they write no other, and see no other, whatever is asked and however.
+//! Pinned tokens read and write only sensors with their tag, by any request.
 
 use crate::support::prelude::*;
 
 use super::{create, guarded, with};
 
 #[test]
-fn a_pinned_token_writes_its_sensors_and_no_other() {
+fn a_pinned_token_writes_only_its_sensors() {
     let (server, admin) = guarded("");
     let lab = create(&server, &["--name", "lab", "--write", "a", "--read", "a", "--sensor-tag", "site=lab"]);
     let url = server.url("/write?db=a");
     with(&lab, "POST", &url, "m,site=lab v=1 1").expect(204);
-    // Known to the service or not, and of any spelling.
+    // Known and unknown sensors, in any spelling.
     with(&admin, "POST", &url, "m,site=plant v=1 1\nm,room=1,site=plant v=1 1").expect(204);
     for body in
         ["m,site=plant v=2 2", "m,site=new v=2 2", "m v=2 2", "m,site=plant,room=1 v=2 2", "m,sit\\ e=lab v=2 2"]
@@ -34,10 +34,10 @@ fn a_pinned_token_writes_its_sensors_and_no_other() {
     assert_eq!(counts, [("m,room=1,site=plant", 1), ("m,site=lab", 2), ("m,site=plant", 1)]);
 }
 
-/// The words of the other site: nothing that a pinned token is answered may hold one of them.
+/// Words of the other site; no answer to a pinned token may contain one.
 const SECRETS: [&str; 4] = ["plant", "hidden_m", "hidden_f", "hidden_t"];
 
-/// What lists sensors, or what is known of them.
+/// Endpoints that list sensors or their properties.
 const PATHS: &[&str] = &[
     "/api/v1/readings?db=a&measurement=m",
     "/api/v1/readings?db=a&tag.room=~.",
@@ -66,10 +66,10 @@ const PATHS: &[&str] = &[
     "/api/v1/groups/room/b?db=a&limit=1",
 ];
 
-/// Groups by tags.
+/// Groups by tag.
 const GROUPS: &str = "[[groups]]\nname = \"site\"\nby = \"site\"\n[[groups]]\nname = \"room\"\nby = \"room\"\n";
 
-/// The same in InfluxQL.
+/// Equivalent statements in InfluxQL.
 const STATEMENTS: &[&str] = &[
     "SELECT * FROM m",
     "SELECT * FROM /.*/",
@@ -89,7 +89,7 @@ const STATEMENTS: &[&str] = &[
     "SHOW MEASUREMENTS WHERE room = 'b'",
 ];
 
-/// Readings of a sensor of its own, of the other site, and of none.
+/// Readings of an own sensor, of the other site, and of none.
 const LINES: &str = "m,site=lab,room=a v=1 1000\nm,site=plant,room=b v=2,hidden_f=3 2000\n\
                      hidden_m,site=plant,hidden_t=x v=3 3000\nm,room=c v=4 4000";
 
@@ -98,7 +98,7 @@ fn query(statement: &str) -> String {
 }
 
 #[test]
-fn a_pinned_token_sees_nothing_of_other_sensors() {
+fn a_pinned_token_reads_only_its_sensors() {
     let (server, admin) = guarded(GROUPS);
     with(&admin, "POST", &server.url("/write?db=a"), LINES).expect(204);
     let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "site=lab"]);
@@ -113,9 +113,9 @@ fn check_what_is_seen(server: &Server, lab: &str) {
     for path in PATHS.iter().map(|path| (*path).to_owned()).chain(STATEMENTS.iter().map(|one| query(one))) {
         let answer = with(lab, "GET", &server.url(&path), "").expect(200);
         let text = answer.text();
-        // What stands in the question may stand in the answer.
-        let told = SECRETS.iter().find(|secret| !path.contains(**secret) && text.contains(**secret));
-        assert!(told.is_none(), "{path} tells of {told:?}: {text}");
+        // An answer may repeat the words of its request.
+        let learned = SECRETS.iter().find(|secret| !path.contains(**secret) && text.contains(**secret));
+        assert!(learned.is_none(), "{path} reveals {learned:?}: {text}");
         assert!(!text.contains("4000") && !text.contains("00:00:00.000004"), "{path}: {text}");
     }
     let sum = with(lab, "GET", &server.url("/query?db=a&q=SELECT+sum(v)+FROM+m"), "").expect(200).json();
@@ -127,14 +127,16 @@ fn check_what_is_seen(server: &Server, lab: &str) {
 }
 
 #[test]
-fn a_pinned_token_reads_by_shown_names_and_writes_only_where_the_stored_name_is_its_own_too() {
+fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
     let (server, admin) = guarded("");
     let pinned = |site: &str| {
         let tag = format!("site={site}");
         create(&server, &["--name", site, "--write", "a", "--read", "a", "--sensor-tag", &tag])
     };
-    let (lab, hall) = (pinned("lab"), pinned("hall"));
-    let (write, renames) = (server.url("/write?db=a"), server.url("/api/v1/renames?db=a"));
+    let lab = pinned("lab");
+    let hall = pinned("hall");
+    let write = server.url("/write?db=a");
+    let renames = server.url("/api/v1/renames?db=a");
     with(&lab, "POST", &write, "m,site=lab v=1 1").expect(204);
     with(&hall, "POST", &write, "m,site=hall,s=2 v=1 1").expect(204);
     let body = r#"{"kind":"tag_value","tag":"site","from":"lab","to":"hall"}"#;
@@ -152,24 +154,29 @@ fn a_pinned_token_reads_by_shown_names_and_writes_only_where_the_stored_name_is_
             assert_eq!(explained["lines"][0]["rejected"][0]["code"], "forbidden", "{line}: {explained}");
         }
     }
-    // Stored and shown as its own.
+    // Stored and shown under the token's tag.
     with(&hall, "POST", &write, "m,site=hall,s=2 v=3 3").expect(204);
     with(&admin, "POST", &write, "m,site=hall v=4 4").expect(204);
     let count = |token: &str, query: &str| {
         let answer = with(token, "GET", &server.url(&format!("/api/v1/readings?db=a&{query}")), "").expect(200).json();
-        answer["series"].as_array().unwrap().iter().map(|of| of["readings"].as_array().unwrap().len()).sum::<usize>()
+        answer["series"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|series| series["readings"].as_array().unwrap().len())
+            .sum::<usize>()
     };
     // History follows the shown name.
     assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (4, 0));
     assert_eq!((count(&hall, "sensor=m,site%3Dhall"), count(&admin, "sensor=m,site%3Dhall")), (2, 2));
     let lab_key = with(&lab, "GET", &server.url("/api/v1/readings?db=a&sensor=m,site%3Dlab"), "");
     assert!(!lab_key.text().contains("\"v\""), "{}", lab_key.text());
-    // So does metadata.
+    // Metadata follows it, too.
     let meta = |site: &str| server.url(&format!("/api/v1/sensors/m,site={site}/meta?db=a"));
-    let told = |token: &str| with(token, "GET", &server.url("/api/v1/meta?db=a"), "").expect(200).json();
+    let learned = |token: &str| with(token, "GET", &server.url("/api/v1/meta?db=a"), "").expect(200).json();
     with(&admin, "PATCH", &meta("hall"), r#"{"x":1}"#).expect(200);
     let shown = serde_json::json!([{"sensor": "m,site=hall", "meta": {"x": 1}}]);
-    assert_eq!((&told(&hall)["sensors"], &told(&lab)["sensors"]), (&shown, &serde_json::json!([])));
+    assert_eq!((&learned(&hall)["sensors"], &learned(&lab)["sensors"]), (&shown, &serde_json::json!([])));
     assert_eq!(with(&lab, "GET", &meta("lab"), "").expect(200).json(), serde_json::json!({}));
     for (token, site) in [(&hall, "hall"), (&lab, "lab")] {
         let refused = with(token, "PATCH", &meta(site), r#"{"y":2}"#).expect(403);
@@ -179,10 +186,9 @@ fn a_pinned_token_reads_by_shown_names_and_writes_only_where_the_stored_name_is_
     assert_eq!((count(&hall, "measurement=m"), count(&lab, "measurement=m")), (2, 2));
 }
 
-/// Regression: a bare name that stood for one sensor by its tag was not judged by what that sensor is shown as: a token pinned to the old room
-/// read what was shown as the new one.
+/// Regression: a token pinned to the old room could read a renamed sensor by its bare name.
 #[test]
-fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
+fn a_bare_name_reads_no_more_than_its_full_key() {
     let (server, admin) = guarded("");
     let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "room=lab"]);
     let lines = "climate,room=lab,sensor=s1 temp=1 1768489140\nclimate,room=lab,sensor=s1 temp=2 1768489260\n\
@@ -203,29 +209,32 @@ fn a_bare_name_reads_no_more_than_the_key_that_it_stands_for() {
     assert_eq!(other["series"][0]["sensor"], "climate,room=lab,sensor=s2");
 }
 
-/// Regression: the dry run of a write told a pinned token which other sensors there are, and the families of their fields; a write told the
-/// first by the column of its rejection.
+/// Regression: rejections and dry runs revealed other sensors and their field types to pinned tokens.
 #[test]
-fn a_dry_run_tells_nothing_of_sensors_that_may_not_be_written() {
+fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
     let (server, admin) = guarded("");
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
     with(&admin, "POST", &server.url("/write?db=a"), "m,site=plant v=\"text\" 1").expect(204);
     for _ in 0..2 {
         let lines = "m,site=plant v=1 2\nm,site=other v=1 2\nm,site=lab v=1 2";
-        let said = with(&lab, "POST", &server.url("/api/v1/explain?db=a"), lines).expect(200).json();
-        for line in &said["lines"].as_array().expect("lines")[..2] {
-            assert_eq!(line["rejected"][0]["code"], "forbidden", "{said}");
-            assert_eq!(line["rejected"][0]["column"], said["lines"][1]["rejected"][0]["column"], "{said}");
+        let answered = with(&lab, "POST", &server.url("/api/v1/explain?db=a"), lines).expect(200).json();
+        for line in &answered["lines"].as_array().expect("lines")[..2] {
+            assert_eq!(line["rejected"][0]["code"], "forbidden", "{answered}");
+            assert_eq!(line["rejected"][0]["column"], answered["lines"][1]["rejected"][0]["column"], "{answered}");
             let field = &line["fields"][0];
-            let told = (&line["new_sensor"], &field["known_family"], &field["conflict"]);
-            assert_eq!(told, (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::json!(false)), "{said}");
+            let learned = (&line["new_sensor"], &field["known_family"], &field["conflict"]);
+            assert_eq!(
+                learned,
+                (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::json!(false)),
+                "{answered}"
+            );
         }
         assert_eq!(
-            (&said["lines"][2]["new_sensor"], &said["quota"]["new_sensors"]),
+            (&answered["lines"][2]["new_sensor"], &answered["quota"]["new_sensors"]),
             (&true.into(), &1.into()),
-            "{said}"
+            "{answered}"
         );
-        // Now the one that is there is known to this process, too.
+        // This process now knows the existing sensor, too.
         let url = server.url("/write?db=a");
         let column = |site: &str| {
             let refused = with(&lab, "POST", &url, &format!("m,site={site} v=1 2")).expect(403).text().to_owned();
@@ -235,16 +244,16 @@ fn a_dry_run_tells_nothing_of_sensors_that_may_not_be_written() {
     }
 }
 
-/// Who may only write learned by dry runs what a sensor's metadata is, and which sensors there are.
+/// Regression: dry runs of a write-only token revealed metadata and sensors.
 #[test]
-fn who_may_only_write_metadata_is_not_told_what_there_is() {
+fn a_write_only_token_learns_no_stored_metadata() {
     let (server, admin) = guarded("");
     let writer = create(&server, &["--name", "writer", "--write", "a"]);
     with(&admin, "PUT", &server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a"), r#"{"code":"4711"}"#).expect(200);
     for (sensor, code) in [("m,s=1", "4711"), ("m,s=1", "4710"), ("m,s=2", "4711")] {
         let line = json!({"sensor": sensor, "meta": {"code": code}}).to_string();
-        let told = with(&writer, "POST", &server.url("/api/v1/meta?db=a&dry_run=true"), &line).expect(200).json();
-        assert_eq!(told, json!({"dry_run": true, "changed": 1, "rejected": 0, "reasons": []}), "{line}");
+        let learned = with(&writer, "POST", &server.url("/api/v1/meta?db=a&dry_run=true"), &line).expect(200).json();
+        assert_eq!(learned, json!({"dry_run": true, "changed": 1, "rejected": 0, "reasons": []}), "{line}");
     }
     let headers = [("Authorization", &*format!("Token {writer}")), ("If-Match", "\"0000000000000000\"")];
     let url = server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a");

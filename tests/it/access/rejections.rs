@@ -1,4 +1,4 @@
-//! Rejected lines are shown to those who administer the database that they were sent to.
+//! Administrators of a database see the lines that were rejected for it.
 
 use crate::support::prelude::*;
 
@@ -12,16 +12,15 @@ fn listed(server: &Server, token: &str, query: &str) -> Vec<Value> {
     answer["rejections"].as_array().expect("a list").clone()
 }
 
-/// Each as database, token, code and text.
+/// Maps rejections to database, token, code and text.
 fn brief(rejections: &[Value]) -> Vec<Value> {
-    let of = |one: &Value| json!([one["database"], one["token"], one["code"], one["text"]]);
-    rejections.iter().map(of).collect()
+    let fields = |one: &Value| json!([one["database"], one["token"], one["code"], one["text"]]);
+    rejections.iter().map(fields).collect()
 }
 
-/// The owner of a device saw `204` or nothing at all, and only the device was ever told what was wrong with its lines: over
-/// TCP nobody was, but for one line in the log every ten seconds for all senders together.
+/// Regression: the owner of a device saw `204`, or over TCP nothing, and only one log line in ten seconds.
 #[test]
-fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
+fn only_the_owner_of_a_database_sees_its_rejections() {
     let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
     let device = create(&server, &["--name", "device", "--write", "a", "--write", "b"]);
     let owner = create(&server, &["--name", "owner", "--admin", "a"]);
@@ -39,15 +38,15 @@ fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
         json!(["a", "device", "syntax", "bad two"]),
         json!(["a", "device", "syntax", "bad one"]),
     ];
-    let mut told = brief(&seen);
-    // The two over TCP may have been one request or two.
-    told[..2].sort_by_key(|one| one[2] == "encoding");
-    assert_eq!(told, expected);
+    let mut found = brief(&seen);
+    // Over TCP, the two lines may have been one request or two.
+    found[..2].sort_by_key(|one| one[2] == "encoding");
+    assert_eq!(found, expected);
     let [.., oldest] = &*seen else { panic!("{seen:?}") };
     assert_eq!((&oldest["address"], &oldest["line"]), (&json!("127.0.0.1"), &json!(2)), "{oldest}");
     assert!(oldest["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{oldest}");
     assert!(oldest["reason"].as_str().is_some_and(|reason| reason.starts_with("expected ")), "{oldest}");
-    // Without a database it is what the caller administers.
+    // Without a database, the list covers all that the caller administers.
     assert_eq!(listed(&server, &owner, "").len(), 5);
     assert_eq!(listed(&server, &admin, "").len(), 6);
     let counts = with(&owner, "GET", &server.url(&format!("{PATH}?db=a&limit=1")), "").expect(200).json();
@@ -85,10 +84,9 @@ fn the_owner_of_a_database_sees_what_was_rejected_and_nobody_else_does() {
     assert_eq!(brief(&listed(&server, &admin, "")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
 }
 
-/// Whoever sent `AUTH` in capitals, a second `auth`, or a token in a line of readings showed it to the administrators of
-/// that database, in the list, in its file and in the log: of a token with all rights, too.
+/// Regression: a misplaced `AUTH` or token in a line was shown in the list, its file and the log.
 #[test]
-fn no_token_is_shown_that_somebody_sent_as_a_reading() {
+fn rejected_lines_never_show_a_token() {
     let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
     let owner = create(&server, &["--name", "owner", "--admin", "a"]);
     let secret = admin.rsplit('_').next().expect("a secret");
@@ -109,9 +107,9 @@ fn no_token_is_shown_that_somebody_sent_as_a_reading() {
     }
 }
 
-/// What was written is there after a kill, up to the ten seconds between two writes of the file.
+/// Written rejections survive a kill; the file is written every ten seconds.
 #[test]
-fn a_kill_leaves_what_was_written() {
+fn written_rejections_survive_a_kill() {
     let mut server = Launch::embedded().config("[rejections]\naddresses = \"masked\"\n").start();
     post(&server.url("/write?db=a"), "bad", &[]).expect(400);
     let folder = server.data_dir().join("rejections");
@@ -121,16 +119,16 @@ fn a_kill_leaves_what_was_written() {
     };
     assert!(poll(PATIENCE, is_written).is_some());
     server.kill_and_restart();
-    // Without tokens everybody is shown all.
+    // Without tokens, everybody sees all rejections.
     let answer = server.fetch(PATH);
     assert_eq!(answer["rejections"][0]["text"], "bad", "{answer}");
     assert_eq!(answer["rejections"][0]["address"], "127.0.0.0/24", "{answer}");
     assert_eq!(answer["rejections"][0]["token"], Value::Null, "{answer}");
 }
 
-/// One sender of nothing but bad lines fills neither what is kept nor the log; the other is in both.
+/// A sender of bad lines fills neither the list nor the log; another sender appears in both.
 #[test]
-fn a_flood_of_bad_lines_hides_nobody() {
+fn a_flood_of_bad_lines_hides_no_other_sender() {
     let (server, admin) = guarded("[rejections]\nmax_bytes = \"256KiB\"\n");
     let loud = create(&server, &["--name", "loud", "--write", "a"]);
     let quiet = create(&server, &["--name", "quiet", "--write", "a"]);
@@ -150,17 +148,20 @@ fn a_flood_of_bad_lines_hides_nobody() {
     assert!((100..5000).contains(&kept), "{kept} of 100,000 lines");
     let log = server.stderr();
     let warnings: Vec<&str> = log.lines().filter(|line| line.contains("readings were rejected")).collect();
-    let of = |token: &str| warnings.iter().filter(|line| line.contains(&format!("\"{token}\""))).count();
+    let warning_count = |token: &str| warnings.iter().filter(|line| line.contains(&format!("\"{token}\""))).count();
     let most = 1 + started.elapsed().as_secs() as usize / 60;
-    assert!((1..=most).contains(&of("quiet")) && (1..=most).contains(&of("loud")), "{warnings:?}");
-    let told = warnings.iter().find(|line| line.contains("\"loud\"")).expect("a warning");
+    assert!(
+        (1..=most).contains(&warning_count("quiet")) && (1..=most).contains(&warning_count("loud")),
+        "{warnings:?}"
+    );
+    let found = warnings.iter().find(|line| line.contains("\"loud\"")).expect("a warning");
     for part in ["127.0.0.1", "\"count\":1000", "missing fields", "\"a\""] {
-        assert!(told.contains(part), "{part} in {told}");
+        assert!(found.contains(part), "{part} in {found}");
     }
     assert!(warnings.iter().all(|line| line.len() < 500), "{warnings:?}");
 }
 
-/// The order: export, correct, write, and remove up to the last exported line. What was rejected later stays.
+/// Export, correct, write, and remove up to the last exported line; later rejections stay.
 #[test]
 fn rejected_lines_are_exported_corrected_and_removed() {
     let (mut server, admin) = guarded("");
@@ -178,7 +179,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     };
     let list = command(&["list"]);
     assert!(list.contains("family: 3") && list.contains("syntax: 1") && list.contains("warm"), "{list}");
-    // A correction of the other field stays: only the field that was rejected is exported.
+    // A correction of the other field stays, because only the rejected field is exported.
     write("m humidity=41i 1768485601", "precision=s", 204);
     let exported = command(&["export"]);
     let lines: Vec<&str> = exported.lines().filter(|line| !line.starts_with('#')).collect();
@@ -196,20 +197,20 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     write(&corrected.replace("humidity=\n", "humidity=42i 1768485605000000000\n"), "precision=ns", 204);
     write("m temp=\"later\" 1768485606", "precision=s", 400);
     assert_eq!(command(&["done", "--through", through]), "4 rejections removed\n");
-    let left = listed(&server, &admin, "db=a");
-    assert_eq!(brief(&left), [json!(["a", "first", "family", "m temp=\"later\" 1768485606"])]);
+    let remaining = listed(&server, &admin, "db=a");
+    assert_eq!(brief(&remaining), [json!(["a", "first", "family", "m temp=\"later\" 1768485606"])]);
     let readings = server.url("/api/v1/readings?db=a&measurement=m&epoch=s&format=ndjson");
     let readings = with(&admin, "GET", &readings, "").expect(200);
     let humidity = readings.text().lines().filter(|line| line.contains("\"humidity\":41")).count();
     assert_eq!((readings.text().lines().count(), humidity), (5, 1), "{}", readings.text());
-    // Removed for good, and by what is chosen only.
+    // Removal is permanent and respects the filters.
     assert!(server.stop().success());
     server.restart_behind();
     let delete = |query: &str| with(&admin, "DELETE", &server.url(&format!("{PATH}?db=a&{query}")), "");
     assert_eq!(delete("through=9223372036854775807&code=syntax").expect(200).json()["removed"], 0);
     delete("").expect(400);
     delete("through=x").expect(400);
-    assert_eq!(listed(&server, &admin, "db=a"), left);
+    assert_eq!(listed(&server, &admin, "db=a"), remaining);
     assert_eq!(delete("through=9223372036854775807").expect(200).json()["removed"], 1);
     assert_eq!(with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=lp")), "").expect(200).text(), "");
     with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=xml")), "").expect(400);

@@ -1,20 +1,21 @@
-//! Readings that are too old or too far ahead, and timestamps that look like another unit.
+//! Readings outside the accepted window, and timestamps that look like another unit.
 
 use hourglass::clock::now_seconds;
 
 use crate::support::prelude::*;
 
 #[test]
-fn readings_outside_the_window_are_rejected_beside_the_others() {
+fn readings_outside_the_window_are_rejected_and_the_others_kept() {
     let server = Launch::embedded().config("[limits]\nmax_past = \"24h\"\nmax_future = \"10m\"\n").start();
-    let (url, now) = (server.url("/write?db=a&precision=s"), now_seconds());
+    let url = server.url("/write?db=a&precision=s");
+    let now = now_seconds();
     let body = format!("m v=1 {now}\nm v=1 {}\nm v=1 {}\nm v=1", now - 25 * 3600, now + 3600);
     let partial = post(&url, body, &[]).expect(400);
-    let said = partial.text();
-    assert!(said.contains("partial write") && said.contains("dropped=2"), "{said}");
+    let reply = partial.text();
+    assert!(reply.contains("partial write") && reply.contains("dropped=2"), "{reply}");
     assert!(
-        said.contains("before now (limits.max_past)") && said.contains("ahead of now (limits.max_future)"),
-        "{said}"
+        reply.contains("before now (limits.max_past)") && reply.contains("ahead of now (limits.max_future)"),
+        "{reply}"
     );
     let json = format!("{{\"sensor\":\"j\",\"value\":1,\"ts\":{}}}", now - 25 * 3600);
     let refused = post(&server.url("/api/v1/readings?db=a"), json, &[]).expect(400);
@@ -24,7 +25,7 @@ fn readings_outside_the_window_are_rejected_beside_the_others() {
 }
 
 #[test]
-fn a_timestamp_in_another_unit_than_declared_is_kept_and_warned_of() {
+fn a_timestamp_unlike_its_declared_unit_is_kept_with_a_warning() {
     let server = Launch::embedded().start();
     let now = now_seconds();
     let warned = post(
@@ -40,19 +41,20 @@ fn a_timestamp_in_another_unit_than_declared_is_kept_and_warned_of() {
     assert_eq!(quiet.header("x-hourglass-warning"), None);
 }
 
-/// `curl …/write -d 'climate temp=22 1768485660'` was answered 204, and the reading was stored in 1970.
+/// Regression: `curl …/write -d 'climate temp=22 1768485660'` stored a reading in 1970.
 #[test]
-fn a_timestamp_without_a_declared_unit_that_is_near_now_in_another_one_is_refused() {
+fn an_undeclared_timestamp_that_is_near_now_in_another_unit_is_refused() {
     let server = Launch::embedded().start();
-    let (url, now) = (server.url("/write?db=a"), now_seconds());
+    let url = server.url("/write?db=a");
+    let now = now_seconds();
     let body = format!("m v=1 {now}\nm v=2 {now}000\nm v=3 {now}000000000\nm v=4 1\nm v=5 631152000000000000\nm v=6");
     let refused = post(&url, body, &[]).expect(400);
-    let said = refused.text();
+    let reply = refused.text();
     let unit = |unit: &str, zeros: &str| {
         format!("the timestamp {now}{zeros} looks like {unit}, but no unit was declared: send precision={unit}, or ")
     };
     for expected in [unit("s", ""), unit("ms", "000"), "limits.undeclared_unit".to_owned(), "dropped=2".to_owned()] {
-        assert!(said.contains(&expected), "{expected} in {said}");
+        assert!(reply.contains(&expected), "{expected} in {reply}");
     }
     assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"unit\"}"), 2.0);
     for (path, body) in
@@ -60,7 +62,7 @@ fn a_timestamp_without_a_declared_unit_that_is_near_now_in_another_one_is_refuse
     {
         post(&server.url(path), body, &[]).expect(400);
     }
-    // Declared, or guessed by its magnitude.
+    // Declared, or guessed by magnitude.
     post(&server.url("/write?db=a&precision=s"), format!("m v=1 {now}"), &[]).expect(204);
     post(&server.url("/api/v3/write_lp?db=a"), format!("m v=1 {now}"), &[]).expect(204);
     let lenient = Launch::embedded().config("[limits]\nundeclared_unit = \"warn\"\n").start();
@@ -69,30 +71,31 @@ fn a_timestamp_without_a_declared_unit_that_is_near_now_in_another_one_is_refuse
     assert_eq!(warned.header("x-hourglass-warning"), Some(warning));
 }
 
-/// `precison=s` was ignored without a word, and the readings were stored in 1970.
+/// Regression: `precison=s` was ignored, and readings were stored in 1970.
 #[test]
-fn a_misspelt_parameter_is_refused_and_one_without_meaning_is_told() {
+fn misspelt_parameters_are_refused_and_useless_ones_are_reported() {
     let server = Launch::embedded().start();
     for path in ["/write?db=a&precison=s", "/api/v2/write?buket=a", "/api/v3/write_lp?db=a&accept_partal=true"] {
         let refused = post(&server.url(path), "m v=1", &[]).expect(400);
         assert!(refused.text().contains("unknown parameter ") && refused.text().contains("did you mean "), "{path}");
     }
-    let told = post(&server.url("/write?db=a&colour=red&consistency=all"), "m v=1", &[]).expect(204);
-    assert_eq!(told.header("x-hourglass-warning"), Some("unknown parameters are ignored: colour"));
+    let warned_answer = post(&server.url("/write?db=a&colour=red&consistency=all"), "m v=1", &[]).expect(204);
+    assert_eq!(warned_answer.header("x-hourglass-warning"), Some("unknown parameters are ignored: colour"));
     let refused = post(&server.url("/api/v1/readings?db=a&colour=red"), "{\"value\":1}", &[]).expect(400);
     let expected = "unknown parameter \\\"colour\\\"; use one of db, rp, precision, ack";
     assert!(refused.text().contains(expected), "{}", refused.text());
     post(&server.url("/api/v1/readings?db=a&u=x&p=y"), "{\"value\":1}", &[]).expect(200);
-    let told = get(&server.url("/query?q=SHOW+DATABASES&colour=red")).expect(200);
-    assert_eq!(told.header("x-hourglass-warning"), Some("unknown parameters are ignored: colour"));
+    let warned_answer = get(&server.url("/query?q=SHOW+DATABASES&colour=red")).expect(200);
+    assert_eq!(warned_answer.header("x-hourglass-warning"), Some("unknown parameters are ignored: colour"));
     get(&server.url("/query?q=SHOW+DATABASES&epock=s")).expect(400);
-    // A form's parameters were not looked at: `epock=s` in one was answered with times that the client misread.
+    // Regression: parameters of a form were not checked, so `epock=s` was ignored.
     let form = [("content-type", "application/x-www-form-urlencoded")];
     let refused = post(&server.url("/query"), "q=SHOW+DATABASES&epock=s", &form).expect(400);
     assert!(refused.text().contains("did you mean epoch?"), "{}", refused.text());
-    let told = post(&server.url("/query?shade=dark"), "q=SHOW+DATABASES&colour=red&u=x&p=y", &form).expect(200);
+    let warned_answer =
+        post(&server.url("/query?shade=dark"), "q=SHOW+DATABASES&colour=red&u=x&p=y", &form).expect(200);
     let expected = "unknown parameters are ignored: shade; unknown parameters are ignored: colour";
-    assert_eq!(told.header("x-hourglass-warning"), Some(expected));
+    assert_eq!(warned_answer.header("x-hourglass-warning"), Some(expected));
     let quiet = post(&server.url("/query"), "q=SHOW+DATABASES&db=a&epoch=ns&pretty=true", &form).expect(200);
     assert_eq!(quiet.header("x-hourglass-warning"), None);
     // A body that is no form has no parameters.

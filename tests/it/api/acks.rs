@@ -1,4 +1,4 @@
-//! What an ack promises: asked for by the query, by a header, or else by the config, and said in every ack.
+//! Ack levels: requested by query parameter or header, with the configured default, and reported in every ack.
 
 use crate::support::prelude::*;
 
@@ -7,7 +7,7 @@ use super::{client, shared};
 
 const HEADER: &str = "x-hourglass-ack";
 
-/// By the query, by the header, and what is promised by a server whose config says `log`, and by one that says `store`.
+/// Query level, header level, and the reported level with `log` and with `store` as the configured default.
 const CASES: [(&str, Option<&str>, &str, &str); 9] = [
     ("", None, "log", "store"),
     ("ack=", Some(""), "log", "store"),
@@ -24,13 +24,13 @@ fn headers(level: Option<&str>) -> Vec<(&str, &str)> {
     level.map(|level| (HEADER, level)).into_iter().collect()
 }
 
-/// How many readings are not in the store yet.
+/// Returns the number of readings that are not in the store yet.
 fn pending(server: &Server) -> serde_json::Value {
     server.fetch("/api/v1/status")["pending_readings"].clone()
 }
 
 #[test]
-fn the_query_decides_then_the_header_then_the_config() {
+fn the_ack_level_comes_from_query_then_header_then_config() {
     let config = |level: &str| Launch::embedded().config(format!("[ingest]\nack = \"{level}\"\n")).start();
     for (server, says_store) in [(Server::start("embedded"), false), (config("log"), false), (config("store"), true)] {
         let mut time = 0;
@@ -44,7 +44,7 @@ fn the_query_decides_then_the_header_then_the_config() {
                 let answer = post(&url, body, &headers(header)).expect(status);
                 let expected = if says_store { store } else { log };
                 assert_eq!(answer.header(HEADER), Some(expected), "{path} {query} {header:?}");
-                // This hour's page is far from full and was not asked for: nothing but the level has it stored.
+                // This hour's page is not due, so only the ack level causes the flush.
                 let pending = pending(&server);
                 assert_eq!(pending == json!(0), expected == "store", "{path} {query} {header:?}: {pending} pending");
             }
@@ -53,7 +53,7 @@ fn the_query_decides_then_the_header_then_the_config() {
 }
 
 #[test]
-fn an_ack_level_that_is_none_is_refused_and_the_answer_names_those_there_are() {
+fn an_unknown_ack_level_is_refused_with_the_known_ones() {
     let client = client("ack-refused");
     for (path, key) in [("/write", "error"), ("/api/v2/write", "message"), ("/api/v3/write_lp", "error")] {
         for (query, header) in [("ack=both", None), ("", Some("both")), ("ack=both", Some("log"))] {
@@ -74,7 +74,7 @@ fn an_ack_level_that_is_none_is_refused_and_the_answer_names_those_there_are() {
 }
 
 #[test]
-fn an_answer_promises_what_was_kept_and_nothing_when_nothing_was() {
+fn an_ack_reports_its_level_only_when_readings_were_kept() {
     for (body, status, expected) in [
         ("m v=1 1\nbad", 400, Some("store")),
         ("bad", 400, None),

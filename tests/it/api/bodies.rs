@@ -1,4 +1,4 @@
-//! The bounds on a request's body: its bytes on the wire, its bytes after decompression, its time.
+//! Limits on request bodies: bytes on the wire, bytes after decompression, time.
 
 use crate::support::prelude::*;
 
@@ -11,7 +11,7 @@ fn small() -> Server {
     Launch::embedded().config("[limits]\nbody_bytes = \"4KiB\"\n").start()
 }
 
-/// Sends bytes as they are, and returns the status and the body of the answer.
+/// Sends raw bytes and returns status and body of the answer.
 fn raw(server: &Server, request: &[u8]) -> (u16, String) {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(request).unwrap();
@@ -22,7 +22,7 @@ fn raw(server: &Server, request: &[u8]) -> (u16, String) {
     (status.unwrap_or_else(|| panic!("no status: {head}")), body.to_owned())
 }
 
-/// A write to a database whose body comes in these pieces and does not state its length.
+/// Builds a chunked write without Content-Length.
 fn chunked<'a>(database: &str, encoding: &str, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let mut request = format!(
         "POST /write?db={database} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-encoding: {encoding}\r\n\
@@ -36,14 +36,14 @@ fn chunked<'a>(database: &str, encoding: &str, pieces: impl IntoIterator<Item = 
     request
 }
 
-/// A line and a comment that fills the body up to so many bytes.
+/// Returns a line and a comment that fills the body up to `bytes`.
 fn body_of(bytes: usize) -> String {
     let line = "m v=1 1\n#";
     format!("{line}{}", "x".repeat(bytes - line.len()))
 }
 
 #[test]
-fn a_body_up_to_the_limit_is_taken_and_a_longer_one_is_413() {
+fn a_body_at_the_limit_is_accepted_and_a_longer_one_is_413() {
     let server = small();
     let client = Client { server: &server, database: "d" };
     client.keep(&body_of(LIMIT));
@@ -68,24 +68,23 @@ fn a_body_up_to_the_limit_is_taken_and_a_longer_one_is_413() {
     assert_eq!((status, serde_json::from_str::<Value>(&body).unwrap()), (413, v1));
 }
 
-/// A body arrives in pieces that nobody chose, and a piece may end inside a member's head or checksum.
+/// A chunk may end inside the header or the checksum of a gzip member.
 #[test]
-fn a_gzip_body_may_be_cut_into_pieces_anywhere() {
+fn a_gzip_body_may_be_split_anywhere() {
     let server = small();
-    let whole = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
-    for (number, cut) in (1..whole.len()).enumerate() {
-        let request = chunked(&format!("cut{}", number % 3), "gzip", [&whole[..cut], &whole[cut..]]);
-        assert_eq!(raw(&server, &request), (204, String::new()), "cut at {cut} of {}", whole.len());
+    let packed = [gzip("m v=1 1\nm v="), gzip("2 2\n"), gzip(""), gzip("m v=3 3")].concat();
+    for (number, cut) in (1..packed.len()).enumerate() {
+        let request = chunked(&format!("cut{}", number % 3), "gzip", [&packed[..cut], &packed[cut..]]);
+        assert_eq!(raw(&server, &request), (204, String::new()), "cut at {cut} of {}", packed.len());
     }
     let client = Client { server: &server, database: "cut0" };
     let expected = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2}), json!({"ts": 3, "v": 3})];
     assert_eq!(client.readings("m", ""), expected);
 }
 
-/// Clients in the wild send far more than the limit at once. They see the answer only if the server does not close
-/// the connection under them while they still write.
+/// Clients send more than the limit before they read; the server must not close the connection under them.
 #[test]
-fn a_body_far_over_the_limit_still_sees_its_413() {
+fn the_sender_of_a_huge_body_receives_its_413() {
     let server = Launch::embedded().config("[limits]\nbody_bytes = \"1MiB\"\n").start();
     for _ in 0..3 {
         http::post(&server.url("/write"), vec![b'#'; 8 << 20], &[]).expect(413);
@@ -93,10 +92,9 @@ fn a_body_far_over_the_limit_still_sees_its_413() {
     assert!(server.stderr().lines().all(|line| !line.contains("panicked")));
 }
 
-/// The room in flight once counted a gzip body's decompression in steps of 64 KiB, whatever the body held. Where the
-/// config left less room than that, every gzip body was answered 503 for ever, and its sender tried again for ever.
+/// Regression: gzip bodies reserved 64 KiB steps, so a smaller budget answered 503 for ever.
 #[test]
-fn a_small_gzip_body_takes_little_room() {
+fn a_small_gzip_body_needs_little_memory() {
     let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
     let server = Launch::embedded().config(config).start();
     let client = Client { server: &server, database: "d" };
@@ -105,11 +103,9 @@ fn a_small_gzip_body_takes_little_room() {
     http::post(&client.url("/write", ""), gzip(&body_of(LIMIT + 1)), &[("content-encoding", "gzip")]).expect(413);
 }
 
-/// 503 tells a client to wait, which helps only where others take up the room. A body that needs more than all of it
-/// is 413, so that its sender sends less. There was a size in between at which a body was 503 for ever: one whose
-/// readings fit into all the room, but not beside the body itself.
+/// A body that never fits is 413, so that its sender splits it. Regression: some sizes were answered 503 for ever.
 #[test]
-fn a_body_that_needs_more_than_all_the_room_is_413() {
+fn a_body_larger_than_the_body_budget_is_413() {
     let config = "[limits]\nbody_bytes = \"4KiB\"\n[ingest]\nbytes_in_flight = \"8KiB\"\n";
     let server = Launch::embedded().config(config).start();
     let client = Client { server: &server, database: "d" };
@@ -134,11 +130,11 @@ fn a_body_that_needs_more_than_all_the_room_is_413() {
 }
 
 #[test]
-fn a_body_that_breaks_off_keeps_nothing() {
+fn a_truncated_body_is_not_kept() {
     let server = Server::start("embedded");
     let head =
         "POST /write?db=d HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\ncontent-length: 100\r\n\r\nm v=1 1\n";
-    // Nothing can be answered to a client that hangs up; what counts is that its half body is not kept.
+    // A client that hangs up gets no answer; its partial body must not be kept.
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.write_all(head.as_bytes()).unwrap();
     stream.shutdown(Shutdown::Both).unwrap();

@@ -1,4 +1,4 @@
-//! What a cache may do with an answer: ask each time whether it still holds, and get 304 while it does.
+//! Caching: clients revalidate each time and get 304 while the answer is unchanged.
 
 use crate::support::prelude::*;
 
@@ -11,7 +11,7 @@ fn ask(client: &Client<'_>, path: &str, parameters: &str, known: Option<&str>) -
 }
 
 #[test]
-fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
+fn an_answer_about_the_past_changes_its_etag_only_with_late_data() {
     let client = client_with("caching", "m v=1 1000000000\nm v=2 2000000000");
     for (path, more) in [
         ("/api/v1/readings", "sensor=m"),
@@ -24,19 +24,18 @@ fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
         let first = ask(&client, path, &parameters, None).expect(200);
         assert_eq!(first.header("cache-control"), Some("private, no-cache"), "{more}");
         let tag = first.header("etag").expect("a tag").to_owned();
-        let again = ask(&client, path, &parameters, Some(&tag)).expect(304);
-        assert_eq!((first.header_fault(), again.header_fault()), (None, None), "{more}");
-        assert_eq!((again.text(), again.header("etag")), ("", Some(tag.as_str())), "{more}");
-        assert_eq!(again.header("x-next-cursor"), first.header("x-next-cursor"), "{more}");
+        let repeated = ask(&client, path, &parameters, Some(&tag)).expect(304);
+        assert_eq!((first.header_fault(), repeated.header_fault()), (None, None), "{more}");
+        assert_eq!((repeated.text(), repeated.header("etag")), ("", Some(tag.as_str())), "{more}");
+        assert_eq!(repeated.header("x-next-cursor"), first.header("x-next-cursor"), "{more}");
         ask(&client, path, &parameters, Some(&format!("\"other\", {tag}"))).expect(304);
         ask(&client, path, &parameters, Some("W/\"other\"")).expect(200);
-        // Late data.
         client.keep("m v=5,w=1 1000000000");
         let changed = ask(&client, path, &parameters, Some(&tag)).expect(200);
         assert_ne!(changed.header("etag"), Some(tag.as_str()), "{more}");
         client.keep("m v=1,w=2 1000000000");
     }
-    // The same readings, and a next part where there was none.
+    // The same readings, with a next part that did not exist before.
     let part = "sensor=m&limit=2&format=ndjson&from=0&to=1970-01-02T00:00:00Z";
     let tag = ask(&client, "/api/v1/readings", part, None).expect(200).header("etag").expect("a tag").to_owned();
     client.keep("m v=9 3000000000");
@@ -44,7 +43,7 @@ fn an_answer_of_the_past_is_sent_again_only_when_late_data_changed_it() {
 }
 
 #[test]
-fn what_reaches_up_to_now_is_not_kept() {
+fn answers_up_to_now_are_not_cached() {
     let client = client_with("not-kept", "m v=1");
     for (path, parameters) in [
         ("/api/v1/readings", "sensor=m"),

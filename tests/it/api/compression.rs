@@ -1,4 +1,4 @@
-//! Answers compressed when a client asks for it: gzip, and only where it saves something.
+//! Compressed answers: gzip on request, and only where it saves space.
 
 use flate2::read::MultiGzDecoder;
 
@@ -46,12 +46,12 @@ fn large_answers_are_compressed_for_clients_that_ask() {
 }
 
 #[test]
-fn small_answers_and_those_to_writes_are_as_they_are() {
+fn small_answers_and_write_answers_are_not_compressed() {
     let client = client_with("no-compression", "m v=1 1");
     for (path, parameters) in [("/api/v1/readings", "sensor=m"), ("/health", "")] {
         assert_eq!(ask(&client, path, parameters, &[GZIP]).expect(200).header("content-encoding"), None, "{path}");
     }
-    // Many rejections are more than a small answer.
+    // Many rejections make a large answer.
     let bad = (0..100).map(|n| format!("{{\"value\":\"{n}\",\"colour\":\"red\"}}\n")).collect::<String>();
     let written = request("POST", &client.url("/api/v1/readings", ""), bad.as_bytes(), &[GZIP]).expect("an answer");
     assert!(written.body.len() > 2000, "{}", written.text());
@@ -59,14 +59,14 @@ fn small_answers_and_those_to_writes_are_as_they_are() {
 }
 
 #[test]
-fn a_tag_of_a_compressed_answer_is_known_again() {
+fn the_etag_of_a_compressed_answer_matches() {
     let client = client_with("compressed-tags", &(0..200).map(|n| format!("m v={n} {n}\n")).collect::<String>());
     let parameters = "sensor=m&to=2000-01-01T00:00:00Z";
     let packed = ask(&client, "/api/v1/readings", parameters, &[GZIP]).expect(200);
     assert_eq!(packed.header("content-encoding"), Some("gzip"));
     let tag = packed.header("etag").expect("a tag");
     for headers in [vec![GZIP, ("if-none-match", tag)], vec![("if-none-match", tag)]] {
-        let again = ask(&client, "/api/v1/readings", parameters, &headers).expect(304);
-        assert_eq!((again.body.len(), again.header("content-encoding")), (0, None));
+        let repeated = ask(&client, "/api/v1/readings", parameters, &headers).expect(304);
+        assert_eq!((repeated.body.len(), repeated.header("content-encoding")), (0, None));
     }
 }

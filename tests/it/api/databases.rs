@@ -1,4 +1,4 @@
-//! Which database a write goes to, and which names one may have.
+//! Databases of writes and their valid names.
 
 use crate::support::prelude::*;
 
@@ -8,7 +8,7 @@ fn names(server: &Server) -> Vec<String> {
     let answer = server.fetch("/query?q=SHOW%20DATABASES");
     let series = &answer["results"][0]["series"][0];
     assert_eq!(series["name"], "databases", "{answer}");
-    // There are no values as long as there is no database.
+    // Without a database there are no values.
     let rows = series["values"].as_array().into_iter().flatten();
     rows.map(|row| row[0].as_str().unwrap().to_owned()).collect()
 }
@@ -53,7 +53,7 @@ fn autogen_is_the_database_itself_and_the_part_before_the_slash_is_the_database(
 }
 
 #[test]
-fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
+fn the_first_write_creates_a_database_with_nearly_any_name() {
     let longest = "x".repeat(64);
     for name in ["plain", "with space", "a.b$c", "%2e", "Ünïcode-🌡", "..", "\"quoted\"", "a\\b", &longest] {
         let client = client(name);
@@ -62,7 +62,7 @@ fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
         assert_eq!(client.readings("m", "").len(), 1, "{name}");
         assert!(names(shared()).contains(&name.to_owned()), "{name}");
     }
-    // They are apart: what one has the other has not.
+    // Databases are separate.
     client("plain").keep("only-here v=1 1");
     let elsewhere = client("with space").get("/api/v1/readings", "sensor=only-here").expect(200).json();
     let notice = r#"unknown sensor "only-here"; known: "m""#;
@@ -75,7 +75,7 @@ fn a_database_begins_with_its_first_write_and_may_have_nearly_any_name() {
 }
 
 #[test]
-fn databases_have_a_limit_and_the_answer_names_it() {
+fn the_database_limit_is_named_when_it_is_reached() {
     let server = Launch::embedded().config("[limits]\ndatabases = 2\n").start();
     let client = |database| Client { server: &server, database };
     client("one").keep("m v=1 1");
@@ -94,10 +94,9 @@ fn databases_have_a_limit_and_the_answer_names_it() {
     assert_eq!(names(&server), ["one", "two"]);
 }
 
-/// Bodies without a reading once made a database known without making it, so that the count of stored databases, which
-/// the limit looked at, never rose: any number of names could be met first and written to afterwards.
+/// Regression: bodies without readings made names known without counting them, which bypassed the limit.
 #[test]
-fn names_that_were_only_met_do_not_get_past_the_limit() {
+fn queried_names_do_not_bypass_the_database_limit() {
     let server = Launch::embedded().config("[limits]\ndatabases = 2\n").start();
     let clients: Vec<String> = (0..10).map(|number| format!("met-{number}")).collect();
     for database in &clients {

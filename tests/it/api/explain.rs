@@ -1,4 +1,4 @@
-//! The dry run of a write says what the write then does, and leaves nothing behind.
+//! The dry run of a write predicts its answer and changes nothing.
 
 use super::{client, client_with};
 use crate::support::packed::gzip;
@@ -8,8 +8,8 @@ fn explain(server: &Server, query: &str, body: &str) -> Value {
     http::post(&server.url(&format!("/api/v1/explain?{query}")), body, &[]).expect(200).json()
 }
 
-/// What a write was answered, without what only one of the two answers has.
-fn told(answer: &Answer) -> (u16, Vec<String>) {
+/// Returns the parts of an answer that explain and write have in common.
+fn common_parts(answer: &Answer) -> (u16, Vec<String>) {
     let text = answer.text();
     let reasons = serde_json::from_str::<Value>(text).ok().map(|body| {
         let rejected = body["rejected"].as_array().cloned().unwrap_or_default();
@@ -18,7 +18,7 @@ fn told(answer: &Answer) -> (u16, Vec<String>) {
     (answer.status, reasons.unwrap_or_default())
 }
 
-/// Everything that a write changes, as far as a client sees it.
+/// Returns all client-visible state that a write changes.
 fn traces(server: &Server) -> Value {
     let get = |path: &str| server.fetch(path);
     json!([
@@ -41,40 +41,46 @@ const BODIES: &[&str] = &[
     r#"{"sensor":"s","value":1,"f1":1,"f2":2,"f3":3,"f4":4}"#,
 ];
 
-/// One server, body after body: each is explained twice, then written, and the write is answered as it was said.
+/// Explains each body twice, then writes it and compares.
 #[test]
-fn what_is_said_is_what_a_write_then_does_and_saying_it_changes_nothing() {
+fn explain_predicts_the_write_and_changes_nothing() {
     let server = Launch::embedded().config("[limits]\nsensors = 3\nsensor_fields = 4\n").start();
     for body in BODIES {
         let before = traces(&server);
-        let said = explain(&server, "db=d", body);
+        let explained = explain(&server, "db=d", body);
         assert_eq!(before, traces(&server), "{body}");
-        let again = explain(&server, "db=d", body);
-        assert_eq!((&said["write"], &said["quota"]), (&again["write"], &again["quota"]), "{body}");
+        let repeated = explain(&server, "db=d", body);
+        assert_eq!((&explained["write"], &explained["quota"]), (&repeated["write"], &repeated["quota"]), "{body}");
         let written = http::post(&server.url("/api/v1/readings?db=d"), body, &[]);
-        let (status, reasons) = told(&written);
-        let lines = said["lines"].as_array().expect("lines").iter();
+        let (status, reasons) = common_parts(&written);
+        let lines = explained["lines"].as_array().expect("lines").iter();
         let rejected = lines.flat_map(|line| line["rejected"].as_array().expect("a list").clone());
         let rejected: Vec<String> = rejected.map(|one| one["reason"].as_str().expect("a reason").to_owned()).collect();
-        assert_eq!((said["write"]["status"].as_u64(), rejected), (Some(u64::from(status)), reasons), "{body}: {said}");
-        assert_eq!(said["accepted"], written.json()["accepted"], "{body}");
-        assert_eq!(said["new_database"], json!(*body == BODIES[0]), "{body}");
+        assert_eq!(
+            (explained["write"]["status"].as_u64(), rejected),
+            (Some(u64::from(status)), reasons),
+            "{body}: {explained}"
+        );
+        assert_eq!(explained["accepted"], written.json()["accepted"], "{body}");
+        assert_eq!(explained["new_database"], json!(*body == BODIES[0]), "{body}");
     }
-    // Whole requests that are refused.
+    // Requests that are refused as a whole.
     for query in ["db=d&rp=nope", "db=%01"] {
-        let said = explain(&server, query, "m v=1");
+        let explained = explain(&server, query, "m v=1");
         let refused = http::post(&server.url(&format!("/write?{query}")), "m v=1", &[]);
-        assert_eq!(said["write"]["status"], json!(refused.status), "{said}");
-        assert_eq!(said["write"]["error"], refused.json()["error"], "{said}");
+        assert_eq!(explained["write"]["status"], json!(refused.status), "{explained}");
+        assert_eq!(explained["write"]["error"], refused.json()["error"], "{explained}");
     }
 }
 
 #[test]
-fn each_line_is_told_with_its_time_bucket_and_fields() {
+fn explain_shows_time_bucket_and_fields_of_each_line() {
     let client = client_with("explain", "m,a=1 v=1 1\n");
     let lines = "m,a=1 v=2i,w=\"x\" 1768487400000000000\nm,a=1 v=3 1768487400000000000\n\n# no line\nn v=1\nm,a=1 v=\"x\" 5\nbad\n";
-    let said = http::post(&client.url("/api/v1/explain", "precision=ns"), lines, &[]).expect(200).json();
-    let [first, second, undated, conflict, bad] = &**said["lines"].as_array().expect("lines") else { panic!("{said}") };
+    let explained = http::post(&client.url("/api/v1/explain", "precision=ns"), lines, &[]).expect(200).json();
+    let [first, second, undated, conflict, bad] = &**explained["lines"].as_array().expect("lines") else {
+        panic!("{explained}")
+    };
     assert_eq!(
         *first,
         json!({
@@ -98,24 +104,31 @@ fn each_line_is_told_with_its_time_bucket_and_fields() {
     );
     assert_eq!((&conflict["kept"], &conflict["fields"][0]["conflict"]), (&json!(false), &json!(true)));
     assert_eq!((&conflict["rejected"][0]["code"], &bad["rejected"][0]["code"]), (&json!("family"), &json!("syntax")));
-    assert_eq!(said["quota"], json!({"readings": 3, "new_sensors": 1, "passes": true}));
-    // A unit that nobody declared, and a time that nobody means.
-    let said = http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
-    let said = said.expect(200).json();
-    assert!(said["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("looks like s")), "{said}");
-    assert!(said["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")), "{said}");
-    // As a whole or not at all.
-    let said = http::post(&client.url("/api/v1/explain", "accept_partial=false"), "m v=1\nbad", &[]).expect(200).json();
-    assert_eq!(said["accepted"], json!(0), "{said}");
+    assert_eq!(explained["quota"], json!({"readings": 3, "new_sensors": 1, "passes": true}));
+    // An undeclared unit and an implausible time.
+    let explained =
+        http::post(&client.url("/api/v1/explain", "precision=ms"), "m v=1 1768487400\nm v=1 4102444800000", &[]);
+    let explained = explained.expect(200).json();
+    assert!(
+        explained["lines"][0]["warnings"][0].as_str().is_some_and(|text| text.contains("looks like s")),
+        "{explained}"
+    );
+    assert!(
+        explained["lines"][1]["warnings"][0].as_str().is_some_and(|text| text.ends_with("h ahead of now")),
+        "{explained}"
+    );
+    let explained =
+        http::post(&client.url("/api/v1/explain", "accept_partial=false"), "m v=1\nbad", &[]).expect(200).json();
+    assert_eq!(explained["accepted"], json!(0), "{explained}");
 }
 
 #[test]
-fn bodies_are_read_as_those_of_writes_and_bounded() {
+fn explain_reads_bodies_like_writes_and_limits_them() {
     let client = client("explain-bodies");
     let packed = gzip(b"m v=1 1\n", 3);
     let url = client.url("/api/v1/explain", "");
-    let said = http::post(&url, packed, &[("Content-Encoding", "gzip")]).expect(200).json();
-    assert_eq!(said["lines"].as_array().map(Vec::len), Some(3));
+    let explained = http::post(&url, packed, &[("Content-Encoding", "gzip")]).expect(200).json();
+    assert_eq!(explained["lines"].as_array().map(Vec::len), Some(3));
     http::post(&url, "m v=1 1\n".repeat(1000), &[]).expect(200);
     let refused = http::post(&url, "m v=1 1\n".repeat(1001), &[]).expect(413);
     assert!(refused.text().contains("1000 lines"), "{}", refused.text());
@@ -127,7 +140,7 @@ fn bodies_are_read_as_those_of_writes_and_bounded() {
 }
 
 #[test]
-fn the_command_prints_what_the_service_says() {
+fn the_explain_command_prints_the_answer_of_the_service() {
     let client = client("explain-command");
     let folder = Folder::new("explain");
     let file = folder.file("lines.lp");
@@ -150,24 +163,27 @@ fn the_command_prints_what_the_service_says() {
     assert!(code == Some(1) && printed.contains("\"code\":\"syntax\""), "{printed}");
 }
 
-/// What a kind warned of was counted for the whole body only: which lines it was about was left to the sender.
+/// Regression: kind warnings were only counted per body.
 #[test]
-fn a_line_tells_what_its_kind_warns_of() {
+fn explain_shows_the_kind_warning_of_each_line() {
     let kind = "[[kinds]]\nname = \"thermometer\"\nmeasurement = \"m\"\nfields = { properties = { temp = { maximum = 50 } } }\n";
     let server = Launch::embedded().config(kind).start();
-    let told = explain(
+    let common_parts = explain(
         &server,
         "db=d&precision=s",
         "m temp=20 1768485601\nm temp=99 1768485602\nm temp=21 1768485603\nm temp=98 1768485604",
     );
-    let warnings: Vec<usize> = told["lines"]
+    let warnings: Vec<usize> = common_parts["lines"]
         .as_array()
         .expect("lines")
         .iter()
         .map(|line| line["warnings"].as_array().map_or(0, Vec::len))
         .collect();
-    assert_eq!(warnings, [0, 1, 0, 1], "{told}");
-    let text = told["lines"][3]["warnings"][0].as_str().expect("a text");
+    assert_eq!(warnings, [0, 1, 0, 1], "{common_parts}");
+    let text = common_parts["lines"][3]["warnings"][0].as_str().expect("a text");
     assert!(text.contains("thermometer") && text.contains("98"), "{text}");
-    assert!(told["warnings"][0].as_str().is_some_and(|text| text.starts_with("2 readings are")), "{told}");
+    assert!(
+        common_parts["warnings"][0].as_str().is_some_and(|text| text.starts_with("2 readings are")),
+        "{common_parts}"
+    );
 }

@@ -1,10 +1,10 @@
-//! JSON, NDJSON and CSV of readings, windows and latest values: one shape each, whatever was asked.
+//! JSON, NDJSON and CSV of readings, windows and latest values have one shape each.
 
 use crate::support::prelude::*;
 
 use super::{Client, client};
 
-/// Three sensors of two measurements; a text that needs quotes, and a field that is called as a column is.
+/// Three sensors of two measurements, with quoted text and a field named like a column.
 fn filled(database: &str) -> Client<'_> {
     let client = client(database);
     client.keep("m,room=r1,site=a v=1.5,note=\"x, \\\"y\\\"\" 1000000000\nm,room=r1,site=a v=2i,ts=7i 2000000000");
@@ -34,7 +34,7 @@ fn tables_have_a_column_per_tag_and_field() {
              \"m,room=r1,site=a\",r1,a,2,,,7,2\r\n\
              \"m,site=b\",,b,1,,true,,3\r\n",
         ),
-        // The fields asked for, in that order, whether there are any or not.
+        // The requested fields in their order, present or not.
         (
             READINGS,
             "sensor=m,site=b&fields=x,v",
@@ -81,7 +81,7 @@ fn tables_have_a_column_per_tag_and_field() {
 }
 
 #[test]
-fn lines_say_whose_they_are() {
+fn every_output_line_names_its_sensor() {
     let client = filled("lines");
     let of_a = "{\"sensor\":\"m,room=r1,site=a\",\"tags\":{\"room\":\"r1\",\"site\":\"a\"}";
     let of_b = "{\"sensor\":\"m,site=b\",\"tags\":{\"site\":\"b\"}";
@@ -109,7 +109,7 @@ fn lines_say_whose_they_are() {
 }
 
 #[test]
-fn the_parameter_wins_over_the_header_and_json_is_for_everybody_else() {
+fn the_format_parameter_wins_over_the_header_and_json_is_the_default() {
     let client = filled("negotiated");
     for (accept, format, expected) in [
         (None, "", "application/json"),
@@ -127,14 +127,14 @@ fn the_parameter_wins_over_the_header_and_json_is_for_everybody_else() {
             assert!(answer.header("vary").is_some_and(|vary| vary.contains("accept")), "{path}");
         }
     }
-    // Errors are JSON, whatever was asked for.
+    // Errors are always JSON.
     let error = client.get(READINGS, "measurement=m&format=csv&limit=0").expect(400);
     assert_eq!(error.header("content-type"), Some("application/json"));
 }
 
-/// A tag or a string such as =HYPERLINK(…) ran where a CSV answer was opened in a spreadsheet.
+/// Regression: a tag such as `=HYPERLINK(…)` was run as a formula when the CSV was opened in a spreadsheet.
 #[test]
-fn a_spreadsheet_takes_no_text_for_a_formula() {
+fn csv_text_is_never_a_spreadsheet_formula() {
     let client = client("guarded-tables");
     client.keep("=m,@k=+v,site=a\\ b -f=-1.5,n=-2i,on=true,s=\"=1+1\",t=\" \\\"@x\",u=\"-5\" 1000000000");
     let guarded = "measurement=%3Dm&format=csv&guard=spreadsheet";

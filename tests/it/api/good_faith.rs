@@ -1,5 +1,4 @@
-//! What is asked in good faith is answered: bare names of sensors, dates, InfluxQL's names, trailing slashes; and an
-//! answer without data says which name nobody knows.
+//! Lenient parameters (bare names, dates, InfluxQL names, trailing slashes), and notices for unknown names.
 
 use serde_json::{Value, json};
 
@@ -18,10 +17,9 @@ fn notices(client: &Client<'_>, path: &str, parameters: &str) -> Vec<String> {
     notices.iter().map(|notice| notice.as_str().expect("a text").to_owned()).collect()
 }
 
-/// After a POST of `{"sensor":"temp-01","value":22.5}`, `sensor=temp-01` was answered with an empty list: the key is
-/// `readings,sensor=temp-01`, which no beginner knows.
+/// Regression: after a POST of `{"sensor":"temp-01","value":22.5}`, `sensor=temp-01` found nothing.
 #[test]
-fn a_bare_name_is_the_one_sensor_with_that_tag() {
+fn a_bare_name_finds_the_only_sensor_with_that_tag() {
     let client = client("bare-names");
     client.write_json(r#"{"sensor":"temp-01","temperature":22.5,"time":"2026-01-15T14:00:00Z"}"#).expect(200);
     let read = client.readings("temp-01", "");
@@ -33,7 +31,7 @@ fn a_bare_name_is_the_one_sensor_with_that_tag() {
     }
     let fields = client.get("/api/v1/fields", "sensor=temp-01").expect(200).json();
     assert_eq!(fields, json!({"fields": [{"field": "temperature", "type": "number", "sensors": 1}]}));
-    // Several have the tag: none is chosen, all are named.
+    // Several sensors have the tag: none is chosen, all are named.
     client.keep("climate,sensor=temp-01 t=1 1");
     let answer = client.get(PATH, "sensor=temp-01").expect(200).json();
     let several =
@@ -45,9 +43,9 @@ fn a_bare_name_is_the_one_sensor_with_that_tag() {
     assert_eq!(sensors(&answer), ["temp-01"]);
 }
 
-/// The next part of an answer is of the same sensor, even if another one has got the tag since.
+/// The next part covers the same sensor, even if another one has the tag by then.
 #[test]
-fn a_cursor_keeps_the_sensor_that_a_bare_name_meant() {
+fn a_cursor_keeps_the_sensor_of_a_bare_name() {
     let client = client_with("bare-cursor", "a,sensor=s v=1 1\na,sensor=s v=2 2\na,sensor=s v=3 3");
     let first = client.get(PATH, "sensor=s&limit=2&epoch=ns").expect(200).json();
     assert_eq!(first["series"][0]["readings"].as_array().map(Vec::len), Some(2), "{first}");
@@ -56,14 +54,14 @@ fn a_cursor_keeps_the_sensor_that_a_bare_name_meant() {
     let second = client.get(PATH, &format!("sensor=s&limit=2&epoch=ns&cursor={cursor}")).expect(200).json();
     let rest = json!([{"sensor": "a,sensor=s", "tags": {"sensor": "s"}, "readings": [{"ts": 3, "v": 3}]}]);
     assert_eq!(second, json!({"series": rest, "next": null}));
-    // The cursor of another sensor is none of this one.
+    // A cursor of another sensor is refused.
     let other = client.get(PATH, "sensor=s&cursor=3.a,sensor=t").expect(200).json();
     assert_eq!(other["series"], json!([]), "{other}");
 }
 
-/// A misspelt name was answered with an empty list and nothing else.
+/// Regression: a misspelt name was answered with an empty list and no notice.
 #[test]
-fn an_unknown_name_is_told_with_the_nearest_ones() {
+fn an_unknown_name_is_answered_with_similar_ones() {
     let client = client("notices");
     client.keep("climate,site=lab,sensor=a temp=1,humidity=2 1\npower,site=hall,sensor=b watts=3 1");
     for (path, parameters, expected) in [
@@ -87,7 +85,7 @@ fn an_unknown_name_is_told_with_the_nearest_ones() {
     ] {
         assert_eq!(notices(&client, path, parameters), [expected], "{path} {parameters}");
     }
-    // Names that are known have no notices, whether there are readings or not.
+    // Known names get no notices, with or without readings.
     for parameters in ["measurement=climate", "measurement=climate&from=2026-01-15", "tag.site=lab&fields=temp"] {
         assert_eq!(notices(&client, PATH, parameters), [""; 0], "{parameters}");
     }
@@ -101,10 +99,9 @@ fn an_unknown_name_is_told_with_the_nearest_ones() {
     assert!(elsewhere[0].contains(r#""notices""#), "{elsewhere:?}");
 }
 
-/// `from=2026-01-15`, `agg=mean` and a trailing slash were refused; a time without a zone was refused without a word on
-/// what would be right.
+/// Regression: `from=2026-01-15`, `agg=mean` and trailing slashes were refused, and missing zones without a hint.
 #[test]
-fn what_has_one_meaning_is_taken() {
+fn unambiguous_parameters_are_accepted() {
     let client = client("good-faith");
     client.keep("m v=1 1768435200000000000\nm v=3 1768435199999999999\nm v=5 1768431600000000000");
     let values = |parameters: &str| -> Vec<Value> {
@@ -117,7 +114,7 @@ fn what_has_one_meaning_is_taken() {
     let fields = json!({"v": {"mean": 1, "max": 1}});
     let day = json!({"start": 1_768_435_200, "end": 1_768_521_600, "fields": fields});
     assert_eq!(summary["series"][0]["windows"], json!([day]));
-    // Midnight of a zone is an hour before that of UTC.
+    // Midnight in the zone is an hour before midnight UTC.
     let berlin =
         client.get("/api/v1/summary", "sensor=m&agg=count&step=1d&tz=Europe/Berlin&from=2026-01-15").expect(200);
     assert_eq!(berlin.json()["series"][0]["windows"][0]["fields"], json!({"v": {"count": 3}}));

@@ -1,4 +1,4 @@
-//! A write with a key may be repeated: its undated readings get the same times again.
+//! A write with a key may be repeated: its undated readings get the same times.
 
 use crate::support::prelude::*;
 
@@ -17,7 +17,8 @@ fn readings(server: &Server, database: &str, sensor: &str) -> Vec<Value> {
 const BODY: &str = "m,a=1 v=1\nm,a=1 v=2\nm,a=2 v=3\nm,a=1 v=4 1768485600000000000\nbad\nm,a=1 v=5\n";
 
 fn check_body(server: &Server, database: &str) -> Vec<Value> {
-    let (one, other) = (readings(server, database, "m,a=1"), readings(server, database, "m,a=2"));
+    let one = readings(server, database, "m,a=1");
+    let other = readings(server, database, "m,a=2");
     let values: Vec<&Value> = one.iter().map(|reading| &reading["v"]).collect();
     assert_eq!(values, [4, 1, 2, 5], "{one:?}");
     assert_eq!(other.len(), 1, "{other:?}");
@@ -25,18 +26,18 @@ fn check_body(server: &Server, database: &str) -> Vec<Value> {
 }
 
 #[test]
-fn a_retry_with_the_same_key_adds_nothing_and_without_one_it_does() {
+fn only_a_retry_with_the_same_key_adds_no_reading() {
     let client = client("keys");
     write(client.server, "keys", "one", BODY).expect(400);
     let first = check_body(client.server, "keys");
-    // Other writes in between take times of their own.
+    // Other writes in between get their own times.
     client.keep("m,a=3 v=1\n");
     write(client.server, "keys", "one", BODY).expect(400);
     assert_eq!(check_body(client.server, "keys"), first);
     let url = client.url("/write", "precision=ns");
     http::post(&url, BODY, &[("X-Hourglass-Request-Id", "one")]).expect(400);
     assert_eq!(check_body(client.server, "keys"), first);
-    // Of another database, and in JSON: another first try, and its retries.
+    // Another database, and JSON: a new first attempt and its retries.
     let json = r#"[{"sensor":"s","value":1},{"sensor":"s","value":2},{"sensor":"s","value":3,"ts":1768485600}]"#;
     for _ in 0..3 {
         http::post(&client.url("/api/v1/readings", ""), json, &[(KEY, "two")]).expect(200);
@@ -49,7 +50,7 @@ fn a_retry_with_the_same_key_adds_nothing_and_without_one_it_does() {
 }
 
 #[test]
-fn what_is_no_key_and_a_key_of_another_body_are_refused() {
+fn invalid_keys_and_keys_of_other_bodies_are_refused() {
     let client = client("keys-refused");
     write(client.server, "keys-refused", &"k".repeat(255), "m v=1\n").expect(204);
     for key in ["", &"k".repeat(256)] {
@@ -65,9 +66,9 @@ fn what_is_no_key_and_a_key_of_another_body_are_refused() {
     assert_eq!(client.readings("m", "").len(), 1);
 }
 
-/// Undated readings with and without keys of one sensor at the same time: none takes another's time.
+/// Concurrent undated readings of one sensor, with and without keys, never share a time.
 #[test]
-fn writes_with_and_without_keys_at_the_same_moment_lose_nothing() {
+fn concurrent_writes_with_and_without_keys_lose_nothing() {
     let client = client("keys-crowd");
     std::thread::scope(|scope| {
         for thread in 0..8 {
@@ -87,10 +88,9 @@ fn writes_with_and_without_keys_at_the_same_moment_lose_nothing() {
     assert_eq!(client.readings("m", "limit=1000").len(), 160);
 }
 
-/// Killed at each step of the first try, and once more after its ack: the retry after the restart finds the first try's
-/// times, so the readings are there once.
+/// Killed at each step of the first attempt and after its ack; the retry stores the readings once.
 #[test]
-fn a_kill_at_any_step_leaves_what_a_retry_makes_whole_and_not_twice() {
+fn a_retry_after_a_kill_at_any_step_stores_each_reading_once() {
     let points =
         ["in_request_keys", "before_append", "after_append", "after_sync", "before_dispatch", "after_dispatch"];
     let launch = || Launch::embedded();

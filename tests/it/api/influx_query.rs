@@ -1,4 +1,4 @@
-//! `/query`: what clients send before they write.
+//! `/query`: statements that clients send before they write.
 
 use crate::support::prelude::*;
 
@@ -17,12 +17,12 @@ fn by_url(method: &str, q: &str) -> Value {
 
 fn names() -> Vec<Value> {
     let answer = by_url("GET", "SHOW DATABASES");
-    // Of no database there are no values at all, as InfluxDB has it.
+    // Without a database there are no values at all, as in InfluxDB.
     answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default()
 }
 
 #[test]
-fn databases_are_created_by_post_however_the_statement_is_sent() {
+fn create_database_works_in_every_form_of_post() {
     let done = json!({"results": [{"statement_id": 0}]});
     for (name, answer) in [
         ("by-form", by_form("CREATE DATABASE \"by-form\"")),
@@ -30,7 +30,7 @@ fn databases_are_created_by_post_however_the_statement_is_sent() {
         ("lower", by_form("create database lower")),
         ("with", by_form("CREATE DATABASE \"with\" WITH DURATION 0s REPLICATION 1 NAME autogen")),
         ("semi;colon \"q\"", by_form("CREATE DATABASE \"semi;colon \\\"q\\\"\";")),
-        // Once more changes nothing.
+        // A repetition changes nothing.
         ("by-form", by_form("CREATE DATABASE \"by-form\"")),
     ] {
         assert_eq!(answer, done, "{name}");
@@ -50,32 +50,33 @@ fn a_get_changes_nothing() {
 }
 
 #[test]
-fn every_statement_has_a_result_of_its_own() {
+fn every_statement_has_its_own_result() {
     let answer = by_form("SHOW DATABASES; CREATE DATABASE \"of;many\"; SHOW USERS; SHOW DATABASES");
     let results = answer["results"].as_array().unwrap();
     let ids: Vec<&Value> = results.iter().map(|result| &result["statement_id"]).collect();
     assert_eq!(ids, [0, 1, 2, 3]);
     let errors: Vec<&Value> = results.iter().map(|result| &result["error"]).collect();
-    // Behind one that fails no other is run.
+    // Statements after a failed one are not run.
     assert_eq!(errors, [&Value::Null, &Value::Null, &json!("not supported: SHOW USERS"), &json!("not executed")]);
     assert!(names().contains(&json!(["of;many"])));
 }
 
 #[test]
-fn a_query_that_cannot_be_parsed_is_400_as_a_whole() {
+fn one_syntax_error_makes_the_whole_query_400() {
     let url = shared().url(&format!("/query?q={}", encode("CREATE DATABASE unparsed; CREATE DATABASE")));
-    let told = http::request("POST", &url, b"", &[]).unwrap().expect(400).json();
-    assert!(text_at(&told, "error").starts_with("error parsing query: found EOF, expected identifier"), "{told}");
+    let refusal = http::request("POST", &url, b"", &[]).unwrap().expect(400).json();
+    assert!(text_at(&refusal, "error").starts_with("error parsing query: found EOF, expected identifier"), "{refusal}");
     assert!(!names().contains(&json!(["unparsed"])));
 }
 
 #[test]
-fn a_page_of_another_site_changes_nothing() {
+fn a_cross_site_query_changes_nothing() {
     let url = shared().url(&format!("/query?q={}", encode("CREATE DATABASE \"by-page\"")));
-    let told = http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
+    let refusal =
+        http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
     assert_eq!(
-        told["error"],
-        "forbidden: pages of https://elsewhere.example may not send requests: add the origin to cors.origins"
+        refusal["error"],
+        "forbidden: pages of https://elsewhere.example get no data and change none, unless cors.origins names their origin"
     );
     assert!(!names().contains(&json!(["by-page"])));
 }
@@ -90,11 +91,11 @@ fn a_query_without_q_is_400() {
     assert_eq!(http::post(&shared().url("/query"), "db=d", &[FORM]).expect(400).json(), missing);
 }
 
-/// `SELECT temp FROM climat` was answered with nothing, and Grafana drew an empty panel without a word.
+/// Regression: `SELECT temp FROM climat` was answered with nothing, so Grafana drew an empty panel.
 #[test]
-fn an_answer_without_series_says_which_name_nobody_knows() {
+fn an_empty_answer_names_the_unknown_name() {
     let client = client_with("messages", "climate,site=lab temp=1,humidity=2 1000000000");
-    let told = |q: &str| {
+    let refusal = |q: &str| {
         let answer = client.get("/query", &format!("q={}", encode(q))).expect(200).json();
         let result = answer["results"][0].as_object().expect("a result").clone();
         let is_silent = !result.contains_key("series");
@@ -118,32 +119,32 @@ fn an_answer_without_series_says_which_name_nobody_knows() {
         ("SHOW FIELD KEYS FROM climat", vec![measurement]),
         ("SHOW MEASUREMENTS WITH MEASUREMENT = climat", vec![measurement]),
         ("SHOW SERIES FROM climate WHERE sit = 'lab'", vec!["unknown tag \"sit\"; known: \"site\""]),
-        // Known names without readings there, and regular expressions, which are no names.
+        // Known names without readings, and regular expressions, which are no names.
         ("SELECT temp FROM climate WHERE time > now()", vec![]),
         ("SELECT temp FROM climate WHERE site = 'attic'", vec![]),
         ("SELECT temp FROM /climat$/", vec![]),
         ("SELECT temp, tmp FROM climate", vec![]),
         ("SHOW MEASUREMENTS", vec![]),
     ] {
-        assert_eq!(told(q), expected, "{q}");
+        assert_eq!(refusal(q), expected, "{q}");
     }
     let elsewhere = shared().fetch("/query?db=message&q=SELECT+temp+FROM+climate");
     assert_eq!(elsewhere["results"][0]["error"], json!("database not found: message"), "{elsewhere}");
     let nearest = text_at(&elsewhere["results"][0]["messages"][0], "text");
     let names = nearest.strip_prefix("unknown database \"message\"; ").and_then(|rest| rest.split_once(": "));
     assert!(names.is_some_and(|(_, names)| names.starts_with("\"messages\"")), "{nearest}");
-    // The bytes of an answer with series are as before, those of one without begin as before.
-    let whole = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
+    // Answers with series are unchanged; answers without series only gain a message.
+    let answer_text = |q: &str| client.get("/query", &format!("q={}", encode(q))).expect(200).text().to_owned();
     let known = "{\"results\":[{\"statement_id\":0,\"series\":[{\"name\":\"climate\",\"columns\":[\"time\",\"temp\"],\
                  \"values\":[[\"1970-01-01T00:00:01Z\",1]]}]}]}\n";
-    assert_eq!(whole("SELECT temp FROM climate"), known);
-    assert_eq!(whole("SELECT temp FROM climate WHERE time > now()"), "{\"results\":[{\"statement_id\":0}]}\n");
+    assert_eq!(answer_text("SELECT temp FROM climate"), known);
+    assert_eq!(answer_text("SELECT temp FROM climate WHERE time > now()"), "{\"results\":[{\"statement_id\":0}]}\n");
     let text = measurement.replace('"', "\\\"");
     let expected = format!(
         "{{\"results\":[{{\"statement_id\":0,\"messages\":[{{\"level\":\"warning\",\"text\":\"{text}\"}}]}}]}}\n"
     );
-    assert_eq!(whole("SELECT temp FROM climat"), expected);
-    // CSV has no place for it in its body.
+    assert_eq!(answer_text("SELECT temp FROM climat"), expected);
+    // CSV bodies have no place for messages.
     let url = shared().url("/query?db=messages&q=SELECT+temp+FROM+climat");
     let csv = http::request("GET", &url, b"", &[("accept", "text/csv")]).unwrap().expect(200);
     assert_eq!((csv.text(), csv.header("x-hourglass-notice")), ("", Some(measurement)));

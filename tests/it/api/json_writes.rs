@@ -1,4 +1,4 @@
-//! `POST /api/v1/readings`: one object, an array, NDJSON, shorthand; what comes back for each.
+//! `POST /api/v1/readings`: object, array, NDJSON and shorthand, and their answers.
 
 use crate::support::prelude::*;
 
@@ -9,7 +9,7 @@ fn kept(count: usize) -> Value {
 }
 
 #[test]
-fn every_layout_of_a_body_is_read() {
+fn every_json_layout_is_accepted() {
     let one = r#"{"measurement":"m","tags":{"s":"a"},"ts":1,"fields":{"v":1}}"#;
     let two = r#"{"measurement":"m","tags":{"s":"a"},"ts":2,"fields":{"v":2}}"#;
     let spread = serde_json::to_string_pretty(&serde_json::from_str::<Value>(one).unwrap()).unwrap();
@@ -39,9 +39,9 @@ fn every_layout_of_a_body_is_read() {
     }
 }
 
-/// Compared as text: a JSON library that reads numbers as doubles would hide the difference.
+/// Compared as text, because JSON libraries that read numbers as doubles hide differences.
 #[test]
-fn numbers_come_back_as_exactly_what_was_sent() {
+fn numbers_are_returned_exactly_as_sent() {
     let client = client("json-numbers");
     let integers = "9007199254740993 -9007199254740993 9223372036854775807 -9223372036854775807 9223372036854775809 \
                     18446744073709551615";
@@ -65,7 +65,7 @@ fn numbers_come_back_as_exactly_what_was_sent() {
 }
 
 #[test]
-fn every_family_of_value_comes_back_and_null_is_left_out() {
+fn every_type_is_returned_and_null_is_omitted() {
     let client = client("json-families");
     let fields =
         json!({"f": 1.5, "i": -3, "yes": true, "no": false, "text": "a \"b\"\n\\ é 🌡", "empty": "", "none": null});
@@ -78,7 +78,7 @@ fn every_family_of_value_comes_back_and_null_is_left_out() {
 }
 
 #[test]
-fn what_is_not_kept_is_listed_with_its_place_and_the_rest_is_kept() {
+fn rejected_json_values_are_listed_and_the_rest_is_kept() {
     let client = client("json-rejected");
     let bad = [r#"{"sensor":"s"}"#, r#"{"sensor":"s","value":1,"ts":"yesterday"}"#, "not JSON"];
     let good = r#"{"sensor":"good","value":1}"#;

@@ -1,4 +1,4 @@
-//! The limits on one reading and on sensors: each refusal names the config key that made it.
+//! Limits on readings and sensors: each refusal names its config key.
 
 use crate::support::prelude::*;
 
@@ -19,7 +19,7 @@ fn limited() -> Server {
 }
 
 #[test]
-fn every_limit_on_a_reading_is_kept_and_named() {
+fn every_limit_on_a_reading_is_enforced_and_named() {
     let server = limited();
     let client = Client { server: &server, database: "d" };
     let long = "n".repeat(17);
@@ -38,7 +38,7 @@ fn every_limit_on_a_reading_is_kept_and_named() {
     let answer = client.write_json(&format!(r#"{{"sensor":"{long}","value":1}}"#)).expect(400).json();
     let text = text_at(&answer["rejected"][0], "reason");
     assert!(text.ends_with("limit of 16 (limits.name_bytes)"), "{text}");
-    // At each limit all is well.
+    // Values at the limit are accepted.
     let name = "n".repeat(16);
     client.keep(&format!("{name},{name}={name},b=2 a=1,b=2,{name}=3 1"));
     let padding = "x".repeat(128 - "m s=\"\" 1".len());
@@ -49,7 +49,7 @@ fn every_limit_on_a_reading_is_kept_and_named() {
 }
 
 #[test]
-fn a_field_over_the_sensors_limit_is_refused_and_the_others_are_kept() {
+fn fields_over_the_limit_are_refused_and_the_others_kept() {
     let server = limited();
     let client = Client { server: &server, database: "d" };
     client.keep("m a=1,b=1 1\nm c=1,d=1 2");
@@ -62,7 +62,7 @@ fn a_field_over_the_sensors_limit_is_refused_and_the_others_are_kept() {
 }
 
 #[test]
-fn a_sensor_over_the_limit_is_refused_and_known_ones_are_not() {
+fn the_sensor_limit_refuses_only_new_sensors() {
     let server = limited();
     let client = Client { server: &server, database: "d" };
     let line = |number: usize, time: usize| format!("climate,s={number} v=1 {time}\n");
@@ -73,18 +73,18 @@ fn a_sensor_over_the_limit_is_refused_and_known_ones_are_not() {
     assert!(text.starts_with("partial write: ") && text.ends_with(" dropped=2"), "{text}");
     assert_eq!(text.matches(reason).count(), 2, "{text}");
     let answer = client.write_json(r#"{"measurement":"climate","sensor":"new","value":1}"#).expect(400).json();
-    let told = text_at(&answer["rejected"][0], "reason").to_owned();
-    assert_eq!(told, format!("{reason}; its tag \"s\" has the most values"));
-    // With nothing but new sensors too; once such a body was answered 204, its readings forgotten.
+    let refusal_reason = text_at(&answer["rejected"][0], "reason").to_owned();
+    assert_eq!(refusal_reason, format!("{reason}; its tag \"s\" has the most values"));
+    // A body of new sensors only is refused, too. Regression: it was answered 204 and dropped.
     let answer = client.write(&line(7, 2)).expect(400).json();
     assert!(text_at(&answer, "error").contains(reason), "{answer}");
-    // The limit is the instance's, over all databases.
+    // The limit applies to the instance, over all databases.
     Client { server: &server, database: "e" }.write("climate v=1 1").expect(400);
     client.keep(&(0..5).map(|number| line(number, 3)).collect::<String>());
     for number in 0..5 {
         assert_eq!(client.readings(&format!("climate,s={number}"), "").len(), 3, "{number}");
     }
-    // A refused sensor leaves nothing behind that a query would show.
+    // A refused sensor leaves nothing that a query would show.
     let sensors = client.get("/api/v1/sensors", "").expect(200).json();
     assert_eq!(sensors["sensors"].as_array().unwrap().len(), 5);
 }

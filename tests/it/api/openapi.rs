@@ -1,4 +1,4 @@
-//! `/openapi.json`: every endpoint is described, and what is described is served.
+//! `/openapi.json` describes every endpoint, and every described endpoint is served.
 
 use crate::support::prelude::*;
 
@@ -18,18 +18,18 @@ fn described(document: &Value) -> BTreeSet<(String, String)> {
     operations
 }
 
-/// Where a path with a name in braces is asked.
+/// Fills the names in braces of a path.
 fn target(path: &str) -> String {
     path.replace("{key}", if path.starts_with("/ui/") { "page.css" } else { "k" })
 }
 
-/// The method to ask by: of an answer without end the head alone.
+/// Returns the method of a request; HEAD for endless answers.
 fn asked<'a>(method: &'a str, path: &str) -> &'a str {
     if path == "/api/v1/tail" { "HEAD" } else { method }
 }
 
 #[test]
-fn what_is_listed_is_described_and_served() {
+fn every_listed_endpoint_is_described_and_served() {
     let document = document();
     assert_eq!(document["openapi"], "3.1.0");
     let listed = get(&shared().url("/")).expect(200).text().to_owned();
@@ -47,9 +47,9 @@ fn what_is_listed_is_described_and_served() {
     }
 }
 
-/// What a head is refused for before anybody looks at the route, and who is turned away without a token: also described.
+/// Describes refusals before routing, and requests without a token.
 #[test]
-fn refusals_that_come_before_the_route_are_described() {
+fn refusals_before_routing_are_described() {
     let document = document();
     let answers = |method: &str, path: &str| document["paths"][path][method.to_lowercase()]["responses"].clone();
     let many: Vec<(String, String)> = (0..65).map(|n| (format!("x-{n}"), "x".to_owned())).collect();
@@ -69,15 +69,15 @@ fn refusals_that_come_before_the_route_are_described() {
             assert!(stranger.header("www-authenticate").is_some(), "{method} {path}");
             assert!(described["401"]["headers"]["WWW-Authenticate"].is_object(), "{method} {path}");
         }
-        // Only what brings readings in is paid for by a quota.
+        // Only requests that bring readings are subject to quotas.
         let brings_readings = method == "POST" && (path.contains("write") || path == "/api/v1/readings");
         assert_eq!(described["429"].is_object(), brings_readings, "{method} {path}");
     }
 }
 
-/// Each parameter that is described is taken: what an endpoint does not know it names.
+/// Endpoints name unknown parameters, so described ones must not be named.
 #[test]
-fn parameters_that_are_described_are_known() {
+fn every_described_parameter_is_accepted() {
     let document = document();
     let mut count = 0;
     for (method, path) in described(&document).into_iter().filter(|(method, _)| method == "GET") {
@@ -88,7 +88,7 @@ fn parameters_that_are_described_are_known() {
             let name = parameter["name"].as_str().expect("a name").replace("tag.KEY", "tag.k");
             let url = shared().url(&format!("{}?{name}=", target(&path)));
             let answer = request(asked(&method, &path), &url, b"", &[]).expect("an answer");
-            // What is not refused may be bytes.
+            // Successful answers may be binary.
             let text = if answer.status == 400 { answer.text() } else { "" };
             assert!(!text.contains("unknown parameter"), "{path} {name}: {text}");
             count += 1;
@@ -98,7 +98,7 @@ fn parameters_that_are_described_are_known() {
 }
 
 #[test]
-fn bad_requests_are_told_in_json_everywhere() {
+fn every_bad_request_is_answered_in_json() {
     for (path, status) in [("/query?q=1&q=2", 400), ("/api/v1/tags/%ff", 400), ("/ping?verbose=1&verbose=1", 204)] {
         let answer = get(&shared().url(path)).expect(status);
         if status == 400 {

@@ -1,15 +1,16 @@
-//! The limits on what one query may be about: each refusal names the config key that made it.
+//! Limits of a query: each refusal names its config key.
 
 use crate::support::prelude::*;
 
 use super::{Client, text_at};
 
 #[test]
-fn the_limit_that_a_query_is_over_is_named() {
+fn an_exceeded_query_limit_is_named() {
     let server = Launch::embedded().config("[query]\nseries_max = 2\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep("m,s=1 v=1 1000\nm,s=2 v=1 1000\nm,s=3 v=1 1000");
-    let (readings, summary) = ("/api/v1/readings", "/api/v1/summary");
+    let readings = "/api/v1/readings";
+    let summary = "/api/v1/summary";
     let cases = [
         (readings, "measurement=m", true),
         (readings, "measurement=m&max_points=5", true),
@@ -33,10 +34,9 @@ fn the_limit_that_a_query_is_over_is_named() {
     }
 }
 
-/// Documents of sensors were read without being counted, and so were names of measurements: lists of many sensors took
-/// hundreds of megabytes beside what queries may take.
+/// Regression: sensor documents and measurement names were not counted, so lists used hundreds of megabytes.
 #[test]
-fn lists_are_held_to_the_bytes_of_a_request() {
+fn lists_respect_the_request_byte_limit() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\nsensors_max = 5000\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep(&(0..5000).map(|n| format!("m{n:04} v={n} 1\n")).collect::<String>());
@@ -59,7 +59,7 @@ fn lists_are_held_to_the_bytes_of_a_request() {
         }
     };
     check();
-    // From the store as well as from what is not there yet.
+    // Stored sensors and unflushed ones.
     flush(&server);
     check();
 }

@@ -1,4 +1,4 @@
-//! `GET /api/v1/readings`: ranges, fields, limits, cursors, formats, and the parameters it refuses.
+//! `GET /api/v1/readings`: ranges, fields, limits, cursors, formats and refused parameters.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{Client, client, client_with, keys, text_at};
 
 const PATH: &str = "/api/v1/readings";
 
-/// A reading a second for 90 minutes over the end of an hour, `n` counting them.
+/// Writes a reading a second for 90 minutes across an hour boundary; `n` counts them.
 fn seconds(database: &str) -> Client<'_> {
     let client = client(database);
     let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, START + n * SECOND);
@@ -20,7 +20,7 @@ fn numbers(answer: &Value) -> Vec<i64> {
 }
 
 #[test]
-fn a_range_begins_with_its_first_nanosecond_and_ends_before_its_last() {
+fn a_range_includes_its_start_and_excludes_its_end() {
     let client = seconds("ranges");
     let ask = |from: &str, to: &str, more: &str| {
         let parameters = format!("sensor=m,s=a&limit=100000&from={}&to={}&{more}", encode(from), encode(to));
@@ -46,15 +46,14 @@ fn a_range_begins_with_its_first_nanosecond_and_ends_before_its_last() {
     ] {
         assert_eq!(ask(from, to, more), expected.collect::<Vec<_>>(), "{from}..{to} {more}");
     }
-    // The plus of an offset that nobody encoded arrives as a space.
+    // An unencoded plus of an offset arrives as a space.
     let unencoded = client.get(PATH, "sensor=m,s=a&from=2026-01-15T15:00:10+01:00&limit=1").expect(200).json();
     assert_eq!(numbers(&unencoded), [10]);
 }
 
-/// A reading at the last timestamp that there is was in no range with an end: `to` is not in the range, and the
-/// nanosecond behind the last was refused as a time.
+/// Regression: no range included the last timestamp, because the nanosecond after it was refused as `to`.
 #[test]
-fn a_reading_at_the_last_timestamp_is_in_a_range_that_ends_behind_it() {
+fn the_last_timestamp_can_be_queried() {
     let client = client("last");
     let last = i64::MAX - 1;
     client.keep(&format!("m v=1 {}\nm v=2 {last}", last - 1));
@@ -101,7 +100,7 @@ fn a_reading_at_the_last_timestamp_is_in_a_range_that_ends_behind_it() {
 }
 
 #[test]
-fn readings_come_ordered_by_time_in_the_form_asked_for() {
+fn readings_are_sorted_by_time_in_every_format() {
     let client = client("forms");
     client.keep("m t=3 1768485600123456789\nm t=1,u=true -1\nm t=2 1768485600000000000\nm t=2.5 1768485600120000000");
     let ask = |more: &str| client.get(PATH, &format!("sensor=m&{more}")).expect(200);
@@ -136,9 +135,9 @@ fn readings_come_ordered_by_time_in_the_form_asked_for() {
     assert_eq!(lines.text(), expected.map(line).concat());
 }
 
-/// An answer ends where it has bytes enough, whichever end it began at.
+/// An answer ends at its byte limit, in both orders.
 #[test]
-fn parts_bounded_by_their_bytes_are_together_the_whole_in_both_orders() {
+fn answers_split_by_bytes_add_up_in_both_orders() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\n").start();
     let client = Client { server: &server, database: "d" };
     let line = |n: i64| format!("m,s=a n={n}i,half={} {}\n", n as f64 / 2.0, START + n * 10 * SECOND);
@@ -148,9 +147,11 @@ fn parts_bounded_by_their_bytes_are_together_the_whole_in_both_orders() {
         if order == "desc" {
             expected.reverse();
         }
-        // By fields too: what is left out has bytes too, and an hour may have nothing that is shown.
+        // Skipped fields count, too, and an hour may have nothing to show.
         for more in ["", "&fields=n", "&fields=nothing"] {
-            let (mut found, mut cursor, mut parts) = (Vec::new(), String::new(), 0);
+            let mut found = Vec::new();
+            let mut cursor = String::new();
+            let mut parts = 0;
             loop {
                 let parameters = format!("sensor=m,s=a&limit=100000&order={order}{more}&cursor={}", encode(&cursor));
                 let answer = client.get(PATH, &parameters).expect(200).json();
@@ -170,9 +171,9 @@ fn parts_bounded_by_their_bytes_are_together_the_whole_in_both_orders() {
 }
 
 #[test]
-fn a_chart_has_few_readings_and_every_peak() {
+fn a_downsampled_chart_keeps_every_peak() {
     let client = client("charts");
-    // A flat line with a peak of one reading, and one of text alone.
+    // A flat line with a peak of one reading and one string.
     let value = |n: i64| if n == 1234 { 99.5 } else { 1.0 };
     client.keep(&(0..5400).map(|n| format!("m v={} {}\n", value(n), START + n * SECOND)).collect::<String>());
     client.keep("text s=\"a\" 1\ntext s=\"b\" 2");
@@ -198,7 +199,7 @@ fn a_chart_has_few_readings_and_every_peak() {
 }
 
 #[test]
-fn fields_chooses_and_readings_without_any_of_them_stay_away() {
+fn the_fields_parameter_selects_fields_and_skips_other_readings() {
     let client = client_with("chosen-fields", "m a=1,b=2,c=3 1\nm a=4 2\nm b=5 3\nm d=\"x\" 4");
     for (fields, expected) in [
         ("a", vec![json!({"ts": 1, "a": 1}), json!({"ts": 2, "a": 4})]),
@@ -209,16 +210,18 @@ fn fields_chooses_and_readings_without_any_of_them_stay_away() {
         assert_eq!(client.readings("m", &format!("fields={}", encode(fields))), expected, "{fields}");
     }
     assert_eq!(client.readings("m", "fields=").len(), 4);
-    // The limit counts readings that are shown.
+    // The limit counts the readings shown.
     assert_eq!(client.readings("m", "fields=b&limit=2").len(), 2);
 }
 
 #[test]
-fn pages_by_cursor_are_together_the_whole() {
+fn pages_read_by_cursor_add_up() {
     let client = seconds("cursors");
-    let whole: Vec<i64> = (0..5400).collect();
+    let all_numbers: Vec<i64> = (0..5400).collect();
     for (limit, ndjson) in [(1000, false), (1000, true), (599, false), (5400, false), (5399, true), (100_000, false)] {
-        let (mut found, mut cursor, mut requests) = (Vec::new(), String::new(), 0);
+        let mut found = Vec::new();
+        let mut cursor = String::new();
+        let mut requests = 0;
         loop {
             let form = if ndjson { "ndjson" } else { "json" };
             let parameters = format!("sensor=m,s=a&limit={limit}&format={form}&cursor={}", encode(&cursor));
@@ -237,14 +240,14 @@ fn pages_by_cursor_are_together_the_whole() {
                 None => break,
             }
         }
-        assert_eq!(found, whole, "limit={limit} ndjson={ndjson}");
+        assert_eq!(found, all_numbers, "limit={limit} ndjson={ndjson}");
         assert_eq!(requests, 5400_usize.div_ceil(limit), "limit={limit}");
     }
-    // Without a limit there is one all the same.
+    // Without a limit, the default applies.
     let answer = client.get(PATH, "sensor=m,s=a").expect(200).json();
     assert_eq!(numbers(&answer).len(), 1000);
     assert!(answer["next"].is_string());
-    // A cursor keeps to its range, also before the epoch.
+    // A cursor stays in its range, also before the epoch.
     client.keep("old n=1i -3\nold n=2i -2\nold n=3i -1\nold n=4i 0");
     let first = client.get(PATH, "sensor=old&limit=2&to=0").expect(200).json();
     assert_eq!(numbers(&first), [1, 2]);
@@ -253,9 +256,9 @@ fn pages_by_cursor_are_together_the_whole() {
     assert_eq!((numbers(&rest), &rest["next"]), (vec![3], &Value::Null));
 }
 
-/// What is written while somebody pages neither repeats nor hides what was there before.
+/// Writes between pages neither repeat nor hide earlier readings.
 #[test]
-fn a_cursor_survives_writes_before_and_behind_it() {
+fn a_cursor_survives_writes_on_both_sides() {
     let client = client_with("moving-cursor", "m n=10i 10\nm n=20i 20\nm n=30i 30");
     let first = client.get(PATH, "sensor=m&limit=1&precision=ns").expect(200).json();
     client.keep("m n=5i 5\nm n=25i 25");
@@ -264,7 +267,7 @@ fn a_cursor_survives_writes_before_and_behind_it() {
 }
 
 #[test]
-fn a_sensor_has_one_key_however_it_is_spelled() {
+fn every_spelling_of_a_key_finds_the_sensor() {
     let client = client_with("spellings", "climate,site=a,sensor=temp-01 t=1 1\nclimate,sensor=temp-01,site=a t=2 2");
     client.keep(r"wi\ nd,na\,me=x\=y v=1 1");
     for (spelled, key, count) in [
@@ -282,7 +285,7 @@ fn a_sensor_has_one_key_however_it_is_spelled() {
 }
 
 #[test]
-fn an_unknown_sensor_has_no_series_and_a_known_one_without_readings_has_an_empty_one() {
+fn an_unknown_sensor_has_no_series_and_a_silent_one_an_empty_series() {
     let client = client_with("unknown-sensor", "known v=1 1");
     for unknown in ["unknown", "known,but=other"] {
         let notice = format!("unknown sensor {unknown:?}; known: \"known\"");
@@ -297,7 +300,7 @@ fn an_unknown_sensor_has_no_series_and_a_known_one_without_readings_has_an_empty
 }
 
 #[test]
-fn parameters_that_cannot_be_meant_are_refused_by_name() {
+fn invalid_parameters_are_refused_by_name() {
     let client = client_with("parameters", "m v=1 1");
     for (parameters, expected) in [
         ("", "no sensors selected: give sensor=climate,sensor=temp-01, or measurement=climate, or tag.KEY=value"),
@@ -333,7 +336,7 @@ fn parameters_that_cannot_be_meant_are_refused_by_name() {
 }
 
 #[test]
-fn the_limits_of_a_query_are_the_configs() {
+fn query_limits_come_from_the_config() {
     let server = Launch::embedded().config("[query]\nlimit_default = 2\nlimit_max = 3\nsensors_max = 4\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep("m n=1i 1\nm n=2i 2\nm n=3i 3\nm n=4i 4");

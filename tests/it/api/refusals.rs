@@ -1,4 +1,4 @@
-//! What is not kept, and how each dialect is told: partial writes and conflicts of families.
+//! Rejections in each dialect: partial writes and type conflicts.
 
 use crate::support::prelude::*;
 
@@ -37,8 +37,8 @@ fn one_bad_line_never_takes_a_good_one_with_it() {
         let answer = http::post(&client.url(path, "bucket=ignored&precision=ns"), body, &[]).expect(400);
         assert_eq!(answer.json(), expected, "{path}");
         assert_eq!(answer.header("content-type"), Some("application/json"), "{path}");
-        let told = answer.header("x-influxdb-error").expect("clients look for this header");
-        assert!(told.starts_with("partial write"), "{path}: {told}");
+        let listed = answer.header("x-influxdb-error").expect("clients look for this header");
+        assert!(listed.starts_with("partial write"), "{path}: {listed}");
         let code = answer.header("x-platform-error-code");
         assert_eq!(code, (path == "/api/v2/write").then_some("invalid"), "{path}");
         let read = client.readings("m,s=a", "");
@@ -47,7 +47,7 @@ fn one_bad_line_never_takes_a_good_one_with_it() {
 }
 
 #[test]
-fn nothing_but_bad_lines_is_no_partial_write() {
+fn a_body_of_bad_lines_is_no_partial_write() {
     let body = "bad\nm v=nan\nm v=1 x";
     for (path, key) in [("/write", "error"), ("/api/v2/write", "message"), ("/api/v3/write_lp", "error")] {
         let answer = http::post(&client("only-bad").url(path, ""), body, &[]).expect(400).json();
@@ -59,17 +59,18 @@ fn nothing_but_bad_lines_is_no_partial_write() {
             assert_eq!(lines, [1, 2, 3]);
             continue;
         }
-        let told: Vec<&str> = text.split('\n').collect();
-        assert_eq!(told.len(), 3, "{path}: {text}");
-        for (told, (line, place)) in told.iter().zip([("bad", "line 1"), ("m v=nan", "line 2"), ("m v=1 x", "line 3")])
+        let listed: Vec<&str> = text.split('\n').collect();
+        assert_eq!(listed.len(), 3, "{path}: {text}");
+        for (listed, (line, place)) in
+            listed.iter().zip([("bad", "line 1"), ("m v=nan", "line 2"), ("m v=1 x", "line 3")])
         {
-            assert!(told.starts_with(&format!("unable to parse '{line}': {place}")), "{path}: {told}");
+            assert!(listed.starts_with(&format!("unable to parse '{line}': {place}")), "{path}: {listed}");
         }
     }
 }
 
 #[test]
-fn the_first_hundred_refusals_are_told_and_all_are_counted() {
+fn the_first_hundred_refusals_are_listed_and_all_are_counted() {
     let body = format!("{}m v=1 1", "bad\n".repeat(150));
     let client = client("many-bad");
     let answer = client.write(&body).expect(400).json();
@@ -85,7 +86,7 @@ fn the_first_hundred_refusals_are_told_and_all_are_counted() {
 }
 
 #[test]
-fn a_long_bad_line_is_repeated_only_in_part() {
+fn a_long_bad_line_is_truncated_in_the_answer() {
     let answer = client("long-bad").write(&format!("m{} v=1", "\u{e9},".repeat(5000))).expect(400);
     let text = answer.json()["error"].as_str().unwrap().to_owned();
     assert!(text.starts_with("unable to parse 'mé,é,") && text.contains("…'") && text.len() < 1000, "{text}");
@@ -93,7 +94,7 @@ fn a_long_bad_line_is_repeated_only_in_part() {
 }
 
 #[test]
-fn without_accept_partial_one_bad_line_keeps_all_out() {
+fn without_accept_partial_one_bad_line_refuses_the_body() {
     let client = client("all-or-nothing");
     let url = client.url("/api/v3/write_lp", "precision=ns&accept_partial=false");
     let answer = http::post(&url, "m v=1 1\nbad\nm v=2 2", &[]).expect(400).json();
@@ -107,10 +108,9 @@ fn without_accept_partial_one_bad_line_keeps_all_out() {
     assert_eq!(text_at(&answer.json(), "error"), "parameter accept_partial: \"perhaps\" is neither true nor false");
 }
 
-/// A body that was refused as a whole once left its fields' families behind, so that a later, good write of another
-/// family met a conflict with a reading that nobody ever stored.
+/// Regression: a refused body fixed its fields' types, so a later good write met a conflict.
 #[test]
-fn a_refused_body_leaves_no_family_behind() {
+fn a_refused_body_sets_no_field_type() {
     let client = client("no-trace");
     let url = client.url("/api/v3/write_lp", "precision=ns&accept_partial=false");
     http::post(&url, "m v=1 1\nbad", &[]).expect(400);
@@ -119,7 +119,7 @@ fn a_refused_body_leaves_no_family_behind() {
 }
 
 #[test]
-fn a_conflict_of_families_refuses_the_field_that_differs_and_no_other() {
+fn a_type_conflict_refuses_only_its_field() {
     let client = client_with("families", "m n=1,b=true,s=\"x\" 1\nm n=2i 2\nm n=3u 3");
     let conflict = |field: &str, sent: &str, stored: &str| {
         format!(
@@ -144,14 +144,14 @@ fn a_conflict_of_families_refuses_the_field_that_differs_and_no_other() {
         let kept = client.readings("m", &format!("precision=ns&from={time}&to={}", time + 1));
         assert_eq!(kept, [json!({"ts": time, "kept": number})], "{field}={value}");
     }
-    // With no other field nothing is left of the line.
+    // Without another field, nothing is left of the line.
     let answer = client.write("m n=\"x\" 200").expect(400);
     assert_eq!(answer.json(), json!({"error": conflict("n", "string", "number")}));
     assert!(client.readings("m", "precision=ns&from=200&to=201").is_empty());
 }
 
 #[test]
-fn v2_tells_conflicts_by_422_and_bad_lines_by_400() {
+fn v2_answers_conflicts_with_422_and_bad_lines_with_400() {
     let client = client_with("v2-conflicts", "m n=1 1");
     let url = client.url("/api/v2/write", "bucket=v2-conflicts");
     let answer = http::post(&url, "m n=2 2\nm n=\"x\",k=1 3", &[]).expect(422);
@@ -164,7 +164,7 @@ fn v2_tells_conflicts_by_422_and_bad_lines_by_400() {
     assert!(message.starts_with(start) && message.ends_with(" dropped=1"), "{message}");
     let answer = http::post(&url, "m n=\"x\" 4\nbad", &[]).expect(400).json();
     assert_eq!(answer["code"], json!("invalid"));
-    // A bad line counts even where the answer has no room to tell it.
+    // A bad line counts even if the answer has no room for it.
     let body = format!("{}bad", "m n=\"x\" 5\n".repeat(120));
     assert_eq!(http::post(&url, body, &[]).expect(400).json()["code"], json!("invalid"));
     let answer = http::post(&client.url("/api/v3/write_lp", ""), "m n=\"x\" 6\nm n=7 7", &[]).expect(400).json();
@@ -173,7 +173,7 @@ fn v2_tells_conflicts_by_422_and_bad_lines_by_400() {
 }
 
 #[test]
-fn families_outlive_the_process() {
+fn field_types_survive_a_restart() {
     let mut server = Server::start("embedded");
     http::post(&server.url("/write"), "m n=1 1", &[]).expect(204);
     server.stop_and_restart();

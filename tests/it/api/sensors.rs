@@ -1,4 +1,4 @@
-//! `GET /api/v1/sensors`: who is there, since when, with what, and who takes more than one page an hour.
+//! `GET /api/v1/sensors`: sensors, their statistics, and outliers with more than one page per hour.
 
 use crate::support::prelude::*;
 
@@ -9,7 +9,7 @@ const PATH: &str = "/api/v1/sensors";
 fn listed(client: &Client<'_>, parameters: &str) -> Vec<Value> {
     let answer = client.get(PATH, parameters).expect(200).json();
     let mut keys = keys(&answer);
-    // The list of a database that is not there yet says so.
+    // The list of a missing database has a notice.
     keys.retain(|key| *key != "notices" || answer["sensors"] != json!([]));
     assert_eq!(keys, ["next", "sensors"]);
     answer["sensors"].as_array().unwrap().clone()
@@ -20,12 +20,12 @@ fn names(sensors: &[Value]) -> Vec<&str> {
 }
 
 #[test]
-fn a_sensor_is_listed_with_what_was_seen_of_it() {
+fn sensors_are_listed_with_their_statistics() {
     let client = client("seen");
     client.keep(
         "climate,site=a,sensor=t1 temp=1.5,ok=true 2000000000\nclimate,site=a,sensor=t1 note=\"x\",temp=2 3000000000",
     );
-    // Late, and before everything seen.
+    // A late reading, before all others.
     client.keep("climate,site=a,sensor=t1 temp=9 1000000000");
     let expected = json!({
         "sensor": "climate,sensor=t1,site=a",
@@ -48,14 +48,14 @@ fn a_sensor_is_listed_with_what_was_seen_of_it() {
         {"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 2},
     ]);
     assert_eq!(listed(&client, "recent=true"), [with_recent]);
-    // An overwritten reading is so in the list too.
+    // The list shows the overwritten value.
     client.keep("climate,site=a,sensor=t1 temp=7 3000000000");
     assert_eq!(listed(&client, "")[0]["latest"], json!({"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 7}));
     assert!(listed(&super::client("nobody-there"), "").is_empty());
 }
 
 #[test]
-fn the_most_recent_readings_are_as_many_as_the_config_says() {
+fn the_config_sets_the_number_of_recent_readings() {
     let server = Launch::embedded().config("[sensors]\nrecent = 3\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep("m n=5i 5\nm n=1i 1\nm n=3i 3\nm n=4i 4\nm n=2i 2\nm n=6i 3600000000000");
@@ -64,14 +64,15 @@ fn the_most_recent_readings_are_as_many_as_the_config_says() {
 }
 
 #[test]
-fn sensors_come_in_the_order_of_their_keys_page_by_page() {
+fn sensors_are_paged_in_key_order() {
     let client = client("many-sensors");
     let line = |n: usize| format!("m,s={n:03} v=1 1\n");
     client.keep(&(0..25).rev().map(line).collect::<String>());
-    let whole: Vec<String> = (0..25).map(|n| format!("m,s={n:03}")).collect();
-    assert_eq!(names(&listed(&client, "")), whole);
+    let all_keys: Vec<String> = (0..25).map(|n| format!("m,s={n:03}")).collect();
+    assert_eq!(names(&listed(&client, "")), all_keys);
     for limit in [1, 7, 24, 25, 26] {
-        let (mut found, mut cursor) = (Vec::new(), String::new());
+        let mut found = Vec::new();
+        let mut cursor = String::new();
         loop {
             let answer = client.get(PATH, &format!("limit={limit}&cursor={}", encode(&cursor))).expect(200).json();
             let page = answer["sensors"].as_array().unwrap();
@@ -82,7 +83,7 @@ fn sensors_come_in_the_order_of_their_keys_page_by_page() {
                 None => break,
             }
         }
-        assert_eq!(found, whole, "{limit}");
+        assert_eq!(found, all_keys, "{limit}");
     }
     for (parameters, expected) in [
         ("outlier=perhaps", "parameter outlier: \"perhaps\" is neither true nor false"),
@@ -103,7 +104,7 @@ fn sensors_come_in_the_order_of_their_keys_page_by_page() {
 }
 
 #[test]
-fn a_sensor_that_spills_is_listed_as_an_outlier() {
+fn a_sensor_with_overflow_is_listed_as_an_outlier() {
     let mut server = Launch::embedded().config("[page]\nmax_readings = 10\n").start();
     let client = Client { server: &server, database: "d" };
     let readings =
@@ -128,7 +129,7 @@ fn a_sensor_that_spills_is_listed_as_an_outlier() {
     assert_eq!(listed(&client, "outlier=true")[0]["outlier"], outlier);
 }
 
-/// A sensor whose battery was empty was missed by nobody: no metric and no list had it.
+/// Regression: neither a metric nor a list showed a sensor that had stopped sending.
 #[test]
 fn a_sensor_that_stops_sending_is_counted_and_listed() {
     let server = Launch::embedded().config("[sensors]\nsilent_after = \"2s\"\n").start();
@@ -143,19 +144,18 @@ fn a_sensor_that_stops_sending_is_counted_and_listed() {
     });
     assert_eq!(still, (1.0, "m,s=empty".to_owned()));
     assert_eq!(listed(&client, "silent=false").len(), 3);
-    // It sends again.
     wait_until("no sensor is silent", Duration::from_secs(30), || {
         client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
         silent() == 0.0 && listed(&client, "silent=true").is_empty()
     });
-    // Off by default: a door may be opened once a week.
+    // Off by default, because some sensors send rarely.
     let off = Launch::embedded().start();
     let refused = Client { server: &off, database: "d" }.get(PATH, "silent=true").expect(400);
     assert!(refused.text().contains("sensors.silent_after"), "{}", refused.text());
 }
 
 #[test]
-fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
+fn sensors_are_listed_after_a_restart() {
     let mut server = Launch::embedded().start();
     let client = Client { server: &server, database: "d" };
     client.keep("m,s=a v=1 1000001\nm,s=a v=2 7200000000000\nm,s=b w=\"x\" 5000000");
@@ -164,13 +164,13 @@ fn sensors_of_an_earlier_run_are_there_before_they_send_again() {
     server.stop_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(listed(&client, "recent=true"), before);
-    // One sends again: what it was before is not forgotten.
+    // One sends again, and its earlier values are remembered.
     client.keep("m,s=a v=3 3000000");
     let after = listed(&client, "epoch=ns&recent=true");
     let recent = json!([{"ts": 1_000_001, "v": 1}, {"ts": 3_000_000, "v": 3}, {"ts": 7_200_000_000_000_i64, "v": 2}]);
-    // A document keeps milliseconds of when its sensor was seen, and says so before it is stored too.
+    // Documents keep milliseconds, and unflushed sensors are shown alike.
     assert_eq!((&after[0]["first_seen"], &after[0]["recent"]), (&json!(1_000_000), &recent));
-    // Killed before its document was written again: what is missing there is made good.
+    // Killed before its document was written again; the restart completes it.
     server.kill_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(client.readings("m,s=a", "").len(), 3);

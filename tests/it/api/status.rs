@@ -1,4 +1,4 @@
-//! What the service says of itself, and what every answer carries.
+//! Status endpoints, and the headers of every answer.
 
 use crate::support::prelude::*;
 
@@ -8,9 +8,9 @@ fn ask(method: &str, path: &str, headers: &[(&str, &str)]) -> Answer {
     http::request(method, &shared().url(path), b"", headers).unwrap_or_else(|error| panic!("{method} {path}: {error}"))
 }
 
-/// A client in Rust unwraps both version headers, and others choose by the version what they send.
+/// A Rust client unwraps both version headers; others choose their request form by the version.
 #[test]
-fn every_answer_carries_the_headers_that_clients_look_for() {
+fn every_answer_has_the_headers_that_clients_expect() {
     for (method, path, status) in [
         ("GET", "/ping", 204),
         ("HEAD", "/ping", 204),
@@ -36,7 +36,7 @@ fn every_answer_carries_the_headers_that_clients_look_for() {
 }
 
 #[test]
-fn a_usable_request_id_comes_back_and_another_one_is_replaced() {
+fn a_valid_request_id_is_returned_and_an_invalid_one_replaced() {
     let id_for = |sent: &[(&str, &str)]| ask("GET", "/ping", sent).header("request-id").unwrap().to_owned();
     assert_eq!(id_for(&[("x-request-id", "gateway-7.a/b")]), "gateway-7.a/b");
     let longest = "i".repeat(64);
@@ -57,7 +57,7 @@ fn ping_is_204_unless_the_query_asks_for_more() {
         ("GET", "/ping?verbose=true", vec![], 200),
         ("GET", "/ping?verbose=1", vec![], 200),
         ("GET", "/ping?verbose=true&u=me&p=secret", vec![], 200),
-        // EMQX asks in a header, in the query too when it has a user, and wants 204 all the same.
+        // EMQX sends `verbose` as a header (with a user also in the query) and expects 204.
         ("GET", "/ping", vec![("verbose", "true")], 204),
         ("GET", "/ping?verbose=true&u=me&p=secret", vec![("verbose", "true")], 204),
     ] {
@@ -72,7 +72,7 @@ fn ping_is_204_unless_the_query_asks_for_more() {
 }
 
 #[test]
-fn health_ready_and_settings_have_the_shapes_that_clients_check() {
+fn health_ready_and_settings_have_the_shapes_that_clients_expect() {
     let health = ask("GET", "/health", &[]).expect(200).json();
     assert_eq!(keys(&health), ["checks", "message", "name", "status", "version"]);
     let checks: Vec<_> = health["checks"]
@@ -93,9 +93,9 @@ fn health_ready_and_settings_have_the_shapes_that_clients_check() {
     assert_eq!(settings, json!({"config": {"line.proto.support.versions": [1]}}));
 }
 
-/// Those who watch it read it by these names.
+/// Monitoring reads these keys.
 #[test]
-fn the_status_has_these_keys_and_types() {
+fn the_status_has_the_documented_keys() {
     let server = Server::start("embedded");
     http::post(&server.url("/write"), "m v=1 1\nm v=2 2", &[]).expect(204);
     let status = server.fetch("/api/v1/status");
@@ -139,7 +139,7 @@ fn the_status_has_these_keys_and_types() {
     assert!(status["hot_bytes"].as_u64() > Some(0), "{status}");
 }
 
-/// Methods of more than four letters, and most paths, pushed the rest of their line to the right.
+/// Regression: long methods and paths broke the columns.
 #[test]
 fn the_columns_of_the_list_of_endpoints_are_aligned() {
     let text = ask("GET", "/", &[]).expect(200).text().to_owned();
@@ -159,7 +159,7 @@ fn the_columns_of_the_list_of_endpoints_are_aligned() {
 }
 
 #[test]
-fn what_is_not_there_is_answered_in_json() {
+fn unknown_paths_are_answered_in_json() {
     let missing = ask("GET", "/api/v9/everything", &[]).expect(404);
     assert_eq!(
         missing.json(),

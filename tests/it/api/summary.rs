@@ -1,4 +1,4 @@
-//! `GET /api/v1/summary`: whole hours from stored summaries, ragged edges from readings, and both as if they were one.
+//! `GET /api/v1/summary`: whole hours come from summaries, partial hours from readings.
 
 use crate::support::prelude::*;
 
@@ -6,12 +6,12 @@ use super::{Client, client, client_with, keys, text_at};
 
 const PATH: &str = "/api/v1/summary";
 
-/// Quarters add up without rounding, so that the sums have one right answer however they are grouped.
+/// Quarters add up without rounding, so sums are exact in any order.
 fn value(n: i64) -> f64 {
     ((n * 37) % 101 - 50) as f64 / 4.0
 }
 
-/// A reading every 450 seconds from two days before the epoch to two days after it, one nanosecond off the grid.
+/// A reading every 450 s from two days before the epoch to two days after it, one nanosecond off the grid.
 const FIRST: i64 = -2 * DAY + 1;
 const PACE: i64 = 450 * SECOND;
 const COUNT: i64 = 4 * DAY / PACE;
@@ -21,7 +21,7 @@ fn filled(database: &str) -> Client<'_> {
     client_with(database, &(0..COUNT).map(line).collect::<String>())
 }
 
-/// What the answer must be, by folding every reading of the range.
+/// Returns the expected answer by folding every reading of the range.
 fn model(from: i64, to: i64, step: i64) -> Value {
     let mut windows: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
     for n in (0..COUNT).filter(|n| (from..to).contains(&(FIRST + n * PACE))) {
@@ -29,8 +29,10 @@ fn model(from: i64, to: i64, step: i64) -> Value {
     }
     let window = |(number, members): (i64, Vec<i64>)| {
         let values: Vec<f64> = members.iter().map(|n| value(*n)).collect();
-        let (count, sum) = (values.len() as f64, values.iter().sum::<f64>());
-        let (integers, total) = (members.iter().map(|n| n - 300), members.iter().map(|n| n - 300).sum::<i64>());
+        let count = values.len() as f64;
+        let sum = values.iter().sum::<f64>();
+        let integers = members.iter().map(|n| n - 300);
+        let total = members.iter().map(|n| n - 300).sum::<i64>();
         json!({
             "start": (number * step).max(from),
             "end": ((number + 1) * step).min(to),
@@ -55,22 +57,23 @@ fn model(from: i64, to: i64, step: i64) -> Value {
     Value::from(windows.into_iter().map(window).collect::<Vec<_>>())
 }
 
-/// Panics at the first window in which both differ.
+/// Panics at the first window that differs.
 #[track_caller]
 fn check(what: &str, found: &Value, expected: &Value) {
-    let (found, expected) = (found.as_array().expect("windows"), expected.as_array().expect("windows"));
+    let found = found.as_array().expect("windows");
+    let expected = expected.as_array().expect("windows");
     for (found, expected) in found.iter().zip(expected) {
         assert!(same(found, expected), "{what}:\nfound    {found}\nexpected {expected}");
     }
     assert_eq!(found.len(), expected.len(), "{what}");
 }
 
-/// Whether both say the same. A whole number is the same with and without a point, and the JSON library of this test
-/// reads a long fraction, such as an average's, within a few last bits only.
+/// Returns true if both values are equal; long fractions may differ in the last bits, by JSON parsing.
 fn same(one: &Value, other: &Value) -> bool {
     match (one, other) {
         (Value::Number(one), Value::Number(other)) => {
-            let (one, other) = (one.as_f64().unwrap(), other.as_f64().unwrap());
+            let one = one.as_f64().unwrap();
+            let other = other.as_f64().unwrap();
             (one - other).abs() <= 1e-15 * other.abs()
         }
         (Value::Array(one), Value::Array(other)) => {
@@ -91,7 +94,7 @@ fn windows(client: &Client<'_>, sensor: &str, more: &str) -> Value {
 }
 
 #[test]
-fn every_step_and_every_edge_agrees_with_folding_all_readings() {
+fn summaries_equal_the_fold_over_all_readings() {
     let client = filled("windows");
     let ranges = [
         (-2 * DAY, 2 * DAY),
@@ -130,7 +133,7 @@ fn every_step_and_every_edge_agrees_with_folding_all_readings() {
 }
 
 #[test]
-fn times_are_rfc_3339_unless_epoch_asks_otherwise() {
+fn times_are_rfc_3339_without_an_epoch() {
     let client = client_with("window-times", "m v=1.5 1768485600000000000");
     let answer = client.get(PATH, "sensor=m&from=2026-01-15T14:00:00Z&to=2026-01-15T14:30:00Z").expect(200);
     assert_eq!(
@@ -156,7 +159,7 @@ fn integers_are_summed_exactly_and_mixed_fields_as_floats() {
     assert!(same(&found, &expected), "{found}");
 }
 
-/// Strings and booleans have no sum. A sensor that has nothing else is known all the same.
+/// Strings and booleans have no sum, but their sensors are known.
 #[test]
 fn fields_without_numbers_have_no_summary() {
     let client = client_with("no-numbers", "m s=\"x\",b=true 1");
@@ -171,9 +174,9 @@ fn fields_without_numbers_have_no_summary() {
     assert_eq!(unknown, json!({"series": [], "next": null, "notices": [notice]}));
 }
 
-/// Regression: a count of texts or booleans was left out without a word, while InfluxQL counts them.
+/// Regression: a count of strings or booleans was silently omitted, unlike in InfluxQL.
 #[test]
-fn texts_and_booleans_are_counted_when_they_are_asked_for() {
+fn strings_and_booleans_are_counted_on_request() {
     let client = client_with("counted", "m s=\"x\",b=true,v=1 1\nm s=\"y\",v=2 2\nm b=false 3\nm s=\"z\" 4");
     let fields = |parameters: &str| windows(&client, "m", parameters)[0]["fields"].clone();
     let all = json!({"s": {"count": 3}, "b": {"count": 2}, "v": {"count": 2}});
@@ -183,30 +186,29 @@ fn texts_and_booleans_are_counted_when_they_are_asked_for() {
     let ends = json!({"s": {"count": 3, "first": "x", "last": "z"}});
     assert_eq!(fields("&agg=count,first,last&fields=s"), ends);
     assert_eq!(fields("&fields=b,s"), json!({"s": {"count": 3}, "b": {"count": 2}}));
-    // Where nothing is named, all is about numbers, which summaries answer.
+    // Without named fields, only numbers are summarized.
     assert_eq!(keys(&fields("")), ["v"]);
 }
 
-/// A field that is a number for one sensor and text for another was counted for the first alone, without a word.
+/// Regression: a field that is a number in one sensor and a string in another was counted for one only.
 #[test]
 fn sensors_of_another_type_are_left_out_with_a_notice() {
     let client = client_with("families", "m,s=a v=1,w=1 1\nm,s=b v=2,w=\"x\" 2\nm,s=c v=\"on\",w=true 3");
-    let asked = |parameters: &str| client.get(PATH, &format!("measurement=m{parameters}")).expect(200).json();
+    let summary = |parameters: &str| client.get(PATH, &format!("measurement=m{parameters}")).expect(200).json();
     let v = "field \"v\" is a number for 2 of 3 chosen sensors, and a string for 1, which are left out";
     let w =
         "field \"w\" is a number for 1 of 3 chosen sensors, and a string for 1 and a boolean for 1, which are left out";
-    let found = asked("&fields=v&agg=count");
+    let found = summary("&fields=v&agg=count");
     assert_eq!((found["series"].as_array().map(Vec::len), &found["notices"]), (Some(2), &json!([v])), "{found}");
-    assert_eq!(asked("&agg=count")["notices"], json!([v, w]));
-    assert_eq!(asked("")["notices"], json!([v, w]));
-    // Of sensors with one type there is nothing to tell.
-    assert_eq!(asked("&fields=v&agg=count&tag.s=c")["notices"], json!(null));
+    assert_eq!(summary("&agg=count")["notices"], json!([v, w]));
+    assert_eq!(summary("")["notices"], json!([v, w]));
+    // Sensors of one type cause no notice.
+    assert_eq!(summary("&fields=v&agg=count&tag.s=c")["notices"], json!(null));
 }
 
-/// Without `from` and `to` the range was longer than a number of nanoseconds can tell: the answer did not come, or, in a
-/// release, had hours of two days in one. In India days begin at half past six in the evening by UTC.
+/// Regression: without `from` and `to`, the range overflowed nanoseconds. In India days begin at 18:30 UTC.
 #[test]
-fn days_of_a_zone_are_days_over_all_of_time_too() {
+fn days_follow_the_time_zone_without_a_range() {
     let client = client_with("zones", "m,s=1 v=1 1768500000000000000\nm,s=1 v=2 1768503600000000000");
     let parameters = "measurement=m&tz=Asia/Kolkata&step=1d&epoch=s&agg=count";
     let answer = client.get(PATH, parameters).expect(200).json();
@@ -215,12 +217,11 @@ fn days_of_a_zone_are_days_over_all_of_time_too() {
     assert_eq!(counts, [&window(1_768_415_400), &window(1_768_501_800)], "{parameters}");
 }
 
-/// 480 hourly readings over the end of summer time were 481 by windows of two hours, since the hour that clocks show twice
-/// was in two windows, and more or fewer by others, in both languages.
+/// Regression: 480 hourly readings across the end of summer time were counted as 481, in both languages.
 #[test]
-fn every_reading_is_in_one_window_when_clocks_are_set() {
+fn every_reading_is_in_one_window_when_clocks_change() {
     let client = client("clocks");
-    // 2026-10-15T00:00:00Z; clocks are set back ten days later.
+    // 2026-10-15T00:00:00Z, ten days before clocks are set back.
     const START: i64 = 1_792_022_400;
     let line = |n: i64| format!("m v={n} {}\n", (START + n * 3600) * SECOND);
     client.keep(&(0..480).map(line).collect::<String>());
@@ -243,22 +244,22 @@ fn every_reading_is_in_one_window_when_clocks_are_set() {
     }
 }
 
-/// A function of the engine's table answers in both languages.
+/// Every function of the engine's table works in both languages.
 #[test]
-fn aggregates_of_the_table_answer_in_both_languages() {
+fn every_documented_aggregate_works_in_both_languages() {
     let client = client_with("table", "m v=1 1\nm v=4 2\nm v=4 3\nm v=2.5 4\nm v=9 5");
     for (name, expected) in [("median", 4.0), ("mode", 4.0)] {
         let answer = client.get(PATH, &format!("sensor=m&agg={name}")).expect(200).json();
-        let told = &answer["series"][0]["windows"][0]["fields"]["v"][name];
+        let aggregate = &answer["series"][0]["windows"][0]["fields"]["v"][name];
         let statement = super::encode(&format!("SELECT {name}(v) FROM m"));
         let other = client.get("/query", &format!("q={statement}")).expect(200).json();
         let other = &other["results"][0]["series"][0]["values"][0][1];
-        assert_eq!((told.as_f64(), other.as_f64()), (Some(expected), Some(expected)), "{name}");
+        assert_eq!((aggregate.as_f64(), other.as_f64()), (Some(expected), Some(expected)), "{name}");
     }
 }
 
 #[test]
-fn too_many_windows_and_senseless_steps_are_refused() {
+fn too_many_windows_and_invalid_steps_are_refused() {
     let server = Launch::embedded().config("[query]\nrequest_bytes = \"1MiB\"\n").start();
     let client = Client { server: &server, database: "d" };
     let line = |n: i64| format!("m v={n} {}\n", n * HOUR);

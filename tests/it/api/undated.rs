@@ -1,4 +1,4 @@
-//! Readings without a time: they get that of their receipt, and none of them is lost to another one.
+//! Readings without a time get their time of receipt, and none overwrites another.
 
 use hourglass::clock::now_ns;
 
@@ -10,7 +10,7 @@ fn times(readings: &[Value]) -> Vec<i64> {
     readings.iter().map(|reading| reading["ts"].as_i64().expect("a time")).collect()
 }
 
-/// Writes five undated readings in one body, and checks that they are five, one nanosecond apart, in the order sent.
+/// Writes five undated readings in one body and checks that they are a nanosecond apart, in order.
 fn check_one_body(client: &Client<'_>, sensor: &str, write: impl Fn()) {
     let before = now_ns();
     write();
@@ -25,7 +25,7 @@ fn check_one_body(client: &Client<'_>, sensor: &str, write: impl Fn()) {
 }
 
 #[test]
-fn further_undated_readings_of_a_body_follow_by_a_nanosecond() {
+fn undated_readings_of_a_body_are_a_nanosecond_apart() {
     let client = client("undated");
     let lines: String = (0..5).map(|number| format!("lines value={number}\n")).collect();
     let objects: Vec<Value> = (0..5).map(|number| json!({"sensor": "a", "value": number})).collect();
@@ -37,15 +37,14 @@ fn further_undated_readings_of_a_body_follow_by_a_nanosecond() {
     check_one_body(&client, "readings,sensor=n", || {
         client.write_json(&ndjson).expect(200);
     });
-    // A null time is none.
+    // A null time counts as missing.
     client.write_json(r#"{"sensor":"null","value":1,"ts":null}"#).expect(200);
     assert!(times(&client.readings("readings,sensor=null", ""))[0] > 1_700_000_000_000_000_000);
 }
 
-/// A precision is the unit of timestamps that are there: it does not round the time of receipt, which would make many
-/// readings one.
+/// The precision is the unit of given timestamps; rounding the time of receipt would merge readings.
 #[test]
-fn a_precision_does_not_round_the_time_of_receipt() {
+fn the_precision_does_not_round_the_time_of_receipt() {
     let client = client("undated-precision");
     for _ in 0..3 {
         http::post(&client.url("/write", "precision=s"), "m v=1\nm v=2", &[]).expect(204);
@@ -54,7 +53,7 @@ fn a_precision_does_not_round_the_time_of_receipt() {
 }
 
 #[test]
-fn requests_at_the_same_moment_lose_no_undated_reading() {
+fn concurrent_requests_lose_no_undated_reading() {
     const THREADS: usize = 8;
     const REQUESTS: usize = 10;
     let client = client("undated-crowd");
@@ -63,9 +62,10 @@ fn requests_at_the_same_moment_lose_no_undated_reading() {
             let client = &client;
             scope.spawn(move || {
                 for request in 0..REQUESTS {
-                    let (line, object) = (format!("v={thread}.{request}"), thread * REQUESTS + request);
+                    let line = format!("v={thread}.{request}");
+                    let object = thread * REQUESTS + request;
                     if request % 2 == 0 {
-                        // Tags in either order: one sensor all the same.
+                        // Tags in either order name the same sensor.
                         client.keep(&format!("readings,a=1,sensor=s {line}\nreadings,sensor=s,a=1 {line}\n"));
                     } else {
                         let one = json!({"sensor": "s", "tags": {"a": "1"}, "fields": {"v": object}});

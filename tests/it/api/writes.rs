@@ -1,19 +1,19 @@
-//! What is kept: the three line-protocol endpoints, precisions, compression.
+//! The three line-protocol endpoints: precisions and compression.
 
 use super::{client, client_with, shared};
 use crate::support::packed;
 use crate::support::prelude::*;
 
-/// A gzip member that holds `text`.
+/// Compresses `text` into a gzip member.
 pub fn gzip(text: &str) -> Vec<u8> {
     packed::gzip(text.as_bytes(), 1)
 }
 
-/// The three endpoints of line protocol, each with the parameter that names a database.
+/// The three line-protocol endpoints, each with its database parameter.
 pub const ENDPOINTS: [(&str, &str); 3] = [("/write", "db"), ("/api/v2/write", "bucket"), ("/api/v3/write_lp", "db")];
 
 #[test]
-fn what_is_kept_is_answered_204_and_nothing_else() {
+fn only_a_kept_body_is_answered_204() {
     let cases = [
         ("one", "m v=1 1", 1),
         ("newline", "m v=1 1\n", 1),
@@ -26,7 +26,7 @@ fn what_is_kept_is_answered_204_and_nothing_else() {
     for (path, parameter) in ENDPOINTS {
         for (name, body, count) in cases {
             let database = format!("kept{}-{name}", path.replace('/', "-"));
-            // Nanoseconds for the third too, which guesses the unit unless it is told.
+            // Nanoseconds are declared, because the third endpoint guesses the unit.
             let url = shared().url(&format!("{path}?{parameter}={database}&precision=ns&org=o&no_sync=true"));
             let answer = http::post(&url, body, &[]).expect(204);
             assert_eq!(answer.text(), "", "{path} {name}");
@@ -39,7 +39,7 @@ fn what_is_kept_is_answered_204_and_nothing_else() {
 }
 
 #[test]
-fn every_precision_scales_its_timestamps() {
+fn timestamps_are_scaled_by_the_precision() {
     let cases = [
         ("/write", "", 7_i64, 7),
         ("/write", "n", 1_700_000_000, 1_700_000_000),
@@ -58,7 +58,7 @@ fn every_precision_scales_its_timestamps() {
         ("/api/v2/write", "us", 7, 7_000),
         ("/api/v2/write", "ms", 7, 7_000_000),
         ("/api/v2/write", "s", 7, 7 * SECOND),
-        // The third guesses by magnitude unless it is told.
+        // The third endpoint guesses the unit by magnitude.
         ("/api/v3/write_lp", "", 1_700_000_000, 1_700_000_000 * SECOND),
         ("/api/v3/write_lp", "auto", 1_700_000_000_001, 1_700_000_000_001_000_000),
         ("/api/v3/write_lp", "auto", 1_700_000_000_000_002, 1_700_000_000_000_002_000),
@@ -78,7 +78,7 @@ fn every_precision_scales_its_timestamps() {
 }
 
 #[test]
-fn an_unknown_precision_is_answered_in_the_words_of_each_dialect() {
+fn an_unknown_precision_is_answered_in_each_dialect() {
     for (path, expected) in [
         ("/write", json!({"error": "invalid precision \"fortnight\" (use n, u, ms, s, m or h)"})),
         (
@@ -100,7 +100,7 @@ fn an_unknown_precision_is_answered_in_the_words_of_each_dialect() {
 }
 
 #[test]
-fn a_body_that_cannot_be_decompressed_keeps_nothing() {
+fn a_body_that_cannot_be_decompressed_is_not_kept() {
     let client = client_with("damaged", "m v=0 0");
     let whole = gzip(&"m v=1 1\n".repeat(100));
     let mut damaged = whole.clone();
@@ -109,9 +109,9 @@ fn a_body_that_cannot_be_decompressed_keeps_nothing() {
     let cut = whole[..whole.len() / 2].to_vec();
     let second_cut = [whole.clone(), whole[..5].to_vec()].concat();
     let more_behind = [whole.clone(), b"m v=1 1".to_vec()].concat();
-    let none = b"m v=1 1".to_vec();
+    let plain = b"m v=1 1".to_vec();
     for (name, body) in
-        [("crc", damaged), ("cut", cut), ("second cut", second_cut), ("more behind", more_behind), ("none", none)]
+        [("crc", damaged), ("cut", cut), ("second cut", second_cut), ("more behind", more_behind), ("none", plain)]
     {
         for (path, key) in [("/write", "error"), ("/api/v2/write", "message"), ("/api/v3/write_lp", "error")] {
             let answer = http::post(&client.url(path, ""), &body, &[("content-encoding", "gzip")]).expect(400);

@@ -1,20 +1,22 @@
-//! `hourglass backup copy`: from one kind of store to the other and back, with an equal digest, through kills.
+//! `hourglass backup copy` between the stores and back keeps the digest, even with kills.
 
 use crate::support::prelude::*;
 
 use super::{PAGES, SEALS, START, digest, filled, restored, write};
 
 #[test]
-fn a_copy_there_and_back_has_the_same_digest() {
+fn a_copy_to_another_store_and_back_has_the_same_digest() {
     let mut server = filled("embedded", SEALS);
     assert!(server.stop().success());
-    let (there, folder) = (Folder::new("there"), server.data_dir());
+    let there = Folder::new("there");
+    let folder = server.data_dir();
     let original = digest("embedded", &folder);
     let config = there.file("own.toml");
     let columns = format!("{SEALS}form = \"columns\"\n");
     for (round, seals) in ["", SEALS, &columns].into_iter().enumerate() {
         std::fs::write(&config, format!("{PAGES}{seals}")).unwrap();
-        let (uri, back) = (mongod().uri(&fresh_database_name()), there.file(&format!("back{round}")));
+        let uri = mongod().uri(&fresh_database_name());
+        let back = there.file(&format!("back{round}"));
         let data = there.file(&format!("data{round}"));
         for (from, to) in [(path(&folder), &*uri), (&*uri, path(&back))] {
             let arguments = ["backup", "copy", "--source", from, "--target", to];
@@ -38,22 +40,23 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
-    let (to, from) = (Folder::new("to"), server.data_dir());
-    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).refused("wal flush");
-    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(&from)]).refused("the same");
-    hourglass(&["wal", "flush", "--data-dir", path(&from)]).good();
-    hourglass(&["backup", "copy", "--source", path(&from), "--target", path(to.path())]).good();
+    let target = Folder::new("target");
+    let source = server.data_dir();
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())]).refused("wal flush");
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(&source)]).refused("the same");
+    hourglass(&["wal", "flush", "--data-dir", path(&source)]).good();
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())]).good();
 }
 
-/// What is written after a restore is later than what was restored, and deletions and sealing work on it.
+/// Writes after a restore win over restored values, and deletions and sealing work.
 #[test]
-fn a_restored_store_goes_on_like_any_other() {
+fn a_restored_store_takes_writes_deletions_and_sealing() {
     let mut server = filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
     request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
-    let to = Folder::new("backup");
-    super::backup(&server, to.path(), &[]).good();
-    let mut copy = restored(to.path());
+    let backup = Folder::new("backup");
+    super::backup(&server, backup.path(), &[]).good();
+    let mut copy = restored(backup.path());
     let of_new_name =
         |server: &Server| server.fetch("/query?db=plant&q=SELECT+count(temp)+FROM+climate+WHERE+s='renamed'");
     let count = &of_new_name(&copy)["results"][0]["series"][0]["values"][0][1];
@@ -73,7 +76,7 @@ fn a_restored_store_goes_on_like_any_other() {
     }
     let sensors = |server: &Server| {
         let mut listed = server.fetch("/api/v1/sensors?db=plant&recent=true");
-        // Whether an hour overflowed a page lately is not restored: the pages are new.
+        // Overflow marks are not restored, because the pages are new.
         for sensor in listed["sensors"].as_array_mut().expect("a list") {
             sensor.as_object_mut().expect("a sensor").remove("outlier");
         }
@@ -85,13 +88,13 @@ fn a_restored_store_goes_on_like_any_other() {
     assert_eq!(digest("embedded", &server.data_dir()), digest("embedded", &copy.data_dir()));
 }
 
-/// The stamps of what is restored are above those that the clock of another machine would give.
+/// Stamps of restored data exceed those of another machine's clock.
 #[test]
-fn what_is_written_after_a_restore_is_later_by_any_clock() {
+fn writes_after_a_restore_win_with_any_clock() {
     let server = filled("embedded", "");
-    let to = Folder::new("backup");
-    super::backup(&server, to.path(), &[]).good();
-    let mut copy = restored(to.path());
+    let backup = Folder::new("backup");
+    super::backup(&server, backup.path(), &[]).good();
+    let mut copy = restored(backup.path());
     copy.kill();
     copy.restart_as(Launch::embedded().config(PAGES).env("FAULT_CLOCK_MS", -3_600_000));
     write(&copy, "plant", &format!("climate,s=0 temp=77 {START}\n"));

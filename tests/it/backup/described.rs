@@ -1,4 +1,4 @@
-//! Metadata of sensors, and sensors without readings, in backups, copies and digests.
+//! Metadata and sensors without readings in backups, copies and digests.
 
 use crate::support::prelude::*;
 
@@ -11,14 +11,14 @@ fn put(server: &Server, key: &str, meta: &Value) {
     request("PUT", &url, meta.to_string().as_bytes(), &[]).expect("an answer").expect(200);
 }
 
-/// What is said of each sensor that is listed.
+/// Returns key, metadata and statistics of each listed sensor.
 fn described(server: &Server) -> Vec<(String, Value, Value)> {
     let listed = server.fetch("/api/v1/sensors?db=plant&limit=1000");
-    let of = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
-    listed["sensors"].as_array().expect("a list").iter().map(of).collect()
+    let description = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
+    listed["sensors"].as_array().expect("a list").iter().map(description).collect()
 }
 
-/// Metadata of a sensor with readings, of one that lost them, and of one that never had any; doubles that a careless parser rounds.
+/// Metadata of sensors with, after and without readings, including doubles that a careless parser rounds.
 fn describe(server: &Server) {
     put(
         server,
@@ -37,13 +37,13 @@ fn describe(server: &Server) {
 fn started(store: &str, data: &std::path::Path) -> Server {
     let mut server = Launch::with_store(store).config(PAGES).start();
     assert!(server.stop().success());
-    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
     std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
     server.restart();
     server
 }
 
-/// Backups and copies dropped what people had said of sensors, and sensors without readings, without a word.
+/// Regression: backups and copies dropped metadata and sensors without readings.
 #[test]
 fn a_backup_has_metadata_and_sensors_without_readings() {
     for (store, to_store) in stores().into_iter().zip({
@@ -52,15 +52,16 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
     }) {
         let mut server = filled(&store, SEALS);
         describe(&server);
-        let (to, data) = (Folder::new("backup"), Folder::new("restored"));
-        backup(&server, to.path(), &[]).good();
-        // A change of metadata alone, and nothing at all.
+        let folder = Folder::new("backup");
+        let data = Folder::new("restored");
+        backup(&server, folder.path(), &[]).good();
+        // A change of metadata only, then no change.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
         put(&server, "climate,s=0", &json!({"site": "lab"}));
-        let said = backup(&server, to.path(), &["--prove"]).good().stdout;
-        assert!(said.contains("\n0 days written") && said.contains("sensors of 1 databases written"), "{said}");
-        let said = backup(&server, to.path(), &[]).good().stdout;
-        assert!(said.contains("\n0 days written (0 bytes)") && said.contains("sensors of 0 databases"), "{said}");
+        let output = backup(&server, folder.path(), &["--prove"]).good().stdout;
+        assert!(output.contains("\n0 days written") && output.contains("sensors of 1 databases written"), "{output}");
+        let output = backup(&server, folder.path(), &[]).good().stdout;
+        assert!(output.contains("\n0 days written (0 bytes)") && output.contains("sensors of 0 databases"), "{output}");
         let original = described(&server);
         assert!(
             original.iter().any(|(key, meta, _)| key.contains("never") && meta["name"].is_string()),
@@ -68,11 +69,11 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         );
         assert!(server.stop().success());
         let data = data.file("data");
-        restore(to.path(), &to_store, &data).good();
+        restore(folder.path(), &to_store, &data).good();
         let before = digest(&store, &server.data_dir());
         assert_eq!(before["databases"], digest(&to_store, &data)["databases"]);
         assert_eq!(before["total"]["metadata"], 1 + 1 + 3 + 1, "{before}");
-        // What is said later wins, name by name.
+        // Later metadata wins, by name.
         let mut restored = match to_store.as_str() {
             "embedded" => started("embedded", &data),
             store => Launch::with_store(store).config(PAGES).start(),
@@ -87,16 +88,19 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
 }
 
 #[test]
-fn a_copy_of_a_stopped_store_has_them_too() {
+fn a_copy_of_a_stopped_store_has_metadata_and_sensors() {
     let [embedded, mongo] = stores();
     let mut server = filled(&embedded, "");
     describe(&server);
     let original = described(&server);
     assert!(server.stop().success());
-    let (there, back) = (Folder::new("there"), Folder::new("back"));
-    let (from, data, back) = (server.data_dir(), there.file("data"), back.file("data"));
-    for (from, to) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
-        hourglass(&["backup", "copy", "--source", from, "--target", to, "--data-dir", path(&data)]).good();
+    let there = Folder::new("there");
+    let back = Folder::new("back");
+    let from = server.data_dir();
+    let data = there.file("data");
+    let back = back.file("data");
+    for (from, folder) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
+        hourglass(&["backup", "copy", "--source", from, "--target", folder, "--data-dir", path(&data)]).good();
     }
     assert_eq!(digest("embedded", &from), digest(&mongo, &data));
     assert_eq!(digest("embedded", &from), digest("embedded", &back));
@@ -105,12 +109,13 @@ fn a_copy_of_a_stopped_store_has_them_too() {
 }
 
 #[test]
-fn a_backup_of_another_form_is_refused() {
+fn a_backup_in_an_unknown_format_is_refused() {
     let server = filled("embedded", "");
-    let (to, into) = (Folder::new("backup"), Folder::new("restored"));
-    backup(&server, to.path(), &[]).good();
-    let mut manifest: Value = serde_json::from_slice(&std::fs::read(to.file("manifest.json")).unwrap()).unwrap();
+    let folder = Folder::new("backup");
+    let target = Folder::new("restored");
+    backup(&server, folder.path(), &[]).good();
+    let mut manifest: Value = serde_json::from_slice(&std::fs::read(folder.file("manifest.json")).unwrap()).unwrap();
     manifest["form"] = json!(3);
-    std::fs::write(to.file("manifest.json"), manifest.to_string()).unwrap();
-    restore(to.path(), "embedded", into.path()).refused("form 3");
+    std::fs::write(folder.file("manifest.json"), manifest.to_string()).unwrap();
+    restore(folder.path(), "embedded", target.path()).refused("form 3");
 }

@@ -1,11 +1,11 @@
-//! The digest is of the set: the same in both stores, in hour pages and in sealed days, and of every bit.
+//! A digest covers the set of readings: equal in both stores and all forms, and sensitive to every bit.
 
 use crate::support::prelude::*;
 
 use super::{PAGES, SEALS, START, digest, line, three_days, write};
 
 #[test]
-fn the_same_readings_have_the_same_digest_in_every_form() {
+fn equal_readings_have_equal_digests_in_every_form() {
     let mut digests = Vec::new();
     for (store, config) in [
         ("embedded".to_owned(), format!("{PAGES}{SEALS}")),
@@ -18,7 +18,7 @@ fn the_same_readings_have_the_same_digest_in_every_form() {
         write(&server, "plant", &three_days());
         flush(&server);
         if seals {
-            // So that later corrections and deletions meet sealed days.
+            // So that later corrections and deletions hit sealed days.
             let is_sealed = || server.stderr().contains("days sealed").then_some(());
             eventually("days are sealed", Duration::from_secs(60), is_sealed);
         }
@@ -44,7 +44,7 @@ fn one_bit_of_one_value_changes_the_digest() {
         assert!(server.stop().success());
         let before = digest(&store, &server.data_dir());
         server.restart();
-        // The first reading's value is 0.25: the next greater double has one bit more.
+        // The first value is 0.25; the next greater double differs in one bit.
         let next = f64::from_bits(0.25_f64.to_bits() | 1);
         write(&server, "plant", &format!("climate,s=0 temp={next:e} {START}\n"));
         assert!(server.stop().success());
@@ -59,7 +59,7 @@ fn one_bit_of_one_value_changes_the_digest() {
     }
 }
 
-/// A hundred readings a second: an hour of it does not fit into the memory of a request, and is read in parts.
+/// With 100 readings a second, an hour exceeds the request memory and is read in parts.
 #[test]
 fn an_hour_that_is_larger_than_memory_is_read_in_parts() {
     let mut server = Launch::embedded().start();
@@ -80,7 +80,7 @@ fn an_hour_that_is_larger_than_memory_is_read_in_parts() {
 }
 
 #[test]
-fn a_digest_says_what_it_does_not_cover() {
+fn a_digest_names_what_it_leaves_out() {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n").start();
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();

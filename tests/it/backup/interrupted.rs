@@ -1,4 +1,4 @@
-//! A second backup writes what changed; a backup, a restore and the service are killed in the middle; files are damaged.
+//! Incremental backups, and backups, restores and services that are killed; damaged files.
 
 use crate::support::prelude::*;
 
@@ -18,19 +18,19 @@ fn manifest(folder: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(folder.join("manifest.json")).unwrap()).unwrap()
 }
 
-/// Restores into a new embedded store, and returns its digest.
+/// Restores into a new embedded store and returns its digest.
 #[track_caller]
 fn digest_of_backup(from: &Path) -> Value {
-    let to = Folder::new("restored");
-    restore(from, "embedded", to.path()).good();
-    assert!(!to.file("unfinished.jsonl").exists());
-    digest("embedded", to.path())["databases"].clone()
+    let restored_dir = Folder::new("restored");
+    restore(from, "embedded", restored_dir.path()).good();
+    assert!(!restored_dir.file("unfinished.jsonl").exists());
+    digest("embedded", restored_dir.path())["databases"].clone()
 }
 
 #[track_caller]
-fn killed_at(server: &Server, to: &Path, point: &str) {
+fn killed_at(server: &Server, backup_dir: &Path, point: &str) {
     let mut command = program();
-    command.args(["backup", "create", path(to), "--server", &server.url("")]).env("FAULT_KILL_AT", point);
+    command.args(["backup", "create", path(backup_dir), "--server", &server.url("")]).env("FAULT_KILL_AT", point);
     ran(&mut command).killed();
 }
 
@@ -38,103 +38,114 @@ fn killed_at(server: &Server, to: &Path, point: &str) {
 fn a_second_backup_writes_the_days_that_changed() {
     for (store, more) in stores().into_iter().zip([SEALS, SEALS]) {
         let mut server = filled(&store, more);
-        let to = Folder::new("backup");
-        assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n4 days written"), "three and one");
-        let names = files(to.path());
-        assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n0 days written (0 bytes), 4 unchanged"));
-        assert_eq!(names, files(to.path()));
-        // A late reading, a correction, a deletion of a part, and one of a whole database.
+        let backup_dir = Folder::new("backup");
+        assert!(backup(&server, backup_dir.path(), &[]).good().stdout.contains("\n4 days written"), "three and one");
+        let names = files(backup_dir.path());
+        assert!(
+            backup(&server, backup_dir.path(), &[]).good().stdout.contains("\n0 days written (0 bytes), 4 unchanged")
+        );
+        assert_eq!(names, files(backup_dir.path()));
+        // A late reading, a correction, a partial deletion, and a dropped database.
         write(&server, "plant", &format!("climate,s=9 temp=1 {}\n", START + DAY + 5));
         write(&server, "plant", &format!("climate,s=0 temp=999 {}\n", START + 600));
-        let said = backup(&server, to.path(), &[]).good().stdout;
-        assert!(said.contains("\n2 days written") && said.contains(" 2 unchanged"), "{said}");
+        let output = backup(&server, backup_dir.path(), &[]).good().stdout;
+        assert!(output.contains("\n2 days written") && output.contains(" 2 unchanged"), "{output}");
         execute(&server, "plant", &format!("DELETE FROM climate WHERE s='1' AND time > {}s", START + 2 * DAY));
         execute(&server, "o", "DROP RETENTION POLICY \"t.her\" ON o");
-        let said = backup(&server, to.path(), &[]).good().stdout;
-        assert!(said.contains("\n1 days written") && said.contains(" 2 unchanged"), "{said}");
-        assert_eq!(names.len() - 2, files(to.path()).len(), "what nothing names is removed: {:?}", files(to.path()));
+        let output = backup(&server, backup_dir.path(), &[]).good().stdout;
+        assert!(output.contains("\n1 days written") && output.contains(" 2 unchanged"), "{output}");
+        assert_eq!(
+            names.len() - 2,
+            files(backup_dir.path()).len(),
+            "what nothing names is removed: {:?}",
+            files(backup_dir.path())
+        );
         assert!(server.stop().success());
-        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
+        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(backup_dir.path()));
     }
 }
 
 #[test]
-fn a_killed_backup_leaves_the_one_before() {
+fn a_killed_backup_leaves_the_previous_one() {
     for store in stores() {
         let mut server = filled(&store, "");
-        let to = Folder::new("backup");
-        backup(&server, to.path(), &[]).good();
-        let before = digest_of_backup(to.path());
+        let backup_dir = Folder::new("backup");
+        backup(&server, backup_dir.path(), &[]).good();
+        let before = digest_of_backup(backup_dir.path());
         for (point, is_new) in
             [("day_kept:1", false), ("day_kept:3", false), ("days_kept:1", false), ("manifest_kept:1", true)]
         {
             let all_days = (0..3).map(|day| format!("climate,s=0 x=\"{point}\" {}\n", START + day * DAY + 60));
             write(&server, "plant", &all_days.collect::<String>());
-            killed_at(&server, to.path(), point);
-            assert_eq!(digest_of_backup(to.path()) == before, !is_new, "{point}");
+            killed_at(&server, backup_dir.path(), point);
+            assert_eq!(digest_of_backup(backup_dir.path()) == before, !is_new, "{point}");
         }
-        backup(&server, to.path(), &[]).good();
+        backup(&server, backup_dir.path(), &[]).good();
         let named = 1 + 1 + 4 + 2 + 1 + 1;
         assert_eq!(
-            files(to.path()).len(),
+            files(backup_dir.path()).len(),
             named,
             "manifest, lock, days, sensors, tokens, settings: {:?}",
-            files(to.path())
+            files(backup_dir.path())
         );
         assert!(server.stop().success());
-        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(to.path()));
+        assert_eq!(digest(&store, &server.data_dir())["databases"], digest_of_backup(backup_dir.path()));
     }
 }
 
 #[test]
-fn a_service_that_is_killed_while_it_sends_leaves_the_backup_before() {
+fn a_service_killed_during_a_backup_leaves_the_previous_one() {
     for store in stores() {
         let mut server = filled(&store, "");
-        let to = Folder::new("backup");
-        backup(&server, to.path(), &[]).good();
-        let before = manifest(to.path());
+        let backup_dir = Folder::new("backup");
+        backup(&server, backup_dir.path(), &[]).good();
+        let before = manifest(backup_dir.path());
         write(&server, "plant", &format!("climate,s=0 temp=1 {}\n", START + 60));
         flush(&server);
         server.kill();
         let launch = Launch::with_store(&store).config(PAGES);
         server.restart_as(launch.clone().env("FAULT_KILL_AT", "part_sent:1"));
-        let failed = backup(&server, to.path(), &[]);
+        let failed = backup(&server, backup_dir.path(), &[]);
         assert_eq!(failed.status, Some(1), "{failed:?}");
         assert!(poll(Duration::from_secs(10), || server.exited()).is_some());
-        assert_eq!(manifest(to.path()), before);
+        assert_eq!(manifest(backup_dir.path()), before);
         server.restart_as(launch);
-        backup(&server, to.path(), &[]).good();
-        assert_ne!(manifest(to.path()), before);
+        backup(&server, backup_dir.path(), &[]).good();
+        assert_ne!(manifest(backup_dir.path()), before);
     }
 }
 
 #[test]
-fn a_killed_restore_is_continued_and_no_service_starts_on_half_of_it() {
+fn a_killed_restore_is_resumed_and_blocks_serving() {
     for (store, to_store) in stores().into_iter().zip(stores()) {
         let mut server = filled(&store, "");
-        let (backup_folder, to) = (Folder::new("backup"), Folder::new("restored"));
-        backup(&server, backup_folder.path(), &[]).good();
+        let backup_dir = Folder::new("backup");
+        let restored_dir = Folder::new("restored");
+        backup(&server, backup_dir.path(), &[]).good();
         assert!(server.stop().success());
         for point in ["day_restored:1", "day_restored:3"] {
-            let to = ["--store", &to_store, "--data-dir", path(to.path())];
+            let flags = ["--store", &to_store, "--data-dir", path(restored_dir.path())];
             let mut command = program();
-            command.args(["backup", "restore", path(backup_folder.path())]).args(to);
+            command.args(["backup", "restore", path(backup_dir.path())]).args(flags);
             ran(command.env("FAULT_KILL_AT", point)).killed();
-            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &to[..]].concat()).refused("is incomplete");
+            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &flags[..]].concat()).refused("has not finished");
         }
-        restore(backup_folder.path(), &to_store, to.path()).good();
-        assert_eq!(digest(&store, &server.data_dir())["databases"], digest(&to_store, to.path())["databases"]);
-        verify(&to_store, to.path(), &[]).good();
-        restore(backup_folder.path(), &to_store, to.path()).refused("not empty");
+        restore(backup_dir.path(), &to_store, restored_dir.path()).good();
+        assert_eq!(
+            digest(&store, &server.data_dir())["databases"],
+            digest(&to_store, restored_dir.path())["databases"]
+        );
+        verify(&to_store, restored_dir.path(), &[]).good();
+        restore(backup_dir.path(), &to_store, restored_dir.path()).refused("not empty");
     }
 }
 
 #[test]
 fn a_damaged_file_is_found_and_named() {
     let server = filled("embedded", "");
-    let to = Folder::new("backup");
-    backup(&server, to.path(), &[]).good();
-    let whole = files(to.path());
+    let backup_dir = Folder::new("backup");
+    backup(&server, backup_dir.path(), &[]).good();
+    let whole = files(backup_dir.path());
     for file in whole.iter().filter(|file| !path(file).ends_with(".lock")) {
         let content = std::fs::read(file).unwrap();
         for (at, what) in [(content.len() / 2, "flipped"), (content.len() - 1, "cut")] {
@@ -145,80 +156,81 @@ fn a_damaged_file_is_found_and_named() {
                 damaged[at] ^= 1
             }
             std::fs::write(file, damaged).unwrap();
-            let into = Folder::new("restored");
+            let target = Folder::new("restored");
             let name = file.file_name().unwrap().to_str().unwrap();
-            let said = restore(to.path(), "embedded", into.path());
-            assert!(said.status == Some(1), "{what} {name}: {said:?}");
-            assert!(said.stderr.contains(name) || name == "manifest.json", "{what} {name}: {said:?}");
+            let output = restore(backup_dir.path(), "embedded", target.path());
+            assert!(output.status == Some(1), "{what} {name}: {output:?}");
+            assert!(output.stderr.contains(name) || name == "manifest.json", "{what} {name}: {output:?}");
         }
         std::fs::write(file, content).unwrap();
     }
-    digest_of_backup(to.path());
-    // A file that is gone is written again, though the day has not changed.
+    digest_of_backup(backup_dir.path());
+    // A missing file is written again even if its day is unchanged.
     let day = whole.iter().find(|file| path(file).ends_with(".readings")).unwrap();
     std::fs::remove_file(day).unwrap();
-    assert!(backup(&server, to.path(), &[]).good().stdout.contains("\n1 days written"));
-    // Settings note meanwhile how far readings have expired, and are another file then.
+    assert!(backup(&server, backup_dir.path(), &[]).good().stdout.contains("\n1 days written"));
+    // The settings may have a new expiry mark and then are another file.
     let days = |files: Vec<PathBuf>| -> Vec<PathBuf> {
         files.into_iter().filter(|file| path(file).ends_with(".readings")).collect()
     };
-    assert_eq!(days(whole), days(files(to.path())));
+    assert_eq!(days(whole), days(files(backup_dir.path())));
 }
 
 #[test]
-fn a_proof_is_told_by_the_metric_and_outlives_the_process() {
+fn the_metric_of_a_backup_proof_survives_a_restart() {
     const PROVED: &str = "hourglass_backup_proved_timestamp_seconds";
     for store in stores() {
         let mut server = filled(&store, SEALS);
-        let to = Folder::new("backup");
-        backup(&server, to.path(), &[]).good();
+        let backup_dir = Folder::new("backup");
+        backup(&server, backup_dir.path(), &[]).good();
         assert!(metric(&server, PROVED).abs() < 1.0, "none is proved");
-        assert!(backup(&server, to.path(), &["--prove"]).good().stdout.contains("proved"));
-        let began = manifest(to.path())["began_ms"].as_f64().unwrap() / 1000.0;
+        assert!(backup(&server, backup_dir.path(), &["--prove"]).good().stdout.contains("proved"));
+        let began = manifest(backup_dir.path())["began_ms"].as_f64().unwrap() / 1000.0;
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
-        assert!(!to.file("proof").exists());
+        assert!(!backup_dir.file("proof").exists());
         server.kill_and_restart();
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
-        // A backup that is damaged is not proved. The damaged day is unchanged, so it is not written again.
-        let day = files(to.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
+        // A damaged backup is not proved. The damaged day is unchanged, so it is not written again.
+        let day = files(backup_dir.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
         let mut content = std::fs::read(&day).unwrap();
         let at = content.len() - 20;
         content[at] ^= 1;
         std::fs::write(&day, content).unwrap();
-        backup(&server, to.path(), &["--prove"]).refused(day.file_name().unwrap().to_str().unwrap());
+        backup(&server, backup_dir.path(), &["--prove"]).refused(day.file_name().unwrap().to_str().unwrap());
         assert!((metric(&server, PROVED) - began).abs() < 0.01);
     }
 }
 
 #[test]
-fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
+fn a_backup_has_tokens_and_config_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
     let mut server = filled("embedded", "");
     let data = server.data_dir();
-    let of = |name: &str| ["token", "add", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
-    let arguments = of("boss");
+    let token_command = |name: &str| ["token", "add", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
+    let arguments = token_command("boss");
     let mut arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     arguments.push(path(&data));
     let token = hourglass(&arguments).good().stdout.trim().to_owned();
     let ask = || post(&server.url("/api/v1/flush"), "", &[]).status;
     assert!(poll(Duration::from_secs(20), || (ask() == 401).then_some(())).is_some());
-    let (to, into) = (Folder::new("backup"), Folder::new("restored"));
-    backup(&server, to.path(), &[]).refused("--token-file");
-    let config = into.file("own.toml");
+    let backup_dir = Folder::new("backup");
+    let target = Folder::new("restored");
+    backup(&server, backup_dir.path(), &[]).refused("--token-file");
+    let config = target.file("own.toml");
     std::fs::write(&config, "[page]\nmax_readings = 7\n").unwrap();
     let bearer = [("authorization", &*format!("Bearer {token}"))];
     let ask = |server: &Server, method: &str, path: &str, body: &str| {
         request(method, &server.url(path), body.as_bytes(), &bearer).expect("an answer").expect(200)
     };
     ask(&server, "PUT", "/api/v1/databases/plant", r#"{"readings":"5200w"}"#);
-    backup(&server, to.path(), &["--token", &token, "--config", path(&config)]).good();
-    for file in files(to.path()) {
+    backup(&server, backup_dir.path(), &["--token", &token, "--config", path(&config)]).good();
+    for file in files(backup_dir.path()) {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600, "{}", file.display());
     }
-    assert_eq!(to.file("days").metadata().unwrap().permissions().mode() & 0o777, 0o700);
+    assert_eq!(backup_dir.file("days").metadata().unwrap().permissions().mode() & 0o777, 0o700);
     assert!(server.stop().success());
-    let data = into.file("data");
-    restore(to.path(), "embedded", &data).good();
+    let data = target.file("data");
+    restore(backup_dir.path(), "embedded", &data).good();
     assert_eq!(std::fs::read_to_string(data.join("restored.toml")).unwrap(), "[page]\nmax_readings = 7\n");
     let listed = hourglass(&["token", "list", "--data-dir", path(&data)]).good().stdout;
     assert!(listed.contains("boss") && listed.contains("admin"), "{listed}");
@@ -226,8 +238,8 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
         std::fs::read_to_string(server.data_dir().join("tokens.json")).unwrap(),
         std::fs::read_to_string(data.join("tokens.json")).unwrap(),
     );
-    std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
-    restore(to.path(), "embedded", &server.data_dir()).good();
+    std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
+    restore(backup_dir.path(), "embedded", &server.data_dir()).good();
     server.restart_behind();
     let settings = ask(&server, "GET", "/api/v1/databases/plant", "").json();
     assert_eq!(settings["readings"], "873600h", "{settings}");
@@ -237,16 +249,16 @@ fn a_backup_has_tokens_and_the_configuration_and_is_for_its_owner_only() {
 }
 
 #[test]
-fn a_backup_goes_only_where_nothing_else_is() {
+fn a_backup_needs_an_empty_or_own_folder() {
     let server = filled("embedded", "");
-    let to = Folder::new("backup");
-    std::fs::write(to.file("mine.txt"), "mine").unwrap();
-    backup(&server, to.path(), &[]).refused("neither empty nor a backup");
-    assert_eq!(files(to.path()).len(), 1);
-    restore(to.path(), "embedded", &to.file("data")).refused("no finished backup");
+    let backup_dir = Folder::new("backup");
+    std::fs::write(backup_dir.file("mine.txt"), "mine").unwrap();
+    backup(&server, backup_dir.path(), &[]).refused("neither empty nor a backup");
+    assert_eq!(files(backup_dir.path()).len(), 1);
+    restore(backup_dir.path(), "embedded", &backup_dir.file("data")).refused("no finished backup");
 }
 
-/// An instance that has acknowledged readings that are not in MongoDB yet holds a backup up, whichever instance is asked.
+/// Acked readings that are not in MongoDB yet delay a backup on every instance.
 #[test]
 fn a_backup_waits_for_every_instance() {
     let store = mongod().uri(&fresh_database_name());
@@ -254,11 +266,11 @@ fn a_backup_waits_for_every_instance() {
     let lazy = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1s\"\n";
     let other = Launch::with_store(&store).config(lazy).start();
     write(&other, "plant", &format!("climate,s=7 temp=7 {}\n", START + 7));
-    let to = Folder::new("backup");
-    backup(&one, to.path(), &["--patience", "2s"]).refused("have not flushed");
-    assert!(!to.file("manifest.json").exists());
+    let backup_dir = Folder::new("backup");
+    backup(&one, backup_dir.path(), &["--patience", "2s"]).refused("have not said");
+    assert!(!backup_dir.file("manifest.json").exists());
     flush(&other);
-    backup(&one, to.path(), &["--patience", "60s"]).good();
-    let sensors = digest_of_backup(to.path());
+    backup(&one, backup_dir.path(), &["--patience", "60s"]).good();
+    let sensors = digest_of_backup(backup_dir.path());
     assert_eq!(sensors[2]["sensors"], 5, "{sensors}");
 }

@@ -1,10 +1,10 @@
-//! Commands that ask a service speak TLS: they trust the authority that they are given, and no other, and show a certificate.
+//! Client commands over TLS: they trust only the given authority and present a certificate.
 
 use super::write;
 use crate::support::prelude::*;
 
 #[test]
-fn a_backup_is_made_over_tls() {
+fn backups_work_over_tls() {
     let (Some(ours), Some(others)) = (Certificates::new(), Certificates::named("another")) else { return };
     ours.sign("server", "first", ",DNS:localhost");
     ours.sign("client", "client", ",DNS:client");
@@ -14,16 +14,19 @@ fn a_backup_is_made_over_tls() {
         let lines: String = (0..20_000).map(|n| format!("m,s={} v={n}.5 {}\n", n % 7, super::START + n)).collect();
         write(&server, "plant", &lines);
         let port = server.other("https").port();
-        let (url, to) = (format!("https://localhost:{port}"), Folder::new("backup"));
-        let (ca, cert, key) = (ours.file("ca.pem"), ours.file("client.pem"), ours.file("client.key"));
+        let url = format!("https://localhost:{port}");
+        let folder = Folder::new("backup");
+        let ca = ours.file("ca.pem");
+        let cert = ours.file("client.pem");
+        let key = ours.file("client.key");
         let by = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
         let by = if shows { &by[..] } else { &by[..2] };
-        hourglass(&[&["backup", "create", path(to.path()), "--server", &url, "--prove"], by].concat()).good();
+        hourglass(&[&["backup", "create", path(folder.path()), "--server", &url, "--prove"], by].concat()).good();
         hourglass(&[&["sensor", "export", "--db", "plant", "--server", &url], by].concat()).good();
-        // Another authority, the system's, another name, no certificate, an address without TLS.
+        // Wrong authority, the system's authorities, wrong name, no certificate, and an address without TLS.
         let other = others.file("ca.pem");
         let backup = |url: &str, more: &[&str]| {
-            hourglass(&[&["backup", "create", path(&to.file("not")), "--server", url], more].concat())
+            hourglass(&[&["backup", "create", path(&folder.file("not")), "--server", url], more].concat())
         };
         backup(&url, &["--ca", path(&other)]).refused("certificate");
         backup(&url, &[]).refused("");

@@ -1,5 +1,4 @@
-//! MongoDB's own backups: a copy of all collections of one moment, as `mongodump --oplog` or a snapshot of the volumes makes
-//! it, put back. docs/how-to/backup.md says what becomes of the logs.
+//! MongoDB snapshots, as made by `mongodump --oplog` or of volumes, put back; see docs/how-to/backup.md.
 
 use mongodb::Client;
 
@@ -7,7 +6,7 @@ use crate::support::prelude::*;
 
 use super::{PAGES, START, digest, write};
 
-/// Copies all collections of a database into another one, which is dropped before.
+/// Copies all collections of a database into another one, which is dropped first.
 fn copy_collections(from: &str, to: &str) {
     block_on(async {
         let client = Client::with_uri_str(mongod().uri("admin")).await.unwrap();
@@ -26,10 +25,11 @@ fn lines(sensor: &str, count: u64) -> String {
 }
 
 #[test]
-fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has() {
-    let (name, kept) = (fresh_database_name(), fresh_database_name());
+fn the_log_replays_onto_a_restored_snapshot() {
+    let name = fresh_database_name();
+    let kept = fresh_database_name();
     let store = mongod().uri(&name);
-    // Nothing is flushed unless somebody asks.
+    // Nothing is flushed without a request.
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     let mut server = Launch::with_store(&store).config(lazy).start();
     write(&server, "plant", &lines("flushed", 300));
@@ -38,12 +38,12 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     write(&server, "plant", &lines("only-in-the-log", 200));
     server.kill();
     copy_collections(&kept, &name);
-    // With an empty data folder the state is that of the snapshot.
+    // With an empty data folder, the state equals the snapshot.
     let empty = Folder::new("empty");
     let of_snapshot = digest(&mongod().uri(&kept), empty.path());
     assert_eq!(of_snapshot["total"]["readings"], 300, "{of_snapshot}");
     assert_eq!(digest(&store, empty.path()), of_snapshot);
-    // With its own, it replays what is in its log.
+    // With its own data folder, the server replays its log.
     server.restart();
     assert!(server.stop().success());
     let now = digest(&store, &server.data_dir());
@@ -51,10 +51,11 @@ fn after_a_snapshot_is_put_back_the_log_of_an_instance_brings_what_it_still_has(
     verify(&store, &server.data_dir(), &[]).good();
 }
 
-/// A flush before the snapshot is what makes it hold everything: without one, what is only in the log is missing in it.
+/// Without a flush before the snapshot, the readings in the log are missing.
 #[test]
-fn a_snapshot_without_a_flush_lacks_what_is_in_the_log() {
-    let (name, kept) = (fresh_database_name(), fresh_database_name());
+fn a_snapshot_without_a_flush_lacks_unflushed_readings() {
+    let name = fresh_database_name();
+    let kept = fresh_database_name();
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     let server = Launch::with_store(mongod().uri(&name)).config(lazy).start();
     write(&server, "plant", &lines("a", 100));

@@ -1,23 +1,23 @@
-//! `backup create --stopped` and `copy` of a MongoDB database that several instances use: what is in the WAL of any of them is missing in the
-//! store, and neither goes on without it.
+//! `backup create --stopped` and `copy` of a MongoDB database stop if any instance's WAL has unflushed records.
 
 use crate::support::prelude::*;
 
 use super::{PAGES, START, digest, restore, write};
 
-/// Only the WAL in `--data-dir` was looked at. Of two instances one was stopped, and 1,440 readings that the other one had acknowledged
-/// were missing, in a backup of its data folder that was called proved, and in a copy that was called equal.
+/// Regression: only the WAL in `--data-dir` was checked, and 1,440 acked readings of another instance were missing.
 #[test]
-fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
+fn unflushed_wals_of_other_instances_stop_backup_and_copy() {
     let store = mongod().uri(&fresh_database_name());
-    // Nothing is flushed unless somebody asks.
+    // Nothing is flushed without a request.
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     let [mut stopped, mut other] = [(); 2].map(|()| Launch::with_store(&store).config(&lazy).start());
     let lines: String = (0..1440).map(|n| format!("m v={n} {}\n", START + n * 60)).collect();
     write(&other, "plant", &lines);
     assert!(stopped.stop().success());
-    let (there, own) = (Folder::new("stopped"), stopped.data_dir());
-    let (kept, copied) = (there.file("kept"), there.file("copied"));
+    let there = Folder::new("stopped");
+    let own = stopped.data_dir();
+    let kept = there.file("kept");
+    let copied = there.file("copied");
     let backup = || {
         let arguments =
             ["backup", "create", path(&kept), "--stopped", "--store", &store, "--data-dir", path(&own), "--prove"];
@@ -25,13 +25,15 @@ fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
     };
     let copy =
         || hourglass(&["backup", "copy", "--source", &store, "--target", path(&copied), "--data-dir", path(&own)]);
-    let host = format!("{}: these instances", whose(&store));
+    let host = format!("{}: these instances", instance_identity(&store));
     for () in [(), ()] {
         backup().refused(&host);
         copy().refused(&host);
-        let told = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
-        assert!(told.stderr.contains("may lack something") && told.stderr.contains(&host), "{told:?}");
-        // The same once it is killed.
+        let digest_run = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
+        assert!(
+            digest_run.stderr.contains("may lack something") && digest_run.stderr.contains(&host),
+            "{digest_run:?}"
+        );
         other.kill();
     }
     hourglass(&["wal", "flush", "--store", &store, "--data-dir", path(&other.data_dir())]).good();
@@ -45,8 +47,8 @@ fn what_another_instance_has_in_its_wal_is_not_left_out_in_silence() {
     assert_eq!(digest("embedded", &restored), expected);
 }
 
-/// The host and the process id of the one instance that uses a store, as its registry has them.
-fn whose(store: &str) -> String {
+/// Returns host and process id of the only registered instance.
+fn instance_identity(store: &str) -> String {
     let registry = find(store, "registry", doc! {}).remove(0);
     let logs = registry.get_array("logs").unwrap().iter().filter_map(|log| log.as_document());
     let mut open = logs.filter(|log| !log.contains_key("takenBy"));

@@ -1,5 +1,4 @@
-//! A backup of a running service holds everything that was acknowledged before it began, metadata and new sensors included, and no
-//! half of a reading.
+//! A backup of a running service holds everything acked before it began, and no partial reading.
 
 use std::collections::HashMap;
 use std::thread;
@@ -9,33 +8,33 @@ use crate::support::prelude::*;
 use super::{PAGES, SEALS, START, backup, restored};
 
 const SENDERS: u64 = 3;
-/// Readings per request.
 const LINES: u64 = 20;
-/// After so many readings a sender says something of its sensor, and begins a new one.
+/// Readings after which a sender sets metadata and starts a new sensor.
 const DESCRIBED: u64 = 10 * LINES;
-/// Times of a sender: each is written again after so many readings.
+/// Times of a sender; each is overwritten after this many readings.
 const TIMES: u64 = 4_999;
 
 fn backups() -> usize {
     scaled([1, 2, 20])
 }
 
-/// Sends as much as is acked until it is told to stop: the nth reading of a sender has the values n in all fields, so that a
-/// half of one, or of two, is seen.
+/// Sends until `stop`. All fields of the nth reading are n, so partial readings are detected.
 fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) -> Vec<thread::JoinHandle<()>> {
     let send = |sender: u64| {
-        let (url, acked, stop) = (server.url("/write?db=plant&precision=s"), acked.clone(), stop.clone());
+        let url = server.url("/write?db=plant&precision=s");
+        let acked = acked.clone();
+        let stop = stop.clone();
         let meta_url = server.url(&format!("/api/v1/sensors/load%2Cs%3D{sender}/meta?db=plant"));
         thread::spawn(move || {
             for first in (0..).step_by(LINES as usize) {
                 if stop.load(Ordering::SeqCst) {
                     break;
                 }
-                // Over some days, in no order of time; now and then a correction of an earlier one as a whole.
+                // Over several days, out of order, with some corrections of whole readings.
                 let line = |n: u64| format!("load,s={sender} a={n}i,b={n}i,c={n}i {}\n", place(n));
                 let lines: String = (first..first + LINES).map(line).collect();
                 let send = || request("POST", &url, lines.as_bytes(), &[]).expect("the server answers");
-                // It says so when this is more than it can take.
+                // Overload is answered with a refusal.
                 let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
                 answer.expect(204);
                 if first % DESCRIBED == 0 {
@@ -48,9 +47,10 @@ fn load(server: &Server, acked: &Arc<Vec<AtomicU64>>, stop: &Arc<AtomicBool>) ->
     (0..SENDERS).map(send).collect()
 }
 
-/// Says that a sender is at a reading, and writes one of a new sensor.
+/// Sets the metadata of a sender's sensor and writes to a new sensor.
 fn describe(meta_url: &str, url: &str, sender: u64, first: u64) {
-    let (body, line) = (format!("{{\"at\":{first}}}"), format!("new,s={sender},n={first} v={first}i {START}\n"));
+    let body = format!("{{\"at\":{first}}}");
+    let line = format!("new,s={sender},n={first} v={first}i {START}\n");
     for (method, url, body, status) in [("PUT", meta_url, &body, 200), ("POST", url, &line, 204)] {
         let send = || request(method, url, body.as_bytes(), &[]).expect("the server answers");
         let answer = eventually("an ack", Duration::from_secs(60), || Some(send()).filter(|a| a.status != 503));
@@ -64,7 +64,7 @@ fn place(n: u64) -> u64 {
 
 #[test]
 fn a_backup_under_load_holds_everything_acked_before_it_began() {
-    // In the second, nothing is flushed unless somebody asks.
+    // The second server flushes only on request.
     let lazy = PAGES.replace("100ms", "1h").replace("50ms", "10m");
     for (store, config) in stores().into_iter().zip([format!("{PAGES}{SEALS}"), lazy]) {
         let server = Launch::with_store(store).config(config).start();
@@ -94,7 +94,7 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
     }
 }
 
-/// What was said of a sender last, and its new sensors, are as at the time of the backup or later.
+/// The metadata and new sensors of a sender are as of the backup or later.
 fn compare_sensors(restored: &Server, sender: u64, before: u64) {
     let described = before.saturating_sub(LINES) / DESCRIBED * DESCRIBED;
     let meta = restored.fetch(&format!("/api/v1/sensors/load%2Cs%3D{sender}/meta?db=plant"));
@@ -109,7 +109,7 @@ fn compare_sensors(restored: &Server, sender: u64, before: u64) {
     );
 }
 
-/// Each time has the value of the last write to it that was acked before the backup began, or of a later one.
+/// Each time has the last value acked before the backup or a later one.
 fn compare(restored: &Server, sender: u64, before: u64, after: u64) {
     let path = format!("/query?db=plant&epoch=s&q=SELECT+a,b,c+FROM+load+WHERE+s='{sender}'");
     let answer = restored.fetch(&path);
@@ -117,7 +117,10 @@ fn compare(restored: &Server, sender: u64, before: u64, after: u64) {
     let value = |row: &Value, at: usize| row[at].as_u64().unwrap_or_else(|| panic!("half a reading: {row}"));
     let mut found: HashMap<u64, u64> = HashMap::new();
     for row in &rows {
-        let (time, a, b, c) = (value(row, 0), value(row, 1), value(row, 2), value(row, 3));
+        let time = value(row, 0);
+        let a = value(row, 1);
+        let b = value(row, 2);
+        let c = value(row, 3);
         assert!(a == b && b == c, "half of one reading and half of another: {row}");
         assert!(a < after && place(a) == time, "never sent: {row}");
         found.insert(time, a);

@@ -1,13 +1,13 @@
-//! Clients that ask and leave: their queries end with them.
+//! Clients that leave cancel their queries.
 
 use crate::support::prelude::*;
 
-/// The store does not answer, so the query would take its whole `query.timeout`; there is one turn for all.
+/// The store does not answer, so the query would run for `query.timeout` and hold the only slot.
 #[test]
 fn a_query_ends_when_its_client_leaves() {
     let mut mongod = Mongod::start();
     let config = "[query]\nconcurrent = 1\ntimeout = \"10m\"\n\n[store]\ncommand_timeout = \"10m\"\n";
-    // A query waits for the store as long as it may, also when the store is known to be away.
+    // A query waits for the store up to its timeout, even during a known outage.
     let store = format!("{}&serverSelectionTimeoutMS=600000", mongod.uri(&fresh_database_name()));
     let server = Launch::with_store(store).config(config).start();
     post(&server.url("/write"), "m v=1 1", &[]).expect(204);

@@ -1,4 +1,4 @@
-//! A store that is away, as operators see it: what is told of how far behind it is, and a flush that is asked for.
+//! Monitoring of an outage: the backlog and a requested flush.
 
 use hourglass::bucket::Caps;
 
@@ -7,26 +7,25 @@ use crate::support::prelude::*;
 use super::{RECOVERY, ready, status, store_health};
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-/// How soon a flush that cannot be done is given up: 15 s that the store is away, and as long to find that out.
+/// Maximum time of a flush that fails: 15 s of outage and as long to detect it.
 const FLUSH_MAX: Duration = Duration::from_secs(30);
 
-/// What a check of `/health` says: its status and its message.
+/// Returns status and message of a check in `/health`.
 fn check(server: &Server, name: &str) -> (String, String) {
     let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
-    let check = checks.iter().find(|check| check["name"] == name).expect("a check of that name");
+    let check = checks.iter().find(|check| check["name"] == name).expect("a check with this name");
     let text = |key: &str| check[key].as_str().expect("text").to_owned();
     (text("status"), text("message"))
 }
 
-/// The number at the start of a text.
 fn leading(text: &str) -> u64 {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     text[..digits].parse().unwrap_or_else(|_| panic!("no number: {text}"))
 }
 
 #[test]
-fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
+fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
     let server = Launch::with_store(mongod.uri(&name)).config("[store]\ncommand_timeout = \"1s\"\n").start();
@@ -37,7 +36,7 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
 
     mongod.pause();
     post(&server.url("/write?db=d"), "m v=3 3\nm v=4 4\nm,s=b v=5 5", &[]).expect(204);
-    wait_until("the store is missed", RECOVERY, || store_health(&server) == "fail");
+    wait_until("the outage is noticed", RECOVERY, || store_health(&server) == "fail");
     wait_until("the oldest grows old", RECOVERY, || status(&server, "oldest_pending_seconds") > 1.5);
     let (word, message) = check(&server, "store");
     let (reason, behind) = message.rsplit_once("; ").expect("a reason, and how far behind");
@@ -56,9 +55,9 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
     assert_eq!((&seen["store"]["away"], &seen["pending_readings"]), (&true.into(), &3.into()));
     assert!(seen["store"]["reason"].is_string() && seen["refusing"].is_null(), "{seen}");
 
-    let asked = Instant::now();
+    let started = Instant::now();
     let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
-    assert!(asked.elapsed() <= FLUSH_MAX, "after {:?}", asked.elapsed());
+    assert!(started.elapsed() <= FLUSH_MAX, "after {:?}", started.elapsed());
     assert!(refused.header("retry-after").is_some_and(|seconds| seconds.parse::<u32>().is_ok()));
     let error = refused.json()["error"].as_str().expect("an error").to_owned();
     assert!(error.starts_with("the store did not confirm the readings within "), "{error}");
@@ -66,10 +65,10 @@ fn operators_see_how_far_behind_the_store_is_and_a_flush_fails_in_time() {
     mongod.resume();
     flush(&server);
     assert_eq!((stored(&mongod, &name), status(&server, "pending_readings")), (5, 0.0));
-    wait_until("the store is seen again", RECOVERY, || store_health(&server) == "pass");
+    wait_until("the store is reachable again", RECOVERY, || store_health(&server) == "pass");
 }
 
-/// How many readings the documents hold.
+/// Returns the number of stored readings.
 fn stored(mongod: &Mongod, name: &str) -> usize {
     Stored::in_mongo(mongod, name, "d").count(&CAPS)
 }

@@ -1,11 +1,11 @@
-//! Clients that do not behave: half a request, no end, no ear for the answer, more than there is room for.
+//! Misbehaving clients: half requests, no end, unread answers, too much data.
 
 use crate::support::prelude::*;
 
 const LINES: i64 = 5000;
 const SENSORS: i64 = 10;
 
-/// The head of a write whose body has this length.
+/// Returns the head of a write with this content length.
 fn head(length: usize) -> String {
     format!("POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n")
 }
@@ -24,14 +24,13 @@ fn stored(server: &Server, client: &str) -> i64 {
 }
 
 tests! {
-    fn clients_that_leave_tear_nothing_in_the_embedded_store() =>
+    fn disconnecting_clients_corrupt_nothing_in_the_embedded_store() =>
         clients_that_leave_tear_nothing(&Launch::embedded().start());
-    fn clients_that_leave_tear_nothing_in_mongodb() =>
+    fn disconnecting_clients_corrupt_nothing_in_mongodb() =>
         clients_that_leave_tear_nothing(&Server::start(&mongod().uri(&fresh_database_name())));
 }
 
-/// Half a body is nothing. A whole one whose sender does not wait for the answer is stored whole or not at all,
-/// though its readings belong to several shards.
+/// A partial body is dropped. A whole one without a waiting sender is stored atomically, over several shards.
 fn clients_that_leave_tear_nothing(server: &Server) {
     let half = lines("half");
     let mut connection = Raw::open(server.address());
@@ -47,8 +46,8 @@ fn clients_that_leave_tear_nothing(server: &Server) {
         // Some leave at once, some while their readings are being stored.
         std::thread::sleep(Duration::from_millis(number % 10 * 5));
     }
-    // What they began is over once their connections are gone and the shards have stored what came after it.
-    wait_until("the connections of those who left are gone", PATIENCE, || {
+    // Their requests are over once the connections are closed and later readings are stored.
+    wait_until("the connections of disconnected clients are closed", PATIENCE, || {
         metric(server, "hourglass_http_connections") <= 1.0
     });
     post(&server.url("/write"), lines("after"), &[]).expect(204);
@@ -60,7 +59,7 @@ fn clients_that_leave_tear_nothing(server: &Server) {
 }
 
 #[test]
-fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
+fn bodies_over_the_in_flight_limit_are_refused_until_there_is_room() {
     let config = "[limits]\nbody_bytes = \"1MiB\"\n\n[ingest]\nbytes_in_flight = \"4MiB\"\n";
     let server = Launch::embedded().config(config).start();
     let large: String = (0..27_000).map(|n| format!("large n={n}i {}\n", START + n)).collect();
@@ -83,16 +82,16 @@ fn bodies_over_the_bytes_in_flight_are_refused_until_there_is_room() {
     assert_eq!(metric(&server, "hourglass_ingest_shed_total{limit=\"ingest.bytes_in_flight\"}"), 1.0);
     get(&server.url("/ready")).expect(200);
 
-    // Those who leave give their room back, and so does an ack.
+    // Closed connections and acks release memory.
     let mut last = holders.remove(0);
     drop(holders);
-    wait_until("the room of those who left is given back", PATIENCE, || in_flight() <= double(large.len()));
+    wait_until("the room of closed connections is free", PATIENCE, || in_flight() <= double(large.len()));
     last.send(rest);
     assert!(last.head().starts_with("HTTP/1.1 204"));
     post(&url, &small, &[]).expect(204);
     let count = |sensor: &str| readings(&server, "default", sensor, None, 100_000).len();
     assert_eq!([count("large"), count("small")], [27_000, 15_000]);
-    wait_until("all room is given back", PATIENCE, || in_flight() == 0.0);
+    wait_until("all room is free", PATIENCE, || in_flight() == 0.0);
 }
 
 #[allow(clippy::cast_precision_loss, reason = "small numbers")]

@@ -1,12 +1,12 @@
-//! A machine whose clock is so far off that nobody knows what its "later" means: a device that came up without the time.
+//! Machines with a wrong clock.
 
 use crate::support::prelude::*;
 
-/// Stores, expires and seals soon.
+/// Flushes, expires and seals quickly.
 const QUICK: &str = "[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n\
     [retention]\ninterval = \"100ms\"\n[seal]\nafter = \"0s\"\n";
-/// What the log says once it is known that the clock was set.
-const DOUBT: &str = "nothing expires and no day is sealed";
+/// Log message after a clock jump.
+const CLOCK_WARNING: &str = "nothing expires and no day is sealed";
 
 /// The wall clock of a server, which can be set while it runs.
 struct WallClock(Folder);
@@ -18,32 +18,30 @@ impl WallClock {
         clock
     }
 
-    /// Sets it so many nanoseconds ahead. At once: nobody reads half a number.
+    /// Sets the clock ahead by `by` nanoseconds. Atomic, so that nobody reads a partial number.
     fn set(&self, by: i64) {
         std::fs::write(self.0.file("new"), (by / 1_000_000).to_string()).expect("a file");
         std::fs::rename(self.0.file("new"), self.0.file("step")).expect("it can be moved");
     }
 
-    fn of(&self, launch: Launch) -> Launch {
+    fn apply(&self, launch: Launch) -> Launch {
         launch.env("FAULT_STEP", self.0.file("step").display())
     }
 }
 
-/// The first hundred readings of a sensor `m` from a time on.
+/// Returns the first hundred readings of sensor `m` since `from`.
 #[track_caller]
 fn since(server: &Server, database: &str, from: i64) -> Value {
     let path = format!("/api/v1/readings?db={database}&sensor=m&limit=100&from={from}&to={}", now() + DAY);
     server.fetch(&path)["series"][0]["readings"].take()
 }
 
-/// Expiry went by the wall clock, but what was compared with the store's clock, if anything, was a clock that notices no step. A
-/// virtual machine was resumed with a clock a year ahead: within `retention.interval` all readings of each database with a
-/// retention were deleted, for all instances, and where summaries are kept, they were marked as gone for good.
+/// Regression: a virtual machine resumed with a clock a year ahead, and expiry deleted all readings.
 #[test]
-fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
+fn a_clock_jump_expires_nothing() {
     for store in stores() {
         let clock = WallClock::right();
-        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let server = clock.apply(Launch::with_store(&store).config(QUICK)).start();
         let start = now();
         let lines: String = [5, 3, 1].iter().map(|age| format!("m v={age}i {}\n", start - age * DAY)).collect();
         for (database, settings) in [("w", r#"{"readings":"30d"}"#), ("s", r#"{"readings":"30d","summaries":"inf"}"#)] {
@@ -53,30 +51,29 @@ fn a_clock_that_jumps_while_the_service_runs_expires_nothing() {
         flush(&server);
         let before = ["w", "s"].map(|database| since(&server, database, start - 6 * DAY));
         assert_eq!(before[0].as_array().map(Vec::len), Some(3), "{before:?}");
-        // What is older than 30 days is deleted by the right clock, though there is nothing.
+        // Creates an expiry by the right clock, though nothing is due.
         let server = &server;
         let expired = |times| move || (progress(server, "expire", "deletions") == times).then_some(());
         eventually("the first retention is carried out", WITHIN, expired(1));
         clock.set(366 * DAY);
-        wait_until("the clock is doubted", WITHIN, || server.stderr().contains(DOUBT));
+        wait_until("the clock jump is detected", WITHIN, || server.stderr().contains(CLOCK_WARNING));
         clock.set(0);
         let after = ["w", "s"].map(|database| since(server, database, start - 6 * DAY));
         assert_eq!(after, before, "{store}");
         assert_eq!(progress(server, "expire", "deletions"), 1);
-        // What was not noted while the clock was wrong is expired now that it is right.
+        // The expiry that was skipped during the clock error is done now.
         server.set("w", r#"{"readings":"4d"}"#).expect(200);
         eventually("readings expire by the right clock", WITHIN, expired(2));
         post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
     }
 }
 
-/// An instance whose clock had jumped two days ahead sealed today's hour pages. The others, whose clocks were right, read only
-/// pages for the last hour, and missed what was acked until midnight.
+/// Regression: an instance two days ahead sealed today, and others missed acked readings until midnight.
 #[test]
-fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
+fn a_clock_jump_seals_no_open_day() {
     for store in stores() {
         let clock = WallClock::right();
-        let server = clock.of(Launch::with_store(&store).config(QUICK)).start();
+        let server = clock.apply(Launch::with_store(&store).config(QUICK)).start();
         let start = now();
         post(&server.url("/write?db=d"), format!("m v=1i {}\nm v=2i {start}", start - 3 * DAY), &[]).expect(204);
         flush(&server);
@@ -94,14 +91,13 @@ fn a_clock_that_jumps_while_the_service_runs_seals_no_day_that_is_not_over() {
     }
 }
 
-/// A device without a clock of its own started in 1971. Sealed days were read only if they lay before today: all of them read as
-/// empty, and so they were in a digest or a backup that was made then. What came to them was merged as if there were nothing
-/// beside it.
+/// Regression: a device that started in 1971 read all sealed days as empty, also for digests and backups.
 #[test]
-fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
+fn sealed_days_are_read_with_a_clock_in_another_year() {
     for store in stores() {
-        let (clock, launch) = (WallClock::right(), Launch::with_store(&store).config(QUICK));
-        let mut server = clock.of(launch.clone()).start();
+        let clock = WallClock::right();
+        let launch = Launch::with_store(&store).config(QUICK);
+        let mut server = clock.apply(launch.clone()).start();
         let first = (now() - 3 * DAY).div_euclid(DAY) * DAY;
         let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
         post(&server.url("/write?db=d"), lines, &[]).expect(204);
@@ -120,9 +116,9 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
         let behind = 365 * DAY - now();
         let total = digest(0);
         assert_eq!((digest(behind), &total["readings"]), (total.clone(), &json!(48)), "{store}");
-        server.restart_with(clock.of(launch.clone()));
+        server.restart_with(clock.apply(launch.clone()));
         assert_eq!(since(&server, "d", first), before, "{store}");
-        // Others do not let it write: their clock is right.
+        // Other instances do not let it write, because their clocks are right.
         if store == "embedded" {
             post(&server.url("/write?db=d"), format!("m v=100i {first}"), &[]).expect(204);
             flush(&server);
@@ -139,17 +135,17 @@ fn a_device_that_starts_in_another_year_finds_its_sealed_days() {
 }
 
 #[test]
-fn an_instance_whose_clock_is_far_off_takes_no_writes_and_says_why() {
+fn an_instance_with_a_wrong_clock_refuses_writes_with_the_reason() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
     for (ahead_ms, offset) in [(-120_000, 120.0), (120_000, -120.0)] {
         let server = launch.clone().env("FAULT_CLOCK_MS", ahead_ms).start();
         let answer = post(&server.url("/write"), "m v=1 1768485600000000000", &[]).expect(503);
         assert!(answer.text().contains("clock.max_offset"), "{}", answer.text());
         get(&server.url("/query?q=SHOW%20DATABASES")).expect(200);
-        let told = metric(&server, "hourglass_clock_offset_seconds");
-        assert!((told - offset).abs() < 1.0, "{told} s");
+        let shown_offset = metric(&server, "hourglass_clock_offset_seconds");
+        assert!((shown_offset - offset).abs() < 1.0, "{shown_offset} s");
     }
-    // Within the bound the store's clock is taken over.
+    // Within the bound, the store's clock is used.
     let server = launch.env("FAULT_CLOCK_MS", -30_000).start();
     post(&server.url("/write?ack=store"), "m v=1 1768485600000000000", &[]).expect(204);
     get(&server.url("/api/v1/readings?sensor=m")).expect(200);

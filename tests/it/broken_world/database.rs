@@ -1,5 +1,4 @@
-//! One database that MongoDB does not take, among others that it takes: those drain, whoever looks is told which one and
-//! why, what waits of it is bounded, and when the cause is mended it drains by itself.
+//! MongoDB refuses one database: others drain, the cause is reported, its backlog is bounded, and it recovers.
 
 use hourglass::bucket::Caps;
 
@@ -7,7 +6,7 @@ use crate::support::prelude::*;
 
 const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
-/// A server whose readings go to the store at once.
+/// A server that flushes at once.
 struct World {
     uri: String,
     name: String,
@@ -29,9 +28,9 @@ impl World {
         post(&url, format!("m,s={sensor} v={sensor} {START}"), &[]).status
     }
 
-    /// How many readings of a database are in the store.
+    /// Returns the number of stored readings of a database.
     fn stored(&self, database: &str) -> usize {
-        Stored::at(&self.uri, &self.name, database).count(&CAPS)
+        Stored::from_uri(&self.uri, &self.name, database).count(&CAPS)
     }
 
     #[track_caller]
@@ -40,29 +39,28 @@ impl World {
         wait_until(&what, WITHIN, || self.stored(database) == readings);
     }
 
-    /// What health says of a database.
+    /// Returns the health message about a database.
     fn health_of(&self, database: &str) -> Option<String> {
         let health = self.server.fetch("/health");
         let name = format!("database {database}");
         let checks = health["checks"].as_array().expect("checks").clone();
-        let of =
+        let database_check =
             |check: &Value| (check["name"] == name.as_str()).then(|| check["message"].as_str().unwrap().to_owned());
-        checks.iter().find_map(of)
+        checks.iter().find_map(database_check)
     }
 }
 
-/// A view stood where `one.buckets` should be, and after 40 s the database `two` had none of its pages either, while
-/// `/ready` was green: the shards backed off as a whole and tried again with the oldest buckets, which were those of `one`.
+/// Regression: shards retried the oldest buckets first, so a database with a view for a collection blocked all others.
 #[test]
-fn a_database_that_cannot_be_stored_holds_up_no_other() {
+fn an_unwritable_database_delays_no_other() {
     let view = doc! { "create": "one.buckets", "viewOn": "elsewhere", "pipeline": [] };
     let world = World::new(mongod(), &[view], "");
     for sensor in 0..50 {
         assert_eq!((world.write("one", sensor), world.write("two", sensor)), (204, 204));
     }
     world.await_stored("two", 50);
-    let told = eventually("health names the database", WITHIN, || world.health_of("one"));
-    assert!(told.contains("one.buckets") && told.contains("view"), "its cause: {told}");
+    let message = eventually("health names the database", WITHIN, || world.health_of("one"));
+    assert!(message.contains("one.buckets") && message.contains("view"), "its cause: {message}");
     assert_eq!(world.health_of("two"), None);
     get(&world.server.url("/ready")).expect(200);
     let status = world.server.fetch("/api/v1/status");
@@ -71,21 +69,23 @@ fn a_database_that_cannot_be_stored_holds_up_no_other() {
     assert_eq!((failing.len(), &failing[0]["database"], &failing[0]["class"]), (1, &"one".into(), &"database".into()));
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 1.0);
     let log = world.server.stderr();
-    assert!(log.lines().any(|line| line.contains("cannot store readings") && line.contains("one.buckets")), "{log}");
-    // New ones of the other database keep draining.
+    assert!(
+        log.lines().any(|line| line.contains("readings could not be stored") && line.contains("one.buckets")),
+        "{log}"
+    );
+    // New readings of the other database keep draining.
     assert_eq!(world.write("two", 50), 204);
     world.await_stored("two", 51);
     run_command(&world.uri, None, doc! { "drop": "one.buckets" });
     world.await_stored("one", 50);
-    wait_until("health is well again", WITHIN, || world.health_of("one").is_none());
+    wait_until("health passes again", WITHIN, || world.health_of("one").is_none());
     wait_until("nothing is pending", WITHIN, || metric(&world.server, "hourglass_ingest_readings_pending") == 0.0);
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 0.0);
 }
 
-/// An operator had made the index `{sensor, start}` under a name of her own: error 85, and nothing of any database was
-/// stored any more.
+/// Regression: an existing index `{sensor, start}` under another name (error 85) stopped all writes.
 #[test]
-fn an_index_under_another_name_is_taken_as_it_is() {
+fn an_index_under_another_name_is_accepted() {
     let by_sensor = |name: &str| doc! { "key": { "sensor": 1, "start": 1 }, "name": name };
     let outliers = doc! { "key": { "outlier.since": 1 }, "name": "mine", "sparse": true };
     let before = [
@@ -100,10 +100,9 @@ fn an_index_under_another_name_is_taken_as_it_is() {
     assert_eq!(world.health_of("one"), None);
 }
 
-/// Error 13 for one database read as if all of the store was away. What waits of such a database must not fill the memory
-/// and the log of all.
+/// Regression: error 13 for one database was taken for an outage. Its backlog must not fill memory and log.
 #[test]
-fn what_waits_of_a_database_that_is_denied_is_bounded() {
+fn the_backlog_of_an_unwritable_database_is_bounded() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let world = World::new(&mongod, &[], "[memtable]\nmax_bytes = \"1MiB\"\n[ingest]\ndatabase_share = 2\n");
     let fail = |mode: &str| {
@@ -119,7 +118,7 @@ fn what_waits_of_a_database_that_is_denied_is_bounded() {
     fail("alwaysOn");
     assert_eq!((world.write("one", 0), world.write("two", 0)), (204, 204));
     world.await_stored("two", 1);
-    eventually("it is told", WITHIN, || world.health_of("one"));
+    eventually("it is reported", WITHIN, || world.health_of("one"));
     let mut taken = 1;
     let refused = loop {
         let answer = post(&world.server.url("/write?db=one"), format!("m,s={taken} v={taken} {START}"), &[]);
@@ -138,6 +137,6 @@ fn what_waits_of_a_database_that_is_denied_is_bounded() {
     world.await_stored("two", 50);
     fail("off");
     world.await_stored("one", taken);
-    wait_until("writes are taken again", WITHIN, || world.write("one", taken) == 204);
+    wait_until("writes are accepted again", WITHIN, || world.write("one", taken) == 204);
     world.await_stored("one", taken + 1);
 }

@@ -1,5 +1,4 @@
-//! Documents that somebody changed by hand, or that a newer program wrote: what belongs to others is served all the
-//! same.
+//! Documents changed by hand or written by a newer version; all others are served.
 
 use crate::support::prelude::*;
 
@@ -8,16 +7,16 @@ fn change(uri: &str, collection: &str, which: Document, set: Document) {
     write_document(uri, &format!("default.{collection}"), which, set);
 }
 
-/// A server whose clients are not kept waiting for long.
+/// A server with a short ack timeout.
 fn impatient(uri: &str) -> Server {
     Launch::with_store(uri).config("[ingest]\nack_timeout = \"2s\"\n").start()
 }
 
-/// What `/health` says of documents that readings wait for.
+/// Returns the health message about documents that block readings.
 fn blocked(server: &Server) -> Option<String> {
     let health = server.fetch("/health");
     let checks = health["checks"].as_array().expect("checks");
-    let check = checks.iter().find(|check| check["name"] == "documents").expect("a check of that name");
+    let check = checks.iter().find(|check| check["name"] == "documents").expect("a check with this name");
     (check["status"] == "fail").then(|| check["message"].as_str().expect("text").to_owned())
 }
 
@@ -25,11 +24,9 @@ fn is_without_dead_letters(server: &Server) -> bool {
     !server.data_dir().join("dead-letters").exists()
 }
 
-/// Giving up on one bucket was once taken for a store that is away, so that everybody whose readings were in the same
-/// group was told to send them again, for as long as the one device went on. Later its readings were called refused and
-/// were dead letters, although whoever changed the document may change it back.
+/// Regression: one unwritable page was taken for an outage, or its readings became dead letters.
 #[test]
-fn a_page_that_no_write_fits_stops_nobody_else() {
+fn an_unwritable_page_delays_no_other() {
     let uri = mongod().uri(&fresh_database_name());
     let server = impatient(&uri);
     let write = server.url("/write?ack=store");
@@ -38,19 +35,17 @@ fn a_page_that_no_write_fits_stops_nobody_else() {
     post(&write, "m,s=bad v=2 2\nm,s=good v=2 2", &[]).expect(503);
     assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 2);
     post(&write, "m,s=good v=3 3", &[]).expect(204);
-    let told = blocked(&server).expect("somebody waits");
-    assert!(told.contains("m,s=bad 0") && told.contains("m,s=other"), "{told}");
+    let message = blocked(&server).expect("readings wait");
+    assert!(message.contains("m,s=bad 0") && message.contains("m,s=other"), "{message}");
     change(&uri, "buckets", doc! { "sensor": "m,s=other" }, doc! { "sensor": "m,s=bad" });
     flush(&server);
     assert_eq!(readings(&server, "default", "m,s=bad", None, 100).len(), 2);
     assert!(blocked(&server).is_none() && is_without_dead_letters(&server));
 }
 
-/// One document that could not be read once failed every write, and the list of sensors, that came across it. Then the
-/// readings for such a page went to the dead letters at once, where nobody looked for them after the newer program was
-/// back.
+/// Regression: one unreadable document failed every write and list, and its readings became dead letters at once.
 #[test]
-fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
+fn readings_wait_for_a_newer_document_that_hides_no_other() {
     let uri = mongod().uri(&fresh_database_name());
     let mut server = impatient(&uri);
     post(&server.url("/write?ack=store"), "m,s=a v=1 1\nm,s=b v=1 1\nm,s=c v=1 1", &[]).expect(204);
@@ -64,8 +59,8 @@ fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
     assert_eq!(readings(&server, "default", "m,s=c", None, 100).len(), 2, "its neighbours' trouble is not its own");
     assert_eq!(write("m,s=c v=3 3"), 204);
     assert_eq!(get(&server.url("/api/v1/readings?sensor=m,s=a")).status, 503);
-    let told = blocked(&server).expect("somebody waits");
-    assert!(told.contains("2 buckets cannot be stored") && told.contains("schema version 2"), "{told}");
+    let message = blocked(&server).expect("readings wait");
+    assert!(message.contains("2 buckets cannot be stored") && message.contains("schema version 2"), "{message}");
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 2.0);
     assert!(server.stderr().contains("1970-01-01T00 m,s=a 0"), "the log names the document");
     change(&uri, "buckets", doc! { "sensor": "m,s=a" }, version(1));
@@ -77,10 +72,9 @@ fn readings_wait_for_a_document_of_a_newer_version_which_hides_no_other() {
     assert!(blocked(&server).is_none() && is_without_dead_letters(&server));
 }
 
-/// Where the store refused a sensor's document, the sensor's pages were stored without it, so that no list of sensors
-/// had it.
+/// Regression: pages of a sensor with a refused document were stored, but no list had the sensor.
 #[test]
-fn a_refused_sensor_document_holds_its_own_pages_and_no_others() {
+fn a_refused_sensor_document_delays_only_its_own_pages() {
     let uri = mongod().uri(&fresh_database_name());
     let server = impatient(&uri);
     let write = server.url("/write?ack=store");
@@ -98,8 +92,8 @@ fn a_refused_sensor_document_holds_its_own_pages_and_no_others() {
     assert_eq!(readings(&server, "default", "m,s=good", None, 100).len(), 1);
     let pages = run_command(&uri, None, doc! { "count": "default.buckets", "query": { "sensor": "m,s=bad" } });
     assert_eq!(pages.get_i32("n").unwrap(), 0, "no page goes before its sensor's document");
-    let told = blocked(&server).expect("somebody waits");
-    assert!(told.contains("the document of sensor m,s=bad"), "{told}");
+    let message = blocked(&server).expect("readings wait");
+    assert!(message.contains("the document of sensor m,s=bad"), "{message}");
     refuse(doc! {});
     flush(&server);
     assert_eq!(readings(&server, "default", "m,s=bad", None, 100).len(), 1);

@@ -1,13 +1,13 @@
-//! Stops that say what they leave behind, and `hourglass wal flush`, which leaves nothing.
+//! Stops that report unflushed records, and `hourglass wal flush`, which leaves none.
 
 use crate::support::prelude::*;
 
 const BODIES: usize = 40;
 const LINES: usize = 600;
-/// Nothing gets to the store by itself.
+/// Nothing is flushed without a request.
 const CONFIG: &str = "[flush]\ninterval = \"10m\"\n";
 
-/// Sends as many readings as [`check_stored`] wants, acked by the log alone.
+/// Sends the readings that [`check_stored`] expects, acked by the log only.
 fn send(server: &Server) {
     for body in 0..BODIES {
         let mut lines = String::new();
@@ -19,7 +19,7 @@ fn send(server: &Server) {
     }
 }
 
-/// The server finds nothing in its log, and all readings in the store.
+/// Checks that the log is empty and all readings are in the store.
 #[track_caller]
 fn check_stored(server: &Server) {
     assert_eq!(metric(server, "hourglass_ingest_readings_replayed_total"), 0.0, "nothing was left in the log");
@@ -27,10 +27,9 @@ fn check_stored(server: &Server) {
     assert_eq!(counted["results"][0]["series"][0]["values"][0][1], BODIES * LINES, "{counted}");
 }
 
-/// 240,000 acked readings, kill -9, start, SIGTERM at once: it said that the stop was complete, with status 0, and none of
-/// them was in the store. Whoever then took the machine away had lost them.
+/// Regression: a stop right after a kill reported success, while 240,000 acked readings were in the log only.
 #[track_caller]
-fn a_stop_finishes_the_backlog(launch: Launch) {
+fn a_stop_flushes_the_backlog(launch: Launch) {
     let mut server = launch.config(CONFIG).start();
     send(&server);
     server.kill();
@@ -43,18 +42,18 @@ fn a_stop_finishes_the_backlog(launch: Launch) {
 }
 
 tests! {
-    fn a_stop_finishes_the_backlog_of_a_replay_embedded() => a_stop_finishes_the_backlog(Launch::embedded());
-    fn a_stop_finishes_the_backlog_of_a_replay_on_mongodb() =>
-        a_stop_finishes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
+    fn a_stop_flushes_a_replayed_backlog_embedded() => a_stop_flushes_the_backlog(Launch::embedded());
+    fn a_stop_flushes_a_replayed_backlog_on_mongodb() =>
+        a_stop_flushes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
-/// A deletion in the log is a promise as readings are.
+/// A deletion in the log is acked, too.
 #[test]
-fn a_stop_finishes_a_deletion_that_a_replay_meets() {
+fn a_stop_completes_a_replayed_deletion() {
     let launch = Launch::embedded().config(CONFIG);
     let mut server = launch.clone().env("FAULT_KILL_AT", "before_deletion:1").start();
     post(&server.url("/write?ack=store"), format!("m v=1 {START}"), &[]).expect(204);
-    // The process ends before it is answered.
+    // The process ends before it answers.
     let drop = server.url("/query?q=DROP+DATABASE+%22default%22");
     assert!(request("POST", &drop, b"", &[]).is_err(), "killed before it was done");
     server.kill();
@@ -66,9 +65,9 @@ fn a_stop_finishes_a_deletion_that_a_replay_meets() {
     assert!(!databases.contains("default"), "{databases}");
 }
 
-/// What cannot be brought to the store in time stays in the log, which the stop says with a status of its own.
+/// Records that cannot be flushed in time stay in the log, and the exit status says so.
 #[test]
-fn a_stop_that_leaves_records_in_the_log_says_so() {
+fn a_stop_reports_records_left_in_the_log() {
     let mut mongod = Mongod::start();
     let name = fresh_database_name();
     let config = format!("{CONFIG}[server]\nshutdown_timeout = \"6s\"\n[store]\ncommand_timeout = \"1s\"\n");
@@ -79,63 +78,64 @@ fn a_stop_that_leaves_records_in_the_log_says_so() {
     server.restart_behind();
     let status = server.stop();
     assert_eq!(status.code(), Some(75), "{}", server.stderr());
-    let said = server.stderr();
+    let output = server.stderr();
     let folder = server.data_dir().join("log");
-    assert!(said.contains(&format!("\"records\":{BODIES},")) && said.contains(&folder.display().to_string()), "{said}");
-    assert!(said.contains("\"complete\":false"), "{said}");
-    // wal flush waits for as long as it is told to, and then for as long as it takes.
+    assert!(
+        output.contains(&format!("\"records\":{BODIES},")) && output.contains(&folder.display().to_string()),
+        "{output}"
+    );
+    assert!(output.contains("\"complete\":false"), "{output}");
+    // `wal flush` waits up to its timeout for the lock, and then until it is done.
     let uri = mongod.uri(&name);
-    let (code, said) = flush_wal(&server.data_dir(), &uri, &["--timeout", "1s"]);
-    assert_eq!(code, 75, "{said}");
-    assert!(said.contains(&format!("{BODIES} records are left in the WAL in {}", folder.display())), "{said}");
+    let (code, output) = flush_wal(&server.data_dir(), &uri, &["--timeout", "1s"]);
+    assert_eq!(code, 75, "{output}");
+    assert!(output.contains(&format!("{BODIES} records are left in the WAL in {}", folder.display())), "{output}");
     mongod.restart();
-    let (code, said) = flush_wal(&server.data_dir(), &uri, &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = flush_wal(&server.data_dir(), &uri, &[]);
+    assert_eq!(code, 0, "{output}");
     server.restart();
     check_stored(&server);
 }
 
-/// What `hourglass wal flush` says, and its status.
+/// Returns status and output of `hourglass wal flush`.
 fn flush_wal(data_dir: &Path, store: &str, more: &[&str]) -> (i32, String) {
     let ran = hourglass(&[&["wal", "flush", "--store", store, "--data-dir", path(data_dir)], more].concat());
-    (ran.status.expect("a status"), ran.said())
+    (ran.status.expect("a status"), ran.output())
 }
 
 #[track_caller]
-fn flush_wal_empties_the_log(store: &str) {
+fn wal_flush_empties_the_log(store: &str) {
     let mut server = Launch::with_store(store).config(CONFIG).start();
     send(&server);
-    // A folder that is in use is refused, and nothing is done to it.
-    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("the WAL is in use by another process"), "{said}");
+    // A folder in use is refused and left alone.
+    let (code, output) = flush_wal(&server.data_dir(), store, &[]);
+    assert_eq!(code, 1, "{output}");
+    assert!(output.contains("the WAL is in use by another process"), "{output}");
     server.kill();
-    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, output) = flush_wal(&server.data_dir(), store, &[]);
+    assert_eq!(code, 0, "{output}");
     let log = server.data_dir().join("log");
-    let (first, last) = (
-        format!("{BODIES} records of the WAL in {} may not be in the store yet\n", log.display()),
-        format!("the WAL in {} is empty: everything is in the store\n", log.display()),
-    );
-    assert!(said.contains(&first) && said.contains(&last), "{said}");
-    let (code, said) = flush_wal(&server.data_dir(), store, &[]);
-    assert!(code == 0 && said.contains("0 records of the WAL in "), "{said}");
+    let first = format!("{BODIES} records of the WAL in {} may not be in the store yet\n", log.display());
+    let last = format!("the WAL in {} is empty: everything is in the store\n", log.display());
+    assert!(output.contains(&first) && output.contains(&last), "{output}");
+    let (code, output) = flush_wal(&server.data_dir(), store, &[]);
+    assert!(code == 0 && output.contains("0 records of the WAL in "), "{output}");
     server.restart();
     check_stored(&server);
     flush(&server);
 }
 
 tests! {
-    fn flush_wal_empties_the_log_into_the_embedded_store() => flush_wal_empties_the_log("embedded");
-    fn flush_wal_empties_the_log_into_mongodb() => flush_wal_empties_the_log(&mongod().uri(&fresh_database_name()));
+    fn wal_flush_empties_the_log_into_the_embedded_store() => wal_flush_empties_the_log("embedded");
+    fn wal_flush_empties_the_log_into_mongodb() => wal_flush_empties_the_log(&mongod().uri(&fresh_database_name()));
 }
 
-/// A folder that is not there is a mistake, and none is made.
+/// A missing folder is an error and is not created.
 #[test]
-fn flush_wal_makes_no_log() {
+fn wal_flush_creates_no_log() {
     let server = Server::start("embedded");
     let elsewhere = server.data_dir().join("elsewhere");
-    let (code, said) = flush_wal(&elsewhere, "embedded", &[]);
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("there is no WAL in ") && !elsewhere.exists(), "{said}");
+    let (code, output) = flush_wal(&elsewhere, "embedded", &[]);
+    assert_eq!(code, 1, "{output}");
+    assert!(output.contains("there is no WAL in ") && !elsewhere.exists(), "{output}");
 }

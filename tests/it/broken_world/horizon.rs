@@ -1,8 +1,8 @@
-//! How long others wait for a log that is silent, and what they remember for it meanwhile.
+//! The horizon: how long instances wait for a silent log.
 
 use crate::support::prelude::*;
 
-/// Nothing is stored unless somebody asks for it.
+/// Nothing is flushed without a request.
 const QUIET: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 const HOUR: i64 = 1_768_485_600;
 
@@ -15,7 +15,7 @@ fn write_in(server: &Server, ack: &str, hour: i64, value: i64, second: i64) {
     post(&server.url(&format!("/write?ack={ack}")), line, &[]).expect(204);
 }
 
-/// By second.
+/// Returns the stored readings by second.
 fn stored(server: &Server) -> Vec<(i64, String)> {
     stored_in(server, HOUR)
 }
@@ -25,17 +25,16 @@ fn stored_in(server: &Server, hour: i64) -> Vec<(i64, String)> {
     rows.map(|(time, fields)| (time / 1_000_000_000 - hour, fields["v"].clone())).collect()
 }
 
-/// An instance was down for longer than `wal.horizon`. What it brings back then may be older than what the store has or
-/// later, and nobody can tell: what the store has otherwise stays, and what was acked is told and kept.
+/// Readings from beyond `wal.horizon` cannot be ordered: stored values stay, and acked ones are reported and kept.
 #[test]
-fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_otherwise() {
-    // Not long over: pages of days that may be sealed keep their stamps, which decide.
+fn readings_from_beyond_the_horizon_are_kept_and_conflicts_reported() {
+    // Recent days, whose pages keep the stamps that decide.
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
     let hour = i64::try_from(now / 86_400 * 86_400 + 60 * 3600).unwrap();
     let uri = mongod().uri(&fresh_database_name());
     let launch = Launch::with_store(uri)
         .config(format!("{QUIET}[wal]\nhorizon = \"1m\"\n[clock]\ntolerance = \"1m\"\nmax_offset = \"1h\"\n"));
-    // Its clock is ahead, so that ten seconds of silence are a minute to it.
+    // Its clock runs ahead, so that ten seconds of silence look like a minute.
     const AHEAD_S: i64 = 50;
     let other = launch.clone().env("FAULT_CLOCK_MS", AHEAD_S * 1000).start();
     let mut silent = launch.clone().start();
@@ -49,7 +48,7 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     wait_until("the silent log holds the floor no more", PATIENCE, || {
         metric(&other, "hourglass_registry_floor_timestamp_seconds") > written
     });
-    // The page is written anew, and forgets which of its values came when: all that could be compared with them is lost.
+    // The rewritten page has lost its stamps, so nothing can be compared with them.
     write_in(&other, "store", hour, 4, 4);
     silent.restart_as(launch);
     let answer = post(&silent.url("/api/v1/flush"), "", &[]).expect(409);
@@ -61,16 +60,15 @@ fn what_comes_back_after_the_horizon_is_kept_and_told_where_the_store_says_other
     assert_eq!(letters["readings"], 1);
     let chunk = &letters["letters"][0];
     assert_eq!(chunk["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", hour + 1));
-    // It said that the store had refused the document, which the store was never given.
+    // Regression: the reason claimed that the store had refused the document.
     let reason = chunk["reason"].as_str().unwrap();
     assert!(reason.starts_with("set aside: ") && reason.contains("wal.horizon"), "{chunk}");
     assert!(get(&silent.url("/health")).text().contains("dead-letters"));
 }
 
-/// A page tells which values an instance that was silent for too long must not change. Once its day was sealed there was no
-/// page, and a restored folder brought back old values for all of it, which were then taken for later ones.
+/// Regression: a sealed day keeps no stamps, so a restored folder overwrote it with old values.
 #[test]
-fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
+fn readings_from_beyond_the_horizon_of_a_sealed_day_are_set_aside() {
     let uri = mongod().uri(&fresh_database_name());
     let launch = Launch::with_store(uri).config(format!(
         "{QUIET}[wal]\nhorizon = \"1m\"\n[clock]\ntolerance = \"1m\"\nmax_offset = \"1h\"\n[seal]\nafter = \"0s\"\n"
@@ -101,11 +99,9 @@ fn what_comes_back_after_its_day_was_sealed_is_set_aside_too() {
     assert_eq!(letters["letters"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
 }
 
-/// An instance was about to store a reading when another dropped its series. The page came after the deletion and was
-/// hidden, so the instance saw no reason for a sensor's document; the sweep goes by documents and missed the page; and
-/// when the deletion was forgotten, the deleted reading was back.
+/// Regression: a page written after its deletion had no sensor document, was missed by the sweep, and came back.
 #[test]
-fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten() {
+fn a_sweep_removes_pages_written_after_their_deletion() {
     let halt = Halt::new();
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(QUIET);
     let server = launch.clone().start();
@@ -130,10 +126,9 @@ fn a_page_that_comes_after_its_deletion_is_gone_when_the_deletion_is_forgotten()
     }
 }
 
-/// A deletion is remembered as long as anybody may still bring something that is older, and no more than
-/// `limits.deletions` are: the next one is refused, and taken when the others are forgotten.
+/// A deletion is remembered while any log may have older records; at most `limits.deletions` are remembered.
 #[test]
-fn a_deletion_is_forgotten_when_nobody_has_anything_older() {
+fn a_deletion_is_forgotten_once_no_log_has_older_records() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name()));
     let server = launch.clone().config(format!("{QUIET}[limits]\ndeletions = 1\n")).start();
     let holding = launch.config(QUIET).start();

@@ -1,47 +1,39 @@
-//! Clients that send bodies of 5,000 lines again and again and note what they were answered, and the proof that what
-//! was acked is there.
+//! Clients that send bodies of 5,000 lines and record the answers, and the check that acked readings are stored.
 
 use crate::support::prelude::*;
 
 use super::ANSWER_MAX;
 
 const DATABASE: &str = "load";
-/// A client's body: so many readings, one a second, of each of its sensors.
+/// Sensors of a client; a body has one reading a second of each.
 const SENSORS: usize = 20;
 const STEPS: i64 = 250;
 /// A multiple of the seconds of a body, so that each body is a window.
 const START: i64 = 1_768_486_000 * SECOND;
 
-/// Clients under way.
 pub struct Load {
     clients: Vec<JoinHandle<()>>,
     log: Arc<Mutex<Log>>,
     stop: Arc<AtomicBool>,
 }
 
-/// What was seen by all clients.
+/// Observations of all clients.
 #[derive(Default)]
 struct Log {
     attempts: Vec<Attempt>,
-    /// By client, the numbers of the bodies that were acked.
+    /// Numbers of the acked bodies, by client.
     acked: Vec<Vec<i64>>,
 }
 
-/// One request.
 #[derive(Debug)]
 pub struct Attempt {
-    /// When it was begun.
     pub sent: Instant,
-    /// When it was over.
-    pub over: Instant,
-    /// How.
+    pub ended: Instant,
     pub outcome: Outcome,
 }
 
-/// What a request came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// 204.
     Acked,
     /// 503, with Retry-After and a JSON error.
     Refused,
@@ -51,9 +43,9 @@ pub enum Outcome {
     Broken(String),
 }
 
-/// All that was seen, once the clients are done.
+/// All observations, once the clients are done.
 pub struct Report {
-    /// In the order they were over.
+    /// In the order they ended.
     pub attempts: Vec<Attempt>,
     acked: Vec<Vec<i64>>,
 }
@@ -62,16 +54,19 @@ impl Load {
     /// Starts clients that send until they are stopped.
     pub fn start(server: &Server, clients: usize) -> Load {
         let log = Log { attempts: Vec::new(), acked: vec![Vec::new(); clients] };
-        let (log, stop) = (Arc::new(Mutex::new(log)), Arc::new(AtomicBool::new(false)));
+        let log = Arc::new(Mutex::new(log));
+        let stop = Arc::new(AtomicBool::new(false));
         let url = server.url(&format!("/write?db={DATABASE}"));
         let start = |client: usize| {
-            let (url, log, stop) = (url.clone(), log.clone(), stop.clone());
+            let url = url.clone();
+            let log = log.clone();
+            let stop = stop.clone();
             std::thread::spawn(move || send(client, &url, &log, &stop))
         };
         Load { clients: (0..clients).map(start).collect(), log, stop }
     }
 
-    /// Waits until every client got so many acks from now on.
+    /// Waits until every client got `more` acks.
     #[track_caller]
     pub fn await_acks(&self, when: &str, more: usize, within: Duration) {
         self.await_more(&format!("acks {when}"), more, within, |log| log.acked.iter().map(Vec::len).collect());
@@ -87,7 +82,7 @@ impl Load {
         }
     }
 
-    /// Lets every client finish its request and takes what they saw.
+    /// Lets every client finish its request and returns their observations.
     pub fn stop(mut self) -> Report {
         self.stop.store(true, Ordering::Relaxed);
         let is_done = || self.clients.iter().all(JoinHandle::is_finished).then_some(());
@@ -100,35 +95,34 @@ impl Load {
 
 impl Drop for Load {
     fn drop(&mut self) {
-        // After a failed assertion too: the clients must not outlive the test.
+        // Clients must end after a failed assertion, too.
         self.stop.store(true, Ordering::Relaxed);
     }
 }
 
 impl Report {
-    /// Whatever happened meanwhile, every request was acked, and in time.
+    /// Checks that every request was acked in time.
     #[track_caller]
     pub fn assert_acked_between(&self, away: Instant, back: Instant) {
         let mut acked = 0;
         for attempt in &self.attempts {
-            let took = attempt.over - attempt.sent;
+            let took = attempt.ended - attempt.sent;
             assert!(attempt.outcome == Outcome::Acked && took <= ANSWER_MAX, "{:?} after {took:?}", attempt.outcome);
-            acked += usize::from(attempt.sent > away && attempt.over < back);
+            acked += usize::from(attempt.sent > away && attempt.ended < back);
         }
         assert!(acked >= self.acked.len(), "only {acked} were acked meanwhile");
     }
 
-    /// While the store was away every answer was a refusal, each came in time, and there was no other trouble at
-    /// any time.
+    /// Checks that every answer during the outage was a timely refusal, and that nothing else failed.
     #[track_caller]
     pub fn assert_refused_between(&self, away: Instant, back: Instant) {
         let mut refused = 0;
         for attempt in &self.attempts {
             assert!(matches!(attempt.outcome, Outcome::Acked | Outcome::Refused), "{:?}", attempt.outcome);
-            let took = attempt.over - attempt.sent;
+            let took = attempt.ended - attempt.sent;
             assert!(took <= ANSWER_MAX, "{:?} after {took:?}", attempt.outcome);
-            if attempt.over > away && attempt.over < back {
-                // What was sent before may have been stored just in time.
+            if attempt.ended > away && attempt.ended < back {
+                // Earlier requests may have been stored just in time.
                 assert!(attempt.outcome == Outcome::Refused || attempt.sent < away, "an ack without the store");
                 refused += usize::from(attempt.outcome == Outcome::Refused);
             }
@@ -143,16 +137,15 @@ fn send(client: usize, url: &str, log: &Mutex<Log>, stop: &AtomicBool) {
         loop {
             let sent = Instant::now();
             let outcome = attempt(url, &body);
-            let over = Instant::now();
+            let ended = Instant::now();
             let mut log = log.lock().expect("no client panicked");
             let acked = outcome == Outcome::Acked;
             if acked {
                 log.acked[client].push(number);
             }
             let broken = matches!(outcome, Outcome::Broken(_));
-            log.attempts.push(Attempt { sent, over, outcome });
+            log.attempts.push(Attempt { sent, ended, outcome });
             drop(log);
-            // Without a server there is nothing to load.
             if broken || stop.load(Ordering::Relaxed) {
                 return;
             }
@@ -186,8 +179,9 @@ fn body(client: usize, number: i64) -> String {
     let mut body = String::with_capacity(400_000);
     for step in number * STEPS..(number + 1) * STEPS {
         for sensor in 0..SENSORS {
-            let (key, time) = (key(client, sensor), START + step * SECOND);
-            writeln!(body, "{key} step={step}i,half={} {time}", half(step)).expect("a String takes it");
+            let key = key(client, sensor);
+            let time = START + step * SECOND;
+            writeln!(body, "{key} step={step}i,half={} {time}", half(step)).expect("writing to a String succeeds");
         }
     }
     body
@@ -198,10 +192,10 @@ fn half(step: i64) -> f64 {
     step as f64 / 2.0
 }
 
-/// Every reading of every acked body is there, with its values.
+/// Checks that every reading of every acked body is stored with its values.
 pub fn check_acked(server: &Server, report: &Report) {
     assert!(report.acked.iter().all(|numbers| !numbers.is_empty()));
-    await_fed(server);
+    await_dispatched(server);
     for (client, numbers) in report.acked.iter().enumerate() {
         for sensor in 0..SENSORS {
             let key = key(client, sensor);
@@ -211,7 +205,8 @@ pub fn check_acked(server: &Server, report: &Report) {
                 let window =
                     found.get(&span).unwrap_or_else(|| panic!("{key}: body {number} was acked and is not there"));
                 let steps = number * STEPS..(number + 1) * STEPS;
-                let (sum, halves) = (steps.clone().sum::<i64>(), steps.map(half).sum::<f64>());
+                let sum = steps.clone().sum::<i64>();
+                let halves = steps.map(half).sum::<f64>();
                 let expected = [("step", sum.to_string()), ("half", halves.to_string())];
                 for (field, sum) in expected {
                     let found = (window[field].count, window[field].sum.get());

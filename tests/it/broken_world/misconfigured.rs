@@ -1,14 +1,13 @@
-//! MongoDB that answers and cannot be used as it is configured: whoever looks is told the class, the operator is told
-//! who was refused and where, and devices lose nothing.
+//! A reachable but unusable MongoDB: clients see the error class, operators the details, and no reading is lost.
 
 use crate::support::prelude::*;
 
-/// Within which health must tell the cause.
-const TOLD: Duration = Duration::from_secs(10);
+/// Time in which health must show the cause.
+const REPORT_MAX: Duration = Duration::from_secs(10);
 const RECOVERY: Duration = Duration::from_secs(30);
 const CONFIG: &str =
     "[status]\nlisten = \"127.0.0.1:0\"\n[flush]\ninterval = \"100ms\"\n[ingest]\nack_timeout = \"2s\"\n";
-/// Exit status of a first start with a store that cannot be used.
+/// Exit status of a first start with an unusable store.
 const EXIT_STORE: i32 = 69;
 
 /// A mongod with logins, and a database.
@@ -19,7 +18,8 @@ struct Logins {
 
 impl Logins {
     fn start() -> Logins {
-        let (mut mongod, database) = (Mongod::start(), fresh_database_name());
+        let mut mongod = Mongod::start();
+        let database = fresh_database_name();
         let role = |role: &str| doc! { "role": role, "db": &database };
         for (user, role) in
             [("writer", role("readWrite")), ("reader", role("read")), ("root", doc! { "role": "root", "db": "admin" })]
@@ -50,7 +50,7 @@ impl Logins {
     }
 }
 
-/// What anybody may see must not name the store's hosts, users or databases, nor anything of the driver's.
+/// Checks that a public text names no hosts, users, databases or driver internals.
 #[track_caller]
 fn assert_public(text: &str, logins: &Logins) {
     let port = format!(":{}", logins.mongod.port());
@@ -63,7 +63,7 @@ fn health(url: &str) -> Answer {
     request("GET", url, b"", &[]).expect("an answer")
 }
 
-/// The message of the check `store`.
+/// Returns the message of the check `store`.
 fn store_of(answer: &Answer) -> String {
     let checks = answer.json()["checks"].as_array().expect("checks").clone();
     let store = checks.into_iter().find(|check: &Value| check["name"] == "store").expect("a check of the store");
@@ -72,15 +72,15 @@ fn store_of(answer: &Answer) -> String {
 
 #[track_caller]
 fn assert_told(server: &Server, logins: &Logins, class: &str) {
-    let since = Instant::now();
-    let told = eventually(&format!("health tells {class}"), TOLD, || {
+    let started = Instant::now();
+    let shown_message = eventually(&format!("health reports {class}"), REPORT_MAX, || {
         let answer = health(&server.url("/health"));
         (answer.status == 503 && store_of(&answer).contains(class)).then_some(answer)
     });
-    assert!(since.elapsed() < TOLD);
-    let message = told.json()["message"].as_str().expect("a text").to_owned();
+    assert!(started.elapsed() < REPORT_MAX);
+    let message = shown_message.json()["message"].as_str().expect("a text").to_owned();
     assert!(message.starts_with(&format!("store: {class}; ")), "{message}");
-    assert_public(told.text(), logins);
+    assert_public(shown_message.text(), logins);
     let detail = store_of(&health(&format!("http://{}/health", server.status())));
     for part in [&logins.database, &format!("127.0.0.1:{}", logins.mongod.port())] {
         assert!(detail.contains(part), "{part} in {detail}");
@@ -92,10 +92,9 @@ fn assert_told(server: &Server, logins: &Logins, class: &str) {
     }
 }
 
-/// A user who may only read: `/health` passed for 120 s with `store.away: false` over 34 denied commands and one
-/// warning. No credentials, a wrong password and a standalone named with `?replicaSet=`: it started and filled its log.
+/// Regression: a read-only user, wrong credentials or a standalone with `?replicaSet=` did not stop the first start.
 #[test]
-fn a_store_that_takes_no_writes_ends_a_first_start() {
+fn the_first_start_fails_on_a_read_only_store() {
     let logins = Logins::start();
     let standalone = Mongod::start_standalone();
     for (uri, class) in [
@@ -107,12 +106,12 @@ fn a_store_that_takes_no_writes_ends_a_first_start() {
         (standalone.uri("d"), "not a replica set"),
         (standalone.uri("d").replace("?replicaSet=hourglass", ""), "not a replica set"),
     ] {
-        let since = Instant::now();
+        let started = Instant::now();
         let ended = Launch::with_store(&uri).run_to_end();
         println!(
             "{class}: exit status {:?} after {:.1} s: {}",
             ended.status.code(),
-            since.elapsed().as_secs_f64(),
+            started.elapsed().as_secs_f64(),
             ended.stderr.lines().last().unwrap_or_default()
         );
         assert_eq!(ended.status.code(), Some(EXIT_STORE), "{uri}: {}", ended.stderr);
@@ -122,11 +121,9 @@ fn a_store_that_takes_no_writes_ends_a_first_start() {
     }
 }
 
-/// A changed password must not lose the readings of devices: a data folder that has served starts, acks into its WAL,
-/// and fails `/health` with the cause, without the driver's words, which answers and log lines carried (3 kB of
-/// `Kind: …, labels: {}, server response: Some(RawDocumentBuf…`).
+/// After a password change the service acks into its WAL, and `/health` shows the cause without driver internals.
 #[test]
-fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
+fn a_store_that_turns_read_only_is_reported_and_costs_no_readings() {
     let logins = Logins::start();
     let launch = |login: &str| Launch::with_store(logins.uri(login)).config(CONFIG);
     let mut server = launch("writer:right@").start();
@@ -146,7 +143,7 @@ fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
     let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
     assert!(refused.json()["code"] == "store_timeout", "{}", refused.text());
     logins.may("readWrite");
-    wait_until("health is well", RECOVERY, || health(&server.url("/health")).status == 200);
+    wait_until("health passes", RECOVERY, || health(&server.url("/health")).status == 200);
     for (login, class) in
         [("writer:wrong@", "wrong credentials"), ("reader:right@", "not authorised"), ("", "not authorised")]
     {
@@ -166,15 +163,15 @@ fn a_store_that_stops_taking_writes_is_told_and_costs_no_readings() {
     assert_eq!(i64::try_from(stored), Ok(readings));
 }
 
-/// Of the story above: what a store that is away is said to be, to those who ask.
+/// The public messages of an outage.
 #[test]
-fn a_store_that_is_away_is_told_in_two_parts_with_a_code() {
+fn an_outage_is_reported_with_a_code_and_without_secrets() {
     let mut mongod = Mongod::start();
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config("[query]\nwait = \"1s\"\n").start();
     post(&server.url("/write?ack=store"), "m,s=1 v=1 1768485600000000000", &[]).expect(204);
     let port = format!(":{}", mongod.port());
     mongod.kill();
-    wait_until("the store is missed", RECOVERY, || store_of(&health(&server.url("/health"))).contains("unavailable"));
+    wait_until("the outage is noticed", RECOVERY, || store_of(&health(&server.url("/health"))).contains("unavailable"));
     let answers = [get(&server.url("/api/v1/readings?sensor=m,s=1")).expect(503), health(&server.url("/health"))];
     let error = answers[0].json();
     assert_eq!(error["code"], "store_unavailable", "{error}");

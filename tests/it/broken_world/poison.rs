@@ -1,5 +1,4 @@
-//! Pages that the store refuses for good: whatever else was written with them is stored, their readings are kept in
-//! the dead-letter file, where they can be sent again from, and nobody is told that they are stored.
+//! Permanently refused pages: other pages are stored, and their readings become dead letters that can be resent.
 
 use hourglass::bucket::Caps;
 
@@ -10,7 +9,7 @@ const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 
 const GOOD: usize = 150;
 const BAD: &str = "m,room=a\\ b,s=bad";
 
-/// A server on a MongoDB that can be told to refuse pages.
+/// A server on a MongoDB that can refuse pages.
 struct Volume {
     uri: String,
     name: String,
@@ -19,7 +18,7 @@ struct Volume {
 }
 
 impl Volume {
-    /// The collections are there.
+    /// Creates the collections.
     fn new() -> Volume {
         let name = fresh_database_name();
         let uri = mongod().uri(&name);
@@ -36,7 +35,7 @@ impl Volume {
         run_command(&self.uri, None, command)
     }
 
-    /// Has the store refuse every page of the bad sensor, or none.
+    /// Makes the store refuse every page of the bad sensor, or none.
     fn refuse(&self, refuse: bool) {
         let of_others = doc! { "sensor": { "$ne": BAD } };
         let validator = if refuse {
@@ -47,13 +46,13 @@ impl Volume {
         self.run(doc! { "collMod": "default.buckets", "validator": validator, "validationLevel": "strict" });
     }
 
-    /// What `hourglass dead-letters list` prints.
+    /// Returns the output of `hourglass dead-letters list`.
     fn dead_letters(&self) -> String {
         hourglass(&["dead-letters", "list", "--data-dir", path(&self.server.data_dir())]).stdout
     }
 
     fn segments(&self) -> Vec<PathBuf> {
-        let entries = std::fs::read_dir(self.server.data_dir().join("dead-letters")).expect("the folder is there");
+        let entries = std::fs::read_dir(self.server.data_dir().join("dead-letters")).expect("the folder exists");
         let paths = entries.map(|entry| entry.expect("an entry").path());
         let mut segments: Vec<PathBuf> =
             paths.filter(|path| path.extension().is_some_and(|end| end == "log")).collect();
@@ -61,7 +60,7 @@ impl Volume {
         segments
     }
 
-    /// Replaces a text in all records, with their checksums.
+    /// Replaces a text in all records and updates their checksums.
     fn edit(&self, from: &str, to: &str) {
         for path in self.segments() {
             let mut edited = String::new();
@@ -74,20 +73,20 @@ impl Volume {
         }
     }
 
-    /// What `hourglass dead-letters send` says, and its status.
+    /// Returns status and output of `hourglass dead-letters send`.
     fn send(&self) -> (i32, String) {
         let mut command = program();
         command.args(["dead-letters", "send", "--data-dir"]).arg(self.server.data_dir());
         let output = command.args(["--server", &self.server.url("")]).output().expect("hourglass can be run");
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code().expect("a status"), String::from_utf8(said).expect("UTF-8"))
+        let report = [output.stdout, output.stderr].concat();
+        (output.status.code().expect("a status"), String::from_utf8(report).expect("UTF-8"))
     }
 
     fn listed(&self, query: &str) -> Value {
         self.server.fetch(&format!("/api/v1/dead-letters{query}"))
     }
 
-    /// The check of `/health` that warns, if it is there.
+    /// Returns the warning check of `/health`, if any.
     fn warning(&self) -> Option<Value> {
         let health = self.server.fetch("/health");
         assert_eq!(health["status"], "pass", "writes are acked");
@@ -95,28 +94,31 @@ impl Volume {
         checks.into_iter().find(|check| check["name"] == "dead_letters")
     }
 
-    /// How many readings each sensor has in the store itself.
+    /// Returns the stored readings per sensor.
     fn stored(&self) -> Vec<(String, usize)> {
         let mut stored = Vec::new();
-        Stored::at(&self.uri, &self.name, DATABASE).each_bucket(&CAPS, |pages| {
+        Stored::from_uri(&self.uri, &self.name, DATABASE).each_bucket(&CAPS, |pages| {
             stored.push((pages[0].sensor.clone(), pages.iter().map(|page| page.readings.len()).sum()));
         });
         stored.sort();
         stored
     }
 
-    /// Panics unless so many readings are dead letters, and all others are in the store.
+    /// Checks that this many readings are dead letters and all others are stored.
     #[track_caller]
     fn check_account(&self, dead_lettered: f64) {
-        let of = |what: &str| metric(&self.server, &format!("hourglass_ingest_readings_{what}"));
-        assert_eq!(of("dead_lettered_total"), dead_lettered);
-        assert_eq!(of("pending"), 0.0);
-        let gone = of("stored_total") + of("duplicate_total") + of("overwritten_total") + of("deleted_total");
-        assert_eq!(of("accepted_total") + of("replayed_total"), gone + dead_lettered);
+        let counter = |what: &str| metric(&self.server, &format!("hourglass_ingest_readings_{what}"));
+        assert_eq!(counter("dead_lettered_total"), dead_lettered);
+        assert_eq!(counter("pending"), 0.0);
+        let outcomes = counter("stored_total")
+            + counter("duplicate_total")
+            + counter("overwritten_total")
+            + counter("deleted_total");
+        assert_eq!(counter("accepted_total") + counter("replayed_total"), outcomes + dead_lettered);
     }
 }
 
-/// The lines of the bad sensor: every family of value, text that must be escaped, times to the nanosecond.
+/// Lines of the bad sensor: every type, escaped text, nanosecond times.
 fn bad_lines() -> [String; 3] {
     [
         format!("{BAD} n=-5i,on=true,t=\"a \\\"b\\\", c\\\\ #d\",v=0.1 {}", START + 1),
@@ -126,7 +128,7 @@ fn bad_lines() -> [String; 3] {
 }
 
 #[test]
-fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anything() {
+fn a_refused_page_becomes_dead_letters_and_delays_no_other() {
     let mut volume = Volume::new();
     volume.refuse(true);
     let mut body = String::new();
@@ -158,19 +160,19 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
     assert_eq!(lines.len(), 3, "{kept}");
     assert!(lines.iter().all(|line| line.starts_with(BAD)), "{kept}");
 
-    // Nothing of it is left in the log, and nothing of it is tried again.
+    // Nothing of it is left in the log or retried.
     assert!(volume.server.stop().success());
     volume.server.restart();
     assert_eq!(metric(&volume.server, "hourglass_ingest_readings_replayed_total"), 0.0);
 
-    // What is in the file can be sent as it is, once the reason is gone.
+    // The file can be sent unchanged once the cause is gone.
     volume.refuse(false);
     post(&volume.server.url("/write?ack=store"), &kept, &[]).expect(204);
-    let again = readings(&volume.server, DATABASE, BAD, None, 100);
+    let resent = readings(&volume.server, DATABASE, BAD, None, 100);
     let others = volume.server.url("/write?db=straight");
     post(&others, bad_lines().join("\n"), &[]).expect(204);
-    assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
-    assert_eq!(again.len(), 3);
+    assert_eq!(resent, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
+    assert_eq!(resent.len(), 3);
     // Only the command knows that they were sent.
     post(&volume.server.url("/api/v1/flush"), "", &[]).expect(409);
     volume.check_account(0.0);
@@ -178,7 +180,7 @@ fn a_page_that_the_store_refuses_is_kept_as_dead_letters_and_costs_no_other_anyt
 }
 
 #[test]
-fn who_waits_for_the_store_is_told_that_it_refuses() {
+fn an_ack_from_the_store_reports_its_refusal() {
     let volume = Volume::new();
     volume.refuse(true);
     let write = volume.server.url("/write?ack=store");
@@ -189,7 +191,7 @@ fn who_waits_for_the_store_is_told_that_it_refuses() {
     assert_eq!(refused.header("x-hourglass-ack"), None);
     assert_eq!(readings(&volume.server, DATABASE, "m,s=good", None, 10).len(), 1, "the good one is kept");
     post(&write, format!("m,s=good v=2 {}", START + 1), &[]).expect(204);
-    // Each dialect in its own words.
+    // In the words of each dialect.
     let v2 = post(&volume.server.url("/api/v2/write?ack=store"), &bad_lines()[1], &[]).expect(400).json();
     assert_eq!(v2["code"], "invalid");
     assert!(v2["message"].as_str().is_some_and(|m| m.starts_with("the store refused the document: ")), "{v2}");
@@ -197,10 +199,9 @@ fn who_waits_for_the_store_is_told_that_it_refuses() {
     assert_eq!(volume.dead_letters().lines().count(), 4, "each under its reason");
 }
 
-/// A page that is there already, and whose update is refused, looks like one that was deleted: MongoDB says the same of
-/// the page that the update would make. It is asked once more without leave to make one.
+/// MongoDB reports a refused update like a missing page, so it is retried without upsert.
 #[test]
-fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
+fn a_refused_update_becomes_dead_letters() {
     let volume = Volume::new();
     let lines = bad_lines();
     let write = volume.server.url("/write?ack=store");
@@ -218,10 +219,9 @@ fn an_update_that_the_store_refuses_is_kept_as_dead_letters_too() {
     assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 2);
 }
 
-/// Acked readings lay in the dead-letter file, and a restart later nothing said so any more: the counter began at zero,
-/// health was green, and a flush was answered 204.
+/// Regression: after a restart, health was green and the counter zero despite dead letters.
 #[test]
-fn dead_letters_are_seen_until_they_are_sent_again() {
+fn dead_letters_are_reported_until_they_are_resent() {
     let mut volume = Volume::new();
     assert_eq!((volume.warning(), volume.listed("")["letters"].clone()), (None, json!([])));
     volume.refuse(true);
@@ -239,7 +239,7 @@ fn dead_letters_are_seen_until_they_are_sent_again() {
         assert!(volume.server.stop().success(), "nothing of it is left in the log");
         volume.server.restart();
     }
-    // Lot by lot, with the reason, when, and the lines.
+    // Batches with reason, time and lines.
     let first = volume.listed("?limit=1");
     assert_eq!((&first["readings"], &first["databases"]), (&json!(3), &json!({ DATABASE: 3 })));
     let second = volume.listed(&format!("?limit=1&cursor={}", first["next"].as_str().expect("there is more")));
@@ -256,44 +256,44 @@ fn dead_letters_are_seen_until_they_are_sent_again() {
         assert_eq!(chunk["lines"].as_str().map(|lines| lines.lines().count()), Some(readings), "{chunk}");
     }
 
-    // A process that writes to a database for the first time gives its collections their own validator back.
+    // The first write of a process to a database restores the validator.
     post(&volume.server.url("/write?ack=store"), format!("m,s=first v=1 {START}"), &[]).expect(204);
     volume.refuse(true);
-    // The store refuses them still: they are taken, and are dead letters again, once each.
-    let (code, said) = volume.send();
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("3 readings sent, 0 not accepted") && said.contains("answered 409"), "{said}");
+    // The store still refuses them, so they become dead letters again, once each.
+    let (code, report) = volume.send();
+    assert_eq!(code, 1, "{report}");
+    assert!(report.contains("3 readings sent, 0 not accepted") && report.contains("answered 409"), "{report}");
     assert_eq!(metric(&volume.server, "hourglass_dead_letters_readings"), 3.0);
 
     volume.refuse(false);
-    let (code, said) = volume.send();
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("3 readings sent, 0 not accepted\n"), "{said}");
+    let (code, report) = volume.send();
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("3 readings sent, 0 not accepted\n"), "{report}");
     flush(&volume.server);
     assert_eq!((volume.warning(), metric(&volume.server, "hourglass_dead_letters_readings")), (None, 0.0));
     post(&volume.server.url("/write?db=straight"), lines.join("\n"), &[]).expect(204);
-    let again = readings(&volume.server, DATABASE, BAD, None, 100);
-    assert_eq!(again, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
-    let (code, said) = volume.send();
-    assert!(code == 0 && said.contains("0 readings sent"), "{said}");
+    let resent = readings(&volume.server, DATABASE, BAD, None, 100);
+    assert_eq!(resent, readings(&volume.server, "straight", BAD, None, 100), "as if it had never been refused");
+    let (code, report) = volume.send();
+    assert!(code == 0 && report.contains("0 readings sent"), "{report}");
     assert_eq!(volume.dead_letters(), "");
 }
 
-/// One lot that the service does not take keeps no other, and is there for the next time.
+/// A refused batch delays no other and stays for the next attempt.
 #[test]
-fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
+fn a_refused_batch_waits_and_no_other_is_sent_twice() {
     let mut volume = Volume::new();
     volume.refuse(true);
     for line in bad_lines() {
         post(&volume.server.url("/write?ack=store"), line, &[]).expect(400);
     }
     volume.refuse(false);
-    // Somebody has mended the second, and made a mistake.
+    // The second was corrected by hand, with a mistake.
     volume.edit("v=-1e-300", "v=--1e-300");
-    let (code, said) = volume.send();
-    assert_eq!(code, 1, "{said}");
-    assert!(said.contains("2 readings sent, 1 not accepted") && said.contains("answered 400"), "{said}");
-    // A mark that a kill has cut off is none.
+    let (code, report) = volume.send();
+    assert_eq!(code, 1, "{report}");
+    assert!(report.contains("2 readings sent, 1 not accepted") && report.contains("answered 400"), "{report}");
+    // A truncated mark does not count.
     let last = volume.segments().pop().expect("a segment");
     let id = volume.listed("")["letters"][0]["id"].as_str().expect("an id").to_owned();
     std::fs::write(&last, std::fs::read_to_string(&last).unwrap() + &format!("00000000 1 {{\"done\":[{id}")).unwrap();
@@ -301,15 +301,15 @@ fn a_lot_that_is_not_taken_waits_and_no_other_is_sent_twice() {
     volume.server.restart();
     assert_eq!(volume.listed("")["databases"], json!({ DATABASE: 1 }));
     volume.edit("v=--1e-300", "v=-1e-300");
-    let (code, said) = volume.send();
-    assert_eq!(code, 0, "{said}");
-    assert!(said.contains("1 readings sent, 0 not accepted"), "{said}");
+    let (code, report) = volume.send();
+    assert_eq!(code, 0, "{report}");
+    assert!(report.contains("1 readings sent, 0 not accepted"), "{report}");
     assert_eq!(readings(&volume.server, DATABASE, BAD, None, 10).len(), 3);
 }
 
-/// What people have set right by other means is marked, and no longer counts.
+/// Batches that were resolved by other means are marked and no longer count.
 #[test]
-fn a_dead_letter_that_is_done_is_not_sent() {
+fn a_resolved_dead_letter_is_not_sent() {
     let volume = Volume::new();
     volume.refuse(true);
     post(&volume.server.url("/write?ack=store"), &bad_lines()[0], &[]).expect(400);

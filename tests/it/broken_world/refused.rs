@@ -1,11 +1,10 @@
-//! What a write that is refused leaves behind: nothing.
+//! A refused write leaves nothing behind.
 
 use crate::support::prelude::*;
 
-/// A device sent a new field as a number while the log was full, and was answered 503. Then it was mended to send text,
-/// and that was refused until the server was started again: the field was a number, although nothing of it was ever kept.
+/// Regression: a write answered with 503 fixed the type of a new field, and the corrected device was refused.
 #[test]
-fn a_write_that_is_answered_503_fixes_no_fields_type() {
+fn a_write_answered_with_503_sets_no_field_type() {
     let halt = Halt::new();
     let config = "[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"128KiB\"\ncompress = false\n[limits]\nbody_bytes = \"64KiB\"\n\
         [query]\nwait = \"0s\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
@@ -13,7 +12,7 @@ fn a_write_that_is_answered_503_fixes_no_fields_type() {
     let mut server = launch.start();
     post(&server.url("/write"), "m v=1 1", &[]).expect(204);
     server.kill();
-    // Nothing is read back, so nothing is stored and the log is not let go of.
+    // Nothing is replayed, so nothing is stored and the log is not truncated.
     halt.set();
     server.restart_behind();
     for bytes in [20_000, 200] {
@@ -24,8 +23,8 @@ fn a_write_that_is_answered_503_fixes_no_fields_type() {
     }
     let number = format!("m new=1,text=\"{}\" 3", "x".repeat(200));
     post(&server.url("/write"), &number, &[]).expect(503);
-    let whole = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
-    post(&server.url("/api/v1/readings"), &whole, &[("content-type", "application/json")]).expect(503);
+    let body = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
+    post(&server.url("/api/v1/readings"), &body, &[("content-type", "application/json")]).expect(503);
     halt.lift();
     eventually("the log has room", Duration::from_secs(20), || {
         let answer = post(&server.url("/write"), "m new=\"text\",other=\"text\" 3", &[]);

@@ -1,12 +1,11 @@
-//! Transactions that others have open, instances that meet in the store, and errors that say nothing of a document:
-//! readings wait for all of them, and none becomes a dead letter.
+//! Foreign transactions, write conflicts and failed commands: readings wait, and none becomes a dead letter.
 
 use mongodb::Client;
 
 use super::RECOVERY;
 use crate::support::prelude::*;
 
-/// Pages that a few texts outgrow.
+/// Pages that a few strings overflow.
 const SMALL_PAGES: &str = "[page]\nmax_readings = 8\nmax_bytes = \"2KiB\"\nhard_bytes = \"4KiB\"\n";
 
 fn lines(sensor: &str, times: std::ops::Range<i64>, length: usize, mark: &str) -> String {
@@ -21,13 +20,12 @@ fn has_dead_letters(server: &Server) -> bool {
     server.data_dir().join("dead-letters").exists()
 }
 
-/// Leaves a transaction as somebody does who is killed: it has written to every page of `default.buckets`, and neither its
-/// commit nor its abort comes.
+/// Leaves a transaction open that has written to every page of `default.buckets`, as a killed instance does.
 fn leave_a_transaction(uri: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let session = runtime.block_on(async {
         let client = Client::with_uri_str(uri).await.unwrap();
-        // The longest is the default.
+        // The longest wait is the default.
         let lifetime = doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": scaled([20, 20, 60]) };
         client.database("admin").run_command(lifetime).await.unwrap();
         let mut session = client.start_session().await.unwrap();
@@ -40,18 +38,16 @@ fn leave_a_transaction(uri: &str) {
     std::mem::forget((runtime, session));
 }
 
-/// Overwrites that outgrew a page met the transaction of an instance that had been killed in its commit. Each try was a
-/// write conflict, three of them were called a refusal, and 0.2 s later acked readings were in the dead-letter file; the
-/// flush said 204, and queries told the old values.
+/// Regression: write conflicts with an abandoned transaction turned acked readings into dead letters.
 #[test]
-fn a_split_outwaits_a_transaction_that_nobody_ends() {
+fn a_split_waits_for_an_abandoned_transaction() {
     let mongod = Mongod::start();
     let uri = mongod.uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(SMALL_PAGES).start();
     post(&server.url("/write?ack=store"), lines("m,s=1", 0..6, 10, "a"), &[]).expect(204);
     leave_a_transaction(&uri);
     post(&server.url("/write"), lines("m,s=1", 0..6, 1000, "b"), &[]).expect(204);
-    let asked = std::thread::spawn({
+    let request = std::thread::spawn({
         let url = server.url("/api/v1/flush");
         move || post(&url, "", &[]).status
     });
@@ -59,8 +55,8 @@ fn a_split_outwaits_a_transaction_that_nobody_ends() {
     wait_until("it is tried again and again", RECOVERY, || tries() >= 6.0);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 1.0);
     assert_eq!(metric(&server, "hourglass_ingest_readings_dead_lettered_total"), 0.0);
-    // mongod ends it when its time is over.
-    assert_eq!(asked.join().unwrap(), 204);
+    // mongod aborts it at the end of its lifetime.
+    assert_eq!(request.join().unwrap(), 204);
     assert_eq!(metric(&server, "hourglass_flush_blocked_buckets"), 0.0);
     assert!(!has_dead_letters(&server));
     let stored = readings(&server, "default", "m,s=1", None, 100);
@@ -68,8 +64,7 @@ fn a_split_outwaits_a_transaction_that_nobody_ends() {
     assert!(stored.iter().all(|(_, fields)| fields["t"].starts_with("\"bb")), "the later value wins");
 }
 
-/// The same without any fault: two instances overwrote the same pages, one of them 20 ms away from MongoDB. Their
-/// transactions conflicted, a client that waited for the store was answered 400, and its readings were dead letters.
+/// Regression: conflicts between two instances, one with a slow link, were answered 400 and made dead letters.
 #[test]
 fn two_instances_that_split_the_same_pages_lose_nothing() {
     let name = fresh_database_name();
@@ -79,7 +74,7 @@ fn two_instances_that_split_the_same_pages_lose_nothing() {
     let near = Launch::with_store(mongod.uri(&name)).config(SMALL_PAGES).start();
     let behind = format!("mongodb://127.0.0.1:{}/{name}?directConnection=true", proxy.port());
     let far = Launch::with_store(behind).config(SMALL_PAGES).start();
-    // The far one's transaction is open for some 100 ms, some time after its request: the near one comes sooner and later.
+    // The slow instance's transaction is open for about 100 ms, so the fast one hits it before and during.
     const ROUNDS: u64 = 20;
     for round in 0..ROUNDS {
         let sensor = format!("m,s={round}");
@@ -105,15 +100,15 @@ fn two_instances_that_split_the_same_pages_lose_nothing() {
         assert!(stored.iter().all(|(_, fields)| overwritten(&fields["t"])), "no old value");
     }
     let of_both = |name: &str| metric(&near, name) + metric(&far, name);
-    let (conflicts, held) = (of_both("hourglass_store_conflicts_total"), of_both("hourglass_store_errors_total"));
+    let conflicts = of_both("hourglass_store_conflicts_total");
+    let held = of_both("hourglass_store_errors_total");
     println!("two instances: {conflicts} conflicts, {held} times held by the other one's transaction");
     assert!(held > 0.0, "they never met in a transaction");
 }
 
-/// A command that the server did not take as a whole, for a bad value in it, was taken for a refusal of every document in
-/// it: all their readings, acked, went to the dead letters.
+/// Regression: a command that failed as a whole was taken for a refusal of each document.
 #[test]
-fn a_command_that_fails_as_a_whole_is_no_refusal_of_its_documents() {
+fn a_failed_command_is_no_refusal_of_its_documents() {
     let mongod = Mongod::start_with(&["--setParameter", "enableTestCommands=1"]);
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(SMALL_PAGES).start();
     post(&server.url("/write?ack=store"), lines("m,s=1", 0..2, 1, "a"), &[]).expect(204);
@@ -124,11 +119,11 @@ fn a_command_that_fails_as_a_whole_is_no_refusal_of_its_documents() {
         body += &lines(&format!("m,s={code}"), 0..2, 1, "a");
         post(&server.url("/write"), body, &[]).expect(204);
         let url = server.url("/api/v1/flush");
-        let asked = std::thread::spawn(move || post(&url, "", &[]).status);
+        let request = std::thread::spawn(move || post(&url, "", &[]).status);
         let tries = || metric(&server, "hourglass_store_errors_total") - before;
         wait_until("it is tried again", RECOVERY, || tries() >= 4.0);
         mongod.fail(&[], 0);
-        assert!([204, 503].contains(&asked.join().unwrap()));
+        assert!([204, 503].contains(&request.join().unwrap()));
         flush(&server);
     }
     assert!(!has_dead_letters(&server));

@@ -1,30 +1,29 @@
-//! Queries while the log is read back, or the store is away: only those wait that ask for what is still to come, for a
-//! while, and get their answer when it has come.
+//! Queries during a replay or a short outage: only those wait that need missing readings.
 
 use crate::support::prelude::*;
 
 const NEXT: i64 = START + HOUR;
-/// Longer than anything here takes, and below `query.timeout`.
+/// Longer than any step here, and below `query.timeout`.
 const LONG: &str = "20s";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server whose replay stands still at its first record, for as long as a file is there.
+/// A server whose replay is halted at its first record while a file exists.
 struct Halted {
     server: Server,
     halt: Halt,
 }
 
-/// Stores a reading of `m,s=old`, logs some more, kills the server and starts it again: these stay where they are.
+/// Stores a reading of `m,s=old`, logs `more`, kills the server and starts it halted.
 fn halted(wait: &str, more: &str) -> Halted {
     let halt = Halt::new();
-    // Nothing but the first reading comes to the store, whatever the clock says.
+    // Only the first reading is ever flushed.
     let config = format!(
         "[query]\nwait = \"{wait}\"\nconcurrent = 1\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1h\"\n"
     );
     let launch = halt.launch(Launch::embedded().config(config), "replay");
     let mut server = launch.start();
     write(&server, &format!("m,s=old v=1 {START}"));
-    // So that nothing of it is read back.
+    // So that it is not replayed.
     assert!(server.stop().success());
     server.restart();
     write(&server, more);
@@ -38,7 +37,7 @@ fn write(server: &Server, lines: &str) {
     post(&server.url("/write?db=d"), lines, &[]).expect(204);
 }
 
-/// A sensor's readings in an hour.
+/// Returns a sensor's readings in an hour.
 fn readings(server: &Server, sensor: &str, hour: i64) -> Answer {
     let to = hour + HOUR;
     get(&server.url(&format!("/api/v1/readings?db=d&sensor=m,s={sensor}&from={hour}&to={to}&epoch=ns")))
@@ -55,27 +54,25 @@ fn influx(server: &Server, statement: &str) -> Answer {
     get(&server.url(&format!("/query?db=d&q={statement}&epoch=ns")))
 }
 
-/// An answer that says that something is still to come, what bounds the wait, and when to ask again.
+/// Expects 503 with the reason, the wait limit and Retry-After.
 fn expect_behind(answer: Answer) {
     let answer = answer.expect(503);
     assert!(answer.text().contains("being replayed"), "{}", answer.text());
     assert!(answer.header("retry-after").is_some());
 }
 
-/// Any backlog, of whatever sensor, had all queries answered 503 until it was read back: after a kill of an instance
-/// with a few gigabytes in its log all dashboards were blank for minutes, those of sensors too that had sent nothing
-/// for a year.
+/// Regression: any backlog made all queries 503, so dashboards were blank for minutes after a kill.
 #[test]
-fn a_backlog_holds_back_queries_about_it_and_no_others() {
+fn a_backlog_delays_only_queries_that_need_it() {
     let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {START}\nother,s=new v=1 {START}");
     let Halted { server, halt } = halted("500ms", &more);
     let server = &server;
-    // Until it is known what the backlog is about everything waits.
+    // All queries wait until the backlog is known.
     wait_until("the backlog is known", PATIENCE, || readings(server, "old", START).status == 200);
     assert_eq!(values(readings(server, "old", START)), [1.0]);
     expect_behind(readings(server, "old", NEXT));
     expect_behind(readings(server, "new", START));
-    // In hours of which there is nothing a sensor is known that only the log knows.
+    // A sensor that only the log knows is found in empty hours.
     assert!(values(readings(server, "old", NEXT + 2 * HOUR)).is_empty());
     let summary = |from: i64| {
         let to = from + HOUR;
@@ -83,7 +80,7 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
     };
     assert!(summary(START).expect(200).text().contains("\"max\":1"));
     expect_behind(summary(NEXT));
-    // The same by InfluxQL; and sensors and fields that only the log knows are listed.
+    // InfluxQL behaves alike, and sensors and fields that only the log knows are listed.
     let select = |sensor: &str, from: i64| {
         influx(server, &format!("SELECT v FROM m WHERE s = '{sensor}' AND time >= {from} AND time < {}", from + 1))
     };
@@ -94,9 +91,9 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
     assert!(["m,s=old", "m,s=new", "other,s=new"].iter().all(|key| listed.contains(key)), "{listed}");
     let fields = get(&server.url("/api/v1/fields?db=d&measurement=m")).expect(200).text().to_string();
     assert!(fields.contains("\"w\""), "{fields}");
-    // The list of sensors has of each what is latest.
+    // The list of sensors shows latest values, so it waits.
     expect_behind(get(&server.url("/api/v1/sensors?db=d")));
-    // What is logged meanwhile waits behind it; another database has nothing to do with it.
+    // New records wait behind the backlog; another database is not affected.
     write(server, &format!("m,s=late v=4 {START}\nm,s=old v=5 {}", NEXT + 1));
     expect_behind(readings(server, "late", START));
     assert_eq!(values(readings(server, "old", START)), [1.0]);
@@ -104,7 +101,7 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
     expect_behind(get(&server.url("/api/v1/sensors?db=d")));
     get(&server.url("/api/v1/sensors?db=another")).expect(200);
     halt.lift();
-    await_fed(server);
+    await_dispatched(server);
     for (sensor, hour, expected) in
         [("old", NEXT, vec![2.0, 5.0]), ("new", START, vec![3.0]), ("late", START, vec![4.0])]
     {
@@ -113,9 +110,9 @@ fn a_backlog_holds_back_queries_about_it_and_no_others() {
     get(&server.url("/api/v1/sensors?db=d")).expect(200);
 }
 
-/// Who asked for what was still to come was answered 503 at once, and had to ask again and again.
+/// Regression: a query for missing readings was answered 503 at once instead of waiting.
 #[test]
-fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
+fn a_query_for_dispatched_readings_waits_and_blocks_nobody() {
     let halted = halted(LONG, &format!("m,s=new v=3 {START}\nm,s=old v=2 {NEXT}"));
     let server = &halted.server;
     std::thread::scope(|threads| {
@@ -123,7 +120,7 @@ fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
             let waiting = threads.spawn(move || values(readings(server, sensor, hour)));
             (waiting, value)
         });
-        // `query.concurrent` is 1: whoever waits has no place.
+        // `query.concurrent` is 1: a waiting query holds no slot.
         assert_eq!(values(readings(server, "old", START)), [1.0]);
         for (waiting, _) in &waiting {
             assert!(!waiting.is_finished(), "nothing of it is there yet");
@@ -135,10 +132,9 @@ fn who_asks_for_what_is_to_come_waits_for_it_and_is_in_nobodys_way() {
     });
 }
 
-/// A deletion in the backlog makes sensors known anew: what is known of its database's sensors tells nothing until it
-/// is done, and what it deleted is never seen again.
+/// A deletion in the backlog resets known sensors, so queries wait, and deleted readings never reappear.
 #[test]
-fn a_deletion_in_the_backlog_holds_back_its_database() {
+fn a_deletion_in_the_backlog_delays_queries_of_its_database() {
     let halt = Halt::new();
     let config = "[query]\nwait = \"500ms\"\n[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
     let launch = halt.launch(Launch::embedded().config(config), "replay");
@@ -162,21 +158,21 @@ fn a_deletion_in_the_backlog_holds_back_its_database() {
         halt.lift();
         deleting.join().unwrap();
     });
-    await_fed(&server);
+    await_dispatched(&server);
     assert_eq!(values(readings(&server, "new", START)), [3.0]);
     assert_eq!(values(readings(&server, "old", START)), [1.0]);
 }
 
-/// A store that was away for a second, as in an election, had every dashboard show an error.
+/// Regression: an outage of a second, as in an election, made dashboards show errors.
 #[test]
-fn a_store_that_is_away_for_a_moment_is_waited_for() {
+fn queries_wait_out_a_short_outage() {
     let mut mongod = Mongod::start();
     let config = format!("[store]\ncommand_timeout = \"1s\"\n[query]\nwait = \"{LONG}\"\nconcurrent = 1\n");
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
     write(&server, &format!("m,s=old v=1 {START}"));
     flush(&server);
     mongod.pause();
-    wait_until("the store is missed", PATIENCE, || super::store_health(&server) == "fail");
+    wait_until("the outage is noticed", PATIENCE, || super::store_health(&server) == "fail");
     std::thread::scope(|threads| {
         let waiting = threads.spawn(|| values(readings(&server, "old", START)));
         wait_until("it asks the store", PATIENCE, || metric(&server, "hourglass_query_running") > 0.0);

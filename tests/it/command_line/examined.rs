@@ -1,18 +1,18 @@
-//! `doctor` finds what `serve` would meet, and starts nothing.
+//! `doctor` finds the problems of `serve` without starting it.
 
 use super::{EXIT_CONFIG, run};
 use crate::support::prelude::*;
 
 #[test]
-fn a_sound_configuration_is_measured_and_nothing_is_left() {
+fn a_valid_configuration_is_probed_without_traces() {
     let folder = Folder::new("examined");
     let data = folder.file("data");
     let store = mongod().uri(&fresh_database_name());
     let flags = ["--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for (store, more) in [("embedded", &[][..]), (&store, &["clock offset", "MongoDB  "])] {
         let flags = [&flags[..], &[store]].concat();
-        let (code, printed, said) = run(&[&["doctor"][..], &flags].concat(), &[]);
-        assert_eq!((code, printed.lines().last()), (0, Some("nothing is wrong: serve would start")), "{said}");
+        let (code, printed, complaints) = run(&[&["doctor"][..], &flags].concat(), &[]);
+        assert_eq!((code, printed.lines().last()), (0, Some("nothing is wrong: serve would start")), "{complaints}");
         for figure in ["server.data_dir free", "server.data_dir fsync", "open files"].iter().chain(more) {
             assert!(printed.lines().any(|line| line.starts_with(figure)), "{figure}: {printed}");
         }
@@ -21,28 +21,28 @@ fn a_sound_configuration_is_measured_and_nothing_is_left() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// A mistake in the configuration, in a file and in variables, and what tells it: the key and a part of the message.
+/// A mistake in a config file and variables, with the key and a part of the expected message.
 struct Mistake {
     config: String,
     variables: Vec<(&'static str, String)>,
-    /// Whether it shows without network, ports and disk.
+    /// True if it shows without network, ports and disk.
     is_plain: bool,
-    told: &'static [&'static str],
+    message: &'static [&'static str],
 }
 
-fn plain(config: &str, told: &'static [&'static str]) -> Mistake {
-    Mistake { config: config.to_owned(), variables: Vec::new(), is_plain: true, told }
+fn plain(config: &str, message: &'static [&'static str]) -> Mistake {
+    Mistake { config: config.to_owned(), variables: Vec::new(), is_plain: true, message }
 }
 
-fn probed(config: impl Into<String>, told: &'static [&'static str]) -> Mistake {
-    Mistake { config: config.into(), variables: Vec::new(), is_plain: false, told }
+fn probed(config: impl Into<String>, message: &'static [&'static str]) -> Mistake {
+    Mistake { config: config.into(), variables: Vec::new(), is_plain: false, message }
 }
 
-fn variable(name: &'static str, told: &'static [&'static str]) -> Mistake {
-    Mistake { config: String::new(), variables: vec![(name, "x".to_owned())], is_plain: true, told }
+fn variable(name: &'static str, message: &'static [&'static str]) -> Mistake {
+    Mistake { config: String::new(), variables: vec![(name, "x".to_owned())], is_plain: true, message }
 }
 
-/// Those that the configuration alone tells.
+/// Mistakes in the configuration itself.
 fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
     let empty = folder.file("empty");
     std::fs::write(&empty, "\n").unwrap();
@@ -80,15 +80,16 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
     ]
 }
 
-/// Those that show in files and folders.
+/// Mistakes in files and folders.
 fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
-    let (file, first) = (folder.file("a-file"), folder.file("first"));
+    let file = folder.file("a-file");
+    let first = folder.file("first");
     std::fs::write(&file, "nothing").unwrap();
     std::fs::write(&first, "my password").unwrap();
     let unreadable = folder.file("unreadable");
     std::fs::create_dir(&unreadable).unwrap();
     std::fs::write(unreadable.join("tokens.json"), "no tokens").unwrap();
-    // A token whose life is over.
+    // An expired token.
     let old = folder.file("old");
     let made = run(&["token", "add", "--name", "a", "--read", "*", "--data-dir", old.to_str().unwrap()], &[]);
     assert_eq!(made.0, 0, "{}", made.2);
@@ -135,7 +136,7 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     mistakes
 }
 
-/// Those that show in the network.
+/// Mistakes in the network.
 fn network_mistakes() -> Vec<Mistake> {
     let store = |uri: &str| format!("[store]\nuri = {uri:?}\ncommand_timeout = \"2s\"\n");
     let set = mongod().uri(&fresh_database_name());
@@ -150,7 +151,7 @@ fn network_mistakes() -> Vec<Mistake> {
     ]
 }
 
-/// Those that certificates make.
+/// Mistakes in certificates.
 fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> Vec<Mistake> {
     certificates.sign("server", "server", "");
     certificates.sign("other", "other", "");
@@ -158,10 +159,12 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
     certificates.sign_until("expired", "server", "", ended);
     certificates.sign_until("client", "client", "", ended + 90_000);
     others.sign_until("client", "client", "", ended + 90_000);
-    let (own_list, other_list) = (certificates.list_revoked(), others.list_revoked());
+    let own_list = certificates.list_revoked();
+    let other_list = others.list_revoked();
     assert!(own_list != other_list);
     let tls = |certificate: &str, key: &str, more: &str| {
-        let (certificate, key) = (shown(&certificates.file(certificate)), shown(&certificates.file(key)));
+        let certificate = shown(&certificates.file(certificate));
+        let key = shown(&certificates.file(key));
         format!("[tls]\nlisten = \"127.0.0.1:0\"\ncert_file = {certificate}\nkey_file = {key}\n{more}")
     };
     let clients = |authority: &Path, more: &str| {
@@ -172,7 +175,8 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
         )
     };
     let list = |file: &Path| format!("client_crl_file = {}\n", shown(file));
-    let (authority, key) = (certificates.file("ca.pem"), certificates.file("server.key"));
+    let authority = certificates.file("ca.pem");
+    let key = certificates.file("server.key");
     vec![
         probed(tls("none.pem", "none.key", ""), &["cannot read tls.cert_file"]),
         probed(tls("server.pem", "other.key", ""), &["cannot use tls.cert_file with tls.key_file"]),
@@ -185,9 +189,9 @@ fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> V
     ]
 }
 
-/// `config check` said of most of these that they are valid, and `serve` then refused.
+/// Regression: `config check` accepted most of these, and `serve` then refused them.
 #[test]
-fn a_table_of_mistakes_is_found_each_by_its_key() {
+fn every_config_mistake_is_reported_by_its_key() {
     let folder = Folder::new("mistakes");
     let data = folder.file("data");
     let data = data.to_str().unwrap();
@@ -201,56 +205,59 @@ fn a_table_of_mistakes_is_found_each_by_its_key() {
     if let Some((own, others)) = &certificates {
         mistakes.extend(certificate_mistakes(own, others));
     }
-    let distinct: std::collections::BTreeSet<&[&str]> = mistakes.iter().map(|mistake| mistake.told).collect();
+    let distinct: std::collections::BTreeSet<&[&str]> = mistakes.iter().map(|mistake| mistake.message).collect();
     assert!(distinct.len() >= 30, "{} mistakes", distinct.len());
     let file = folder.file("hourglass.toml");
-    for Mistake { config, variables, is_plain, told } in &mistakes {
-        // A section of the table comes first, so that the listener is set in the environment.
+    for Mistake { config, variables, is_plain, message } in &mistakes {
+        // Sections of the table come first, so the listener is set in the environment.
         std::fs::write(&file, config).unwrap();
         let mut environment = vec![("HOURGLASS_SERVER_LISTEN", "127.0.0.1:0")];
         environment.extend(variables.iter().map(|(name, value)| (*name, value.as_str())));
         let flags: &[&str] = if config.contains("data_dir") { &[] } else { &["--data-dir", data] };
         let flags = [&["--config", file.to_str().unwrap()], flags].concat();
-        let (code, _, said) = run(&[&["config", "check"], &flags[..]].concat(), &environment);
-        assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{told:?}: {said}");
-        let (code, _, said) = run(&[&["doctor"], &flags[..]].concat(), &environment);
-        assert_eq!(code, EXIT_CONFIG, "{told:?}: {said}");
-        let tells = |line: &&str| told.iter().all(|part| line.contains(part));
-        assert_eq!(said.lines().filter(tells).count(), 1, "{told:?}: {said}");
-        assert!(!said.contains("my password") && !said.contains("p@ss"), "{said}");
-        assert!(!Path::new(data).exists(), "{told:?}: something is left");
+        let (code, _, complaints) = run(&[&["config", "check"], &flags[..]].concat(), &environment);
+        assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{message:?}: {complaints}");
+        let (code, _, complaints) = run(&[&["doctor"], &flags[..]].concat(), &environment);
+        assert_eq!(code, EXIT_CONFIG, "{message:?}: {complaints}");
+        let tells = |line: &&str| message.iter().all(|part| line.contains(part));
+        assert_eq!(complaints.lines().filter(tells).count(), 1, "{message:?}: {complaints}");
+        assert!(!complaints.contains("my password") && !complaints.contains("p@ss"), "{complaints}");
+        assert!(!Path::new(data).exists(), "{message:?}: something is left");
     }
-    // With the right list nothing is wrong.
+    // With the right list there is no problem.
     let Some((own, _)) = &certificates else { return };
-    let (authority, list) = (shown(&own.file("ca.pem")), shown(&own.file("crl.pem")));
+    let authority = shown(&own.file("ca.pem"));
+    let list = shown(&own.file("crl.pem"));
     let more = format!("client_auth = \"required\"\nclient_ca_file = {authority}\nclient_crl_file = {list}\n");
     std::fs::write(&file, own.config(&more)).unwrap();
     let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data, "--config"];
-    let (code, _, said) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
-    assert_eq!(code, 0, "{said}");
+    let (code, _, complaints) = run(&[&flags[..], &[file.to_str().unwrap()]].concat(), &[]);
+    assert_eq!(code, 0, "{complaints}");
 }
 
 #[test]
-fn what_a_process_holds_or_may_not_open_is_found() {
+fn locked_and_unreadable_files_are_reported() {
     let folder = Folder::new("held");
     let data = folder.file("data");
     let log = data.join("log");
     std::fs::create_dir_all(&log).unwrap();
     let lock = std::fs::File::create(log.join("lock")).unwrap();
     let flags = ["doctor", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap()];
-    assert_eq!(run(&flags, &[]).0, 0, "nobody holds it");
+    assert_eq!(run(&flags, &[]).0, 0, "it is not locked");
     lock.lock().unwrap();
-    let (code, _, said) = run(&flags, &[]);
+    let (code, _, complaints) = run(&flags, &[]);
     assert!(
-        code == EXIT_CONFIG && said.contains("server.data_dir") && said.contains("in use by another process"),
-        "{said}"
+        code == EXIT_CONFIG
+            && complaints.contains("server.data_dir")
+            && complaints.contains("in use by another process"),
+        "{complaints}"
     );
     lock.unlock().unwrap();
     // Fewer descriptors than connections.
     let mut few = Command::new("prlimit");
     let hourglass = program();
     few.arg("--nofile=200:200").arg(hourglass.get_program()).args(flags);
-    let said = few.output().expect("prlimit, of util-linux");
-    let text = String::from_utf8(said.stderr).unwrap();
-    assert!(said.status.code() == Some(EXIT_CONFIG) && text.contains("server.connections needs"), "{text}");
+    let complaints = few.output().expect("prlimit, of util-linux");
+    let text = String::from_utf8(complaints.stderr).unwrap();
+    assert!(complaints.status.code() == Some(EXIT_CONFIG) && text.contains("server.connections needs"), "{text}");
 }

@@ -1,33 +1,33 @@
-//! Whose log a data folder holds: one process's at a time, and one store's as long as that lacks something.
+//! Ownership of a data folder: one process at a time, and one store while the log has records for it.
 
 use crate::support::prelude::*;
 
 use super::{readings, run, write};
 
-/// The second has a store of its own to serve, and only the log is in use.
+/// The second process has another store, so only the log is in use.
 #[test]
-fn a_second_process_on_one_log_is_refused_and_the_first_goes_on() {
+fn a_second_process_on_a_log_is_refused() {
     let name = fresh_database_name();
     let server = Server::start(&mongod().uri(&name));
     write(&server, "m v=1 1");
     let data = server.data_dir();
     let arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", data.to_str().unwrap(), "--store"];
     for store in [mongod().uri(&name), mongod().uri(&fresh_database_name()), "embedded".to_owned()] {
-        let (code, printed, said) = run(&[&arguments[..], &[&store]].concat(), &[]);
-        assert_eq!((code, printed.as_str()), (1, ""), "{store}: {said}");
+        let (code, printed, complaint) = run(&[&arguments[..], &[&store]].concat(), &[]);
+        assert_eq!((code, printed.as_str()), (1, ""), "{store}: {complaint}");
         let expected = format!(
             "hourglass: opening the WAL in {}: the WAL is in use by another process",
             data.join("log").display()
         );
-        assert_eq!(said.lines().last(), Some(expected.as_str()), "{store}: {said}");
+        assert_eq!(complaint.lines().last(), Some(expected.as_str()), "{store}: {complaint}");
     }
     write(&server, "m v=2 2");
     assert_eq!(readings(&server, "m").len(), 2);
 }
 
-/// `token list --data-dir nosuch` made the folder, and said that there are no tokens.
+/// Regression: `token list --data-dir nosuch` created the folder and reported no tokens.
 #[test]
-fn a_command_that_only_reads_makes_no_folder() {
+fn read_only_commands_create_no_folder() {
     let folder = Folder::new("read-only");
     let missing = folder.file("nosuch");
     let shown = missing.to_str().unwrap();
@@ -44,59 +44,60 @@ fn a_command_that_only_reads_makes_no_folder() {
         &["verify"],
         &["wal", "flush"],
     ] {
-        let (code, printed, said) = run(&[command, &["--data-dir", shown]].concat(), &[]);
+        let (code, printed, complaint) = run(&[command, &["--data-dir", shown]].concat(), &[]);
         assert!(code != 0 && printed.is_empty(), "{command:?}: {code} {printed}");
-        assert!(said.contains(shown) && said.lines().count() == 1, "{command:?}: {said}");
+        assert!(complaint.contains(shown) && complaint.lines().count() == 1, "{command:?}: {complaint}");
         assert!(!missing.exists(), "{command:?} made it");
     }
-    // By a relative path, too, the absolute one is named.
+    // A relative path is shown as an absolute one.
     let listed = program().args(["token", "list", "--data-dir", "nosuch"]).current_dir(folder.path()).output().unwrap();
-    let said = String::from_utf8(listed.stderr).unwrap();
+    let complaint = String::from_utf8(listed.stderr).unwrap();
     let expected = format!("hourglass: there is no folder {shown}: ");
-    assert!(listed.status.code() == Some(1) && said.starts_with(&expected), "{said}");
-    // With MongoDB the tokens are not in the folder: an operator's machine needs none, but one that is named must exist.
+    assert!(listed.status.code() == Some(1) && complaint.starts_with(&expected), "{complaint}");
+    // With MongoDB, tokens are not in the folder: it is optional, but a named one must exist.
     let store = mongod().uri(&fresh_database_name());
-    let (code, _, said) = run(&["token", "list", "--store", &store, "--data-dir", shown], &[]);
-    assert!(code == 1 && said.starts_with(&expected), "{said}");
+    let (code, _, complaint) = run(&["token", "list", "--store", &store, "--data-dir", shown], &[]);
+    assert!(code == 1 && complaint.starts_with(&expected), "{complaint}");
     let listed = program().args(["token", "list", "--store", &store]).current_dir(folder.path()).output().unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
     assert!(!folder.file("data").exists() && !missing.exists());
 }
 
-/// A service that was started in another folder made a new `./data` there, and its readings and tokens seemed lost.
+/// Regression: a service started in another directory created a new `./data`, and its readings seemed lost.
 #[test]
-fn a_new_data_folder_beside_another_is_warned_of() {
+fn a_new_data_folder_beside_another_causes_a_warning() {
     let mut first = Server::start("embedded");
     let data = first.data_dir();
     write(&first, "m v=1 1");
     let own = format!("\"folder\":{:?}", data.to_str().unwrap());
     assert!(first.stderr().contains(&own), "its absolute path is logged: {}", first.stderr());
     assert!(!first.stderr().contains("is near"), "{}", first.stderr());
-    let (beside, toml) = (data.with_file_name("data2"), data.with_file_name("beside.toml"));
+    let beside = data.with_file_name("data2");
+    let toml = data.with_file_name("beside.toml");
     std::fs::write(&toml, format!("[server]\ndata_dir = {:?}\n", beside.to_str().unwrap())).unwrap();
-    // The port is taken, so that it ends by itself; the folder is made and judged before that.
+    // The port is taken, so the process ends after it has created and checked the folder.
     let address = first.address().to_string();
     let start = || run(&["serve", "--listen", &address, "--config", toml.to_str().unwrap()], &[]).2;
-    let said = start();
-    let warnings: Vec<&str> = said.lines().filter(|line| line.contains("is near")).collect();
-    assert_eq!(warnings.len(), 1, "{said}");
+    let complaint = start();
+    let warnings: Vec<&str> = complaint.lines().filter(|line| line.contains("is near")).collect();
+    assert_eq!(warnings.len(), 1, "{complaint}");
     for path in [&data, &beside] {
-        assert!(warnings[0].contains(path.to_str().unwrap()), "{said}");
+        assert!(warnings[0].contains(path.to_str().unwrap()), "{complaint}");
     }
-    // It has a store of its own now, and is no longer new.
+    // It has a store now and is no longer new.
     assert!(!start().contains("is near"));
     first.stop();
     first.restart();
     assert!(!first.stderr().contains("is near"), "{}", first.stderr());
 }
 
-/// Panics unless the server's folder is refused to this store, with the way out.
+/// Checks that the folder is refused for this store, with a hint.
 #[track_caller]
 fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
     server.relaunch(Launch::with_store(store));
     let status = eventually("its end", Duration::from_secs(60), || server.exited());
-    let said = server.stderr();
-    assert_eq!(status.code(), Some(1), "{said}");
+    let complaint = server.stderr();
+    assert_eq!(status.code(), Some(1), "{complaint}");
     assert_eq!(server.stdout(), "", "it never served");
     let folder = server.data_dir().join("log");
     let start = format!("hourglass: opening the WAL in {}: the WAL holds records up to sequence ", folder.display());
@@ -104,24 +105,25 @@ fn refused(server: &mut Server, store: &str, found: &str, wanted: &str) {
         " for the store {found}, but the store is {wanted}: start with the former store until they are flushed, or \
          set another WAL folder (wal.dir) for the latter"
     );
-    let last = said.lines().last().unwrap_or_default();
-    assert!(last.starts_with(&start) && last.ends_with(&end), "{said}");
+    let last = complaint.lines().last().unwrap_or_default();
+    assert!(last.starts_with(&start) && last.ends_with(&end), "{complaint}");
 }
 
 #[test]
-fn a_log_with_records_for_another_store_is_refused_until_that_has_them() {
-    let (uri, other) = (mongod().uri(&fresh_database_name()), mongod().uri(&fresh_database_name()));
+fn a_log_with_records_for_another_store_is_refused() {
+    let uri = mongod().uri(&fresh_database_name());
+    let other = mongod().uri(&fresh_database_name());
     let identity = |uri: &str| uri.split('?').next().unwrap().to_owned();
     let mut server = Server::start(&uri);
     write(&server, "m v=1 1");
     server.kill();
     refused(&mut server, &other, &identity(&uri), &identity(&other));
     refused(&mut server, "embedded", &identity(&uri), "embedded");
-    // With its own store nothing is lost, and a stop brings all of it there.
+    // With its own store nothing is lost, and a stop flushes all of it.
     server.restart_with(Launch::with_store(&uri));
     assert_eq!(readings(&server, "m").len(), 1);
     assert!(server.stop().success());
-    // Now the log needs no store in particular.
+    // The empty log fits any store.
     for store in [other.as_str(), "embedded"] {
         server.restart_as(Launch::with_store(store));
         let nothing = server.fetch("/api/v1/readings?db=d&sensor=m");
@@ -129,7 +131,7 @@ fn a_log_with_records_for_another_store_is_refused_until_that_has_them() {
         write(&server, "m v=2 2");
         assert!(server.stop().success());
     }
-    // The other way round, and told apart by the folder.
+    // The other way round, with stores identified by folder.
     server.restart_as(Launch::embedded());
     write(&server, "m v=3 3");
     server.kill();

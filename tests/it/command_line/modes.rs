@@ -1,4 +1,4 @@
-//! The modes of everything in the data folder.
+//! File modes in the data folder.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ fn mode(path: &Path) -> u32 {
     fs::metadata(path).unwrap().permissions().mode() & 0o777
 }
 
-/// Everything below a folder, the folder too.
+/// Returns a folder and everything below it.
 fn all(folder: &Path) -> Vec<PathBuf> {
     let mut found = vec![folder.to_owned()];
     for entry in fs::read_dir(folder).unwrap() {
@@ -16,16 +16,15 @@ fn all(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// What group or others may do something with.
+/// Returns the paths that group or others can access.
 fn open(folder: &Path) -> Vec<(PathBuf, u32)> {
     let modes = all(folder).into_iter().map(|path| (path.clone(), mode(&path)));
     modes.filter(|(_, mode)| mode & 0o077 != 0).collect()
 }
 
-/// With the usual umask, the data folder was 0755 and the files 0644: another user of the machine read sensor keys in the
-/// write-ahead log, and held its lock file.
+/// Regression: the data folder was 0755 and its files 0644, so other users could read and lock them.
 #[test]
-fn nobody_else_may_read_the_data_folder() {
+fn only_the_owner_can_read_the_data_folder() {
     let launch = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true");
     let server = launch.clone().start();
     let token = server.first_token().unwrap();

@@ -1,11 +1,10 @@
-//! `CREATE DATABASE` beside `DROP DATABASE`: a database whose creation was answered is there, with its settings, whatever was
-//! killed, and whenever a drop that was logged before is carried out.
+//! `CREATE DATABASE` after `DROP DATABASE`: an acked database survives kills and replayed drops, with its settings.
 
 use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, START, WITHIN, run, times, write};
 
-/// Where a drop is killed once it is in the log.
+/// Points after the log append at which a drop is killed.
 const POINTS: [&str; 7] = [
     "after_sync",
     "before_dispatch",
@@ -15,15 +14,15 @@ const POINTS: [&str; 7] = [
     "during_unlisting",
     "after_deletion",
 ];
-/// What is acked stays in the log alone.
+/// Acked readings stay in the log.
 const SLOW: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
-/// With a setting by which nothing expires.
+/// With a setting that expires nothing.
 const CREATE: &str = "CREATE DATABASE doomed WITH SHARD DURATION 2h";
-/// That setting, as InfluxDB shows it, and what is shown without any.
+/// This setting as InfluxDB shows it, and the default.
 const SET: &str = "2h0m0s";
 const UNSET: &str = "168h0m0s";
 
-/// What is shown of the database's policy `autogen`; `None` if there is no such database.
+/// Returns the shard duration of policy `autogen`; `None` without the database.
 fn shown(server: &Server) -> Option<String> {
     let databases = server.fetch("/query?q=SHOW%20DATABASES");
     let rows = databases["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
@@ -40,19 +39,16 @@ fn is_there(server: &Server, what: &str) {
 }
 
 tests! {
-    /// `random_deletions_agree_with_a_plain_map` failed once of eight: `DROP SERIES` was answered "database not found" after a
-    /// kill. Two drops of one database: the first one's mark "done" gave way to the second one's, as the second does the work of
-    /// both. After the kill both were replayed; the first one passed for not done, and took the database along that was created
-    /// since.
-    fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_the_embedded_store() =>
+    /// Regression: of two replayed drops the first counted as not done and dropped the database created since.
+    fn a_recreated_database_survives_a_replayed_drop_in_the_embedded_store() =>
         dropped_twice(&Launch::embedded().config(SLOW));
-    fn a_database_that_was_dropped_twice_and_created_is_there_after_a_kill_in_mongodb() =>
+    fn a_recreated_database_survives_a_replayed_drop_in_mongodb() =>
         dropped_twice(&Launch::with_store(mongod().uri(&fresh_database_name())).config(SLOW));
 }
 
 fn dropped_twice(launch: &Launch) {
     let mut server = launch.clone().start();
-    // It keeps the log from being truncated, so that both drops are replayed.
+    // Keeps the log from being truncated, so that both drops are replayed.
     post(&server.url("/write?db=other"), format!("m,t=a v=1 {START}"), &[]).expect(204);
     write(&server, &format!("m,t=a v=1 {START}"));
     run(&server, &format!("DROP DATABASE {DATABASE}; {CREATE}; DROP DATABASE {DATABASE}; {CREATE}"));
@@ -67,11 +63,10 @@ fn dropped_twice(launch: &Launch) {
 }
 
 tests! {
-    /// A drop that was killed follows after the restart. A client that does not wait for that creates the database anew, is
-    /// answered, and must find it.
-    fn what_is_created_before_a_killed_drop_is_replayed_stays_in_the_embedded_store() =>
+    /// A client that creates the database again before a killed drop is replayed must find it.
+    fn a_replayed_drop_keeps_a_later_database_in_the_embedded_store() =>
         created_before_the_replay(&Launch::embedded().config(CONFIG));
-    fn what_is_created_before_a_killed_drop_is_replayed_stays_in_mongodb() =>
+    fn a_replayed_drop_keeps_a_later_database_in_mongodb() =>
         created_before_the_replay(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG));
 }
 
@@ -85,13 +80,13 @@ fn created_before_the_replay(launch: &Launch) {
         let halt = Halt::already_set();
         let halted = halt.launch(launch.clone(), "replay");
         server.restart_as(halted);
-        // With the settings that it had, as far as nobody knows of the drop yet.
+        // It keeps its settings while the drop is unknown.
         run(&server, "CREATE DATABASE doomed");
         run(&server, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
         halt.lift();
-        await_fed(&server);
+        await_dispatched(&server);
         for round in 0..2 {
-            carried_out(&server, &format!("{point}, round {round}"), &[]);
+            await_drop(&server, &format!("{point}, round {round}"), &[]);
             is_there(&server, point);
             server.kill();
             server.restart_with(launch.clone());
@@ -105,9 +100,9 @@ fn created_before_the_replay(launch: &Launch) {
     }
 }
 
-/// Without a word about settings, the database has none of those that were dropped.
+/// Without explicit settings, the database has none of the dropped ones.
 #[test]
-fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
+fn a_database_created_after_a_killed_drop_has_default_settings() {
     let launch = Launch::embedded().config(CONFIG);
     for point in ["before_deletion", "during_unlisting"] {
         let mut server = launch.clone().start();
@@ -117,7 +112,7 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
         server.restart_as(halt.launch(launch.clone(), "replay"));
         run(&server, "CREATE DATABASE doomed");
         halt.lift();
-        await_fed(&server);
+        await_dispatched(&server);
         wait_until("the settings go with the drop", WITHIN, || {
             let now = shown(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
             now == UNSET
@@ -125,12 +120,13 @@ fn what_is_created_after_a_killed_drop_has_no_settings_of_what_was_dropped() {
     }
 }
 
-/// One instance is killed while it drops a database; another one creates it, and is answered.
+/// One instance is killed during a drop; another one creates the database and is acked.
 #[test]
-fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
+fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
     for point in ["before_deletion", "during_unlisting"] {
         let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
-        let (mut here, there) = (launch.clone().start(), launch.clone().start());
+        let mut here = launch.clone().start();
+        let there = launch.clone().start();
         write(&there, &format!("m,t=a v=1 {START}"));
         flush(&there);
         killed_drop(&mut here, &launch, point);
@@ -142,16 +138,16 @@ fn what_another_instance_created_stays_when_a_killed_drop_is_carried_out() {
         write(&there, &format!("m,t=a v=2 {later}"));
         flush(&there);
         for server in [&here, &there] {
-            carried_out(server, point, &[later]);
+            await_drop(server, point, &[later]);
         }
         run(&here, &format!("DROP DATABASE {DATABASE}"));
         wait_until("it is gone for both", WITHIN, || [&here, &there].iter().all(|server| shown(server).is_none()));
     }
 }
 
-/// Waits until only these readings are left; meanwhile and then the database is there.
+/// Waits until only these readings are left; the database must exist all the time.
 #[track_caller]
-fn carried_out(server: &Server, what: &str, left: &[i64]) {
+fn await_drop(server: &Server, what: &str, left: &[i64]) {
     wait_until("the drop is carried out", WITHIN, || {
         is_there(server, what);
         times(server, "m,t=a") == left

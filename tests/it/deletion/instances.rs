@@ -1,12 +1,11 @@
-//! Two instances on one MongoDB: what one deletes the other does not list within five seconds, and what it writes
-//! then has its documents again.
+//! Two instances on one MongoDB: deletions are visible within five seconds, and later writes are stored.
 
 use crate::support::prelude::*;
 
 use super::{CAPS, CONFIG, DATABASE, SECOND, START, WITHIN, listed, run, times, write};
 
-/// `query.cache_max_age`, with which another instance's deletions are learnt, and some time for a busy machine.
-const LEARNT: Duration = Duration::from_secs(5 + 2);
+/// `query.cache_max_age`, after which deletions are known, plus time for a busy machine.
+const LEARN_MAX: Duration = Duration::from_secs(5 + 2);
 
 struct World {
     here: Server,
@@ -19,16 +18,17 @@ impl World {
         World::start_with(CONFIG, &[])
     }
 
-    /// With variables of the environment for the instance that deletes.
+    /// With environment variables for the instance that deletes.
     fn start_with(config: &str, variables: &[(&str, String)]) -> World {
         let name = fresh_database_name();
         let launch = Launch::with_store(mongod().uri(&name)).config(config);
         let with_them = variables.iter().fold(launch.clone(), |launch, (name, value)| launch.env(name, value));
-        let (here, there) = (with_them.start(), launch.start());
+        let here = with_them.start();
+        let there = launch.start();
         World { here, there, stored: Stored::in_mongo(mongod(), &name, DATABASE) }
     }
 
-    /// Readings of two sensors by both, known to both, and all in the store.
+    /// Writes readings of two sensors by both instances and flushes them.
     fn fill(&self) {
         for (number, server) in (0..).zip([&self.here, &self.there]) {
             let lines = |tag: &str| -> String {
@@ -59,30 +59,29 @@ fn shown(server: &Server) -> Vec<String> {
 }
 
 #[test]
-fn a_series_that_one_instance_drops_is_gone_for_the_other() {
+fn a_dropped_series_is_hidden_on_other_instances() {
     let world = World::start();
     world.fill();
     run(&world.here, "DROP SERIES FROM m WHERE t = 'a'");
     assert_eq!((times(&world.there, "m,t=a"), times(&world.there, "m,t=b").len()), (vec![], 40));
-    wait_until("it is not listed", LEARNT, || listed(&world.there) == ["m,t=b"]);
-    wait_until("it is not shown", LEARNT, || shown(&world.there) == ["m,t=b"]);
-    wait_until("its document is missed", LEARNT, || {
-        // What the other instance believes of its own hot buckets must not bring anything back.
+    wait_until("it is not listed", LEARN_MAX, || listed(&world.there) == ["m,t=b"]);
+    wait_until("it is not shown", LEARN_MAX, || shown(&world.there) == ["m,t=b"]);
+    wait_until("its missing document is noticed", LEARN_MAX, || {
+        // Hot buckets of the other instance must not restore anything.
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);
         world.sensors().contains("m,t=a")
     });
     for server in [&world.here, &world.there] {
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b").len()), (vec![START + 100 * SECOND], 40));
-        wait_until("both are shown", LEARNT, || shown(server) == ["m,t=a", "m,t=b"]);
+        wait_until("both are shown", LEARN_MAX, || shown(server) == ["m,t=a", "m,t=b"]);
     }
     world.stored.each_bucket(&CAPS, |_| {});
 }
 
-/// A deletion read what is left of a sensor, then its document, and wrote the one into the other: what another instance
-/// had stored in between was missing from the document, and was not the latest reading for anybody.
+/// Regression: a deletion overwrote a sensor document that another instance had just updated.
 #[test]
-fn what_is_stored_while_a_deletion_settles_is_the_latest() {
+fn a_write_during_a_deletion_survives_it() {
     let folder = Folder::new("settling");
     let halt = folder.file("halt");
     std::fs::write(&halt, "").unwrap();
@@ -102,26 +101,24 @@ fn what_is_stored_while_a_deletion_settles_is_the_latest() {
     }
 }
 
-/// What one instance stored before it learnt that another had dropped the database had no sensor document, and so was
-/// found by nobody, until the interval at which documents are written was over.
+/// Regression: readings stored before the drop was known had no sensor document until the next interval.
 #[test]
-fn a_database_that_one_instance_drops_comes_back_whole_with_the_others_writes() {
+fn writes_of_another_instance_recreate_a_dropped_database() {
     let world = World::start_with(&CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\""), &[]);
     world.fill();
     run(&world.here, "DROP DATABASE doomed");
     assert!(times(&world.there, "m,t=a").is_empty());
-    wait_until("it is not listed", LEARNT, || !databases(&world.there).contains(DATABASE));
+    wait_until("it is not listed", LEARN_MAX, || !databases(&world.there).contains(DATABASE));
     assert!(!databases(&world.here).contains(DATABASE));
     write(&world.there, &format!("m,t=b v=2 {}", START + 100 * SECOND));
     flush(&world.there);
     for server in [&world.here, &world.there] {
-        wait_until("it is found", LEARNT, || times(server, "m,t=b") == [START + 100 * SECOND]);
+        wait_until("it is found", LEARN_MAX, || times(server, "m,t=b") == [START + 100 * SECOND]);
         assert!(times(server, "m,t=a").is_empty());
-        wait_until("it is listed", LEARNT, || databases(server).contains(DATABASE));
+        wait_until("it is listed", LEARN_MAX, || databases(server).contains(DATABASE));
     }
-    // With its validators and indexes, which the drop took along; where somebody writes before they are learnt to be
-    // gone, MongoDB makes collections by itself, without the compression that they had.
-    wait_until("its collections are as they should be", LEARNT, || {
+    // With validators and indexes: MongoDB would create collections implicitly, without compression.
+    wait_until("its collections are as they should be", LEARN_MAX, || {
         let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.stored.check_validators()));
         checked.is_ok()
     });

@@ -1,11 +1,10 @@
-//! `kill -9` at every step that a deletion passes, and again while it is replayed: what was deleted does not come
-//! back, what was not deleted and what was written after it stays.
+//! Kills at every step of a deletion and during its replay: deleted readings stay deleted, all others stay.
 
 use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, die_again, send, times, write};
 
-/// Where the server is told to kill itself, and whether the deletion is certain to be in the log by then.
+/// Kill points, and whether the deletion is certainly in the log by then.
 const POINTS: [(&str, Certainty); 11] = [
     ("before_append", Certainty::NotLogged),
     ("after_append", Certainty::Unknown),
@@ -32,22 +31,22 @@ const CUT: &str = "DELETE FROM m WHERE t = 'a'";
 const DROP: &str = "DROP DATABASE doomed";
 
 tests! {
-    fn a_killed_delete_is_done_or_not_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), &range());
-    fn a_killed_delete_is_done_or_not_in_mongodb() =>
+    fn a_killed_delete_is_atomic_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), &range());
+    fn a_killed_delete_is_atomic_in_mongodb() =>
         kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), &range());
-    fn a_killed_delete_of_a_series_is_done_or_not_in_mongodb() =>
+    fn a_killed_delete_of_a_series_is_atomic_in_mongodb() =>
         kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), CUT);
-    fn a_killed_drop_is_done_or_not_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), DROP);
-    fn a_killed_drop_is_done_or_not_in_mongodb() =>
+    fn a_killed_drop_is_atomic_in_the_embedded_store() => kills(&Launch::embedded().config(CONFIG), DROP);
+    fn a_killed_drop_is_atomic_in_mongodb() =>
         kills(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG), DROP);
 }
 
-/// Cuts hours at both ends.
+/// A range that cuts hours at both ends.
 fn range() -> String {
     format!("DELETE FROM m WHERE t = 'a' AND time >= {} AND time < {}", START + 10 * SECOND, START + 2 * HOUR)
 }
 
-/// Some of the first three hours: several pages each.
+/// Times in the first three hours, with several pages each.
 fn every_time() -> Vec<i64> {
     (0..3).flat_map(|hour| (0..20).map(move |second| START + hour * HOUR + second * SECOND)).collect()
 }
@@ -56,7 +55,7 @@ fn lines(times: &[i64], tag: &str) -> String {
     times.iter().map(|time| format!("m,t={tag} v=1 {time}\n")).collect()
 }
 
-/// What is left of a sensor by a statement.
+/// Returns the times that a statement leaves of a sensor.
 fn left(statement: &str, tag: &str) -> Vec<i64> {
     let stays = |time: &i64| match statement {
         DROP => false,
@@ -70,9 +69,9 @@ fn left(statement: &str, tag: &str) -> Vec<i64> {
 fn kills(launch: &Launch, statement: &str) {
     let mut reached = 0;
     for (point, certainty) in POINTS {
-        // With a log of its own, so that the first deletion that it comes to is this one.
+        // A fresh log, so that this deletion is the first.
         let mut server = launch.clone().start();
-        // Half of it is in the store, the other half on its way.
+        // One half is stored, the other is unflushed.
         let times = every_time();
         let (first, second) = times.split_at(times.len() / 2);
         ["a", "b"].iter().for_each(|tag| write(&server, &lines(first, tag)));
@@ -82,17 +81,17 @@ fn kills(launch: &Launch, statement: &str) {
 
         let answered = delete_and_die(&mut server, launch, statement, point);
         reached += usize::from(!answered);
-        // The next one, too, ends while it replays.
+        // The next process also dies during replay.
         die_again(&mut server, launch, &["during_replay:1", "during_deletion:1", "before_deletion:1"]);
         server.restart_with(launch.clone());
         flush(&server);
-        check(&mut server, statement, (point, certainty), answered);
+        check(&mut server, statement, point, certainty, answered);
         super::run(&server, &format!("DROP DATABASE {DATABASE}"));
     }
     assert!(reached >= 7, "only {reached} points were reached");
 }
 
-/// Restarts the server so that it kills itself at a point, and sends the statement. Whether that was answered.
+/// Restarts the server so that it dies at a point, sends the statement, and returns true if it was answered.
 fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: &str) -> bool {
     server.kill();
     server.relaunch(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
@@ -103,7 +102,7 @@ fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: 
     let url = server.url(&format!("/query?db={DATABASE}&q={q}"));
     let answer = request("POST", &url, b"", &[]);
     let answered = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
-    // At points that only what goes on by itself passes it ends a little later.
+    // Points in background jobs are reached a little later.
     let ended = poll(Duration::from_secs(2), || server.exited());
     if let Some(status) = ended {
         assert_eq!(status.signal(), Some(SIGKILL), "{point}: {status}");
@@ -112,10 +111,9 @@ fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: 
     answered
 }
 
-/// What is there after the restart is all of what was before, or what the statement leaves; then what is written
-/// into the gap stays, whatever is replayed.
+/// After the restart, all or none of the deletion is visible, and later writes into the gap stay.
 #[track_caller]
-fn check(server: &mut Server, statement: &str, (point, certainty): (&str, Certainty), answered: bool) {
+fn check(server: &mut Server, statement: &str, point: &str, certainty: Certainty, answered: bool) {
     let seen = (times(server, "m,t=a"), times(server, "m,t=b"));
     let done = (left(statement, "a"), left(statement, "b"));
     let is_done = seen == done;
@@ -130,11 +128,11 @@ fn check(server: &mut Server, statement: &str, (point, certainty): (&str, Certai
         send(server, statement).expect(200);
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), done, "{point}");
     }
-    // In the middle of what was deleted.
-    let anew = START + HOUR + SECOND;
-    write(server, &format!("m,t=a v=2 {anew}"));
+    // In the middle of the deleted range.
+    let gap_time = START + HOUR + SECOND;
+    write(server, &format!("m,t=a v=2 {gap_time}"));
     let mut expected = done.0.clone();
-    expected.push(anew);
+    expected.push(gap_time);
     expected.sort_unstable();
     for _ in 0..2 {
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b")), (expected.clone(), done.1.clone()), "{point}");

@@ -1,4 +1,4 @@
-//! Random writes, flushes, kills and deletions, against a plain map of readings.
+//! Random writes, flushes, kills and deletions against a plain map of readings.
 
 use crate::support::prelude::*;
 
@@ -10,7 +10,7 @@ const HOURS: i64 = 5;
 /// Measurement and tag.
 const SENSORS: [(&str, &str); 6] = [("m", "a"), ("m", "b"), ("m", ""), ("n", "a"), ("n", "b"), ("other m", "a")];
 
-/// By sensor key: readings by time.
+/// Readings by time, by sensor key.
 type Model = BTreeMap<String, BTreeMap<i64, i64>>;
 
 tests! {
@@ -23,7 +23,7 @@ fn random_deletions(launch: Launch, seed: u64) {
     let mut server = launch.config(CONFIG).start();
     let model = agree(&mut server, seed);
     assert!(server.stop().success());
-    check_stored(&Stored::of(&server, DATABASE), &model);
+    check_stored(&Stored::from_server(&server, DATABASE), &model);
 }
 
 fn key(measurement: &str, tag: &str) -> String {
@@ -57,11 +57,11 @@ fn agree(server: &mut Server, seed: u64) -> Model {
     model
 }
 
-/// Lines at random times, some of them over readings that are there.
+/// Generates lines at random times, some of them overwriting readings.
 fn lines(random: &mut Random, model: &mut Model) -> String {
     let mut lines = String::new();
     for _ in 0..LINES {
-        let (measurement, tag) = random.of(&SENSORS);
+        let (measurement, tag) = random.pick(&SENSORS);
         let key = key(measurement, tag);
         let time = START + random.below(HOURS * 60) * 60 * SECOND;
         let value = random.below(1000);
@@ -71,18 +71,20 @@ fn lines(random: &mut Random, model: &mut Model) -> String {
     lines
 }
 
-/// A statement, which the model follows.
+/// Generates a deletion and applies it to the model.
 fn delete(random: &mut Random, model: &mut Model) -> String {
-    let mut time = || START + random.below(HOURS * 4) * (HOUR / 4) + random.of(&[0, 0, SECOND]);
-    let (a, b) = (time(), time());
-    let (from, to) = (a.min(b), a.max(b));
-    let measurement = random.of(&["m", "n", "other m"]);
+    let mut time = || START + random.below(HOURS * 4) * (HOUR / 4) + random.pick(&[0, 0, SECOND]);
+    let a = time();
+    let b = time();
+    let from = a.min(b);
+    let to = a.max(b);
+    let measurement = random.pick(&["m", "n", "other m"]);
     let is_of = |key: &str, measurement: &str| {
         let escaped = measurement.replace(' ', "\\ ");
         key == escaped || key.starts_with(&format!("{escaped},"))
     };
-    let mut remove = |whose: &dyn Fn(&str) -> bool, when: std::ops::Range<i64>| {
-        let readings = model.iter_mut().filter(|(key, _)| whose(key));
+    let mut remove = |is_chosen: &dyn Fn(&str) -> bool, when: std::ops::Range<i64>| {
+        let readings = model.iter_mut().filter(|(key, _)| is_chosen(key));
         readings.for_each(|(_, readings)| readings.retain(|time, _| !when.contains(time)));
     };
     let always = i64::MIN..i64::MAX;
@@ -118,7 +120,7 @@ fn delete(random: &mut Random, model: &mut Model) -> String {
     }
 }
 
-/// Readings, windows, lists and latest readings.
+/// Compares readings, windows, lists and latest readings.
 #[track_caller]
 fn check(server: &Server, model: &Model, step: usize) {
     for (measurement, tag) in SENSORS {
@@ -168,7 +170,6 @@ fn check(server: &Server, model: &Model, step: usize) {
     assert_eq!(shown, model.keys().cloned().collect(), "step {step}: SHOW SERIES");
 }
 
-/// The documents themselves.
 #[track_caller]
 fn check_stored(stored: &Stored, model: &Model) {
     let mut found: BTreeMap<String, BTreeSet<i64>> = BTreeMap::new();

@@ -1,5 +1,4 @@
-//! Writers and deletions at the same time: what was acked before a deletion was asked for is gone, what was sent after
-//! its answer is there, and what ran beside it may be either; after a kill, too.
+//! Writers beside deletions: readings acked before a deletion are gone, later ones stay, concurrent ones may do either.
 
 use std::sync::atomic::AtomicI64;
 
@@ -10,7 +9,7 @@ use super::{CONFIG, DATABASE, SECOND, START, run, times};
 const WRITERS: usize = 3;
 const DELETIONS: usize = 12;
 
-/// A line that was acked: its time, when it was sent and when its ack came.
+/// An acked line: its time, and when it was sent and acked.
 struct Acked {
     time: i64,
     sent: Instant,
@@ -18,13 +17,13 @@ struct Acked {
 }
 
 tests! {
-    fn a_series_is_dropped_while_it_is_written_to_in_the_embedded_store() =>
+    fn a_series_is_dropped_during_writes_in_the_embedded_store() =>
         race(Launch::embedded().config(CONFIG).start(), "DROP SERIES FROM m WHERE t = 'a'");
-    fn a_series_is_dropped_while_it_is_written_to_in_mongodb() => race(mongo(), "DROP SERIES FROM m WHERE t = 'a'");
-    fn readings_are_deleted_while_others_are_written_in_mongodb() =>
+    fn a_series_is_dropped_during_writes_in_mongodb() => race(mongo(), "DROP SERIES FROM m WHERE t = 'a'");
+    fn readings_are_deleted_during_writes_in_mongodb() =>
         race(mongo(), &format!("DELETE FROM m WHERE time >= {START}"));
-    fn a_database_is_dropped_while_it_is_written_to_in_mongodb() => race(mongo(), "DROP DATABASE doomed");
-    fn a_database_is_dropped_while_it_is_written_to_in_the_embedded_store() =>
+    fn a_database_is_dropped_during_writes_in_mongodb() => race(mongo(), "DROP DATABASE doomed");
+    fn a_database_is_dropped_during_writes_in_the_embedded_store() =>
         race(Launch::embedded().config(CONFIG).start(), "DROP DATABASE doomed");
 }
 
@@ -34,14 +33,17 @@ fn mongo() -> Server {
 
 #[track_caller]
 fn race(mut server: Server, statement: &str) {
-    let (stop, next, acked) = (AtomicBool::new(false), AtomicI64::new(0), Mutex::new(Vec::new()));
+    let stop = AtomicBool::new(false);
+    let next = AtomicI64::new(0);
+    let acked = Mutex::new(Vec::new());
     let url = server.url(&format!("/write?db={DATABASE}"));
-    let (mut asked, mut answered) = (Instant::now(), Instant::now());
+    let mut asked = Instant::now();
+    let mut answered = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..WRITERS {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
-                    // Whoever of them it is, the reading is of one sensor, and its hours have several pages.
+                    // All writers share a sensor, and its hours have several pages.
                     let time = START + next.fetch_add(1, Ordering::Relaxed) * 40 * SECOND;
                     let sent = Instant::now();
                     let answer = request("POST", &url, format!("m,t=a v=1 {time}").as_bytes(), &[]);

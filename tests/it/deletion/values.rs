@@ -1,16 +1,16 @@
-//! Deletions by value: what their condition selects is gone, whole, and nothing else is.
+//! Deletions by value remove exactly the matching readings.
 
 use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, die_again, run, write};
 
-/// Days are sealed while all of this goes on.
+/// Days are sealed meanwhile.
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
-/// So that a deletion takes several parts.
+/// Small segments, so that a deletion takes several parts.
 const PARTS: &str = "[wal]\nsegment_bytes = \"64KiB\"\nbudget_bytes = \"64MiB\"\n";
 const TAGS: [&str; 3] = ["a", "b", "c"];
 
-/// The values of `v` and `w`, by tag and time.
+/// Values of `v` and `w` by tag and time.
 type Model = BTreeMap<(&'static str, i64), BTreeMap<&'static str, i64>>;
 
 /// Sends a statement with further parameters.
@@ -20,7 +20,6 @@ fn ask(server: &Server, statement: &str, parameters: &str) -> Answer {
     post(&server.url(&format!("/query?db={DATABASE}&q={q}{parameters}")), "", &[])
 }
 
-/// Deletes; returns what the answer says.
 #[track_caller]
 fn delete(server: &Server, statement: &str) -> String {
     let answer = ask(server, statement, "").expect(200).json();
@@ -29,9 +28,9 @@ fn delete(server: &Server, statement: &str) -> String {
     result["messages"][0]["text"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Sensors and readings that a statement would delete.
+/// Returns the sensors and readings that a statement would delete.
 #[track_caller]
-fn would_go(server: &Server, statement: &str) -> (u64, u64) {
+fn preview_deletion(server: &Server, statement: &str) -> (u64, u64) {
     let answer = ask(server, statement, "&dry_run=true").expect(200).json();
     let row = &answer["results"][0]["series"][0]["values"][0];
     assert_eq!(row[0], DATABASE, "{answer}");
@@ -50,8 +49,8 @@ fn all(server: &Server) -> Model {
     all
 }
 
-fn lines(of: &Model) -> String {
-    of.iter().fold(String::new(), |mut lines, ((tag, time), fields)| {
+fn lines(model: &Model) -> String {
+    model.iter().fold(String::new(), |mut lines, ((tag, time), fields)| {
         let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}={value}i")).collect();
         let _ = writeln!(lines, "m,t={tag} {} {time}", fields.join(","));
         lines
@@ -64,16 +63,17 @@ tests! {
         agree(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
 }
 
-/// Random writes, corrections, flushes, kills and deletions by value, while days are sealed.
+/// Random writes, corrections, flushes, kills and deletions by value during sealing.
 fn agree(launch: Launch, seed: u64) {
     let mut server = launch.config(format!("{CONFIG}{SEALS}{PARTS}")).start();
-    let (mut random, mut model) = (Random::new(seed), Model::new());
+    let mut random = Random::new(seed);
+    let mut model = Model::new();
     for step in 0..40 {
         match random.below(8) {
             0..4 => {
                 let mut some = Model::new();
                 for _ in 0..60 {
-                    let at = (random.of(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
+                    let at = (random.pick(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
                     let fields = some.entry(at).or_default();
                     for name in ["v", "w"] {
                         if random.below(3) > 0 {
@@ -98,21 +98,24 @@ fn agree(launch: Launch, seed: u64) {
 }
 
 fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
-    let (v, w, tag) = (random.below(100), random.below(100), random.of(&TAGS));
-    let (from, to) = (START + random.below(20) * HOUR, START + (20 + random.below(20)) * HOUR);
+    let v = random.below(100);
+    let w = random.below(100);
+    let tag = random.pick(&TAGS);
+    let from = START + random.below(20) * HOUR;
+    let to = START + (20 + random.below(20)) * HOUR;
     type Test = Box<dyn Fn(&(&'static str, i64), Option<i64>, Option<i64>) -> bool>;
     let (condition, goes): (String, Test) = match random.below(5) {
-        0 => (format!("v > {v}"), Box::new(move |_, of, _| of.is_some_and(|of| of > v))),
+        0 => (format!("v > {v}"), Box::new(move |_, a, _| a.is_some_and(|a| a > v))),
         1 => (
             format!("v > {v} AND t = '{tag}' AND time >= {from} AND time < {to}"),
-            Box::new(move |at, of, _| at.0 == tag && (from..to).contains(&at.1) && of.is_some_and(|of| of > v)),
+            Box::new(move |row, a, _| row.0 == tag && (from..to).contains(&row.1) && a.is_some_and(|a| a > v)),
         ),
         2 => (
             format!("(v < {v} OR w > {w}) AND t != '{tag}'"),
-            Box::new(move |at, a, b| at.0 != tag && (a.is_some_and(|of| of < v) || b.is_some_and(|of| of > w))),
+            Box::new(move |row, a, b| row.0 != tag && (a.is_some_and(|a| a < v) || b.is_some_and(|b| b > w))),
         ),
         3 => (format!("v + w >= {}", v + w), Box::new(move |_, a, b| a.zip(b).is_some_and(|(a, b)| a + b >= v + w))),
-        _ => (format!("w = {w}"), Box::new(move |_, _, of| of == Some(w))),
+        _ => (format!("w = {w}"), Box::new(move |_, _, b| b == Some(w))),
     };
     let statement = format!("DELETE FROM m WHERE {condition}");
     let (gone, left): (Model, Model) = std::mem::take(model)
@@ -124,14 +127,17 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
         return;
     }
     let sensors = TAGS.iter().filter(|tag| gone.keys().any(|(of, _)| of == *tag)).count() as u64;
-    assert_eq!(would_go(server, &statement), (sensors, gone.len() as u64), "{statement}");
-    let said = delete(server, &statement);
-    assert!(said.starts_with(&format!("deleted {} readings of {sensors} sensors", gone.len())), "{statement}: {said}");
+    assert_eq!(preview_deletion(server, &statement), (sensors, gone.len() as u64), "{statement}");
+    let reply = delete(server, &statement);
+    assert!(
+        reply.starts_with(&format!("deleted {} readings of {sensors} sensors", gone.len())),
+        "{statement}: {reply}"
+    );
     assert_eq!(all(server), *model, "{statement}");
     if random.once_in(2) {
         return;
     }
-    // Some are written anew, and stay.
+    // Some are written again and stay.
     for at in gone.into_keys() {
         if !random.once_in(4) {
             continue;
@@ -142,13 +148,14 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     }
 }
 
-/// 6,000 readings of two sensors, of which a third goes, in two parts.
+/// Returns 6,000 readings of two sensors; a third matches, in two parts.
 fn given() -> Model {
-    let of = |tag| (0..3000).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
-    of("a").chain(of("b")).collect()
+    let sensor =
+        |tag| (0..3000).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
+    sensor("a").chain(sensor("b")).collect()
 }
 
-/// In records that a small segment of the log holds.
+/// Writes them in records that fit into a small segment.
 #[track_caller]
 fn give(server: &Server, given: &Model) {
     let all = lines(given);
@@ -157,8 +164,8 @@ fn give(server: &Server, given: &Model) {
 }
 
 tests! {
-    fn a_killed_deletion_by_value_is_done_in_whole_readings_in_the_embedded_store() => kills(Launch::embedded, "");
-    fn a_killed_deletion_by_value_is_done_in_whole_readings_of_sealed_days_in_mongodb() =>
+    fn a_killed_deletion_by_value_removes_whole_readings_in_the_embedded_store() => kills(Launch::embedded, "");
+    fn a_killed_deletion_by_value_removes_whole_readings_of_sealed_days_in_mongodb() =>
         kills(|| Launch::with_store(mongod().uri(&fresh_database_name())), SEALS);
 }
 
@@ -183,13 +190,13 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={q}")), b"", &[]);
         assert!(answer.is_err(), "{point}: {:?}", answer.map(|answer| answer.text().to_owned()));
         assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
-        // The next one, too, ends while it replays.
+        // The next process also dies during replay.
         die_again(&mut server, &launch, &["during_replay:1", "during_deletion:1"]);
         server.restart_with(launch.clone());
         let seen = all(&server);
         assert!(left.iter().all(|(at, fields)| seen.get(at) == Some(fields)), "{point}: it deleted others");
         assert!(seen.iter().all(|(at, fields)| given.get(at) == Some(fields)), "{point}: half a reading is left");
-        // Once more, to its end; then what is written into the gap stays, whatever is replayed.
+        // Once more, to its end; later writes into the gap stay.
         delete(&server, "DELETE FROM m WHERE v = 2");
         assert_eq!(all(&server), left, "{point}");
         let anew = Model::from([(("a", START + 2 * 7 * SECOND), BTreeMap::from([("v", 2), ("w", 2)]))]);
@@ -202,12 +209,12 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
 }
 
 tests! {
-    fn what_is_written_while_a_deletion_by_value_runs_stays_in_the_embedded_store() => late_writes(&Launch::embedded());
-    fn what_is_written_while_a_deletion_by_value_runs_stays_in_mongodb() =>
+    fn writes_during_a_deletion_by_value_stay_in_the_embedded_store() => late_writes(&Launch::embedded());
+    fn writes_during_a_deletion_by_value_stay_in_mongodb() =>
         late_writes(&Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
-/// After the condition is resolved, before anything is deleted: a correction, an equal value once more, and another field.
+/// Writes a correction, an equal value and another field after the condition is resolved and before the deletion.
 fn late_writes(launch: &Launch) {
     let halt = Halt::already_set();
     let launch = launch.clone().config(CONFIG);
@@ -221,8 +228,8 @@ fn late_writes(launch: &Launch) {
         write(&server, &lines(&late));
         flush(&server);
         halt.lift();
-        let said = deletes.join().expect("it is deleted");
-        assert!(said.starts_with("deleted 20 readings of 1 sensors"), "{said}");
+        let reply = deletes.join().expect("it is deleted");
+        assert!(reply.starts_with("deleted 20 readings of 1 sensors"), "{reply}");
     });
     for _ in 0..3 {
         assert_eq!(all(&server), late);
@@ -234,33 +241,34 @@ fn late_writes(launch: &Launch) {
 }
 
 #[test]
-fn a_deletion_by_value_covers_what_another_instance_has_not_stored_yet() {
+fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name()))
         .config("[flush]\ninterval = \"2s\"\nquiet = \"2s\"\n[sensors]\nwrite_interval = \"200ms\"\n");
-    let (here, there) = (launch.clone().start(), launch.start());
+    let here = launch.clone().start();
+    let there = launch.start();
     let row = |tag, n: i64, v: i64| ((tag, START + n * SECOND), BTreeMap::from([("v", v)]));
     let lots = |from: i64| (0..20).flat_map(move |n| TAGS.map(|tag| row(tag, from + n, n))).collect::<Model>();
     write(&here, &lines(&lots(0)));
-    // One of these sensors is known to nobody else.
+    // One of these sensors is known only to this instance.
     let mut hidden = lots(100);
     hidden.extend([(("c", START + 900 * SECOND), BTreeMap::from([("v", 15)]))]);
     write(&there, &lines(&hidden));
-    let said = delete(&here, "DELETE FROM m WHERE v >= 10");
-    assert!(said.starts_with("deleted 61 readings of 3 sensors"), "{said}");
+    let reply = delete(&here, "DELETE FROM m WHERE v >= 10");
+    assert!(reply.starts_with("deleted 61 readings of 3 sensors"), "{reply}");
     let left: Model = lots(0).into_iter().chain(lots(100)).filter(|(_, fields)| fields["v"] < 10).collect();
     assert_eq!((all(&here), all(&there)), (left.clone(), left.clone()));
 }
 
-/// What DELETE, DROP SERIES and DROP MEASUREMENT would delete, and what is no field.
+/// Previews of DELETE, DROP SERIES and DROP MEASUREMENT, and unknown fields.
 #[test]
 fn a_preview_counts_and_changes_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
     give(&server, &given());
-    assert_eq!(would_go(&server, "DELETE FROM m WHERE v = 2"), (2, 2000));
-    assert_eq!(would_go(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
-    assert_eq!(would_go(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 3000));
-    assert_eq!(would_go(&server, "DROP MEASUREMENT m"), (2, 6000));
-    assert_eq!(would_go(&server, "DELETE FROM m WHERE v > 1000"), (0, 0));
+    assert_eq!(preview_deletion(&server, "DELETE FROM m WHERE v = 2"), (2, 2000));
+    assert_eq!(preview_deletion(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
+    assert_eq!(preview_deletion(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 3000));
+    assert_eq!(preview_deletion(&server, "DROP MEASUREMENT m"), (2, 6000));
+    assert_eq!(preview_deletion(&server, "DELETE FROM m WHERE v > 1000"), (0, 0));
     for (statement, error) in [
         ("DELETE FROM m WHERE t > 2", "invalid tag comparison operator"),
         ("DELETE FROM m WHERE abs(v) > 2", "not supported: a function in the condition of DELETE"),
@@ -273,10 +281,9 @@ fn a_preview_counts_and_changes_nothing() {
     assert_eq!(all(&server), given());
 }
 
-/// Regression: of a field that is misspelt it was said that its comparison was none of tags; beside one that is known the deletion was
-/// carried out as if the comparison were false.
+/// Regression: a misspelt field was compared as a tag, and beside a known field its comparison counted as false.
 #[test]
-fn a_deletion_by_a_field_that_nobody_knows_names_those_that_there_are() {
+fn a_deletion_by_an_unknown_field_lists_the_known_fields() {
     let server = Launch::embedded().config(CONFIG).start();
     give(&server, &given());
     for (condition, name) in [
@@ -294,10 +301,9 @@ fn a_deletion_by_a_field_that_nobody_knows_names_those_that_there_are() {
     assert_eq!(all(&server), given());
 }
 
-/// `status` is a field of `cpu` in the database. In its policy `week`, where nobody has it, it counted as an empty tag: `'' != 'ok'`
-/// held, and all of `cpu` went there, without trash and without a word.
+/// Regression: a field unknown in a policy counted as an empty tag, so `status != 'ok'` deleted everything.
 #[test]
-fn a_field_selects_nothing_where_nobody_has_it() {
+fn an_unknown_field_matches_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
     run(
         &server,
@@ -305,21 +311,21 @@ fn a_field_selects_nothing_where_nobody_has_it() {
     );
     let load = |n: i64| format!("cpu,host=a load={n}i {}\n", START + n * SECOND);
     post(&server.url(&format!("/write?db={DATABASE}&rp=week")), load(1) + &load(2), &[]).expect(204);
-    let of = |n: i64, status: &str| format!("cpu,host=a status=\"{status}\" {}\n", START + n * SECOND);
-    write(&server, &(of(1, "ok") + &of(2, "failed") + &format!("mem,host=a used=1i {START}\n")));
+    let status_line = |n: i64, status: &str| format!("cpu,host=a status=\"{status}\" {}\n", START + n * SECOND);
+    write(&server, &(status_line(1, "ok") + &status_line(2, "failed") + &format!("mem,host=a used=1i {START}\n")));
     let count = |call: &str, from: &str| {
         let answer = ask(&server, &format!("SELECT count({call}) FROM {from}"), "").expect(200).json();
         answer["results"][0]["series"][0]["values"][0][1].as_u64().unwrap_or_default()
     };
     let counts = || [count("load", "week.cpu"), count("status", "cpu"), count("used", "mem")];
     assert_eq!(counts(), [2, 2, 1]);
-    let said = delete(&server, "DELETE FROM cpu WHERE status != 'ok'");
-    assert!(said.contains("deleted 1 readings") && said.contains("deleted 0 readings"), "{said}");
+    let reply = delete(&server, "DELETE FROM cpu WHERE status != 'ok'");
+    assert!(reply.contains("deleted 1 readings") && reply.contains("deleted 0 readings"), "{reply}");
     assert_eq!(counts(), [2, 1, 1]);
-    // Of another measurement neither.
+    // The same for another measurement.
     delete(&server, "DELETE WHERE status != 'ok'");
     assert_eq!(counts(), [2, 1, 1]);
-    // A name that nobody knows, as that of a field which only another instance knows yet, took everything, too.
+    // Regression: an unknown name, or a field known only to another instance, matched everything.
     for statement in [
         "DELETE FROM cpu WHERE sttus != 'ok'",
         "DELETE FROM cpu WHERE sttus != 'ok' AND status = 'ok'",

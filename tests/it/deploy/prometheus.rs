@@ -1,12 +1,11 @@
-//! A real Prometheus with the configuration of `deploy/`, scraping two running hourglasses: every expression of the health
-//! dashboard and both sides of every alert find series, and an outage of the store wakes the alerts that are meant for it.
+//! A real Prometheus with the config of `deploy/`: every expression finds series, and an outage fires the right alerts.
 
 use super::{dashboard_expressions, read, root};
 use crate::support::prelude::*;
 
-/// A busy machine gets its time: a first scrape, a first evaluation, a second sample for a rate.
+/// Time for a first scrape, a first evaluation and a second sample on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Somebody else can take a free port before Prometheus has it; more often in a row is another kind of trouble.
+/// Another process can take a free port before Prometheus; more often in a row is another problem.
 const PORT_ATTEMPTS: usize = 5;
 
 /// A running Prometheus. Dropping it kills it and removes its folder.
@@ -17,7 +16,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts it on a free port with the configuration of `deploy/`, for these targets and in a hurry.
+    /// Starts it on a free port with the configuration of `deploy/`, these targets and short intervals.
     #[track_caller]
     fn start(program: &Path, targets: &[String]) -> Prometheus {
         let mut config = read("deploy/prometheus/prometheus.yml");
@@ -46,7 +45,7 @@ impl Prometheus {
         panic!("Prometheus did not get a port {PORT_ATTEMPTS} times in a row");
     }
 
-    /// False when it ended because another process has its port.
+    /// Returns false if it ended because another process has its port.
     fn is_ready(&mut self) -> bool {
         let url = format!("http://127.0.0.1:{}/-/ready", self.port);
         let ready = poll(PATIENCE, || {
@@ -72,7 +71,7 @@ impl Prometheus {
         answer.json()["data"].clone()
     }
 
-    /// What an expression yields now: its series, or the one sample of a scalar.
+    /// Evaluates an expression: its series, or the single sample of a scalar.
     #[track_caller]
     fn ask(&self, expression: &str) -> Vec<Value> {
         let path = format!("/api/v1/query?query={}", encode(expression));
@@ -84,7 +83,7 @@ impl Prometheus {
         }
     }
 
-    /// The alerts by name, each with its expression and its state, once all were evaluated; none of them in error.
+    /// Waits until all alerts were evaluated; returns expression and state by name.
     fn alerts(&self) -> BTreeMap<String, (String, String)> {
         let evaluated = || {
             let data = self.get("/api/v1/rules?type=alert");
@@ -107,7 +106,7 @@ fn free_port() -> u16 {
     listener.local_addr().expect("a listener has an address").port()
 }
 
-/// The program, or none after saying so: an optional package, as in `support::packages`.
+/// Returns the optional program, or prints that it is missing.
 #[track_caller]
 fn program() -> Option<PathBuf> {
     let found = on_path(Path::new("prometheus"));
@@ -117,9 +116,11 @@ fn program() -> Option<PathBuf> {
     found
 }
 
-/// Both sides of every comparison of an alert's expression: with what it compares there must be something to compare.
+/// Returns both sides of every comparison in an alert; each must have series.
 fn sides(expression: &str) -> Vec<&str> {
-    let (mut depth, mut start, mut sides) = (0_u32, 0, Vec::new());
+    let mut depth = 0_u32;
+    let mut start = 0;
+    let mut sides = Vec::new();
     for (at, byte) in expression.bytes().enumerate() {
         match byte {
             b'(' | b'{' | b'[' => depth += 1,
@@ -132,19 +133,19 @@ fn sides(expression: &str) -> Vec<&str> {
         }
     }
     sides.push(expression[start..].trim());
-    // Of `==` and the like there is nothing between the two characters.
+    // Between the two characters of `==` there is nothing.
     sides.retain(|side| !side.is_empty());
     sides
 }
 
-/// The labels by which the outermost sum is kept apart; `le` is used up by the quantile.
+/// Returns the labels that the outermost sum keeps; `le` is consumed by the quantile.
 fn kept_labels(expression: &str) -> Vec<&str> {
     let Some((_, after)) = expression.split_once("by (") else { return Vec::new() };
     let labels = after.split(')').next().expect("a split has a first part");
     labels.split(',').map(str::trim).filter(|label| *label != "le").collect()
 }
 
-/// Something of everything that a healthy service does.
+/// Causes every activity of a healthy service.
 fn traffic(server: &Server) {
     let lines =
         "climate,sensor=temp-01 temp=21.5 1768485600000000000\nclimate,sensor=temp-02 temp=20.25 1768485660000000000";
@@ -156,8 +157,7 @@ fn traffic(server: &Server) {
     http::get(&server.url("/nothing/here")).expect(404);
 }
 
-/// An hourglass to which strangers come: it asks for tokens, has quotas, TLS and a port for lines, and its metrics at an
-/// address of their own.
+/// A server for strangers: tokens, quotas, TLS, a TCP listener, and metrics on a separate address.
 struct Guarded {
     server: Server,
     certificates: Certificates,
@@ -166,7 +166,7 @@ struct Guarded {
 }
 
 impl Guarded {
-    /// None where there is no `openssl`.
+    /// Returns `None` without `openssl`.
     #[track_caller]
     fn start() -> Option<Guarded> {
         let certificates = Certificates::new()?;
@@ -184,7 +184,7 @@ impl Guarded {
         Some(Guarded { server, certificates, token, metrics })
     }
 
-    /// Something of everything that happens at the doors: strangers, quotas, lines too long, a bad pair, a crowd.
+    /// Causes every refusal: strangers, quotas, long lines, an invalid certificate, too many connections.
     fn trouble(&mut self) {
         let url = self.server.url("/write");
         let bearer = format!("Token {}", self.token);
@@ -210,7 +210,7 @@ impl Guarded {
     }
 }
 
-/// Offers the log eight thousand bytes, and says whether it took them.
+/// Sends 8,000 bytes and returns true if the log accepted them.
 fn is_taken(server: &Server, time: u64) -> bool {
     let line = format!("filler text=\"{}\" {time}", "x".repeat(8000));
     let status = http::post(&server.url("/write"), line, &[]).status;
@@ -218,7 +218,7 @@ fn is_taken(server: &Server, time: u64) -> bool {
     status == 204
 }
 
-/// Writes until the log is full, which is when writes are refused while the store is away.
+/// Writes until the log is full, so writes are refused while the store is down.
 fn fill_the_log(server: &Server) {
     let mut sent = 0;
     wait_until("the log is full", PATIENCE, || {
@@ -229,7 +229,7 @@ fn fill_the_log(server: &Server) {
 }
 
 #[test]
-fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_wakes_its_alerts() {
+fn every_expression_finds_series_and_an_outage_fires_its_alerts() {
     let Some(program) = program() else { return };
     let mut mongod = Mongod::start();
     let config = "[store]\ncommand_timeout = \"500ms\"\n[flush]\ninterval = \"100ms\"\n\
@@ -243,7 +243,7 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
         up.len() == 2
     });
 
-    // Which need a trouble of their own; the disk of this machine may be slow enough for others.
+    // They need a fault of their own; a slow disk may fire others.
     let of_troubles =
         ["Down", "LogRefuses", "LogDamaged", "LogInDoubt", "DeadLetters", "StoreErrors", "Sheds", "AnswersFail"];
     let alerts = prometheus.alerts();
@@ -251,7 +251,7 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
         assert_eq!(alerts[&format!("Hourglass{name}")].1, "inactive", "{name} of a healthy service");
     }
 
-    // Some series begin with a first error. Troubles make them: no expression is excused.
+    // Some series start with a first error; the faults create them, so no expression is exempt.
     guarded.trouble();
     mongod.kill();
     fill_the_log(&server);
@@ -265,7 +265,7 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
         }
     }
 
-    // With their times to wait they would fire after some minutes; alerts_test.yml holds those.
+    // With their waiting times they would fire after minutes; alerts_test.yml checks those.
     for name in ["HourglassStoreErrors", "HourglassSheds", "HourglassAnswersFail"] {
         wait_until(&format!("{name} wakes"), PATIENCE, || {
             assert!(!is_taken(&server, 0), "the log is full, and the store is away");
@@ -275,7 +275,7 @@ fn every_dashboard_and_alert_expression_finds_series_and_an_outage_of_the_store_
 }
 
 #[test]
-fn an_expression_is_taken_apart_at_its_comparison_alone() {
+fn an_expression_is_split_only_at_its_comparison() {
     assert_eq!(sides("up{job=\"a\"} == 0"), ["up{job=\"a\"}", "0"]);
     assert_eq!(sides("sum(a{s=~\"5..\"}) / sum(b) > 0.05"), ["sum(a{s=~\"5..\"}) / sum(b)", "0.05"]);
     assert_eq!(kept_labels("quantile(0.9, sum by (le, route) (rate(a[1m])))"), ["route"]);

@@ -1,18 +1,18 @@
-//! Bodies that grow: a gigabyte out of a megabyte, by every encoding. 413, and no more memory than the limit asks for.
+//! Decompression bombs in every encoding: 413, and no more memory than the limit.
 
 use crate::support::packed::{ENCODINGS, Pack, gzip};
 use crate::support::prelude::*;
 
 const PLAIN: &str = "packed v=1 1\npacked v=2 2\n";
 
-/// One member each, and a hundred members that count together.
+/// A single member, and a hundred members that count together.
 #[test]
-fn a_gigabyte_out_of_little_is_413_and_takes_no_memory() {
+fn a_decompression_bomb_is_413_and_uses_no_memory() {
     let empty_lines = vec![b'\n'; 1 << 20];
     let members: Pack = |piece, times| gzip(piece, 10).repeat(times / 10);
     for (encoding, pack) in ENCODINGS.into_iter().chain([("gzip", members)]) {
         let bomb = pack(&empty_lines, 1024);
-        // Each on a server of its own: an allocator gives back what the one before took a little later.
+        // Each on its own server, because allocators return memory late.
         let server = Launch::embedded().start();
         post(&server.url("/write"), vec![b'\n'; 20 << 20], &[]).expect(204);
         let before = peak_bytes(server.pid());
@@ -20,14 +20,14 @@ fn a_gigabyte_out_of_little_is_413_and_takes_no_memory() {
         let answer = post(&server.url("/write"), &bomb, &[("content-encoding", encoding)]).expect(413);
         assert!(answer.text().contains("limits.body_bytes"), "{}", answer.text());
         let after = peak_bytes(server.pid());
-        // The default limit of 25 MiB, as it grows, and a window.
+        // The default limit of 25 MiB while the buffer grows, and a window.
         assert!(after < before + (96 << 20), "{encoding}: {before} and then {after} bytes");
         post(&server.url("/write"), "m v=1 1", &[]).expect(204);
     }
 }
 
 #[test]
-fn every_encoding_is_read_and_what_is_torn_is_400() {
+fn every_encoding_is_accepted_and_a_truncated_body_is_400() {
     let server = Launch::embedded().start();
     let as_it_is: Pack = |piece, times| piece.repeat(times);
     let more = [("x-gzip", gzip as Pack), ("identity", as_it_is)];
@@ -50,9 +50,9 @@ fn every_encoding_is_read_and_what_is_torn_is_400() {
     }
 }
 
-/// A zstd body in pieces of one byte, with what is to be skipped between its frames.
+/// A zstd body in chunks of one byte, with skippable frames.
 #[test]
-fn pieces_of_one_byte_are_put_together() {
+fn a_body_of_one_byte_chunks_is_accepted() {
     let server = Launch::embedded().start();
     let mut body = vec![0x50, 0x2a, 0x4d, 0x18, 3, 0, 0, 0, 1, 2, 3];
     body.extend(zstd::stream::encode_all(PLAIN.as_bytes(), 3).unwrap());

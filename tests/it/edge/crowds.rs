@@ -1,4 +1,4 @@
-//! Caps, and who gives way when they are reached.
+//! Connection limits, and the order in which connections give way.
 
 use crate::support::prelude::*;
 
@@ -16,10 +16,9 @@ fn closed(server: &Server, reason: &str) -> f64 {
     metric(server, &format!("hourglass_edge_connections_closed_total{{reason=\"{reason}\"}}"))
 }
 
-/// Connections that held a place and sent nothing, half a head or half a body, as many as there were places, once
-/// locked everybody else out for as long as they liked.
+/// Regression: idle connections, half heads and half bodies held all places for ever.
 #[test]
-fn those_who_hold_places_lock_nobody_out() {
+fn idle_connections_lock_nobody_out() {
     let server = crowded(40);
     for opening in ["", "POST /write HTTP/1.1\r\nhost: ", POST_HEAD] {
         let mut held: Vec<Raw> = Vec::new();
@@ -37,13 +36,13 @@ fn those_who_hold_places_lock_nobody_out() {
 }
 
 #[test]
-fn who_has_waited_longest_gives_way() {
+fn the_longest_idle_connection_is_closed_first() {
     let server = crowded(3);
     let mut kept: Vec<Raw> = (0..3).map(|_| Raw::open(server.address())).collect();
     for order in [0, 2, 1] {
         kept[order].send(PING);
         assert!(kept[order].head().starts_with("HTTP/1.1 204"));
-        // Waiting is told apart by milliseconds.
+        // Idle times are compared in milliseconds.
         std::thread::sleep(Duration::from_millis(20));
     }
     for (newcomer, gone) in [(3, 0), (4, 2), (5, 1)] {
@@ -57,7 +56,7 @@ fn who_has_waited_longest_gives_way() {
 }
 
 #[test]
-fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
+fn active_requests_are_never_cut_off_for_new_connections() {
     let server = crowded(2);
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
@@ -70,7 +69,7 @@ fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
             raw.send("#");
         }
         let done = &done;
-        // Bodies that move all the time.
+        // Bodies that keep arriving.
         let moving: Vec<_> = busy
             .into_iter()
             .map(|mut raw| {
@@ -100,7 +99,7 @@ fn a_request_under_way_is_not_cut_off_and_the_next_connection_waits() {
 }
 
 #[test]
-fn an_address_has_so_many_connections_and_the_next_is_closed_at_once() {
+fn connections_over_the_limit_of_an_address_are_closed() {
     let server = Launch::embedded().config("[server]\nconnections_per_address = 8\n").start();
     let mut held: Vec<Raw> = (0..8).map(|_| Raw::open(server.address())).collect();
     assert_eq!(Raw::open(server.address()).rest(), "");

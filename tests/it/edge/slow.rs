@@ -1,9 +1,9 @@
-//! Clients that take their time.
+//! Slow clients.
 
 use crate::support::prelude::*;
 
 #[test]
-fn each_wait_has_its_own_deadline() {
+fn each_phase_has_its_own_deadline() {
     let config = "[server]\nidle_timeout = \"2s\"\nheader_timeout = \"300ms\"\nbody_timeout = \"400ms\"\n";
     let server = Launch::embedded().config(config).start();
     let body = "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\nm";
@@ -12,8 +12,11 @@ fn each_wait_has_its_own_deadline() {
     {
         let mut raw = Raw::open(server.address());
         raw.send(opening);
-        let said = raw.rest();
-        assert!(if answer.is_empty() { said.is_empty() } else { said.starts_with(answer) }, "{opening:?}: {said}");
+        let received = raw.rest();
+        assert!(
+            if answer.is_empty() { received.is_empty() } else { received.starts_with(answer) },
+            "{opening:?}: {received}"
+        );
         if let Some(reason) = reason {
             let name = format!("hourglass_edge_connections_closed_total{{reason=\"{reason}\"}}");
             assert!(metric(&server, &name) >= 1.0, "{reason}");
@@ -21,9 +24,9 @@ fn each_wait_has_its_own_deadline() {
     }
 }
 
-/// A byte now and then keeps nobody's place: neither in a head nor in a body.
+/// A trickle of bytes keeps no place, neither in a head nor in a body.
 #[test]
-fn a_byte_now_and_then_is_not_enough() {
+fn a_trickle_of_bytes_does_not_extend_a_deadline() {
     let server = Launch::embedded().config("[server]\nheader_timeout = \"300ms\"\nbody_timeout = \"500ms\"\n").start();
     for opening in [
         "POST /write HTTP/1.1\r\nhost: localhost\r\nx-slow: ",
@@ -41,9 +44,9 @@ fn a_byte_now_and_then_is_not_enough() {
     }
 }
 
-/// The wait for the next request is one like that for the first.
+/// The wait for the next request is limited like the first.
 #[test]
-fn who_has_been_answered_has_a_deadline_again() {
+fn the_idle_deadline_applies_again_after_an_answer() {
     let server = Launch::embedded().config("[server]\nidle_timeout = \"400ms\"\n").start();
     for request in [
         "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n",
@@ -56,11 +59,11 @@ fn who_has_been_answered_has_a_deadline_again() {
 }
 
 #[test]
-fn a_connection_is_kept_from_one_request_to_the_next() {
+fn a_connection_is_kept_between_requests() {
     let server = Launch::embedded().config("[server]\nheader_timeout = \"200ms\"\nidle_timeout = \"10s\"\n").start();
     let mut raw = Raw::open(server.address());
     for n in 1..4 {
-        // Longer than a head may take: the wait between requests is another one.
+        // Longer than the head deadline: the wait between requests has its own.
         std::thread::sleep(Duration::from_millis(500));
         let line = format!("m v=1 {n}");
         raw.send(format!("POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n{line}", line.len()));
@@ -68,10 +71,11 @@ fn a_connection_is_kept_from_one_request_to_the_next() {
     }
 }
 
-/// Sends a body at a rate, in chunks, for as long as nothing is answered, it is not told to stop, and there is patience.
+/// Sends a chunked body at a fixed rate until it is answered, `over` is set, or patience ends.
 fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
-    let (started, mut sent) = (Instant::now(), 0);
-    // Its pace: a look at whether an answer has come takes so long.
+    let started = Instant::now();
+    let mut sent = 0;
+    // Sets the pace: each check for an answer takes this long.
     raw.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
     while raw.0.peek(&mut [0]).is_err() && !over.load(Ordering::SeqCst) && started.elapsed() < PATIENCE {
         let due = started.elapsed().as_millis() * bytes_per_second / 1000 - sent;
@@ -83,9 +87,9 @@ fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
     raw.0.set_read_timeout(Some(PATIENCE)).unwrap();
 }
 
-/// Nothing but the rate ends either of them: the deadline of a whole body is far away.
+/// Only the rate can end them: the deadline of a whole body is far away.
 #[test]
-fn a_body_below_the_least_rate_is_given_up_and_a_slow_one_above_it_is_not() {
+fn only_bodies_below_the_minimum_rate_are_given_up() {
     let server = Launch::embedded().config("[server]\nbody_timeout = \"10m\"\n").start();
     let open = || {
         let mut raw = Raw::open(server.address());
@@ -95,7 +99,7 @@ fn a_body_below_the_least_rate_is_given_up_and_a_slow_one_above_it_is_not() {
         raw
     };
     let over = AtomicBool::new(false);
-    // The one above it begins first, and so goes on for longer than the other one was allowed to.
+    // The faster one starts first and so lasts longer than the other one may.
     let mut above = open();
     std::thread::scope(|threads| {
         threads.spawn(|| drip(&mut above, 3 * 1024, &over));

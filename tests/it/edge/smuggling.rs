@@ -1,24 +1,24 @@
-//! Heads that two readers could read differently: 400 or 431, and nothing more is read of that connection.
+//! Ambiguous heads get 400 or 431, and the connection is closed.
 
 use crate::support::prelude::*;
 
 const LINE: &str = "m v=1 1";
 
-/// What is answered to these bytes with a sound request behind them: the first status, and how many answers in all.
+/// Sends these bytes and a valid request; returns the first status and the number of answers.
 #[track_caller]
 fn answers(server: &Server, request: &str) -> (u16, usize) {
     let mut raw = Raw::open(server.address());
     raw.send(format!("{request}GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"));
-    let said = raw.rest();
-    let status = said.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let status = status.unwrap_or_else(|| panic!("no status to {request:?}: {said:?}"));
-    let lower = said.to_lowercase();
-    assert!(!lower.contains("\r\nserver:"), "{said}");
+    let received = raw.rest();
+    let status = received.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let status = status.unwrap_or_else(|| panic!("no status to {request:?}: {received:?}"));
+    let lower = received.to_lowercase();
+    assert!(!lower.contains("\r\nserver:"), "{received}");
     (status, lower.matches("http/1.1 ").count())
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+fn ambiguous_requests_are_refused_and_the_connection_closed() {
     let server = Launch::embedded().start();
     let chunks = format!("{:x}\r\n{LINE}\r\n0\r\n\r\n", LINE.len());
     let length = LINE.len();
@@ -29,7 +29,6 @@ fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
         (post(&format!("content-length: {length}\r\ncontent-length: {length}\r\n"), LINE), 204),
         (post("transfer-encoding: chunked\r\n", &chunks), 204),
         (post("Transfer-Encoding: Chunked\r\n", &chunks), 204),
-        // Two lengths.
         (post("content-length: 3\r\ntransfer-encoding: chunked\r\n", &chunks), 400),
         (post("transfer-encoding: chunked\r\ncontent-length: 3\r\n", &chunks), 400),
         (post("Transfer-Encoding: chunked\r\nConTent-LENGTH:   0\r\n", &chunks), 400),
@@ -38,22 +37,21 @@ fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
         (post(&format!("content-length: +{length}\r\n"), LINE), 400),
         (post("content-length: -1\r\n", LINE), 400),
         (post("content-length: 0x7\r\n", LINE), 400),
-        // Encodings that are none.
+        // Unknown encodings.
         (post("transfer-encoding: identity\r\n", LINE), 400),
         (post("transfer-encoding: gzip, chunked\r\n", &chunks), 400),
         (post("transfer-encoding: chunked, identity\r\n", &chunks), 400),
         (post("transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n", &chunks), 400),
         (post("transfer-encoding: xchunked\r\n", &chunks), 400),
         (post("transfer-encoding: \x0bchunked\r\n", &chunks), 400),
-        // Lines that are none.
+        // Malformed lines.
         (post("transfer-encoding : chunked\r\n", &chunks), 400),
         (post("content-length : 7\r\n", LINE), 400),
         (post("x: a\r\n content-length: 7\r\n", LINE), 400),
         (post("x: a\r\n\ttransfer-encoding: chunked\r\n", &chunks), 400),
-        // Hosts.
         ("GET /ping HTTP/1.1\r\n\r\n".to_owned(), 400),
         ("GET /ping HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n".to_owned(), 400),
-        // Too much.
+        // Oversized heads.
         (post(&many, ""), 431),
         (post(&format!("x: {}\r\n", "x".repeat(40_000)), ""), 431),
     ];
@@ -64,27 +62,27 @@ fn what_could_be_read_in_two_ways_is_refused_and_the_connection_closed() {
     }
 }
 
-/// A request behind others in one packet: what is chunked there cannot be looked at again, and is refused.
+/// A chunked request behind others in one packet cannot be checked again and is refused.
 #[test]
-fn a_length_beside_chunks_is_found_behind_other_requests_too() {
+fn ambiguous_lengths_are_found_in_pipelined_requests() {
     let server = Launch::embedded().start();
     let sound = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
     let mut raw = Raw::open(server.address());
     let smuggled =
         "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n";
     raw.send(format!("{sound}{sound}{smuggled}{sound}"));
-    let said = raw.rest();
-    let statuses: Vec<&str> = said.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
-    assert_eq!(statuses, ["204", "204", "400"], "{said}");
+    let received = raw.rest();
+    let statuses: Vec<&str> = received.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect();
+    assert_eq!(statuses, ["204", "204", "400"], "{received}");
 }
 
 #[test]
-fn nothing_is_echoed_to_trace() {
+fn trace_echoes_nothing() {
     let server = Launch::embedded().start();
     for path in ["/", "/write", "/nowhere"] {
         let mut raw = Raw::open(server.address());
         raw.send(format!("TRACE {path} HTTP/1.1\r\nhost: localhost\r\nx-secret: s3cret\r\nconnection: close\r\n\r\n"));
-        let said = raw.rest();
-        assert!(said.starts_with("HTTP/1.1 40") && !said.contains("s3cret"), "{said}");
+        let received = raw.rest();
+        assert!(received.starts_with("HTTP/1.1 40") && !received.contains("s3cret"), "{received}");
     }
 }

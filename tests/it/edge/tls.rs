@@ -1,32 +1,32 @@
-//! TLS by real clients: curl and openssl.
+//! TLS with real clients: curl and openssl.
 
 use std::process::{ChildStdin, ChildStdout};
 
 use crate::access::token_command;
 use crate::support::prelude::*;
 
-/// What curl says: whether it got an answer, the status and headers, and its own words.
-struct Said {
+/// Result of curl: success, status and headers, and its messages.
+struct CurlResponse {
     whole: bool,
     text: String,
 }
 
-fn curl(program: &Path, certificates: &Certificates, url: &str, more: &[&str]) -> Said {
+fn curl(program: &Path, certificates: &Certificates, url: &str, more: &[&str]) -> CurlResponse {
     let mut command = Command::new(program);
     command.args(["--silent", "--show-error", "--include", "--max-time", "20", "--cacert"]);
     command.arg(certificates.file("ca.pem")).args(more).arg(url);
     let output = command.output().expect("curl can be run");
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    Said { whole: output.status.success(), text }
+    CurlResponse { whole: output.status.success(), text }
 }
 
-/// A server by the pair `server`, with these lines in its section `[tls]` and others behind it.
+/// Starts a server with the pair `server`, `more` in its `[tls]` section and other sections after it.
 fn secure(certificates: &Certificates, more: &str) -> Server {
     certificates.sign("server", "first", "");
     Launch::embedded().config(certificates.config(more)).start()
 }
 
-/// A server that asks its clients for certificates of the authority: `optional` or `required`.
+/// Starts a server with `client_auth` set to `optional` or `required`.
 fn asking(certificates: &Certificates, wanted: &str) -> Server {
     let ca = shown(&certificates.file("ca.pem"));
     secure(certificates, &format!("client_ca_file = {ca}\nclient_auth = \"{wanted}\""))
@@ -49,14 +49,14 @@ fn https_is_served_beside_http_by_tls_1_2_and_up() {
     let days = (ends - hourglass::clock::now_seconds() as f64) / 86_400.0;
     assert!((1.9..=2.0).contains(&days), "signed for two days, and ends in {days}");
     for (version, spoken) in [("-tls1_3", true), ("-tls1_2", true), ("-tls1_1 -cipher ALL:@SECLEVEL=0", false)] {
-        let (_, said) = certificates.look(server.other("https"), version);
-        assert_eq!(said.contains("BEGIN CERTIFICATE"), spoken, "{version}: {said}");
+        let (_, response) = certificates.look(server.other("https"), version);
+        assert_eq!(response.contains("BEGIN CERTIFICATE"), spoken, "{version}: {response}");
     }
 }
 
-/// Plain HTTP could not be switched off: whoever served HTTPS to others had tokens in the clear on another port.
+/// Regression: plain HTTP could not be disabled, so tokens could be sent in clear text.
 #[test]
-fn https_is_served_alone() {
+fn https_can_be_served_without_http() {
     let alone = Launch::embedded().listen("").run_to_end();
     assert_eq!(alone.status.code(), Some(78));
     assert!(alone.stderr.contains("server.listen is empty") && alone.stderr.contains("tls.listen"), "{}", alone.stderr);
@@ -69,30 +69,31 @@ fn https_is_served_alone() {
     assert!(banner.contains(&format!("serving  {https} ")) && banner.matches("http://").count() == 1, "{banner}");
     let kept = curl(&program, &certificates, &url(&server, "/write"), &["-d", "m v=1 1"]);
     assert!(kept.whole && kept.text.starts_with("HTTP/1.1 204"), "{}", kept.text);
-    // The one plain address is that of health and metrics.
+    // Only health and metrics have a plain address.
     http::get(&server.url("/metrics")).expect(200);
     http::get(&server.url("/api/v1/sensors")).expect(404);
     let mut lines = Raw::open(server.other("tcp"));
     lines.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
-    let said = lines.rest();
-    assert!(said.contains(&https), "{said}");
+    let response = lines.rest();
+    assert!(response.contains(&https), "{response}");
     // Commands need no plain address.
-    let asked = |more: &[&str]| hourglass(&[&["job", "list", "--server", &https], more].concat());
-    asked(&["--ca", path(&certificates.file("ca.pem"))]).good();
-    assert_ne!(asked(&[]).status, Some(0), "the system knows this authority");
+    let job_list = |more: &[&str]| hourglass(&[&["job", "list", "--server", &https], more].concat());
+    job_list(&["--ca", path(&certificates.file("ca.pem"))]).good();
+    assert_ne!(job_list(&[]).status, Some(0), "the system knows this authority");
 }
 
 #[test]
-fn http2_is_spoken_where_it_is_wanted() {
+fn http2_is_used_when_it_is_enabled() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     for (config, by_tls, by_plain) in [("", "HTTP/1.1 204", false), ("[server]\nhttp2 = true", "HTTP/2 204", true)] {
         let server = secure(&certificates, config);
-        let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-d", "m v=1 1"]);
-        assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
-        // Over HTTP/2, which has no header `Host`, what came from a page of the service's own was refused.
+        let response = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-d", "m v=1 1"]);
+        assert!(response.text.starts_with(by_tls), "{config:?}: {}", response.text);
+        // Regression: over HTTP/2, which has no `Host` header, the own page was refused.
         let page = format!("origin: {}", url(&server, ""));
-        let said = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-H", &page, "-d", "m v=1 1"]);
-        assert!(said.text.starts_with(by_tls), "{config:?}: {}", said.text);
+        let response =
+            curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-H", &page, "-d", "m v=1 1"]);
+        assert!(response.text.starts_with(by_tls), "{config:?}: {}", response.text);
         let known = curl(&program, &certificates, &server.url("/ping"), &["--http2-prior-knowledge"]);
         assert_eq!(known.text.starts_with("HTTP/2 204"), by_plain, "{config:?}: {}", known.text);
         let old = curl(&program, &certificates, &server.url("/ping"), &["--http1.1"]);
@@ -100,28 +101,30 @@ fn http2_is_spoken_where_it_is_wanted() {
     }
 }
 
-/// Without TLS a SIGHUP, such as a unit's reload or a lost terminal sends, ended the service.
+/// Regression: without TLS, a SIGHUP of a reload or a lost terminal ended the service.
 #[test]
-fn a_hangup_ends_nobody() {
+fn a_hangup_signal_stops_no_service() {
     let mut server = Launch::embedded().start();
     server.signal("HUP");
     wait_until("what came of it", PATIENCE, || server.stderr().contains("SIGHUP: there is no"));
     http::get(&server.url("/ping")).expect(204);
 }
 
-/// A handshake has ten seconds, however it does not come to its end: nobody holds a place by one.
+/// A handshake has ten seconds in total, so it cannot hold a place.
 #[test]
-fn a_handshake_without_an_end_is_given_up() {
+fn an_unfinished_handshake_times_out() {
     let Some(certificates) = Certificates::new() else { return };
     let server = secure(&certificates, "");
-    // A record of the handshake, 16 KiB long, in which a ClientHello of TLS 1.2 or up begins.
+    // A 16 KiB handshake record with the start of a ClientHello of TLS 1.2 or newer.
     let hello = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03";
     let open = |opening: &[u8]| {
         let mut raw = Raw::open(server.other("https"));
         raw.send(opening);
         raw
     };
-    let (mut silent, mut torn, mut dripping) = (open(b""), open(hello), open(hello));
+    let mut silent = open(b"");
+    let mut torn = open(hello);
+    let mut dripping = open(hello);
     wait_until("the dripping one is closed", PATIENCE, || {
         let closed = !dripping.try_send("#") || dripping.is_closed();
         post(&server.url("/write"), "m v=1 1", &[]).expect(204);
@@ -133,7 +136,7 @@ fn a_handshake_without_an_end_is_given_up() {
 }
 
 #[test]
-fn clients_show_a_certificate_where_it_is_wanted() {
+fn client_certificates_are_required_when_configured() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     let Some(strangers) = Certificates::new() else { return };
     certificates.sign("client", "gw-1", ",DNS:gw-1.example.org");
@@ -154,10 +157,9 @@ fn clients_show_a_certificate_where_it_is_wanted() {
     }
 }
 
-/// A certificate whose common name was that of a token acted as the token, although an authority that checks DNS names
-/// need not check common names: whoever got one issued for `admin` was the admin.
+/// Regression: a common name equal to a token's name granted its rights, though authorities need not check it.
 #[test]
-fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
+fn a_certificate_acts_as_its_bound_token() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     certificates.sign("named", "gw-1", "");
     certificates.sign("pinned", "gw-2", "");
@@ -171,18 +173,17 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
         let [certificate, key] =
             [".pem", ".key"].map(|end| certificates.file(&format!("{name}{end}")).display().to_string());
         let more = ["-d", "m v=1 1", "--cert", &certificate, "--key", &key];
-        let said = curl(&program, &certificates, &url(&server, &format!("/write?db={database}")), &more).text;
-        said.split(' ').nth(1).unwrap_or_default().to_owned()
+        let response = curl(&program, &certificates, &url(&server, &format!("/write?db={database}")), &more).text;
+        response.split(' ').nth(1).unwrap_or_default().to_owned()
     };
-    // Before the service knows of the token, everybody may write; from then on nobody whose certificate is not bound, also
-    // not one that has the token's name as common name or as DNS name.
-    wait_until("the token counts", PATIENCE, || {
+    // Until the token is known everybody may write; then only bound certificates, whatever their common or DNS names.
+    wait_until("the token is valid", PATIENCE, || {
         write("pinned", "a") == "204" && write("named", "a") == "401" && write("dns", "a") == "401"
     });
     assert_eq!(write("pinned", "b"), "403");
     let nobody = curl(&program, &certificates, &url(&server, "/write?db=a"), &["-d", "m v=1 1"]);
     assert!(nobody.text.starts_with("HTTP/1.1 401"), "{}", nobody.text);
-    // One certificate is one token's.
+    // A certificate belongs to one token.
     let refused = run(&["add", "--name", "gw-2", "--write", "a", "--certificate", &pinned]);
     refused.refused("hourglass token bind gw-1");
     let refused = run(&["bind", "gw-1", "--certificate", "cn:gw-1"]);
@@ -193,12 +194,12 @@ fn a_certificate_counts_as_the_token_that_is_bound_to_it() {
         write("dns", "a") == "204" && write("pinned", "a") == "401"
     });
     token(&["revoke", "gw-1"]);
-    wait_until("the token counts no more", PATIENCE, || write("dns", "a") == "401");
+    wait_until("the token is revoked", PATIENCE, || write("dns", "a") == "401");
 }
 
-/// A stream that a certificate had opened went on by the name of its token, after that was bound to another certificate.
+/// Regression: a stream stayed open after its token was bound to another certificate.
 #[test]
-fn a_stream_ends_once_its_certificate_is_bound_no_more() {
+fn a_stream_ends_when_its_certificate_is_unbound() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     certificates.sign("old", "gw", "");
     certificates.sign("new", "gw", "");
@@ -206,7 +207,7 @@ fn a_stream_ends_once_its_certificate_is_bound_no_more() {
     let token = |words: &[&str]| drop(token_command(&server.data_dir(), words).good());
     let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
     token(&["add", "--name", "gw", "--read", "a", "--certificate", &old]);
-    wait_until("the token counts", PATIENCE, || {
+    wait_until("the token is valid", PATIENCE, || {
         let nobody = curl(&program, &certificates, &url(&server, "/api/v1/measurements?db=a"), &[]);
         nobody.text.starts_with("HTTP/1.1 401")
     });
@@ -229,7 +230,7 @@ fn a_stream_ends_once_its_certificate_is_bound_no_more() {
     assert!(ended.success() && rest.iter().any(|line| line == "event: end"), "{ended}: {rest:?}");
 }
 
-/// A connection by `openssl s_client` with a client's certificate, on which one asks again and again.
+/// A connection by `openssl s_client` with a client certificate, for repeated requests.
 struct Talk {
     child: std::process::Child,
     ask: ChildStdin,
@@ -247,26 +248,28 @@ impl Talk {
         command.args(["s_client", "-quiet", "-connect", &server.other("https").to_string()]).args(more);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("openssl can be run");
-        let (ask, answers) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+        let ask = child.stdin.take().unwrap();
+        let answers = child.stdout.take().unwrap();
         Talk { child, ask, answers }
     }
 
-    /// The status of another `GET /ping`; empty once the connection is closed.
+    /// Returns the status of another `GET /ping`; empty once the connection is closed.
     fn ping(&mut self) -> String {
         let _ = self.ask.write_all(b"GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n");
-        let (mut head, mut byte) = (Vec::new(), [0]);
+        let mut head = Vec::new();
+        let mut byte = [0];
         while !head.ends_with(b"\r\n\r\n") && self.answers.read(&mut byte).is_ok_and(|read| read == 1) {
             head.push(byte[0]);
         }
         String::from_utf8_lossy(&head).split(' ').nth(1).unwrap_or_default().to_owned()
     }
 
-    /// The first status that is not 204.
+    /// Returns the first status that is not 204.
     fn refusal(&mut self) -> String {
         eventually("a refusal", PATIENCE, || Some(self.ping()).filter(|status| status != "204"))
     }
 
-    /// All that comes until the other end closes.
+    /// Reads until the other end closes.
     fn rest(mut self) -> String {
         let mut rest = String::new();
         self.answers.read_to_string(&mut rest).expect("text, and then the end");
@@ -280,10 +283,9 @@ impl Drop for Talk {
     }
 }
 
-/// An expired certificate went on for ever: on its open connections, and on new ones that resumed a session, with TLS
-/// 1.2 and 1.3, each of which renewed the session.
+/// Regression: an expired certificate worked for ever on open connections and resumed sessions.
 #[test]
-fn a_certificate_that_has_expired_ends_its_connections() {
+fn an_expired_certificate_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
     let server = asking(&certificates, "required");
     let end = hourglass::clock::now_seconds() + 6;
@@ -294,7 +296,8 @@ fn a_certificate_that_has_expired_ends_its_connections() {
     }
     for mut talk in talks {
         let status = talk.refusal();
-        let (late, rest) = (hourglass::clock::now_seconds() - end, talk.rest());
+        let late = hourglass::clock::now_seconds() - end;
+        let rest = talk.rest();
         println!("refused {late} s after the end: {status} {rest}");
         assert_eq!((status.as_str(), late >= 1), ("403", true), "refused {late} s after the end");
         assert!(rest.contains("has expired since this connection was opened"), "{rest}");
@@ -302,9 +305,9 @@ fn a_certificate_that_has_expired_ends_its_connections() {
     assert_eq!(Talk::open(&certificates, "client", &server, "-tls1_3").ping(), "", "no handshake either");
 }
 
-/// A resumed session skips the client's certificate: neither its end nor a revocation is looked at.
+/// A resumed session skips the checks of the client certificate.
 #[test]
-fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
+fn sessions_are_resumed_only_without_client_certificates() {
     let Some(certificates) = Certificates::new() else { return };
     certificates.sign("client", "gw-1", "");
     let ca = shown(&certificates.file("ca.pem"));
@@ -323,11 +326,11 @@ fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
                 command.args(["s_client", "-ign_eof", version, "-connect", &address, "-cert"]);
                 command.arg(certificates.file("client.pem")).arg("-key").arg(certificates.file("client.key"));
                 let ask = b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
-                ran_with(command.arg(flag).arg(&session), ask).stdout
+                run_with_input(command.arg(flag).arg(&session), ask).stdout
             };
             let first = connect("-sess_out");
             assert!(first.contains("HTTP/1.1 204") && first.contains("New, TLSv1."), "{version}: {first}");
-            // With TLS 1.3 there is a session only if the server sent a ticket.
+            // With TLS 1.3 a session exists only if the server sent a ticket.
             assert!(resumed || version == "-tls1_2" || !session.exists(), "{version}: a ticket was sent");
             if session.exists() {
                 let second = connect("-sess_in");
@@ -340,20 +343,22 @@ fn sessions_are_resumed_only_where_no_certificate_is_asked_for() {
     }
 }
 
-/// There was no way to take a certificate back but to replace the authority.
+/// Regression: certificates could only be revoked by replacing the authority.
 #[test]
-fn a_revoked_certificate_ends_its_connections_and_opens_none() {
+fn a_revoked_certificate_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
     let end = hourglass::clock::now_seconds() + 24 * 3600;
     for name in ["lost", "kept"] {
         certificates.sign_until(name, name, "", end);
     }
-    let (ca, crl) = (shown(&certificates.file("ca.pem")), certificates.list_revoked());
+    let ca = shown(&certificates.file("ca.pem"));
+    let crl = certificates.list_revoked();
     let lists = shown(&crl);
     let config = format!("client_ca_file = {ca}\nclient_crl_file = {lists}\nclient_auth = \"required\"");
     let server = secure(&certificates, &config);
     let open = |name: &str| Talk::open(&certificates, name, &server, "-tls1_3");
-    let (mut lost, mut kept) = (open("lost"), open("kept"));
+    let mut lost = open("lost");
+    let mut kept = open("kept");
     assert_eq!((lost.ping(), kept.ping()), ("204".to_owned(), "204".to_owned()));
 
     certificates.revoke("lost");
@@ -363,7 +368,7 @@ fn a_revoked_certificate_ends_its_connections_and_opens_none() {
     assert!(status == "403" && rest.contains("it was revoked (tls.client_crl_file)"), "{status} {rest}");
     assert_eq!((open("lost").ping(), open("kept").ping(), kept.ping()), (String::new(), "204".into(), "204".into()));
 
-    // What is no list is not taken, and what was revoked stays revoked.
+    // An invalid list is not loaded, and revoked certificates stay revoked.
     std::fs::write(&crl, "-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n").unwrap();
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
     wait_until("the bad list is refused", PATIENCE, || refused() >= 1.0);
@@ -371,9 +376,9 @@ fn a_revoked_certificate_ends_its_connections_and_opens_none() {
     assert_eq!((open("lost").ping(), open("kept").ping()), (String::new(), "204".to_owned()));
 }
 
-/// A connection that is open through it all goes on; what is bad is not taken.
+/// Open connections survive reloads, and invalid files are not loaded.
 #[test]
-fn new_files_are_taken_and_bad_ones_are_not() {
+fn certificates_are_reloaded_unless_they_are_invalid() {
     let Some(certificates) = Certificates::new() else { return };
     let mut server = secure(&certificates, "");
     certificates.sign("second", "second", "");
@@ -384,16 +389,16 @@ fn new_files_are_taken_and_bad_ones_are_not() {
     let serves = |name: &str| certificates.look(address, "").1.contains(&format!("subject=CN = {name}"));
     assert!(serves("first"));
 
-    // Found by themselves.
+    // Detected automatically.
     certificates.replace("server", "second");
     wait_until("the second pair is served", PATIENCE, || serves("second"));
-    // A key that belongs to another certificate.
+    // A key of another certificate.
     std::fs::copy(certificates.file("third.key"), certificates.file("server.key")).unwrap();
     server.signal("HUP");
     let refused = || metric(&server, "hourglass_edge_tls_loads_total{outcome=\"refused\"}");
     wait_until("the bad pair is refused", PATIENCE, || refused() >= 1.0);
     assert!(serves("second") && server.stderr().contains("the old ones stay in use"));
-    // At once when asked to.
+    // At once on SIGHUP.
     certificates.replace("server", "third");
     server.signal("HUP");
     wait_until("the third pair is served", PATIENCE, || serves("third"));
@@ -402,7 +407,7 @@ fn new_files_are_taken_and_bad_ones_are_not() {
 }
 
 #[test]
-fn what_cannot_be_served_with_stops_the_start() {
+fn an_unusable_certificate_stops_the_start() {
     let Some(certificates) = Certificates::new() else { return };
     certificates.sign("server", "first", "");
     certificates.sign("other", "other", "");
@@ -410,7 +415,7 @@ fn what_cannot_be_served_with_stops_the_start() {
     let config = |certificate: &str, key: &str, more: &str| {
         format!("[tls]\nlisten = \"127.0.0.1:0\"\ncert_file = {certificate}\nkey_file = {key}\n{more}\n")
     };
-    for (config, said) in [
+    for (config, response) in [
         (config(&path("server.pem"), &path("other.key"), ""), "cannot use tls.cert_file with tls.key_file"),
         (config(&path("nowhere.pem"), &path("server.key"), ""), "tls.cert_file = "),
         (config(&path("server.pem"), &path("server.pem"), ""), "tls.key_file = "),
@@ -433,6 +438,6 @@ fn what_cannot_be_served_with_stops_the_start() {
         ),
     ] {
         let ended = Launch::embedded().config(&config).run_to_end();
-        assert!(!ended.status.success() && ended.stderr.contains(said), "{config}: {}", ended.stderr);
+        assert!(!ended.status.success() && ended.stderr.contains(response), "{config}: {}", ended.stderr);
     }
 }

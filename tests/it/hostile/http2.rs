@@ -1,23 +1,21 @@
-//! Frames of HTTP/2 as no decent client sends them: more streams than are allowed, streams that are taken back as soon as they
-//! are begun, heads that are too large. Each is refused or ends its connection, and memory stays where it was.
+//! Hostile HTTP/2 frames: too many streams, rapid resets, large heads. Memory stays flat.
 
 use crate::support::prelude::*;
 
-use super::{Memory, while_a_good_client_is_served};
+use super::{Memory, with_good_client};
 
-/// How many connections do harm at a time, and how often each comes back.
+/// Hostile connections at a time.
 const CONNECTIONS: usize = 16;
 const ROUNDS: usize = 8;
-/// Streams at a time that are allowed (`STREAMS_MAX` in `src/http/server/mod.rs`); few more are refused, many end it all.
+/// Maximum concurrent streams (`STREAMS_MAX` in `src/http/server/mod.rs`); many more end the connection.
 const STREAMS: usize = 64;
 const FEW_MORE: usize = 36;
 const FLOOD: usize = 10_000;
-/// What the connections may cost: a few buffers each, and what the allocator has not given back. It was 20 MiB when this was
-/// written.
+/// Maximum memory growth: a few buffers per connection and unreturned memory; 20 MiB when measured.
 const GROWTH_BYTES: u64 = 48 << 20;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Types of frames, flags and reasons of RFC 9113.
+/// Types, flags and reasons of frames (RFC 9113).
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
@@ -27,7 +25,7 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 const CANCEL: [u8; 4] = [0, 0, 0, 8];
-/// How answers begin, in HPACK (RFC 7541): an index of its table, and three digits by its Huffman code.
+/// Starts of answers in HPACK (RFC 7541): a table index, or three Huffman-coded digits.
 const STATUS_200: &[u8] = &[0x88];
 const STATUS_204: &[u8] = &[0x89];
 const STATUS_431: &[u8] = &[0x48, 0x83, 0x69, 0x90, 0xff];
@@ -37,18 +35,18 @@ fn frame(kind: u8, flags: u8, stream: usize, payload: &[u8]) -> Vec<u8> {
     [&four(payload.len())[1..], &[kind, flags], &four(stream), payload].concat()
 }
 
-/// The number of a connection's n-th stream.
+/// Returns the id of a connection's n-th stream.
 fn stream(n: usize) -> usize {
     2 * n + 1
 }
 
-/// The head of `POST /write?db=d`, whose body is still to come.
+/// Returns the head of `POST /write?db=d` with a body to follow.
 fn head() -> Vec<u8> {
-    // :method and :scheme are in the table, the names of :path and :authority too.
+    // :method and :scheme are in the table, as are the names of :path and :authority.
     [&[0x83, 0x86, 0x04][..], &text(b"/write?db=d"), &[0x01], &text(b"localhost")].concat()
 }
 
-/// A text of HPACK as it is, behind its length.
+/// Encodes a literal HPACK string with its length.
 fn text(bytes: &[u8]) -> Vec<u8> {
     let mut coded = vec![u8::try_from(bytes.len().min(127)).expect("seven bits")];
     if let Some(mut rest) = bytes.len().checked_sub(127) {
@@ -61,13 +59,13 @@ fn text(bytes: &[u8]) -> Vec<u8> {
     [coded, bytes.to_vec()].concat()
 }
 
-/// A header of so many bytes: `0x00`, or `0x40` where it is to be remembered.
+/// Encodes a header of this size: `0x00`, or `0x40` to index it.
 fn header(how: u8, bytes: usize) -> Vec<u8> {
     [vec![how], text(b"x"), text(&vec![b'x'; bytes])].concat()
 }
 
-/// What came: its type, its stream and the rest.
-type Came = (u8, usize, Vec<u8>);
+/// A received frame: type, stream and payload.
+type Frame = (u8, usize, Vec<u8>);
 
 struct Connection(Raw);
 
@@ -79,8 +77,8 @@ impl Connection {
         Connection(raw)
     }
 
-    /// The next frame; none when the connection has ended.
-    fn next(&mut self) -> Option<Came> {
+    /// Returns the next frame, or `None` at the end of the connection.
+    fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.fill(&mut head)?;
         let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte));
@@ -99,41 +97,41 @@ impl Connection {
         }
     }
 
-    /// So many frames of a type, by stream.
+    /// Reads `count` frames of a type, by stream.
     fn take(&mut self, kind: u8, count: usize) -> Vec<(usize, Vec<u8>)> {
         let mut taken = Vec::new();
         while taken.len() < count {
-            let (of, stream, payload) = self.next().expect("the connection is kept");
-            if of == kind {
+            let (frame_kind, stream, payload) = self.next().expect("the connection is kept");
+            if frame_kind == kind {
                 taken.push((stream, payload));
             }
         }
         taken
     }
 
-    /// Sends what need not be taken any more, and waits for the end of the connection.
+    /// Sends bytes that need not be read and waits for the end of the connection.
     fn end_by(&mut self, bytes: Vec<u8>) {
         self.0.try_send(bytes);
         while self.next().is_some() {}
     }
 }
 
-/// Lets many clients do the same at a time, each again and again.
+/// Lets many clients do the same at a time, repeatedly.
 fn harm(what: &str, one: impl Fn(&Server) + Sync) {
     let server = Launch::embedded().config("[server]\nhttp2 = true\n").start();
-    let before = Memory::of(&server);
-    while_a_good_client_is_served(&server, what, || {
+    let before = Memory::measure(&server);
+    with_good_client(&server, what, || {
         std::thread::scope(|threads| {
             for _ in 0..CONNECTIONS {
                 threads.spawn(|| (0..ROUNDS).for_each(|_| one(&server)));
             }
         });
     });
-    Memory::grew_at_most(&server, before, GROWTH_BYTES);
+    Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
 }
 
 #[test]
-fn streams_beyond_those_allowed_are_refused_and_the_others_are_answered() {
+fn excess_streams_are_refused_and_the_others_answered() {
     let open = |from: usize, to: usize| -> Vec<u8> {
         (from..to).flat_map(|n| frame(HEADERS, END_HEADERS, stream(n), &head())).collect()
     };
@@ -152,12 +150,12 @@ fn streams_beyond_those_allowed_are_refused_and_the_others_are_answered() {
     });
 }
 
-/// Two connections whose clients took nothing of 64 answers each kept 2.4 GB.
+/// Regression: two connections that read nothing of 64 answers each held 2.4 GB.
 #[test]
-fn answers_that_no_stream_takes_keep_no_more_than_all_may() {
+fn stalled_streams_respect_the_answer_budget() {
     let server = super::queries::with_data("[server]\nhttp2 = true\n");
     let before = super::queries::settled(&server);
-    // SETTINGS_INITIAL_WINDOW_SIZE of 0: nothing of a body is ever asked for.
+    // SETTINGS_INITIAL_WINDOW_SIZE of 0: no byte of a body may be sent.
     let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
     let path = format!("/query?db=h&q={}", encode("SELECT t FROM long LIMIT 100"));
     // :method GET and :scheme are in the table.
@@ -171,20 +169,20 @@ fn answers_that_no_stream_takes_keep_no_more_than_all_may() {
         assert!(heads.iter().any(|(_, head)| head.starts_with(STATUS_200)), "{heads:x?}");
         client
     });
-    Memory::grew_at_most(&server, before, super::queries::GROWTH_BYTES);
+    Memory::assert_growth_at_most(&server, before, super::queries::GROWTH_BYTES);
     drop(both);
 }
 
-/// A rapid reset (CVE-2023-44487): each request costs its client two frames, and is never one of those at a time.
+/// Rapid reset (CVE-2023-44487): each request costs two frames and never counts as concurrent.
 #[test]
-fn streams_that_are_begun_and_taken_back_end_the_connection() {
+fn rapid_resets_end_the_connection() {
     let reset = |n: usize| [frame(HEADERS, END_HEADERS, stream(n), &head()), frame(RST_STREAM, 0, stream(n), &CANCEL)];
     let flood: Vec<u8> = (0..FLOOD).flat_map(reset).flatten().collect();
     harm("rapid resets", |server| Connection::open(server).end_by(flood.clone()));
 }
 
 #[test]
-fn a_head_that_is_too_large_is_431() {
+fn an_oversized_head_is_431() {
     let fields = header(0, 1000).repeat(20);
     harm("large heads", |server| {
         let mut client = Connection::open(server);
@@ -195,18 +193,17 @@ fn a_head_that_is_too_large_is_431() {
     });
 }
 
-/// One header that is remembered, and named by one byte ten thousand times over: 40 MB.
+/// An indexed header, repeated ten thousand times by one byte each: 40 MB.
 #[test]
-fn a_head_that_unpacks_to_megabytes_ends_the_connection() {
+fn a_header_bomb_ends_the_connection() {
     let remembered = [head(), header(0x40, 3900), vec![0xbe; FLOOD]].concat();
     harm("heads that unpack", |server| {
         Connection::open(server).end_by(frame(HEADERS, END_HEADERS | END_STREAM, stream(0), &remembered));
     });
 }
 
-/// CVE-2024-27316.
 #[test]
-fn a_head_without_an_end_ends_the_connection() {
+fn an_endless_head_ends_the_connection() {
     let more = frame(CONTINUATION, 0, stream(0), &header(0, 1000)).repeat(FLOOD);
     let endless = [frame(HEADERS, END_STREAM, stream(0), &head()), more].concat();
     harm("endless heads", |server| Connection::open(server).end_by(endless.clone()));

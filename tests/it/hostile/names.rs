@@ -1,11 +1,10 @@
-//! Names that mean something to a database, a language or a terminal, in every place where a name may stand, on both stores:
-//! each is read back as it was sent, or is refused and nothing is stored.
+//! Special names of databases, languages and terminals, everywhere and on both stores, round-trip or are refused.
 
 use crate::support::prelude::*;
 
-use super::while_a_good_client_is_served;
+use super::with_good_client;
 
-/// Where a name may stand.
+/// Places of a name.
 const PLACES: [&str; 4] = ["measurement", "tag key", "tag value", "field key"];
 
 fn names() -> Vec<String> {
@@ -14,21 +13,21 @@ fn names() -> Vec<String> {
                  ../../etc/passwd null 0 -1";
     let spaced = ["a b", "''; drop database"];
     let refused = ["", "\0", "nul\0inside", "a\nb", "a\rb", "\u{1b}[31m", "\u{7f}", "\u{85}", "ends in a backslash\\"];
-    // A comment begins a line, and so does a measurement.
+    // Comments and measurements start a line.
     let plain = plain.split(' ').chain(spaced).chain(refused).chain(["#comment"]);
     let long = ["x".repeat(1024), "é".repeat(512), "x".repeat(1025), "🌡".repeat(1024)];
     plain.map(str::to_owned).chain(long).collect()
 }
 
-/// What the limits and the grammar say of a name.
-fn may_stand(name: &str, place: &str) -> bool {
+/// Returns true if the limits and the grammar allow a name in a place.
+fn is_valid_name(name: &str, place: &str) -> bool {
     let fits = !name.is_empty() && name.len() <= 1024 && !name.contains(char::is_control) && !name.ends_with('\\');
     fits && !(place == "measurement" && name.starts_with('#'))
 }
 
 tests! {
-    fn names_come_back_or_are_refused_from_the_embedded_store() => round_trips(&Launch::embedded().start());
-    fn names_come_back_or_are_refused_from_mongodb() =>
+    fn names_round_trip_or_are_refused_in_the_embedded_store() => round_trips(&Launch::embedded().start());
+    fn names_round_trip_or_are_refused_in_mongodb() =>
         round_trips(&Server::start(&mongod().uri(&fresh_database_name())));
 }
 
@@ -36,20 +35,20 @@ tests! {
 fn round_trips(server: &Server) {
     let cases: Vec<(String, &str)> =
         names().into_iter().flat_map(|name| PLACES.map(|place| (name.clone(), place))).collect();
-    while_a_good_client_is_served(server, "names", || {
+    with_good_client(server, "names", || {
         for (name, place) in &cases {
             let answer = post(&server.url("/api/v1/readings?db=n"), reading(name, place).to_string(), &[]);
-            let expected = if may_stand(name, place) { 200 } else { 400 };
+            let expected = if is_valid_name(name, place) { 200 } else { 400 };
             assert_eq!(answer.status, expected, "{name:?} as {place}: {}", answer.text());
         }
     });
     flush(server);
-    let kept = cases.iter().filter(|(name, place)| may_stand(name, place));
+    let kept = cases.iter().filter(|(name, place)| is_valid_name(name, place));
     for (name, place) in kept.clone() {
         let found = readings(server, "n", &key(name, place), None, 10);
         assert_eq!(found.len(), 1, "{name:?} as {place}");
         let field = match (*place, &**name) {
-            // The time stands beside it under that name.
+            // The time is returned under the same name.
             ("field key", "ts") => "%74s",
             ("field key", "%74s") => "%2574s",
             ("field key", name) => name,
@@ -68,7 +67,7 @@ fn reading(name: &str, place: &str) -> Value {
     json!({"measurement": measurement, "tags": {tags.0: tags.1}, "ts": START, "fields": {field: 1.5}})
 }
 
-/// Each case has a sensor of its own.
+/// Each case has its own sensor.
 fn parts<'a>(name: &'a str, place: &str) -> (&'a str, (&'a str, String), &'a str) {
     let unique = format!("{}-{}", name.len(), name.chars().filter(|c| c.is_alphanumeric()).count());
     match place {
@@ -79,7 +78,7 @@ fn parts<'a>(name: &'a str, place: &str) -> (&'a str, (&'a str, String), &'a str
     }
 }
 
-/// The sensor's key as its documentation has it: a backslash before each separator.
+/// Returns the documented sensor key, with a backslash before each separator.
 fn key(name: &str, place: &str) -> String {
     let (measurement, (tag, value), _) = parts(name, place);
     let escaped = |name: &str| name.replace(',', "\\,").replace('=', "\\=").replace(' ', "\\ ");

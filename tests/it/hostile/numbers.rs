@@ -1,11 +1,10 @@
-//! Numbers at the edges of their types: no answer becomes unreadable by them. That each is kept to the bit or refused is in `line_protocol`,
-//! `json` and `store_contract::pages`.
+//! Numbers at the edges of their types keep answers valid; `store_contract::pages` tests exactness.
 
 use crate::support::prelude::*;
 
-/// The sum of two greatest doubles is infinite, which JSON has no word for.
+/// The sum of two greatest doubles is infinite, which JSON cannot express.
 #[test]
-fn a_sum_beyond_all_numbers_leaves_answers_readable() {
+fn an_overflowing_sum_is_valid_json() {
     let server = Launch::embedded().start();
     let largest = f64::MAX;
     let lines = format!("m v={largest:e} {START}\nm v={largest:e} {}\n", START + 1);

@@ -1,32 +1,30 @@
-//! Queries that mean harm, as they were found by attack: by default one GET of 27 KB took 1.3 GB and 3.7 s, one of 150
-//! aggregates 5 GB, and clients that hardly read kept 2.4 GB. Each is answered or refused with the key that bounds it; what it
-//! costs is printed. A good client writes beside each.
+//! Hostile queries: each is answered or refused with its limit's key. Before limits, one took 5 GB. Costs are printed.
 
-use super::{Memory, print, while_a_good_client_is_served};
+use super::{Memory, print, with_good_client};
 use crate::support::prelude::*;
 
-/// What a query may make the server grow by.
+/// Maximum memory growth of a query.
 pub const GROWTH_BYTES: u64 = 200 << 20;
-/// Texts of `long` and how long each is.
+/// Strings of `long`, and their length.
 const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
 
-/// How a query is asked.
-enum Asked {
-    /// `GET /query?q=`, and more.
+/// A request form.
+enum QueryForm {
+    /// `GET /query?q=`, and more parameters.
     Get(String, &'static str),
     /// `POST /query` with `q=` in the body.
     Post(String),
-    /// `GET` of our own API.
+    /// `GET` of the native API.
     Api(String),
 }
 
-fn influxql(q: impl Into<String>) -> Asked {
-    Asked::Get(q.into(), "")
+fn influxql(q: impl Into<String>) -> QueryForm {
+    QueryForm::Get(q.into(), "")
 }
 
-impl Asked {
-    /// The status of the answer, how long it is, and how it begins where it is an error.
+impl QueryForm {
+    /// Returns status and length of the answer, and the start of an error.
     fn ask(&self, server: &Server) -> (u16, usize, String) {
         let answer = match self {
             Self::Get(q, more) => request("GET", &server.url(&format!("/query?db=h&q={}{more}", encode(q))), b"", &[]),
@@ -43,34 +41,34 @@ impl Asked {
     }
 }
 
-/// The texts of so many items.
+/// Joins the texts of `count` items.
 fn many(count: usize, between: &str, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(between)
 }
 
-/// What was found by attack, and variants of it.
-fn attacks() -> Vec<(&'static str, Asked)> {
+/// Queries found by attacks, and variants.
+fn attacks() -> Vec<(&'static str, QueryForm)> {
     let or = |n: usize| many(n, " OR ", |_| "v=-1".to_owned());
     let four = |q: &str| [q; 4].join("; ");
-    let api = |path: &str| Asked::Api(path.to_owned());
+    let api = |path: &str| QueryForm::Api(path.to_owned());
     let aggregates = many(150, ",", |n| format!("p{}", n % 99 + 1));
     let nested = |depth: usize| (0..depth).fold("big".to_owned(), |inner, _| format!("(SELECT v FROM {inner})"));
-    let chosen_by = |condition: String| Asked::Post(format!("SELECT v FROM big WHERE {condition}"));
+    let chosen_by = |condition: String| QueryForm::Post(format!("SELECT v FROM big WHERE {condition}"));
     let columns = |count: usize, between: &str| many(count, between, |_| "v".to_owned());
     let steps = format!("/api/v1/summary?db=h&measurement=big&step=1s&agg={aggregates}");
     vec![
         ("1,300 patterns", chosen_by(many(1300, " OR ", |n| format!("s=~/x{n}.*/")))),
         (
             "SHOW SERIES of 1,000 patterns",
-            Asked::Post(format!("SHOW SERIES FROM {}", many(1000, ",", |n| format!("/x{n}.*/")))),
+            QueryForm::Post(format!("SHOW SERIES FROM {}", many(1000, ",", |n| format!("/x{n}.*/")))),
         ),
         ("200 columns and LIMIT 1", influxql(format!("SELECT {} FROM big LIMIT 1", columns(200, ",")))),
         ("200 columns", influxql(format!("SELECT {} FROM big", columns(200, ",")))),
-        ("5,000 columns, LIMIT 1", Asked::Post(format!("SELECT {} FROM big LIMIT 1", columns(5000, ",")))),
+        ("5,000 columns, LIMIT 1", QueryForm::Post(format!("SELECT {} FROM big LIMIT 1", columns(5000, ",")))),
         ("150 aggregates by 1 s", api(&steps)),
         ("150 aggregates by 1 s, filled", api(&format!("{steps}&fill=null"))),
         ("four times all texts", influxql(four("SELECT t FROM long"))),
-        ("480 terms and four times", Asked::Post(four(&format!("SELECT v FROM big WHERE {}", or(480))))),
+        ("480 terms and four times", QueryForm::Post(four(&format!("SELECT v FROM big WHERE {}", or(480))))),
         ("20000 terms", chosen_by(or(20_000))),
         ("CSV of everything", api("/api/v1/readings?db=h&measurement=big&limit=100000&format=csv")),
         ("NDJSON of everything", api("/api/v1/readings?db=h&measurement=long&limit=100000&format=ndjson")),
@@ -106,10 +104,10 @@ fn attacks() -> Vec<(&'static str, Asked)> {
         ("a moving average", influxql("SELECT moving_average(v, 50000) FROM big")),
         (
             "pretty chunks of one row",
-            Asked::Get("SELECT v FROM big".to_owned(), "&pretty=true&chunked=true&chunk_size=1"),
+            QueryForm::Get("SELECT v FROM big".to_owned(), "&pretty=true&chunked=true&chunk_size=1"),
         ),
-        ("2000 operands", Asked::Post(format!("SELECT {} FROM big", columns(2000, " + ")))),
-        ("100 statements", Asked::Post(many(100, ";", |_| "SELECT * FROM big".to_owned()))),
+        ("2000 operands", QueryForm::Post(format!("SELECT {} FROM big", columns(2000, " + ")))),
+        ("100 statements", QueryForm::Post(many(100, ";", |_| "SELECT * FROM big".to_owned()))),
         ("everything grouped", api("/api/v1/summary?db=h&step=1s&agg=p50,median,mode&group_by=*&measurement=big")),
         ("a list of 20,000 texts", chosen_by(format!("s =~ /^({})$/", many(20_000, "|", |n| format!("x{n}"))))),
     ]
@@ -137,28 +135,29 @@ pub fn with_data(config: &str) -> Server {
     server
 }
 
-/// What it holds, whose peak counts from now on.
+/// Returns the memory of a server and resets its peak.
 pub fn settled(server: &Server) -> Memory {
     forget_peak(server.pid());
-    Memory::of(server)
+    Memory::measure(server)
 }
 
 #[test]
-fn a_query_takes_no_more_than_its_budget() {
+fn a_query_stays_within_its_budget() {
     let server = with_data("");
     for (name, attack) in attacks() {
         let before = settled(&server);
-        let (status, length, error) = while_a_good_client_is_served(&server, &format!("query {name}"), || {
+        let (status, length, error) = with_good_client(&server, &format!("query {name}"), || {
             let started = Instant::now();
             let answer = attack.ask(&server);
-            let (took, peak) = (started.elapsed(), Memory::of(&server).peak);
+            let took = started.elapsed();
+            let peak = Memory::measure(&server).peak;
             let grown = peak.saturating_sub(before.resident) >> 20;
             print(&format!("| {name} | {grown} MiB | {:.2} s | {} {} |", took.as_secs_f64(), answer.0, answer.2));
-            // `query.timeout`, and what one pause is late.
+            // `query.timeout`, and one late check.
             assert!(took < Duration::from_secs(35), "{name}: {took:?}");
             answer
         });
-        Memory::grew_at_most(&server, before, GROWTH_BYTES);
+        Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
         assert!(matches!(status, 200 | 400 | 503), "{name}: {status} {error}");
         let names_its_bound = error.contains("(query.") || error.contains("regular expressions");
         assert!(error.is_empty() || names_its_bound || length < 400, "{name}: {error}");
@@ -166,7 +165,7 @@ fn a_query_takes_no_more_than_its_budget() {
 }
 
 #[test]
-fn many_at_once_take_no_more_than_all_may() {
+fn concurrent_queries_stay_within_the_total_budget() {
     let server = with_data("");
     let before = settled(&server);
     let attacks = attacks();
@@ -181,15 +180,15 @@ fn many_at_once_take_no_more_than_all_may() {
             });
         }
     });
-    // Other queries may be told to come back; writes never are.
+    // Other queries may be refused; writes never are.
     post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
-    print(&format!("all at once: {} MiB grown", (Memory::of(&server).peak.saturating_sub(before.resident)) >> 20));
-    Memory::grew_at_most(&server, before, GROWTH_BYTES);
+    print(&format!("all at once: {} MiB grown", (Memory::measure(&server).peak.saturating_sub(before.resident)) >> 20));
+    Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
 }
 
-/// A hundred connections that asked for many MB each and hardly read kept 1.8 GB for as long as they liked.
+/// Regression: a hundred slow readers of large answers held 1.8 GB for ever.
 #[test]
-fn clients_that_hardly_read_keep_no_more_than_all_may() {
+fn slow_readers_stay_within_the_answer_budget() {
     let server = with_data("");
     let before = settled(&server);
     {
@@ -211,11 +210,11 @@ fn clients_that_hardly_read_keep_no_more_than_all_may() {
         let answered = statuses.iter().filter(|status| *status == "200").count();
         print(&format!("100 clients that hardly read: {answered} answered, the others 503"));
         assert!(answered > 0 && statuses.iter().all(|status| status == "200" || status == "503"), "{statuses:?}");
-        Memory::grew_at_most(&server, before, GROWTH_BYTES);
-        // Other queries are told to come back; writes are nobody's concern.
+        Memory::assert_growth_at_most(&server, before, GROWTH_BYTES);
+        // Other queries are refused; writes are not affected.
         post(&server.url("/write?db=h"), "beside v=1 1", &[]).expect(204);
     }
-    // What they held is free again, once their connections are seen to be gone.
+    // Their memory is released once the closed connections are noticed.
     let ask = || influxql("SELECT t FROM long LIMIT 500").ask(&server).0;
     assert!((0..100).any(|_| ask() == 200 || {
         std::thread::sleep(Duration::from_millis(50));

@@ -1,6 +1,4 @@
-//! A client that makes up a million sensors, against `limits.sensors` and against what its token may bring in: those beyond
-//! are refused by the bound's name, memory stays where it was when the bound was reached, and the sensors that were known are
-//! written and queried all the while, by others too.
+//! A million new sensors against `limits.sensors` and a quota: memory stays flat, known sensors work.
 
 use super::{Client, Memory, print, while_served};
 use crate::access::{create, guarded};
@@ -9,75 +7,73 @@ use crate::support::prelude::*;
 const SENSORS: usize = 1_000_000;
 const LIMIT: usize = 20_000;
 const LINES: usize = 10_000;
-/// Most that refusing may cost: the bodies under way and what the allocator keeps of them.
+/// Maximum cost of refusals: request bodies and what the allocator keeps.
 const GROWTH_BYTES: u64 = 64 << 20;
-/// What the known sensors brought in waits until the end: writing it to the store, which costs as much again, once fell into the
-/// flood where that took five seconds, and was taken for what refusing costs.
+/// Readings are not flushed, because a flush costs as much again and would distort the measurement.
 const NO_FLUSH: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
 
 #[test]
-fn a_million_sensors_of_one_client_cost_no_more_than_the_limit_allows() {
+fn a_million_sensors_of_one_client_stay_within_the_limit() {
     // The good client has one of them.
     let server = Launch::embedded().config(format!("{NO_FLUSH}[limits]\nsensors = {}\n", LIMIT + 1)).start();
     let anybody = Client { server: &server, token: None };
     flood(&anybody, &anybody, "sensors", "limits.sensors");
 }
 
-/// The service has room for all of them, the token that brings them in has not.
+/// The service has room for all of them, but the token does not.
 #[test]
-fn a_million_sensors_of_one_token_cost_no_more_than_it_may_bring_in() {
+fn a_million_sensors_of_one_token_stay_within_its_quota() {
     let (server, first) = guarded(NO_FLUSH);
     let token = create(&server, &["--name", "flood", "--write", "flood", "--sensors", &LIMIT.to_string()]);
     let good = Client { server: &server, token: Some(&first) };
     let bad = Client { server: &server, token: Some(&token) };
     flood(&good, &bad, "sensors of a token", &format!("over the quota of token flood ({LIMIT} sensors)"));
-    // It is the token's bound alone.
-    good.ask("POST", "/write?db=flood", &made_up(LIMIT, START)).expect(204);
+    // Only the token is limited.
+    good.ask("POST", "/write?db=flood", &invented_sensors(LIMIT, START)).expect(204);
 }
 
-fn made_up(from: usize, time: i64) -> String {
+fn invented_sensors(from: usize, time: i64) -> String {
     (from..from + LINES).map(|n| format!("m,device=made-up-{n} v=1 {time}\n")).collect()
 }
 
-/// How many lines an answer says were refused by a bound: the first ones by name, and so many more.
-fn refused(said: &str, bound: &str) -> usize {
-    let more = said.rsplit_once("\\nand ").and_then(|(_, rest)| rest.split_once(" more"));
-    said.matches(bound).count() + more.map_or(0, |(count, _)| count.parse::<usize>().expect("a count"))
+/// Returns the number of lines refused by a limit: the listed ones and the rest.
+fn refused(answer_text: &str, bound: &str) -> usize {
+    let more = answer_text.rsplit_once("\\nand ").and_then(|(_, rest)| rest.split_once(" more"));
+    answer_text.matches(bound).count() + more.map_or(0, |(count, _)| count.parse::<usize>().expect("a count"))
 }
 
 fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
     let server = good.server;
-    let write = |from: usize, time: i64| bad.ask("POST", "/write?db=flood", &made_up(from, time));
+    let write = |from: usize, time: i64| bad.ask("POST", "/write?db=flood", &invented_sensors(from, time));
     let first = format!("climate,during={} v=1 {START}", what.replace(' ', "-"));
     good.ask("POST", "/write?db=good", &first).expect(204);
     while_served(good, what, || {
         (0..LIMIT).step_by(LINES).for_each(|from| drop(write(from, START).expect(204)));
-        let full = Memory::of(server);
+        let full = Memory::measure(server);
         print(&format!("hostile {what}: {full} with {LIMIT} sensors"));
         for from in (LIMIT..SENSORS).step_by(LINES) {
             let answer = write(from, START).expect(400);
             assert_eq!(refused(answer.text(), bound), LINES, "{}", answer.text());
             assert!(answer.body.len() < 100_000, "an answer of {} bytes", answer.body.len());
         }
-        // Its own known sensors are written as before, beside one that is refused.
-        let beside = format!("{}m,device=one-more v=1 {START}", made_up(0, START + 1));
+        // Its known sensors are written, next to a refused one.
+        let beside = format!("{}m,device=one-more v=1 {START}", invented_sensors(0, START + 1));
         let partial = bad.ask("POST", "/write?db=flood", &beside).expect(400);
         assert!(partial.text().contains("dropped=1"), "{}", partial.text());
-        print(&format!("hostile {what}: {} after {SENSORS}", Memory::of(server)));
-        Memory::grew_at_most(server, full, GROWTH_BYTES);
+        print(&format!("hostile {what}: {} after {SENSORS}", Memory::measure(server)));
+        Memory::assert_growth_at_most(server, full, GROWTH_BYTES);
     });
     good.ask("POST", "/api/v1/flush", "").expect(204);
     assert_eq!(good.count("flood", "m,device=made-up-7"), 2);
     assert_eq!(good.count("flood", &format!("m,device=made-up-{LIMIT}")), 0);
 }
 
-/// What the sensors of the next tests may take. Beside it there are the bodies under way, unflushed readings, and what the
-/// allocator keeps.
+/// Catalog budget of the next tests; bodies, unflushed readings and allocator memory come on top.
 const CATALOG_BYTES: u64 = 32 << 20;
 
-/// 3,000 sensors with keys of 31 KB once took 324 MB that stayed: only their number was bounded.
+/// Regression: 3,000 sensors with keys of 31 KB held 324 MB; only their number was limited.
 #[test]
-fn sensors_with_long_keys_cost_no_more_than_the_catalog_may_take() {
+fn long_keys_stay_within_the_catalog_budget() {
     let line = |number: usize, time: i64| {
         let tags: String = (0..30).map(|tag| format!(",t{tag}={number:01000}")).collect();
         format!("m{tags} v=1 {time}\n")
@@ -85,9 +81,9 @@ fn sensors_with_long_keys_cost_no_more_than_the_catalog_may_take() {
     fill_catalog("long keys", 3000, line);
 }
 
-/// Nothing bounded the names of fields but their number by sensor.
+/// Regression: only the number of fields was limited, not their names.
 #[test]
-fn sensors_with_long_fields_cost_no_more_than_the_catalog_may_take() {
+fn long_field_names_stay_within_the_catalog_budget() {
     let line = |number: usize, time: i64| {
         let fields: Vec<String> = (0..60).map(|field| format!("f{field}-{number:0990}=1")).collect();
         format!("m,s={number} {} {time}\n", fields.join(","))
@@ -100,7 +96,7 @@ fn fill_catalog(what: &str, sensors: usize, line: impl Fn(usize, i64) -> String)
     let server = Launch::embedded().config(format!("{NO_FLUSH}[catalog]\nmax_bytes = {CATALOG_BYTES}\n")).start();
     let client = Client { server: &server, token: None };
     client.ask("POST", "/write?db=flood", &line(0, START)).expect(204);
-    let before = Memory::of(&server);
+    let before = Memory::measure(&server);
     let mut refused = 0;
     for from in (0..sensors).step_by(AT_ONCE) {
         let body: String = (from..from + AT_ONCE).map(|number| line(number, START + 1)).collect();
@@ -111,8 +107,8 @@ fn fill_catalog(what: &str, sensors: usize, line: impl Fn(usize, i64) -> String)
             refused += 1;
         }
     }
-    print(&format!("hostile {what}: {before}, then {} with {refused} bodies refused", Memory::of(&server)));
+    print(&format!("hostile {what}: {before}, then {} with {refused} bodies refused", Memory::measure(&server)));
     assert!(refused * AT_ONCE > sensors / 4, "{refused} bodies were refused");
-    Memory::grew_at_most(&server, before, 3 * CATALOG_BYTES);
+    Memory::assert_growth_at_most(&server, before, 3 * CATALOG_BYTES);
     client.ask("POST", "/write?db=flood", &line(0, START + 2)).expect(204);
 }

@@ -1,13 +1,13 @@
-//! Depth and length: JSON of a hundred thousand levels, and lines without an end. Bodies that grow are in `edge::bombs`.
+//! Deeply nested JSON and endless lines. Decompression bombs are in `edge::bombs`.
 
-use super::{Memory, while_a_good_client_is_served};
+use super::{Memory, with_good_client};
 use crate::support::prelude::*;
 
 const LEVELS: usize = 100_000;
-/// `limits.body_bytes` where nothing else is said.
+/// Default of `limits.body_bytes`.
 const BODY_BYTES: u64 = 25 << 20;
 
-/// The status of the answer to a chunked body that stops in the middle; what is not taken any more need not be sent.
+/// Returns the status for a chunked body that stops in the middle.
 fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -> u16 {
     let mut stream = TcpStream::connect(server.address()).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -17,7 +17,7 @@ fn status_of(server: &Server, head: &str, body: impl Iterator<Item = Vec<u8>>) -
             break;
         }
     }
-    // Else the server would wait for the rest, so as to forget it.
+    // Otherwise the server would wait for the rest in order to discard it.
     let _ = stream.shutdown(Shutdown::Write);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -31,17 +31,17 @@ fn chunk(bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn deep_json_and_deep_queries_are_refused() {
+fn deeply_nested_json_and_queries_are_refused() {
     let server = Launch::embedded().start();
     let bodies = [
         "[".repeat(LEVELS),
         "{\"fields\":".repeat(LEVELS),
         format!("{{\"value\":{}{}}}", "[".repeat(LEVELS), "]".repeat(LEVELS)),
-        // Within one reading's limit of 64 KiB.
+        // Within the limit of 64 KiB for one reading.
         format!("{{\"value\":{}{}}}", "[".repeat(30_000), "]".repeat(30_000)),
         format!("{{\"tags\":{}1{}}}", "{\"a\":".repeat(10_000), "}".repeat(10_000)),
     ];
-    while_a_good_client_is_served(&server, "depth", || {
+    with_good_client(&server, "depth", || {
         for body in &bodies {
             let answer = post(&server.url("/api/v1/readings?db=d"), body, &[]).expect(400);
             assert!(answer.body.len() < 10_000, "an answer is not as long as what it is about");
@@ -55,19 +55,19 @@ fn deep_json_and_deep_queries_are_refused() {
 }
 
 #[test]
-fn a_line_without_an_end_costs_no_more_than_a_body_may() {
+fn an_endless_line_stays_within_the_body_budget() {
     let server = Launch::embedded().start();
-    let before = Memory::of(&server);
-    while_a_good_client_is_served(&server, "endless line", || {
+    let before = Memory::measure(&server);
+    with_good_client(&server, "endless line", || {
         let piece = chunk(&vec![b'x'; 64 << 10]);
         for start in ["m f=\"", "m,t=", "# "].repeat(6) {
             let body = std::iter::once(chunk(start.as_bytes())).chain(std::iter::repeat_n(piece.clone(), 480));
             assert_eq!(status_of(&server, "POST /write?db=d HTTP/1.1", body), 413, "{start}");
         }
     });
-    // One at a time: a buffer that grows, twice for a moment, and what the allocator has not given back of those before.
-    Memory::grew_at_most(&server, before, 10 * BODY_BYTES);
-    // A long line within the body's limit costs itself, and no line beside it.
+    // One at a time: a growing buffer, doubled for a moment, and unreturned memory.
+    Memory::assert_growth_at_most(&server, before, 10 * BODY_BYTES);
+    // A long line within the body limit is refused and affects no other line.
     let body = format!("m f=1 {START}\nm f=\"{}\nm f=2 {}\n", "x".repeat(4 << 20), START + 1);
     post(&server.url("/write?db=d"), body, &[]).expect(400);
     assert_eq!(readings(&server, "d", "m", None, 10).len(), 2);

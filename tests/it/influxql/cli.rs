@@ -1,11 +1,11 @@
-//! The unmodified `influx` shell, run on both servers: what it prints is the same, byte by byte.
+//! The unmodified `influx` shell prints the same output for both servers.
 
 use super::data::BASE;
 use super::run::Side;
 use crate::support::prelude::*;
 
 const DATABASE: &str = "shell";
-/// Made through the shell too, so that what `insert` sends is part of the test.
+/// Written by the shell, so that `insert` is tested, too.
 const INSERTS: [&str; 5] = [
     "climate,room=hall,floor=1 temp=21.5,seats=40i,open=true,note=\"first\" 1717408800000000000",
     "climate,room=hall,floor=1 temp=22,seats=39i 1717408860000000000",
@@ -36,7 +36,7 @@ const STATEMENTS: [&str; 21] = [
     "show",
     "drop measurement",
 ];
-/// Of what is not there, hourglass says so in a message, which the shell prints.
+/// Unknown names, for which hourglass adds a message.
 const UNKNOWN: [(&str, &str, &str); 2] = [
     (DATABASE, "select * from nothing", "unknown measurement \"nothing\""),
     ("nothing", "show measurements", "unknown database \"nothing\""),
@@ -51,10 +51,10 @@ const FORMATS: [&[&str]; 7] = [
     &["-format", "csv", "-precision", "ms"],
 ];
 
-/// The exit status, what it printed, and its complaints.
-type Said = (Option<i32>, String, String);
+/// Exit status, stdout and stderr.
+type ShellOutput = (Option<i32>, String, String);
 
-fn shell(influx: &Path, port: u16, arguments: &[&str], home: &Folder) -> Said {
+fn shell(influx: &Path, port: u16, arguments: &[&str], home: &Folder) -> ShellOutput {
     let mut command = Command::new(influx);
     command.args(["-host", "127.0.0.1", "-port", &port.to_string()]).args(arguments);
     // It writes a history file into its home.
@@ -64,7 +64,7 @@ fn shell(influx: &Path, port: u16, arguments: &[&str], home: &Folder) -> Said {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-/// What the shell prints besides messages.
+/// Removes messages from the output of the shell.
 fn without_messages(printed: &str) -> String {
     let Ok(mut json) = serde_json::from_str::<serde_json::Value>(printed) else {
         return printed.lines().filter(|line| !line.starts_with("warning: unknown ")).collect();
@@ -76,7 +76,7 @@ fn without_messages(printed: &str) -> String {
 }
 
 #[test]
-fn the_influx_shell_prints_the_same_of_both() {
+fn the_influx_shell_prints_both_servers_alike() {
     let Some(influx) = require(Package::InfluxShell) else { return };
     let Some(influxd) = Influxd::start() else { return };
     let server = Server::start("embedded");
@@ -93,8 +93,8 @@ fn the_influx_shell_prints_the_same_of_both() {
     let (status, ..) = compare(&["-execute", "create database shell"]);
     assert_eq!(status, Some(0));
     for line in INSERTS {
-        let said = compare(&["-database", DATABASE, "-execute", &format!("insert {line}")]);
-        assert_eq!(said, (Some(0), String::new(), String::new()), "{line}");
+        let shown = compare(&["-database", DATABASE, "-execute", &format!("insert {line}")]);
+        assert_eq!(shown, (Some(0), String::new(), String::new()), "{line}");
     }
     // A time in the precision of the shell.
     compare(&["-database", DATABASE, "-precision", "s", "-execute", "insert seconds v=1 1717408800"]);
@@ -111,7 +111,7 @@ fn the_influx_shell_prints_the_same_of_both() {
             let arguments = [&["-database", database, "-execute", statement], format].concat();
             let ports = [influxd.port(), server.address().port()];
             let [expected, actual] = ports.map(|port| shell(&influx, port, &arguments, &home));
-            // The shell itself leaves messages out of CSV.
+            // The shell omits messages in CSV.
             let is_told = actual.1.contains(&unknown.replace('"', "\\\"")) || actual.1.contains(unknown);
             let is_silent = format.contains(&"csv");
             if !(is_told || is_silent) || without_messages(&actual.1) != without_messages(&expected.1) {
@@ -125,7 +125,7 @@ fn the_influx_shell_prints_the_same_of_both() {
 }
 
 #[test]
-fn what_the_shell_is_asked_to_print_is_worth_a_look() {
+fn the_shell_statements_print_their_readings() {
     let Some(influx) = require(Package::InfluxShell) else { return };
     let Some(influxd) = Influxd::start() else { return };
     let home = Folder::new("shell");

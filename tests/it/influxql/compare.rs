@@ -1,13 +1,9 @@
-//! When two answers are alike: the same status, the same media type, and a body of the same values.
-//!
-//! Numbers that both write without a fraction or an exponent have to be the same integer, so 64 bits are compared
-//! exactly. Any others may differ by a billionth of their size. InfluxDB writes a float that is whole without a
-//! fraction, so that the text does not tell its kind: `1` and `1.0` are alike. Everything else, the order of series
-//! and of rows and the texts of errors too, has to be the same. An answer in several parts has to have the same parts.
+//! Equality of answers: status, media type, order and text. Integers are compared exactly, other numbers to 1e-9, and
+//! `1` equals `1.0`, because InfluxDB writes whole floats without a fraction.
 
 use serde_json::{Number, Value};
 
-/// What came back, as far as it is compared.
+/// The compared parts of an answer.
 #[derive(Default)]
 pub struct Answer {
     pub status: u16,
@@ -16,11 +12,11 @@ pub struct Answer {
 }
 
 const TOLERANCE: f64 = 1e-9;
-/// Bytes of a body that are shown.
+/// Bytes shown of a body.
 const SHOWN: usize = 1500;
 
 impl Answer {
-    pub fn told(&self) -> String {
+    pub fn summary(&self) -> String {
         let body = self.body.trim_end();
         let end = body.char_indices().map(|(at, _)| at).find(|at| *at >= SHOWN);
         let (shown, more) = end.map_or((body, ""), |end| (&body[..end], " …"));
@@ -32,7 +28,7 @@ impl Answer {
     }
 }
 
-/// Where two answers are not alike; none when they are.
+/// Returns the first difference of two answers.
 pub fn difference(expected: &Answer, actual: &Answer) -> Option<String> {
     if expected.status != actual.status {
         return Some(format!("status {} instead of {}", actual.status, expected.status));
@@ -50,18 +46,18 @@ pub fn difference(expected: &Answer, actual: &Answer) -> Option<String> {
     if parts.len() != others.len() {
         return Some(format!("{} parts instead of {}", others.len(), parts.len()));
     }
-    let told: usize = others.iter_mut().map(without_messages).sum();
+    let message_lines: usize = others.iter_mut().map(without_messages).sum();
     let mut pairs = parts.iter().zip(&others).enumerate();
     let found = pairs.find_map(|(number, (part, other))| values(&format!("part {number}"), part, other));
-    // With `pretty`, the indents are part of the answer.
+    // With `pretty`, indentation is part of the answer.
     let lines = |body: &str| body.trim_end().lines().count();
-    let told = if actual.body.starts_with("{\n") { told } else { 0 };
-    found
-        .or_else(|| (lines(&expected.body) != lines(&actual.body) - told).then(|| "another number of lines".to_owned()))
+    let message_lines = if actual.body.starts_with("{\n") { message_lines } else { 0 };
+    found.or_else(|| {
+        (lines(&expected.body) != lines(&actual.body) - message_lines).then(|| "another number of lines".to_owned())
+    })
 }
 
-/// Removes the messages of results without series, which InfluxDB does not have, and counts the lines that they take with
-/// indents. Others stay, and so are a difference.
+/// Removes messages of results without series, which InfluxDB lacks; returns their indented line count.
 fn without_messages(part: &mut Value) -> usize {
     let results = part.get_mut("results").and_then(Value::as_array_mut).into_iter().flatten();
     let silent = results.filter_map(Value::as_object_mut).filter(|result| !result.contains_key("series"));
@@ -82,12 +78,12 @@ fn without_messages(part: &mut Value) -> usize {
     lines
 }
 
-/// The media type without its parameters.
+/// Returns the media type without parameters.
 fn kind(media: &str) -> &str {
     media.split(';').next().unwrap_or_default().trim()
 }
 
-/// The JSON values that follow each other; none where the text is something else.
+/// Returns the sequence of JSON values, or `None` for other text.
 fn parts(body: &str) -> Option<Vec<Value>> {
     serde_json::Deserializer::from_str(body).into_iter().collect::<Result<_, _>>().ok()
 }
@@ -132,12 +128,13 @@ fn is_near(one: f64, other: f64) -> bool {
     one == other || (one - other).abs() <= TOLERANCE * one.abs().max(other.abs())
 }
 
-/// CSV cell by cell. Cells are what commas and ends of lines separate; in quoted text that splits a cell in the same
-/// places on both sides.
+/// Compares CSV cell by cell, split at commas and line ends; quoted text splits alike on both sides.
 fn cells(expected: &str, actual: &str) -> Option<String> {
-    let (lines, others): (Vec<&str>, Vec<&str>) = (expected.split('\n').collect(), actual.split('\n').collect());
+    let lines: Vec<&str> = expected.split('\n').collect();
+    let others: Vec<&str> = actual.split('\n').collect();
     for (number, (line, other)) in lines.iter().zip(&others).enumerate() {
-        let (cells, other_cells): (Vec<&str>, Vec<&str>) = (line.split(',').collect(), other.split(',').collect());
+        let cells: Vec<&str> = line.split(',').collect();
+        let other_cells: Vec<&str> = other.split(',').collect();
         let is_same =
             cells.len() == other_cells.len() && cells.iter().zip(&other_cells).all(|(a, b)| is_same_cell(a, b));
         if !is_same {

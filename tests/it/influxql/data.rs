@@ -1,6 +1,4 @@
-//! The readings that both sides are given: small measurements, each of a shape that some statement asks about.
-//! Always the same bytes. Every field keeps one kind, and floats are sums of eighths where nothing else is wanted, so
-//! that adding them up in another order gives the same number. All of it lies in the past of any clock.
+//! Fixed readings in the past for both servers. Floats are sums of eighths, so sums are exact in any order.
 
 mod odd;
 
@@ -9,8 +7,7 @@ pub use crate::support::{DAY, HOUR, MINUTE, SECOND};
 /// Monday, 2024-06-03 10:00:00 UTC, where most measurements begin.
 pub const BASE: i64 = 1_717_408_800 * SECOND;
 
-/// Line protocol in two parts: what is stored before the second part arrives, and what comes late, overwrites, or
-/// begins anew.
+/// Line protocol in two parts: stored readings, and late, overwriting or new ones.
 #[derive(Default)]
 pub struct Readings {
     pub first: Vec<String>,
@@ -18,7 +15,7 @@ pub struct Readings {
 }
 
 impl Readings {
-    /// The whole data set.
+    /// Returns the whole data set.
     pub fn all() -> Readings {
         let mut readings = Readings::default();
         readings.cpu();
@@ -35,13 +32,12 @@ impl Readings {
         readings
     }
 
-    /// Two of three readings come in time, the third comes with the second part.
+    /// Adds two of three readings to the first part and the third to the second part.
     fn add(&mut self, number: i64, line: String) {
         if number % 3 == 2 { self.second.push(line) } else { self.first.push(line) }
     }
 
-    /// Four hosts at one reading in two minutes for three hours, three of them at the same instants; one has no
-    /// region. Fields of every kind, two of them not in every reading.
+    /// Four hosts, a reading every two minutes for three hours, with fields of every type; some lack the region.
     fn cpu(&mut self) {
         let hosts = ["host=web01,region=eu", "host=web02,region=us", "region=eu,host=db01", "host=db02"];
         for number in 0..90 {
@@ -63,7 +59,7 @@ impl Readings {
         }
     }
 
-    /// Integers beside floats, the same hosts as tags of another measurement.
+    /// Integers beside floats, with the same hosts as tags of another measurement.
     fn memory(&mut self) {
         for number in 0..36 {
             for (which, host) in (0..).zip(["web01", "db02"]) {
@@ -75,7 +71,7 @@ impl Readings {
         }
     }
 
-    /// One reading in three seconds for an hour: with small pages, many of them. The second part continues it.
+    /// A reading every three seconds for an hour, so many small pages; the second part continues it.
     fn dense(&mut self) {
         for number in 0..1200 {
             let v = eighths(number * 17, 1600) - 100.0;
@@ -84,7 +80,7 @@ impl Readings {
         }
     }
 
-    /// A reading an hour around the days when clocks are put forward and back, on two continents.
+    /// Hourly readings around the clock changes on two continents.
     fn weather(&mut self) {
         let spans = [
             ("berlin", 1_711_670_400, 96), // 2024-03-29, four days
@@ -104,7 +100,7 @@ impl Readings {
         }
     }
 
-    /// Minutes with readings, minutes without, and longer holes; the second series begins late and ends early.
+    /// Minutes with and without readings, and longer gaps; the second series starts late and ends early.
     fn gaps(&mut self) {
         for (number, minute) in (0..).zip([0, 1, 2, 5, 6, 12, 13, 14, 30, 31, 45, 59]) {
             let time = BASE + minute * MINUTE + 15 * SECOND;
@@ -117,7 +113,7 @@ impl Readings {
         }
     }
 
-    /// Few values, often: for top, bottom, mode, distinct, min and max where many are equal.
+    /// Few distinct values, for top, bottom, mode, distinct, min and max with ties.
     fn ties(&mut self) {
         for number in 0..40 {
             for (which, tags) in (0..).zip(["rack=r1,unit=u1", "rack=r1,unit=u2", "rack=r2,unit=u1"]) {
@@ -129,9 +125,10 @@ impl Readings {
         }
     }
 
-    /// Counters that only grow, but for a restart; one reading in ten seconds, with some missing.
+    /// Counters with one restart; a reading every ten seconds, some missing.
     fn counters(&mut self) {
-        let (mut bytes, mut packets) = (0, 0.0);
+        let mut bytes = 0;
+        let mut packets = 0.0;
         for number in 0..120 {
             if number == 70 {
                 (bytes, packets) = (0, 0.0);
@@ -152,7 +149,8 @@ impl Readings {
     /// Values on both sides of zero, and zeros to divide by.
     fn balance(&mut self) {
         for number in 0..80 {
-            let (net, count) = (eighths(number * 19, 160) - 10.0, chaos(number * 23) % 7 - 3);
+            let net = eighths(number * 19, 160) - 10.0;
+            let count = chaos(number * 23) % 7 - 3;
             for (account, sign) in [("a", 1), ("b", -1)] {
                 let line = format!("balance,account={account} net={net},count={}i,zero=0,none=0i", count * sign);
                 self.add(number, format!("{line} {}", BASE + number * MINUTE + i64::from(sign == 1) * SECOND));
@@ -160,7 +158,7 @@ impl Readings {
         }
     }
 
-    /// A reading every twelve hours for nine weeks, over the end of a year.
+    /// A reading every twelve hours for nine weeks, across a new year.
     fn days(&mut self) {
         for number in 0..126 {
             let line = format!("days v={},n={number}i", eighths(number * 29, 80));
@@ -168,8 +166,7 @@ impl Readings {
         }
     }
 
-    /// Even minutes first and backwards, odd minutes later; then some again: one with another value, one with a new
-    /// field, one with the same.
+    /// Even minutes backwards, then odd minutes; then some overwritten, extended and repeated.
     fn late(&mut self) {
         for number in (0..60).rev() {
             let line = format!("late,from=old v={number},kept={number}i {}", BASE + number * MINUTE);
@@ -190,13 +187,13 @@ impl Readings {
     }
 }
 
-/// A number that looks like chance and is always the same.
+/// A deterministic pseudo-random number.
 fn chaos(seed: i64) -> i64 {
     let mixed = seed.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(0x1405_7B7E_F767_814F);
     ((mixed ^ (mixed >> 29)).wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33).rem_euclid(1 << 30)
 }
 
-/// A float that is a multiple of an eighth, at least 0 and below `count` eighths.
+/// Returns a multiple of an eighth, at least 0 and below `count` eighths.
 #[allow(clippy::cast_precision_loss, reason = "the numbers are small")]
 fn eighths(seed: i64, count: i64) -> f64 {
     (chaos(seed) % count) as f64 / 8.0

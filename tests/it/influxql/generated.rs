@@ -1,7 +1,5 @@
-//! Statements by chance over readings by chance, asked of a real InfluxDB and of hourglass. What they answer otherwise has
-//! to be a fault of InfluxDB's that `rules` knows.
-//!
-//! `HOURGLASS_TEST_SEED` gives other readings and statements. Every difference is left for study in `target/tmp/influxql/generated.txt`.
+//! Random statements over random readings against InfluxDB; differences must be faults in `rules`.
+//! `HOURGLASS_TEST_SEED` sets the seed; `target/tmp/influxql/generated.txt` has the differences.
 
 pub mod data;
 mod rules;
@@ -11,20 +9,23 @@ use self::rules::{RULES, Rule, series};
 use super::compare::{Answer, difference};
 use super::run::{DATABASE, Outcome, Side, ask_both};
 use super::statements::{Options, Statement};
-use super::{CONFIG, SHOWN, folder, told};
+use super::{CONFIG, SHOWN, describe_differences, folder};
 use crate::support::prelude::*;
 
 #[test]
-fn influxdb_and_hourglass_answer_alike_what_nobody_thought_of() {
+fn influxdb_and_hourglass_answer_generated_statements_alike() {
     let Some(influxd) = Influxd::start() else { return };
     let server = Launch::embedded().config(CONFIG).start();
     let seed = seed();
     let cases = scaled([1000, 1500, 40_000]);
-    let (expected, actual) = (Side::influxd(&influxd), Side::hourglass(&server));
+    let expected = Side::influxd(&influxd);
+    let actual = Side::hourglass(&server);
     for side in [&expected, &actual] {
         side.ingest(&data::readings(seed));
     }
-    let (mut needed, mut surprising, mut empty) = ([0; RULES.len()], Vec::new(), 0);
+    let mut needed = [0; RULES.len()];
+    let mut surprising = Vec::new();
+    let mut empty = 0;
     let mut left = String::new();
     for text in statements::statements(seed, cases) {
         let outcome = ask_both(&expected, &actual, DATABASE, &statement(text), &mut String::new());
@@ -33,7 +34,7 @@ fn influxdb_and_hourglass_answer_alike_what_nobody_thought_of() {
         if outcome.difference.is_none() {
             continue;
         }
-        let _ = writeln!(left, "{}", told("hourglass", &[&outcome], 1));
+        let _ = writeln!(left, "{}", describe_differences("hourglass", &[&outcome], 1));
         match excuse(&expected, &outcome) {
             Some(rule) => needed[rule] += 1,
             None => surprising.push(outcome),
@@ -49,7 +50,7 @@ fn influxdb_and_hourglass_answer_alike_what_nobody_thought_of() {
     }
     eprintln!("{summary}");
     let shown: Vec<&Outcome> = surprising.iter().collect();
-    assert!(shown.is_empty(), "{}\n{summary}", told("hourglass", &shown, SHOWN));
+    assert!(shown.is_empty(), "{}\n{summary}", describe_differences("hourglass", &shown, SHOWN));
     assert!(different * 50 < cases, "2 % or more differ: {summary}");
     assert!(empty * 5 < cases, "too few that show anything: {summary}");
     if seed == 1 && cases >= 4000 {
@@ -61,7 +62,7 @@ fn statement(text: String) -> Statement {
     Statement { topic: "generated".to_owned(), key: text.clone(), options: Options::default(), text }
 }
 
-/// The rule by which a difference is InfluxDB's fault: alone, or the first of several.
+/// Returns the rule that explains a difference: alone, or the first of several.
 fn excuse(influxd: &Side, outcome: &Outcome) -> Option<usize> {
     let concerned: Vec<usize> =
         (0..RULES.len()).filter(|rule| (RULES[*rule].instead)(&outcome.key).is_some()).collect();
@@ -70,7 +71,7 @@ fn excuse(influxd: &Side, outcome: &Outcome) -> Option<usize> {
     alone.or_else(|| concerned.first().copied().filter(|_| is_alike(influxd, outcome, &all)))
 }
 
-/// Whether InfluxDB, asked instead as these rules say, answers as hourglass did.
+/// Returns true if InfluxDB, asked as these rules say, answers as hourglass did.
 fn is_alike(influxd: &Side, outcome: &Outcome, rules: &[&Rule]) -> bool {
     let ask = |text: String, rule: &&Rule| (rule.instead)(&text).unwrap_or(text);
     let instead = rules.iter().fold(outcome.key.clone(), ask);

@@ -1,33 +1,32 @@
-//! Gives two servers the same readings, asks both the same, and keeps what they answered.
+//! Gives two servers the same readings and statements, and keeps their answers.
 
 use super::compare::{Answer, difference};
 use super::data::Readings;
 use super::statements::{DELETES, Options, Sequence, Statement, Step, all, sequences};
 use crate::support::prelude::*;
 
-/// The database of the readings that all statements but the sequences are asked of.
+/// Database of all statements except the sequences.
 pub const DATABASE: &str = "conf";
-/// Lines in a request: small enough that the log of hourglass has several records of every kind.
+/// Lines per request, few enough for several log records.
 const LINES: usize = 500;
 
-/// One of two servers.
 pub struct Side {
     base: String,
-    /// Whether it has hourglass's own paths.
+    /// True if it has the paths of hourglass.
     is_hourglass: bool,
 }
 
-/// One statement and both answers.
+/// A statement and both answers.
 pub struct Outcome {
     pub topic: String,
     pub key: String,
     pub expected: Answer,
     pub actual: Answer,
-    /// Where they are not alike.
+    /// First difference, if any.
     pub difference: Option<String>,
 }
 
-/// Both sides ingest everything and are asked everything. The answers of the first are left in the file `name`.
+/// Loads both servers and runs all statements on them. The answers of the first are kept in the file `name`.
 pub fn run(expected: &Side, actual: &Side, name: &str) -> Vec<Outcome> {
     let pick = std::env::var("HOURGLASS_TEST_STATEMENTS").unwrap_or_default();
     let mut outcomes = Vec::new();
@@ -42,7 +41,7 @@ pub fn run(expected: &Side, actual: &Side, name: &str) -> Vec<Outcome> {
             outcomes.push(ask_both(expected, actual, DATABASE, &statement, &mut answers));
         }
     }
-    // Last, because they make and drop databases. A sequence is picked as a whole.
+    // Last, because they create and drop databases. A sequence is selected as a whole.
     for sequence in sequences() {
         if sequence.steps.iter().any(|step| matches!(step, Step::Ask(asked) if asked.key.contains(&pick))) {
             play(expected, actual, &sequence, &mut outcomes, &mut answers);
@@ -53,11 +52,10 @@ pub fn run(expected: &Side, actual: &Side, name: &str) -> Vec<Outcome> {
     outcomes
 }
 
-/// Both sides get readings of four sensors as the dashboards show them, a reading each 20 s, and answer what Grafana
-/// sends for the dashboards' panels.
+/// Loads four sensors, a reading every 20 s, and sends the statements of Grafana's dashboard panels.
 pub fn run_dashboards(expected: &Side, actual: &Side) -> Vec<Outcome> {
     const HOUR: i64 = 1_768_485_600;
-    // Each at times of its own: readings of several sensors at one time have no defined order.
+    // Each at its own times, because the order of sensors at one time is undefined.
     let mut lines = String::new();
     for (sensor, number) in ["temp-01", "temp-02", "temp-03", "attic"].iter().zip(0..) {
         for reading in 0..180 {
@@ -97,7 +95,8 @@ fn play(expected: &Side, actual: &Side, sequence: &Sequence, outcomes: &mut Vec<
 }
 
 pub fn ask_both(one: &Side, other: &Side, database: &str, statement: &Statement, answers: &mut String) -> Outcome {
-    let (expected, actual) = (one.ask(database, statement), other.ask(database, statement));
+    let expected = one.ask(database, statement);
+    let actual = other.ask(database, statement);
     let Statement { topic, key, options, text } = statement;
     let sent = json!({
         "topic": topic, "key": key, "database": database, "statement": text, "post": options.post, "nodb": options.nodb,
@@ -118,7 +117,7 @@ impl Side {
         Side { base: server.url(""), is_hourglass: true }
     }
 
-    /// All readings; those of the first part are in the store of hourglass, those of the second are not asked to be.
+    /// Writes all readings and flushes hourglass after the first part.
     #[track_caller]
     pub fn ingest(&self, readings: &Readings) {
         self.create(DATABASE);
@@ -145,7 +144,7 @@ impl Side {
         assert_eq!(answer.status, 204, "{lines}");
     }
 
-    /// The status alone: how a write is refused is for other tests.
+    /// Returns the status only; other tests check the errors of writes.
     fn try_write(&self, database: &str, lines: &str) -> Answer {
         let answer = http::post(&format!("{}/write?db={}&precision=ns", self.base, encode(database)), lines, &[]);
         Answer { status: answer.status, media: String::new(), body: String::new() }
@@ -157,7 +156,7 @@ impl Side {
         }
     }
 
-    /// A connection that ends without an answer is an answer too: status 0.
+    /// A connection that ends without an answer counts as status 0.
     pub fn ask(&self, database: &str, statement: &Statement) -> Answer {
         let Options { parameters, accept, post, nodb } = &statement.options;
         let mut query = format!("q={}", encode(&statement.text));

@@ -1,52 +1,51 @@
-//! The statements, as they stand in `statements/*.txt`: one in a line, `#` begins a comment line, and a line may begin
-//! with options in square brackets, which say how the statement is sent.
+//! Statements of `statements/*.txt`, one per line; `#` starts a comment, and `[…]` holds options of the request.
 
 use crate::support::prelude::*;
 
-/// A line of a file of statements.
+/// A line of a statement file.
 pub struct Statement {
-    /// The file's name without `.txt`.
+    /// File name without `.txt`.
     pub topic: String,
-    /// The whole line: what a statement is known by.
+    /// The whole line, which identifies the statement.
     pub key: String,
     pub options: Options,
     pub text: String,
 }
 
-/// How a statement is sent.
+/// Options of the request.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Options {
-    /// Parameters of the URL or of the form, beside `q`: `epoch=ms`, `chunked=true`, `db=other` and so on.
+    /// Parameters of the URL or form, beside `q`: `epoch=ms`, `chunked=true`, `db=other` and so on.
     pub parameters: Vec<(String, String)>,
-    /// The Accept header; `csv` is short for `accept=application/csv`.
+    /// Accept header; `csv` is short for `accept=application/csv`.
     pub accept: Option<String>,
-    /// By POST with a form, not by GET.
+    /// POST with a form, not GET.
     pub post: bool,
     /// Without `db`.
     pub nodb: bool,
 }
 
-/// A step of a sequence that changes a database of its own.
+/// A step of a sequence with its own database.
 pub enum Step {
     Write {
         key: String,
         lines: String,
     },
-    /// Has hourglass bring everything to its store; InfluxDB is not asked.
+    /// Flushes hourglass; InfluxDB is not asked.
     Flush,
     Ask(Statement),
 }
 
-/// A sequence of `deletes.txt`: a line `= name` begins it, and the name is its database's.
+/// A sequence of `deletes.txt`; the line `= name` starts it and names its database.
 pub struct Sequence {
     pub database: String,
     pub steps: Vec<Step>,
 }
 
-/// The file of the sequences.
+/// File of the sequences.
 pub const DELETES: &str = "deletes";
 
-/// All statements but the sequences, by file.
+/// Returns all statements except the sequences, by file.
 pub fn all() -> Vec<Statement> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder().join("statements"))
         .expect("the folder of the statements")
@@ -62,7 +61,7 @@ pub fn all() -> Vec<Statement> {
     statements
 }
 
-/// The sequences of `deletes.txt`.
+/// Returns the sequences of `deletes.txt`.
 pub fn sequences() -> Vec<Sequence> {
     let mut sequences: Vec<Sequence> = Vec::new();
     for line in lines(&folder().join("statements/deletes.txt")) {
@@ -71,7 +70,7 @@ pub fn sequences() -> Vec<Sequence> {
             continue;
         }
         let sequence = sequences.last_mut().expect("a sequence begins with its name");
-        // The same question comes again after each change.
+        // The same statement follows each change.
         let key = format!("{} {}: {line}", sequence.database, sequence.steps.len() + 1);
         sequence.steps.push(match (line.as_str(), line.strip_prefix("write ")) {
             ("flush", _) => Step::Flush,
@@ -87,7 +86,7 @@ pub fn sequences() -> Vec<Sequence> {
     sequences
 }
 
-/// The lines `statement -> reason` of `differences.txt`: differences that are as they should be.
+/// Returns the accepted differences in `differences.txt`: lines `statement -> reason`.
 pub fn accepted() -> Vec<(String, String)> {
     let split = |line: &String| {
         let (key, reason) = line.rsplit_once(" -> ").unwrap_or_else(|| panic!("`{line}` has no ` -> ` and a reason"));

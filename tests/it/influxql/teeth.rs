@@ -1,4 +1,4 @@
-//! The comparison bites: it sees whatever is not alike, and nothing else.
+//! The comparison finds every difference and nothing else.
 
 use super::compare::{Answer, difference};
 use super::statements::{Options, statement};
@@ -14,14 +14,14 @@ fn differs(media: &str, one: &str, other: &str) -> Option<String> {
     difference(&answer(one), &answer(other))
 }
 
-/// `BODY` with one place changed.
+/// Returns `BODY` with one change.
 fn changed(from: &str, to: &str) -> Option<String> {
     assert!(BODY.contains(from), "{from}");
     differs(JSON, BODY, &BODY.replacen(from, to, 1))
 }
 
 #[test]
-fn what_is_alike_is_seen_as_alike() {
+fn equal_answers_compare_as_equal() {
     assert_eq!(differs(JSON, BODY, BODY), None);
     assert_eq!(changed("Z\",1]", "Z\",1.0]"), None);
     assert_eq!(changed("0.3", "0.30000000000000004"), None);
@@ -31,7 +31,7 @@ fn what_is_alike_is_seen_as_alike() {
 }
 
 #[test]
-fn what_is_changed_missing_or_new_is_seen() {
+fn changed_missing_and_new_cells_are_found() {
     for (from, to) in [
         ("0.3", "0.300001"),
         ("null", "0"),
@@ -51,21 +51,21 @@ fn what_is_changed_missing_or_new_is_seen() {
     ] {
         assert!(changed(from, to).is_some(), "{from} became {to}");
     }
-    let told = changed("Z\",1]", "Z\",2]").expect("a difference");
-    assert_eq!(told, "part 0.results[0].series[0].values[0][1] is 2 instead of 1");
+    let found = changed("Z\",1]", "Z\",2]").expect("a difference");
+    assert_eq!(found, "part 0.results[0].series[0].values[0][1] is 2 instead of 1");
     let series = BODY.split_once("},\n    {\"name\"").expect("two series").0.to_owned();
     let without = format!("{series}}}]}},{{\"statement_id\":1,\"error\":\"database not found: x\"}}]}}");
-    let told = differs(JSON, BODY, &without).expect("a difference");
-    assert_eq!(told, "part 0.results[0].series has 1 entries instead of 2");
+    let found = differs(JSON, BODY, &without).expect("a difference");
+    assert_eq!(found, "part 0.results[0].series has 1 entries instead of 2");
 }
 
-/// Only a result without series may say why, and only in this form.
+/// Only a result without series may have a message, in this form.
 #[test]
-fn messages_are_seen_where_there_is_an_answer() {
+fn unexpected_messages_are_found() {
     let message = r#""messages":[{"level":"warning","text":"unknown measurement \"x\""}]"#;
     let silent = r#"{"results":[{"statement_id":0}]}"#;
-    let told = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
-    assert_eq!(differs(JSON, silent, &told(message)), None);
+    let with_messages = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
+    assert_eq!(differs(JSON, silent, &with_messages(message)), None);
     assert_eq!(changed(r#","error":"#, &format!(r#",{message},"error":"#)), None);
     assert!(changed(r#""statement_id":0,"#, &format!(r#""statement_id":0,{message},"#)).is_some());
     for other in [
@@ -75,12 +75,12 @@ fn messages_are_seen_where_there_is_an_answer() {
         r#""messages":[{"level":"warning","text":"slow"}]"#,
         r#""messages":[{"level":"warning","text":"unknown x","more":1}]"#,
     ] {
-        assert!(differs(JSON, silent, &told(other)).is_some(), "{other}");
+        assert!(differs(JSON, silent, &with_messages(other)).is_some(), "{other}");
     }
 }
 
 #[test]
-fn another_order_status_media_or_text_is_seen() {
+fn differences_in_order_status_type_and_text_are_found() {
     for (media, one, other) in [
         // Integers of 64 bits are not compared as floats.
         (JSON, "[9007199254740993]", "[9007199254740992]"),
@@ -98,14 +98,14 @@ fn another_order_status_media_or_text_is_seen() {
         assert!(differs(media, one, other).is_some(), "{one:?} became {other:?}");
     }
     let answer = |status, media: &str| Answer { status, media: media.to_owned(), body: BODY.to_owned() };
-    let told = difference(&answer(200, JSON), &answer(400, JSON)).expect("a difference");
-    assert_eq!(told, "status 400 instead of 200");
+    let found = difference(&answer(200, JSON), &answer(400, JSON)).expect("a difference");
+    assert_eq!(found, "status 400 instead of 200");
     assert!(difference(&answer(200, JSON), &answer(200, "text/csv")).is_some());
     assert_eq!(difference(&answer(200, JSON), &answer(200, "application/json; charset=utf-8")), None);
 }
 
 #[test]
-fn a_line_says_how_its_statement_is_sent() {
+fn statement_prefixes_set_the_request_form() {
     let plain = statement("t", "SELECT v FROM /[ab]/ WHERE x =~ /[c] d/");
     assert_eq!((plain.options, plain.text.as_str()), (Options::default(), plain.key.as_str()));
     let all = statement("t", r#"[csv post nodb epoch=ms params={"a":1}] SELECT 1"#);

@@ -1,24 +1,24 @@
-//! Readings that are sent again: they count as duplicates, and no stored document changes.
+//! Resent readings count as duplicates and change no stored document.
 
 use crate::support::prelude::*;
 
 use super::DATABASE;
 
-/// Enough readings of a sensor within one hour to fill several pages with the default configuration.
+/// Readings of a sensor in one hour, enough for several pages by default.
 const READINGS: i64 = 9000;
 
 #[test]
-fn readings_that_are_sent_again_change_no_document_in_the_embedded_store() {
+fn resent_readings_change_no_document_in_the_embedded_store() {
     let mut server = Server::start("embedded");
-    let stored = Stored::of(&server, DATABASE);
+    let stored = Stored::from_server(&server, DATABASE);
     send_again(&mut server, &stored, |_| {});
 }
 
 #[test]
-fn readings_that_are_sent_again_change_no_document_in_mongodb() {
+fn resent_readings_change_no_document_in_mongodb() {
     let mut server = Server::start(&mongod().uri(&fresh_database_name()));
-    let stored = Stored::of(&server, DATABASE);
-    // A repeated value gets a later stamp while other instances may hold an older value: its page is written once more.
+    let stored = Stored::from_server(&server, DATABASE);
+    // A repeated value gets a later stamp while others may hold an older value, so its page is written once more.
     send_again(&mut server, &stored, |server| {
         let started = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock").as_secs_f64();
         wait_until("the floor passes what is stored", Duration::from_secs(60), || {
@@ -28,7 +28,7 @@ fn readings_that_are_sent_again_change_no_document_in_mongodb() {
     stored.check_collections();
 }
 
-/// Sends the same body four times: twice with its buckets in memory, and twice with them only in the store at first.
+/// Sends the same body four times: twice with hot buckets, and twice with buckets in the store only.
 fn send_again(server: &mut Server, stored: &Stored, wait_for_floor: impl Fn(&Server)) {
     let line = |n: i64| format!("m,s=a v={}.5,n={n}i {}\nm,s=b v={n} {}\n", n % 97, START + n * 300_000_000, START + n);
     let body: String = (0..READINGS).map(line).collect();

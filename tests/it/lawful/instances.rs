@@ -1,5 +1,4 @@
-//! Two instances on one MongoDB that write the same sensors: a correction sent after an ack wins, whoever sends it. What they
-//! write at the same time is in `proof::several_instances`.
+//! Two instances write the same sensors: a correction after an ack wins.
 
 use crate::support::prelude::*;
 
@@ -11,13 +10,12 @@ fn two_instances() -> (Server, Server, Stored) {
     (instance(), instance(), Stored::in_mongo(mongod(), &name, DATABASE))
 }
 
-/// What an instance remembers of a page is what it last wrote there. A second writer's correction makes that old, and
-/// a reading that looks like a duplicate of it is then a correction of the correction.
+/// Regression: an instance compared a reading with its own outdated page and took a correction for a duplicate.
 #[test]
-fn a_correction_after_an_ack_wins_whoever_sends_it() {
+fn a_correction_after_an_ack_wins_on_every_instance() {
     let (a, b, _stored) = two_instances();
     for (case, (first, second)) in [(&a, &b), (&b, &a)].into_iter().enumerate() {
-        // The reading stands alone, amid others on an open page, and on a page that is closed.
+        // Alone, among others on an open page, and on a closed page.
         for others in [0, 5, 50] {
             let sensor = format!("corrected,case=c{case},others=o{others}");
             let at = |second: i64| START + second * SECOND;
@@ -55,10 +53,9 @@ fn a_correction_after_an_ack_wins_whoever_sends_it() {
     }
 }
 
-/// A sensor's document holds the latest readings as the pages do, also where the instance that writes it last has an
-/// older page in memory.
+/// A sensor document has the latest readings of the pages, even if its last writer has an older page in memory.
 #[test]
-fn the_recent_readings_of_a_sensor_are_those_of_its_pages() {
+fn recent_readings_match_the_pages() {
     let (mut a, mut b, stored) = two_instances();
     let write = |server: &Server, line: &str| {
         post(&server.url(&format!("/write?precision=ns&ack=store&db={DATABASE}")), line, &[]).expect(204);

@@ -1,22 +1,22 @@
-//! The plain map that the law is, and what it says of answers, windows and sensors' documents.
+//! A plain map of readings, and its expected answers, windows and sensor documents.
 
 use hourglass::reading::Value;
 
 use crate::support::prelude::*;
 
-/// A sensor's readings by time, each with its fields.
+/// Readings of a sensor by time.
 pub type Series = BTreeMap<i64, BTreeMap<String, Value>>;
 
-/// What the law says of all readings sent so far.
+/// Expected state after all readings sent so far.
 #[derive(Debug, Default)]
 pub struct Model {
     sensors: BTreeMap<String, Series>,
 }
 
-/// What became of readings.
+/// Outcomes of readings.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Tally {
-    /// Times that were not there.
+    /// New times.
     pub new: usize,
     /// Readings that changed nothing.
     pub duplicate: usize,
@@ -24,7 +24,7 @@ pub struct Tally {
     pub overwritten: usize,
 }
 
-/// Readings kept in a sensor's document by default.
+/// Default number of readings in a sensor document.
 const RECENT: usize = 10;
 
 impl Model {
@@ -44,17 +44,17 @@ impl Model {
         }
     }
 
-    /// Every sensor's readings.
+    /// Returns every sensor's readings.
     pub fn series(&self) -> impl Iterator<Item = (&str, &Series)> {
         self.sensors.iter().map(|(sensor, series)| (&**sensor, series))
     }
 
-    /// The times of one sensor, in order.
+    /// Returns the times of one sensor, in order.
     pub fn times(&self, sensor: &str) -> Vec<i64> {
         self.sensors.get(sensor).map(|series| series.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// How many buckets there are.
+    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         let of_sensor = |series: &Series| {
             let mut hours: Vec<i64> = series.keys().map(|time| time.div_euclid(HOUR)).collect();
@@ -64,18 +64,19 @@ impl Model {
         self.sensors.values().map(of_sensor).sum()
     }
 
-    /// What the API answers is the model: readings whole and in parts, windows of all kinds.
+    /// Compares readings, whole and in parts, and windows of all kinds.
     pub fn check_answers(&self, server: &Server, database: &str) {
         for (sensor, series) in self.series() {
             check_readings(server, database, sensor, series, None, 100_000);
-            let (first, last) = (first(series), last(series));
+            let first = first(series);
+            let last = last(series);
             let ragged = (first + 1, last - 7 * MINUTE);
             check_readings(server, database, sensor, series, Some(ragged), 97);
             for (name, step) in [("1h", HOUR), ("1d", 24 * HOUR), ("30m", HOUR / 2)] {
-                check_windows(server, database, sensor, series, None, (name, step));
+                check_windows(server, database, sensor, series, None, name, step);
             }
             for (name, step) in [("1h", HOUR), ("7m", 7 * MINUTE)] {
-                check_windows(server, database, sensor, series, Some(ragged), (name, step));
+                check_windows(server, database, sensor, series, Some(ragged), name, step);
             }
         }
     }
@@ -127,7 +128,7 @@ fn within(series: &Series, range: Option<(i64, i64)>) -> impl Iterator<Item = (&
     series.iter().filter(move |(time, _)| range.is_none_or(|(from, to)| (from..to).contains(*time)))
 }
 
-/// Whether a JSON text is just this value.
+/// Returns true if a JSON text equals this value.
 fn is_text_of(value: &Value, text: &str) -> bool {
     match value {
         Value::Float(v) => text.parse::<f64>().is_ok_and(|found| found.to_bits() == v.to_bits()),
@@ -144,7 +145,8 @@ fn check_windows(
     sensor: &str,
     series: &Series,
     range: Option<(i64, i64)>,
-    (step_name, step): (&str, i64),
+    step_name: &str,
+    step: i64,
 ) {
     let mut expected: BTreeMap<(i64, i64), BTreeMap<&str, Vec<&Value>>> = BTreeMap::new();
     let cut = |time: i64| range.map_or(time, |(from, to)| time.clamp(from, to));
@@ -172,14 +174,16 @@ fn check_window(window: &Window, values: &[&Value], place: &str) {
     let [min, max, sum, avg] = [&window.min, &window.max, &window.sum, &window.avg].map(|text| text.get());
     let wholes: Option<Vec<i128>> = values.iter().map(|value| whole(value)).collect();
     if let Some(wholes) = &wholes {
-        let (least, greatest) = (wholes.iter().min().expect("some"), wholes.iter().max().expect("some"));
+        let least = wholes.iter().min().expect("some");
+        let greatest = wholes.iter().max().expect("some");
         assert_eq!([min, max], [&*least.to_string(), &*greatest.to_string()], "{place}: min and max");
         assert_eq!(sum, wholes.iter().sum::<i128>().to_string(), "{place}: sum");
     } else {
-        let (least, greatest) = (numbers.iter().copied().reduce(f64::min), numbers.iter().copied().reduce(f64::max));
+        let least = numbers.iter().copied().reduce(f64::min);
+        let greatest = numbers.iter().copied().reduce(f64::max);
         assert_eq!([min, max].map(|text| text.parse().ok()), [least, greatest], "{place}: min and max");
     }
-    let expected = Exact::of(values.iter().copied()).rounded();
+    let expected = Exact::sum(values.iter().copied()).rounded();
     #[allow(clippy::cast_precision_loss, reason = "few")]
     let count = numbers.len() as f64;
     let found = [sum, avg].map(|text| text.parse::<f64>().expect("a number").to_bits());
@@ -203,8 +207,7 @@ fn nearest(value: &Value) -> f64 {
     }
 }
 
-/// A sensor's document names every field with its family; when it is up to date, also what was seen first and last,
-/// and the latest readings.
+/// Compares the fields of a sensor document; if up to date, also first and last seen and the latest readings.
 pub fn check_sensor(document: &Sensor, series: &Series, up_to_date: bool) {
     let key = &document.key;
     let fields = series.values().flatten().map(|(name, value)| (name.clone(), value.family().name().to_owned()));

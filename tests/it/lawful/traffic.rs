@@ -1,5 +1,4 @@
-//! Random bodies for a few sensors, and one connection that sends them: a body is sent until it is acked, as an agent
-//! does, and only then the next one.
+//! Random bodies for a few sensors, and a connection that sends each body until it is acked.
 
 use hourglass::reading::Value;
 
@@ -8,24 +7,23 @@ use crate::support::prelude::*;
 use super::model::{Model, Tally};
 
 const SENSORS: usize = 6;
-/// Around the epoch, long before it, and lately.
+/// Around the epoch, long before it, and recent.
 const HOURS: [i64; 9] = [-350_640, -2, -1, 0, 1, 491_149, 491_150, 491_151, 491_152];
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A client with sensors that nobody else writes.
+/// A client with its own sensors.
 pub struct Writer {
-    /// All that was acked.
+    /// All acked readings.
     pub model: Model,
-    /// What became of it.
+    /// Their outcomes.
     pub tally: Tally,
     random: Random,
     keys: Vec<String>,
-    /// Per sensor the time of its last reading in order.
+    /// Time of the last in-order reading, by sensor.
     clocks: BTreeMap<String, i64>,
     last_body: Vec<Line>,
 }
 
-/// One reading on its way.
 #[derive(Debug, Clone)]
 struct Line {
     sensor: String,
@@ -34,7 +32,7 @@ struct Line {
 }
 
 impl Writer {
-    /// A writer whose bodies depend on the seed and its number alone.
+    /// Creates a writer whose bodies depend only on the seed and its number.
     pub fn new(number: usize, seed: u64) -> Writer {
         let mut keys: Vec<String> = (1..SENSORS).map(|n| format!("climate,sensor=w{number}s{n}")).collect();
         keys.push(format!(r"odd\ one,place=a\ b\,c\=d,sensor=w{number}"));
@@ -50,7 +48,7 @@ impl Writer {
         eventually("a body is acked", PATIENCE, || match request("POST", url, body.as_bytes(), &[]) {
             Ok(answer) if answer.status == 503 => None,
             Ok(answer) => Some(answer.expect(204)),
-            // The server is being started again.
+            // The server is restarting.
             Err(_) => None,
         });
         for line in &lines {
@@ -68,12 +66,12 @@ impl Writer {
         }
     }
 
-    /// A run of readings of one sensor, each later than all before it in its run of hours.
+    /// Generates readings of one sensor, each later than all before in its run of hours.
     fn in_order(&mut self) -> Vec<Line> {
-        let sensor = self.random.of(&self.keys);
+        let sensor = self.random.pick(&self.keys);
         let mut lines = Vec::new();
         for _ in 0..=self.random.below(50) {
-            let step = self.random.of(&[1, 999_999, SECOND, 60 * SECOND, 600 * SECOND]);
+            let step = self.random.pick(&[1, 999_999, SECOND, 60 * SECOND, 600 * SECOND]);
             let clock = self.clocks.get_mut(&sensor).expect("every sensor has its clock");
             *clock += step;
             let time = *clock;
@@ -82,29 +80,29 @@ impl Writer {
         lines
     }
 
-    /// Single fields of readings that are there.
+    /// Generates single fields of existing readings.
     fn corrections(&mut self) -> Vec<Line> {
-        let sensor = self.random.of(&self.keys);
+        let sensor = self.random.pick(&self.keys);
         let times = self.model.times(&sensor);
         if times.is_empty() {
             return vec![self.anywhere()];
         }
         let mut correct = || {
-            let time = self.random.of(&times);
+            let time = self.random.pick(&times);
             let field = self.field();
             Line { sensor: sensor.clone(), time, fields: vec![field] }
         };
         (0..8).map(|_| correct()).collect()
     }
 
-    /// A time from few enough that many are met again, hour edges among them.
+    /// Generates a time out of few, so that many repeat; some are at hour borders.
     fn anywhere(&mut self) -> Line {
-        let sensor = self.random.of(&self.keys);
-        let start = self.random.of(&HOURS) * HOUR;
+        let sensor = self.random.pick(&self.keys);
+        let start = self.random.pick(&HOURS) * HOUR;
         let time = match self.random.below(12) {
             0 => start,
             1 => start + HOUR - 1,
-            _ => start + self.random.below(60) * 59 * SECOND + self.random.of(&[0, 1, 250, 999_999, 1_000_000]),
+            _ => start + self.random.below(60) * 59 * SECOND + self.random.pick(&[0, 1, 250, 999_999, 1_000_000]),
         };
         Line { sensor, time, fields: self.fields() }
     }
@@ -123,7 +121,7 @@ impl Writer {
         let number = self.random.below(2000) - 1000;
         match self.random.below(9) {
             0..=2 => ("temp", Value::Float(number as f64 / 7.0)),
-            // Whole numbers, and now and then a float among them.
+            // Integers, with some floats among them.
             3 | 4 if self.random.once_in(20) => ("mixed", Value::Float(number as f64 + 0.5)),
             3 | 4 => ("mixed", Value::Integer(number)),
             5 => ("x.y", Value::Integer(number * 1_000_000_007)),
@@ -141,12 +139,12 @@ fn text(lines: &[Line]) -> String {
     let mut body = String::new();
     for line in lines {
         let fields: Vec<String> = line.fields.iter().map(|(name, value)| format!("{name}={}", typed(value))).collect();
-        writeln!(body, "{} {} {}", line.sensor, fields.join(","), line.time).expect("a String takes it");
+        writeln!(body, "{} {} {}", line.sensor, fields.join(","), line.time).expect("writing to a String succeeds");
     }
     body
 }
 
-/// A value as line protocol writes it.
+/// Formats a value for line protocol.
 fn typed(value: &Value) -> String {
     match value {
         Value::Float(v) => v.to_string(),

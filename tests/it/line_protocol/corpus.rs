@@ -1,5 +1,4 @@
-//! The line-protocol corpus (6,615 decode cases of Influx's own codecs and fuzzers), run where the
-//! file lies beside the project. Its cases are whole bodies with one result or one error.
+//! The line-protocol corpus (6,615 decode cases of Influx's codecs and fuzzers), if its file lies beside the project.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -14,7 +13,7 @@ use serde::Deserialize;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/corpus/influx-lp-corpus.json");
 
-/// The cases where we decide otherwise, and why.
+/// Cases where we deviate, with the reason.
 const DEVIATIONS: &[(&str, &str)] = &[
     ("d2968e6b9b0b309f305736677940b36c", "a control character in a tag value: refused, as in every other name"),
     ("dfa6432a639651d02910c4527badb15c", "control characters in a comment: comments are passed over unread"),
@@ -78,7 +77,7 @@ enum FieldValue {
     String(Bytes),
 }
 
-/// Read by the standard library: `serde_json` rounds some floats to a neighbour.
+/// Parsed by the standard library, because `serde_json` rounds some floats to a neighbour.
 #[derive(Deserialize, Debug, PartialEq)]
 #[serde(from = "Box<serde_json::value::RawValue>")]
 struct Float(f64);
@@ -89,7 +88,7 @@ impl From<Box<serde_json::value::RawValue>> for Float {
     }
 }
 
-/// Text, or `{"binary": base64}` where it is not UTF-8.
+/// Text, or `{"binary": base64}` if it is not UTF-8.
 #[derive(Deserialize, Debug, PartialEq)]
 #[serde(from = "Encoded")]
 struct Bytes(Vec<u8>);
@@ -117,14 +116,16 @@ impl From<&str> for Bytes {
 }
 
 #[test]
-fn the_corpus_agrees() {
+fn the_corpus_parses_as_recorded() {
     let Ok(file) = std::fs::read(FILE) else {
         let _ = writeln!(std::io::stderr(), "did not run: the line-protocol corpus (shared/corpus is not there)");
         return;
     };
     let cases = serde_json::from_slice::<Corpus>(&file).expect("the corpus has its form").decode;
     let reasons: BTreeMap<&str, &str> = DEVIATIONS.iter().copied().collect();
-    let (mut accepted, mut refused, mut surprises) = (0, 0, Vec::new());
+    let mut accepted = 0;
+    let mut refused = 0;
+    let mut surprises = Vec::new();
     for (key, case) in &cases {
         let got = read(&case.input);
         let agrees = match (&case.output, &got) {
@@ -152,7 +153,7 @@ fn the_corpus_agrees() {
     assert!(reasons.keys().all(|key| cases.contains_key(*key)), "a deviation from no case");
 }
 
-/// The points of a body, or the first error, as the corpus has it.
+/// Returns the points of a body, or the first error, in the form of the corpus.
 fn read(input: &Input) -> Result<Vec<Point>, String> {
     // The corpus is about the grammar; one of its cases has 255 tags.
     let limits = Limits { tags: 255, ..Limits::default() };

@@ -1,4 +1,4 @@
-//! What holds for every body: what a writer prints comes back, and no bytes break the parser.
+//! Properties of all bodies: printed lines parse to the same readings, and no bytes cause a panic.
 
 use hourglass::reading::value::RawValue;
 use hourglass::reading::{Limits, Precision, Sensor};
@@ -9,8 +9,7 @@ use proptest::prelude::*;
 
 type Fields = Vec<(String, RawValue<'static>)>;
 
-/// Names of the letters that matter, and of any others. There is no way to write a name that ends
-/// in a backslash.
+/// Generates names of special and arbitrary characters that do not end in a backslash.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof![r##"[a-c,= \\"#é]{0,5}[a-c,= "#é]"##, r"\PC{0,7}[a-zß°=]"]
 }
@@ -59,7 +58,7 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_printed_comes_back(written in vec(line(), 0..6), end in prop_oneof![Just("\n"), Just("\r\n")]) {
+    fn printed_lines_parse_to_the_same_readings(written in vec(line(), 0..6), end in prop_oneof![Just("\n"), Just("\r\n")]) {
         let mut body = String::new();
         let mut numbers = Vec::new();
         for line in &written {
@@ -80,9 +79,9 @@ proptest! {
         prop_assert!(lines.next().is_none());
     }
 
-    /// Bodies of the bytes that mean something, so that many lines are almost right.
+    /// Bodies of significant bytes, so that many lines are almost valid.
     #[test]
-    fn no_bytes_break_it(body in vec(prop_oneof![
+    fn arbitrary_bytes_never_panic(body in vec(prop_oneof![
         10 => proptest::sample::select(&b"mf,= \\\"\n\r#1i.-\t\xc2\x85\xff"[..]),
         1 => any::<u8>(),
     ], 0..120)) {
@@ -111,9 +110,9 @@ proptest! {
         }
     }
 
-    /// Whatever is written over one line of a body of good lines without strings, the others stay.
+    /// Overwrites one line of valid lines without strings; the others stay valid.
     #[test]
-    fn a_bad_line_costs_itself_only(bad in vec(proptest::sample::select(&b"mf,= \\\"\r#1i.-\t\xc2\x85\xff"[..]), 0..30)) {
+    fn a_bad_line_rejects_only_itself(bad in vec(proptest::sample::select(&b"mf,= \\\"\r#1i.-\t\xc2\x85\xff"[..]), 0..30)) {
         let mut body = b"m f=1\n".to_vec();
         body.extend_from_slice(&bad);
         body.extend_from_slice(b"\nm f=2\nm f=3\n");

@@ -1,4 +1,4 @@
-//! What an instance remembers of the store while another one writes there too.
+//! Cached store contents while another instance writes.
 
 use crate::support::prelude::*;
 
@@ -18,14 +18,14 @@ fn count(server: &Server, path: &str) -> i64 {
 }
 
 #[test]
-fn what_another_instance_stored_is_seen_in_time_and_what_this_one_took_at_once() {
+fn own_writes_are_visible_at_once_and_others_in_time() {
     let name = fresh_database_name();
     let [a, b] = [0, 1].map(|_| Launch::with_store(mongod().uri(&name)).config(CONFIG).start());
     for question in ["/api/v1/summary?db=d&measurement=m&agg=count", "/api/v1/summary?db=d&sensor=m,s=1"] {
         let before = count(&a, question);
         for write in 0..WRITES {
             let time = START + before * 60 + write * 60;
-            // Of an hour that both have asked for and that nobody has readings of any more.
+            // In an hour that both have queried and whose readings are all flushed.
             post(&a.url("/write?db=d&ack=store&precision=s"), format!("m,s=1 v=1 {time}"), &[]).expect(204);
             let written = Instant::now();
             assert_eq!(count(&a, question), before + write + 1, "the instance that took it");
@@ -46,7 +46,7 @@ fn what_another_instance_stored_is_seen_in_time_and_what_this_one_took_at_once()
 }
 
 #[test]
-fn without_a_cache_everything_is_read() {
+fn without_a_cache_every_query_reads_the_store() {
     let server = Launch::embedded().config("[query]\ncache_bytes = 0\n").start();
     post(&server.url("/write?db=d&ack=store&precision=s"), format!("m,s=1 v=1 {START}"), &[]).expect(204);
     for _ in 0..2 {

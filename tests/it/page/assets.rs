@@ -1,4 +1,4 @@
-//! What `GET /` and `/ui/…` answer, without a browser: who gets what, by which headers, and how much of it.
+//! `GET /` and `/ui/…` without a browser: content, headers and size by client.
 
 use crate::support::prelude::*;
 
@@ -10,7 +10,7 @@ fn ask(url: &str, headers: &[(&str, &str)]) -> Answer {
 }
 
 #[test]
-fn browsers_get_the_page_and_programs_what_they_ask_for() {
+fn browsers_get_the_page_and_programs_get_json() {
     let server = Launch::embedded().start();
     let url = server.url("/");
     for (accept, begins) in [
@@ -32,19 +32,21 @@ fn browsers_get_the_page_and_programs_what_they_ask_for() {
 }
 
 #[test]
-fn without_a_page_there_is_none() {
+fn the_page_can_be_disabled() {
     let server = Launch::embedded().env("HOURGLASS_UI_ENABLED", "false").start();
     assert!(ask(&server.url("/"), &[("Accept", BROWSER)]).expect(200).text().starts_with("hourglass "));
     get(&server.url("/ui/page.css")).expect(404);
 }
 
-/// All that a browser loads, by the names in the page and in its scripts.
+/// Returns everything that a browser loads, by the names in the page and its scripts.
 #[test]
-fn every_file_is_there_tagged_compressed_and_bound_by_the_policy() {
+fn every_asset_is_served_with_etag_compression_and_policy() {
     let server = Launch::embedded().start();
-    let (mut names, mut at, mut bytes) = (vec!["/".to_owned()], 0, 0);
-    while let Some(name) = names.get(at).cloned() {
-        at += 1;
+    let mut names = vec!["/".to_owned()];
+    let mut index = 0;
+    let mut bytes = 0;
+    while let Some(name) = names.get(index).cloned() {
+        index += 1;
         let plain = ask(&server.url(&name), &[("Accept", BROWSER)]).expect(200);
         let text = plain.text().to_owned();
         for (mark, end) in [("\"/ui/", '"'), ("from \"./", '"')] {
@@ -80,9 +82,9 @@ fn every_file_is_there_tagged_compressed_and_bound_by_the_policy() {
     println!("{} files, {bytes} bytes on the wire", names.len());
 }
 
-/// What is committed of uPlot is what its package has.
+/// The committed files of uPlot equal those of its package.
 #[test]
-fn the_library_is_that_of_its_package() {
+fn the_committed_uplot_equals_its_package() {
     let Some(package) = require(Package::Uplot) else { return };
     let ours = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src/http/ui/assets");
     for (ours_name, theirs) in [

@@ -1,14 +1,13 @@
-//! What the page is for where the store is away: who looks after it sees Health, and devices go on.
+//! The page during an outage of the store: Health is shown, and devices go on.
 
 use crate::support::prelude::*;
 
 use super::rights::sign_in;
 use crate::access::with;
 
-/// The page asked which databases there are, and showed nothing but its failure where the store could not say; a token that was entered then was
-/// forgotten.
+/// Regression: without a list of databases the page showed only the failure and forgot the entered token.
 #[test]
-fn the_page_opens_while_the_store_is_away() {
+fn the_page_opens_during_an_outage() {
     let Some(browser) = Browser::start() else { return };
     let mut mongod = Mongod::start();
     let launch = Launch::with_store(mongod.uri(&fresh_database_name()))
@@ -30,7 +29,7 @@ fn the_page_opens_while_the_store_is_away() {
         browser.expect_no_barriers(view);
         browser.expect_calm(view);
     }
-    // In a token, such a name would stand for other databases, too.
+    // In a token, `*` would match other databases, too.
     browser.load(&server.url("/#connect?db=a*"));
     browser.wait("document.querySelector('main').textContent.includes('contains a wildcard')");
     let offers =

@@ -1,4 +1,4 @@
-//! What a chart says: every reading is seen, gaps are where nothing was measured, lines are told apart, and axes speak the reader's language.
+//! Charts: every reading is drawn, gaps are silences, lines are distinguishable, and axes use the browser's locale.
 
 use crate::support::prelude::*;
 
@@ -6,7 +6,7 @@ use super::{climate, now, page, write};
 
 const CHART: &str = "document.querySelector('.plot canvas')";
 
-/// Keeps every text that is drawn from now on in `window.drawn`, in each page that is loaded.
+/// Records every drawn text in `window.drawn`, in each loaded page.
 fn keep_texts(browser: &Browser) {
     let source = "window.drawn = []; const draw = CanvasRenderingContext2D.prototype.fillText;
         CanvasRenderingContext2D.prototype.fillText = function (text, ...more) { window.drawn.push(text); return draw.call(this, text, ...more); };";
@@ -20,8 +20,8 @@ fn texts(browser: &Browser, expression: &str) -> Vec<String> {
 
 const NAMES: &str = "[...document.querySelectorAll('.legend-name')].map((one) => one.textContent)";
 
-/// Of how much of a stretch of time (seconds before now, of six hours) the first series has something drawn.
-fn share(browser: &Browser, (from, to): (u64, u64)) -> f64 {
+/// Returns the drawn fraction of a time span (seconds before now, within six hours) of the first series.
+fn drawn_share(browser: &Browser, from: u64, to: u64) -> f64 {
     let script = format!(
         "const [canvas, over] = [document.querySelector('.plot canvas'), document.querySelector('.u-over').getBoundingClientRect()];
          const [left, scale] = [over.left - canvas.getBoundingClientRect().left, canvas.width / canvas.getBoundingClientRect().width];
@@ -37,10 +37,9 @@ fn share(browser: &Browser, (from, to): (u64, u64)) -> f64 {
     browser.run(&script).as_f64().unwrap()
 }
 
-/// One usual step was taken for the whole range, so that slower stretches were gaps throughout; and a reading between two gaps was no line and no point.
-/// The chart of a sensor that had been faster for a while was empty.
+/// Regression: one usual step for the whole range made slower spans gaps, and a reading between two gaps was not drawn.
 #[test]
-fn every_reading_is_seen_and_silences_are_gaps() {
+fn charts_show_every_reading_and_gaps() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let fast = (0..1000).map(|at| 20_900 - at);
@@ -52,23 +51,23 @@ fn every_reading_is_seen_and_silences_are_gaps() {
     browser.look(1200, 900, "light");
     browser.load_until(&server.url("/#explore?m=door&f=v&fn=raw&range=6h&still=1"), CHART);
     browser.picture("silences");
-    for (stretch, least, most, what) in [
-        ((20_800, 20_000), 0.95, 1.0, "each second"),
-        ((19_500, 9_300), 0.95, 1.0, "each five minutes"),
-        ((8_700, 6_300), 0.0, 0.0, "a silence"),
-        ((6_100, 5_900), 0.2, 1.0, "a reading alone"),
-        ((5_700, 3_300), 0.0, 0.0, "another silence"),
-        ((2_800, 400), 0.95, 1.0, "each five minutes again"),
+    for (from, to, least, most, what) in [
+        (20_800, 20_000, 0.95, 1.0, "each second"),
+        (19_500, 9_300, 0.95, 1.0, "each five minutes"),
+        (8_700, 6_300, 0.0, 0.0, "a silence"),
+        (6_100, 5_900, 0.2, 1.0, "a reading alone"),
+        (5_700, 3_300, 0.0, 0.0, "another silence"),
+        (2_800, 400, 0.95, 1.0, "each five minutes again"),
     ] {
-        let share = share(&browser, stretch);
+        let share = drawn_share(&browser, from, to);
         assert!((least..=most).contains(&share), "{what}: {share}");
     }
     browser.expect_calm("silences");
 }
 
-/// The axis of time was American for everybody: 1:30pm, 11/25/26.
+/// Regression: the time axis was American for everybody: 1:30pm, 11/25/26.
 #[test]
-fn the_axis_of_time_is_in_the_readers_language_and_zone() {
+fn the_time_axis_uses_the_locale_and_zone_of_the_browser() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     keep_texts(&browser);
@@ -85,29 +84,29 @@ fn the_axis_of_time_is_in_the_readers_language_and_zone() {
             browser.run(&script).as_array().unwrap().clone()
         };
         assert!(matching(clock).len() >= 4 && !matching(day).is_empty(), "{locale}: {all:?}");
-        // Full hours of the reader's zone, which is half an hour off others.
+        // Full hours of the browser's zone, which is half an hour off others.
         assert!(matching(clock).iter().all(|text| text.as_str().unwrap().contains(":00")), "{locale}: {all:?}");
         browser.devtools("Emulation.setLocaleOverride", json!({}));
     }
     browser.expect_calm("languages");
 }
 
-/// The first chart that anybody saw of the demo named its twelve lines, and three columns of its table, by the same beginning of their keys.
+/// Regression: the demo's first chart named its twelve lines by the common start of their keys.
 #[test]
-fn lines_are_named_by_what_differs() {
+fn lines_are_named_by_their_differences() {
     let Some((server, browser)) = page() else { return };
     let now = now();
-    let of = |tags: &str, ago: u64| format!("climate,{tags} temp={}.25 {}", 20 + ago % 3, now - ago);
+    let sensor_line = |tags: &str, ago: u64| format!("climate,{tags} temp={}.25 {}", 20 + ago % 3, now - ago);
     let lines: Vec<String> = [60, 120, 180]
         .into_iter()
         .flat_map(|ago| {
             [
-                of("line=a,plant=x,sensor=hall,site=bremen", ago),
-                of("line=b,plant=x,sensor=hall,site=bremen", ago),
-                of("line=a,plant=x,sensor=hall,site=porto", ago),
+                sensor_line("line=a,plant=x,sensor=hall,site=bremen", ago),
+                sensor_line("line=b,plant=x,sensor=hall,site=bremen", ago),
+                sensor_line("line=a,plant=x,sensor=hall,site=porto", ago),
             ]
         })
-        .chain([of("line=a,plant=x,sensor=hall,site=bremen", 60 + 7 * 86_400)])
+        .chain([sensor_line("line=a,plant=x,sensor=hall,site=bremen", 60 + 7 * 86_400)])
         .collect();
     write(&server, &lines.join("\n"));
     browser.load(&server.url("/#explore?m=climate&f=temp&range=1h&still=1&week=1"));
@@ -118,9 +117,9 @@ fn lines_are_named_by_what_differs() {
     let hints = "[...document.querySelectorAll('.legend-name, [aria-label=Values] th span')].map((one) => one.title)";
     let hints = texts(&browser, hints);
     assert!(hints.len() == 8 && hints.iter().all(|hint| hint.starts_with("climate,line=")), "{hints:?}");
-    // What is dashed on the chart is dashed in the legend.
+    // Dashed lines are dashed in the legend, too.
     assert_eq!(browser.run("return document.querySelectorAll('.swatch.dashed').length;"), json!(1));
-    // Names and values of the prototype of every object are no tags.
+    // Properties of the object prototype are no tags.
     write(&server, &format!("odd,constructor=x,sensor=s v=1 {now}\nodd,sensor=t v=1 {now}"));
     browser.load(&server.url("/#explore?m=odd&f=v&range=1h&still=1"));
     browser.wait("document.querySelectorAll('.legend-name').length === 2");
@@ -130,13 +129,13 @@ fn lines_are_named_by_what_differs() {
     browser.expect_calm("names");
 }
 
-/// A mean was shown with 14 digits, of which the last ones are those of no measurement.
+/// Regression: means were shown with 14 digits, the last of which were noise.
 #[test]
-fn means_are_short_and_readings_whole() {
+fn means_are_rounded_and_readings_are_exact() {
     let Some((server, browser)) = page() else { return };
     let now = now() / 60 * 60 - 300;
-    let of = |at: u64, value: &str| format!("gps,sensor=car v={value} {}", now + at);
-    write(&server, &[of(0, "10.1"), of(1, "10.2"), of(2, "11.052")].join("\n"));
+    let sensor_line = |at: u64, value: &str| format!("gps,sensor=car v={value} {}", now + at);
+    write(&server, &[sensor_line(0, "10.1"), sensor_line(1, "10.2"), sensor_line(2, "11.052")].join("\n"));
     for (function, shown) in [("avg", "10.451"), ("median", "10.2"), ("max", "11.052"), ("raw", "11.052")] {
         browser.load_until(&server.url(&format!("/#explore?m=gps&f=v&fn={function}&range=6h&still=1")), CHART);
         let cells = "[...document.querySelectorAll('[aria-label=Values] td')].map((one) => one.textContent)";
@@ -146,9 +145,9 @@ fn means_are_short_and_readings_whole() {
     browser.expect_calm("means");
 }
 
-/// The axis of booleans went from 0 to 1 by tenths, and the tip said 1.
+/// Regression: the axis of booleans went from 0 to 1 by tenths, and the tooltip said 1.
 #[test]
-fn booleans_are_true_or_false() {
+fn booleans_are_shown_as_true_or_false() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let line = |at: u64| format!("door,sensor=front open={},load={} {}", at.is_multiple_of(2), at % 9, now - at * 60);
@@ -173,9 +172,9 @@ fn booleans_are_true_or_false() {
     browser.expect_calm("booleans");
 }
 
-/// `Refresh` stayed ticked where the range had been chosen by zooming, and nothing was refreshed. Acks' axis had no unit.
+/// Regression: `Refresh` stayed checked after zooming, though nothing was refreshed; the axis of acks had no unit.
 #[test]
-fn what_does_not_follow_is_not_refreshed() {
+fn a_fixed_range_is_not_refreshed() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     keep_texts(&browser);
@@ -190,9 +189,9 @@ fn what_does_not_follow_is_not_refreshed() {
     browser.expect_calm("refresh");
 }
 
-/// Three of the twelve hues were pinks, and all had the same lightness.
+/// Regression: three of the twelve hues were pink, and all had the same lightness.
 #[test]
-fn colours_are_told_apart_by_everybody() {
+fn colours_differ_for_colour_blind_readers() {
     let Some((server, browser)) = page() else { return };
     browser.load(&server.url("/"));
     browser.run("import('/ui/chart.js').then((chart) => { window.colours = chart.COLOURS; });");
@@ -202,12 +201,15 @@ fn colours_are_told_apart_by_everybody() {
         assert_eq!(colours.len(), 12);
         let ground = luminance(linear(&json!(ground)));
         for (at, colour) in colours.iter().enumerate() {
-            let (one, other) = (luminance(*colour).max(ground), luminance(*colour).min(ground));
-            assert!((one + 0.05) / (other + 0.05) >= 3.0, "{theme} {at}: not told from the ground");
+            let one = luminance(*colour).max(ground);
+            let other = luminance(*colour).min(ground);
+            assert!((one + 0.05) / (other + 0.05) >= 3.0, "{theme} {at}: too close to the background");
             for (before, earlier) in colours[..at].iter().enumerate() {
                 for (eyes, least) in EYES.iter().zip([0.13, 0.08, 0.08]) {
-                    let (here, there) = (seen(eyes, colour), seen(eyes, earlier));
-                    let distance = (0..3).map(|axis| (here[axis] - there[axis]).powi(2)).sum::<f64>().sqrt();
+                    let seen_colour = seen(eyes, colour);
+                    let seen_earlier = seen(eyes, earlier);
+                    let distance =
+                        (0..3).map(|axis| (seen_colour[axis] - seen_earlier[axis]).powi(2)).sum::<f64>().sqrt();
                     assert!(distance >= least, "{theme} {at} and {before}: {distance}");
                 }
             }
@@ -217,7 +219,7 @@ fn colours_are_told_apart_by_everybody() {
 
 type Matrix = [[f64; 3]; 3];
 
-/// What eyes see of a colour: of all kinds, without green, without red (Machado and others, 2009).
+/// Colour vision: normal, without green, without red (Machado et al., 2009).
 const EYES: [Matrix; 3] = [
     [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]],
     [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.01182, 0.04294, 0.968881]],
@@ -228,7 +230,7 @@ fn times(matrix: &Matrix, colour: &[f64; 3]) -> [f64; 3] {
     matrix.map(|row| row.iter().zip(colour).map(|(one, other)| one * other).sum())
 }
 
-/// Red, green and blue, from 0 to 1, linear in light.
+/// Converts to red, green and blue from 0 to 1, linear in light.
 fn linear(hex: &Value) -> [f64; 3] {
     let hex = hex.as_str().unwrap();
     [1, 3, 5].map(|at| {
@@ -241,7 +243,7 @@ fn luminance(colour: [f64; 3]) -> f64 {
     0.2126 * colour[0] + 0.7152 * colour[1] + 0.0722 * colour[2]
 }
 
-/// A colour as these eyes see it, in Oklab, where distances are as one sees them.
+/// Converts a colour, as seen with this vision, to Oklab, where distances match perception.
 fn seen(eyes: &Matrix, colour: &[f64; 3]) -> [f64; 3] {
     const CONES: Matrix = [
         [0.4122214708, 0.5363325363, 0.0514459929],

@@ -1,14 +1,14 @@
-//! What is copied from a chart says the same elsewhere: the same sensors, the same windows, in the reader's zone, and nothing but that.
+//! Copied queries match the chart: the same sensors and windows, in the browser's zone.
 
 use super::now;
 use crate::access::{guarded, with};
 use crate::support::prelude::*;
 
-/// What stands in every name. It would leave a file behind if any of it ran.
+/// Parts of names that would create a file if they were run.
 const NAMES: &[&str] = &["plain", "'; touch ran; '", "$(touch ran) `touch ran`", "a, b=c \u{202e}d", "\\\"quoted\\'"];
 const DAY: u64 = 86_400;
 
-/// A browser in India, where days begin at half past six in the evening of UTC, signed in.
+/// Starts a signed-in browser in India, where days begin at 18:30 UTC.
 fn signed_in(server: &Server, token: &str) -> Option<Browser> {
     let browser = Browser::start()?;
     browser.devtools("Emulation.setTimezoneOverride", json!({ "timezoneId": "Asia/Kolkata" }));
@@ -17,7 +17,7 @@ fn signed_in(server: &Server, token: &str) -> Option<Browser> {
     Some(browser)
 }
 
-/// Loads a view and takes what a button copies.
+/// Loads a view and returns the text that a button copies.
 fn copied(browser: &Browser, url: &str, name: &str) -> String {
     browser.load_until(url, "document.querySelector('.plot canvas')");
     browser.run("window.kept = ''; navigator.clipboard.writeText = async (text) => { window.kept = text; };");
@@ -31,20 +31,19 @@ fn query(server: &Server, token: &str, statement: &str) -> Value {
     with(token, "POST", &url, "").expect(200).json()
 }
 
-/// The statement, the panel and the command left out which sensor was chosen and in which zone its days begin, and the command asked
-/// without a token.
+/// Regression: the copied statement, panel and command lacked the sensor and the zone, and the command the token.
 #[test]
-fn what_is_copied_asks_for_what_is_seen() {
+fn copied_queries_match_the_chart() {
     let (server, admin) = guarded("");
     let midnight = now() / DAY * DAY;
-    // One sensor's tags are another one's and more.
+    // The tags of one sensor are a subset of another's.
     let readings: Vec<Value> = NAMES
         .iter()
         .flat_map(|name| {
             (0..8).flat_map(move |at| {
                 let time = (midnight - at * DAY / 2) * 1000;
-                let of = |tags: Value, value: u64| json!({ "measurement": format!("m {name}"), "tags": tags, "fields": { "v": value, (*name): 1 }, "time": time });
-                [of(json!({ "sensor": name }), at), of(json!({ "sensor": name, "site": "lab" }), 100 + at)]
+                let reading = |tags: Value, value: u64| json!({ "measurement": format!("m {name}"), "tags": tags, "fields": { "v": value, (*name): 1 }, "time": time });
+                [reading(json!({ "sensor": name }), at), reading(json!({ "sensor": name, "site": "lab" }), 100 + at)]
             })
         })
         .collect();
@@ -64,7 +63,7 @@ fn what_is_copied_asks_for_what_is_seen() {
             encode(key.as_str().unwrap())
         ));
         let statement = copied(&browser, &url, "Copy as InfluxQL");
-        // Chromium has an older name for it.
+        // Chromium uses an older name of the zone.
         assert!(statement.ends_with("tz('Asia/Kolkata')") || statement.ends_with("tz('Asia/Calcutta')"), "{statement}");
         let found = query(&server, &admin, &statement);
         let series = found["results"][0]["series"].as_array().unwrap_or_else(|| panic!("{statement}: {found}"));
@@ -77,15 +76,16 @@ fn what_is_copied_asks_for_what_is_seen() {
         assert!(rows.len() >= 4 && rows.iter().all(|row| begins(&row)), "days of India: {found}");
         runs_as_pasted(&copied(&browser, &url, "Copy as curl"), &admin, name, rows.len());
         let panel: Value = serde_json::from_str(&copied(&browser, &url, "Copy as Grafana panel")).unwrap();
-        let (text, whole) = (panel["targets"][0]["query"].as_str().unwrap(), panel.to_string());
+        let text = panel["targets"][0]["query"].as_str().unwrap();
+        let panel_text = panel.to_string();
         let asked = text.replace("$timeFilter", "time > now() - 365d").replace("$__interval", "1d");
-        assert!(asked != text && !whole.contains("time >= "), "{whole}");
+        assert!(asked != text && !panel_text.contains("time >= "), "{panel_text}");
         assert_eq!(query(&server, &admin, &asked)["results"][0]["series"][0]["tags"]["sensor"], json!(name), "{asked}");
     }
     browser.expect_calm("copies");
 }
 
-/// The command, pasted into a shell that has the token in its environment.
+/// Runs the pasted command in a shell with the token in its environment.
 fn runs_as_pasted(command: &str, token: &str, name: &str, windows: usize) {
     assert!(command.contains("$HOURGLASS_TOKEN") && !command.contains("hg_"), "{command}");
     if require(Package::Curl).is_none() {

@@ -1,21 +1,22 @@
-//! What one takes from the page is what is stored: all readings, every digit, and of the sensors that were chosen.
+//! Exports are exact: all readings, every digit, and only the chosen sensors.
 
 use crate::support::prelude::*;
 
 use super::{now, page, write};
 
-/// Keeps what is downloaded in `window.kept`.
+/// Keeps downloads in `window.kept`.
 const KEEP: &str = "window.kept = null; const real = URL.createObjectURL.bind(URL);
     URL.createObjectURL = (blob) => { blob.text().then((text) => { window.kept = text; }); return real(blob); };";
 
-/// A CSV of readings ended after the first thousand, and nothing said so.
+/// Regression: a CSV of readings ended after the first thousand without a notice.
 #[test]
-fn a_csv_has_every_reading_or_says_that_it_has_not() {
+fn a_csv_has_every_reading_or_a_notice() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[query]\nlimit_max = 2000\n").start();
     let now = now();
-    let of = |sensor: &'static str| (0..1250).map(move |at| format!("many,sensor={sensor} v={at} {}", now - at));
-    write(&server, &of("räume").chain(of("zone")).collect::<Vec<_>>().join("\n"));
+    let sensor_lines =
+        |sensor: &'static str| (0..1250).map(move |at| format!("many,sensor={sensor} v={at} {}", now - at));
+    write(&server, &sensor_lines("räume").chain(sensor_lines("zone")).collect::<Vec<_>>().join("\n"));
     browser.load(&server.url("/#explore?m=many&f=v&fn=raw&range=1h&still=1"));
     browser.wait("document.querySelector('.plot canvas')");
     browser.run(KEEP);
@@ -44,18 +45,17 @@ fn a_csv_has_every_reading_or_says_that_it_has_not() {
     browser.expect_calm("downloads");
 }
 
-/// A place on earth was shown to the nearest hundred metres, and a number in metadata that no double holds became another one when another name was
-/// changed.
+/// Regression: coordinates were shown to 100 m, and a change of one name rounded numbers of other metadata.
 #[test]
-fn numbers_are_shown_and_kept_with_every_digit() {
+fn numbers_are_shown_and_exported_with_every_digit() {
     let Some((server, browser)) = page() else { return };
     write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
     let shown = ["52.520008", "-0.00001234", "1,234,567.25"];
     let expect = |place: &str, what: &str| {
         for number in shown {
-            let there = "[...document.querySelectorAll(SELECTOR)].some((one) => one.textContent.includes(NUMBER))";
-            let there = there.replace("SELECTOR", &json!(place).to_string());
-            browser.wait(&there.replace("NUMBER", &json!(number).to_string()));
+            let is_shown = "[...document.querySelectorAll(SELECTOR)].some((one) => one.textContent.includes(NUMBER))";
+            let is_shown = is_shown.replace("SELECTOR", &json!(place).to_string());
+            browser.wait(&is_shown.replace("NUMBER", &json!(number).to_string()));
         }
         browser.expect_calm(what);
     };
@@ -69,7 +69,7 @@ fn numbers_are_shown_and_kept_with_every_digit() {
     browser.load(&server.url("/#live"));
     wait_until("a reading is heard", Duration::from_secs(20), || {
         write(&server, &format!("gps,sensor=car lat=52.520008,lon=-0.00001234,far=1234567.25 {}", now()));
-        browser.is_so("document.querySelector('table.live tbody tr')")
+        browser.is_true("document.querySelector('table.live tbody tr')")
     });
     expect("table.live td", "Live");
 
@@ -83,7 +83,7 @@ fn numbers_are_shown_and_kept_with_every_digit() {
     browser.fill("dialog textarea", changed);
     browser.click_until("dialog button", "Save", "!document.querySelector('dialog')");
     assert_eq!(get(&path).expect(200).text(), changed);
-    // A browser that reads every number as a double leaves those alone that were not changed.
+    // Browsers that read numbers as doubles leave unchanged names alone.
     browser.run("JSON.rawJSON = undefined;");
     browser.click_until("button.link", "gps", "document.querySelector('dialog textarea')");
     browser.run("const one = document.querySelector('dialog textarea'); one.value = one.value.replace('Car', 'Van');");
@@ -96,10 +96,9 @@ fn numbers_are_shown_and_kept_with_every_digit() {
     browser.expect_calm("metadata");
 }
 
-/// A stored `~.` was asked for as a regular expression, and all sensors were shown; what no parameter can say was offered and asked for as something else.
-/// And where another measurement was chosen, all of its fields were drawn while the controls named one.
+/// Regression: a stored `~.` was sent as a regular expression, and a newly chosen measurement showed all its fields.
 #[test]
-fn the_chart_is_of_what_was_chosen() {
+fn the_chart_shows_the_chosen_sensors() {
     let Some((server, browser)) = page() else { return };
     let readings: Vec<_> = ["~.", "~a+$", "plain"]
         .iter()

@@ -1,18 +1,17 @@
-//! Measures the page and prints what comes out: bytes, time to a chart, memory while readings come in, and how soon one is shown. Short by
-//! default, so that the measurement itself keeps working.
+//! Measures and prints size, time to a chart, memory and delay of the page. Short by default.
 
 use crate::support::prelude::*;
 
 use super::{now, page, write};
 
 const SERIES: u64 = 100;
-/// Readings of a POST while readings come in, and POSTs per second.
+/// Readings per POST while readings come in; POSTs per second follow.
 const LINES: u64 = 100;
 const POSTS: u32 = 10;
 
-/// Everything that a browser loads that was never there.
+/// Counts all bytes that a browser loads without a cache.
 #[test]
-fn bytes_of_the_page() {
+fn the_bytes_of_the_page_are_measured() {
     let Some((server, browser)) = page() else { return };
     super::climate(&server);
     browser.open(&server.url("/"));
@@ -36,11 +35,12 @@ fn bytes_of_the_page() {
 
 /// A hundred sensors with a reading per hour, sealed.
 #[test]
-fn time_to_a_chart() {
+fn the_time_to_a_chart_is_measured() {
     let Some(browser) = Browser::start() else { return };
     // Days are sealed once the documents of their sensors are written.
     let server = Launch::embedded().config("[sensors]\nwrite_interval = \"100ms\"\n").start();
-    let (hours, now) = (scaled([14_u64, 14, 365]) * 24, now());
+    let hours = scaled([14_u64, 14, 365]) * 24;
+    let now = now();
     for first in (0..hours).step_by(100) {
         let of_hour = |at: u64| {
             (0..SERIES).map(move |sensor| {
@@ -52,7 +52,7 @@ fn time_to_a_chart() {
     wait_until("everything is stored", Duration::from_secs(300), || {
         post(&server.url("/api/v1/flush"), "", &[]).status < 300
     });
-    // As the service does by itself, in the background.
+    // The service does this in the background.
     crate::support::jobs::run_job(&server, "seal");
     for (range, text) in [("365d", "a year"), ("30d", "a month"), ("24h", "a day")] {
         for (function, way) in [("avg", "means"), ("raw", "readings, thinned")] {
@@ -75,7 +75,7 @@ fn time_to_a_chart() {
 
 /// A thousand readings per second while the page is open.
 #[test]
-fn memory_and_delay_of_live() {
+fn memory_and_delay_of_the_live_view_are_measured() {
     let Some((server, browser)) = page() else { return };
     let minutes = scaled([0.1, 0.1, 60.0]);
     let stop = AtomicBool::new(false);
@@ -89,34 +89,38 @@ fn memory_and_delay_of_live() {
 }
 
 fn send(server: &Server, stop: &AtomicBool) {
-    let (begun, mut number) = (Instant::now(), 0_u32);
+    let started = Instant::now();
+    let mut number = 0_u32;
     while !stop.load(Ordering::Relaxed) {
         let line = |at: u64| {
             format!("load,sensor=s{at:03},site=lab temp={}.{},humidity={}", 20 + at % 7, number % 10, 40 + at % 9)
         };
         post(&server.url("/write"), (0..LINES).map(line).collect::<Vec<_>>().join("\n"), &[]).expect(204);
         number += 1;
-        std::thread::sleep((begun + Duration::from_secs(1) * number / POSTS).saturating_duration_since(Instant::now()));
+        std::thread::sleep(
+            (started + Duration::from_secs(1) * number / POSTS).saturating_duration_since(Instant::now()),
+        );
     }
 }
 
 fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
     browser.devtools("Performance.enable", json!({}));
     browser.load_until(&server.url("/#live"), "document.querySelectorAll('table.live tbody tr').length === 200");
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut heaps = Vec::new();
     for look in 0..=20_u32 {
-        std::thread::sleep((begun + length * look / 20).saturating_duration_since(Instant::now()));
+        std::thread::sleep((started + length * look / 20).saturating_duration_since(Instant::now()));
         browser.devtools("HeapProfiler.collectGarbage", json!({}));
         let metrics = browser.devtools("Performance.getMetrics", json!({}));
-        let of = |name: &str| {
+        let metric_value = |name: &str| {
             let all = metrics["metrics"].as_array().expect("metrics");
             all.iter().find(|one| one["name"] == name).and_then(|one| one["value"].as_f64()).expect("a metric")
         };
-        let (heap, nodes) = (of("JSHeapUsedSize") / f64::from(1 << 20), of("Nodes"));
+        let heap = metric_value("JSHeapUsedSize") / f64::from(1 << 20);
+        let nodes = metric_value("Nodes");
         println!(
             "after {:.1} min: {heap:.2} MiB of JavaScript heap, {nodes} nodes",
-            begun.elapsed().as_secs_f64() / 60.0
+            started.elapsed().as_secs_f64() / 60.0
         );
         heaps.push(heap);
     }
@@ -131,7 +135,7 @@ fn watch_memory(server: &Server, browser: &Browser, length: Duration) {
     assert!(state.as_str().is_some_and(|state| state.contains("the newest 200 are shown")), "{state}");
 }
 
-/// The time from a reading's ack to its row, by the machine's clock, which both read.
+/// Measures the time from a reading's ack to its row; both use the machine's clock.
 fn watch_delay(server: &Server, browser: &Browser) {
     browser.load_until(&server.url("/#live?m=probe"), "document.querySelector('table.live tbody')");
     browser.run(
@@ -145,7 +149,7 @@ fn watch_delay(server: &Server, browser: &Browser) {
     );
     wait_until("the page listens", Duration::from_secs(30), || {
         write(server, "probe,sensor=a number=99i");
-        browser.is_so("window.shown[99]")
+        browser.is_true("window.shown[99]")
     });
     let mut delays = Vec::new();
     for number in 100..140 {

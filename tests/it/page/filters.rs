@@ -1,16 +1,16 @@
-//! What Explore's choosers offer is all that there is.
+//! Filters in Explore offer everything that is stored.
 
 use crate::support::prelude::*;
 
 use super::{now, page, write};
 
-/// Names and values of metadata came from the first 1,000 sensors that had any.
+/// Regression: metadata in filters came from the first 1,000 sensors only.
 #[test]
-fn metadata_of_the_last_of_many_sensors_is_offered() {
+fn filters_offer_the_metadata_of_every_sensor() {
     let Some((server, browser)) = page() else { return };
     let keys: Vec<String> = (0..1200).map(|at| format!("many,sensor=s{at:04}")).collect();
     write(&server, &keys.iter().map(|key| format!("{key} v=1 {}", now())).collect::<Vec<_>>().join("\n"));
-    let said = |key: &String| {
+    let shown_text = |key: &String| {
         let meta = if key.ends_with("s1199") {
             json!({ "shelf": "top", "a\"<b>": "x", "site": "roof" })
         } else {
@@ -18,7 +18,7 @@ fn metadata_of_the_last_of_many_sensors_is_offered() {
         };
         json!({ "sensor": key, "meta": meta }).to_string()
     };
-    let lines = keys.iter().map(said).collect::<Vec<_>>().join("\n");
+    let lines = keys.iter().map(shown_text).collect::<Vec<_>>().join("\n");
     post(&server.url("/api/v1/meta"), lines, &[("Content-Type", "application/x-ndjson")]).expect(200);
     browser.load(&server.url("/#explore?m=many&f=v&range=1h&still=1"));
     browser.click("button", "Add a filter");

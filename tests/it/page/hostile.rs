@@ -1,4 +1,4 @@
-//! Names and texts that would like to be markup, code or another address: on no view does any of it run, and each is shown as what it is.
+//! Names and strings with markup, code or addresses are shown literally in every view, and never run.
 
 use crate::support::prelude::*;
 
@@ -19,7 +19,7 @@ const NAMES: &[&str] = &[
 ];
 
 #[test]
-fn no_name_runs_in_any_view() {
+fn no_view_executes_names() {
     let Some((server, browser)) = page() else { return };
     let readings: Vec<_> = NAMES
         .iter()
@@ -27,14 +27,14 @@ fn no_name_runs_in_any_view() {
         .chain(NAMES.iter().map(|name| json!({ "measurement": name, "tags": { "sensor": name }, "fields": { "v": 1 } })))
         .collect();
     post(&server.url("/api/v1/readings"), json!(readings).to_string(), &[]).expect(200);
-    // No name has a line's end or a terminal's escape; texts may.
+    // Names have no line ends or terminal escapes, but strings may.
     let text = "two\nlines\r\u{1b}[31m<b>bold</b>";
     let reading = json!({ "measurement": "m", "tags": { "sensor": "texts" }, "fields": { "v": 1, "text": text } });
     post(&server.url("/api/v1/readings"), reading.to_string(), &[]).expect(200);
     let meta = json!({ "name": text }).to_string();
     let url = server.url("/api/v1/sensors/m,sensor=texts/meta");
     request("PUT", &url, meta.as_bytes(), &[]).unwrap().expect(200);
-    // Each name in every third address, each address with several names; in a long run, all with all.
+    // Each name in every third address, and each address with several names; all combinations in a long run.
     let step = scaled([3, 3, 1]);
     for (at, name) in NAMES.iter().enumerate() {
         let key = encode(name);
@@ -73,7 +73,7 @@ fn no_name_runs_in_any_view() {
     browser.click_until("button.link", "texts", "document.querySelector('dialog textarea')");
     assert!(browser.text().contains("two\\u000alines\\u000d\\u001b[31m<b>bold</b>"), "{}", browser.text());
     browser.expect_calm("a text of lines");
-    // The filters list what is stored, and a sensor's dialog shows all of it.
+    // The filters list what is stored, and the dialog of a sensor shows all of it.
     browser.load(&server.url("/#sensors"));
     browser.click_until("button.link", "onerror", "document.querySelector('dialog textarea')");
     assert!(browser.text().contains("<img src=x onerror=alarm(1)>"), "shown as it is");
@@ -84,9 +84,9 @@ fn no_name_runs_in_any_view() {
     browser.expect_calm("a filter");
 }
 
-/// The watch itself: what must not happen would be noticed.
+/// Checks that violations would be noticed.
 #[test]
-fn what_the_policy_refuses_is_noticed() {
+fn policy_violations_are_detected() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/#health"), "document.querySelector('h1')");
     browser.run("try { document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=alarm(1)>'); } catch { /* refused */ }");

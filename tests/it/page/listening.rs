@@ -1,28 +1,28 @@
-//! Who listens is told why nothing comes, and in Connect first of the sensor that was asked for.
+//! Streams on the page show why they are silent, and Connect shows the requested sensor first.
 
 use crate::support::prelude::*;
 
-use super::tail::Ear;
+use super::tail::TailClient;
 use super::{now, page, write};
 
 const STATE: &str = "document.querySelector('.state')?.textContent";
 const WAITING: &str = "document.querySelector('.waiting')?.textContent";
 const ARRIVED: &str = "document.querySelector('.arrived')?.textContent";
 
-/// With as many listeners as `tail.clients` allows, Live said for ever that the connection had ended, and Connect that it waited for a reading.
+/// Regression: over the limit `tail.clients`, Live showed a lost connection for ever, and Connect a wait.
 #[test]
-fn why_nothing_is_heard_is_said() {
+fn a_silent_stream_shows_its_reason() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[tail]\nclients = 1\n").start();
-    let ear = Ear::open(&server, "", &[]);
-    assert_eq!(ear.status(), 200);
+    let client = TailClient::open(&server, "", &[]);
+    assert_eq!(client.status(), 200);
     browser.load(&server.url("/#live"));
     browser.wait(&format!("{STATE}?.includes('tail.clients') && {STATE}?.includes('Reconnecting')"));
     browser.load_until(&server.url("/#connect"), &format!("{WAITING}?.includes('tail.clients')"));
     browser.expect_no_barriers("listening");
-    drop(ear);
+    drop(client);
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of climate with sensor temp-01')"));
-    // It waits for as long as the service says.
+    // It waits as long as Retry-After says.
     browser.load_until(&server.url("/#live"), &format!("{STATE}?.includes('Listening')"));
     browser.click_until("button", "Pause", &format!("{STATE}?.includes('Paused')"));
     browser.run(
@@ -37,16 +37,16 @@ fn why_nothing_is_heard_is_said() {
     browser.expect_calm("listening");
 }
 
-/// In a database where others send, the first reading that appeared was of any of them, and the next one took its place.
+/// Regression: in a busy database Connect showed the first reading of any sensor.
 #[test]
-fn connect_shows_the_sensor_that_was_asked_for() {
+fn connect_shows_the_requested_sensor() {
     let Some((server, browser)) = page() else { return };
     browser.look(1200, 900, "light");
     browser.load(&server.url("/#connect?m=door&s=front"));
     let others = "document.querySelector('.arrived + .hint')?.textContent.includes('Other sensors sending: 1')";
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=front temp=1 {}", now()));
-        browser.is_so(others)
+        browser.is_true(others)
     });
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of door with sensor front')"));
     write(&server, &format!("door,sensor=front,hall=a opened=471 {}", now()));
@@ -57,13 +57,13 @@ fn connect_shows_the_sensor_that_was_asked_for() {
     assert!(arrived.as_str().unwrap().contains("471") && !arrived.as_str().unwrap().contains("822"), "{arrived}");
     browser.expect_no_barriers("listening");
     browser.picture("connect-arrived");
-    // Of another snippet for the same sensor they stay; another sensor is waited for anew.
+    // Another snippet for the same sensor keeps them; another sensor waits for its own.
     browser.click(".segment", "Python");
     assert_eq!(browser.run(&format!("return {ARRIVED};")), arrived);
     browser.fill("input[autocomplete=off]", "gate");
     browser.wait(&format!("{WAITING}?.includes('Waiting for a reading of gate with sensor front')"));
     assert_eq!(browser.run(&format!("return {ARRIVED};")), json!(""));
-    // A scraper may send anything.
+    // A scraper may send any sensor.
     browser.click_until(".segment", "Telegraf", &format!("{WAITING}?.includes('Waiting for a reading in default')"));
     write(&server, &format!("cpu,host=a usage=3.5 {}", now()));
     browser.wait(&format!("{ARRIVED}?.includes('usage 3.5')"));

@@ -1,5 +1,4 @@
-//! Snippets for programs that are not here are read by their languages' own readers: YAML by PyYAML, Prometheus's configuration by promtool, C++ by a
-//! compiler, with a device that prints what it would send. Names come back as data, and nothing else is there.
+//! Snippets for other programs are parsed by real parsers: PyYAML, promtool, and a C++ compiler with a fake device.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
@@ -9,26 +8,25 @@ use super::snippets::{NAMES, snippets, steers};
 
 const ORIGIN: &str = "https://hourglass.example:8443";
 
-/// Reads snippets as YAML; a tagged scalar becomes an object of its tag.
+/// Parses snippets as YAML; a tagged scalar becomes an object of its tag.
 fn yaml(python: &Path, snippets: &[Snippet]) -> Vec<Value> {
     const READ: &str = "import json, sys, yaml
 class Tagged(yaml.SafeLoader): pass
 Tagged.add_multi_constructor('!', lambda loader, tag, node: {'!' + tag: loader.construct_scalar(node)})
 json.dump([yaml.load(text, Loader=Tagged) for text in json.load(sys.stdin.buffer)], sys.stdout)";
     let texts: Vec<&String> = snippets.iter().map(|snippet| &snippet.text).collect();
-    let done = ran_with(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).good();
+    let done = run_with_input(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).good();
     serde_json::from_str(&done.stdout).unwrap()
 }
 
-/// A snippet, and what it was written for.
+/// A snippet and its parameters.
 struct Snippet {
     name: &'static str,
     token: Value,
     text: String,
 }
 
-/// The snippets of a kind: of each name with each of three services, one that needs no token, one whose token stands in the snippet, and one
-/// whose token is read from elsewhere.
+/// Returns the snippets of a kind for each name, without a token, with a token inside, and with an external token.
 fn written(node: &Path, id: &str) -> Vec<Snippet> {
     let tokens = |name: &'static str| [Value::Null, json!(name), json!(false)].map(|token| (name, token));
     let services: Vec<(&str, Value)> = NAMES.iter().flat_map(|name| tokens(name)).collect();
@@ -62,7 +60,7 @@ fn grafana_reads_names_as_data() {
     let (Some(node), Some(python)) = (require(Package::Node), require(Package::PyYaml)) else { return };
     let snippets = written(&node, "grafana");
     for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
-        // Grafana takes two dollars for one, and replaces what stands behind one alone.
+        // Grafana reads two dollars as one and expands names after a single one.
         let doubled = name.replace('$', "$$");
         let mut data = json!({ "version": "InfluxQL", "dbName": doubled, "httpMode": "POST" });
         let mut source = json!({ "name": "hourglass", "type": "influxdb", "access": "proxy", "url": ORIGIN });
@@ -109,7 +107,7 @@ fn promtool_takes_the_configuration_of_prometheus() {
     }
 }
 
-/// What the sketches use of Arduino and of the ESP32, on this machine: each request is printed, its parts apart.
+/// Fake of Arduino and ESP32 libraries: prints the parts of each request.
 const DEVICE: &str = r#"#pragma once
 #include <cstdio>
 #include <string>
@@ -135,8 +133,8 @@ struct HTTPClient {
 using std::to_string;
 "#;
 
-/// The parts that a program of these sketches prints, run one by one.
-fn printed(compiler: &Path, (sketches, runs): (&str, &str)) -> Vec<String> {
+/// Compiles the sketches, runs them, and returns the printed parts.
+fn run_sketches(compiler: &Path, sketches: &str, runs: &str) -> Vec<String> {
     let folder = Folder::new("device");
     for name in ["WiFi.h", "HTTPClient.h"] {
         let first = if name == "WiFi.h" { DEVICE } else { "#pragma once\n" };
@@ -144,7 +142,7 @@ fn printed(compiler: &Path, (sketches, runs): (&str, &str)) -> Vec<String> {
     }
     let text = format!("#include <WiFi.h>\n#include <HTTPClient.h>\n{sketches}\nint main() {{\n{runs}}}\n");
     std::fs::write(folder.file("device.cpp"), &text).unwrap();
-    // Of the old standard, in which three characters may stand for one.
+    // The old standard, which has trigraphs.
     let flags = ["-std=c++11", "-Wall", "-Wno-unused-variable", "-I.", "-o", "device", "device.cpp"];
     let done = Command::new(compiler).args(flags).current_dir(folder.path()).output().unwrap();
     assert!(done.status.success() && done.stderr.is_empty(), "{}\n{text}", String::from_utf8_lossy(&done.stderr));
@@ -158,7 +156,7 @@ fn body(name: &str) -> Value {
     json!({ "measurement": name, "tags": { "sensor": name }, "fields": { "value": 7 } })
 }
 
-/// All but what `encodeURIComponent` leaves as it is.
+/// Characters that `encodeURIComponent` encodes.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -170,7 +168,7 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'(')
     .remove(b')');
 
-/// Where readings of a database are sent.
+/// Returns the write URL of a database.
 fn address(name: &str) -> String {
     format!("{ORIGIN}/api/v1/readings?db={}", utf8_percent_encode(name, ENCODED))
 }
@@ -178,7 +176,9 @@ fn address(name: &str) -> String {
 #[test]
 fn a_sketch_for_arduino_compiles_and_sends_its_reading() {
     let (Some(node), Some(compiler)) = (require(Package::Node), require(Package::Gxx)) else { return };
-    let (mut sketches, mut runs, mut expected) = (String::new(), String::new(), Vec::new());
+    let mut sketches = String::new();
+    let mut runs = String::new();
+    let mut expected = Vec::new();
     for (number, Snippet { name, token, text }) in written(&node, "arduino").into_iter().enumerate() {
         sketches.push_str(&format!("namespace n{number} {{\n{text}}}\n"));
         runs.push_str(&format!("n{number}::setup();\nn{number}::loop();\n"));
@@ -189,7 +189,7 @@ fn a_sketch_for_arduino_compiles_and_sends_its_reading() {
         };
         expected.push((address(name), login, body(name)));
     }
-    let parts = printed(&compiler, (&sketches, &runs));
+    let parts = run_sketches(&compiler, &sketches, &runs);
     let found: Vec<(String, String, Value)> = parts
         .chunks(3)
         .map(|part| (part[0].clone(), part[1].clone(), serde_json::from_str(&part[2]).unwrap()))
@@ -204,7 +204,9 @@ fn esphome_reads_names_as_data_and_its_lambda_sends_the_reading() {
     else {
         return;
     };
-    let (mut lambdas, mut runs, mut expected) = (String::new(), String::new(), Vec::new());
+    let mut lambdas = String::new();
+    let mut runs = String::new();
+    let mut expected = Vec::new();
     let snippets = written(&node, "esphome");
     let read = yaml(&python, &snippets);
     for (number, (Snippet { name, token, text }, found)) in snippets.into_iter().zip(read).enumerate() {
@@ -226,7 +228,7 @@ fn esphome_reads_names_as_data_and_its_lambda_sends_the_reading() {
         sent["fields"]["value"] = json!(7.0);
         expected.push(sent);
     }
-    let parts = printed(&compiler, (&lambdas, &runs));
+    let parts = run_sketches(&compiler, &lambdas, &runs);
     let found: Vec<Value> = parts.iter().map(|part| serde_json::from_str(part).unwrap()).collect();
     assert_eq!(found, expected);
 }

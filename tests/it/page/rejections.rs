@@ -1,4 +1,4 @@
-//! Rejected lines on the page: shown with the place of the fault, counted by code, exported and removed.
+//! Rejected lines on the page, with the position of the error, counted by code, exported and removed.
 
 use crate::support::prelude::*;
 
@@ -37,7 +37,7 @@ fn rejections_are_counted_exported_and_removed() {
     browser.expect_calm("rejections");
 }
 
-/// Of a syntax error behind the end of its line no place was shown.
+/// Regression: a syntax error after the end of its line had no position.
 #[test]
 fn the_place_of_a_syntax_error_is_shown() {
     let Some((server, browser)) = page() else { return };
@@ -52,7 +52,7 @@ fn the_place_of_a_syntax_error_is_shown() {
     let [word, end] = [&shown[0], &shown[1]];
     assert!(end[0].as_str().unwrap().starts_with("Column 41: "), "{shown}");
     assert_eq!((&end[1], &end[2]), (&json!("vibration,line=b,sensor=,site=porto rms="), &json!(" ")), "{shown}");
-    // A column is one of bytes.
+    // Columns count bytes.
     assert_eq!((&word[1], &word[2]), (&json!("climate,room=wärmer temp=1,ö="), &json!("x")), "{shown}");
     browser.expect_calm("syntax");
 }

@@ -1,4 +1,4 @@
-//! Tokens: the page asks for one where one is needed, keeps it in the tab alone, and shows nobody a control that the token cannot use.
+//! Tokens on the page: entered when needed, kept in the tab only; controls without rights are hidden.
 
 use crate::access::{create, guarded, with};
 use crate::support::prelude::*;
@@ -17,7 +17,7 @@ fn menu(browser: &Browser) -> Value {
 }
 
 #[test]
-fn a_token_sees_only_what_it_can_use() {
+fn the_page_shows_only_views_that_the_token_can_use() {
     let Some(browser) = Browser::start() else { return };
     let (server, admin) = guarded("");
     with(&admin, "POST", &server.url("/write?db=default"), "climate,sensor=temp-01 temp=20").expect(204);
@@ -30,7 +30,7 @@ fn a_token_sees_only_what_it_can_use() {
         browser.run("return [...document.querySelectorAll('dialog button')].map((one) => one.textContent);"),
         json!(["Close", "Explore", "Live"])
     );
-    // Views that it may not use are not shown by their address either, nor is what they could do.
+    // Forbidden views are hidden even by address, and so are their controls.
     browser.load(&server.url("/#rejections"));
     browser.wait("document.querySelector('nav a[aria-current=page]')?.textContent === 'Explore'");
     let fixes = "return [...document.querySelectorAll('button')].filter((one) => /Export|Remove/.test(one.textContent)).length;";
@@ -42,12 +42,12 @@ fn a_token_sees_only_what_it_can_use() {
     sign_in(&server, &browser, &admin);
     assert_eq!(menu(&browser).as_array().unwrap().len(), 8);
     browser.load_until(&server.url("/#access"), "document.querySelector('table')");
-    // Access lists and revokes tokens, and says where they are made: a form of its own made some that could read.
+    // Access lists and revokes tokens and says how to create them.
     let controls = browser.run("return [...document.querySelectorAll('main button, main input, main select')].map((one) => one.textContent).join();");
     assert!(!controls.as_str().unwrap().contains("oken"), "{controls}");
     browser.wait("document.querySelector('main').textContent.includes('hourglass token add')");
     browser.expect_no_barriers("tokens");
-    // A token for the snippet: for one database, to write alone, and only in the snippet.
+    // A token for the snippet: write access to one database, shown only in the snippet.
     browser.load(&server.url("/#connect"));
     browser.click("button", "Create a write token");
     browser.wait(
@@ -61,7 +61,7 @@ fn a_token_sees_only_what_it_can_use() {
     browser.run("const ends = document.querySelector('dialog select'); ends.value = '90d'; ends.dispatchEvent(new Event('change'));");
     browser.click_until("dialog button", "Create", "!document.querySelector('dialog')");
     browser.wait("/Token hg_[0-9a-f]{12}_[0-9a-f]{64}/.test(document.querySelector('pre').textContent)");
-    // Neither what needs another right, nor another snippet.
+    // Neither for snippets that need another right, nor in other snippets.
     for (kind, variable) in
         [("Grafana", "Token $HOURGLASS_TOKEN"), ("Prometheus", "hourglass-token"), ("Python", "os.environ")]
     {
@@ -79,15 +79,19 @@ fn a_token_sees_only_what_it_can_use() {
     browser.click(".segment", "curl");
     let made = browser.run("return document.querySelector('pre').textContent.match(/hg_[0-9a-f]+_[0-9a-f]+/)[0];");
     let made = made.as_str().unwrap();
-    let asked = |path: &str, body: &str| {
+    let request_status = |path: &str, body: &str| {
         let method = if body.is_empty() { "GET" } else { "POST" };
         with(made, method, &server.url(path), body).status
     };
     assert_eq!(
-        (asked("/write?db=default", "m v=1"), asked("/write?db=other", "m v=1"), asked("/api/v1/measurements", "")),
+        (
+            request_status("/write?db=default", "m v=1"),
+            request_status("/write?db=other", "m v=1"),
+            request_status("/api/v1/measurements", "")
+        ),
         (204, 403, 403)
     );
-    // It is in the snippet alone, once, and ends as was chosen.
+    // It is shown once, only in the snippet, and has the chosen expiry.
     assert_eq!(browser.run("return document.querySelector('main').textContent.match(/hg_/g).length;"), json!(1));
     let kept =
         browser.run("return [location.href, document.cookie, JSON.stringify(sessionStorage)].join();").to_string();
@@ -104,7 +108,7 @@ fn a_token_sees_only_what_it_can_use() {
 }
 
 #[test]
-fn the_first_token_is_not_made_by_the_page() {
+fn the_page_does_not_create_the_first_token() {
     let server = crate::support::server::Launch::embedded().start();
     let make = |body: &Value, headers: &[(&str, &str)]| {
         request("POST", &server.url("/api/v1/tokens"), body.to_string().as_bytes(), headers).unwrap()
@@ -112,12 +116,12 @@ fn the_first_token_is_not_made_by_the_page() {
     let body = json!({ "name": "device", "write": ["default"] });
     make(&body, &[]).expect(409);
     get(&server.url("/api/v1/measurements")).expect(200);
-    // A page of another site asks for nothing at all.
+    // A page of another site is refused.
     make(&body, &[("Origin", "https://example.org")]).expect(403);
 }
 
 #[test]
-fn tokens_are_made_listed_and_revoked_by_administrators_alone() {
+fn only_administrators_manage_tokens() {
     let (server, admin) = guarded("[auth]\nmax_lifetime = \"365d\"\n");
     let ask = |method: &str, path: &str, body: &Value| -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };

@@ -1,4 +1,4 @@
-//! The view Sensors: what it sorts, what it says of each sensor, and that it goes on doing so.
+//! The Sensors view: sorting, properties and refresh.
 
 use crate::support::prelude::*;
 
@@ -6,9 +6,9 @@ use super::{now, page, write};
 
 const FIRST: &str = "document.querySelector('tbody tr')?.textContent";
 
-/// `Latest first` sorted the first 500 by name, and said nothing of it.
+/// Regression: `Latest first` sorted only the first 500 by name, without a notice.
 #[test]
-fn latest_first_is_of_all_sensors_or_says_of_which() {
+fn sorting_by_latest_covers_all_sensors_or_names_its_limit() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let line = |at: u64| format!("many,sensor=s{at:04} v={at} {}", now - 5000 + at);
@@ -26,18 +26,21 @@ fn latest_first_is_of_all_sensors_or_says_of_which() {
     browser.expect_calm("order");
 }
 
-/// Who is silent was told only to who asked for the silent ones, a sensor's name nowhere, and the list stayed as it was when it was opened. `outlier` was
-/// taken for strange values: it means a sensor that fills more than a page an hour.
+/// Regression: silence and names were hidden, the list was static, and `outlier` (more than a page an hour) misread.
 #[test]
-fn the_list_says_who_is_silent_and_what_each_is_called() {
+fn the_list_shows_silent_sensors_and_names() {
     let Some(browser) = Browser::start() else { return };
     let server = Launch::embedded().config("[sensors]\nsilent_after = \"1h\"\n").start();
     let now = now();
     write(&server, &format!("climate,sensor=old temp=1 {}\nclimate,sensor=new temp=2 {now}", now - 7200));
     let path = server.url("/api/v1/sensors/climate,sensor=new/meta");
     request("PUT", &path, json!({ "name": "Roof" }).to_string().as_bytes(), &[]).unwrap().expect(200);
-    let told = server.fetch("/api/v1/sensors");
-    assert_eq!((&told["sensors"][0]["silent"], &told["sensors"][1]["silent"]), (&json!(false), &json!(true)), "{told}");
+    let listed = server.fetch("/api/v1/sensors");
+    assert_eq!(
+        (&listed["sensors"][0]["silent"], &listed["sensors"][1]["silent"]),
+        (&json!(false), &json!(true)),
+        "{listed}"
+    );
     browser.look(1200, 900, "light");
     browser.load_until(&server.url("/#sensors"), "document.querySelectorAll('tbody tr').length === 2");
     let rows = browser.run("return [...document.querySelectorAll('tbody tr')].map((one) => one.innerText);");
@@ -48,7 +51,7 @@ fn the_list_says_who_is_silent_and_what_each_is_called() {
     assert!(text.contains("Over one page per hour") && !text.to_lowercase().contains("outlier"), "{text}");
     browser.expect_no_barriers("sensors");
     browser.picture("sensors-silent");
-    // What comes is shown without loading the page again, and the control that was used keeps the focus.
+    // New sensors appear without a reload, and the used control keeps the focus.
     browser.run("document.querySelectorAll('button.link')[1].focus();");
     write(&server, &format!("climate,sensor=third temp=3 {now}"));
     browser.wait("document.querySelectorAll('tbody tr').length === 3");
@@ -56,9 +59,9 @@ fn the_list_says_who_is_silent_and_what_each_is_called() {
     browser.expect_calm("silence");
 }
 
-/// Nobody asks whether sensors are silent where that is not configured: the page says why it cannot tell, and shows the others when asked for them.
+/// Without configured silence, the page explains the missing filter and shows all sensors.
 #[test]
-fn what_cannot_be_asked_is_said() {
+fn impossible_filters_are_explained() {
     let Some((server, browser)) = page() else { return };
     write(&server, &format!("climate,sensor=a temp=1 {}", now()));
     browser.load(&server.url("/#sensors"));
@@ -66,7 +69,7 @@ fn what_cannot_be_asked_is_said() {
     browser.wait("document.querySelector('.failure')?.textContent.includes('sensors.silent_after')");
     browser.click(".segment", "All");
     wait_until("the list is back", Duration::from_secs(20), || {
-        browser.is_so("document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure')")
+        browser.is_true("document.querySelectorAll('tbody tr').length === 1 && !document.querySelector('.failure')")
     });
     browser.expect_calm("asking");
 }

@@ -1,8 +1,8 @@
-//! Snippets are run as they are pasted, with names that would like to be code.
+//! Snippets are run as pasted, with hostile names.
 
 use crate::support::prelude::*;
 
-/// What stands in the place of a measurement and of a sensor. Each would leave a file behind if any of it ran.
+/// Measurements and sensors that would create a file if they were run.
 pub(super) const NAMES: &[&str] = &[
     "plain",
     "'; touch ran; '",
@@ -22,12 +22,11 @@ pub(super) const NAMES: &[&str] = &[
     "\u{e0041}\u{ffff} tags",
 ];
 
-/// The snippets of a kind, one for each of these, written by the page's own module: without a token, with the text `token`, or with `false`
-/// for one that is read from elsewhere.
+/// Returns snippets of a kind: without a token, with the text `token`, or `false` for an external one.
 pub(super) fn snippets(node: &Path, id: &str, to: &[Value]) -> Vec<String> {
     let assets = root().join("src/http/ui/assets");
     let folder = Folder::new("snippet");
-    // Node takes a `.js` for a module only if a package says so.
+    // Node loads `.js` as a module only if a package says so.
     for name in ["snippets.js", "quote.js"] {
         fs::copy(assets.join(name), folder.file(name)).unwrap();
     }
@@ -42,7 +41,7 @@ pub(super) fn snippets(node: &Path, id: &str, to: &[Value]) -> Vec<String> {
     serde_json::from_str(&done.good().stdout).unwrap()
 }
 
-/// Whether a letter steers a terminal or turns the reading direction.
+/// Returns true for characters that control a terminal or the text direction.
 pub(super) fn steers(letter: char) -> bool {
     letter != '\n'
         && (letter.is_control()
@@ -50,14 +49,14 @@ pub(super) fn steers(letter: char) -> bool {
             || ('\u{2066}'..='\u{2069}').contains(&letter))
 }
 
-/// Runs a snippet and finds its reading under exactly these names.
-fn runs(server: &Server, (program, file): (&Path, &str), (database, name): (&str, &str), text: &str) {
+/// Runs a snippet and expects its reading under exactly these names.
+fn run_pasted(server: &Server, program: &Path, file: &str, database: &str, name: &str, text: &str) {
     assert!(!text.contains(steers), "{database}: what one reads is not what one pastes: {text:?}");
     let folder = Folder::new("pasted");
     fs::write(folder.file(file), text).unwrap();
     let done = ran(Command::new(program).arg(file).current_dir(folder.path()));
     assert!(!folder.file("ran").exists(), "{database}: {name:?} ran:\n{text}");
-    // No name has a control: the service refuses the reading. A shell that does not know `$'…'` sends another one.
+    // Names have no controls: the service refuses them, and a shell without `$'…'` sends other ones.
     if name.chars().any(char::is_control) || program.ends_with("dash") && text.contains(" $'") {
         return;
     }
@@ -69,12 +68,12 @@ fn runs(server: &Server, (program, file): (&Path, &str), (database, name): (&str
 }
 
 #[test]
-fn pasted_snippets_write_their_reading_and_run_nothing_else() {
+fn pasted_snippets_only_write_their_reading() {
     let (Some(node), Some(_)) = (require(Package::Node), require(Package::Curl)) else { return };
     let server = Launch::embedded().start();
     let [dash, bash, python] = ["dash", "bash", "python3"].map(Path::new);
     for (id, program, file) in [
-        // Debian's `sh`, which took what stood behind a quotation mark for commands.
+        // Debian's `sh`. Regression: it ran the text after a quotation mark.
         ("curl", dash, "run.sh"),
         ("curl", bash, "run.sh"),
         ("python", python, "run.py"),
@@ -88,14 +87,14 @@ fn pasted_snippets_write_their_reading_and_run_nothing_else() {
         let to = |name: &&str| json!({ "origin": server.url(""), "database": database, "measurement": name, "sensor": name });
         let texts = snippets(&node, id, &NAMES.iter().map(to).collect::<Vec<_>>());
         for (name, text) in NAMES.iter().zip(texts) {
-            runs(&server, (program, file), (&database, name), &text);
+            run_pasted(&server, program, file, &database, name, &text);
         }
     }
 }
 
-/// These are not run here: their literals are read back by the nearest reader there is. `page::readers` has the others.
+/// Literals of snippets that are not run here, parsed by the nearest parser; `page::readers` has the others.
 #[test]
-fn a_literal_reads_back_as_its_text() {
+fn quoted_literals_keep_their_text() {
     let Some(node) = require(Package::Node) else { return };
     let to =
         |name: &&str| json!({ "origin": "http://127.0.0.1:1", "database": name, "measurement": name, "sensor": name });

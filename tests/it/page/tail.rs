@@ -1,4 +1,4 @@
-//! `GET /api/v1/tail`: who listens hears each acked reading that it chose, once, and is told of what it missed; nobody hears what its token may not read.
+//! `GET /api/v1/tail`: each chosen acked reading once, reports of missed ones, and no forbidden readings.
 
 use super::write;
 use crate::access::{create, guarded, with};
@@ -6,20 +6,20 @@ use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client that listens: an open connection, read line by line.
-pub(super) struct Ear {
+/// A streaming client: an open connection, read line by line.
+pub(super) struct TailClient {
     lines: BufReader<TcpStream>,
     status: u16,
-    /// Of the last event.
+    /// Id of the last event.
     id: String,
 }
 
-/// An event: its kind, and what it says.
-type Said = (String, Value);
+/// Kind and data of an event.
+type Event = (String, Value);
 
-impl Ear {
-    /// Connects, and reads the head, and of an endless answer the comment that comes first.
-    pub(super) fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> Ear {
+impl TailClient {
+    /// Connects and reads the head, and the first comment of an endless answer.
+    pub(super) fn open(server: &Server, query: &str, headers: &[(&str, &str)]) -> TailClient {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
@@ -29,28 +29,28 @@ impl Ear {
             server.address()
         )
         .unwrap();
-        let mut ear = Ear { lines: BufReader::new(stream), status: 0, id: String::new() };
-        ear.status = ear.line().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        while !ear.line().unwrap().is_empty() {}
-        if ear.status == 200 {
-            while !ear.line().unwrap().starts_with(": acked readings") {}
+        let mut client = TailClient { lines: BufReader::new(stream), status: 0, id: String::new() };
+        client.status = client.line().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        while !client.line().unwrap().is_empty() {}
+        if client.status == 200 {
+            while !client.line().unwrap().starts_with(": acked readings") {}
         }
-        ear
+        client
     }
 
     pub(super) fn status(&self) -> u16 {
         self.status
     }
 
-    /// The next line, without the sizes of chunks; `None` at the end.
+    /// Returns the next line, without chunk sizes; `None` at the end.
     fn line(&mut self) -> Option<String> {
         let mut line = String::new();
         let count = self.lines.read_line(&mut line).ok()?;
         (count > 0).then(|| line.trim_end_matches(['\r', '\n']).to_owned())
     }
 
-    /// The next event; `None` once the stream has ended.
-    fn next(&mut self) -> Option<Said> {
+    /// Returns the next event; `None` once the stream has ended.
+    fn next(&mut self) -> Option<Event> {
         let mut kind = "message".to_owned();
         loop {
             let line = self.line()?;
@@ -64,21 +64,21 @@ impl Ear {
         }
     }
 
-    /// The value of the field `v` of the next reading.
+    /// Returns the field `v` of the next reading.
     #[track_caller]
     fn value(&mut self) -> i64 {
-        let (kind, said) = self.next().expect("an event");
-        assert_eq!(kind, "message", "{said}");
-        said["reading"]["v"].as_i64().unwrap_or_else(|| panic!("{said}"))
+        let (kind, payload) = self.next().expect("an event");
+        assert_eq!(kind, "message", "{payload}");
+        payload["reading"]["v"].as_i64().unwrap_or_else(|| panic!("{payload}"))
     }
 }
 
 #[test]
-fn who_listens_hears_what_it_chose_once_and_in_order() {
+fn a_stream_sends_the_chosen_readings_once_and_in_order() {
     let server = Launch::embedded().start();
-    let mut all = Ear::open(&server, "epoch=s", &[]);
-    let mut some = Ear::open(&server, "measurement=m&tag.site=lab&fields=v", &[]);
-    let mut other = Ear::open(&server, "db=other", &[]);
+    let mut all = TailClient::open(&server, "epoch=s", &[]);
+    let mut some = TailClient::open(&server, "measurement=m&tag.site=lab&fields=v", &[]);
+    let mut other = TailClient::open(&server, "db=other", &[]);
     for round in 0..50 {
         let lines =
             format!("m,site=lab v={}i,w=1i 100\nm,site=roof v={}i 100\nn,site=lab w=1i 100", 2 * round, 2 * round + 1);
@@ -88,7 +88,7 @@ fn who_listens_hears_what_it_chose_once_and_in_order() {
     request("POST", &server.url("/write?db=other"), b"m v=7i 1", &[]).unwrap().expect(204);
     for round in 0..50 {
         assert_eq!(some.value(), 2 * round);
-        // Shards have their own order; a sensor is in one of them.
+        // Shards are unordered relative to each other; a sensor belongs to one shard.
         let mut heard: Vec<String> = (0..3).map(|_| all.next().unwrap().1.to_string()).collect();
         heard.sort();
         let expected = [
@@ -104,41 +104,45 @@ fn who_listens_hears_what_it_chose_once_and_in_order() {
 }
 
 #[test]
-fn who_comes_back_misses_nothing_or_is_told() {
+fn a_reconnect_misses_nothing_or_reports_a_gap() {
     let server = Launch::embedded().start();
-    let mut ear = Ear::open(&server, "", &[]);
+    let mut client = TailClient::open(&server, "", &[]);
     write(&server, "m v=1i 1\nm v=2i 2\nm v=3i 3");
-    assert_eq!((ear.value(), ear.value()), (1, 2));
-    let id = ear.id.clone();
-    drop(ear);
+    assert_eq!((client.value(), client.value()), (1, 2));
+    let id = client.id.clone();
+    drop(client);
     write(&server, "m v=4i 4");
-    let mut again = Ear::open(&server, "", &[("Last-Event-ID", &id)]);
-    assert_eq!((again.value(), again.value()), (3, 4), "the rest of the same write, and the next one");
-    let mut lost = Ear::open(&server, "", &[("Last-Event-ID", "1-0")]);
+    let mut reconnected = TailClient::open(&server, "", &[("Last-Event-ID", &id)]);
+    assert_eq!((reconnected.value(), reconnected.value()), (3, 4), "the rest of the same write, and the next one");
+    let mut lost = TailClient::open(&server, "", &[("Last-Event-ID", "1-0")]);
     assert_eq!(lost.next().unwrap(), ("missed".to_owned(), json!({ "readings": null })));
 }
 
-/// A client that does not read: writes are acked as ever, and when it reads again it is told how many it missed.
+/// A client that does not read delays no write, and later learns how many readings it missed.
 #[test]
-fn who_is_slow_is_told_how_many_it_missed() {
+fn a_slow_stream_reports_the_missed_readings() {
     let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "256KiB").env("HOURGLASS_TAIL_CLIENTS", "4").start();
-    let mut slow = Ear::open(&server, "", &[]);
-    let (mut written, text) = (0_i64, "x".repeat(4000));
-    // 40 MB, more than the kernel's buffers take, in records that the ring has room for.
+    let mut slow = TailClient::open(&server, "", &[]);
+    let mut written = 0_i64;
+    let text = "x".repeat(4000);
+    // 40 MB, more than the kernel's buffers take, in records that fit into the ring.
     for _ in 0..500 {
         let line = |at: i64| format!("m v={at}i,text=\"{text}\" {}", at + 1);
         write(&server, &(written..written + 20).map(line).collect::<Vec<_>>().join("\n"));
         written += 20;
     }
-    let (mut heard, mut missed, mut unknown, mut last) = (0, 0, false, -1);
+    let mut heard = 0;
+    let mut missed = 0;
+    let mut unknown = false;
+    let mut last = -1;
     while heard + missed < written && !unknown {
         match slow.next().expect("an event") {
-            (kind, said) if kind == "missed" => match said["readings"].as_i64() {
+            (kind, payload) if kind == "missed" => match payload["readings"].as_i64() {
                 Some(count) => missed += count,
                 None => unknown = true,
             },
-            (_, said) => {
-                let value = said["reading"]["v"].as_i64().unwrap();
+            (_, payload) => {
+                let value = payload["reading"]["v"].as_i64().unwrap();
                 assert!(value > last, "{value} after {last}");
                 (heard, last) = (heard + 1, value);
             }
@@ -148,14 +152,15 @@ fn who_is_slow_is_told_how_many_it_missed() {
     assert!(unknown || heard + missed == written, "{heard} heard and {missed} missed of {written}");
 }
 
-/// What waited for a client was filled by one record, faster than its connection could take it: who read all the time got 171 of 3,000 readings,
-/// and never one that was larger than its share, although the ring had them all.
+/// Regression: one record overflowed a client's queue, so a fast reader got 171 of 3,000 readings.
 #[test]
-fn who_reads_misses_nothing_that_the_ring_holds() {
-    // The ring has 8 MiB, each client 8 KiB beside it.
+fn a_fast_reader_misses_nothing() {
+    // The ring has 8 MiB, and each client 8 KiB.
     let server = Launch::embedded().env("HOURGLASS_TAIL_BYTES", "16MiB").env("HOURGLASS_TAIL_CLIENTS", "1024").start();
-    let (rounds, lines, text) = (3, 5000, "x".repeat(40_000));
-    let mut ear = Ear::open(&server, "", &[]);
+    let rounds = 3;
+    let lines = 5000;
+    let text = "x".repeat(40_000);
+    let mut client = TailClient::open(&server, "", &[]);
     let line = |at: i64| match at % lines {
         7 => format!("m v={at}i,text=\"{text}\" {}", at + 1),
         _ => format!("m v={at}i {}", at + 1),
@@ -166,19 +171,19 @@ fn who_reads_misses_nothing_that_the_ring_holds() {
                 write(&server, &(round * lines..(round + 1) * lines).map(line).collect::<Vec<_>>().join("\n"));
             }
         });
-        (0..rounds * lines).for_each(|at| assert_eq!(ear.value(), at));
+        (0..rounds * lines).for_each(|at| assert_eq!(client.value(), at));
     });
 }
 
 #[test]
-fn as_many_listen_as_may_and_leaving_makes_room() {
+fn streams_are_limited_and_leaving_makes_room() {
     let server = Launch::embedded().env("HOURGLASS_TAIL_CLIENTS", "2").env("HOURGLASS_QUERY_CONCURRENT", "1").start();
-    let ears = [Ear::open(&server, "", &[]), Ear::open(&server, "", &[])];
+    let ears = [TailClient::open(&server, "", &[]), TailClient::open(&server, "", &[])];
     let refused = get(&server.url("/api/v1/tail")).expect(503).json();
     assert!(refused["error"].as_str().unwrap().contains("tail.clients") && refused["code"] == "busy", "{refused}");
     get(&server.url("/api/v1/measurements")).expect(200);
     drop(ears);
-    wait_until("room again", PATIENCE, || Ear::open(&server, "", &[]).status == 200);
+    wait_until("room again", PATIENCE, || TailClient::open(&server, "", &[]).status == 200);
     for (query, word) in [("tag.meta.site=lab", "metadata"), ("limit=3", "unknown parameter"), ("tag.a=~(", "regex")] {
         let refused = get(&server.url(&format!("/api/v1/tail?{query}"))).expect(400).json();
         assert!(refused["error"].as_str().unwrap().contains(word), "{refused}");
@@ -186,25 +191,25 @@ fn as_many_listen_as_may_and_leaving_makes_room() {
 }
 
 #[test]
-fn a_stream_ends_with_its_token_and_shows_only_what_the_token_may_read() {
+fn a_stream_ends_with_its_token_and_respects_its_rights() {
     let (server, admin) = guarded("");
     let pinned = create(&server, &["--name", "pinned", "--read", "a", "--sensor-tag", "site=lab"]);
     let of_other = create(&server, &["--name", "other", "--read", "b"]);
     let [pinned, of_other] = [pinned, of_other].map(|token| format!("Token {token}"));
-    assert_eq!(Ear::open(&server, "db=a", &[]).status, 401);
-    assert_eq!(Ear::open(&server, "db=a", &[("Authorization", &of_other)]).status, 403);
-    let mut ear = Ear::open(&server, "db=a", &[("Authorization", &pinned)]);
+    assert_eq!(TailClient::open(&server, "db=a", &[]).status, 401);
+    assert_eq!(TailClient::open(&server, "db=a", &[("Authorization", &of_other)]).status, 403);
+    let mut client = TailClient::open(&server, "db=a", &[("Authorization", &pinned)]);
     with(&admin, "POST", &server.url("/write?db=a"), "m,site=roof v=1i\nm,site=lab v=2i").expect(204);
-    assert_eq!(ear.value(), 2, "the other sensor is not told");
+    assert_eq!(client.value(), 2, "the other sensor is hidden");
     with(&admin, "POST", &server.url("/api/v1/tokens/pinned/revoke"), "").expect(200);
-    let (kind, said) = ear.next().expect("an end");
-    assert_eq!(kind, "end", "{said}");
-    assert!(ear.next().is_none(), "nothing follows");
+    let (kind, payload) = client.next().expect("an end");
+    assert_eq!(kind, "end", "{payload}");
+    assert!(client.next().is_none(), "nothing follows");
 }
 
-/// A stream of one sensor by its key went on when a rename had given the sensor a name that the token may not read.
+/// Regression: a stream of one sensor went on after a rename to a name that the token may not read.
 #[test]
-fn a_stream_tells_shown_names_and_none_that_the_token_may_not_read() {
+fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
     let (server, admin) = guarded("");
     let pinned = create(&server, &["--name", "pinned", "--read", "*", "--sensor-tag", "room=lab"]);
     let [pinned, all] = [&pinned, &admin].map(|token| format!("Token {token}"));
@@ -212,9 +217,10 @@ fn a_stream_tells_shown_names_and_none_that_the_token_may_not_read() {
         let line = format!("climate,room={room},sensor=s1 v={value}i {value}");
         with(&admin, "POST", &server.url("/write?db=a&precision=s"), &line).expect(204);
     };
-    let mut theirs = Ear::open(&server, "db=a&sensor=climate,room%3Dlab,sensor%3Ds1", &[("Authorization", &pinned)]);
-    let mut old = Ear::open(&server, "db=a&tag.room=lab", &[("Authorization", &all)]);
-    let mut new = Ear::open(&server, "db=a&tag.room=hall", &[("Authorization", &all)]);
+    let mut theirs =
+        TailClient::open(&server, "db=a&sensor=climate,room%3Dlab,sensor%3Ds1", &[("Authorization", &pinned)]);
+    let mut old = TailClient::open(&server, "db=a&tag.room=lab", &[("Authorization", &all)]);
+    let mut new = TailClient::open(&server, "db=a&tag.room=hall", &[("Authorization", &all)]);
     write("lab", 1);
     assert_eq!((theirs.value(), old.value()), (1, 1));
     let hall = json!({"kind": "tag_value", "tag": "room", "from": "lab", "to": "hall"}).to_string();
@@ -225,19 +231,19 @@ fn a_stream_tells_shown_names_and_none_that_the_token_may_not_read() {
     let entry = "/api/v1/renames?db=a&kind=tag_value&tag=room&from=lab";
     with(&admin, "DELETE", &server.url(entry), "").expect(200);
     write("lab", 4);
-    assert_eq!((theirs.value(), old.value()), (4, 4), "what was shown as room=hall is not told");
+    assert_eq!((theirs.value(), old.value()), (4, 4), "readings shown as room=hall are hidden");
 }
 
 #[test]
-fn a_stream_delays_no_stop_and_its_silence_closes_no_connection() {
+fn a_silent_stream_stays_open_and_delays_no_stop() {
     let mut server = Launch::embedded().env("HOURGLASS_SERVER_IDLE_TIMEOUT", "100ms").start();
-    let mut ear = Ear::open(&server, "", &[]);
-    // Longer than an idle connection may be: the scan closes those at least once a second.
+    let mut client = TailClient::open(&server, "", &[]);
+    // Longer than the idle timeout, which is checked every second.
     let start = Instant::now();
     poll(Duration::from_secs(20), || (start.elapsed() > Duration::from_secs(3)).then_some(()));
     write(&server, "m v=1i 1");
-    assert_eq!(ear.value(), 1);
-    // Not so if the requests had not been finished in time.
+    assert_eq!(client.value(), 1);
+    // An unfinished request would fail the stop.
     assert!(server.stop().success());
-    assert_eq!(ear.next().map(|(kind, _)| kind).as_deref(), Some("end"));
+    assert_eq!(client.next().map(|(kind, _)| kind).as_deref(), Some("end"));
 }

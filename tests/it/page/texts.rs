@@ -1,12 +1,12 @@
-//! Explore shows what is no number, too: booleans as steps, texts in the table and in the file.
+//! Explore shows booleans as steps, and strings in the table and the file.
 
 use serde_json::json;
 
 use super::{now, page, write};
 
-/// Explore offered numbers alone, so that a sensor of texts had nothing to choose and nothing to show.
+/// Regression: Explore offered only numbers, so sensors with strings had nothing to show.
 #[test]
-fn texts_and_booleans_are_chosen_shown_and_taken_along() {
+fn strings_and_booleans_are_charted_and_exported() {
     let Some((server, browser)) = page() else { return };
     let now = now();
     let line = |at: u64| {
@@ -18,7 +18,7 @@ fn texts_and_booleans_are_chosen_shown_and_taken_along() {
     let chips = "[...document.querySelectorAll('fieldset .chip')].map((one) => one.textContent)";
     let offered = browser.wait(chips).to_string();
     assert!(offered.contains("load") && offered.contains("mode") && offered.contains("open"), "{offered}");
-    // Numbers come first, and one of them is chosen by itself.
+    // Numbers come first, and one of them is the default.
     assert!(browser.wait("location.hash").as_str().unwrap().contains("f=load"));
     browser.click("fieldset .chip", "open");
     browser.click_until("fieldset .chip", "mode", "document.querySelectorAll('.legend-item').length === 2");
@@ -27,7 +27,7 @@ fn texts_and_booleans_are_chosen_shown_and_taken_along() {
         .wait(&format!("{cells}.includes('idle <b>now</b>') && {cells}.includes('true') && {cells}.includes('false')"));
     assert!(browser.text().contains("last value of each window"), "{}", browser.text());
     browser.expect_no_barriers("texts");
-    // Texts alone have no chart, but a sentence, the table and the file.
+    // Strings have no chart, but a hint, the table and the file.
     for shown in ["avg", "raw"] {
         browser.load(&server.url(&format!("/#explore?m=door&f=mode&fn={shown}&range=6h&still=1")));
         browser.wait("document.querySelector('.empty')?.textContent.includes('Strings cannot be charted')");

@@ -1,10 +1,10 @@
-//! Each view as a user goes through it, without a finding of axe-core, and with a picture.
+//! Each view as a user sees it, checked by axe-core, with a picture.
 
 use crate::support::prelude::*;
 
 use super::{climate, now, page, write};
 
-/// Address, what must be on the page, and the name of its picture.
+/// Address, expected contents, and the name of the picture.
 const VIEWS: &[(&str, &str, &str)] = &[
     ("explore?range=6h&m=climate&f=temp", ".plot canvas", "explore"),
     ("live", "table.live", "live"),
@@ -17,12 +17,12 @@ const VIEWS: &[(&str, &str, &str)] = &[
 ];
 
 #[test]
-fn every_view_is_whole_in_light_and_dark_and_on_a_phone() {
+fn every_view_works_in_light_dark_and_on_a_phone() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     post(&server.url("/write"), "climate,sensor=temp-0 temp=\"warm", &[]).expect(400);
     let looks = [("dark", 1280, 860, "dark"), ("phone", 390, 844, "light"), ("light", 1280, 860, "light")];
-    // The first two have both widths and both schemes.
+    // The first two cover both widths and both schemes.
     for (look, width, height, scheme) in looks.into_iter().take(scaled([2, 2, 3])) {
         browser.look(width, height, scheme);
         for (view, sign, name) in VIEWS {
@@ -37,7 +37,7 @@ fn every_view_is_whole_in_light_and_dark_and_on_a_phone() {
 }
 
 #[test]
-fn a_chart_is_zoomed_compared_and_kept_in_the_address() {
+fn zoom_and_comparison_are_kept_in_the_url() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     browser.load_until(&server.url("/"), "document.querySelector('.plot canvas')");
@@ -57,11 +57,11 @@ fn a_chart_is_zoomed_compared_and_kept_in_the_address() {
 }
 
 #[test]
-fn a_reading_appears_while_one_watches() {
+fn a_new_reading_appears_in_an_open_view() {
     let Some((server, browser)) = page() else { return };
     browser.load(&server.url("/#connect?m=door&s=front"));
     browser.wait("document.querySelector('.waiting')?.textContent.includes('Waiting')");
-    // Whoever watches has been let in by then: the stream's first bytes are its comment.
+    // The stream is open by then: its first bytes are a comment.
     let heard = |value: u64| {
         write(&server, &format!("door,sensor=front opened={value}i {}", now()));
         let acked = Instant::now();
@@ -70,16 +70,16 @@ fn a_reading_appears_while_one_watches() {
     };
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("door,sensor=front opened=1i {}", now()));
-        browser.is_so("document.querySelector('.arrived')?.textContent")
+        browser.is_true("document.querySelector('.arrived')?.textContent")
     });
     println!("a reading is on the page {:?} after its ack", heard(471));
     browser.click_until(".arrived button", "Open in Explore", "document.querySelector('.plot canvas')");
     browser.expect_calm("connect");
 }
 
-/// The page of a new service opens in Explore, which said that readings appear there, and showed none before it was loaded again.
+/// Regression: a new service's page opened in Explore and showed its first readings only after a reload.
 #[test]
-fn the_first_reading_is_drawn_by_itself() {
+fn the_first_reading_is_drawn_without_a_reload() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/"), "document.querySelector('.empty')?.textContent.includes('is empty')");
     write(&server, &format!("climate,room=lab temp=21.5 {}", now()));
@@ -87,9 +87,9 @@ fn the_first_reading_is_drawn_by_itself() {
     browser.expect_calm("explore");
 }
 
-/// There was no choice but the measurement, and no other tab was noticed without TLS.
+/// Regression: Live could only filter by measurement, and without TLS no other tab was noticed.
 #[test]
-fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
+fn live_shows_the_chosen_sensors_and_yields_to_another_tab() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     browser.load(&server.url("/#live"));
@@ -99,7 +99,7 @@ fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
     browser.wait("[...document.querySelectorAll('code')].some((one) => one.textContent.includes('tag.sensor=temp-1'))");
     wait_until("a reading is shown", Duration::from_secs(20), || {
         write(&server, &format!("climate,sensor=temp-0 temp=1 {0}\nclimate,sensor=temp-1,site=x temp=2 {0}", now()));
-        browser.is_so("document.querySelector('table.live tbody').textContent.includes('temp-1')")
+        browser.is_true("document.querySelector('table.live tbody').textContent.includes('temp-1')")
     });
     assert_eq!(
         browser.run("return document.querySelector('table.live tbody').textContent.includes('temp-0');"),
@@ -112,9 +112,9 @@ fn live_shows_what_was_chosen_and_gives_way_to_another_tab() {
     browser.expect_calm("live");
 }
 
-/// Who has no keys and no mouse could not move in time.
+/// Regression: without keys and mouse, time could not be moved.
 #[test]
-fn a_chart_is_moved_by_buttons_and_its_lines_are_grouped_by_metadata() {
+fn buttons_move_a_chart_and_metadata_groups_its_lines() {
     let Some((server, browser)) = page() else { return };
     climate(&server);
     for (sensor, floor) in [("temp-0", "first"), ("temp-1", "second")] {
@@ -126,15 +126,15 @@ fn a_chart_is_moved_by_buttons_and_its_lines_are_grouped_by_metadata() {
     browser.wait("document.querySelector('.plot canvas')");
     browser.run("document.querySelector('[aria-label=\"Zoom in\"]').click();");
     let range = "[.../from=(\\d+)&to=(\\d+)/.exec(location.hash) ?? []].slice(1).map(Number)";
-    let of = || {
+    let drawn_range = || {
         let found = browser.wait(&format!("{range}.length === 2 && {range}"));
         (found[0].as_i64().unwrap(), found[1].as_i64().unwrap())
     };
-    let zoomed = of();
+    let zoomed = drawn_range();
     assert_eq!((zoomed.1 - zoomed.0) / 60_000, 180);
     browser.run("document.querySelector('[aria-label=Earlier]').click();");
     browser.wait(&format!("{range}[0] < {}", zoomed.0));
-    assert_eq!((of().1 - of().0) / 60_000, 180);
+    assert_eq!((drawn_range().1 - drawn_range().0) / 60_000, 180);
     browser.load(&server.url("/#explore?m=climate&f=temp&range=6h&still=1"));
     browser.wait("document.querySelector('.plot canvas')");
     browser.run("const all = [...document.querySelectorAll('select')].find((one) => one.textContent.includes('metadata')); all.value = [...all.options].at(-1).value; all.dispatchEvent(new Event('change'));");
@@ -143,7 +143,7 @@ fn a_chart_is_moved_by_buttons_and_its_lines_are_grouped_by_metadata() {
     browser.expect_calm("moves");
 }
 
-/// The page set how long readings are kept, and thereby forgot everything else that was set; and later, what had become a setting since.
+/// Regression: setting the retention on the page reset all other settings.
 #[test]
 fn a_new_retention_leaves_the_other_settings_as_they_are() {
     let Some((server, browser)) = page() else { return };
@@ -166,7 +166,7 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     for key in ["summaries", "default", "seal_form", "drift"] {
         assert!(found[key] == before[key] && found[key] != json!(null), "{key}: {before} became {found}");
     }
-    // What the configuration says is not written down as a setting of the database.
+    // Configured defaults are not stored as settings of the database.
     let unset = json!({ "readings": null, "summaries": null, "default": null, "seal_form": null, "drift": "keep" });
     server.set("default", &unset.to_string()).expect(200);
     browser.load(&server.url("/#access"));
@@ -177,9 +177,9 @@ fn a_new_retention_leaves_the_other_settings_as_they_are() {
     browser.expect_calm("retention");
 }
 
-/// Where the service could not count what would go, the page said that nothing would.
+/// Regression: if the service could not count the losses, the page said that there were none.
 #[test]
-fn what_was_not_counted_is_not_called_nothing() {
+fn an_unknown_count_is_not_shown_as_zero() {
     let Some(browser) = Browser::start() else { return };
     let config = "[query]\nseries_max = 1\n[flush]\ninterval = \"200ms\"\n[sensors]\nwrite_interval = \"200ms\"\n";
     let server = Launch::embedded().config(config).start();
@@ -187,11 +187,11 @@ fn what_was_not_counted_is_not_called_nothing() {
     write(&server, &format!("climate,sensor=a temp=1 {old}\nclimate,sensor=b temp=2 {old}"));
     let counted = || {
         let body = br#"{"readings":"2d","summaries":"4d"}"#;
-        let told = request("PUT", &server.url("/api/v1/databases/default?dry_run=true"), body, &[]).ok()?.json();
-        (told["sensors"] == 2).then_some(told)
+        let preview = request("PUT", &server.url("/api/v1/databases/default?dry_run=true"), body, &[]).ok()?.json();
+        (preview["sensors"] == 2).then_some(preview)
     };
-    let told = eventually("the sensors' documents are written", Duration::from_secs(60), counted);
-    assert_eq!(told["readings"], json!(null), "{told}");
+    let preview = eventually("the sensors' documents are written", Duration::from_secs(60), counted);
+    assert_eq!(preview["readings"], json!(null), "{preview}");
     browser.load(&server.url("/#access"));
     browser.click("button", "Change");
     browser.fill("dialog .field:nth-of-type(1) input", "2d");
@@ -207,9 +207,9 @@ fn what_was_not_counted_is_not_called_nothing() {
     browser.expect_calm("not counted");
 }
 
-/// Two sensors had one value of the tag `sensor`: both lines were called by it, and the week before took the colour of the first.
+/// Regression: two sensors with equal `sensor` tags had one name, and last week's line one colour with the first.
 #[test]
-fn lines_of_sensors_that_share_a_name_are_told_apart() {
+fn sensors_with_the_same_name_have_distinct_lines() {
     let Some((server, browser)) = page() else { return };
     let lines = ["a", "b"].map(|line| format!("hall,line={line},sensor=hall temp=1 {}", now()));
     write(&server, &lines.join("\n"));
@@ -220,9 +220,9 @@ fn lines_of_sensors_that_share_a_name_are_told_apart() {
     browser.expect_calm("lines of one name");
 }
 
-/// On a phone, a view that was opened by its address was not to be seen in the menu.
+/// Regression: on a phone, the menu did not show the view opened by its address.
 #[test]
-fn the_menu_shows_where_one_is() {
+fn the_menu_marks_the_current_view() {
     let Some((server, browser)) = page() else { return };
     browser.look(390, 844, "light");
     for view in ["access", "explore", "health"] {
@@ -234,9 +234,9 @@ fn the_menu_shows_where_one_is() {
     browser.expect_calm("menu");
 }
 
-/// The unit of times read "as declared by default", and what stood above the button was no name of it.
+/// Regression: the unit of times read "as declared by default", and the button had no accessible name.
 #[test]
-fn a_line_is_tried_in_a_unit_that_is_named() {
+fn a_test_line_is_sent_in_the_named_unit() {
     let Some((server, browser)) = page() else { return };
     browser.load_until(&server.url("/#explain"), "document.querySelector('select')");
     let text = browser.text();

@@ -1,20 +1,16 @@
-//! Faults in the midst of everything that is done to history: while clients write what is live, late, corrected or days
-//! long over, and delete, days are sealed, readings expire, and backups and copies are made; and meanwhile the service is
-//! killed at random moments and at every point that has a name, and its MongoDB hangs, dies, steps down or is cut off.
-//! After each of them every reading and every summary is compared with what was acked, and `hourglass verify` is clean.
-//!
-//! A cycle takes 1.3 s (embedded) to 4 s (two instances on MongoDB).
+//! Kills and store faults while history is written, deleted, sealed, expired, backed up and copied; after each,
+//! readings, summaries and `hourglass verify` are checked. A cycle takes 1.3 s (embedded) to 4 s (MongoDB).
 
 mod clients;
 mod summaries;
 mod world;
 
-use self::clients::{Clients, Kept};
+use self::clients::{Clients, ExpiringDatabase};
 use self::world::{Break, World};
 
 use crate::support::prelude::*;
 
-/// Small pages and little of everything, and all that goes on by itself goes on all the time.
+/// Small pages and limits, and constantly running jobs.
 const MORE_CONFIG: &str = r#"
 [flush]
 interval = "200ms"
@@ -26,16 +22,16 @@ quiet = "100ms"
 [retention]
 interval = "100ms"
 "#;
-/// How long a service may take to come to a point.
+/// Time for a service to reach a fault point.
 const POINT_WITHIN: Duration = Duration::from_secs(2);
-/// The points that these runs are about come first: a short run has few cycles.
+/// The main points of these runs come first, because a short run has few cycles.
 const FIRST: [&str; 6] = ["sealed", "pages_removed", "claimed", "during_deletion", "during_expiry", "before_expiry"];
 
 fn busy_config() -> String {
     format!("{}{MORE_CONFIG}", super::CONFIG)
 }
 
-/// The names of all points at which ingest, jobs and the stores can be told to kill themselves, as the sources have them.
+/// Returns the names of all fault points in ingest, jobs and stores, read from the sources.
 fn points() -> Vec<String> {
     fn add(folder: &Path, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(folder).expect("the sources") {
@@ -60,26 +56,28 @@ fn points() -> Vec<String> {
 }
 
 tests! {
-    fn faults_cost_nothing_of_history_in_the_embedded_store() =>
-        faults("history, embedded", World::embedded(), (21, scaled([2, 6, 500])));
-    fn faults_cost_nothing_of_history_in_mongodb() =>
-        faults("history, MongoDB", World::mongo(1), (22, scaled([2, 4, 500])));
-    fn faults_of_two_instances_cost_nothing_of_history() =>
-        faults("history, two instances", World::mongo(2), (23, scaled([1, 2, 500])));
+    fn faults_cost_no_history_in_the_embedded_store() =>
+        faults("history, embedded", World::embedded(), 21, scaled([2, 6, 500]));
+    fn faults_cost_no_history_in_mongodb() =>
+        faults("history, MongoDB", World::mongo(1), 22, scaled([2, 4, 500]));
+    fn faults_of_two_instances_cost_no_history() =>
+        faults("history, two instances", World::mongo(2), 23, scaled([1, 2, 500]));
 }
 
 #[track_caller]
-fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
+fn faults(name: &str, mut world: World, seed: u64, cycles: usize) {
     let began = Instant::now();
     let clients = Clients::new(seed);
-    let mut kept = Kept::default();
+    let mut kept = ExpiringDatabase::default();
     let mut random = Random::new(seed);
     let points = points();
     let mut missed: BTreeSet<&String> = points.iter().collect();
-    let (mut backups, mut copies, mut turn) = (0, 0, 0);
+    let mut backups = 0;
+    let mut copies = 0;
+    let mut turn = 0;
     let mut faults: BTreeMap<&str, usize> = BTreeMap::new();
     for cycle in 0..cycles {
-        // Every other fault is a kill at a point, each in its turn.
+        // Every other fault is a kill, at each point in turn.
         let fault = if cycle % 2 == 0 {
             turn += 1;
             Break::KillAt { point: points[(turn - 1) % points.len()].clone(), nth: 1 + random.below(3) }
@@ -95,13 +93,12 @@ fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
         if expires {
             kept.fill(&world, &clients);
         }
-        let asked = random.of(&[None, Some("backup"), Some("seal"), Some("seal"), Some("compact")]);
+        let asked = random.pick(&[None, Some("backup"), Some("seal"), Some("seal"), Some("compact")]);
         let asked = if cycle % 4 == 1 { Some("backup") } else { asked };
         let victim = usize::try_from(random.below(2)).expect("small") % world.servers.len();
-        // The first instance is the one that is told how long readings are kept.
+        // Only the first instance receives retention changes.
         let victim = if is_of_expiry { 0 } else { victim };
         let backup = clients.during(&world.bases(), |acks| {
-            // A moment is a length of time by its nature; nothing is waited for here.
             std::thread::sleep(Duration::from_millis(random.below(150).unsigned_abs()));
             let mut meanwhile = world.ask_meanwhile(asked, victim, &mut random);
             if is_of_expiry {
@@ -117,7 +114,6 @@ fn faults(name: &str, mut world: World, (seed, cycles): (u64, usize)) {
             if expires {
                 kept.await_expired(&world, &clients);
             }
-            // Clients are acked again.
             let before = acks.count();
             poll(WITHIN, || (acks.count() > before + 3).then_some(())).expect("clients are acked after a fault");
             meanwhile.take().and_then(|thread| thread.join().expect("it does not panic"))

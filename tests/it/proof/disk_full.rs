@@ -1,6 +1,4 @@
-//! The log has no room: its budget is used up while the store takes no writes, or its file system is full. Writes are
-//! refused and say why, reads go on, nothing that was acked is lost, and once there is room again writes are accepted
-//! without a restart.
+//! A full log budget or file system: writes are refused, reads go on, and writes resume without a restart.
 
 use std::io;
 use std::process::Child;
@@ -8,7 +6,7 @@ use std::process::Child;
 use super::{DATABASE, flush};
 use crate::support::prelude::*;
 
-/// Small segments and a small budget, so that it is used up soon. Flushes are rare, so that the log is what is full.
+/// Small segments and budget, so that the log fills up soon; rare flushes.
 const BUDGET: &str = r#"
 [wal]
 segment_bytes = "1MiB"
@@ -19,14 +17,14 @@ interval = "1s"
 "#;
 const LINES: i64 = 2000;
 const SENSOR: &str = "full,sensor=s";
-/// Far more than there is room for.
+/// Far more than fits.
 const BODIES_MAX: i64 = 2000;
-/// How soon writes must be accepted when there is room again.
+/// Time in which writes must be accepted once there is room.
 const RECOVERY: Duration = Duration::from_secs(10);
-/// mongod's code for a disk that is full: writes fail, reads do not.
+/// mongod's error code for a full disk: writes fail, reads do not.
 const OUT_OF_DISK_SPACE: i32 = 14031;
 
-/// A client that writes body after body and knows how many were acked.
+/// A client that writes bodies and counts the acks.
 struct Writer {
     acked: i64,
     random: Random,
@@ -37,12 +35,13 @@ impl Writer {
         Writer { acked: 0, random: Random::new(8) }
     }
 
-    /// Sends the next body. What was refused is sent again by the next call, with the same times and other values.
+    /// Sends the next body; a refused one is sent again with the same times and other values.
     fn send(&mut self, server: &Server) -> Answer {
         let mut body = String::new();
         for line in self.acked * LINES..(self.acked + 1) * LINES {
             // Random, so that compression gains little.
-            let (noise, time) = (self.random.below(i64::MAX), START + line * SECOND);
+            let noise = self.random.below(i64::MAX);
+            let time = START + line * SECOND;
             body.push_str(&format!("{SENSOR} noise={noise}i,one=1i {time}\n"));
         }
         let url = server.url(&format!("/write?db={DATABASE}"));
@@ -51,7 +50,7 @@ impl Writer {
         answer
     }
 
-    /// Sends until a body is refused, and gives that answer.
+    /// Sends until a body is refused, and returns that answer.
     fn fill(&mut self, server: &Server, mut before_each: impl FnMut()) -> Answer {
         for _ in 0..BODIES_MAX {
             before_each();
@@ -63,11 +62,12 @@ impl Writer {
         panic!("{BODIES_MAX} bodies were taken where there is no room for them");
     }
 
-    /// All that was acked is there, flushed or not; of what was refused at most the last body.
+    /// Checks that everything acked is stored, and at most the last refused body.
     fn check(&self, server: &Server) {
         let windows = windows(server, DATABASE, SENSOR, None, "1d");
         let counted: u64 = windows.values().map(|fields| fields["one"].count).sum();
-        let (least, most) = (self.acked * LINES, (self.acked + 1) * LINES);
+        let least = self.acked * LINES;
+        let most = (self.acked + 1) * LINES;
         let counted = i64::try_from(counted).expect("few");
         assert!([least, most].contains(&counted), "{counted} readings, {least} were acked");
     }
@@ -89,7 +89,7 @@ fn a_log_at_its_budget_refuses_writes_and_answers_reads() {
     assert!(status(&server, "log_bytes") <= 8 << 20, "the budget is kept");
     assert!(status(&server, "pending_readings") >= (writer.acked - 1) * LINES, "what is acked is pending");
     fail_writes(&mongod, false);
-    // Nobody starts it again, and nobody asks for a flush.
+    // Without a restart or a requested flush.
     wait_until("writes are accepted again", PATIENCE, || writer.send(&server).status == 204);
     writer.check(&server);
     assert!(flush(&server), "a flush after it");
@@ -105,7 +105,7 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
     let mut writer = Writer::new();
     writer.send(&server).expect(204);
     let ballast = mount.folder.file("ballast");
-    // Again and again, because segments that are released make room.
+    // Repeatedly, because released segments make room.
     let refused = writer.fill(&server, || fill_up(&ballast));
     assert!(refused.header("retry-after").is_some(), "{:?}", refused.headers);
     assert!(refused.json()["error"].is_string(), "{}", refused.text());
@@ -113,17 +113,16 @@ fn a_full_file_system_refuses_writes_until_there_is_room() {
     std::fs::remove_file(&ballast).expect("the ballast can be thrown off");
     wait_until("writes are accepted again", RECOVERY, || writer.send(&server).status == 204);
     writer.check(&server);
-    // What is in the log alone comes back from there.
+    // Unflushed readings are replayed.
     server.kill();
     server.restart();
     assert!(flush(&server), "a flush");
     writer.check(&server);
 }
 
-/// `/ready` and `/health` were 503 for a minute while writes were answered 204, because the next segment could not be
-/// made while the current one had room.
+/// Regression: `/ready` and `/health` were 503 while writes were acked, because the next segment could not be created.
 #[test]
-fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
+fn readiness_matches_write_answers_on_a_filling_disk() {
     let Some(mount) = Mount::new("24m") else { return };
     let folder = mount.folder.file("log");
     let config = format!("[wal]\ndir = {folder:?}\nsegment_bytes = \"4MiB\"\n[flush]\ninterval = \"1h\"\n");
@@ -131,13 +130,14 @@ fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
     let mut writer = Writer::new();
     writer.send(&server).expect(204);
     fill_up(&mount.folder.file("ballast"));
-    let (mut taken, mut refused) = (0, 0);
+    let mut taken = 0;
+    let mut refused = 0;
     for _ in 0..BODIES_MAX {
         let is_taken = writer.send(&server).status == 204;
         (taken, refused) = (taken + u32::from(is_taken), refused + u32::from(!is_taken));
         for path in ["/ready", "/health"] {
             let answer = get(&server.url(path));
-            // After an ack the next write of the same size may have no room, which only that write can tell.
+            // After an ack the next write may have no room, which only that write can tell.
             if !is_taken {
                 assert_eq!(answer.status, 503, "{path} after a refused write: {}", answer.text());
                 assert!(answer.text().contains(folder.to_str().expect("text")), "{}", answer.text());
@@ -155,7 +155,7 @@ fn readiness_follows_what_a_write_is_answered_on_a_filling_disk() {
     writer.send(&server).expect(204);
 }
 
-/// Makes mongod answer every write, or no write any more, that its disk is full.
+/// Makes mongod refuse every write with a full disk, or none.
 fn fail_writes(mongod: &Mongod, fail: bool) {
     let commands: &[&str] = if fail { &["insert", "update", "findAndModify"] } else { &[] };
     mongod.fail(commands, OUT_OF_DISK_SPACE);
@@ -166,7 +166,7 @@ fn status(server: &Server, name: &str) -> i64 {
     status[name].as_i64().unwrap_or_else(|| panic!("{name} in {status}"))
 }
 
-/// Appends to a file until nothing more fits.
+/// Appends to a file until the disk is full.
 fn fill_up(path: &std::path::Path) {
     let mut file = File::options().create(true).append(true).open(path).expect("the ballast can be opened");
     for piece in [vec![0; 64 << 10], vec![0; 1]] {
@@ -180,18 +180,18 @@ fn fill_up(path: &std::path::Path) {
     }
 }
 
-/// A small file system of its own, in memory, gone when the tests are gone.
+/// A small file system in memory, removed after the test.
 struct Mount {
     // Fields drop in this order: it is unmounted before its folder goes.
     _unmounter: Unmounter,
     folder: Folder,
 }
 
-/// A `sh` that unmounts when the test, however it ends, closes its pipe.
+/// A `sh` that unmounts when the test closes its pipe.
 struct Unmounter(Child);
 
 impl Mount {
-    /// None, after a line on stderr that says so, where this user cannot mount.
+    /// Returns `None` after a line on stderr if this user cannot mount.
     fn new(size: &str) -> Option<Mount> {
         let folder = Folder::new("full");
         let mut mount = Command::new("mount");
@@ -207,7 +207,7 @@ impl Mount {
     }
 }
 
-/// What a command says when it fails.
+/// Runs a command; its output is the error.
 fn succeeds(command: &mut Command) -> Result<(), String> {
     let output = command.output().map_err(|error| error.to_string())?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()) }
@@ -215,7 +215,7 @@ fn succeeds(command: &mut Command) -> Result<(), String> {
 
 impl Drop for Unmounter {
     fn drop(&mut self) {
-        // Waiting closes the pipe first, and that is the signal.
+        // Waiting closes the pipe first, which is the signal.
         let _ = self.0.wait();
     }
 }

@@ -1,38 +1,35 @@
-//! Who said what when, and what may be there after it: per field of a timestamp, the value of an attempt that no acked one
-//! and no deletion came after. What overlaps in time may have come in either order.
+//! The history of requests and the values allowed after it: per field, any attempt without a certainly later ack or
+//! deletion.
 
 use crate::support::prelude::*;
 
-/// A field of a reading: the sensor, the time, the field.
-pub type Place = (String, i64, String);
+/// A field of a reading.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub sensor: String,
+    pub time: i64,
+    pub field: String,
+}
 
-/// What two instances on one machine, with one clock, may differ by in what they take for now: each reads it when it
-/// starts, in milliseconds.
+/// Maximum clock difference between instances on one machine, which read it in milliseconds at startup.
 const CLOCKS: Duration = Duration::from_millis(5);
 
-/// A body that was sent once.
 struct Attempt {
     values: BTreeMap<Place, i64>,
     start: Instant,
-    /// When its stamp was surely given out, if it ever was; `None` where that may be at any later time.
+    /// Time by which its stamp was certainly given out; `None` if it may be at any later time.
     end: Option<Instant>,
     acked: bool,
     via: String,
 }
 
-/// A deletion that was asked for.
 pub struct Delete {
-    /// Whose.
     pub sensor: String,
-    /// Of which times.
     pub range: Range<i64>,
-    /// When it was asked for.
     pub start: Instant,
-    /// When its stamp was surely given out, if it ever was; `None` where that may be at any later time.
+    /// Time by which its stamp was certainly given out; `None` if it may be at any later time.
     pub end: Option<Instant>,
-    /// Whether it was answered as done.
     pub done: bool,
-    /// Whom it was asked of, for people.
     pub via: String,
 }
 
@@ -42,7 +39,6 @@ impl Attempt {
     }
 }
 
-/// Everything that was sent.
 #[derive(Default)]
 pub struct History {
     attempts: Vec<Attempt>,
@@ -50,56 +46,55 @@ pub struct History {
 }
 
 impl History {
-    /// A body is about to be sent to somebody; gives its number. Of several lines about one place the last counts.
+    /// Records that a body is about to be sent; returns its number. The last line about a place counts.
     pub fn begin(&mut self, values: &[(Place, i64)], via: &str) -> usize {
-        let (values, via) = (values.iter().cloned().collect(), via.to_owned());
+        let values = values.iter().cloned().collect();
+        let via = via.to_owned();
         self.attempts.push(Attempt { values, start: Instant::now(), end: None, acked: false, via });
         self.attempts.len() - 1
     }
 
-    /// It was acked, or surely not and never will be; nothing where nobody knows.
+    /// Records an ack, a certain refusal, or an unknown outcome (`None`).
     pub fn end(&mut self, number: usize, acked: Option<bool>) {
         let attempt = &mut self.attempts[number];
         (attempt.end, attempt.acked) = (acked.map(|_| Instant::now()), acked == Some(true));
     }
 
-    /// It was refused: nothing of it was taken, nor ever will be.
+    /// Records a refusal: the body was not and will never be kept.
     pub fn refuse(&mut self, number: usize) {
         self.attempts[number].values.clear();
     }
 
-    /// Notes a deletion.
     pub fn note_deletion(&mut self, deletion: Delete) {
         self.deletions.push(deletion);
     }
 
-    /// How many places were acked.
+    /// Returns the number of acked places.
     pub fn acked(&self) -> usize {
         let acked = self.attempts.iter().filter(|attempt| attempt.acked);
         acked.flat_map(|attempt| attempt.values.keys()).collect::<BTreeSet<_>>().len()
     }
 
-    /// How many deletions were answered as done.
+    /// Returns the number of completed deletions.
     pub fn deletions(&self) -> usize {
         self.deletions.iter().filter(|deletion| deletion.done).count()
     }
 
-    /// Asserts that what was found is what must be there now.
+    /// Checks the current readings.
     #[track_caller]
     pub fn check(&self, found: &BTreeMap<Place, i64>) {
         let now = Instant::now();
         self.check_between(now, now, found);
     }
 
-    /// Asserts that what was found is what must have been there at some time between these: everything that was acked or
-    /// done before the first, and nothing that began after the second.
+    /// Checks readings of some moment: everything done before `first`, and nothing begun after `last`.
     #[track_caller]
     pub fn check_between(&self, first: Instant, last: Instant, found: &BTreeMap<Place, i64>) {
         let wrong = self.wrong_between(first, last, found);
         assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
     }
 
-    /// What is wrong with it, if anything is.
+    /// Returns the first error, if any.
     pub fn wrong_between(&self, first: Instant, last: Instant, found: &BTreeMap<Place, i64>) -> Option<String> {
         let mut by_place: BTreeMap<&Place, Vec<(&Attempt, i64)>> = BTreeMap::new();
         for attempt in self.attempts.iter().filter(|attempt| attempt.start <= last) {
@@ -109,10 +104,11 @@ impl History {
         }
         for (place, value) in found {
             let Some(attempts) = by_place.get(place) else { return Some(format!("{place:?} was never written")) };
-            let is_current =
-                |(attempt, said): &(&Attempt, i64)| said == value && self.may_stand(attempt, place, attempts, first);
+            let is_current = |(attempt, written_value): &(&Attempt, i64)| {
+                written_value == value && self.can_stand(attempt, place, attempts, first)
+            };
             if !attempts.iter().any(is_current) {
-                return Some(format!("{place:?} is {value}: {}", self.tell(place)));
+                return Some(format!("{place:?} is {value}: {}", self.events(place)));
             }
         }
         for (place, attempts) in by_place.iter().filter(|(place, _)| !found.contains_key(**place)) {
@@ -120,14 +116,13 @@ impl History {
                 .iter()
                 .any(|(attempt, _)| attempt.is_acked_by(first) && !self.may_be_deleted(attempt, place, last));
             if must_be_there {
-                return Some(format!("{place:?} is not there: {}", self.tell(place)));
+                return Some(format!("{place:?} is not there: {}", self.events(place)));
             }
         }
         None
     }
 
-    /// From now on what was found is what was acked, and nothing else is on its way: who looks once everything is at rest
-    /// makes the next look the more exact for it, and no dearer.
+    /// Replaces the history by what was found at rest, which keeps later checks exact and fast.
     pub fn settle(&mut self, found: BTreeMap<Place, i64>) {
         let now = Instant::now();
         self.attempts =
@@ -135,8 +130,8 @@ impl History {
         self.deletions.clear();
     }
 
-    /// Whether nothing surely came after an attempt and was there by this time.
-    fn may_stand(&self, attempt: &Attempt, place: &Place, all: &[(&Attempt, i64)], by: Instant) -> bool {
+    /// Returns true if no attempt was certainly later and present by this time.
+    fn can_stand(&self, attempt: &Attempt, place: &Place, all: &[(&Attempt, i64)], by: Instant) -> bool {
         let Some(end) = attempt.end else { return true };
         let is_after = |start: Instant| start > end + CLOCKS;
         let is_covered = |deletion: &Delete| {
@@ -149,33 +144,35 @@ impl History {
             && !self.deletions.iter().any(is_covered)
     }
 
-    /// Whether some deletion that began by this time did not surely come before an attempt.
+    /// Returns true if a deletion begun by this time was not certainly before the attempt.
     fn may_be_deleted(&self, attempt: &Attempt, place: &Place, by: Instant) -> bool {
         let is_before = |deletion: &Delete| deletion.end.is_some_and(|end| attempt.start > end + CLOCKS);
         self.deletions.iter().any(|deletion| deletion.start <= by && covers(deletion, place) && !is_before(deletion))
     }
 
-    /// All that happened to a place, in milliseconds since the first attempt.
-    fn tell(&self, place: &Place) -> String {
+    /// Lists the events of a place, in milliseconds since the first attempt.
+    fn events(&self, place: &Place) -> String {
         let began = self.attempts.first().map_or_else(Instant::now, |first| first.start);
         let at = |time: Instant| time.saturating_duration_since(began).as_millis();
-        let mut told: Vec<(u128, String)> = Vec::new();
+        let mut events: Vec<(u128, String)> = Vec::new();
         for attempt in &self.attempts {
             if let Some(value) = attempt.values.get(place) {
-                let (start, end) = (at(attempt.start), attempt.end.map(at));
-                told.push((start, format!("{start}..{end:?} {value} acked={} via {}", attempt.acked, attempt.via)));
+                let start = at(attempt.start);
+                let end = attempt.end.map(at);
+                events.push((start, format!("{start}..{end:?} {value} acked={} via {}", attempt.acked, attempt.via)));
             }
         }
         for deletion in self.deletions.iter().filter(|deletion| covers(deletion, place)) {
-            let (start, end) = (at(deletion.start), deletion.end.map(at));
-            told.push((start, format!("{start}..{end:?} deleted={} via {}", deletion.done, deletion.via)));
+            let start = at(deletion.start);
+            let end = deletion.end.map(at);
+            events.push((start, format!("{start}..{end:?} deleted={} via {}", deletion.done, deletion.via)));
         }
-        told.sort();
-        told.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ")
+        events.sort();
+        events.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ")
             + &format!("; it is {}", at(Instant::now()))
     }
 }
 
-fn covers(deletion: &Delete, (sensor, time, _): &Place) -> bool {
-    deletion.sensor == *sensor && deletion.range.contains(time)
+fn covers(deletion: &Delete, place: &Place) -> bool {
+    deletion.sensor == place.sensor && deletion.range.contains(&place.time)
 }

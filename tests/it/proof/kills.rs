@@ -1,12 +1,11 @@
-//! `kill -9` at random moments and at each point that a write passes, again and again on one data folder: nothing that
-//! was acked is lost or doubled, and the server goes on by itself.
+//! Kills at random moments and at each point of a write on one data folder: no acked reading is lost or doubled.
 
 use crate::support::prelude::*;
 
 use super::oracle::Oracle;
 use super::{RECOVERY, World, config};
 
-/// Where a server can be told to kill itself.
+/// Fault points of a write.
 const POINTS: [&str; 11] = [
     "before_append",
     "after_append",
@@ -23,10 +22,10 @@ const POINTS: [&str; 11] = [
 const CONNECTIONS: usize = 3;
 const FLUSH_INTERVAL: &str = "200ms";
 const PACE: Duration = Duration::from_millis(5);
-/// How often what queries answer is looked at in a run; the last time the documents are, too.
+/// Checks of answers in a run; the last one covers the documents, too.
 const CHECKS: usize = 5;
 const SIGKILL: i32 = 9;
-/// How long a server may take to come to a point, with writes on their way all the time.
+/// Time for a server to reach a point under load.
 const POINT_WITHIN: Duration = Duration::from_secs(10);
 
 #[test]
@@ -47,16 +46,15 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
     let mut reached: BTreeSet<&str> = BTreeSet::new();
     let cycles = scaled([6, POINTS.len() + 1, 400]);
     for cycle in 0..cycles {
-        // Each point in its turn, then a kill at a random moment alone.
+        // Each point in turn, then a random moment.
         let point = POINTS.get(cycle % (POINTS.len() + 1)).copied();
         oracle.during(&world.base(), |progress| {
-            // A moment is a length of time by its nature; nothing is waited for here.
             std::thread::sleep(Duration::from_millis(random.below(150).unsigned_abs()));
             world.server.kill();
             if let Some(point) = point {
-                // What has just been killed is what the next server replays; that one dies at the point.
+                // The killed server's log is replayed by the next one, which dies at the point.
                 let nth = if point == "during_replay" { 1 } else { 1 + random.below(4) };
-                // One that is not passed that often in time is passed once.
+                // If it is not passed that often in time, once is enough.
                 if [nth, 1].iter().any(|nth| ends_at(&mut world, launch, &format!("{point}:{nth}"))) {
                     reached.insert(point);
                 }
@@ -74,7 +72,7 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
     assert!(cycles < POINTS.len() || missed.is_empty(), "{name}: points that were not reached: {missed:?}");
 }
 
-/// Starts the server to kill itself at a point, with clients' requests on their way. One that does not is killed.
+/// Starts the server with a fault point under load; one that does not reach it is killed.
 fn ends_at(world: &mut World, launch: &Launch, point: &str) -> bool {
     world.server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
     let ended = poll(POINT_WITHIN, || world.server.exited());

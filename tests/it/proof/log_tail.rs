@@ -1,18 +1,17 @@
-//! What stands at the end of the log after a `kill -9`, and changed since: what may have been acked is kept aside and told,
-//! on every page where an operator looks.
+//! Damage at the end of the log after a kill: possibly acked records are kept aside and reported everywhere.
 
 use crate::support::prelude::*;
 
-// The format as `crates/wal/src/format.rs` draws it.
+// The format of `crates/wal/src/format.rs`.
 const HEADER: usize = 4096;
 const HEAD: usize = 32;
 
-/// Four readings were acked, the server was killed, and a byte of the last record flipped: the reading was gone, nothing
-/// lay in quarantine, no metric said so, and health was fine.
+/// Regression: after a bit flip in the last record, an acked reading was gone without quarantine, metric or warning.
 #[test]
-fn what_may_have_been_acked_is_told_and_kept() {
+fn possibly_acked_records_are_reported_and_kept() {
     let (mut server, records) = killed();
-    let (segment, last) = (newest_segment(&server), records[3].clone());
+    let segment = newest_segment(&server);
+    let last = records[3].clone();
     let changed = flip(&segment, &[last.start + HEAD + 20]);
     let looked = verify(&server);
     assert!(looked.contains("unreadable bytes that may have been acked at"), "{looked}");
@@ -23,15 +22,15 @@ fn what_may_have_been_acked_is_told_and_kept() {
     assert_warned(&server, "1 with");
     assert!(server.stderr().contains("may be readings that were acked"), "{}", server.stderr());
     let status = server.fetch("/api/v1/status");
-    let told = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
-    assert_eq!(told, [json!(0), json!(1), json!(0)]);
+    let counts = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
+    assert_eq!(counts, [json!(0), json!(1), json!(0)]);
     post(&server.url("/write"), format!("m v=9 {}", START + 9), &[]).expect(204);
     assert_eq!(found(&server), 4, "writes go on");
 }
 
-/// A byte of each of the last two: the fourth was written after the third had been synced, so that one was acked.
+/// The fourth record was written after the third had been synced, so the third was acked.
 #[test]
-fn a_record_that_a_later_one_proves_synced_is_damage() {
+fn a_broken_record_before_a_synced_one_is_damage() {
     let (mut server, records) = killed();
     let places: Vec<usize> = records[2..].iter().map(|record| record.start + HEAD + 20).collect();
     let changed = flip(&newest_segment(&server), &places);
@@ -42,7 +41,7 @@ fn a_record_that_a_later_one_proves_synced_is_damage() {
     assert_warned(&server, "1 places (");
 }
 
-/// A server that was killed after four readings were acked, a request each, and where their records stand.
+/// Returns a killed server with four acked readings, one per request, and the ranges of their records.
 fn killed() -> (Server, Vec<Range<usize>>) {
     let mut server = Launch::embedded().config("[flush]\ninterval = \"1h\"\n").start();
     for number in 1..=4 {
@@ -79,7 +78,7 @@ fn newest_segment(server: &Server) -> PathBuf {
     segments.pop().expect("a segment")
 }
 
-/// Flips a bit at each of these places; the bytes as they are then.
+/// Flips a bit at each of these offsets; returns the new bytes.
 fn flip(file: &Path, places: &[usize]) -> Vec<u8> {
     let mut bytes = fs::read(file).expect("the segment");
     places.iter().for_each(|place| bytes[*place] ^= 4);
@@ -95,7 +94,7 @@ fn found(server: &Server) -> usize {
     readings(server, "default", "m", None, 100).len()
 }
 
-/// What the metric counts, by verdict.
+/// Returns the metric by verdict.
 fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
     let answer = get(&server.url("/metrics")).expect(200);
     ["damaged", "in_doubt", "torn"].map(|verdict| {
@@ -105,7 +104,7 @@ fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
     })
 }
 
-/// Writes are acked, so health passes, and its check of the log warns.
+/// Checks that `/health` passes with a warning about the log.
 #[track_caller]
 fn assert_warned(server: &Server, what: &str) {
     let health: Value = server.fetch("/health");
@@ -116,7 +115,7 @@ fn assert_warned(server: &Server, what: &str) {
     assert!(message.contains("acked readings may be missing") && message.contains(what), "{message}");
 }
 
-/// What `hourglass verify` says of the log that nobody has open.
+/// Returns the output of `hourglass verify` for the closed log.
 fn verify(server: &Server) -> String {
     let mut command = program();
     command.args(["verify", "--data-dir"]).arg(server.data_dir());

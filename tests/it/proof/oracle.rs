@@ -1,5 +1,4 @@
-//! The oracle: clients whose traffic is a function of a seed, a note of every ack before anything else happens, and
-//! the comparison of what is there with what was acked. It finds violations; whether there may be any says the test.
+//! The oracle: seeded clients, recorded acks, and a comparison of the contents with them.
 
 mod expected;
 mod seen;
@@ -11,98 +10,98 @@ use crate::support::prelude::*;
 
 use super::DATABASE;
 
-/// Something that must never be.
+/// A violation of a guarantee.
 #[allow(dead_code, reason = "what they hold is for those who read them")]
 #[derive(Debug, Clone)]
 pub enum Violation {
-    /// A field of a reading that was acked is not there.
+    /// A field of an acked reading is missing.
     Lost(String),
-    /// A request that was not acked is there, but not all of it; or it is not, but for this.
+    /// A request without an ack is there in part, or is missing a part.
     PartMissing(String),
-    /// The same, told by its markers.
+    /// The same, by its markers.
     HalfARequest { connection: usize, request: i64, what: String },
-    /// It is there and holds what it must not hold any more, or not yet.
+    /// A value that is outdated or not yet possible.
     Wrong { place: String, found: f64, expected: Vec<f64> },
-    /// Nobody sent it.
+    /// A value that nobody sent.
     NeverSent(String),
-    /// It is there more often than it was sent.
+    /// More readings than were sent.
     Doubled { place: String, there: usize, sent: usize },
-    /// A reading without a timestamp had another one before.
+    /// An undated reading changed its time.
     Restamped { place: String, before: BTreeSet<i64>, now: BTreeSet<i64> },
-    /// A window is not what its readings say.
+    /// A window differs from its readings.
     Window { place: String, found: String, readings: usize },
-    /// A document is not as the design says: its summary, its caps, a timestamp on two pages.
+    /// A malformed document: its summary, its limits, or a timestamp on two pages.
     Documents(String),
-    /// A query's answer is not as it should be.
+    /// A wrong answer to a query.
     Answers(String),
-    /// A write got an answer that it must not get.
+    /// An unexpected answer to a write.
     Refused { status: u16, body: String },
-    /// Not within its deadline.
+    /// A missed deadline.
     Late(String),
 }
 
-/// Clients and all they know.
+/// Clients and their knowledge.
 pub struct Oracle {
     connections: Vec<Connection>,
-    /// Writes that had to be acked soon after a fault.
+    /// Number of writes that had to be acked soon after a fault.
     fresh: i64,
     violations: BTreeMap<String, Violation>,
     cycles: usize,
-    /// How long a connection rests between two requests.
+    /// Pause of a connection between requests.
     pace: Duration,
 }
 
-/// What a run came to.
+/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
-    /// How often clients were sent on their way while something was broken.
+    /// Number of faults under load.
     pub cycles: usize,
     /// Requests, acked or not.
     pub requests: usize,
-    /// Readings that were acked.
+    /// Acked readings.
     pub acked: usize,
-    /// Fields of them that were missed.
+    /// Missing fields of acked readings.
     pub lost: usize,
-    /// Readings that were there too often.
+    /// Doubled readings.
     pub doubled: usize,
-    /// Windows and documents that were not what their readings say.
+    /// Windows and documents that differ from their readings.
     pub summaries: usize,
-    /// All violations, those before included.
+    /// All violations, including the above.
     pub violations: usize,
 }
 
-/// What a connection knows.
+/// State of a connection.
 struct Connection {
     traffic: Traffic,
-    /// By the request's number.
+    /// Sent requests, by number.
     sent: Vec<Sent>,
-    /// By value, the stamps that undated readings were given.
+    /// Times that undated readings received, by value.
     stamps: BTreeMap<i64, BTreeSet<i64>>,
 }
 
-/// A request that was sent, or was meant to be.
+/// A request that was sent or planned.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sent {
-    /// How often it may have reached the server.
+    /// Attempts that may have reached the server.
     attempts: usize,
     acked: bool,
 }
 
-/// What the clients have got so far, for the thread that breaks things.
+/// Progress of the clients, for the thread that causes faults.
 pub struct Progress {
     acks: Vec<AtomicUsize>,
     stop: AtomicBool,
     late: Mutex<Vec<String>>,
 }
 
-/// How soon after a fault a write must be acked.
+/// Time after a fault in which a write must be acked.
 const FRESH_WITHIN: Duration = Duration::from_secs(10);
-/// How soon after a start or a fault queries must be answered.
+/// Time after a start or a fault in which queries must be answered.
 const READABLE_WITHIN: Duration = Duration::from_secs(60);
 const SHOWN: usize = 12;
 
 impl Oracle {
-    /// So many connections, each with sensors of its own.
+    /// Creates an oracle with this many connections, each with its own sensors.
     pub fn new(seed: u64, connections: usize) -> Oracle {
         let connection = |connection| {
             let traffic = Traffic { seed, connection, asks_for_store: true };
@@ -112,29 +111,30 @@ impl Oracle {
         Oracle { connections, fresh: 0, violations: BTreeMap::new(), cycles: 0, pace: Duration::ZERO }
     }
 
-    /// With that rest between two requests of a connection: a long run needs no more readings than a short one.
+    /// Sets a pause between requests, so that a long run needs no more readings.
     pub fn paced(mut self, pace: Duration) -> Oracle {
         self.pace = pace;
         self
     }
 
-    /// Without requests that ask for the ack of the store, which would have the buckets they write to flushed.
+    /// Disables requests with the store's ack, which would flush their buckets.
     pub fn acked_by_the_log(mut self) -> Oracle {
         self.connections.iter_mut().for_each(|connection| connection.traffic.asks_for_store = false);
         self
     }
 
-    /// Sends from all connections to the server at this URL until `act` is done.
+    /// Sends from all connections to this URL until `act` is done.
     pub fn during<T>(&mut self, base: &str, act: impl FnOnce(&Progress) -> T) -> T {
         let acks = self.connections.iter().map(|_| AtomicUsize::new(0)).collect();
         let progress = Progress { acks, stop: AtomicBool::new(false), late: Mutex::default() };
         let violations = Mutex::new(Vec::new());
         let acted = std::thread::scope(|scope| {
-            // Also when `act` panics, or the scope would wait for ever.
+            // Also if `act` panics, or the scope would wait for ever.
             let _stop = StopAtEnd(&progress.stop);
             let pace = self.pace;
             for (connection, acks) in self.connections.iter_mut().zip(&progress.acks) {
-                let (stop, violations) = (&progress.stop, &violations);
+                let stop = &progress.stop;
+                let violations = &violations;
                 scope.spawn(move || {
                     while !stop.load(Ordering::Relaxed) {
                         std::thread::sleep(pace);
@@ -160,7 +160,7 @@ impl Oracle {
         acted
     }
 
-    /// Compares what queries answer, flushed or not, and demands that a write is acked soon.
+    /// Compares answers, flushed or not, and requires a quick ack.
     pub fn check_answers(&mut self, server: &Server) {
         let sensors = self.sensors();
         let url = server.url(&format!("/api/v1/sensors?db={DATABASE}&limit=1"));
@@ -180,7 +180,7 @@ impl Oracle {
         }
     }
 
-    /// Compares what lies in the store. Everything acked must have been flushed.
+    /// Compares the stored documents after a flush.
     pub fn check_stored(&mut self, stored: &Stored) {
         match seen::in_store(stored) {
             Ok(found) => self.compare(&found),
@@ -188,17 +188,17 @@ impl Oracle {
         }
     }
 
-    /// Adds what somebody else found.
+    /// Adds an external violation.
     pub fn note(&mut self, violation: Violation) {
         self.violations.insert(format!("{violation:?}"), violation);
     }
 
-    /// All that was found, each once.
+    /// Returns the distinct violations.
     pub fn violations(&self) -> Vec<&Violation> {
         self.violations.values().collect()
     }
 
-    /// What the run came to so far.
+    /// Returns the result so far.
     pub fn tally(&self) -> Tally {
         let count = |is: fn(&Violation) -> bool| self.violations.values().filter(|violation| is(violation)).count();
         Tally {
@@ -212,7 +212,7 @@ impl Oracle {
         }
     }
 
-    /// Prints a line about the run and panics unless all is well. A run in which little was acked proves nothing.
+    /// Prints the result and panics on violations, or if too little was acked to prove anything.
     #[track_caller]
     pub fn assert_kept(&self, name: &str) -> Tally {
         let tally = self.tally();
@@ -225,7 +225,7 @@ impl Oracle {
         tally
     }
 
-    /// The first violations, a line each.
+    /// Formats the first violations, one per line.
     pub fn shown(&self) -> String {
         let lines: Vec<&str> = self.violations.keys().take(SHOWN).map(String::as_str).collect();
         format!("{}\n({} in all)", lines.join("\n"), self.violations.len())
@@ -247,10 +247,11 @@ impl Oracle {
 
     fn write_fresh(&mut self, server: &Server) {
         let url = server.url(&format!("/write?db={DATABASE}"));
-        let (number, time) = (self.fresh, Traffic::marker_time(self.fresh));
+        let number = self.fresh;
+        let time = Traffic::marker_time(self.fresh);
         let body = format!("{FRESH} v={number}i {time}\n");
         let acked = || request("POST", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 204);
-        // An attempt that failed counts, too: the next one is the same reading.
+        // A failed attempt counts, too: the next one is the same reading.
         self.fresh += 1;
         if poll(FRESH_WITHIN, || acked().then_some(())).is_none() {
             self.note(Violation::Late(format!("the ack of a write after a fault, within {FRESH_WITHIN:?}")));
@@ -258,9 +259,10 @@ impl Oracle {
     }
 
     fn sensors(&self) -> Vec<String> {
-        let of =
+        let sensors_of =
             |connection: &Connection| Kind::all().into_iter().map(|kind| connection.traffic.sensor(kind)).collect();
-        let mut sensors: Vec<String> = self.connections.iter().flat_map(|one| -> Vec<String> { of(one) }).collect();
+        let mut sensors: Vec<String> =
+            self.connections.iter().flat_map(|one| -> Vec<String> { sensors_of(one) }).collect();
         sensors.push(FRESH.to_owned());
         sensors
     }
@@ -269,8 +271,7 @@ impl Oracle {
 const FRESH: &str = "proof,kind=fresh";
 
 impl Connection {
-    /// Sends the next request until it is acked or given up. Its number is noted before it is sent, its ack as soon as
-    /// it is read.
+    /// Sends the next request until it is acked or given up; records its number before and its ack right after.
     fn send_one(&mut self, base: &str, stop: &AtomicBool) -> Result<(), Option<Violation>> {
         let number = i64::try_from(self.sent.len()).expect("few");
         let ack = if self.traffic.waits_for_store(number) { "&ack=store" } else { "" };
@@ -290,7 +291,7 @@ impl Connection {
                     let body = String::from_utf8_lossy(&answer.body).into_owned();
                     return Err(Some(Violation::Refused { status: answer.status, body }));
                 }
-                // It never left.
+                // It was never sent.
                 Err(ureq::Error::Io(error)) if error.kind() == ErrorKind::ConnectionRefused => sent.attempts -= 1,
                 Err(ureq::Error::ConnectionFailed) => sent.attempts -= 1,
                 Err(_broken) => {}
@@ -303,18 +304,18 @@ impl Connection {
         }
     }
 
-    /// How many readings were acked.
+    /// Returns the number of acked readings.
     fn acked(&self) -> usize {
         let acked = self.sent.iter().zip(0..).filter(|(sent, _)| sent.acked);
         acked.map(|(_, request)| self.traffic.lines(request).len()).sum()
     }
 }
 
-/// As an agent does that was refused.
+/// Pause of an agent after a refusal.
 const BACK_OFF: Duration = Duration::from_millis(10);
 
 impl Progress {
-    /// Waits until every connection got so many acks from now on; notes it when they do not come.
+    /// Waits until every connection got `more` acks; records a violation after `within`.
     pub fn await_acks(&self, more: usize, within: Duration) {
         let now = || -> Vec<usize> { self.acks.iter().map(|acks| acks.load(Ordering::Relaxed)).collect() };
         let before = now();
@@ -324,12 +325,12 @@ impl Progress {
         }
     }
 
-    /// Notes that something did not come in time.
+    /// Records that something did not happen in time.
     pub fn fail(&self, what: String) {
         self.late.lock().expect("no client panicked").push(what);
     }
 
-    /// How many requests were acked, of all connections.
+    /// Returns the acked requests of all connections.
     pub fn acked(&self) -> usize {
         self.acks.iter().map(|acks| acks.load(Ordering::Relaxed)).sum()
     }

@@ -1,5 +1,5 @@
-//! Two instances on one MongoDB, and what nothing but stamps can tell: corrections, duplicates, deletions, folders that
-//! were restored or cloned, and clocks that differ. Each story is a test of [`super::shortest`].
+//! Two instances on one MongoDB, ordered only by stamps: corrections, duplicates, deletions, restored or cloned
+//! folders, clock differences. See [`super::shortest`].
 
 use hourglass::reading::Value;
 
@@ -9,10 +9,10 @@ use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 const SENSOR: &str = "teeth,sensor=x";
-/// How an update of [`DATABASE`]'s pages begins on MongoDB's wire: its first element.
+/// Start of an update of [`DATABASE`]'s pages on MongoDB's wire.
 const PAGE_UPDATE: &[u8] = b"\x02update\0\x0e\0\0\0proof.buckets\0";
 
-/// Two instances that flush when they are asked to, and what was found.
+/// Two instances that flush on request, and the oracle.
 struct Pair {
     a: Server,
     b: Server,
@@ -27,21 +27,22 @@ impl Pair {
         Pair::with(&name, Launch::with_store(mongod().uri(&name)), |launch| launch)
     }
 
-    /// With a variable of the environment for the first one.
+    /// Sets an environment variable for the first instance.
     fn with_variable(name: &str, value: &str) -> Pair {
         let database = fresh_database_name();
         Pair::with(&database, Launch::with_store(mongod().uri(&database)), |launch| launch.env(name, value))
     }
 
-    /// The first one is launched as given and changed, the second one on the shared mongod.
+    /// Starts the first instance as given and changed, and the second one on the shared mongod.
     fn with(name: &str, a: Launch, change: impl Fn(Launch) -> Launch) -> Pair {
         let quiet = |launch: Launch| launch.config(config(NEVER));
-        let (launch, b) = (quiet(a), quiet(Launch::with_store(mongod().uri(name))));
+        let launch = quiet(a);
+        let b = quiet(Launch::with_store(mongod().uri(name)));
         let stored = Stored::in_mongo(mongod(), name, DATABASE);
         Pair { a: change(launch.clone()).start(), b: b.start(), launch, stored, oracle: Oracle::new(0, 0) }
     }
 
-    /// Starts the first one again, and waits until its log is read back.
+    /// Restarts the first instance and waits for its replay.
     fn restart_a(&mut self) {
         self.a.restart_as(self.launch.clone());
         let url = self.a.url(&format!("/api/v1/readings?db={DATABASE}&sensor={SENSOR}"));
@@ -51,8 +52,7 @@ impl Pair {
         }
     }
 
-    /// Notes a violation unless this is what both answer and what is stored once both have flushed: values of the field
-    /// `x` by second.
+    /// Expects these values of `x` by second in both answers, and in the store once both have flushed.
     fn expect(&mut self, expected: &[(i64, i64)]) {
         for server in [&self.a, &self.b] {
             if !flush(server) {
@@ -74,7 +74,7 @@ impl Pair {
         }
     }
 
-    /// Waits until each of both has told the registry twice how far it is.
+    /// Waits until both have published two heartbeats.
     fn await_beats(&mut self) {
         let beats = || -> BTreeMap<String, i64> {
             let registry = self.stored.registry();
@@ -125,25 +125,24 @@ fn line(second: i64, value: i64) -> String {
     format!("{SENSOR} x={value}i {}\n", START + second * SECOND)
 }
 
-/// Acked by the log alone: it is in the store when somebody flushes.
+/// Writes with the log's ack; flushed on request only.
 fn log(server: &Server, second: i64, value: i64) {
-    be_later();
+    wait_for_later_stamp();
     post(&write_url(server, "log"), line(second, value), &[]).expect(204);
 }
 
-/// Two instances tell what is later by their clocks, which count milliseconds: a write within one of another's, which its
-/// record came to the log in, was taken for the earlier one in some of forty runs.
-fn be_later() {
+/// Waits for longer than the milliseconds by which the clocks of two instances may differ.
+fn wait_for_later_stamp() {
     std::thread::sleep(Duration::from_millis(3));
 }
 
-/// Acked by the store.
+/// Writes with the store's ack.
 fn store(server: &Server, second: i64, value: i64) {
-    be_later();
+    wait_for_later_stamp();
     post(&write_url(server, "store"), line(second, value), &[]).expect(204);
 }
 
-/// Each of them writes to a bucket that the other one has changed since.
+/// Each instance writes to a bucket that the other one has changed since.
 pub fn conflicts() -> Oracle {
     let pair = Pair::start();
     for (second, server) in (0..).zip([&pair.a, &pair.b, &pair.a, &pair.b]) {
@@ -152,8 +151,7 @@ pub fn conflicts() -> Oracle {
     pair.end(&[(0, 0), (1, 1), (2, 2), (3, 3)])
 }
 
-/// No fault, two instances behind a load balancer: the first acks a value by its log, the second acks its correction by
-/// the store, then the first flushes. The first value stood for good.
+/// Regression: a value acked by the first's log and flushed late replaced the correction that the second had stored.
 pub fn corrected_before_the_flush() -> Oracle {
     let pair = Pair::start();
     log(&pair.a, 0, 5);
@@ -161,11 +159,10 @@ pub fn corrected_before_the_flush() -> Oracle {
     pair.end(&[(0, 2)])
 }
 
-/// One instance dies when its reading is stored and its log does not know that; then the other one corrects it.
+/// One instance dies between flush and log truncation; then the other one corrects the reading.
 pub fn corrected_before_the_replay() -> Oracle {
     let mut pair = Pair::with_variable("FAULT_KILL_AT", "after_flush:1");
     log(&pair.a, 0, 5);
-    // There is no answer: it dies on the way.
     let _ = request("POST", &pair.a.url("/api/v1/flush"), b"", &[]);
     if !ends_by_itself(&mut pair.a) {
         pair.oracle.note(Violation::Late("the end behind a flush".to_owned()));
@@ -176,9 +173,7 @@ pub fn corrected_before_the_replay() -> Oracle {
     pair.end(&[(0, 2)])
 }
 
-/// The second instance stores a value, the first one stores the same, which left no trace. It is killed, the second one
-/// corrects the value, and the first one's replay brought it back for good; before its flush its answers laid the
-/// replayed value over the correction.
+/// Regression: an equal value left no stamp in the store, so its replay after a kill replaced a newer correction.
 pub fn a_duplicate_and_a_correction() -> Oracle {
     let mut pair = Pair::start();
     store(&pair.b, 0, 5);
@@ -190,8 +185,7 @@ pub fn a_duplicate_and_a_correction() -> Oracle {
     pair.end(&[(0, 2)])
 }
 
-/// A value is stored, the first instance logs another one, and the second one says the stored value again: it is the
-/// later one, and has to be so also when the first one flushes.
+/// A stored value is repeated while the first instance has another one unflushed; the repetition is later and wins.
 pub fn a_duplicate_over_an_unflushed_value() -> Oracle {
     let pair = Pair::start();
     store(&pair.b, 0, 2);
@@ -200,16 +194,17 @@ pub fn a_duplicate_over_an_unflushed_value() -> Oracle {
     pair.end(&[(0, 2)])
 }
 
-/// One instance's write lands and its answer is lost on the way; before it can look, the other one corrects it.
+/// One instance's write succeeds but its answer is lost; the other one corrects it before the retry.
 pub fn corrected_before_the_outcome_is_known() -> Oracle {
-    let (name, proxy) = (fresh_database_name(), Proxy::start(mongod().port()));
-    // No heartbeat is cut: behind one, a driver sends nothing more, and the write would not land.
+    let name = fresh_database_name();
+    let proxy = Proxy::start(mongod().port());
+    // Long heartbeats: a driver sends nothing after a lost one, and the write would not happen.
     let options = "directConnection=true&heartbeatFrequencyMS=600000";
     let uri = format!("mongodb://127.0.0.1:{}/{name}?{options}", proxy.port());
     let mut pair = Pair::with(&name, Launch::with_store(uri), |launch| launch);
-    // So that there is a page to update.
+    // Creates a page to update.
     store(&pair.a, 0, 1);
-    // Only the page's: on a busy machine a reply to something else was cut instead, and the driver sent nothing more.
+    // Only replies to page updates; on a busy machine another reply was cut instead.
     proxy.set(Fault::CutReplyTo(PAGE_UPDATE));
     let url = write_url(&pair.a, "store");
     let writing = std::thread::spawn(move || request("POST", &url, line(1, 5).as_bytes(), &[]));
@@ -224,8 +219,7 @@ pub fn corrected_before_the_outcome_is_known() -> Oracle {
     pair.end(&[(0, 1), (1, 2)])
 }
 
-/// The first instance logs a reading and stores another, and is killed; the second one drops the series, which is
-/// answered as done; when the first one came back, the readings were back in the store.
+/// Regression: a series dropped while an instance was down came back with that instance's replay.
 pub fn deleted_while_an_instance_is_down() -> Oracle {
     let mut pair = Pair::start();
     store(&pair.a, 0, 5);
@@ -238,8 +232,7 @@ pub fn deleted_while_an_instance_is_down() -> Oracle {
     pair.end(&[(2, 7)])
 }
 
-/// One instance has a reading in its log, and both go on to tell the registry how far they are: no floor passes what is
-/// not stored, or the reading would be taken for one that nobody knows the time of.
+/// The floor stays below an unflushed reading while both instances publish their watermarks.
 pub fn unflushed_for_some_time() -> Oracle {
     let mut pair = Pair::start();
     store(&pair.b, 0, 5);
@@ -250,13 +243,12 @@ pub fn unflushed_for_some_time() -> Oracle {
     pair.end(&[(0, 2), (1, 1)])
 }
 
-/// The first instance's folder is copied and goes on; then the copy is put back, and what is written then is written
-/// under sequences that were used before: a correction and a new field were acked by the store and never stored.
+/// Regression: a restored folder reused sequences, so acked writes were never stored.
 pub fn a_folder_is_restored() -> Oracle {
     let mut pair = Pair::start();
     let folder = pair.a.data_dir();
     let copy = folder.with_extension("copy");
-    // What the second one has not flushed holds the floor: above it stamps are new whatever they are counted from.
+    // The second instance's unflushed reading holds the floor; above it, all stamps are new.
     log(&pair.b, 9, 1);
     store(&pair.a, 0, 1);
     assert!(pair.a.stop().success(), "a stop");
@@ -279,7 +271,7 @@ pub fn a_folder_is_restored() -> Oracle {
     pair.oracle
 }
 
-/// Two instances run at the same time on two copies of one folder, and each corrects what the other one wrote.
+/// Two instances run on copies of one folder and correct each other's values.
 pub fn a_folder_is_cloned() -> Oracle {
     let mut pair = Pair::start();
     store(&pair.a, 0, 1);
@@ -300,11 +292,11 @@ pub fn a_folder_is_cloned() -> Oracle {
     pair.end(&[(0, 15), (1, 1), (2, 4), (3, 4), (4, 4)])
 }
 
-/// The first instance's machine has a clock that is half a minute ahead. What the other one says after it is later.
+/// The first instance's clock is half a minute fast; later writes of the other one win.
 pub fn a_clock_that_is_ahead() -> Oracle {
     let mut pair = Pair::with_variable("FAULT_CLOCK_MS", "30000");
     store(&pair.a, 0, 5);
-    // By more than what two clocks may differ by.
+    // By more than the tolerance of two clocks.
     pair.await_beats();
     store(&pair.b, 0, 2);
     pair.end(&[(0, 2)])

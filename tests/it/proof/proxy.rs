@@ -1,12 +1,12 @@
-//! The fault proxy does to connections what it says, so that a test behind it breaks what it means to break.
+//! The fault proxy works as documented.
 
 use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long nothing must come, to call it nothing.
+/// Time without bytes that counts as silence.
 const SILENCE: Duration = Duration::from_millis(200);
 
-/// A server that sends back what it gets, on threads that end with their connections.
+/// Starts an echo server on threads that end with their connections.
 fn echo() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port can be had");
     let port = listener.local_addr().expect("a listener has an address").port();
@@ -31,7 +31,7 @@ fn connect(proxy: &Proxy) -> TcpStream {
     stream
 }
 
-/// Sends the text and reads until it is back, or as much as comes before the end, which is then told.
+/// Sends the text and reads it back; the error has the part that arrived.
 fn say(stream: &mut TcpStream, text: &str) -> Result<String, (String, ErrorKind)> {
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];
@@ -48,7 +48,7 @@ fn say(stream: &mut TcpStream, text: &str) -> Result<String, (String, ErrorKind)
 }
 
 #[test]
-fn what_passes_arrives_and_what_is_delayed_arrives_later() {
+fn bytes_pass_the_proxy_and_delays_delay_them() {
     let proxy = Proxy::start(echo());
     let mut stream = connect(&proxy);
     assert_eq!(say(&mut stream, "one"), Ok("one".to_owned()));
@@ -71,14 +71,14 @@ fn what_passes_arrives_and_what_is_delayed_arrives_later() {
 }
 
 #[test]
-fn a_reply_is_cut_behind_the_byte_that_was_named() {
+fn a_reply_is_cut_after_the_given_byte() {
     let proxy = Proxy::start(echo());
     for after in [0, 1, 4] {
         let mut stream = connect(&proxy);
         assert_eq!(say(&mut stream, "before the switch"), Ok("before the switch".to_owned()));
         proxy.set(Fault::CutReply { after });
         let (heard, kind) = say(&mut stream, "abcdefgh").expect_err("the reply is cut");
-        // A reset may overtake the bytes before it; none behind it may come.
+        // A reset may overtake earlier bytes, but no later ones may arrive.
         assert!("abcdefgh"[..after].starts_with(&heard), "{heard:?} of {after}");
         assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof), "{kind:?}");
         proxy.set(Fault::Pass);
@@ -101,7 +101,7 @@ fn replies_are_cut_from_one_request_on() {
 }
 
 #[test]
-fn a_black_hole_swallows_and_does_not_give_back() {
+fn a_black_hole_discards_bytes_for_good() {
     let proxy = Proxy::start(echo());
     let mut open = connect(&proxy);
     assert_eq!(say(&mut open, "one"), Ok("one".to_owned()));
@@ -135,7 +135,7 @@ fn connections_are_reset_or_refused_and_come_back() {
             (Fault::Refuse, new) => {
                 assert_eq!(new.expect_err("nobody listens").kind(), ErrorKind::ConnectionRefused);
             }
-            // The reset may come before or after connecting is done.
+            // The reset may come before or after the connection is established.
             (_, new) => assert!(new.and_then(|mut new| new.read(&mut [0])).is_err(), "{fault:?}"),
         }
         proxy.set(Fault::Pass);

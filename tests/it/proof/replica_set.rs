@@ -1,6 +1,4 @@
-//! A replica set of three that votes, dies, hangs, fails commands and loses the network, while clients send: nothing
-//! that was acked is lost or doubled, not even by a rollback, which a control written beside hourglass shows to have
-//! taken place.
+//! Elections, kills, hangs, failing commands and network faults of a replica set, and a rollback.
 
 use super::oracle::{Oracle, Progress, Violation};
 use super::{RECOVERY, World, config, flush};
@@ -9,11 +7,11 @@ use crate::support::prelude::*;
 const CONNECTIONS: usize = 3;
 const FLUSH_INTERVAL: &str = "200ms";
 const PACE: Duration = Duration::from_millis(25);
-/// How long the primary's connections are broken: long enough for many attempts.
+/// Length of broken connections to the primary, enough for many attempts.
 const BROKEN: Duration = Duration::from_millis(1500);
-/// How long it cannot be reached: longer than an election takes.
+/// Length of an unreachable primary, longer than an election.
 const UNREACHABLE: Duration = Duration::from_millis(3500);
-/// How many commands fail in a row.
+/// Failing commands in a row.
 const FAILURES: i32 = 3;
 
 struct Case {
@@ -30,8 +28,7 @@ impl Case {
         Case { set, world, oracle: Oracle::new(seed, CONNECTIONS).paced(PACE) }
     }
 
-    /// Makes a fault some times while clients send; after each of them they are acked again, and after all of them
-    /// everything is looked at.
+    /// Causes a fault several times under load; acks must resume after each, and the contents are checked at the end.
     fn suffer(&mut self, kind: &str, fault: impl Fn(&mut ReplicaSet, &Progress, &Server)) {
         let base = self.world.base();
         for _ in 0..scaled([1, 1, 20]) {
@@ -51,7 +48,7 @@ impl Case {
 }
 
 #[test]
-fn a_primary_that_steps_down_dies_or_hangs_costs_no_acks() {
+fn a_failing_primary_costs_no_acks() {
     let mut case = Case::start(Front::Direct, 11);
     case.suffer("step-down", |set, _, _| {
         set.step_down();
@@ -73,7 +70,7 @@ fn a_primary_that_steps_down_dies_or_hangs_costs_no_acks() {
 }
 
 #[test]
-fn a_network_that_cuts_delays_swallows_or_refuses_costs_no_acks() {
+fn a_faulty_network_costs_no_acks() {
     let mut case = Case::start(Front::Proxies, 12);
     let faults = [
         ("replies cut at once", Fault::CutReply { after: 0 }),
@@ -87,7 +84,6 @@ fn a_network_that_cuts_delays_swallows_or_refuses_costs_no_acks() {
         case.suffer(name, |set, progress, _| {
             let primary = set.primary();
             set.proxy(primary).set(fault);
-            // The length of a fault is a length of time by its nature; nothing is waited for here.
             match fault {
                 Fault::BlackHole | Fault::Refuse => std::thread::sleep(UNREACHABLE),
                 Fault::CutReply { .. } | Fault::CutReplyTo(_) | Fault::Reset => std::thread::sleep(BROKEN),
@@ -99,10 +95,9 @@ fn a_network_that_cuts_delays_swallows_or_refuses_costs_no_acks() {
     }
 }
 
-/// The codes by which a primary says that it is one no more, or about to end; a write concern that was not met, whose
-/// write is there all the same; and a connection that is closed where an answer should be.
+/// Codes of a stepped-down or stopping primary, an unmet write concern after the write, and closed connections.
 #[test]
-fn commands_that_fail_cost_no_acks() {
+fn failed_commands_cost_no_acks() {
     let mut case = Case::start(Front::Direct, 13);
     let concern = doc! { "code": 64, "codeName": "WriteConcernFailed", "errmsg": "waiting for replication timed out" };
     let mut faults: Vec<(String, Document)> =
@@ -125,8 +120,7 @@ fn commands_that_fail_cost_no_acks() {
 const CONTROL: &str = "control";
 const ROLLBACK: Duration = Duration::from_secs(60);
 
-/// What only a primary without a majority has is lost when another one is elected. hourglass must not have taken it
-/// for stored.
+/// Writes of a primary without a majority are rolled back; hourglass must not have counted them as stored.
 #[test]
 fn a_rollback_costs_no_acks() {
     let mut case = Case::start(Front::Direct, 14);
@@ -136,7 +130,7 @@ fn a_rollback_costs_no_acks() {
         progress.await_acks(2, RECOVERY);
         let old = set.primary();
         write_control(set, old, 0, "majority");
-        // Killed, not stopped: what is on its way to a stopped one still arrives when it goes on.
+        // Killed, not stopped: commands to a stopped process would still arrive later.
         for secondary in set.others(old) {
             set.kill(secondary);
         }
@@ -157,7 +151,7 @@ fn a_rollback_costs_no_acks() {
         progress.await_acks(2, RECOVERY);
         old
     });
-    // It is a secondary for a moment before it finds out, and closes connections while it rolls back.
+    // It is a secondary for a moment, and closes connections during the rollback.
     eventually("the old primary rolls the control back", ROLLBACK, || {
         try_controls(set, old).filter(|controls| *controls == [0])
     });
@@ -166,7 +160,7 @@ fn a_rollback_costs_no_acks() {
     case.oracle.assert_kept("replica set, rollback");
 }
 
-/// Writes a document of its own, past hourglass.
+/// Writes a control document directly.
 fn write_control(set: &ReplicaSet, member: usize, id: i32, concern: &str) {
     let w = concern.parse::<i32>().map_or_else(|_| concern.into(), mongodb::bson::Bson::from);
     let insert = doc! { "insert": CONTROL, "documents": [{ "_id": id }], "writeConcern": { "w": w, "j": true } };
@@ -174,7 +168,7 @@ fn write_control(set: &ReplicaSet, member: usize, id: i32, concern: &str) {
     assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");
 }
 
-/// Which controls a member has.
+/// Returns the control documents of a member.
 fn controls(set: &ReplicaSet, member: usize) -> Vec<i32> {
     eventually("the controls are read", Duration::from_secs(10), || try_controls(set, member))
 }

@@ -1,6 +1,5 @@
-//! Three instances on one MongoDB that write, correct and delete the same readings while each of them is killed
-//! again and again, and is away meanwhile: no timestamp is there twice, every field holds the latest acked value or one
-//! that was on its way at that time, what was deleted is gone, and all instances answer the same.
+//! Three instances that write, correct and delete the same readings through kills: no duplicates, latest acked or
+//! concurrent values, and equal answers.
 
 use hourglass::reading::Value;
 
@@ -17,7 +16,7 @@ const LINES: i64 = 12;
 const FLUSH_INTERVAL: &str = "200ms";
 
 #[test]
-fn three_instances_that_are_killed_keep_the_latest_of_what_was_acked() {
+fn three_killed_instances_keep_the_latest_acked_values() {
     written_to_through_kills(3);
 }
 
@@ -36,7 +35,8 @@ fn written_to_through_kills(instances: usize) {
     for server in &servers {
         assert!(answers(server) == found, "an instance answers something else than what is stored");
     }
-    let (acked, deleted) = (history.acked(), history.deletions());
+    let acked = history.acked();
+    let deleted = history.deletions();
     let _ = writeln!(
         std::io::stderr(),
         "{instances} instances: {kills} kills, {acked} fields acked, {deleted} deletions, {conflicts} conflicts"
@@ -44,16 +44,18 @@ fn written_to_through_kills(instances: usize) {
     assert!(conflicts > 0.0, "they never met");
 }
 
-/// Each is killed in turn, and is away for some time, while all writers send to any; of every second one that is away, the
-/// others delete something meanwhile. The conflicts that were seen.
+/// Kills each instance in turn under load; deletes during every second downtime. Returns the conflicts.
 fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: usize) -> f64 {
     let bases: Vec<String> = servers.iter().map(|server| server.url("")).collect();
-    let (stop, acks) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let stop = AtomicBool::new(false);
+    let acks = AtomicUsize::new(0);
     let mut conflicts = 0.0;
     std::thread::scope(|scope| {
         let _stop = StopAtEnd(&stop);
         for writer in 0..WRITERS {
-            let (bases, stop, acks) = (&bases, &stop, &acks);
+            let bases = &bases;
+            let stop = &stop;
+            let acks = &acks;
             scope.spawn(move || write(writer, bases, history, stop, acks));
         }
         let await_acks = |more: usize| {
@@ -88,27 +90,30 @@ fn delete(server: &Server, number: usize, history: &Mutex<History>) {
     let start = Instant::now();
     let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={statement}")), b"", &[]);
     let done = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
-    let (sensor, end, via) = (format!("shared,sensor=s{sensor}"), done.then(Instant::now), server.url(""));
+    let sensor = format!("shared,sensor=s{sensor}");
+    let end = done.then(Instant::now);
+    let via = server.url("");
     let deleted = Delete { sensor, range, start, end, done, via };
     history.lock().expect("no writer panicked").note_deletion(deleted);
 }
 
-/// Sends until it is stopped: one instance after the other with the same body, until one of them acks it; and some bodies
-/// once more to another instance, as somebody does whose ack was lost.
+/// Sends each body to the instances in turn until one acks it, and some once more to another one, as after a lost ack.
 fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &AtomicBool, acks: &AtomicUsize) {
     let mut random = Random::new(u64::try_from(writer).expect("small") + 4711);
     for body in 0.. {
-        let (mut lines, mut places) = (String::new(), Vec::new());
+        let mut lines = String::new();
+        let mut places = Vec::new();
         for line in 0..LINES {
             let sensor = format!("shared,sensor=s{}", random.below(SENSORS));
             let time = START + random.below(TIMES) * STEP;
             let value = (i64::try_from(writer).expect("small") * 1_000_000 + body) * LINES + line;
             let own = ["w0", "w1", "w2", "w3"][writer];
             lines.push_str(&format!("{sensor} {own}={value}i,all={value}i {time}\n"));
-            places.extend([own, "all"].map(|field| ((sensor.clone(), time, field.to_owned()), value)));
+            let place = |field: &str| Place { sensor: sensor.clone(), time, field: field.to_owned() };
+            places.extend([own, "all"].map(|field| (place(field), value)));
         }
         let mut instance = usize::try_from(random.below(i64::try_from(bases.len()).expect("few"))).expect("small");
-        let ack = random.of(&["", "&ack=store"]);
+        let ack = random.pick(&["", "&ack=store"]);
         let mut times_to_send = 1 + i64::from(random.below(4) == 0);
         while times_to_send > 0 {
             if stop.load(Ordering::Relaxed) {
@@ -117,7 +122,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
             let url = format!("{}/write?db={DATABASE}{ack}", bases[instance]);
             let attempt = history.lock().expect("no writer panicked").begin(&places, &bases[instance]);
             let acked = match request("POST", &url, lines.as_bytes(), &[]) {
-                // It may be logged later than it is answered.
+                // It may be logged after the answer.
                 Ok(answer) if answer.status == 503 => None,
                 Ok(answer) => {
                     answer.expect(204);
@@ -135,15 +140,17 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
     }
 }
 
-/// What is stored, each timestamp once.
+/// Returns the stored values, each timestamp once.
 fn values(stored: &Stored) -> BTreeMap<Place, i64> {
-    let (mut found, mut overflowing) = (BTreeMap::new(), 0);
+    let mut found = BTreeMap::new();
+    let mut overflowing = 0;
     stored.each_bucket(&CAPS, |pages| {
         overflowing += usize::from(pages.len() > 1);
         for reading in pages.iter().flat_map(|page| &page.readings) {
             for (field, value) in &reading.fields {
                 let Value::Integer(value) = value else { panic!("{field}: {value:?}") };
-                let place = (pages[0].sensor.clone(), reading.time, field.clone());
+                let sensor = pages[0].sensor.clone();
+                let place = Place { sensor, time: reading.time, field: field.clone() };
                 assert!(found.insert(place.clone(), *value).is_none(), "{place:?} twice");
             }
         }
@@ -152,13 +159,14 @@ fn values(stored: &Stored) -> BTreeMap<Place, i64> {
     found
 }
 
-/// What an instance answers.
+/// Returns the values that an instance answers.
 fn answers(server: &Server) -> BTreeMap<Place, i64> {
     let mut found = BTreeMap::new();
     for sensor in (0..SENSORS).map(|sensor| format!("shared,sensor=s{sensor}")) {
         for (time, fields) in readings(server, DATABASE, &sensor, None, 1000) {
             let value = |text: String| text.parse().expect("an integer");
-            found.extend(fields.into_iter().map(|(field, text)| ((sensor.clone(), time, field), value(text))));
+            let place = |field: String| Place { sensor: sensor.clone(), time, field };
+            found.extend(fields.into_iter().map(|(field, text)| (place(field), value(text))));
         }
     }
     found

@@ -1,5 +1,4 @@
-//! The shortest scenarios that each show one kind of mistake: one fault, or none, and the checks after it.
-//! `tests/mutants.toml` lists the mistakes, and which test must notice which.
+//! Minimal scenarios with at most one fault. `tests/mutants.toml` lists the mistake that each must notice.
 
 use crate::support::prelude::*;
 
@@ -8,10 +7,10 @@ use super::{NEVER, RECOVERY, World, config, ends_by_itself, flush, pair};
 
 const OFTEN: &str = "100ms";
 const CONNECTIONS: usize = 2;
-/// What a server says, once per outage and shard, when a flush has failed for good.
-const FLUSH_FAILED: &str = "cannot store readings";
+/// Log message once per outage and shard after a permanently failed flush.
+const FLUSH_FAILED: &str = "readings could not be stored";
 
-/// The scenario finds no violation.
+/// Runs a scenario and expects no violation.
 #[track_caller]
 fn holds(scenario: fn() -> Oracle) {
     let oracle = scenario();
@@ -19,27 +18,27 @@ fn holds(scenario: fn() -> Oracle) {
 }
 
 tests! {
-    fn answers_and_documents_agree_without_any_fault() => holds(undisturbed);
-    fn an_hour_that_changed_is_not_answered_from_the_cache() => holds(asked_again);
+    fn answers_and_documents_agree() => holds(undisturbed);
+    fn a_changed_hour_is_not_answered_from_the_cache() => holds(queried_again);
     fn a_kill_before_the_flush_loses_nothing() => holds(killed_before_the_flush);
-    fn a_kill_behind_the_flush_counts_nothing_twice() => holds(|| killed_at("after_flush:1"));
-    fn a_kill_behind_the_truncation_loses_nothing() => holds(|| killed_at("after_truncate:1"));
+    fn a_kill_after_the_flush_counts_nothing_twice() => holds(|| killed_at("after_flush:1"));
+    fn a_kill_after_the_truncation_loses_nothing() => holds(|| killed_at("after_truncate:1"));
     fn an_outage_drops_no_flush() => holds(store_away);
-    fn a_conflict_of_two_instances_is_no_success() => holds(pair::conflicts);
-    fn the_later_of_two_instances_values_wins_without_any_fault() => holds(pair::corrected_before_the_flush);
+    fn a_write_conflict_is_no_success() => holds(pair::conflicts);
+    fn the_later_value_of_two_instances_wins() => holds(pair::corrected_before_the_flush);
     fn a_replay_leaves_a_newer_correction_alone() => holds(pair::corrected_before_the_replay);
-    fn a_write_that_is_tried_again_leaves_a_newer_correction_alone() =>
+    fn a_retried_write_leaves_a_newer_correction_alone() =>
         holds(pair::corrected_before_the_outcome_is_known);
-    fn a_duplicates_replay_leaves_a_newer_correction_alone() => holds(pair::a_duplicate_and_a_correction);
-    fn a_duplicate_counts_against_what_others_have_not_flushed() => holds(pair::a_duplicate_over_an_unflushed_value);
-    fn what_is_deleted_while_an_instance_is_down_stays_deleted() => holds(pair::deleted_while_an_instance_is_down);
-    fn no_floor_passes_what_is_not_flushed() => holds(pair::unflushed_for_some_time);
-    fn a_restored_folder_uses_no_sequence_again() => holds(pair::a_folder_is_restored);
-    fn two_clones_of_a_folder_make_a_union_in_which_the_later_value_stands() => holds(pair::a_folder_is_cloned);
-    fn a_clock_that_is_ahead_makes_nothing_later() => holds(pair::a_clock_that_is_ahead);
+    fn a_replayed_duplicate_leaves_a_newer_correction_alone() => holds(pair::a_duplicate_and_a_correction);
+    fn a_duplicate_wins_over_unflushed_older_values() => holds(pair::a_duplicate_over_an_unflushed_value);
+    fn a_deletion_during_the_downtime_of_an_instance_holds() => holds(pair::deleted_while_an_instance_is_down);
+    fn the_floor_stays_below_unflushed_readings() => holds(pair::unflushed_for_some_time);
+    fn a_restored_folder_reuses_no_sequence() => holds(pair::a_folder_is_restored);
+    fn two_clones_of_a_folder_merge_and_the_later_value_wins() => holds(pair::a_folder_is_cloned);
+    fn a_fast_clock_makes_no_value_later() => holds(pair::a_clock_that_is_ahead);
 }
 
-/// Traffic, what queries say before and after it is flushed, and the documents; twice, so that pages are changed.
+/// Traffic, and checks before and after a flush, twice, so that pages change.
 fn undisturbed() -> Oracle {
     let mut world = World::start(Launch::embedded().config(config(NEVER)));
     let mut oracle = Oracle::new(21, CONNECTIONS);
@@ -50,8 +49,8 @@ fn undisturbed() -> Oracle {
     oracle
 }
 
-/// Traffic, flushed and asked for, twice and without a restart, so that hours change that were asked for.
-fn asked_again() -> Oracle {
+/// Traffic, flushes and queries twice without a restart, so that queried hours change.
+fn queried_again() -> Oracle {
     let world = World::start(Launch::embedded().config(config(NEVER)));
     let mut oracle = Oracle::new(25, CONNECTIONS);
     for _ in 0..2 {
@@ -69,7 +68,7 @@ fn killed_before_the_flush() -> Oracle {
     let mut world = World::start(launch.clone());
     let mut oracle = Oracle::new(22, CONNECTIONS).acked_by_the_log();
     oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
-    // Also to learn the stamps of undated readings.
+    // Also records the times of undated readings.
     oracle.check_answers(&world.server);
     world.server.kill();
     world.server.restart_as(launch.clone());

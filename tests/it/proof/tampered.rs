@@ -1,5 +1,4 @@
-//! The oracle sees what is done behind its back: a reading that is changed, added, doubled or taken away, and a summary
-//! that is wrong. An oracle that finds nothing proves something only then.
+//! The oracle detects readings that are changed, added, doubled or removed in the store, and wrong summaries.
 
 use crate::support::prelude::*;
 
@@ -7,7 +6,7 @@ use super::oracle::{Oracle, Violation};
 use super::{DATABASE, RECOVERY, World, config, flush};
 
 #[test]
-fn the_oracle_sees_what_is_done_behind_its_back() {
+fn the_oracle_detects_tampering() {
     let name = fresh_database_name();
     let uri = mongod().uri(&name);
     let launch = Launch::with_store(&uri).config(config("200ms"));
@@ -17,8 +16,9 @@ fn the_oracle_sees_what_is_done_behind_its_back() {
     world.check(&mut oracle);
     assert!(oracle.violations().is_empty(), "{}", oracle.shown());
 
-    // A value of a reading that is there, a reading where none is, and an undated reading of the first request again.
-    let (changed, added) = (START, START - HOUR);
+    // Changes a value, adds a reading, and repeats an undated one.
+    let changed = START;
+    let added = START - HOUR;
     let lines = format!(
         "proof,conn=c0,kind=steady,n=n0 v=-1i {changed}\nproof,conn=c1,kind=steady,n=n1 v=-1i {added}\n\
          proof,conn=c0,kind=undated v=999i\n"
@@ -34,15 +34,15 @@ fn the_oracle_sees_what_is_done_behind_its_back() {
     assert_seen(&oracle, "Doubled", |one| matches!(one, Violation::Doubled { there: 2, sent: 1, .. }));
     assert_seen(&oracle, "Restamped", |one| matches!(one, Violation::Restamped { .. }));
 
-    // The server forgets its buckets, and reads what was changed meanwhile.
+    // The server evicts its buckets and reads the changed ones.
     assert!(flush(&world.server), "a flush");
     assert!(world.server.stop().success());
     let buckets = format!("{DATABASE}.buckets");
-    let of = |sensor: &str| doc! { "sensor": sensor, "page": 0 };
-    let delete = doc! { "q": of("proof,conn=c1,kind=marker,n=n0"), "limit": 1 };
+    let page_filter = |sensor: &str| doc! { "sensor": sensor, "page": 0 };
+    let delete = doc! { "q": page_filter("proof,conn=c1,kind=marker,n=n0"), "limit": 1 };
     run(&uri, &name, doc! { "delete": &buckets, "deletes": [delete] });
     let one_more = doc! { "$inc": { "summary.v.count": 1_i64 } };
-    let update = doc! { "q": of("proof,conn=c1,kind=steady,n=n2"), "u": one_more };
+    let update = doc! { "q": page_filter("proof,conn=c1,kind=steady,n=n2"), "u": one_more };
     run(&uri, &name, doc! { "update": &buckets, "updates": [update] });
     world.server.restart_as(launch.clone());
     oracle.check_answers(&world.server);
@@ -58,7 +58,7 @@ fn assert_seen(oracle: &Oracle, what: &str, is_it: impl Fn(&Violation) -> bool) 
     assert!(oracle.violations().into_iter().any(is_it), "{what} was not seen among:\n{}", oracle.shown());
 }
 
-/// A command that changes one document.
+/// Runs a command that changes one document.
 fn run(uri: &str, database: &str, command: Document) {
     let answer = run_command(uri, Some(database), command);
     assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");

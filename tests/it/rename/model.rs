@@ -1,4 +1,4 @@
-//! Renames in any order against a plain model of what is stored and how it is shown.
+//! Random renames against a plain model of stored and shown names.
 
 use super::{T, change, delete, influxql, listed, put, readings, sensor, value};
 use crate::support::prelude::*;
@@ -7,7 +7,7 @@ use crate::support::prelude::*;
 type Name = (String, String, String);
 type Readings = BTreeMap<(Name, i64), i64>;
 
-/// The renames by kind and stored name.
+/// Renames by kind and stored name.
 #[derive(Debug, Default, Clone)]
 struct Table(BTreeMap<(&'static str, String), String>);
 
@@ -20,23 +20,22 @@ impl Table {
         (part("measurement", &stored.0), part("room", &stored.1), part("s", &stored.2))
     }
 
-    /// Returns true if a name stands for two of the sensors, by their stored and shown names.
+    /// Returns true if a name stands for two sensors, by their stored and shown names.
     fn is_unclear(&self, known: &BTreeSet<Name>) -> bool {
         let mut owners: BTreeMap<Name, &Name> = known.iter().map(|name| (name.clone(), name)).collect();
         known.iter().any(|name| *owners.entry(self.shown(name)).or_insert(name) != name)
     }
 
-    /// The stored sensor that a written name means.
+    /// Returns the stored sensor of a written name.
     fn written(&self, name: &Name, known: &BTreeSet<Name>) -> Name {
         let shown_as = |shown: &Name| known.iter().find(|stored| self.shown(stored) == *shown).cloned();
-        // Of the names that are shown so, the one of which most is renamed.
+        // Of the candidates, the one with most renames.
         let all = all_names();
         let new_as = |shown: &Name| {
             let sources = all.iter().filter(|stored| self.shown(stored) == *shown);
             sources.max_by_key(|stored| self.distance(stored, shown)).cloned()
         };
-        // A name is first that of a stored sensor, then one that sensors are shown under, then a stored name of which
-        // there is no sensor: that means what is shown in its place.
+        // A name means a stored sensor first, then a shown name, then an unused stored name by its shown name.
         let own = known.contains(name).then(|| name.clone());
         let as_shown = || shown_as(name).or_else(|| new_as(name));
         let in_place = || shown_as(&self.shown(name)).or_else(|| new_as(&self.shown(name)));
@@ -78,9 +77,10 @@ fn entry((kind, from): &(&'static str, String), to: &str) -> Value {
 }
 
 #[test]
-fn renames_in_any_order_show_what_a_plain_model_shows() {
+fn random_renames_agree_with_a_plain_model() {
     let [embedded, shared] = stores();
-    let (mut refused, mut edited) = (0, 0);
+    let mut refused = 0;
+    let mut edited = 0;
     for (run, (store, steps, kills)) in
         [(embedded.clone(), 150, 3), (shared, 100, 3), (embedded, 30, 100)].into_iter().enumerate()
     {
@@ -90,7 +90,7 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
         change(&server, "DROP DATABASE d");
         let (mut stored, mut known, mut table): (Readings, BTreeSet<Name>, Table) = Default::default();
         for step in 0..steps {
-            let mut pick = |all: &[&str]| random.of(all).to_string();
+            let mut pick = |all: &[&str]| random.pick(all).to_string();
             let name = (pick(&MEASUREMENTS[..2]), pick(&ROOMS[..3]), pick(&S[..3]));
             match random.below(100) {
                 0..55 => {
@@ -101,7 +101,7 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                     stored.insert((meant, time), step);
                 }
                 55..80 => {
-                    let mut pick = |all: &[&str]| random.of(all).to_string();
+                    let mut pick = |all: &[&str]| random.pick(all).to_string();
                     let (place, to) = match pick(&["sensor", "measurement", "room", "s"]).as_str() {
                         "sensor" => (("sensor", key(&name)), key(&(pick(&MEASUREMENTS), pick(&ROOMS), pick(&S)))),
                         "measurement" => (("measurement", name.0.clone()), pick(&MEASUREMENTS)),
@@ -113,7 +113,7 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                     }
                     let answer = put(&server, &entry(&place, &to), "");
                     let is_made = answer.status == 200;
-                    // A name that is shown means what it is shown for.
+                    // A shown name means its stored name.
                     let mut changed = table.clone();
                     let from: Vec<String> = match place.0 {
                         "sensor" => {
@@ -127,7 +127,7 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                         }
                     };
                     edited += i64::from(from != [place.1.clone()]);
-                    // An entry of a sensor may be given by its shown name without one of that kind.
+                    // An entry of a sensor may use its shown name without one of that kind.
                     for from in from {
                         changed.0.insert((place.0, from), to.clone());
                     }
@@ -155,7 +155,8 @@ fn renames_in_any_order_show_what_a_plain_model_shows() {
                     }
                 }
                 90..95 if !known.is_empty() => {
-                    let (room, from) = (name.1, T + random.below(12) * 900);
+                    let room = name.1;
+                    let from = T + random.below(12) * 900;
                     change(&server, &format!("DELETE FROM /.*/ WHERE room = '{room}' AND time >= {from}s"));
                     stored.retain(|(name, time), _| table.shown(name).1 != room || *time < from);
                     known.retain(|name| stored.keys().any(|(of, _)| of == name));
@@ -193,13 +194,13 @@ fn check(server: &Server, stored: &Readings, table: &Table, step: i64) {
         server,
         &format!("SELECT sum(v), count(v) FROM /.*/ WHERE time >= {T}s AND time < {end}s GROUP BY time(1h), *"),
     );
-    let mut told = BTreeMap::new();
-    for of in sums.as_array().into_iter().flatten() {
+    let mut messages = BTreeMap::new();
+    for series in sums.as_array().into_iter().flatten() {
         let text = |value: &Value| value.as_str().unwrap().to_owned();
-        let name = key(&(text(&of["name"]), text(&of["tags"]["room"]), text(&of["tags"]["s"])));
-        for row in of["values"].as_array().unwrap().iter().filter(|row| row[2] != json!(0)) {
+        let name = key(&(text(&series["name"]), text(&series["tags"]["room"]), text(&series["tags"]["s"])));
+        for row in series["values"].as_array().unwrap().iter().filter(|row| row[2] != json!(0)) {
             let [hour, sum, count] = [0, 1, 2].map(|cell| row[cell].as_i64().unwrap());
-            told.insert((name.clone(), hour), (sum, count));
+            messages.insert((name.clone(), hour), (sum, count));
         }
     }
     let mut expected: BTreeMap<(String, i64), (i64, i64)> = BTreeMap::new();
@@ -210,5 +211,5 @@ fn check(server: &Server, stored: &Readings, table: &Table, step: i64) {
             *count += 1;
         }
     }
-    assert_eq!(told, expected, "{}", context());
+    assert_eq!(messages, expected, "{}", context());
 }

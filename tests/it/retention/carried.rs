@@ -1,4 +1,4 @@
-//! Summaries whose readings have expired go along: in backups, copies and digests, to the last bit.
+//! Summaries of expired readings are kept bit for bit in backups, copies and digests.
 
 use crate::support::prelude::*;
 
@@ -7,21 +7,21 @@ use super::{HOUR, STORES};
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
-/// Runs `hourglass` to a good end.
+/// Runs `hourglass` successfully and returns its output.
 #[track_caller]
 fn run(arguments: &[&str]) -> String {
     hourglass(arguments).good().stdout
 }
 
-/// A service on what was restored or copied answers as the original, and takes nothing into days without readings.
+/// Starts a service on a restored or copied store: equal answers, and no writes into expired days.
 #[track_caller]
-fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
+fn check_restored(store: &str, data: &Path, first: i64, before: &[Value]) {
     let verified = run(&["verify", "--store", store, "--data-dir", path(data)]);
     assert!(!verified.contains("wrong"), "{verified}");
     let mut server: Server = launch(store).start();
     if store == "embedded" {
         assert!(server.stop().success());
-        std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+        std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
         std::fs::rename(data, server.data_dir()).expect("a folder can be moved");
         server.restart();
     }
@@ -33,7 +33,7 @@ fn goes_on(store: &str, data: &Path, first: i64, before: &[Value]) {
     assert!(server.stop().success());
 }
 
-/// Backups, copies and digests had no summaries of days without readings.
+/// Regression: backups, copies and digests lacked the summaries of days without readings.
 #[test]
 fn summaries_without_readings_are_in_backups_and_copies() {
     for (place, new) in STORES.into_iter().enumerate() {
@@ -44,10 +44,11 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         server.set("w", KEPT).expect(200);
         await_gone(&server);
         let folder = Folder::new("carried");
-        let (to, from) = (folder.file("backup"), server.url(""));
-        let said = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
-        assert!(said.contains("hours of summaries") && !said.contains("not in the backup"), "{said}");
-        // A second one finds the days unchanged; a third one finds the day from which an hour was deleted.
+        let to = folder.file("backup");
+        let from = server.url("");
+        let output = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
+        assert!(output.contains("hours of summaries") && !output.contains("not in the backup"), "{output}");
+        // A second one finds the days unchanged; a third one finds the day with a deleted hour.
         assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n0 days written"));
         let gone = format!("DELETE FROM m WHERE time >= {first} AND time < {}", first + HOUR);
         let result = super::ask(&server, "db=w", &gone);
@@ -55,7 +56,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let after = whole_hours(&server, first);
         assert_ne!(after, before);
         assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n1 days written"));
-        // What is restored: through a kill, into the other store.
+        // Restores into the other store, with a kill.
         let other = STORES[1 - place]();
         let data = folder.file("data");
         let arguments = ["backup", "restore", path(&to), "--store", &other, "--data-dir", path(&data)];
@@ -65,13 +66,13 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let original = digest(&store, &server.data_dir());
         assert!(original["total"]["summaries"].as_u64() > Some(24), "{original}");
         assert_eq!(digest(&other, &data), original, "restored");
-        goes_on(&other, &data, first, &after);
+        check_restored(&other, &data, first, &after);
     }
 }
 
-/// One part of a day has its readings still, the others have not: all of it is carried, in either form.
+/// A day with readings in one part only is copied whole, in either form.
 #[test]
-fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
+fn a_store_killed_during_expiry_can_be_copied() {
     for new in STORES {
         let store = new();
         let config = format!("{}{}", super::CONFIG, super::summaries::SEALS);
@@ -81,7 +82,8 @@ fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
         server.set("w", KEPT).expect(200);
         assert!(poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
-        let (data, there) = (server.data_dir(), folder.file("there"));
+        let data = server.data_dir();
+        let there = folder.file("there");
         run(&["wal", "flush", "--store", &store, "--data-dir", path(&data)]);
         let from = if store == "embedded" { path(&data).to_owned() } else { store.clone() };
         let mut arguments = vec!["backup", "copy", "--source", &from, "--target", path(&there)];
@@ -92,7 +94,7 @@ fn a_service_that_is_killed_while_readings_go_is_copied_as_it_is() {
         let original = digest(&store, &data);
         assert!(original["total"]["summaries"].as_u64() > Some(0), "{original}");
         assert_eq!(digest("embedded", &there), original);
-        goes_on("embedded", &there, first, &before);
+        check_restored("embedded", &there, first, &before);
         assert!(kept_from() > first);
         drop(server);
     }

@@ -1,17 +1,17 @@
-//! What is older than the retention is refused at once, hidden at once, and removed from the store.
+//! Readings older than the retention are refused and hidden at once, and removed from the store.
 
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, shown, start, values};
 use crate::support::prelude::*;
 
 const CAPS: hourglass::bucket::Caps =
     hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-/// Ages of the readings that every test writes; the first number of each day is its age.
+/// Ages in days of the readings of every test; values start with the age.
 const AGES: [i64; 7] = [40, 20, 9, 8, 3, 1, 0];
 
-/// A reading of each age of two sensors, and one from the future.
-fn fill(server: &Server, at: i64) {
-    let lines = AGES.iter().flat_map(|age| (0..2).map(move |s| format!("m,s={s} v={age}i {}\n", at - age * DAY)));
-    let future = format!("m,s=0 v=-400i {}\n", at + 400 * DAY);
+/// Writes a reading of each age for two sensors, and one in the future.
+fn fill(server: &Server, time: i64) {
+    let lines = AGES.iter().flat_map(|age| (0..2).map(move |s| format!("m,s={s} v={age}i {}\n", time - age * DAY)));
+    let future = format!("m,s=0 v=-400i {}\n", time + 400 * DAY);
     post(&server.url("/write?db=w"), lines.collect::<String>() + &future, &[]).expect(204);
 }
 
@@ -25,7 +25,7 @@ fn await_seen(server: &Server, ages: &[i64]) {
     wait_until("what has expired is hidden", WITHIN, || seen(server) == ages);
 }
 
-/// Waits until the deletion is forgotten: it is carried out everywhere by then, and hides nothing any more.
+/// Waits until the deletion is forgotten: it is done everywhere and hides nothing any more.
 fn await_removed(server: &Server) {
     wait_until("what has expired is removed from the store", WITHIN, || {
         metric(server, "hourglass_registry_deletions") == 0.0
@@ -33,25 +33,25 @@ fn await_removed(server: &Server) {
 }
 
 #[test]
-fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
+fn readings_expire_by_the_wall_clock_flushed_or_not() {
     for store in STORES {
         let server = start(&store());
-        let at = now() - HOUR;
-        fill(&server, at);
+        let time = now() - HOUR;
+        fill(&server, time);
         flush(&server);
-        // These are in memory only.
-        write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", at - 9 * DAY - 1, at - 1));
+        // Only in memory.
+        write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", time - 9 * DAY - 1, time - 1));
         assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
-        post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
+        post(&server.url("/write?db=w"), format!("old v=1 {}", time - 30 * DAY), &[]).expect(204);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
-        // A sensor of which nothing is left is not listed, and has no latest reading.
+        // A sensor without readings is not listed and has no latest reading.
         for path in ["sensors", "latest"] {
             let listed = get(&server.url(&format!("/api/v1/{path}?db=w"))).expect(200);
             assert!(listed.text().contains("m,s=0") && !listed.text().contains("old"), "{}", listed.text());
         }
-        // Refused at once, in InfluxDB's words, and what is good beside it is kept.
+        // Refused at once, in InfluxDB's words; good lines are kept.
         let lines =
-            format!("m,s=0 v=100i {}\nm,s=0 v=2i {}\nm,s=0 v=101i {}", at - 8 * DAY, at - 2 * DAY, at - 9 * DAY);
+            format!("m,s=0 v=100i {}\nm,s=0 v=2i {}\nm,s=0 v=101i {}", time - 8 * DAY, time - 2 * DAY, time - 9 * DAY);
         let refused = post(&server.url("/write?db=w"), lines, &[]).expect(400).json();
         assert_eq!(refused, json!({"error": "partial write: points beyond retention policy dropped=2"}));
         assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"retention\"}"), 2.0);
@@ -59,22 +59,21 @@ fn what_has_expired_goes_by_the_wall_clock_flushed_or_not() {
         wait_until("the expiry is counted", WITHIN, || progress(&server, "expire", "deletions") == 1);
         await_removed(&server);
         assert_eq!(seen(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
-        // Summaries and lists say the same.
+        // Summaries and lists agree.
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 9);
         assert_eq!(progress(&server, "expire", "deletions"), 1, "once per step");
     }
 }
 
-/// The sweep of what has expired held its database's turn through all of its rests: a deletion that came meanwhile stopped the
-/// database's flushes, and then waited for the end of the sweep.
+/// Regression: an expiry sweep held its database's turn through its pauses and blocked other deletions and flushes.
 #[test]
-fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
+fn a_deletion_does_not_wait_for_an_expiry_sweep() {
     for store in STORES {
         let halt = Halt::already_set();
         let launch = Launch::with_store(store()).config(CONFIG);
         let server = halt.launch(launch, "expiry_rests").start();
-        let at = now() - HOUR;
-        let line = |s: i64| format!("m,s={s} v=1i {}\nm,s={s} v=2i {at}\n", at - 20 * DAY);
+        let time = now() - HOUR;
+        let line = |s: i64| format!("m,s={s} v=1i {}\nm,s={s} v=2i {time}\n", time - 20 * DAY);
         post(&server.url("/write?db=w"), (0..150).map(line).collect::<String>(), &[]).expect(204);
         flush(&server);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -85,30 +84,29 @@ fn a_deletion_does_not_wait_for_the_sweep_of_what_has_expired() {
         halt.lift();
         await_removed(&server);
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 149);
-        // Documents of sensors that lost nothing of their latest readings are as they were.
+        // Documents of sensors that lost no latest reading are unchanged.
         let latest = get(&server.url("/api/v1/latest?db=w&sensor=m,s%3D149")).expect(200);
         assert!(latest.text().contains("\"v\":2"), "{}", latest.text());
     }
 }
 
-/// An expiry under way went by the settings that it had begun with, for up to a minute: what somebody had taken back meanwhile, and
-/// been answered 200 for, was deleted all the same.
+/// Regression: a running expiry used its initial settings for up to a minute, although the change was acked.
 #[test]
-fn a_retention_that_is_taken_back_deletes_nothing() {
+fn a_revoked_retention_deletes_nothing() {
     for store in STORES {
         for shorter in [r#"{"readings":"1d"}"#, r#"{"readings":"1d","summaries":"inf"}"#] {
             let halt = Halt::already_set();
             let launch = Launch::with_store(store()).config(CONFIG);
             let server = halt.launch(launch, "expiring").start();
-            let at = now() - HOUR;
-            let lines = format!("m,s=a v=1i {}\nm,s=a v=2i {at}", at - 20 * DAY);
+            let time = now() - HOUR;
+            let lines = format!("m,s=a v=1i {}\nm,s=a v=2i {time}", time - 20 * DAY);
             post(&server.url("/write?db=w"), lines, &[]).expect(204);
             flush(&server);
             server.set("w", shorter).expect(200);
             halt.await_met("it expires");
             server.set("w", r#"{"readings":null,"summaries":null}"#).expect(200);
             halt.lift();
-            // A later expiry is done, so the one that was under way is too.
+            // A later expiry is done, and so is the running one.
             server.set("x", r#"{"readings":"1d"}"#).expect(200);
             wait_until("another database expires", WITHIN, || progress(&server, "expire", "deletions") == 1);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
@@ -119,7 +117,7 @@ fn a_retention_that_is_taken_back_deletes_nothing() {
 }
 
 #[test]
-fn a_query_of_a_range_that_has_expired_says_so() {
+fn a_query_of_an_expired_range_has_a_notice() {
     let server = start("embedded");
     fill(&server, now() - HOUR);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
@@ -132,17 +130,16 @@ fn a_query_of_a_range_that_has_expired_says_so() {
     let summary = server.fetch("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d");
     assert_eq!(summary["notices"], json!([notice]));
     let messages = |statement: &str| ask(&server, "db=w", statement)["messages"].take();
-    let told = json!([{"level": "warning", "text": notice}]);
-    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 30d"), told);
-    assert_eq!(messages("SELECT mean(v) FROM (SELECT v FROM m WHERE time > now() - 30d)"), told);
+    let notices = json!([{"level": "warning", "text": notice}]);
+    assert_eq!(messages("SELECT v FROM m WHERE time > now() - 30d"), notices);
+    assert_eq!(messages("SELECT mean(v) FROM (SELECT v FROM m WHERE time > now() - 30d)"), notices);
     assert_eq!(messages("SELECT v FROM m WHERE time > now() - 1d"), Value::Null);
     assert_eq!(messages("SELECT v FROM m"), Value::Null);
 }
 
-/// Regression: for up to `retention.interval` after a change, answers had the readings of which they said that they had expired. Whatever
-/// the interval is, a change is acted on at once, and nothing is said before.
+/// Regression: for up to `retention.interval`, answers contained readings that they called expired.
 #[test]
-fn nothing_that_is_answered_is_said_to_have_expired() {
+fn stored_readings_are_never_reported_as_expired() {
     for store in STORES {
         let server = Launch::with_store(store()).config(CONFIG.replace("\"100ms\"", "\"1h\"")).start();
         fill(&server, now() - HOUR);
@@ -158,9 +155,9 @@ fn nothing_that_is_answered_is_said_to_have_expired() {
                 let native = server.fetch("/api/v1/readings?db=w&sensor=m,s=0&from=-50d&to=now");
                 let count = counted["series"][0]["values"][0][1].as_u64().expect("a count");
                 let listed = native["series"][0]["readings"].as_array().map_or(0, Vec::len) as u64;
-                for (told, count) in [(&counted["messages"], count), (&native["notices"], listed)] {
-                    let is_told = told.to_string().contains(&format!("for {shown}"));
-                    assert!(!is_told || count <= left, "{body}: {count} {told}");
+                for (notices, count) in [(&counted["messages"], count), (&native["notices"], listed)] {
+                    let is_told = notices.to_string().contains(&format!("for {shown}"));
+                    assert!(!is_told || count <= left, "{body}: {count} {notices}");
                 }
                 !counted["messages"].is_null() && count == left
             });
@@ -168,15 +165,15 @@ fn nothing_that_is_answered_is_said_to_have_expired() {
     }
 }
 
-/// Nothing of it is left in the store: no page, no sealed day, no sensor that had nothing else.
+/// Nothing is left in the store: no page, no sealed day, no sensor without other readings.
 #[test]
-fn what_has_expired_takes_no_space() {
+fn expired_readings_use_no_space() {
     let name = fresh_database_name();
     let seals = "[seal]\nafter = \"1s\"\ninterval = \"100ms\"\n";
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{seals}")).start();
-    let at = now() - HOUR;
-    fill(&server, at);
-    post(&server.url("/write?db=w"), format!("old v=1 {}", at - 30 * DAY), &[]).expect(204);
+    let time = now() - HOUR;
+    fill(&server, time);
+    post(&server.url("/write?db=w"), format!("old v=1 {}", time - 30 * DAY), &[]).expect(204);
     flush(&server);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let client = runtime.block_on(mongodb::Client::with_uri_str(mongod().uri(&name))).expect("a client");
@@ -184,8 +181,8 @@ fn what_has_expired_takes_no_space() {
         let collection = client.database(&name).collection::<mongodb::bson::Document>(&format!("w.{kind}"));
         runtime.block_on(async { collection.count_documents(mongodb::bson::doc! {}).await }).expect("a count")
     };
-    // All but those of today and of the future. An hour ago may be yesterday.
-    let lately = if at.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
+    // All except today's and future ones. An hour ago may be yesterday.
+    let lately = if time.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
     wait_until("the days are sealed", WITHIN, || count("days") == 13 + lately);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
     await_seen(&server, &[3, 1, 0, -400]);
@@ -196,19 +193,19 @@ fn what_has_expired_takes_no_space() {
 }
 
 #[test]
-fn a_kill_at_any_step_of_expiring_changes_no_answer() {
+fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
     for store in STORES {
         for point in ["before_expiry:1", "before_deletion:1", "after_deletion:1", "after_expiry:1", "during_expiry:1"] {
             let launch = Launch::with_store(store()).config(CONFIG);
             let mut server = launch.clone().start();
-            let at = now() - HOUR;
-            fill(&server, at);
+            let time = now() - HOUR;
+            fill(&server, time);
             flush(&server);
-            post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", at - 9 * DAY - 1), &[]).expect(204);
-            // That one is in the log alone.
+            post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", time - 9 * DAY - 1), &[]).expect(204);
+            // That one is in the log only.
             server.kill();
             server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
-            // Dies within this request, or a moment later.
+            // Dies in this request or shortly after it.
             let path = server.url("/api/v1/databases/w");
             let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
             eventually("the server is killed", WITHIN, || server.exited());
@@ -221,39 +218,41 @@ fn a_kill_at_any_step_of_expiring_changes_no_answer() {
     }
 }
 
-/// The settings are everybody's: what one instance is told applies to all, within seconds; and one of them expires.
+/// Settings apply to all instances within seconds, and one of them expires readings.
 #[test]
-fn two_instances_refuse_hide_and_expire_as_one() {
+fn two_instances_apply_the_same_retention() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG);
-    let (here, mut there) = (launch.clone().start(), launch.start());
-    let at = now() - HOUR;
-    fill(&here, at);
-    // Unflushed there, and only known there.
-    write_to(&there, "db=w", format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", at - 9 * DAY - 1, at - 9 * DAY));
-    here.set("w", r#"{"readings":"7d"}"#).expect(200);
-    here.set("w/day", r#"{"readings":"1d"}"#).expect(200);
+    let first_server = launch.clone().start();
+    let mut second_server = launch.start();
+    let time = now() - HOUR;
+    fill(&first_server, time);
+    // Unflushed, and known only there.
+    write_to(&second_server, "db=w", format!("m,s=0 v=-9i {}\nm,s=there v=1i {}", time - 9 * DAY - 1, time - 9 * DAY));
+    first_server.set("w", r#"{"readings":"7d"}"#).expect(200);
+    first_server.set("w/day", r#"{"readings":"1d"}"#).expect(200);
     let old = |server: &Server, parameters: &str, age: i64| {
         post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
     };
-    wait_until("the other instance refuses, too", WITHIN, || old(&there, "db=w", 30 * DAY) == 400);
-    // A policy that was just made elsewhere is known.
-    assert_eq!((old(&there, "db=w&rp=day", HOUR), old(&there, "db=w&rp=day", 2 * DAY)), (204, 400));
-    let (ages, hidden) = ([3, 1, 0, -400], "hidden on both");
-    for server in [&here, &there] {
+    wait_until("the other instance refuses, too", WITHIN, || old(&second_server, "db=w", 30 * DAY) == 400);
+    // A new policy of the other instance is known.
+    assert_eq!((old(&second_server, "db=w&rp=day", HOUR), old(&second_server, "db=w&rp=day", 2 * DAY)), (204, 400));
+    let ages = [3, 1, 0, -400];
+    let hidden = "hidden on both";
+    for server in [&first_server, &second_server] {
         wait_until(hidden, WITHIN, || {
             let seen: Vec<i64> = seen(server).into_iter().filter(|v| *v != 100).collect();
             seen == ages
         });
     }
-    for server in [&here, &there] {
+    for server in [&first_server, &second_server] {
         await_removed(server);
         assert!(seen(server).iter().all(|v| ages.contains(v)), "{:?}", seen(server));
         assert_eq!(values(server, "db=w", "SELECT v FROM m WHERE s = 'there'"), Vec::<i64>::new());
     }
-    let expiries = progress(&here, "expire", "deletions") + progress(&there, "expire", "deletions");
-    // One for the database, one for its policy; a second one each only if both expired within the same moment.
+    let expiries = progress(&first_server, "expire", "deletions") + progress(&second_server, "expire", "deletions");
+    // One for the database and one for its policy; two each only if both instances expired at once.
     assert!((2..=4).contains(&expiries), "{expiries}");
-    // The one that was told survives; the other knows it after a start, too.
-    there.kill_and_restart();
-    assert_eq!((old(&there, "db=w", 30 * DAY), old(&there, "db=w&rp=day", HOUR)), (400, 204));
+    // The change survives, also on the other instance after a restart.
+    second_server.kill_and_restart();
+    assert_eq!((old(&second_server, "db=w", 30 * DAY), old(&second_server, "db=w&rp=day", HOUR)), (400, 204));
 }

@@ -1,4 +1,4 @@
-//! What other instances do to days while their readings expire.
+//! Other instances change days while their readings expire.
 
 use mongodb::Collection;
 use mongodb::bson::DateTime;
@@ -9,12 +9,11 @@ use crate::support::prelude::*;
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 
-/// An instance that could not read the settings took a reading of a day whose readings had expired, and stored a page beside what was
-/// left of it. From then on the hour was answered from the pages alone, and its summary was hidden for good.
+/// Regression: an instance without settings stored a page in an expired day, which hid its summary for good.
 #[test]
-fn what_an_instance_took_that_did_not_know_hides_no_summary() {
+fn late_writes_of_an_outdated_instance_hide_no_summary() {
     let name = fresh_database_name();
-    // What was taken is stored when the test asks for it.
+    // Readings are stored on request.
     let config = CONFIG.replace("interval = \"200ms\"\nquiet = \"50ms\"", "interval = \"1h\"\nquiet = \"10m\"");
     let config = format!("{config}{}", SEALS.replace("[seal]\n", "[seal]\ndirect_min = 2\n"));
     let start = || {
@@ -22,9 +21,10 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
         let launch = Launch::with_store(mongod().uri(&name)).config(&config);
         (halt.launch(launch, "reading_settings").start(), halt)
     };
-    let (one, other) = (start(), start());
-    // The one that removes readings must know the settings.
-    let [(knowing, _), (late, halt)] = if leads(&name, &one.0) { [one, other] } else { [other, one] };
+    let one = start();
+    let other = start();
+    // The instance that removes readings must know the settings.
+    let [(knowing, _), (late, halt)] = if is_leader(&name, &one.0) { [one, other] } else { [other, one] };
     let first = fill(&knowing);
     let before = whole_hours(&knowing, first);
     halt.set();
@@ -35,7 +35,7 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
     write(format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
     flush(&late);
     assert_eq!(whole_hours(&late, first), before, "beside a page");
-    // Enough for a chunk; it learns of the settings before it stores them.
+    // Enough for a chunk; it learns the settings before the flush.
     write((1..3).map(|n| format!("m,s=0 temp=7777.5 {}\n", first + 5 * HOUR + n * SECOND)).collect());
     halt.lift();
     wait_until("it knows", WITHIN, || !shown(&late, "w")["expired_before"].is_null());
@@ -47,8 +47,8 @@ fn what_an_instance_took_that_did_not_know_hides_no_summary() {
     }
 }
 
-/// Whether an instance is the one with the least opening.
-fn leads(name: &str, server: &Server) -> bool {
+/// Returns true if an instance has the least opening.
+fn is_leader(name: &str, server: &Server) -> bool {
     let registry = in_mongo(&mongod().uri(name), async |store| {
         let registry: Collection<Document> = store.collection("registry");
         registry.find_one(doc! {}).await.expect("an answer").expect("the registry")
@@ -58,16 +58,16 @@ fn leads(name: &str, server: &Server) -> bool {
     least.get_str("host").expect("a host").ends_with(&format!(" pid {}", server.pid()))
 }
 
-/// A day was listed, and before it was read, another instance had split it into hours. As nothing was found, it was taken for
-/// done: the hours kept their readings for good, and the settings said that there were none.
+/// Regression: a day that was split between listing and reading counted as done and kept its readings.
 #[test]
-fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
-    let (name, halt) = (fresh_database_name(), Halt::new());
+fn a_day_split_during_stripping_is_stripped() {
+    let name = fresh_database_name();
+    let halt = Halt::new();
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{CONFIG}{SEALS}"));
     let server = halt.launch(launch, "strip_listed").start();
     let kept = kept_from();
     let first = fill(&server);
-    // One hour of a sensor that has no other.
+    // One hour of another sensor.
     post(&server.url("/write?db=w"), format!("m,s=2 temp=3.5 {}", first + 14 * HOUR + 5), &[]).expect(204);
     flush(&server);
     let date = |ns: i64| DateTime::from_millis(ns / 1_000_000);
@@ -87,7 +87,7 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
     halt.set();
     server.set("w", KEPT).expect(200);
     halt.await_met("it is halted");
-    // As another instance does, of which this one knows nothing.
+    // As another instance does, unknown to this one.
     in_mongo(&mongod().uri(&name), async |store| {
         let days: Collection<Document> = store.collection("w.days");
         let whole = doc! { "sensor": "m,s=2", "hour": { "$exists": false } };
@@ -107,20 +107,19 @@ fn a_day_that_is_split_while_it_is_stripped_is_stripped_too() {
     assert_eq!(whole_hours(&server, first), answers);
 }
 
-/// A request was validated, and waited to be logged, when its readings expired, and summaries are kept. The note of that had a stamp
-/// below that of its record, so the summaries were made without readings that were acked afterwards, and these went to the dead
-/// letters.
+/// Regression: a request that waited for the log during an expiry was acked, but was missing in the summaries.
 #[test]
-fn what_was_validated_before_its_day_expired_is_in_the_summary() {
+fn a_reading_validated_before_its_expiry_is_in_the_summary() {
     let halt = Halt::new();
     let server = halt.launch(launch("embedded"), "before_append").start();
     let first = fill(&server);
     halt.set();
-    let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
+    let url = server.url("/write?db=w");
+    let line = format!("m,s=0 temp=7777.5 {}", first + HOUR + 13);
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
-    // Only if nobody waits for the request.
+    // Only if no request is awaited.
     let is_removed = || (!shown(&server, "w")["removed_before"].is_null()).then_some(());
     assert_eq!(poll(Duration::from_secs(8), is_removed), None, "the summaries are made without it");
     halt.lift();
@@ -134,7 +133,7 @@ fn what_was_validated_before_its_day_expired_is_in_the_summary() {
     assert!(summary.contains("\"max\":7777.5"), "{summary}");
 }
 
-/// With `retention.interval` at its longest: nothing but a change, or what is to be tried again, has the service look for what has expired.
+/// With the longest `retention.interval`: only a change or a retry starts an expiry.
 fn launch_looking_rarely(halt: &Halt, point: &str) -> Launch {
     let config = CONFIG.replace("interval = \"100ms\"", "interval = \"1h\"");
     assert_ne!(config, CONFIG, "retention.interval is replaced");
@@ -142,31 +141,31 @@ fn launch_looking_rarely(halt: &Halt, point: &str) -> Launch {
     halt.launch(launch.env("HOURGLASS_TELEMETRY_LOG_LEVEL", "info,hourglass::upkeep::expire=debug"), point)
 }
 
-fn said(server: &Server, text: &str) -> usize {
+fn log_count(server: &Server, text: &str) -> usize {
     server.stderr().matches(text).count()
 }
 
-/// An expiry gave up waiting for a request that was not logged yet, and counted as done: readings stayed until the next look,
-/// `retention.interval` later.
+/// Regression: an expiry that gave up on an unlogged request counted as done until the next interval.
 #[test]
-fn an_expiry_that_waited_in_vain_for_the_log_is_tried_again() {
+fn an_expiry_that_timed_out_on_the_log_is_retried() {
     let halt = Halt::new();
     let server = launch_looking_rarely(&halt, "before_append").start();
     let first = fill(&server);
     halt.set();
-    let (url, line) = (server.url("/write?db=w"), format!("m,s=0 temp=7777.5 {}", first + HOUR + 13));
+    let url = server.url("/write?db=w");
+    let line = format!("m,s=0 temp=7777.5 {}", first + HOUR + 13);
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
-    let looks = || said(&server, "once those that were checked before");
+    let looks = || log_count(&server, "once those that were checked before");
     wait_until("it gives up, and tries again", WITHIN, || looks() > 1);
     halt.lift();
     waiting.join().expect("an answer").expect(204);
 }
 
-/// A service without room for another deletion tried every second to delete what had expired, for as long as that was.
+/// Regression: without room for another deletion, the service retried every second.
 #[test]
-fn an_expiry_that_fails_is_not_tried_every_second() {
+fn a_failed_expiry_is_not_retried_every_second() {
     let halt = Halt::new();
     let launch = launch_looking_rarely(&halt, "expiring");
     let server = launch.env("HOURGLASS_LIMITS_DELETIONS", "1").start();
@@ -178,8 +177,8 @@ fn an_expiry_that_fails_is_not_tried_every_second() {
     post(&server.url("/query?db=other&q=DELETE+FROM+m"), "", &[]).expect(200);
     halt.lift();
     let failed = "expired readings could not be deleted";
-    wait_until("it fails", WITHIN, || said(&server, failed) > 0);
-    let again = poll(Duration::from_secs(5), || (said(&server, failed) > 1).then_some(()));
-    assert_eq!(again, None, "{}", server.stderr());
+    wait_until("it fails", WITHIN, || log_count(&server, failed) > 0);
+    let retried = poll(Duration::from_secs(5), || (log_count(&server, failed) > 1).then_some(()));
+    assert_eq!(retried, None, "{}", server.stderr());
     wait_until("it is tried again", Duration::from_secs(60), || progress(&server, "expire", "deletions") == 1);
 }

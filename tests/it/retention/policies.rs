@@ -1,4 +1,4 @@
-//! Retention policies in InfluxQL, in writes, and in imports. What InfluxDB 1.6 answers was asked of InfluxDB 1.6.
+//! Retention policies in InfluxQL, writes and imports; answers are those of InfluxDB 1.6.
 
 use crate::support::prelude::*;
 
@@ -14,7 +14,7 @@ fn policies(server: &Server, database: &str) -> Value {
     result["series"][0]["values"].take()
 }
 
-/// `CREATE DATABASE w WITH DURATION 7d NAME week` was answered with 200 and ignored, `/write?db=w&rp=week` with 400.
+/// Regression: `CREATE DATABASE w WITH DURATION 7d NAME week` was ignored, and `/write?db=w&rp=week` was 400.
 #[test]
 fn policies_are_created_altered_and_dropped_as_in_influxdb() {
     for store in STORES {
@@ -41,13 +41,13 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
         run(&server, "ALTER RETENTION POLICY week ON w DURATION 9d");
         error(&server, "ALTER RETENTION POLICY nope ON w DURATION 8d", "retention policy not found: nope");
         error(&server, "ALTER RETENTION POLICY week ON nope DURATION 8d", "database not found: nope");
-        // A policy was altered as if it were a database with policies of its own.
+        // Regression: a policy could be altered as if it were a database with policies.
         error(&server, "ALTER RETENTION POLICY autogen ON \"w/week\" DURATION 8d", "database not found: w/week");
         run(&server, "ALTER RETENTION POLICY autogen ON w DURATION 30d");
-        // Kept, shown, and said to be without effect.
-        let said = ask(&server, "", "ALTER RETENTION POLICY week ON w REPLICATION 3 SHARD DURATION 2h");
+        // Stored, shown, and reported to be without effect.
+        let reply = ask(&server, "", "ALTER RETENTION POLICY week ON w REPLICATION 3 SHARD DURATION 2h");
         let text = "REPLICATION and SHARD DURATION: kept and shown, without effect";
-        assert_eq!(said["messages"], json!([{"level": "warning", "text": text}]), "{said}");
+        assert_eq!(reply["messages"], json!([{"level": "warning", "text": text}]), "{reply}");
         assert_eq!(
             policies(&server, "w"),
             json!([
@@ -79,11 +79,11 @@ fn policies_are_created_altered_and_dropped_as_in_influxdb() {
 }
 
 #[test]
-fn readings_of_a_policy_are_apart_from_those_of_others() {
+fn policies_keep_their_readings_apart() {
     for store in STORES {
         let server = start(&store());
-        let at = now() - HOUR;
-        let write = |path: &str, value: i64| post(&server.url(path), format!("m,s=a v={value}i {at}"), &[]);
+        let time = now() - HOUR;
+        let write = |path: &str, value: i64| post(&server.url(path), format!("m,s=a v={value}i {time}"), &[]);
         run(&server, "CREATE DATABASE w");
         run(&server, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
         run(&server, "CREATE RETENTION POLICY day ON w DURATION 1d REPLICATION 1");
@@ -102,7 +102,7 @@ fn readings_of_a_policy_are_apart_from_those_of_others() {
         ] {
             assert_eq!(values(&server, parameters, select), [found], "{parameters} {select}");
         }
-        // The API of its own names the policy behind a slash.
+        // The native API names the policy after a slash.
         for (name, found) in [("w", 1), ("w/autogen", 1), ("w%2Fweek", 2), ("w/day", 3)] {
             let found_too = server.fetch(&format!("/api/v1/readings?db={name}&measurement=m"));
             assert_eq!(found_too["series"][0]["readings"][0]["v"], found, "{name}: {found_too}");
@@ -115,7 +115,7 @@ fn readings_of_a_policy_are_apart_from_those_of_others() {
         assert_eq!(values(&server, "db=w", "SELECT v FROM w..m"), [4]);
         let found = server.fetch("/api/v1/readings?db=w&measurement=m");
         assert_eq!(found["series"][0]["readings"][0]["v"], 4);
-        // What is not there is said.
+        // Missing policies are reported.
         let nope = "retention policy not found: nope";
         assert_eq!(write("/write?db=w&rp=nope", 5).expect(400).json(), json!({"error": nope}));
         assert_eq!(write("/write?db=nope&rp=nope", 5).expect(400).json(), json!({"error": nope}));
@@ -130,14 +130,15 @@ fn readings_of_a_policy_are_apart_from_those_of_others() {
 }
 
 #[test]
-fn listings_and_deletions_are_of_all_policies_or_of_one() {
+fn listings_and_deletions_cover_one_policy_or_all() {
     for store in STORES {
         let server = start(&store());
-        let at = now() - HOUR;
+        let time = now() - HOUR;
         run(&server, "CREATE DATABASE w");
         run(&server, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
-        post(&server.url("/write?db=w"), format!("both,s=a v=1i {at}\nown,s=b v=1i {at}"), &[]).expect(204);
-        post(&server.url("/write?db=w&rp=week"), format!("both,s=c n=1i {at}\nweeks,s=d v=1i {at}"), &[]).expect(204);
+        post(&server.url("/write?db=w"), format!("both,s=a v=1i {time}\nown,s=b v=1i {time}"), &[]).expect(204);
+        post(&server.url("/write?db=w&rp=week"), format!("both,s=c n=1i {time}\nweeks,s=d v=1i {time}"), &[])
+            .expect(204);
         let rows = |parameters: &str, statement: &str| {
             let result = ask(&server, parameters, statement);
             let series = result["series"].as_array().cloned().unwrap_or_default();
@@ -154,7 +155,7 @@ fn listings_and_deletions_are_of_all_policies_or_of_one() {
             ("db=w", "SHOW SERIES FROM both", "both,s=a both,s=c"),
             ("db=w", "SHOW TAG VALUES FROM week.both, own WITH KEY = s", "c b"),
             ("db=w", "SHOW FIELD KEYS FROM week.both", "integer"),
-            // A source's own policy was not looked at where the request named another one.
+            // Regression: a source's own policy was ignored if the request named another one.
             ("db=w&rp=autogen", "SHOW SERIES FROM week.both", "both,s=c"),
             ("db=w&rp=week", "SHOW SERIES FROM autogen.both, weeks", "both,s=a weeks,s=d"),
             ("db=w", "SHOW SERIES CARDINALITY", "4"),
@@ -166,15 +167,15 @@ fn listings_and_deletions_are_of_all_policies_or_of_one() {
             let text = "error parsing query: retention policy not supported at line 1, char 1";
             assert_eq!(refused["error"], text, "{statement}");
         }
-        // With rp, of this policy only; without, of all, as in InfluxDB.
+        // With rp, only of this policy; without, of all, as in InfluxDB.
         assert_eq!(ask(&server, "db=w&rp=week", "DROP SERIES FROM weeks")["error"], Value::Null);
         assert_eq!(rows("db=w", "SHOW MEASUREMENTS"), "both own");
         assert_eq!(ask(&server, "db=w&rp=week", "DELETE FROM both WHERE s = 'a'")["error"], Value::Null);
         assert_eq!(rows("db=w", "SHOW SERIES FROM both"), "both,s=a both,s=c");
         assert_eq!(ask(&server, "db=w", "DROP MEASUREMENT both")["error"], Value::Null);
         assert_eq!(rows("db=w", "SHOW SERIES"), "own,s=b");
-        // A database goes with its policies and settings.
-        post(&server.url("/write?db=w&rp=week"), format!("weeks v=1i {at}"), &[]).expect(204);
+        // A dropped database takes its policies and settings along.
+        post(&server.url("/write?db=w&rp=week"), format!("weeks v=1i {time}"), &[]).expect(204);
         run(&server, "DROP DATABASE w");
         assert_eq!(rows("", "SHOW DATABASES"), "");
         run(&server, "CREATE DATABASE w");
@@ -185,59 +186,60 @@ fn listings_and_deletions_are_of_all_policies_or_of_one() {
     }
 }
 
-/// Regression: what ALTER and DROP RETENTION POLICY would take was not told, while `PUT /api/v1/databases/NAME` has a dry run.
+/// Regression: the losses of ALTER and DROP RETENTION POLICY could not be previewed.
 #[test]
-fn what_a_policy_would_lose_is_counted() {
+fn a_dry_run_counts_the_readings_that_a_policy_would_lose() {
     let server = start("embedded");
-    let at = now() - DAY / 2;
+    let time = now() - DAY / 2;
     run(&server, "CREATE DATABASE w");
     run(&server, "CREATE RETENTION POLICY week ON w DURATION 7d REPLICATION 1");
     for (rp, age) in [("autogen", 0), ("week", 0), ("week", 3)] {
-        post(&server.url(&format!("/write?db=w&rp={rp}")), format!("m,s=a v=1i {}", at - age * DAY), &[]).expect(204);
+        post(&server.url(&format!("/write?db=w&rp={rp}")), format!("m,s=a v=1i {}", time - age * DAY), &[]).expect(204);
     }
     flush(&server);
-    let told = |statement: &str| {
+    let losses = |statement: &str| {
         let result = ask(&server, "dry_run=true", statement);
         assert!(result["error"].is_null(), "{statement}: {result}");
         result["series"][0]["values"].clone()
     };
-    assert_eq!(told("DROP RETENTION POLICY week ON w"), json!([["w/week", 1, 2, 0]]));
-    assert_eq!(told("DROP RETENTION POLICY nothing ON w"), Value::Null);
-    assert_eq!(told("DROP DATABASE w"), json!([["w", 1, 1, 0], ["w/week", 1, 2, 0]]));
+    assert_eq!(losses("DROP RETENTION POLICY week ON w"), json!([["w/week", 1, 2, 0]]));
+    assert_eq!(losses("DROP RETENTION POLICY nothing ON w"), Value::Null);
+    assert_eq!(losses("DROP DATABASE w"), json!([["w", 1, 1, 0], ["w/week", 1, 2, 0]]));
     let shorter = "ALTER RETENTION POLICY week ON w DURATION 2d";
-    wait_until("the sensor's document is written", WITHIN, || told(shorter)[0][1] == 1);
-    let row = told(shorter)[0].clone();
+    wait_until("the sensor's document is written", WITHIN, || losses(shorter)[0][1] == 1);
+    let row = losses(shorter)[0].clone();
     assert_eq!(
         (&row[0], &row[2], &row[5], &row[6]),
         (&json!("w/week"), &json!(1), &Value::Null, &Value::Null),
         "{row}"
     );
-    assert_eq!(told("ALTER RETENTION POLICY week ON w DURATION 6d")[0][2], 0);
+    assert_eq!(losses("ALTER RETENTION POLICY week ON w DURATION 6d")[0][2], 0);
     for (statement, error) in [
         ("DROP RETENTION POLICY autogen ON w", "autogen is the database itself"),
         ("ALTER RETENTION POLICY day ON w DURATION 2d", "retention policy not found: day"),
         ("ALTER RETENTION POLICY week ON w DURATION 2m", "must be at least 1h"),
     ] {
         let result = ask(&server, "dry_run=true", statement);
-        assert!(result["error"].as_str().is_some_and(|told| told.contains(error)), "{statement}: {result}");
+        assert!(result["error"].as_str().is_some_and(|losses| losses.contains(error)), "{statement}: {result}");
     }
     assert_eq!(policies(&server, "w")[1], json!(["week", "168h0m0s", "24h0m0s", 1, false]));
     assert_eq!(values(&server, "db=w", "SELECT v FROM week.m"), [1, 1]);
 }
 
-/// The migration of a database with a named policy imported nothing: every batch was refused.
+/// Regression: an import of a database with a named policy was refused in every batch.
 #[test]
 fn the_influx_shell_imports_named_policies() {
     let Some(influx) = require(Package::InfluxShell) else { return };
     let server = start("embedded");
-    let (folder, at) = (Folder::new("import"), now() - DAY);
+    let folder = Folder::new("import");
+    let time = now() - DAY;
     // As `influx_inspect export` writes it.
     let export = format!(
         "# INFLUXDB EXPORT: 1677-09-21T00:12:43Z - 2262-04-11T23:47:16Z\n# DDL\nCREATE DATABASE w WITH NAME autogen\n\
          CREATE DATABASE w WITH NAME \"a week\"\n# DML\n# CONTEXT-DATABASE:w\n# CONTEXT-RETENTION-POLICY:autogen\n\
-         # writing tsm data\nm,s=a v=1i {at}\n# CONTEXT-DATABASE:w\n# CONTEXT-RETENTION-POLICY:a week\n\
-         # writing tsm data\nm,s=a v=2i {at}\nm,s=a v=3i {}\n",
-        at + 1
+         # writing tsm data\nm,s=a v=1i {time}\n# CONTEXT-DATABASE:w\n# CONTEXT-RETENTION-POLICY:a week\n\
+         # writing tsm data\nm,s=a v=2i {time}\nm,s=a v=3i {}\n",
+        time + 1
     );
     let file = folder.file("export.txt");
     std::fs::write(&file, export).expect("a file");
@@ -245,16 +247,16 @@ fn the_influx_shell_imports_named_policies() {
     command.args(["-host", "127.0.0.1", "-port", &server.address().port().to_string(), "-import", "-path"]).arg(&file);
     command.env("HOME", folder.path()).env("NO_PROXY", "*");
     let output = command.output().expect("influx can be run");
-    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("Processed 2 commands"), "{said}");
-    assert!(said.contains("Processed 3 inserts") && said.contains("Failed 0 inserts"), "{said}");
+    let reply = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && reply.contains("Processed 2 commands"), "{reply}");
+    assert!(reply.contains("Processed 3 inserts") && reply.contains("Failed 0 inserts"), "{reply}");
     assert_eq!(values(&server, "db=w", "SELECT v FROM m"), [1]);
     assert_eq!(values(&server, "db=w", "SELECT v FROM \"a week\".m"), [2, 3]);
 }
 
-/// A database whose name had a slash in it, of a version that knew no policies, is a policy now: nothing of it is lost.
+/// A database of an older version whose name has a slash becomes a policy.
 #[test]
-fn a_policy_named_through_the_api_is_known_to_influxql() {
+fn a_policy_set_by_the_api_is_visible_in_influxql() {
     let server = start("embedded");
     server.set("w/week", r#"{"readings":"7d"}"#).expect(200);
     post(&server.url("/api/v1/readings?db=w/week"), r#"{"measurement":"m","fields":{"v":7}}"#, &[]).expect(200);

@@ -10,7 +10,7 @@ fn dry_run(server: &Server, name: &str, body: &str) -> Value {
 }
 
 #[test]
-fn settings_are_put_shown_and_kept_over_a_restart() {
+fn settings_survive_a_restart() {
     for store in STORES {
         let mut server = start(&store());
         let body = r#"{"readings":"30d"}"#;
@@ -25,7 +25,7 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
         });
         assert_eq!(answer, expected);
         assert!(before.ends_with("T00:00:00Z") && midnight > 0, "{before}");
-        // The database is there, and keeps what it was told.
+        // The database exists with its settings.
         let databases = ask(&server, "", "SHOW DATABASES");
         assert_eq!(databases["series"][0]["values"], json!([["w"]]));
         server.stop_and_restart();
@@ -39,10 +39,9 @@ fn settings_are_put_shown_and_kept_over_a_restart() {
     }
 }
 
-/// A PUT replaced all five settings. `{"seal_form":"columns"}`, as the documentation wrote it, set how long readings are kept back to
-/// what the config says, and within seconds older ones were gone.
+/// Regression: a PUT of one setting reset the others, so readings expired within seconds.
 #[test]
-fn a_setting_that_is_not_sent_stays() {
+fn omitted_settings_stay() {
     let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
     let server = Launch::embedded().config(config).start();
     server.set("w/week", r#"{"readings":"7d"}"#).expect(200);
@@ -56,8 +55,8 @@ fn a_setting_that_is_not_sent_stays() {
     let mut expected = shown(&server, "w");
     for (key, value) in all {
         let body = format!("{{\"{key}\":{value}}}");
-        let told = dry_run(&server, "w", &body);
-        assert!(told["before"].is_null(), "{body}: {told}");
+        let preview = dry_run(&server, "w", &body);
+        assert!(preview["before"].is_null(), "{body}: {preview}");
         server.set("w", &body).expect(200);
         expected[key] = serde_json::from_str(value).expect("JSON");
         let found = shown(&server, "w");
@@ -69,16 +68,15 @@ fn a_setting_that_is_not_sent_stays() {
     assert_eq!(shown(&server, "w")["drift"], "keep");
 }
 
-/// What GET shows may be sent back, and changes nothing. Summaries that the config keeps longer were shown as kept as long as readings:
-/// sent back so, all that had outlived their readings went.
+/// Regression: a PUT of the values shown by GET shortened the retention of summaries.
 #[test]
-fn what_is_shown_may_be_sent_back() {
+fn returned_settings_can_be_sent_back() {
     let config = CONFIG.replace("[retention]", "[retention]\nsummaries = \"3650d\"");
     let server = Launch::embedded().config(config).start();
     for set in [
         r#"{"readings":"10d"}"#,
         r#"{"readings":"10d","summaries":"20d","drift":"keep"}"#,
-        // Summaries are not shorter than readings, whatever is said of them.
+        // Summaries are never kept shorter than readings.
         r#"{"readings":"30d"}"#,
         r#"{"readings":null,"summaries":null}"#,
     ] {
@@ -95,7 +93,7 @@ fn what_is_shown_may_be_sent_back() {
 }
 
 #[test]
-fn what_is_no_setting_is_refused_with_its_name() {
+fn unknown_settings_are_refused_by_name() {
     let server = start("embedded");
     for (body, part) in [
         ("", "send a JSON object"),
@@ -115,17 +113,16 @@ fn what_is_no_setting_is_refused_with_its_name() {
     for name in ["w/a/b", "w/", "/week", "w/..", &"x".repeat(65)] {
         assert_eq!(server.set(name, "{}").status, 400, "{name}");
     }
-    // Nothing of it was made.
     assert_eq!(ask(&server, "", "SHOW DATABASES")["series"][0]["values"], json!(null));
     let unknown = request("GET", &server.url("/api/v1/databases/w"), b"", &[]).expect("an answer").expect(400).json();
     assert_eq!(unknown, json!({"error": "database not found: w", "code": "retention_policy"}));
 }
 
 #[test]
-fn a_dry_run_counts_what_would_go_and_changes_nothing() {
+fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     let server = start("embedded");
     let midnight = now().div_euclid(DAY) * DAY;
-    // Two sensors of ten days, a reading every six hours; one of today.
+    // Two sensors with a reading every six hours for ten days, one of them today.
     for sensor in 0..2 {
         let lines = (1..=40).map(|n| format!("m,s={sensor} a={n},b={n} {}\n", midnight - n * 6 * HOUR));
         post(&server.url("/write?db=w"), lines.collect::<String>(), &[]).expect(204);
@@ -134,48 +131,49 @@ fn a_dry_run_counts_what_would_go_and_changes_nothing() {
     let dry = |body: &str| dry_run(&server, "w", body);
     flush(&server);
     wait_until("the sensors' documents are written", super::WITHIN, || dry(r#"{"readings":"7d"}"#)["sensors"] == 2);
-    let told = dry(r#"{"readings":"7d"}"#);
-    assert_eq!((&told["readings"], &told["days"], &told["sensors_wholly"]), (&json!(24), &json!(3), &json!(0)));
+    let preview = dry(r#"{"readings":"7d"}"#);
+    assert_eq!(
+        (&preview["readings"], &preview["days"], &preview["sensors_wholly"]),
+        (&json!(24), &json!(3), &json!(0))
+    );
     assert_eq!(dry(r#"{"readings":"30d"}"#)["readings"], 0);
     assert_eq!(dry("{}")["before"], json!(null));
-    // Nothing has gone.
     let count = ask(&server, "db=w", "SELECT count(a) FROM m");
     assert_eq!(count["series"][0]["values"][0][1], 81);
     assert_eq!(shown(&server, "w")["readings"], json!(null));
 }
 
-/// A dry run told of nothing while no sensor had its document in the store yet, which is written a minute later, and of readings
-/// without a number never: the readings went seconds after the PUT.
+/// Regression: a dry run missed sensors without a stored document and readings without numbers.
 #[test]
-fn a_dry_run_counts_readings_whose_sensors_have_no_document_yet() {
+fn a_dry_run_counts_readings_of_new_sensors() {
     for store in STORES {
         let config = CONFIG.replace("write_interval = \"200ms\"", "write_interval = \"1h\"");
         let server = Launch::with_store(store()).config(config).start();
         let dry = || dry_run(&server, "w", r#"{"readings":"2h"}"#);
-        // At noon of the day before the last one of which anything would go, at any time of the day.
-        let at = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
-        // A field that is a number for others, too: those of whom it is not had no readings.
-        let state = format!("m,s=b state=\"on\" {at}\nm,s=new v=3,state=4 {}", now());
-        let lines = format!("m,s=a v=1 {at}\nm,s=a v=2 {}\n{state}", at + 1);
+        // Noon of the day before the last affected one, at any time of day.
+        let time = ((now() - 2 * HOUR).div_euclid(HOUR) * HOUR - 1).div_euclid(DAY) * DAY - DAY / 2;
+        // A field that is a number in other sensors.
+        let state = format!("m,s=b state=\"on\" {time}\nm,s=new v=3,state=4 {}", now());
+        let lines = format!("m,s=a v=1 {time}\nm,s=a v=2 {}\n{state}", time + 1);
         post(&server.url("/write?db=w"), lines, &[]).expect(204);
         for flushes in [false, true] {
             if flushes {
                 flush(&server);
             }
-            let told = dry();
+            let preview = dry();
             assert_eq!(
-                (&told["readings"], &told["sensors"], &told["days"]),
+                (&preview["readings"], &preview["sensors"], &preview["days"]),
                 (&json!(3), &json!(2), &json!(2)),
-                "{told}"
+                "{preview}"
             );
-            assert_eq!((&told["sensors_wholly"], told["oldest"].is_string()), (&json!(2), true), "{told}");
+            assert_eq!((&preview["sensors_wholly"], preview["oldest"].is_string()), (&json!(2), true), "{preview}");
         }
     }
 }
 
-/// The config's key is for databases that say nothing themselves, and not for policies.
+/// The config key applies to databases without their own setting, not to policies.
 #[test]
-fn the_config_has_a_default() {
+fn the_config_sets_the_default_retention() {
     let config = CONFIG.replace("[retention]", "[retention]\nreadings = \"2d\"");
     let server = Launch::embedded().config(config).start();
     let write = |parameters: &str| {

@@ -1,10 +1,10 @@
-//! Readings that expire while their summaries stay.
+//! Readings expire while their summaries stay.
 
 use crate::support::prelude::*;
 
 use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, shown};
 
-/// Days from this age on have readings, and days before `KEPT` lose them.
+/// Age of the first day with readings; days before `KEPT` lose them.
 const DAYS: i64 = 5;
 pub(super) const SEALS: &str =
     "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"\n[clock]\nmax_offset = \"1s\"\n";
@@ -14,36 +14,36 @@ pub(super) fn launch(store: &str) -> Launch {
     Launch::with_store(store).config(format!("{CONFIG}{SEALS}"))
 }
 
-/// The start of the oldest day that is written.
+/// Returns the start of the oldest written day.
 fn first_day() -> i64 {
     (now().div_euclid(DAY) - DAYS) * DAY
 }
 
-/// The start of the first day that keeps its readings.
+/// Returns the start of the first day that keeps its readings.
 pub(super) fn kept_from() -> i64 {
     (now() - 3 * DAY).div_euclid(DAY) * DAY
 }
 
-/// Two sensors, all hours of one and few of the other, with floats, integers and text.
-/// Returns the start of the first day.
+/// Writes all hours of one sensor and few of another, with all types; returns the start of the first day.
 pub(super) fn fill(server: &Server) -> i64 {
     let first = first_day();
     let of_sensor = |sensor: i64, step: i64| {
         (0..(DAYS - 1) * 24 * 4).step_by(usize::try_from(step).expect("small")).map(move |n| {
-            let (time, value) = (first + n * HOUR / 4 + 7 * sensor, n * 7 % 101);
+            let time = first + n * HOUR / 4 + 7 * sensor;
+            let value = n * 7 % 101;
             let rest = if n % 3 == 0 { format!(",hum={value}i,note=\"n{n}\"") } else { String::new() };
             format!("m,s={sensor} temp={value}.{n}{rest} {time}\n")
         })
     };
     let lines: String = of_sensor(0, 1).chain(of_sensor(1, 37)).collect();
     post(&server.url("/write?db=w"), lines, &[]).expect(204);
-    // It is of today, so the database has something that is not sealed.
+    // Today's, so the database has something unsealed.
     post(&server.url("/write?db=w"), format!("m,s=0 temp=1.5 {}", now() - HOUR / 60), &[]).expect(204);
     flush(server);
     first
 }
 
-/// Answers about whole hours of days before today.
+/// Returns answers about whole hours of past days.
 pub(super) fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
     let to = first + (DAYS - 1) * DAY;
     let range = format!("time >= {first} AND time < {to}");
@@ -56,7 +56,7 @@ pub(super) fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
             answers.push(result["series"].take());
         }
     }
-    // Of a sensor alone, summaries tell the first and the last value, too.
+    // For one sensor, summaries have first and last values, too.
     for group in ["GROUP BY time(1h),s", "GROUP BY time(1d),s", "GROUP BY s"] {
         let statement = format!("SELECT first(temp),last(temp),last(hum),count(hum) FROM m WHERE {range} {group}");
         let mut result = ask(server, "db=w", &statement);
@@ -82,7 +82,7 @@ pub(super) fn await_gone(server: &Server) {
 }
 
 #[test]
-fn summaries_outlive_their_readings_bit_by_bit() {
+fn summaries_survive_their_readings_bit_for_bit() {
     for store in STORES {
         let store = store();
         let mut server = launch(&store).start();
@@ -93,7 +93,7 @@ fn summaries_outlive_their_readings_bit_by_bit() {
         assert_eq!(whole_hours(&server, first), before, "at once");
         await_gone(&server);
         assert_eq!(whole_hours(&server, first), before, "stripped");
-        // What needs readings says so, and has no older ones.
+        // Queries that need readings have a notice and no older rows.
         let raw = get(&server.url(&format!("/api/v1/readings?db=w&sensor=m,s=1&from={first}&limit=1000"))).expect(200);
         let raw = raw.json();
         let shown_before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
@@ -108,14 +108,14 @@ fn summaries_outlive_their_readings_bit_by_bit() {
             format!("SELECT median(temp) FROM m WHERE time >= {first} GROUP BY time(1d)"),
             format!("SELECT mean(temp) FROM m WHERE time >= {} GROUP BY time(1d)", first + 7),
             format!("SELECT count(note) FROM m WHERE time >= {first}"),
-            // Which of both sensors was first, and when it was.
+            // The first of both sensors, and its time.
             format!("SELECT first(temp) FROM m WHERE time >= {first} GROUP BY time(1d)"),
             format!("SELECT last(temp) FROM m WHERE time >= {first} AND time < {kept} GROUP BY s"),
         ] {
             let result = ask(&server, "db=w", &statement);
             assert!(result["messages"][0]["text"].is_string(), "{statement}: {result}");
         }
-        // The usual functions of the native API are exact, and need no notice.
+        // The default aggregates of the native API are exact, without a notice.
         let path = format!("/api/v1/summary?db=w&measurement=m&step=1d&from={first}");
         let all = server.fetch(&path);
         assert_eq!(
@@ -123,12 +123,12 @@ fn summaries_outlive_their_readings_bit_by_bit() {
             (&Value::Null, Some(5)),
             "{all}"
         );
-        // A reading of a day that has expired is refused.
+        // A reading of an expired day is refused.
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", kept - 1), &[]).status, 400);
         server.kill_and_restart();
         assert_eq!(whole_hours(&server, first), before, "after a kill");
-        // A longer time brings nothing back, and nothing into the days that can no longer be computed.
+        // A longer retention restores nothing and admits nothing into expired days.
         server.set("w", r#"{"readings":"30d","summaries":"inf"}"#).expect(200);
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
         assert_eq!(whole_hours(&server, first), before, "kept longer");
@@ -138,7 +138,7 @@ fn summaries_outlive_their_readings_bit_by_bit() {
 }
 
 #[test]
-fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
+fn only_whole_expired_hours_can_be_deleted() {
     for store in STORES {
         let store = store();
         let mut server = launch(&store).start();
@@ -152,7 +152,8 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
             let result = ask(server, "db=w", &statement);
             result["series"][0]["values"].as_array().cloned().unwrap_or_default()
         };
-        let (hours, day) = (counts(&server, "1h"), counts(&server, "1d"));
+        let hours = counts(&server, "1h");
+        let day = counts(&server, "1d");
         assert_eq!((hours.len(), day[0][1].as_i64()), (24, Some(96)));
         let delete = |from: i64, to: i64| {
             let statement = format!("DELETE FROM m WHERE s='0' AND time >= {from} AND time < {to}");
@@ -183,30 +184,33 @@ fn whole_expired_hours_can_be_deleted_and_cut_ones_not() {
     }
 }
 
-/// What a statement would take: its only row.
 #[track_caller]
-fn would_go(server: &Server, statement: &str) -> Value {
+fn preview_deletion(server: &Server, statement: &str) -> Value {
     let result = ask(server, "db=w&dry_run=true", statement);
     assert!(result["error"].is_null(), "{statement}: {result}");
     result["series"][0]["values"][0].clone()
 }
 
-/// Regression: the preview of a deletion told nothing of summaries: 0 sensors and 0 readings, and a third of the counts went for good.
+/// Regression: the preview of a deletion ignored summaries.
 #[test]
-fn a_preview_counts_the_hours_of_summaries_that_would_go() {
+fn a_preview_counts_the_summaries_to_delete() {
     for store in STORES {
         let server = launch(&store()).start();
         let first = fill(&server);
         server.set("w", KEPT).expect(200);
         let oldest = format!("DELETE FROM m WHERE time < {}", first + DAY);
         let check = |when: &str| {
-            // A day of one sensor, and three readings of the other.
-            assert_eq!(would_go(&server, &oldest), json!(["w", 2, 0, 24 + 3]), "{when}");
+            // A day of one sensor and three readings of the other.
+            assert_eq!(preview_deletion(&server, &oldest), json!(["w", 2, 0, 24 + 3]), "{when}");
             for everything in ["DROP MEASUREMENT m", "DROP SERIES FROM m", "DROP DATABASE w"] {
-                assert_eq!(would_go(&server, everything), json!(["w", 2, 192 + 5 + 1, 48 + 6]), "{when}: {everything}");
+                assert_eq!(
+                    preview_deletion(&server, everything),
+                    json!(["w", 2, 192 + 5 + 1, 48 + 6]),
+                    "{when}: {everything}"
+                );
             }
             let from_there = format!("DELETE FROM m WHERE s='0' AND time >= {} AND temp > -1", first + HOUR);
-            assert_eq!(would_go(&server, &from_there), json!(["w", 1, 192 + 1, 0]), "{when}: by value");
+            assert_eq!(preview_deletion(&server, &from_there), json!(["w", 1, 192 + 1, 0]), "{when}: by value");
         };
         check("hidden");
         await_gone(&server);
@@ -218,15 +222,15 @@ fn a_preview_counts_the_hours_of_summaries_that_would_go() {
         );
         let done = ask(&server, "db=w", &oldest);
         assert_eq!(done, json!({"statement_id": 0}));
-        assert_eq!(would_go(&server, &oldest), json!(["w", 0, 0, 0]));
-        assert_eq!(would_go(&server, "DROP MEASUREMENT m"), json!(["w", 2, 192 + 5 + 1, 24 + 3]));
+        assert_eq!(preview_deletion(&server, &oldest), json!(["w", 0, 0, 0]));
+        assert_eq!(preview_deletion(&server, "DROP MEASUREMENT m"), json!(["w", 2, 192 + 5 + 1, 24 + 3]));
     }
 }
 
 #[test]
 fn a_kill_at_any_step_changes_no_answer() {
     let points = ["before_expired_readings:1", "after_expired_readings:1", "strip_sealed:1", "stripped:1"];
-    // What follows a kill is the same code; on a shared store it waits for the floor.
+    // The steps after a kill are the same code; on a shared store they wait for the floor.
     for (store, points) in STORES.into_iter().zip([&points[..], &points[3..]]) {
         for point in points.iter().copied() {
             let launch = launch(&store());
@@ -261,22 +265,26 @@ fn two_instances_agree_on_what_has_expired() {
 }
 
 #[test]
-fn a_dry_run_tells_readings_and_summaries_apart() {
+fn a_dry_run_counts_readings_and_summaries_separately() {
     let server = launch("embedded").start();
     fill(&server);
     let url = server.url("/api/v1/databases/w?dry_run=true");
     let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
-    let asked = r#"{"readings":"3d","summaries":"4d"}"#;
-    wait_until("the sensors' documents are written", WITHIN, || dry(asked)["sensors"] == 2);
-    let told = dry(asked);
-    // Of two days the readings, and of one the summaries: a reading every quarter of an hour, and one sensor's few.
-    assert_eq!((&told["days"], &told["summaries"]["days"]), (&json!(2), &json!(1)), "{told}");
-    assert_eq!((&told["readings"], &told["summaries"]["readings"]), (&json!(192 + 6), &json!(96 + 3)), "{told}");
+    let settings = r#"{"readings":"3d","summaries":"4d"}"#;
+    wait_until("the sensors' documents are written", WITHIN, || dry(settings)["sensors"] == 2);
+    let preview = dry(settings);
+    // Readings of two days and summaries of one: a reading every quarter of an hour, and a few of the other sensor.
+    assert_eq!((&preview["days"], &preview["summaries"]["days"]), (&json!(2), &json!(1)), "{preview}");
+    assert_eq!(
+        (&preview["readings"], &preview["summaries"]["readings"]),
+        (&json!(192 + 6), &json!(96 + 3)),
+        "{preview}"
+    );
     assert_eq!(shown(&server, "w")["readings"], json!(null));
     let refused = server.set("w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
     assert!(refused["error"].as_str().expect("a text").contains("summaries cannot be kept shorter"), "{refused}");
-    // Regression: the days that had gone were counted among those that would go.
-    server.set("w", asked).expect(200);
+    // Regression: days that were already gone were counted again.
+    server.set("w", settings).expect(200);
     let both = r#"{"readings":"3d","summaries":"3d"}"#;
-    wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != told["oldest"]);
+    wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != preview["oldest"]);
 }

@@ -1,9 +1,9 @@
-//! `hourglass job run seal`: what it seals, what it says while it waits, and what the state of the job says meanwhile.
+//! `hourglass job run seal`: its effect, its output while it waits, and the status of the job.
 
 use super::{START, line};
 use crate::support::prelude::*;
 
-/// Nothing is flushed unless somebody asks, and nothing is sealed.
+/// Nothing is flushed or sealed without a request.
 const LAZY: &str =
     "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 
@@ -12,21 +12,21 @@ fn write(server: &Server) {
     post(&server.url("/write?db=d&precision=s"), lines, &[]).expect(204);
 }
 
-/// Readings that were acknowledged and not flushed yet were no days to the command: it said that 0 days were sealed, with exit status 0.
+/// Regression: unflushed readings were ignored, so the command reported 0 sealed days.
 #[test]
-fn what_was_acknowledged_before_is_sealed() {
+fn a_requested_seal_covers_every_earlier_ack() {
     for store in stores() {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
-        let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
-        assert!(told.contains("days 1,") && told.contains("readings 24"), "{told}");
+        let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+        assert!(output.contains("days 1,") && output.contains("readings 24"), "{output}");
         assert_eq!(progress(&server, "seal", "days"), 1);
     }
 }
 
-/// While a round ran, the status told what an earlier one had left, which was nothing, and not that one was running.
+/// Regression: during a round, the status showed only the result of an earlier one.
 #[test]
-fn the_status_says_that_a_round_runs_and_claims_nothing_of_what_is_left() {
+fn the_status_shows_a_running_round() {
     let halt = Halt::new();
     let launch = halt.launch(Launch::embedded().config(LAZY), "days_listed");
     let server = launch.start();
@@ -36,22 +36,21 @@ fn the_status_says_that_a_round_runs_and_claims_nothing_of_what_is_left() {
     write(&server);
     halt.set();
     let url = run_url(&server, "seal");
-    let asked = std::thread::spawn(move || post(&url, "", &[]).expect(202).json());
+    let request = std::thread::spawn(move || post(&url, "", &[]).expect(202).json());
     halt.await_met("it is halted");
     let now = job(&server, "seal");
     assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(null)), "{now}");
-    let asked = asked.join().expect("an answer");
-    assert_eq!((&asked["state"], &asked["left"]), (&json!("running"), &json!(null)), "{asked}");
+    let request = request.join().expect("an answer");
+    assert_eq!((&request["state"], &request["left"]), (&json!("running"), &json!(null)), "{request}");
     halt.lift();
     let ended =
         eventually("the run ends", WITHIN, || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));
     assert_eq!((&ended["progress"]["days"], &ended["left"]), (&json!(1), &json!(0)), "{ended}");
 }
 
-/// The command printed that 0 days were sealed again and again while the log of an instance that had been killed kept days from being
-/// settled, and never why.
+/// Regression: the command repeated "0 days" without the reason: the log of a killed instance held the floor.
 #[test]
-fn the_command_says_what_it_waits_for() {
+fn the_seal_command_names_what_it_waits_for() {
     let store = mongod().uri(&fresh_database_name());
     let [server, mut killed] = [(); 2].map(|()| Launch::with_store(&store).config(LAZY).start());
     post(&killed.url("/write?db=d&precision=s"), format!("other v=1 {START}"), &[]).expect(204);
@@ -67,7 +66,7 @@ fn the_command_says_what_it_waits_for() {
     let waiting = lines.by_ref().find(|line| line.contains("unsettled 1")).expect("why it waits");
     let now = job(&server, "seal");
     assert_eq!((&now["state"], &now["left"]), (&json!("running"), &json!(1)), "{now}");
-    // Its log is stored now, and holds nobody any more.
+    // Its log is flushed now and holds the floor no more.
     killed.restart();
     flush(&killed);
     let rest: Vec<String> = lines.collect();

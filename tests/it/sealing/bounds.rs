@@ -1,31 +1,29 @@
-//! What is larger than a document may be, or cannot be read, stops nothing else.
+//! Data larger than a document, or unreadable, blocks nothing else.
 
 use super::{PAGES, START, line};
 use crate::support::prelude::*;
 
 const TEXT_BYTES: usize = 16 << 10;
 
-/// A text that compresses by no more than a quarter.
+/// Returns a text that compresses by at most a quarter.
 fn text(seed: u64) -> String {
     const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut random = Random::new(seed);
-    (0..TEXT_BYTES).map(|_| char::from(random.of(DIGITS))).collect()
+    (0..TEXT_BYTES).map(|_| char::from(random.pick(DIGITS))).collect()
 }
 
-/// A day of texts, acked and flushed at once, was one chunk of 18 MB: MongoDB refused it, the flush tried the same again for
-/// ever, the WAL filled, and in the end every write was 503. An hour of them larger than a document failed every round of
-/// sealing, and with it everything behind.
+/// Regression: a chunk of 18 MB was refused by MongoDB for ever, and an hour larger than a document failed every round.
 #[test]
-fn texts_larger_than_a_document_are_stored_and_read_back() {
+fn strings_larger_than_a_document_are_stored() {
     let config = "[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n[sensors]\nwrite_interval = \"100ms\"\n";
     let server = Launch::with_store(mongod().uri(&fresh_database_name())).config(config).start();
-    // A day of one a minute; then an hour of the next day of 1,300, which no document takes, beside a small one.
+    // A day with one a minute, then an hour of 1,300 next to a small one, which no document holds.
     let times: Vec<u64> = (0..1440)
         .map(|minute| START + minute * 60)
         .chain((0..1300).map(|n| START + 86_400 + n * 2))
         .chain([START + 86_400 + 7200])
         .collect();
-    // Each its own: zstd finds a text that came before.
+    // Distinct texts, because zstd finds repetitions.
     let given: Vec<(u64, String)> = times.into_iter().map(|time| (time, text(time))).collect();
     for some in given.chunks(60) {
         let lines = some.iter().map(|(time, text)| format!("m,s=a note=\"{text}\" {time}\n"));
@@ -34,7 +32,8 @@ fn texts_larger_than_a_document_are_stored_and_read_back() {
     flush(&server);
     let check = |when: &str| {
         for some in given.chunks(60) {
-            let (first, last) = (some[0].0, some[some.len() - 1].0);
+            let first = some[0].0;
+            let last = some[some.len() - 1].0;
             let path =
                 format!("/query?db=d&epoch=s&q=SELECT+note+FROM+m+WHERE+time+%3E%3D+{first}s+AND+time+%3C%3D+{last}s");
             let answer: Value = server.fetch(&path);
@@ -49,17 +48,16 @@ fn texts_larger_than_a_document_are_stored_and_read_back() {
     };
     check("flushed");
     let round = seal(&server);
-    // It has pages and chunks, and counted twice.
+    // The day has pages and chunks; both are counted.
     let progress = &round["progress"];
     assert_eq!((&progress["large"], &progress["failed"]), (&1.into(), &0.into()), "{round}");
     assert!(round["last_error"].is_null(), "{round}");
     check("sealed");
 }
 
-/// An accelerometer, three fields a hundred times a second, has 1,080,000 values an hour; hours of up to 1,048,576 were sealed,
-/// so that its history stayed in hour pages for ever.
+/// Regression: an hour of an accelerometer (1,080,000 values) exceeded the limit of 1,048,576 and was never sealed.
 #[test]
-fn an_accelerometer_is_sealed() {
+fn a_kilohertz_sensor_is_sealed() {
     let config = "[seal]\nafter = \"0s\"\n[server]\nmemory = \"512MiB\"\n[sensors]\nwrite_interval = \"100ms\"\n";
     let server = Launch::embedded().config(config).start();
     let line = |n: u64| format!("acc,s=a x={}.5,y={},z=9.8{} {}\n", n % 7, n % 11, n % 10, START * 1000 + n * 10);
@@ -73,7 +71,7 @@ fn an_accelerometer_is_sealed() {
         "days": 1, "readings": 360_000, "unsettled": 0, "large": 0, "failed": 0, "databases_off": 0
     });
     assert_eq!(round["progress"], expected, "{round}");
-    // Of a second in it: the readings themselves.
+    // The readings of one second.
     let at = START + 1800;
     let path = format!("/query?db=d&epoch=ms&q=SELECT+x,y+FROM+acc+WHERE+time+%3E%3D+{at}s+AND+time+%3C+{}s", at + 1);
     let answer: Value = server.fetch(&path);
@@ -84,9 +82,9 @@ fn an_accelerometer_is_sealed() {
     assert_eq!(all["results"][0]["series"][0]["values"][0][1], 360_000, "{all}");
 }
 
-/// One damaged page, or one that a newer version wrote, stopped the sealing of all later days of all databases.
+/// Regression: a damaged or newer page stopped the sealing of all later days.
 #[test]
-fn a_page_that_cannot_be_read_keeps_only_its_own_day_from_being_sealed() {
+fn an_unreadable_page_blocks_only_the_seal_of_its_day() {
     let uri = mongod().uri(&fresh_database_name());
     let server = Launch::with_store(&uri).config(format!("{PAGES}[seal]\nafter = \"0s\"\n")).start();
     for (database, sensors) in [("d", 0..4), ("later", 0..1)] {

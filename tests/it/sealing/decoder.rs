@@ -1,5 +1,4 @@
-//! docs/explanation/sealed_days.py, which was written from docs/reference/stored-forms.md alone, reads from `<db>.days` what was written, to the
-//! last bit.
+//! docs/explanation/sealed_days.py, written from docs/reference/stored-forms.md alone, reads `<db>.days` exactly.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,10 +7,10 @@ use crate::support::prelude::*;
 
 use super::{START, await_sealed};
 
-/// Every cell by sensor, time and field: floats as their bits, others as line protocol.
+/// Cells by sensor, time and field: floats as bits, others as line protocol.
 type Cells = BTreeMap<(String, i64, String), String>;
 
-/// A day is sealed once nobody's log holds its readings, and a log holds them until their sensors' documents are written.
+/// A day is sealed once no log has its readings, so sensor documents must be written soon.
 const CONFIG: &str = r#"
 [seal]
 after = "1s"
@@ -24,7 +23,7 @@ quiet = "50ms"
 write_interval = "100ms"
 "#;
 const ROWS: i64 = 600;
-/// Floats that no decimal of nine places is, and such as look like one.
+/// Floats with and without a decimal of nine places.
 const FLOATS: [f64; 11] = [
     0.1 + 0.2,
     -0.0,
@@ -42,7 +41,7 @@ const INTEGERS: [i64; 6] = [i64::MAX, i64::MIN, (1 << 53) + 1, -(1 << 53) - 1, 0
 const UNSIGNED: [u64; 4] = [u64::MAX, 1 << 63, (1 << 53) + 1, 0];
 const TEXTS: [&str; 6] = ["", r#"a "b"\c"#, "naïve ☃ 🌡", "a,b=c d", "two\nlines", "01234567"];
 
-/// The sensors, by key, with the nanoseconds between two readings: each needs another unit of time.
+/// Sensor keys and intervals in nanoseconds; each needs another unit of time.
 const SENSORS: [(&str, i64); 4] = [
     ("climate,s=seconds", 60_000_000_000),
     (r"climate,s=a\,b\ c\=d", 123_456_000_000),
@@ -51,18 +50,18 @@ const SENSORS: [(&str, i64); 4] = [
 ];
 
 fn literals(row: i64) -> Vec<(&'static str, String)> {
-    let at = usize::try_from(row).expect("no row below 0");
+    let row_index = usize::try_from(row).expect("no row below 0");
     let quoted = |text: &str| format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
     let all = [
         ("temp", format!("{}", f64::from(i32::try_from(row * 7 % 4001 - 2000).expect("small")) / 100.0)),
-        ("awkward", format!("{:?}", FLOATS[at / 3 % FLOATS.len()])),
-        (r"whole\ number", format!("{}i", INTEGERS[at / 2 % INTEGERS.len()])),
-        ("größe", format!("{}u", UNSIGNED[at % UNSIGNED.len()])),
+        ("awkward", format!("{:?}", FLOATS[row_index / 3 % FLOATS.len()])),
+        (r"whole\ number", format!("{}i", INTEGERS[row_index / 2 % INTEGERS.len()])),
+        ("größe", format!("{}u", UNSIGNED[row_index % UNSIGNED.len()])),
         (r"o\,k\=", (row % 7 < 3).to_string()),
-        ("note", quoted(TEXTS[at % TEXTS.len()])),
+        ("note", quoted(TEXTS[row_index % TEXTS.len()])),
     ];
-    // Each lacks in some rows, in turns of different lengths; never all of them.
-    let is_here = |(number, _): &(usize, _)| (at / (number + 1)) % (number + 3) != 0 || *number == at % 6;
+    // Each is missing in some rows, with different periods; never all of them.
+    let is_here = |(number, _): &(usize, _)| (row_index / (number + 1)) % (number + 3) != 0 || *number == row_index % 6;
     all.into_iter().enumerate().filter(is_here).map(|(_, cell)| cell).collect()
 }
 
@@ -79,13 +78,16 @@ fn canonical(literal: &str) -> String {
     format!("{:016x}", float.to_bits())
 }
 
-/// The parts of line protocol between separators that are neither quoted nor escaped.
+/// Splits line protocol at separators that are neither quoted nor escaped.
 fn split(text: &str, separator: char) -> Vec<&str> {
-    let (mut parts, mut from, mut quoted, mut escaped) = (Vec::new(), 0, false, false);
-    for (at, c) in text.char_indices() {
+    let mut parts = Vec::new();
+    let mut from = 0;
+    let mut quoted = false;
+    let mut escaped = false;
+    for (index, c) in text.char_indices() {
         if c == separator && !quoted && !escaped {
-            parts.push(&text[from..at]);
-            from = at + c.len_utf8();
+            parts.push(&text[from..index]);
+            from = index + c.len_utf8();
         }
         quoted ^= c == '"' && !escaped;
         escaped = c == '\\' && !escaped;
@@ -94,7 +96,7 @@ fn split(text: &str, separator: char) -> Vec<&str> {
     parts
 }
 
-/// Reads line protocol, as the decoder prints it and as it was written.
+/// Parses line protocol, as written and as printed by the decoder.
 fn cells(lines: &str) -> Cells {
     let mut cells = Cells::new();
     for line in split(lines.trim_end_matches('\n'), '\n') {
@@ -122,12 +124,12 @@ fn decoded(python: &Path, arguments: &[&Path]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// All documents of a collection.
+/// Returns all documents of a collection.
 pub fn documents(mongo_database: &str, collection: &str) -> Vec<Document> {
     find(&mongod().uri(mongo_database), collection, doc! {})
 }
 
-/// What each sensor wrote, all of them in one day.
+/// Returns the lines of all sensors, in one day.
 fn written() -> String {
     let start = i64::try_from(START).expect("a time") * 1_000_000_000;
     let mut lines = String::new();
@@ -145,7 +147,7 @@ fn packed(day: &Document) -> &[u8] {
 }
 
 #[test]
-fn the_decoder_in_the_documents_reads_what_was_written() {
+fn the_documented_decoder_reads_stored_days() {
     let Some(python) = require(Package::Zstandard) else { return };
     let database = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
@@ -165,16 +167,16 @@ fn the_decoder_in_the_documents_reads_what_was_written() {
         })
         .map(|day| format!("{day}\n"))
         .collect();
-    std::fs::write(folder.file("days.json"), exported).expect("the disk takes it");
-    let (found, written) = (cells(&decoded(&python, &[&folder.file("days.json")])), cells(&lines));
+    std::fs::write(folder.file("days.json"), exported).expect("the disk has room");
+    let found = cells(&decoded(&python, &[&folder.file("days.json")]));
+    let written = cells(&lines);
     assert_eq!(found.len(), written.len());
     for ((found, value), (cell, expected)) in found.iter().zip(&written) {
         assert_eq!((found, value), (cell, expected));
     }
 
-    // The bytes alone, and JSON.
     let seconds = days.iter().find(|day| day.get_str("sensor").ok() == Some(SENSORS[0].0)).expect("its day");
-    std::fs::write(folder.file("readings"), packed(seconds)).expect("the disk takes it");
+    std::fs::write(folder.file("readings"), packed(seconds)).expect("the disk has room");
     let alone = cells(&decoded(&python, &[&folder.file("readings")]));
     assert!(alone.keys().all(|(sensor, ..)| sensor == "readings"));
     assert!(alone.values().eq(written.iter().filter(|((s, ..), _)| s == SENSORS[0].0).map(|(_, value)| value)));
@@ -185,19 +187,19 @@ fn the_decoder_in_the_documents_reads_what_was_written() {
     assert!(rows.iter().any(greatest), "{json}");
 }
 
-/// Regression: one document of a day whose readings have expired ended the decoder, and nothing of the others was printed.
+/// Regression: an expired day stopped the decoder, and no other day was printed.
 #[test]
-fn a_day_without_readings_hides_no_other() {
+fn an_empty_day_hides_no_other() {
     let Some(python) = require(Package::Zstandard) else { return };
     let folder = Folder::new("decoder");
     let expired = json!({"sensor": "m", "kind": "expired", "readings": {"$binary": {"base64": "", "subType": "00"}}});
     let columns =
         json!({"sensor": "m", "readings": {"at": [{"$date": "1970-01-01T00:00:01Z"}], "fields": {"v": [1.5]}}});
-    std::fs::write(folder.file("days.json"), format!("{expired}\n{columns}\n{expired}\n")).expect("the disk takes it");
+    std::fs::write(folder.file("days.json"), format!("{expired}\n{columns}\n{expired}\n")).expect("the disk has room");
     assert_eq!(decoded(&python, &[&folder.file("days.json")]), "m v=1.5 1000000000\n");
 }
 
-/// A value as mongoexport writes it.
+/// Formats a value as mongoexport does.
 fn extended(value: &Bson, is_canonical: bool) -> Value {
     match value {
         Bson::Document(fields) => {
@@ -214,13 +216,17 @@ fn extended(value: &Bson, is_canonical: bool) -> Value {
         Bson::Int64(number) => json!(number),
         Bson::Int32(number) if is_canonical => json!({"$numberInt": number.to_string()}),
         Bson::Int32(number) => json!(number),
-        Bson::DateTime(at) if is_canonical => json!({"$date": {"$numberLong": at.timestamp_millis().to_string()}}),
-        Bson::DateTime(at) => json!({"$date": at.try_to_rfc3339_string().expect("a year of four digits")}),
+        Bson::DateTime(date) if is_canonical => {
+            json!({"$date": {"$numberLong": date.timestamp_millis().to_string()}})
+        }
+        Bson::DateTime(date) => {
+            json!({"$date": date.try_to_rfc3339_string().expect("a year of four digits")})
+        }
         other => panic!("{other}"),
     }
 }
 
-/// The exact numbers in columns, in both forms of Extended JSON.
+/// Exact numbers in columns, in both forms of Extended JSON.
 #[test]
 fn the_decoder_reads_columns() {
     let Some(python) = require(Package::Zstandard) else { return };
@@ -241,8 +247,9 @@ fn the_decoder_reads_columns() {
             format!("{}\n", Value::Object(parts.into_iter().collect()))
         };
         let exported = days.iter().map(shown);
-        std::fs::write(folder.file("days.json"), exported.collect::<String>()).expect("the disk takes it");
-        let (found, written) = (cells(&decoded(&python, &[&folder.file("days.json")])), cells(&lines));
+        std::fs::write(folder.file("days.json"), exported.collect::<String>()).expect("the disk has room");
+        let found = cells(&decoded(&python, &[&folder.file("days.json")]));
+        let written = cells(&lines);
         assert_eq!(found.len(), written.len());
         for ((found, value), (cell, expected)) in found.iter().zip(&written) {
             assert_eq!((found, value), (cell, expected));

@@ -1,5 +1,4 @@
-//! One instance has read the pages of a day to seal it, when another one deletes some of their readings, and the deletion is
-//! forgotten before the day is written: what was deleted is not in the day.
+//! A deletion that is made and forgotten while another instance seals the day still applies to it.
 
 use super::deleted_by_value::await_settled;
 use super::{PAGES, START, line};
@@ -7,19 +6,19 @@ use crate::support::jobs;
 use crate::support::prelude::*;
 
 const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
-/// Of the day, in minutes: what is sealed before, and what is deleted.
+/// Minutes of the day: sealed before, and deleted.
 const EARLY: u64 = 60;
 const LATE: u64 = 600;
 
 tests! {
-    fn what_is_deleted_while_another_instance_seals_stays_deleted() => seal_beside_a_deletion(false);
-    /// The day is there already, and has nothing of what is deleted, so the deletion has no reason to write it.
-    fn what_is_deleted_while_another_instance_seals_more_of_a_day_stays_deleted() => seal_beside_a_deletion(true);
+    fn a_deletion_during_sealing_holds() => seal_beside_a_deletion(false);
+    /// The sealed day has nothing of the deleted range, so the deletion does not write it.
+    fn a_deletion_while_a_day_is_sealed_again_holds() => seal_beside_a_deletion(true);
 }
 
-/// Chunks were read before their day was claimed, so a deletion between left no trace that the sealing instance could meet.
+/// Regression: chunks were read before the claim of their day, so a deletion in between was missed.
 #[test]
-fn what_is_deleted_before_a_day_is_claimed_stays_deleted_in_chunks() {
+fn a_deletion_before_the_claim_of_a_day_covers_its_chunks() {
     beside_a_deletion(
         "parts_listed",
         "[seal]\nafter = \"1s\"\ndirect_min = 1\ninterval = \"1h\"\nquiet = \"1h\"\n",
@@ -36,36 +35,36 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     let launch = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{config}"));
     let halt = Halt::new();
     let sealing = halt.launch(launch.clone(), point);
-    // The least opening is the one of the instance that forgets deletions, which the sealing instance must not be. Both are
-    // started anew until that is so, since the first one may have nearly the greatest opening that there is.
-    let (here, there) = eventually("a sealing instance with the greater opening", WITHIN, || {
-        let mut here = launch.clone().start();
+    // The instance with the least opening forgets deletions, so another one must seal; both restart until it does.
+    let (deleting, sealing_server) = eventually("a sealing instance with the greater opening", WITHIN, || {
+        let mut deleting = launch.clone().start();
         let first = openings(&name).pop();
-        let mut there = sealing.clone().start();
+        let mut sealing_server = sealing.clone().start();
         if openings(&name).into_iter().min() == first {
-            return Some((here, there));
+            return Some((deleting, sealing_server));
         }
-        here.stop();
-        there.stop();
+        deleting.stop();
+        sealing_server.stop();
         None
     });
-    write(&here, EARLY);
+    write(&deleting, EARLY);
     if is_sealed_before {
-        seal(&here, 1);
+        seal(&deleting, 1);
     }
-    write(&here, LATE);
-    await_settled(&[&here, &there]);
+    write(&deleting, LATE);
+    await_settled(&[&deleting, &sealing_server]);
     halt.set();
-    let url = run_url(&there, "seal");
-    let asked = std::thread::spawn(move || post(&url, "", &[]));
+    let url = run_url(&sealing_server, "seal");
+    let request = std::thread::spawn(move || post(&url, "", &[]));
     halt.await_met("the pages are read");
-    let (from, to) = (START + LATE * 60, START + (LATE + 60) * 60);
-    execute(&here, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
-    wait_until("the deletion is forgotten", WITHIN, || metric(&here, "hourglass_registry_deletions") == 0.0);
+    let from = START + LATE * 60;
+    let to = START + (LATE + 60) * 60;
+    execute(&deleting, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
+    wait_until("the deletion is forgotten", WITHIN, || metric(&deleting, "hourglass_registry_deletions") == 0.0);
     halt.lift();
-    asked.join().expect("an answer");
-    seal(&here, 0);
-    for server in [&here, &there] {
+    request.join().expect("an answer");
+    seal(&deleting, 0);
+    for server in [&deleting, &sealing_server] {
         let answer = server.fetch("/api/v1/readings?db=d&sensor=climate,s=0&epoch=s&limit=100");
         let times = answer["series"][0]["readings"].as_array().into_iter().flatten().map(|row| row["ts"].as_u64());
         let expected: Vec<Option<u64>> = (0..5).map(|n| Some(START + (EARLY + n) * 60)).collect();
@@ -73,18 +72,17 @@ fn beside_a_deletion(point: &str, config: &str, is_sealed_before: bool) {
     }
 }
 
-/// Five readings, stored.
 fn write(server: &Server, minute: u64) {
     let lines: String = (0..5).map(|n| line(0, minute + n, n)).collect();
-    keep(server, lines);
+    write_flushed(server, lines);
 }
 
-/// Has days sealed until nothing is left to seal; at least so many by this instance.
+/// Seals until nothing is left; this instance must seal at least `days`.
 fn seal(server: &Server, days: u64) {
     wait_until("days are sealed", WITHIN, || jobs::seal(server)["progress"]["days"].as_u64().unwrap_or(0) >= days);
 }
 
-/// Of the instances that the registry knows.
+/// Returns the openings of registered instances.
 fn openings(name: &str) -> Vec<String> {
     let registry = find(&mongod().uri(name), "registry", doc! {}).remove(0);
     let logs = registry.get_array("logs").expect("logs").iter();

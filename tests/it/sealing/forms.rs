@@ -1,4 +1,4 @@
-//! `seal.form`: packed days, days in columns that one reads in `mongosh`, and databases that are not sealed.
+//! `seal.form`: packed days, days in columns, and databases that are not sealed.
 
 use super::decoder::documents;
 use super::{MINUTES, PAGES, SEALS, START, await_sealed, compare, line};
@@ -19,36 +19,37 @@ fn give(servers: &[&Server], database: &str, lines: &str) {
     }
 }
 
-/// What `line` wrote at a minute, as people find it in a document.
+/// Returns the values of `line` at a minute, as stored in a document.
 fn written(minute: i64) -> [Bson; 4] {
     let value = minute * 7 % 101;
     let number = |rest: f64| Bson::Double(f64::from(i32::try_from(value).expect("small")) + rest);
-    let (none, hum) = (Bson::Null, Bson::Int64(value));
+    let null = Bson::Null;
+    let hum = Bson::Int64(value);
     match value % 4 {
-        0 => [number(0.25), none.clone(), none.clone(), none],
-        1 => [none.clone(), hum, none.clone(), none],
-        2 => [number(0.5), hum, Bson::Boolean(true), none],
-        _ => [number(0.0), none.clone(), none, Bson::String(format!("n{value}"))],
+        0 => [number(0.25), null.clone(), null.clone(), null],
+        1 => [null.clone(), hum, null.clone(), null],
+        2 => [number(0.5), hum, Bson::Boolean(true), null],
+        _ => [number(0.0), null.clone(), null, Bson::String(format!("n{value}"))],
     }
 }
 
-/// The readings of a day in columns, as somebody in `mongosh` reads them, are those that were written; returns how many.
+/// Compares a day in columns, read as in `mongosh`, with the written readings; returns their number.
 fn check_columns(day: &Document) -> usize {
     assert_eq!(day.get_str("kind").ok(), Some("columns"));
     let readings = day.get_document("readings").expect("columns");
-    let at = readings.get_array("at").expect("times");
+    let offsets = readings.get_array("at").expect("times");
     let fields = readings.get_document("fields").expect("fields");
-    for (place, at) in at.iter().enumerate() {
-        let seconds = at.as_datetime().expect("a date").timestamp_millis() / 1000;
+    for (place, offsets) in offsets.iter().enumerate() {
+        let seconds = offsets.as_datetime().expect("a date").timestamp_millis() / 1000;
         let found = ["temp", "hum", "ok", "note"]
             .map(|name| fields.get_array(name).map_or(Bson::Null, |cells| cells[place].clone()));
-        assert_eq!(found, written((seconds - i64::try_from(START).expect("a time")) / 60), "{at}");
+        assert_eq!(found, written((seconds - i64::try_from(START).expect("a time")) / 60), "{offsets}");
     }
-    at.len()
+    offsets.len()
 }
 
 #[test]
-fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() {
+fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     let name = fresh_database_name();
     let sealing = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
     let plain = Launch::embedded().config(PAGES).start();
@@ -65,7 +66,7 @@ fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() 
     let in_all: usize = days.iter().map(check_columns).sum();
     assert_eq!(in_all as u64, 2 * MINUTES + MINUTES.div_ceil(400));
 
-    // A day is written in the form that is chosen now; the others stay as they are.
+    // New days have the chosen form; the others stay.
     choose(&sealing, "d", "packed");
     give(&[&sealing, &plain], "d", &line(0, 77, 50));
     let is_packed =
@@ -85,7 +86,7 @@ fn days_of_a_database_are_columns_where_it_says_so_and_all_forms_answer_alike() 
 }
 
 #[test]
-fn a_database_that_is_not_sealed_stays_in_hour_pages() {
+fn an_unsealed_database_keeps_its_hour_pages() {
     let name = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
     choose(&server, "o", "off");
@@ -97,12 +98,12 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     assert_eq!((days, off, &round["left"]), (&json!(1), &json!(1), &json!(0)), "{round}");
     let count = |collection: &str| documents(&name, collection).len();
     assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
-    let told = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
-    assert!(told.contains("databases_off 1"), "{told}");
+    let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+    assert!(output.contains("databases_off 1"), "{output}");
     let ask = |database: &str| server.fetch(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"));
     assert_eq!(ask("o"), ask("d"));
 
-    // Off and on again: it is sealed as it stands, and what comes once it is off stays beside the day.
+    // Off and on again: sealed days stay, and later readings stay beside them.
     choose(&server, "o", "columns");
     let days = || documents(&name, "o.days").iter().filter(|day| day.get_str("kind").ok() == Some("columns")).count();
     wait_until("it is sealed", WITHIN, || days() == 1 && count("o.buckets") == 0);
@@ -117,9 +118,9 @@ fn a_database_that_is_not_sealed_stays_in_hour_pages() {
     assert_eq!(ask("o"), ask("d"));
 }
 
-/// Summaries had numbers only: who read a day in `mongosh` saw nothing of a door that is open or shut.
+/// Regression: summaries covered only numbers, so days of other fields showed nothing in `mongosh`.
 #[test]
-fn fields_without_numbers_have_counts_and_ends() {
+fn other_fields_have_counts_first_and_last() {
     let name = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
     let line = |minute: u64| {

@@ -1,4 +1,4 @@
-//! Totals of months answer questions about many days, and never for a day that changed since.
+//! Month totals answer queries of many days, but never for a changed day.
 
 use super::decoder::documents;
 use super::{PAGES, START, line};
@@ -8,7 +8,8 @@ const CONFIG: &str = "[seal]\nafter = \"0s\"\n";
 const DAYS: u64 = 40;
 
 fn daily(server: &Server) -> Value {
-    let (from, to) = (START, START + DAYS * 86_400);
+    let from = START;
+    let to = START + DAYS * 86_400;
     let path = format!("/api/v1/summary?db=d&sensor=climate,s=0&from={from}&to={to}&step=1d");
     server.fetch(&path)
 }
@@ -22,7 +23,7 @@ fn flush_and_seal(server: &Server) {
     seal(server);
 }
 
-/// A reading every two hours: the second half of January 2026 and most of February.
+/// Returns a reading every two hours for the second half of January 2026 and most of February.
 fn forty_days() -> String {
     (0..DAYS * 12).map(|n| line(0, n * 120, n * 7 % 101)).collect()
 }
@@ -44,7 +45,7 @@ fn days_are_answered_from_totals_until_they_change() {
         flush_and_seal(&server);
         assert_eq!(daily(&server), daily(&plain));
         assert_eq!(from_totals(&server), 40.0, "all days");
-        // Of the first day of February, unflushed, then in an hour page, then sealed.
+        // On the first day of February: unflushed, then in an hour page, then sealed.
         both(&line(0, 17 * 1440 + 7, 4));
         for (step, more) in [("unflushed", 39.0), ("in a page", 39.0), ("sealed", 40.0)] {
             match step {
@@ -56,8 +57,9 @@ fn days_are_answered_from_totals_until_they_change() {
             assert_eq!(daily(&server), daily(&plain), "{step}");
             assert_eq!(from_totals(&server) - before, more, "{step}");
         }
-        // Half a day of January goes.
-        let (from, to) = (START + 86_400, START + 86_400 + 43_200);
+        // Deletes half a day of January.
+        let from = START + 86_400;
+        let to = START + 86_400 + 43_200;
         for server in [&server, &plain] {
             execute(server, "d", &format!("DELETE FROM climate WHERE time >= {from}s AND time < {to}s"));
         }
@@ -73,8 +75,7 @@ fn days_are_answered_from_totals_until_they_change() {
     assert!(days.iter().all(|day| day.get_str("kind").ok() == Some("columns")), "all of them are in columns");
 }
 
-/// A sensor is silent for a day of a month that is added up. What came for that day later, into an hour page, was in no daily
-/// answer from its flush until the day was sealed: the totals did not have the day, so it counted as one without readings.
+/// Regression: a late reading of a day without readings was missing in daily answers until the day was sealed.
 #[test]
 fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
     for store in stores() {
@@ -98,29 +99,30 @@ fn a_late_reading_of_a_silent_day_is_in_daily_answers() {
     }
 }
 
-/// One instance has claimed a month to add it up, when another one seals more of one of its days.
+/// One instance has claimed a month while another one seals more of a day in it.
 #[test]
-fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
+fn a_day_sealed_during_month_totals_is_in_no_old_total() {
     for point in ["month_claimed", "month_read"] {
         let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
-        let (halt, plain) = (Halt::new(), Launch::embedded().config(PAGES).start());
-        let here = launch.clone().start();
-        [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
-        let there = halt.launch(launch, point).start();
+        let halt = Halt::new();
+        let plain = Launch::embedded().config(PAGES).start();
+        let first = launch.clone().start();
+        [&first, &plain].into_iter().for_each(|server| write(server, forty_days()));
+        let second = halt.launch(launch, point).start();
         halt.set();
-        flush(&here);
-        let url = run_url(&there, "seal");
-        let asked = std::thread::spawn(move || post(&url, "", &[]));
+        flush(&first);
+        let url = run_url(&second, "seal");
+        let request = std::thread::spawn(move || post(&url, "", &[]));
         halt.await_met("the month is claimed");
-        [&here, &plain].into_iter().for_each(|server| write(server, line(0, 7, 4)));
-        flush_and_seal(&here);
+        [&first, &plain].into_iter().for_each(|server| write(server, line(0, 7, 4)));
+        flush_and_seal(&first);
         halt.lift();
-        asked.join().expect("an answer");
-        for server in [&here, &there] {
+        request.join().expect("an answer");
+        for server in [&first, &second] {
             assert_eq!(daily(server), daily(&plain), "{point}");
         }
-        flush_and_seal(&there);
-        for server in [&here, &there] {
+        flush_and_seal(&second);
+        for server in [&first, &second] {
             let before = from_totals(server);
             assert_eq!(daily(server), daily(&plain), "{point}");
             assert_eq!(from_totals(server) - before, 40.0, "{point}");
@@ -128,17 +130,18 @@ fn a_day_that_is_sealed_while_its_month_is_added_up_is_in_no_old_total() {
     }
 }
 
-/// A kill between the removal of an emptied day and that of its month left totals that still had the day, and the deletion's
-/// next try did not find it any more.
+/// Regression: a kill between the removals of a day and its month left totals that still had the day.
 #[test]
-fn a_kill_before_the_month_is_removed_brings_no_deleted_day_back() {
+fn a_kill_before_the_removal_of_a_month_restores_no_deleted_day() {
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(format!("{PAGES}{CONFIG}"));
-    let (mut server, plain) = (launch.clone().start(), Launch::embedded().config(PAGES).start());
+    let mut server = launch.clone().start();
+    let plain = Launch::embedded().config(PAGES).start();
     [&server, &plain].into_iter().for_each(|server| write(server, forty_days()));
     flush_and_seal(&server);
     assert!(server.stop().success());
     server.restart_as(launch.clone().env("FAULT_KILL_AT", "month_left:1"));
-    let (from, to) = (START + 86_400, START + 2 * 86_400);
+    let from = START + 86_400;
+    let to = START + 2 * 86_400;
     let path = format!("/query?db=d&q=DELETE+FROM+climate+WHERE+time+%3E%3D+{from}s+AND+time+%3C+{to}s");
     let url = server.url(&path);
     let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
@@ -149,26 +152,27 @@ fn a_kill_before_the_month_is_removed_brings_no_deleted_day_back() {
     assert_eq!(daily(&server), daily(&plain));
 }
 
-/// A kill between the write of a chunk and the removal of its month hid the chunk's readings from daily sums of other instances.
+/// Regression: a kill between a chunk's write and its month's removal hid the chunk from daily sums elsewhere.
 #[test]
-fn a_kill_before_the_month_is_removed_hides_no_chunk() {
+fn a_kill_before_the_removal_of_a_month_hides_no_chunk() {
     let config = format!("{PAGES}[seal]\nafter = \"1s\"\ninterval = \"1h\"\nquiet = \"1h\"\n");
     let launch = Launch::with_store(mongod().uri(&fresh_database_name())).config(config);
-    let (here, plain) = (launch.clone().start(), Launch::embedded().config(PAGES).start());
-    [&here, &plain].into_iter().for_each(|server| write(server, forty_days()));
-    flush_and_seal(&here);
-    assert_eq!(daily(&here), daily(&plain));
-    assert!(from_totals(&here) > 0.0);
-    let mut there = launch.env("FAULT_KILL_AT", "month_left:1").start();
+    let first = launch.clone().start();
+    let plain = Launch::embedded().config(PAGES).start();
+    [&first, &plain].into_iter().for_each(|server| write(server, forty_days()));
+    flush_and_seal(&first);
+    assert_eq!(daily(&first), daily(&plain));
+    assert!(from_totals(&first) > 0.0);
+    let mut second = launch.env("FAULT_KILL_AT", "month_left:1").start();
     let more: String = (0..60).map(|n| line(0, 3 * 1440 + 7 + n * 3, 8)).collect();
-    [&there, &plain].into_iter().for_each(|server| write(server, more.clone()));
-    let url = there.url("/api/v1/flush");
+    [&second, &plain].into_iter().for_each(|server| write(server, more.clone()));
+    let url = second.url("/api/v1/flush");
     let _ = std::panic::catch_unwind(|| post(&url, "", &[]));
-    eventually("it is killed", WITHIN, || there.exited().map(|_| ()));
-    assert_eq!(daily(&here), daily(&plain));
+    eventually("it is killed", WITHIN, || second.exited().map(|_| ()));
+    assert_eq!(daily(&first), daily(&plain));
 }
 
-/// Totals are derived, so nothing else would notice when they are damaged.
+/// Totals are derived, so nothing else would detect damage.
 #[test]
 fn verify_compares_totals_with_their_days() {
     let store = mongod().uri(&fresh_database_name());
@@ -181,10 +185,10 @@ fn verify_compares_totals_with_their_days() {
     let january = find(&store, "d.months", doc! { "_id": "2026-01 climate,s=0" }).remove(0);
     let totals = january.get("totals").expect("totals");
     write_document(&store, "d.months", doc! { "_id": "2026-02 climate,s=0" }, doc! { "totals": totals });
-    let Ran { status, stdout: said, .. } = verified(&[]);
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("totals of a month") && said.contains("2026-02 climate,s=0"), "{said}");
-    let said = verified(&["--repair"]).stdout;
-    assert!(said.contains("2026-02 climate,s=0"), "{said}");
+    let CommandOutput { status, stdout: report, .. } = verified(&[]);
+    assert_eq!(status, Some(1), "{report}");
+    assert!(report.contains("totals of a month") && report.contains("2026-02 climate,s=0"), "{report}");
+    let report = verified(&["--repair"]).stdout;
+    assert!(report.contains("2026-02 climate,s=0"), "{report}");
     verified(&[]).good();
 }

@@ -1,5 +1,4 @@
-//! The `js` blocks of docs/explanation/sealed-days.md, in `mongosh` on days that a service sealed. One of them failed at every day that had a
-//! chunk beside it.
+//! Runs the `js` blocks of docs/explanation/sealed-days.md on sealed days, also with a chunk beside a day.
 
 use super::START;
 use super::decoder::documents;
@@ -7,11 +6,11 @@ use crate::readme::blocks;
 use crate::support::prelude::*;
 
 const PAGE: &str = "docs/explanation/sealed-days.md";
-/// Chunks stay until they are asked for.
+/// Chunks stay until a seal is requested.
 const CONFIG: &str =
     "[seal]\nform = \"columns\"\ninterval = \"24h\"\nquiet = \"24h\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 
-/// A reading a minute: an hour of 10 degrees, and one of 40; from minute to minute.
+/// Returns a reading a minute: an hour of 10 degrees, then an hour of 40.
 fn lines(minutes: std::ops::Range<u64>) -> String {
     let line = |minute| {
         let temp = if minute < 60 { 10 } else { 40 };
@@ -21,7 +20,7 @@ fn lines(minutes: std::ops::Range<u64>) -> String {
 }
 
 #[test]
-fn what_the_page_asks_a_sealed_day_is_answered() {
+fn the_documented_queries_work_on_sealed_days() {
     let Some(mongosh) = require(Package::Mongosh) else { return };
     let database = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
@@ -32,7 +31,7 @@ fn what_the_page_asks_a_sealed_day_is_answered() {
     write(0..80);
     let days = || documents(&database, "plant.days");
     wait_until("the day is sealed", WITHIN, || {
-        // Once its log holds nothing of the day.
+        // Once its log has nothing of the day.
         ask_job(&server, "seal");
         days().iter().any(|day| !day.contains_key("chunk"))
     });
@@ -41,8 +40,9 @@ fn what_the_page_asks_a_sealed_day_is_answered() {
     let chunks = days.iter().filter(|day| day.contains_key("chunk")).count();
     assert_eq!((days.len(), chunks), (2, 1), "a day and a chunk: {days:?}");
 
-    let asked: Vec<String> = blocks(PAGE).into_iter().filter(|block| block.language == "js").map(|b| b.text).collect();
-    let answers = asked.iter().map(|text| {
+    let queries: Vec<String> =
+        blocks(PAGE).into_iter().filter(|block| block.language == "js").map(|b| b.text).collect();
+    let answers = queries.iter().map(|text| {
         let mut command = Command::new(&mongosh);
         command.args(["--quiet", "--norc", &mongod().uri(&database), "--eval", text]).env("HOME", server.data_dir());
         let output = command.output().expect("mongosh can be run");
@@ -50,8 +50,8 @@ fn what_the_page_asks_a_sealed_day_is_answered() {
         String::from_utf8(output.stdout).expect("UTF-8")
     });
     let answers: Vec<String> = answers.collect();
-    let [warm, means] = &*answers else { panic!("{PAGE} has other questions: {asked:?}") };
-    // Of the day, the first twenty minutes of the second hour.
+    let [warm, means] = &*answers else { panic!("{PAGE} has other questions: {queries:?}") };
+    // The first twenty minutes of the second hour.
     assert_eq!((warm.matches("temp: 40").count(), warm.contains("temp: 10")), (20, false), "{warm}");
     assert!(means.contains("mean: [ 10, 40 ]") && means.matches("mean").count() == 1, "{means}");
 }

@@ -1,4 +1,4 @@
-//! Sealed days: written by compare-and-set, read whole, and scanned hour by hour.
+//! Sealed days: compare-and-set writes, whole reads, and scans by hour.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ fn id(sensor: &Arc<Sensor>, day: i64) -> DayId {
     DayId { sensor: sensor.clone(), day: Day(DAY.0 + day), part: DayPart::Whole }
 }
 
-/// A reading in each of these hours of a day, with every kind of value.
+/// Returns a reading in each of these hours of a day, with every type of value.
 pub fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
     let start = Day(DAY.0 + day).hours().start;
     let of_hour = |hour: &i64| {
@@ -57,7 +57,7 @@ fn hours(pages: &[ScannedPage]) -> Vec<i64> {
     pages.iter().map(|page| page.hour.0 - DAY.hours().start.0).collect()
 }
 
-pub async fn a_day_comes_back_as_it_was(place: &mut impl Place) {
+pub async fn a_day_round_trips(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
     let set = readings(0, &[0, 1, 4, 9, 23], 5);
     assert_eq!(write(place.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, Written::Yes);
@@ -101,9 +101,11 @@ pub async fn a_day_comes_back_as_it_was(place: &mut impl Place) {
     assert_eq!(hours(&pages), [0, 1, 4, 9, 23], "all hours, without any field");
 }
 
-pub async fn a_day_needs_the_rev_it_knows(place: &mut impl Place) {
-    let (sensor, store) = (sensor("climate", &[]), place.store());
-    let (first, second) = (readings(0, &[1], 1), readings(0, &[1, 2], 2));
+pub async fn a_day_needs_the_current_rev(place: &mut impl Place) {
+    let sensor = sensor("climate", &[]);
+    let store = place.store();
+    let first = readings(0, &[1], 1);
+    let second = readings(0, &[1, 2], 2);
     let day = id(&sensor, 0);
     assert_eq!(write(store, &day, 3, 4, Some(&first)).await, Written::Conflict, "there is none");
     assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, Written::Yes, "a claim");
@@ -124,7 +126,7 @@ pub async fn a_day_needs_the_rev_it_knows(place: &mut impl Place) {
     assert_eq!(write(store, &day, 102, 103, Some(&first)).await, Written::Conflict, "it is gone");
 }
 
-pub async fn of_expired_readings_the_summaries_stay(place: &mut impl Place) {
+pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
     let hourly = DayId { part: DayPart::Hour(4), ..id(&sensor, 1) };
     for (id, set) in [(id(&sensor, 0), readings(0, &[0, 1, 4, 9, 23], 5)), (hourly, readings(1, &[4], 6))] {
@@ -136,14 +138,16 @@ pub async fn of_expired_readings_the_summaries_stay(place: &mut impl Place) {
             pages.into_iter().map(|page| (page.hour, page.summary)).collect::<Vec<_>>()
         };
         let before = scan(place.store(), &Projection::SUMMARIES).await;
-        let (mut expired, mut none) = (ExpiredDay::of(&set), Readings::default());
+        let mut expired = ExpiredDay::of(&set);
+        let mut none = Readings::default();
         none.raise_floor(FLOOR + 1);
         let mut rev = 40;
         for _ in 0..2 {
-            let of = DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
-            let late = DayWrite { rev: rev + 7, ..of.clone() };
+            let day_write =
+                DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
+            let late = DayWrite { rev: rev + 7, ..day_write.clone() };
             assert_eq!(place.store().write_days(DB, &[late]).await, [Written::Conflict]);
-            assert_eq!(place.store().write_days(DB, &[of]).await, [Written::Yes]);
+            assert_eq!(place.store().write_days(DB, &[day_write]).await, [Written::Yes]);
             place.reopen().await;
             rev += 1;
             let day = stored(place.store(), &id).await.expect("a day");
@@ -166,8 +170,8 @@ pub async fn of_expired_readings_the_summaries_stay(place: &mut impl Place) {
     }
 }
 
-/// Every form is read, whichever is chosen now, and every part is written again in the one that is.
-pub async fn days_of_all_forms_stand_side_by_side(place: &mut impl Place) {
+/// Every form can be read, and rewritten parts get the chosen form.
+pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
     let held = |id: &DayId, rev: u64| {
         let value = i64::try_from(rev).expect("small");
@@ -179,7 +183,7 @@ pub async fn days_of_all_forms_stand_side_by_side(place: &mut impl Place) {
     for (number, form) in (0..).zip(forms) {
         let settings = DatabaseSettings { rev: number + 1, seal_form: form, ..DatabaseSettings::default() };
         assert_eq!(place.store().write_settings(DB, number, Some(&settings)).await, Written::Yes);
-        // Every second one of those written so far with other readings, and two new ones.
+        // Rewrites every second day with other readings, and adds two.
         for (id, rev) in written.iter_mut().step_by(2) {
             assert_eq!(write(place.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await, Written::Yes);
             *rev += 1;
@@ -198,16 +202,18 @@ pub async fn days_of_all_forms_stand_side_by_side(place: &mut impl Place) {
         assert_eq!(walked.len(), written.len());
         assert!(walked.iter().all(|day| day.document.as_ref().is_ok_and(|day| day.differs.is_empty())), "{form:?}");
     }
-    // What has expired has no form.
+    // Expired days have no form.
     let (id, rev) = &written[2];
-    let (expired, none) = (ExpiredDay::of(&held(id, *rev)), Readings::default());
+    let expired = ExpiredDay::of(&held(id, *rev));
+    let none = Readings::default();
     let gone = DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
     assert_eq!(place.store().write_days(DB, &[gone]).await, [Written::Yes]);
     assert_eq!(stored(place.store(), id).await.expect("a day").expired, Some(expired));
 }
 
-pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut impl Place) {
-    let (ours, theirs) = (sensor("climate", &[("s", "1")]), sensor("climate", &[("s", "0")]));
+pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(place: &mut impl Place) {
+    let ours = sensor("climate", &[("s", "1")]);
+    let theirs = sensor("climate", &[("s", "0")]);
     let store = place.store();
     for day in [-2, 0, 1, 5] {
         assert_eq!(write(store, &id(&ours, day), 0, 1, Some(&readings(day, &[0, 7, 23], day))).await, Written::Yes);
@@ -223,7 +229,8 @@ pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut
         for (order, pages) in
             [(Order::Ascending, 1), (Order::Descending, 1), (Order::Ascending, 4), (Order::Descending, 99)]
         {
-            let (mut found, mut rest) = (Vec::new(), range.clone());
+            let mut found = Vec::new();
+            let mut rest = range.clone();
             while !rest.is_empty() {
                 let extent = Extent::pages(pages);
                 let scanned = store.scan_days(DB, &ours.key, rest.clone(), order, &Projection::SUMMARIES, extent).await;
@@ -250,7 +257,7 @@ pub async fn a_scan_takes_days_in_both_orders_and_stops_where_it_may(place: &mut
     assert!(store.list_day_parts(DB, &[&ours.key], Day::of_hours(&ALL)).await.expect("parts").is_empty());
 }
 
-/// One reading per record, in a chunk's name the last of them.
+/// Returns a chunk with one reading per record; the last one names it.
 fn chunk(sensor: &Arc<Sensor>, day: i64, times: &[(i64, u64)]) -> (DayId, Readings) {
     let mut set = Readings::default();
     let start = Day(DAY.0 + day).hours().start;
@@ -265,9 +272,10 @@ fn chunk(sensor: &Arc<Sensor>, day: i64, times: &[(i64, u64)]) -> (DayId, Readin
     (DayId { part: DayPart::Chunk { stamp, hour }, ..id(sensor, day) }, set)
 }
 
-pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
-    let (ours, theirs) = (sensor("climate", &[("s", "1")]), sensor("climate", &[("s", "0")]));
-    // A stamp as a server mints them, and cells with stamps of their own.
+pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
+    let ours = sensor("climate", &[("s", "1")]);
+    let theirs = sensor("climate", &[("s", "0")]);
+    // A realistic stamp, and cells with their own stamps.
     let stamp = 1_790_000_000_000 << 20;
     let (first, set) = chunk(&ours, 0, &[(61, stamp + 7), (62, stamp + 9), (200, stamp + 9)]);
     let (second, other) = chunk(&ours, 0, &[(130, stamp + 9)]);
@@ -300,7 +308,8 @@ pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
     expected.sort();
     assert_eq!(parts, expected);
     // Days with chunks, by day and sensor, each once.
-    let (ours_key, theirs_key) = (ours.key.to_string(), theirs.key.to_string());
+    let ours_key = ours.key.to_string();
+    let theirs_key = theirs.key.to_string();
     let from = (Day(DAY.0 - 9), String::new());
     let listed = |until: i64, most: usize, from| async move {
         store.next_chunks(DB, from, Day(DAY.0 + until), most).await.expect("a list")
@@ -317,7 +326,8 @@ pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
     for order in [Order::Ascending, Order::Descending] {
         for projection in [Projection::ALL, Projection::SUMMARIES] {
             for most in [1, 3, 100] {
-                let (mut found, mut rest): (Vec<ScannedPage>, _) = (Vec::new(), ALL);
+                let mut found: Vec<ScannedPage> = Vec::new();
+                let mut rest = ALL;
                 while !rest.is_empty() {
                     let extent = Extent::pages(most);
                     let scanned = store.scan_days(DB, &ours.key, rest, order, &projection, extent).await;
@@ -350,7 +360,7 @@ pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
     let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], ALL, &Projection::ALL, usize::MAX).await;
     let of_both = of_both.expect("a scan").expect("it fits");
     assert_eq!((hours(&of_both[0]), hours(&of_both[1])), (vec![48], vec![1, 1, 2, 3, 5, 9]));
-    // A walk meets all of them; a removal takes one.
+    // A walk visits all of them; a removal takes one.
     let walked = store.walk_days(DB, None, 100).await.expect("a walk").found;
     assert_eq!(walked.len(), 5);
     for raw in &walked {
@@ -366,7 +376,7 @@ pub async fn chunks_and_hours_are_parts_of_their_day(place: &mut impl Place) {
     assert_eq!(listed(9, 9, &from).await, []);
 }
 
-pub async fn a_walk_meets_every_day_once_and_tells_what_it_says(place: &mut impl Place) {
+pub async fn a_walk_visits_every_day_once(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
     let mut none = Readings::default();
     none.raise_floor(FLOOR);
@@ -376,7 +386,8 @@ pub async fn a_walk_meets_every_day_once_and_tells_what_it_says(place: &mut impl
     }
     assert_eq!(write(place.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, Written::Yes);
     for most in [1, 2, 100] {
-        let (mut found, mut from) = (Vec::new(), None);
+        let mut found = Vec::new();
+        let mut from = None;
         loop {
             let walked = place.store().walk_days(DB, from.as_ref(), most).await.expect("a part");
             assert!(walked.found.len() <= most);
@@ -400,8 +411,9 @@ pub async fn a_walk_meets_every_day_once_and_tells_what_it_says(place: &mut impl
     assert_eq!(place.store().estimate_pages().await.expect("a number"), 4);
 }
 
-pub async fn buckets_are_listed_by_hour_and_single_pages_go_by_their_rev(place: &mut impl Place) {
-    let (a, b) = (sensor("m", &[("s", "a")]), sensor("m", &[("s", "b")]));
+pub async fn buckets_are_listed_by_hour_and_pages_removed_by_rev(place: &mut impl Place) {
+    let a = sensor("m", &[("s", "a")]);
+    let b = sensor("m", &[("s", "b")]);
     for (sensor, hour, many) in [(&a, 5, 1), (&b, 5, 12), (&b, 6, 1), (&a, 7, 1), (&a, 9, 1)] {
         let values: Vec<i64> = (0..many).collect();
         let caps = if many > 1 { &SMALL } else { &CAPS };

@@ -1,4 +1,4 @@
-//! What only a store in a file can show: its lock, its checksums, its format, its end.
+//! Properties of the embedded store only: lock, checksums, format, close.
 
 use std::pin::pin;
 use std::task::{Context, Waker};
@@ -20,13 +20,13 @@ use super::place::{
 const HOUR: Hour = Hour(491_150);
 
 /// Changes one byte in the middle of a row.
-fn damage(database: &Database, table: Documents, (key, mut value): (Vec<u8>, Vec<u8>)) {
+fn damage(database: &Database, table: Documents, key: &[u8], mut value: Vec<u8>) {
     let middle = value.len() / 2;
     value[middle] ^= 1;
-    set(database, table, &key, &value);
+    set(database, table, key, &value);
 }
 
-/// The bytes of a value as the store seals them.
+/// Appends the store's checksum to a value.
 fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);
@@ -35,7 +35,7 @@ fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Says that the file is of this format.
+/// Sets the format version of the file.
 fn set_version(database: &Database, version: u64) {
     let transaction = database.begin_write().expect("begin");
     let meta: TableDefinition<&str, u64> = TableDefinition::new("meta");
@@ -58,13 +58,17 @@ fn assert_unreadable<T: std::fmt::Debug>(result: Result<T, StorageError>, expect
 }
 
 #[tokio::test]
-async fn a_damaged_page_is_named_and_never_written_over() {
+async fn a_damaged_page_is_named_and_never_overwritten() {
     let mut place = Embedded::new();
-    let (good, bad) = (bucket_id(&sensor("good", &[]), HOUR), bucket_id(&sensor("bad", &[]), HOUR));
+    let good = bucket_id(&sensor("good", &[]), HOUR);
+    let bad = bucket_id(&sensor("bad", &[]), HOUR);
     let mut bucket = put(place.store(), &good, &seconds(HOUR, 0, &[1]), &CAPS).await;
     put(place.store(), &bad, &seconds(HOUR, 0, &[1]), &CAPS).await;
     let bad_page = page_id("bad", HOUR, 0);
-    place.with_file(|database| damage(database, PAGES, page_row(database, &bad_page)));
+    place.with_file(|database| {
+        let (key, value) = page_row(database, &bad_page);
+        damage(database, PAGES, &key, value);
+    });
 
     assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()], usize::MAX).await, &bad_page);
     assert_unreadable(
@@ -75,12 +79,12 @@ async fn a_damaged_page_is_named_and_never_written_over() {
         &bad_page,
     );
     assert_stored(&bucket, &read(place.store(), DB, &good).await);
-    // A walk names it and goes on.
+    // A walk names it and continues.
     let walked = place.store().walk_buckets(DB, None, 100).await.expect("a part").found;
     let [bad_bucket, good_bucket] = &walked[..] else { panic!("{walked:?}") };
     assert_unreadable(bad_bucket.pages[0].clone(), &bad_page);
     assert!(good_bucket.pages[0].is_ok());
-    // The others of the same call are written.
+    // The other writes of the call succeed.
     let new = bucket_of(&seconds(HOUR, 5, &[2]), &CAPS);
     merge(&mut bucket, &seconds(HOUR, 5, &[2]), &CAPS);
     let writes = [(&bad, &new), (&good, &bucket)].map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] });
@@ -91,7 +95,7 @@ async fn a_damaged_page_is_named_and_never_written_over() {
 }
 
 #[tokio::test]
-async fn a_page_under_another_pages_key_is_unreadable() {
+async fn a_page_under_a_wrong_key_is_unreadable() {
     let mut place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
@@ -109,7 +113,10 @@ async fn a_damaged_sensor_is_named() {
     let mut place = Embedded::new();
     let document = SensorDocument::new(sensor("climate", &[("room", "lab")]));
     assert_eq!(place.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
-    place.with_file(|database| damage(database, SENSORS, row_with(database, SENSORS, "climate,room=lab")));
+    place.with_file(|database| {
+        let (key, value) = row_with(database, SENSORS, "climate,room=lab");
+        damage(database, SENSORS, &key, value);
+    });
     let key = "climate,room=lab";
     assert_unreadable(place.store().read_sensors(DB, &[key]).await, key);
     let filter = SensorFilter { limit: 9, ..SensorFilter::default() };
@@ -133,7 +140,7 @@ async fn a_folder_is_used_by_one_store_at_a_time() {
 }
 
 #[tokio::test]
-async fn after_its_end_the_store_is_unavailable() {
+async fn a_closed_store_is_unavailable() {
     let place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
@@ -148,7 +155,7 @@ async fn after_its_end_the_store_is_unavailable() {
 }
 
 #[tokio::test]
-async fn a_store_dropped_without_its_end_keeps_everything() {
+async fn a_store_dropped_without_close_keeps_everything() {
     let mut place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
@@ -157,7 +164,7 @@ async fn a_store_dropped_without_its_end_keeps_everything() {
 }
 
 #[tokio::test]
-async fn a_write_goes_on_when_its_caller_goes_away() {
+async fn a_write_completes_when_its_caller_is_dropped() {
     let place = Embedded::new();
     let ids: Vec<_> = (0..50).map(|n| bucket_id(&sensor(&format!("s{n}"), &[]), HOUR)).collect();
     let mut bucket = bucket_of(&seconds(HOUR, 0, &[1]), &CAPS);
@@ -189,10 +196,9 @@ fn a_file_of_a_later_version_is_refused() {
     assert!(matches!(error, FileOpenError::Newer(_, 2)), "{error}");
 }
 
-/// Not the checksum alone: whatever byte of a page is another one, and made to fit the checksum, the store tells what it
-/// reads or names the page, and goes on.
+/// Any changed byte, even with a matching checksum, is either read as valid or the page is named.
 #[tokio::test]
-async fn whatever_byte_of_a_page_is_damaged_it_is_read_or_named() {
+async fn a_damaged_byte_never_causes_a_wrong_read() {
     let mut place = Embedded::new();
     let id = bucket_id(&sensor("climate", &[("room", "lab")]), HOUR);
     let readings: Vec<Reading> = (0..5)
@@ -213,7 +219,7 @@ async fn whatever_byte_of_a_page_is_damaged_it_is_read_or_named() {
         place.with_file(|database| set(database, PAGES, &key, &sealed(&key, changed)));
         match place.store().read_buckets(DB, std::slice::from_ref(&id), usize::MAX).await {
             Ok(_) => {}
-            // Another form than is known is one of a later version.
+            // An unknown form belongs to a later version.
             Err(StorageError::Unreadable { id, .. } | StorageError::Newer { id, .. }) => {
                 assert_eq!(id, page, "byte {at}");
                 named += 1;
@@ -227,7 +233,7 @@ async fn whatever_byte_of_a_page_is_damaged_it_is_read_or_named() {
 }
 
 #[test]
-fn a_file_of_something_else_is_refused_and_left_alone() {
+fn a_foreign_file_is_refused_and_left_alone() {
     let folder = Folder::new("embedded");
     std::fs::write(folder.file(FILE_NAME), "this is no database").expect("a file");
     let error = EmbeddedStore::open(folder.path(), 1 << 20).map(drop).expect_err("no store");
@@ -236,7 +242,7 @@ fn a_file_of_something_else_is_refused_and_left_alone() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_made_is_named() {
+fn a_folder_that_cannot_be_created_is_named() {
     let folder = Folder::new("embedded");
     std::fs::write(folder.file("file"), "").expect("a file");
     let error = EmbeddedStore::open(&folder.file("file/data"), 1 << 20).map(drop).expect_err("no folder");

@@ -1,5 +1,4 @@
-//! Groups' documents of MongoDB: where none is declared there is nothing to do; two stores that set them at the
-//! same time, while sensors move, come and go, leave each sensor in one document of its group at every moment, and where it belongs in the end.
+//! Group documents in MongoDB under concurrent changes: each sensor is in one document of its group at every moment.
 
 use hourglass::bucket::store::{Coordination, MongoExtras, SensorFilter, SensorStore, Written};
 use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument};
@@ -23,7 +22,7 @@ fn described(sensor: &Arc<Sensor>, stamp: u64, site: &str) -> SensorDocument {
 }
 
 #[tokio::test]
-async fn without_declared_groups_there_is_nothing_to_do() {
+async fn without_declared_groups_nothing_changes() {
     let store = MongoStore::open(&mongod().uri(&fresh_database_name()), MongoOptions::default()).await;
     let store = store.expect("a good URI");
     let document = described(&sensor("m", &[("s", "1")]), 1, "lab");
@@ -44,21 +43,21 @@ async fn open(database: &str) -> MongoStore {
     MongoStore::open(&mongod().uri(database), options).await.expect("a good URI")
 }
 
-/// Describes and removes sensors at random, by compare-and-set as everybody does who writes them.
+/// Changes and removes sensors at random, by compare-and-set.
 async fn change(store: &MongoStore, writer: u64) {
     let mut random = Random::new(41 + writer);
     for round in 1..=ROUNDS {
-        let of = sensor("m", &[("s", &random.below(SENSORS).to_string())]);
+        let sensor = sensor("m", &[("s", &random.below(SENSORS).to_string())]);
         let site = format!("site {}", random.below(3));
         let is_removed = random.once_in(2);
         loop {
-            let stored = store.read_sensors(DB, &[&of.key]).await.expect("it can be read").pop();
+            let stored = store.read_sensors(DB, &[&sensor.key]).await.expect("it can be read").pop();
             let rev = stored.map_or(0, |stored| stored.rev);
             if is_removed {
-                store.remove_sensors(DB, &[(&of.key, Some(rev))]).await.expect("it can be removed");
+                store.remove_sensors(DB, &[(&sensor.key, Some(rev))]).await.expect("it can be removed");
                 break;
             }
-            let document = SensorDocument { rev, ..described(&of, 2 * round + writer, &site) };
+            let document = SensorDocument { rev, ..described(&sensor, 2 * round + writer, &site) };
             match store.write_sensors(DB, &[document]).await.pop() {
                 Some(Written::Yes) => break,
                 Some(Written::Conflict) => {}
@@ -68,18 +67,18 @@ async fn change(store: &MongoStore, writer: u64) {
     }
 }
 
-/// Where each sensor is by its own document.
+/// Returns the site of each sensor by its own document.
 async fn sites(store: &MongoStore) -> BTreeMap<String, String> {
     let all = SensorFilter { limit: 1000, ..SensorFilter::default() };
-    let of = |document: SensorDocument| {
+    let key_and_site = |document: SensorDocument| {
         let site = serde_json::from_str(document.meta.get("site").unwrap()).unwrap();
         (document.sensor.key.to_string(), site)
     };
-    store.list_sensors(DB, &all).await.expect("sensors").into_iter().map(of).collect()
+    store.list_sensors(DB, &all).await.expect("sensors").into_iter().map(key_and_site).collect()
 }
 
-/// Sets groups' documents until the other is told to end and nothing is left.
-async fn keep(store: &MongoStore, is_over: &AtomicBool) {
+/// Updates group documents until `is_over` is set and nothing is left.
+async fn update_groups(store: &MongoStore, is_over: &AtomicBool) {
     loop {
         let was_over = is_over.load(Ordering::SeqCst);
         match store.regroup(7).await {
@@ -90,7 +89,7 @@ async fn keep(store: &MongoStore, is_over: &AtomicBool) {
     }
 }
 
-/// Who is where, in one read at one moment. Fails if a sensor is in two documents.
+/// Returns the members in one snapshot; panics if a sensor is in two documents.
 async fn members(database: &str) -> BTreeMap<String, String> {
     let client = mongodb::Client::with_uri_str(mongod().uri(database)).await.expect("a good URI");
     let groups = client.database(database).collection::<Document>(&format!("{DB}.groups"));
@@ -109,10 +108,10 @@ async fn members(database: &str) -> BTreeMap<String, String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_stores_that_set_them_leave_each_sensor_where_it_belongs() {
+async fn concurrent_stores_leave_each_sensor_in_one_group() {
     let database = fresh_database_name();
     let stores = [open(&database).await, open(&database).await];
-    // The collection is there before anybody looks: a snapshot from before that could not be read.
+    // Creates the collection, because earlier snapshots could not be read.
     let first = described(&sensor("n", &[]), 1, "site 0");
     assert_eq!(stores[0].write_sensors(DB, &[first]).await, [Written::Yes]);
     assert_eq!(stores[0].regroup(7).await.map(|done| done.sensors), Ok(1));
@@ -126,7 +125,7 @@ async fn two_stores_that_set_them_leave_each_sensor_where_it_belongs() {
             members(&database).await;
         }
     };
-    let keepers = async { tokio::join!(keep(&stores[0], &is_over), keep(&stores[1], &is_over)) };
+    let keepers = async { tokio::join!(update_groups(&stores[0], &is_over), update_groups(&stores[1], &is_over)) };
     tokio::join!(changes, looks, keepers);
     let expected = sites(&stores[0]).await;
     assert!(expected.len() > 1, "{expected:?}");

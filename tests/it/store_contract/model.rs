@@ -1,5 +1,4 @@
-//! Random merges by writers that often know an older state, against a plain map of readings.
-//! The sequence is the same in every run; a failure names the seed and the step.
+//! Random merges by writers with outdated state, against a plain map; a failure names seed and step.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -16,10 +15,10 @@ const STEPS: usize = 120;
 const DATABASES: [&str; 2] = ["one", "two"];
 const SENSORS: [&str; 3] = ["a", "a!", "b"];
 const HOURS: [Hour; 4] = [Hour(-1), Hour(0), Hour(7), Hour(491_150)];
-/// Small enough that pages close, and that long texts split them.
+/// Small, so that pages close and long strings split them.
 const CAPS: Caps = Caps { max_readings: 6, max_bytes: 600, hard_bytes: 1000 };
 
-/// Numbers, and what is made of them.
+/// Random values for the model.
 struct Random(random::Random);
 
 impl Random {
@@ -28,11 +27,11 @@ impl Random {
         usize::try_from(self.0.below(bound)).expect("below a usize")
     }
 
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
+    fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }
 
-    /// A few readings in time order, from few enough times that many are met again.
+    /// Returns some readings in time order, from few times, so that many repeat.
     fn readings(&mut self, hour: Hour) -> Vec<Reading> {
         let mut times: Vec<i64> = (0..=self.below(6)).map(|_| i64::try_from(self.below(30)).expect("small")).collect();
         times.sort_unstable();
@@ -49,7 +48,7 @@ impl Random {
             3 | 4 => Value::Float(f64::from_bits(0x4000_0000_0000_0000 + number.unsigned_abs())),
             _ => Value::Integer(number),
         };
-        let mut fields = vec![(self.of(&["n", "x.y"]), value)];
+        let mut fields = vec![(self.pick(&["n", "x.y"]), value)];
         if self.below(3) == 0 {
             fields.push(("more", Value::Integer(number)));
         }
@@ -75,14 +74,14 @@ impl Model {
 }
 
 pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
-    // Each seed has sensors of its own; the databases are shared.
+    // Each seed has its own sensors; the databases are shared.
     for seed in SEEDS {
         let mut random = Random(random::Random::new(seed));
         let mut model = Model::default();
         let mut writers: [HashMap<Key, Bucket>; 3] = Default::default();
         for step in 0..STEPS {
-            let key = (random.of(&DATABASES), random.of(&SENSORS), random.of(&HOURS));
-            // What writers believe to be stored is not always told of deletions.
+            let key = (random.pick(&DATABASES), random.pick(&SENSORS), random.pick(&HOURS));
+            // Writers do not always learn of deletions.
             if random.below(6) == 0 {
                 delete(place, seed, key, &mut model, &mut random).await;
             }
@@ -109,7 +108,7 @@ fn id(seed: u64, key: Key) -> BucketId {
     bucket_id(&sensor(key.1, &[("seed", &seed.to_string())]), key.2)
 }
 
-/// Merges into what the writer believes to be stored, or into nothing; after a conflict, into what is stored.
+/// Merges into the writer's view or into nothing; after a conflict, into the stored bucket.
 async fn write(
     place: &impl Place,
     seed: u64,
@@ -131,13 +130,13 @@ async fn write(
     bucket
 }
 
-/// Deletes a range of times of one bucket, or whole hours.
+/// Deletes a range of times in one bucket, or whole hours.
 async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, random: &mut Random) {
     let id = id(seed, key);
     if random.below(3) == 0 {
-        let hours = random.of(&HOURS)..random.of(&HOURS).next();
+        let hours = random.pick(&HOURS)..random.pick(&HOURS).next();
         place.store().remove_buckets(key.0, &[&id.sensor.key], hours.clone(), u64::MAX >> 1).await.expect("removed");
-        // Buckets of several pages may be left to be cut page by page.
+        // Buckets of several pages may be left for deletion page by page.
         for hour in HOURS.into_iter().filter(|hour| hours.contains(hour)) {
             let id = BucketId { sensor: id.sensor.clone(), hour };
             let mut bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
@@ -148,7 +147,8 @@ async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, rand
         return;
     }
     let slot = |random: &mut Random| key.2.start_ns() + i64::try_from(random.below(32)).expect("small") * 700_000;
-    let (a, b) = (slot(random), slot(random));
+    let a = slot(random);
+    let b = slot(random);
     let range = a.min(b)..a.max(b);
     let mut bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
     let removed = bucket.delete(&range, u64::MAX >> 1);
@@ -167,7 +167,9 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
     for database in DATABASES {
         for sensor in SENSORS {
             let key = &id(seed, (database, sensor, Hour(0))).sensor.key.clone();
-            let (first, to, pages_max) = (random.of(&HOURS), Hour(491_151), random.below(4) + 1);
+            let first = random.pick(&HOURS);
+            let to = Hour(491_151);
+            let pages_max = random.below(4) + 1;
             let mut rest = first..to;
             let mut found: BTreeMap<Key, Vec<hourglass::bucket::Readings>> = BTreeMap::new();
             while !rest.is_empty() {
@@ -197,7 +199,7 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
     }
 }
 
-/// A scan of all sensors at once finds what a scan of each finds; one that nobody wrote has nothing.
+/// A scan of all sensors finds the same as a scan of each; unknown sensors have nothing.
 async fn check_scans_of_all(place: &impl Place, seed: u64) {
     let hours = Hour::of(i64::MIN)..Hour(491_151);
     let shown = |pages: &[ScannedPage]| -> Vec<String> {

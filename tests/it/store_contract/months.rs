@@ -1,4 +1,4 @@
-//! Totals of months: written by compare-and-set, and gone as soon as a part of the month is written.
+//! Month totals: compare-and-set writes, and removal with any write to the month.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use hourglass::reading::{Day, Month, Sensor};
 use super::days::readings;
 use super::place::{DB, Place, sensor};
 
-/// The day that `days::readings` counts from.
+/// First day of `days::readings`.
 const DAY: Day = Day(20_468);
 
 fn id(sensor: &Arc<Sensor>, month: i64) -> MonthId {
@@ -45,7 +45,7 @@ async fn stored(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMont
     found
 }
 
-/// The totals of what is stored.
+/// Computes the totals of the stored parts.
 async fn totals(store: &dyn Store, sensor: &Arc<Sensor>, month: Month) -> MonthTotals {
     let hours = month.days().start.hours().start..month.days().end.hours().start;
     let scanned = store.scan_days(DB, &sensor.key, hours, Order::Ascending, &Projection::SUMMARIES, Extent::ALL).await;
@@ -54,7 +54,7 @@ async fn totals(store: &dyn Store, sensor: &Arc<Sensor>, month: Month) -> MonthT
     totals
 }
 
-pub async fn a_month_comes_back_as_it_was(place: &mut impl Place) {
+pub async fn a_month_round_trips(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s 1"), ("room", "a,=")]);
     for day in [0, 1, 3, 20] {
         assert_eq!(write_day(place.store(), &sensor, day, 0).await, Written::Yes);
@@ -72,9 +72,11 @@ pub async fn a_month_comes_back_as_it_was(place: &mut impl Place) {
     }
 }
 
-pub async fn a_month_needs_the_rev_it_knows(place: &mut impl Place) {
-    let (sensor, store) = (sensor("climate", &[]), place.store());
-    let (month, none) = (id(&sensor, 0), MonthTotals::default());
+pub async fn a_month_needs_the_current_rev(place: &mut impl Place) {
+    let sensor = sensor("climate", &[]);
+    let store = place.store();
+    let month = id(&sensor, 0);
+    let none = MonthTotals::default();
     assert_eq!(write(store, &month, 3, 4, Some(&none)).await, Written::Conflict, "there is none");
     assert_eq!(write(store, &month, 0, 100, None).await, Written::Yes, "a claim");
     assert_eq!(write(store, &month, 0, 200, None).await, Written::Conflict, "it is claimed");
@@ -85,8 +87,10 @@ pub async fn a_month_needs_the_rev_it_knows(place: &mut impl Place) {
     assert_eq!(stored(store, &sensor).await, [(0, StoredMonth { rev: 301, totals: Some(none) })]);
 }
 
-pub async fn a_month_goes_when_one_of_its_days_is_written(place: &mut impl Place) {
-    let (sensor, store, none) = (sensor("climate", &[("sensor", "s1")]), place.store(), MonthTotals::default());
+pub async fn writing_a_day_removes_its_month(place: &mut impl Place) {
+    let sensor = sensor("climate", &[("sensor", "s1")]);
+    let store = place.store();
+    let none = MonthTotals::default();
     for (rev, totals) in [(40, None), (50, Some(&none))] {
         for month in [-1, 0, 1] {
             let _ = write(store, &id(&sensor, month), 0, rev, None).await;
@@ -97,7 +101,7 @@ pub async fn a_month_goes_when_one_of_its_days_is_written(place: &mut impl Place
                 );
             }
         }
-        // A new part, then a part that is there.
+        // A new part, then an existing part.
         assert_eq!(write_day(store, &sensor, 1, if totals.is_none() { 0 } else { 10 }).await, Written::Yes);
         let left: Vec<i64> = stored(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
         assert_eq!(left, [-1, 1]);

@@ -1,4 +1,4 @@
-//! Writing pages and reading them back.
+//! Writing and reading pages.
 
 use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, Written};
 use hourglass::bucket::{Bucket, Caps, Reading, StoredPage, WriteKind};
@@ -13,7 +13,7 @@ use super::place::{
 
 const HOUR: Hour = Hour(491_150);
 
-pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Place) {
+pub async fn values_names_and_times_round_trip(place: &mut impl Place) {
     let every_value = [
         ("temp", Value::Float(22.1)),
         ("minus zero", Value::Float(-0.0)),
@@ -47,7 +47,7 @@ pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Plac
     ];
     for times in times {
         let id = bucket_id(&odd, Hour::of(times[0]));
-        // The first reading has all fields, the others two each, so that the columns have holes.
+        // The first reading has all fields, the others two each, so that the columns have gaps.
         let fields = |index: usize| if index == 0 { &every_value[..] } else { &every_value[index..index + 2] };
         let readings: Vec<Reading> = times.iter().enumerate().map(|(i, time)| reading(*time, fields(i))).collect();
         let known = read(place.store(), DB, &id).await;
@@ -70,7 +70,7 @@ pub async fn values_names_and_times_come_back_as_they_were(place: &mut impl Plac
     }
 }
 
-pub async fn a_large_page_comes_back(place: &mut impl Place) {
+pub async fn a_large_page_round_trips(place: &mut impl Place) {
     let id = bucket_id(&sensor("log", &[]), HOUR);
     let text = Value::String("x".repeat(1000).into());
     let readings: Vec<Reading> =
@@ -90,16 +90,16 @@ pub async fn a_page_is_inserted_once(place: &mut impl Place) {
     assert_stored(&first, &read(place.store(), DB, &id).await);
 }
 
-pub async fn an_append_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn an_append_needs_the_current_rev(place: &mut impl Place) {
     stale_writes_conflict(place, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { from: 3 })
         .await;
 }
 
-pub async fn a_replacement_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn a_replacement_needs_the_current_rev(place: &mut impl Place) {
     stale_writes_conflict(place, &seconds(HOUR, 1, &[50]), &seconds(HOUR, 0, &[60, 61]), WriteKind::Replace).await;
 }
 
-/// Two writers know the same page; the first writes, the second must read, merge and write again.
+/// Two writers know the same page; after the first write, the second must read, merge and write again.
 async fn stale_writes_conflict(place: &mut impl Place, ours: &[Reading], theirs: &[Reading], kind: WriteKind) {
     let id = bucket_id(&sensor("climate", &[("sensor", "s1")]), HOUR);
     let mut us = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
@@ -128,10 +128,11 @@ async fn stale_writes_conflict(place: &mut impl Place, ours: &[Reading], theirs:
 pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
     let values: Vec<i64> = (0..23).collect();
-    // The open page is stored before it fills up, so that its closing is a write of its own.
+    // The open page is stored before it fills up, so that closing it is a separate write.
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values[..3]), &SMALL).await;
     merge(&mut bucket, &seconds(HOUR, 3, &values[3..]), &SMALL);
-    let (revs, mut before) = (|b: &Bucket| b.pages()[0].rev(), bucket.clone());
+    let revs = |b: &Bucket| b.pages()[0].rev();
+    let mut before = bucket.clone();
     assert_eq!(bucket.next_writes(), [[0, 1, 2, 3, 4]], "the page that closes, and all that open, with page 0");
     assert!(write_through(place.store(), DB, &id, &mut bucket).await);
     assert_eq!((revs(&bucket), bucket.pages().len()), (revs(&before) + 1, 5));
@@ -139,20 +140,20 @@ pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     assert_stored(&bucket, &stored);
     assert_eq!(stored.iter().filter(|page| !page.closed).count(), 1);
     assert!(stored[0].has_overflow && stored[0].closed, "page 0 is marked");
-    // Whoever knows only of the first page makes none beside them.
+    // A writer that knows only the first page creates none beside them.
     merge(&mut before, &seconds(HOUR, 30, &values), &SMALL);
     let groups = before.next_writes();
     assert_eq!(write_group(place.store(), &id, &before, &groups[0]).await, Written::Conflict);
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 
-    // A page more, where nothing of page 0 changes but its rev.
+    // One more page, where only the rev of page 0 changes.
     let rev = revs(&bucket);
     merge(&mut bucket, &seconds(HOUR, 23, &values[..3]), &SMALL);
     assert!(write_through(place.store(), DB, &id, &mut bucket).await);
     assert_eq!((revs(&bucket), bucket.pages().len()), (rev + 1, 6));
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 
-    // Late readings go to the open page and overwrites to the closed ones; the pages are independent writes.
+    // Late readings go to the open page and overwrites to the closed ones; these are independent writes.
     let mut again = Bucket::from_stored(read(place.store(), DB, &id).await);
     let mut more = seconds(HOUR, 0, &[100]);
     more.push(reading(HOUR.start_ns() + 500_000_000, &[("n", Value::Integer(101))]));
@@ -165,9 +166,8 @@ pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     assert_eq!(stored.iter().map(|page| page.readings.len()).sum::<usize>(), 27);
 }
 
-/// A page beyond the first was inserted by itself: where the bucket was deleted just before, it was left behind without
-/// its page 0, found by nobody and in nobody's way until the hour came back.
-pub async fn a_page_is_not_made_for_a_bucket_that_is_gone(place: &mut impl Place) {
+/// Regression: a page beyond the first could be inserted into a deleted bucket, and nobody found it.
+pub async fn a_deleted_bucket_gets_no_overflow_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
     let values: Vec<i64> = (0..5).collect();
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
@@ -179,18 +179,19 @@ pub async fn a_page_is_not_made_for_a_bucket_that_is_gone(place: &mut impl Place
     assert!(left.found.is_empty(), "{left:?}");
 }
 
-pub async fn outcomes_stand_in_the_order_of_the_writes(place: &mut impl Place) {
+pub async fn outcomes_follow_the_order_of_the_writes(place: &mut impl Place) {
     let ids: Vec<_> =
         (0..60).map(|n| bucket_id(&sensor("climate", &[("sensor", &format!("s{n:02}"))]), HOUR)).collect();
     let mut expected = Vec::new();
     let mut buckets = Vec::new();
     for (n, id) in ids.iter().enumerate() {
-        // New pages, appends and replacements take turns; one of each kind is too late.
+        // New pages, appends and replacements in turn; one of each is too late.
         let mut bucket = Bucket::default();
         if n % 3 > 0 {
             bucket = put(place.store(), id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
         }
-        let (from, stale) = (if n % 3 == 1 { 5 } else { 0 }, [17 * 3, 4 * 3 + 1, 9 * 3 + 2].contains(&n));
+        let from = if n % 3 == 1 { 5 } else { 0 };
+        let stale = [17 * 3, 4 * 3 + 1, 9 * 3 + 2].contains(&n);
         if stale {
             let mut other = bucket.clone();
             merge(&mut other, &seconds(HOUR, 30, &[7]), &CAPS);
@@ -216,7 +217,7 @@ pub async fn outcomes_stand_in_the_order_of_the_writes(place: &mut impl Place) {
     assert_eq!(place.store().write_pages(DB, &[]).await, []);
 }
 
-pub async fn a_split_is_written_whole_or_not_at_all(place: &mut impl Place) {
+pub async fn a_split_is_atomic(place: &mut impl Place) {
     let id = bucket_id(&sensor("log", &[]), HOUR);
     let caps = Caps { max_readings: 100, max_bytes: 2000, hard_bytes: 4000 };
     let lines = |length: usize| -> Vec<Reading> {
@@ -230,7 +231,7 @@ pub async fn a_split_is_written_whole_or_not_at_all(place: &mut impl Place) {
     let groups = them.next_writes();
     assert!(groups[0].len() > 1, "the overwrites split the page: {groups:?}");
 
-    // The stored page is not the one that was split: neither it nor the new ones may be written.
+    // The stored page is not the one that was split, so nothing may be written.
     assert!(write_through(place.store(), DB, &id, &mut us).await);
     assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, Written::Conflict);
     assert_stored(&us, &read(place.store(), DB, &id).await);
@@ -246,7 +247,7 @@ pub async fn a_split_is_written_whole_or_not_at_all(place: &mut impl Place) {
     assert_stored(&them, &read(place.store(), DB, &id).await);
 }
 
-pub async fn an_append_does_not_bring_a_deleted_page_back(place: &mut impl Place) {
+pub async fn an_append_never_restores_a_deleted_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     for late in [&seconds(HOUR, 10, &[4])[..], &seconds(HOUR, 0, &[4])[..]] {
         let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
@@ -259,8 +260,8 @@ pub async fn an_append_does_not_bring_a_deleted_page_back(place: &mut impl Place
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 }
 
-/// A flush of one reading once read and unpacked all thousand pages of a busy hour.
-pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut impl Place) {
+/// Regression: a flush of one reading read all thousand pages of a busy hour.
+pub async fn only_the_requested_pages_of_a_bucket_are_read(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[]), HOUR);
     let values: Vec<i64> = (0..42).collect();
     let bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
@@ -280,7 +281,7 @@ pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut
         assert!(mark.readings.is_empty() && page.left_out.is_none());
         assert!(left_out.bytes >= times.len(), "{left_out:?}");
     }
-    // With 0 of every bucket, also of one of a single page.
+    // With 0 of every bucket, even a single page.
     let single = bucket_id(&sensor("slow", &[]), HOUR);
     put(place.store(), &single, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
     let both = place.store().read_buckets(DB, &[single.clone(), id.clone()], 0).await.expect("buckets");
@@ -294,7 +295,7 @@ pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut
     assert_eq!(some.iter().map(|page| page.number).collect::<Vec<_>>(), [0, 7]);
     assert_eq!((&some[0].readings, &some[1].readings), (&whole[0].readings, &whole[7].readings));
 
-    // Late and new readings go where they belong, although most pages are left out.
+    // Late and new readings go to the right pages although most pages are not loaded.
     let mut bucket = Bucket::from_stored(marks);
     let late = seconds(HOUR, 37, &[-1]);
     let times = [late[0].time];
@@ -309,7 +310,7 @@ pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut
     let stored = read(place.store(), DB, &id).await;
     assert_eq!(stored.iter().map(|page| page.readings.len()).sum::<usize>(), 48);
     assert_eq!(stored[7].readings.reading(2), late[0]);
-    // Whoever left pages out before is told that they are others by now.
+    // A writer that skipped pages learns that they have changed.
     let mut outdated = Bucket::from_stored(whole.clone());
     outdated.leave_out(1);
     let pages = place.store().read_pages(DB, &id, &[5]).await.expect("pages");
@@ -323,8 +324,9 @@ pub async fn of_a_large_bucket_the_pages_are_read_that_are_asked_for(place: &mut
     assert!(!outdated.load(&[5], pages), "somebody has overwritten a reading on page 5");
 }
 
-pub async fn buckets_are_read_in_the_order_asked_for(place: &mut impl Place) {
-    let (a, b) = (sensor("a", &[]), sensor("b", &[]));
+pub async fn buckets_are_read_in_the_requested_order(place: &mut impl Place) {
+    let a = sensor("a", &[]);
+    let b = sensor("b", &[]);
     let ids = [bucket_id(&b, HOUR), bucket_id(&a, Hour(-1)), bucket_id(&a, HOUR), bucket_id(&b, Hour(0))];
     assert_eq!(place.store().read_buckets("never written", &ids, usize::MAX).await.expect("an answer").len(), 4);
     let mut buckets = Vec::new();
@@ -341,7 +343,7 @@ pub async fn buckets_are_read_in_the_order_asked_for(place: &mut impl Place) {
     assert!(place.store().read_buckets(DB, &[], usize::MAX).await.expect("an answer").is_empty());
 }
 
-pub async fn a_reopened_store_has_everything(place: &mut impl Place) {
+pub async fn a_reopened_store_keeps_everything(place: &mut impl Place) {
     let id = bucket_id(&sensor("fast", &[("sensor", "s1")]), HOUR);
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1; 12]), &SMALL).await;
     place.store().create_database("other").await.expect("created");

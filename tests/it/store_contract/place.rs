@@ -1,5 +1,4 @@
-//! The stores under test, what the cases may do behind their backs, and what every case needs:
-//! readings, merges, and the write loop that ingest runs too.
+//! The tested stores with direct access, and helpers of the cases: readings, merges, and the write loop of ingest.
 
 use async_trait::async_trait;
 use hourglass::bucket::store::{BucketId, Coordination, Extent, Order, PageWrite, Projection, Scanned, Written};
@@ -12,15 +11,15 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::support::prelude::*;
 
-/// The database that the cases write to unless they are about databases.
+/// Default database of the cases.
 pub const DB: &str = "plant";
 
-/// Pages of a normal size.
+/// Normal page sizes.
 pub const CAPS: Caps = Caps { max_readings: 3600, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
-/// Pages of few readings, so that a bucket soon has several.
+/// Small pages, so that a bucket soon has several.
 pub const SMALL: Caps = Caps { max_readings: 5, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
-/// An empty store, and the ways in by the back door.
+/// An empty store, and direct access to it.
 #[async_trait]
 pub trait Place: Send + Sync {
     fn store(&self) -> &dyn Store;
@@ -28,17 +27,16 @@ pub trait Place: Send + Sync {
     /// Closes the store and opens it again.
     async fn reopen(&mut self);
 
-    /// Deletes a page, as somebody with a shell might.
     async fn delete_page(&mut self, database: &str, page_id: &str);
 }
 
 pub struct Embedded {
-    /// `None` only while a case uses the file without the store. Dropped before its folder.
+    /// `None` only while a case uses the file directly. Dropped before its folder.
     store: Option<EmbeddedStore>,
     folder: Folder,
 }
 
-/// The page and sensor tables, as the embedded store names and types them.
+/// Page and sensor tables of the embedded store.
 pub type Documents = TableDefinition<'static, &'static [u8], &'static [u8]>;
 pub const PAGES: Documents = TableDefinition::new("pages");
 pub const SENSORS: Documents = TableDefinition::new("sensors");
@@ -53,10 +51,10 @@ impl Embedded {
         &self.folder
     }
 
-    /// Uses the file behind the store's back: the store is dropped before, without a `close`, and opened after.
+    /// Uses the file directly: the store is dropped before without `close`, and opened after.
     pub fn with_file<T>(&mut self, work: impl FnOnce(&Database) -> T) -> T {
         self.store = None;
-        let database = Database::open(self.folder.file(FILE_NAME)).expect("nobody else has the file open");
+        let database = Database::open(self.folder.file(FILE_NAME)).expect("the file is not open elsewhere");
         let result = work(&database);
         drop(database);
         self.store = Some(open_embedded(&self.folder));
@@ -89,10 +87,11 @@ impl Place for Embedded {
     }
 }
 
-/// The row of the page in [`DB`] with this id, which its key alone says.
+/// Returns the row of the page in [`DB`] with this id, which is only in its key.
 pub fn page_row(database: &Database, page_id: &str) -> (Vec<u8>, Vec<u8>) {
     let mut parts = page_id.splitn(2, ' ');
-    let (hour, rest) = (parts.next().expect("an hour"), parts.next().expect("a sensor and a number"));
+    let hour = parts.next().expect("an hour");
+    let rest = parts.next().expect("a sensor and a number");
     let (sensor, number) = rest.rsplit_once(' ').expect("a number");
     let tail = [sensor.as_bytes(), &[0, 0], &number.parse::<u32>().expect("a number").to_be_bytes()].concat();
     let is_it = |key: &[u8]| {
@@ -104,7 +103,7 @@ pub fn page_row(database: &Database, page_id: &str) -> (Vec<u8>, Vec<u8>) {
     only_row(database, PAGES, |key, _| is_it(key))
 }
 
-/// The one row of a table whose value has this text in it.
+/// Returns the only row of a table whose value contains this text.
 pub fn row_with(database: &Database, table: Documents, text: &str) -> (Vec<u8>, Vec<u8>) {
     only_row(database, table, |_, value| value.windows(text.len()).any(|window| window == text.as_bytes()))
 }
@@ -174,13 +173,13 @@ pub fn reading(time: i64, fields: &[(&str, Value)]) -> Reading {
     Reading { time, fields: fields.iter().map(|(name, value)| (Arc::from(*name), value.clone())).collect() }
 }
 
-/// Readings of one integer field, a second apart, from the second `from` of the hour on.
+/// Returns readings of an integer field, a second apart, starting at second `from` of the hour.
 pub fn seconds(hour: Hour, from: i64, values: &[i64]) -> Vec<Reading> {
     let time = |second: i64| hour.start_ns() + (from + second) * 1_000_000_000;
     (0..).zip(values).map(|(second, value)| reading(time(second), &[("n", Value::Integer(*value))])).collect()
 }
 
-/// Merges readings, which stand in time order, into a bucket. Every call is a new origin.
+/// Merges sorted readings into a bucket; every call is a new origin.
 pub fn merge(bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
     use std::sync::atomic::{AtomicU64, Ordering};
     static SEQUENCE: AtomicU64 = AtomicU64::new(1);
@@ -198,22 +197,20 @@ pub fn merge_as(stamp: u64, bucket: &mut Bucket, readings: &[Reading], caps: &Ca
     bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: true })
 }
 
-/// A bucket of these readings that the store does not have.
+/// Returns an unstored bucket of these readings.
 pub fn bucket_of(readings: &[Reading], caps: &Caps) -> Bucket {
     let mut bucket = Bucket::default();
     merge(&mut bucket, readings, caps);
     bucket
 }
 
-/// Writes one group of a bucket.
 pub async fn write_group(store: &dyn Store, id: &BucketId, bucket: &Bucket, group: &[usize]) -> Written {
     let outcomes = store.write_pages(DB, &[PageWrite { id, bucket, group: group.to_vec() }]).await;
     assert_eq!(outcomes.len(), 1);
     outcomes[0].clone()
 }
 
-/// Writes what a bucket has to write until it has nothing more; `false` at the first conflict, or where another writer's
-/// transaction was in the way.
+/// Writes until the bucket is stored; returns false at a conflict or behind another transaction.
 pub async fn write_through(store: &dyn Store, database: &str, id: &BucketId, bucket: &mut Bucket) -> bool {
     loop {
         let groups = bucket.next_writes();
@@ -252,7 +249,7 @@ pub async fn read(store: &dyn Store, database: &str, id: &BucketId) -> Vec<Store
     buckets.remove(0)
 }
 
-/// A scan of a sensor's pages in [`DB`].
+/// Scans a sensor's pages in [`DB`].
 pub async fn scan(
     store: &dyn Store,
     sensor: &str,
@@ -264,7 +261,7 @@ pub async fn scan(
     store.scan(DB, sensor, hours, order, projection, extent).await.expect("a scan")
 }
 
-/// That the store has just what the bucket believes it to have.
+/// Checks that the stored pages equal the bucket's view.
 #[track_caller]
 pub fn assert_stored(bucket: &Bucket, stored: &[StoredPage]) {
     let numbers = |pages: &mut dyn Iterator<Item = u32>| pages.collect::<Vec<_>>();
@@ -282,10 +279,10 @@ pub fn assert_page(page: &Page, stored: &StoredPage) {
     assert_eq!(stored.readings, page.readings, "readings of page {}", page.number);
 }
 
-/// Readings by time and field, the order of fields forgotten.
+/// Readings by time and field, without the order of fields.
 pub type Plain = BTreeMap<i64, BTreeMap<String, Value>>;
 
-/// All readings of a bucket. Panics when a time stands on two pages.
+/// Returns all readings of a bucket; panics if a time is on two pages.
 #[track_caller]
 pub fn plain<'a>(pages: impl Iterator<Item = &'a hourglass::bucket::Readings>) -> Plain {
     let mut all = Plain::new();

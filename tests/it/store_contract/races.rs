@@ -1,5 +1,4 @@
-//! Many writers at once, each as ingest does it: read, merge, write by compare-and-set, and again
-//! from the start when somebody else was faster.
+//! Concurrent writers, each with the loop of ingest: read, merge, compare-and-set, and repeat after a conflict.
 
 use hourglass::bucket::store::BucketId;
 use hourglass::bucket::{Bucket, Caps, Reading, Store};
@@ -13,8 +12,7 @@ const HOUR: Hour = Hour(491_150);
 const WRITERS: i64 = 16;
 const BATCHES: i64 = 4;
 
-/// A batch of three readings: one time is the writer's own, one is shared with its neighbour, one
-/// with everybody. Each writer has a field of its own, so that no value is overwritten.
+/// Three readings: an own time, one shared with a neighbour, one shared with all; fields differ per writer.
 fn batch(writer: i64, batch: i64) -> Vec<Reading> {
     let field = format!("w{writer}");
     let at = |second: i64| reading(HOUR.start_ns() + second * 1_000_000_000, &[(&field, Value::Integer(batch))]);

@@ -1,4 +1,4 @@
-//! What is removed is gone, all of it and nothing else, and nobody's old view brings it back.
+//! Removals take exactly what they should, and no outdated view restores it.
 
 use hourglass::bucket::store::{Extent, Order, Projection, SensorFilter, Written};
 use hourglass::bucket::{Bucket, SensorDocument, Store};
@@ -25,8 +25,8 @@ fn range(from: i64, to: i64) -> std::ops::Range<i64> {
     HOUR.start_ns() + from * 1_000_000_000..HOUR.start_ns() + to * 1_000_000_000
 }
 
-/// Of five pages the second and third are emptied: those behind them take their places.
-pub async fn pages_without_readings_go(place: &mut impl Place) {
+/// The second and third of five pages are emptied; later pages take their numbers.
+pub async fn empty_pages_are_removed(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let values: Vec<i64> = (0..23).collect();
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
@@ -41,7 +41,7 @@ pub async fn pages_without_readings_go(place: &mut impl Place) {
     );
     assert_eq!(plain(stored.iter().map(|page| &page.readings)).len(), 13);
 
-    // The rest goes on where it is open, and can go too.
+    // The rest is still open, and can be removed, too.
     merge(&mut bucket, &seconds(HOUR, 100, &[1, 2, 3, 4]), &SMALL);
     assert!(write_through(place.store(), DB, &id, &mut bucket).await);
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
@@ -51,7 +51,7 @@ pub async fn pages_without_readings_go(place: &mut impl Place) {
     assert!(hours(place.store(), "climate").await.is_empty());
 }
 
-pub async fn a_removal_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn a_removal_needs_the_current_rev(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     let mut old = bucket.clone();
@@ -62,9 +62,8 @@ pub async fn a_removal_needs_the_rev_it_knows(place: &mut impl Place) {
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 }
 
-/// A page that was removed and made anew is another page, for whoever knew the old one: with revs that begin
-/// at 1 the old view's append went through, and the summary counted what was not there.
-pub async fn an_old_view_does_not_fit_a_page_made_anew(place: &mut impl Place) {
+/// Regression: an append by an outdated view matched a recreated page, because revs started at 1 again.
+pub async fn an_old_view_does_not_match_a_recreated_page(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let mut old = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     place.store().remove_buckets(DB, &["climate"], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
@@ -74,7 +73,7 @@ pub async fn an_old_view_does_not_fit_a_page_made_anew(place: &mut impl Place) {
     assert_stored(&anew, &read(place.store(), DB, &id).await);
 }
 
-pub async fn buckets_of_some_sensors_and_hours_go(place: &mut impl Place) {
+pub async fn buckets_are_removed_by_sensor_and_hour(place: &mut impl Place) {
     let sensors: Vec<_> = ["a", "a!", "b"].map(|name| sensor(name, &[])).into_iter().collect();
     let values: Vec<i64> = (0..12).collect();
     for sensor in &sensors {
@@ -100,7 +99,7 @@ fn document(name: &str) -> SensorDocument {
     SensorDocument::new(sensor(name, &[]))
 }
 
-pub async fn sensor_documents_go(place: &mut impl Place) {
+pub async fn sensor_documents_are_removed(place: &mut impl Place) {
     let documents: Vec<SensorDocument> = ["a", "b", "c"].map(document).into_iter().collect();
     assert_eq!(place.store().write_sensors(DB, &documents).await, vec![Written::Yes; 3]);
     let gone = [("a", Some(1)), ("b", Some(7)), ("c", None), ("nobody", None), ("nobody", Some(1))];
@@ -110,7 +109,7 @@ pub async fn sensor_documents_go(place: &mut impl Place) {
     assert_eq!(left.iter().map(|document| &*document.sensor.key).collect::<Vec<_>>(), ["b"]);
 }
 
-pub async fn a_dropped_database_is_gone_and_may_come_back(place: &mut impl Place) {
+pub async fn a_dropped_database_can_be_recreated(place: &mut impl Place) {
     let values: Vec<i64> = (0..12).collect();
     for database in ["plant", "planted"] {
         let id = bucket_id(&sensor("a", &[]), HOUR);
@@ -122,7 +121,11 @@ pub async fn a_dropped_database_is_gone_and_may_come_back(place: &mut impl Place
     place.store().drop_database("plant").await.expect("dropped");
     place.store().drop_database("plant").await.expect("nothing to drop");
     place.store().drop_database("never there").await.expect("nothing to drop");
-    assert_eq!(place.store().databases().await.expect("a list"), ["plant", "planted"], "it may have been created anew");
+    assert_eq!(
+        place.store().databases().await.expect("a list"),
+        ["plant", "planted"],
+        "it may have been created again"
+    );
     for name in ["plant", "plant", "never there"] {
         place.store().unlist_database(name).await.expect("unlisted");
     }

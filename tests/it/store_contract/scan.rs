@@ -1,4 +1,4 @@
-//! Scanning one sensor's pages over a range of hours.
+//! Scans of one sensor's pages over a range of hours.
 
 use std::ops::Range;
 
@@ -17,12 +17,13 @@ fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
     pages.iter().map(|page| (page.hour.0, page.number)).collect()
 }
 
-pub async fn a_scan_takes_the_whole_hours_of_a_half_open_range(place: &mut impl Place) {
-    let (ours, theirs) = (sensor("climate", &[("sensor", "s1")]), sensor("climate", &[("sensor", "s0")]));
+pub async fn a_scan_covers_a_half_open_range_of_hours(place: &mut impl Place) {
+    let ours = sensor("climate", &[("sensor", "s1")]);
+    let theirs = sensor("climate", &[("sensor", "s0")]);
     let least = Hour::of(i64::MIN + 2).0;
     let most = Hour::of(i64::MAX - 1).0;
     for hour in [least, -3, -1, 0, 2, 491_150, most] {
-        // The hours at the ends of time are not whole: their seconds are counted from what there is of them.
+        // The first and last hours are partial, so their seconds are counted from the valid part.
         let first = Hour(hour).start_ns().max(i64::MIN + 2);
         let readings: Vec<Reading> =
             (0..7).map(|n| reading(first + n * 1_000_000, &[("n", Value::Integer(n))])).collect();
@@ -79,8 +80,9 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
         assert_eq!(places(&found), falling[..expected], "at most {pages_max} pages, from the end");
         assert!(found.iter().all(|page| page.readings.is_some()));
     }
-    // From the hour after the last one, the next scan goes on, until there is nothing left.
-    let (mut from, mut found) = (0, Vec::new());
+    // Each scan continues after the last hour, until nothing is left.
+    let mut from = 0;
+    let mut found = Vec::new();
     loop {
         let more = pages(place.store(), &sensor.key, from..5, Order::Ascending, 2).await;
         let Some(last) = more.last() else { break };
@@ -91,7 +93,8 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
 }
 
 pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) {
-    let (sensor, hour) = (sensor("climate", &[]), Hour(491_150));
+    let sensor = sensor("climate", &[]);
+    let hour = Hour(491_150);
     let readings: Vec<Reading> = (0..13)
         .map(|n: i32| {
             let mixed = if n % 3 == 0 { Value::Float(f64::from(n) / 7.0) } else { Value::Integer(i64::from(n)) };
@@ -129,19 +132,20 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
     }
 }
 
-/// A scan for two fields of a wide sensor once brought all of them, and one of many sensors as much as they had.
-pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: &mut impl Place) {
+/// Regression: scans read all fields, and scans of many sensors had no limit.
+pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(place: &mut impl Place) {
     let sensor = sensor("wide", &[]);
     let whole = |hour: Hour| -> Vec<Reading> {
         let fields = |n: i64| ["a", "b", "c.d"].map(|name| (name, Value::Integer(n)));
-        // Of these, one has no field that is asked for.
+        // One of these has none of the requested fields.
         let some = |n: i64| if n == 2 { fields(n)[..1].to_vec() } else { fields(n).to_vec() };
         (0..4).map(|n| reading(hour.start_ns() + n * 1_000_000_000, &some(n))).collect()
     };
     for hour in (0..5).map(Hour) {
         put(place.store(), &bucket_id(&sensor, hour), &whole(hour), &SMALL).await;
     }
-    let (key, hours) = (&*sensor.key, Hour(0)..Hour(5));
+    let key = &*sensor.key;
+    let hours = Hour(0)..Hour(5);
     let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
     for readings in [true, false] {
         let projection = Projection { readings, fields: Some(fields.clone()), ..Projection::ALL };
@@ -171,17 +175,19 @@ pub async fn a_scan_gives_what_its_projection_has_and_stops_where_it_may(place: 
     assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
 }
 
-/// An hour of a sensor that sends a thousand readings per second was read as a whole, 250 MB, whatever was asked of it.
-pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &mut impl Place) {
+/// Regression: an hour with a thousand readings a second was always read whole, 250 MB.
+pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place) {
     let sensor = sensor("fast", &[]);
-    let (key, hour, hours) = (&*sensor.key, Hour(3), Hour(3)..Hour(4));
+    let key = &*sensor.key;
+    let hour = Hour(3);
+    let hours = Hour(3)..Hour(4);
     let second = |n: i64| hour.start_ns() + n * 1_000_000_000;
-    // Each of the 12 pages has 1.5 kB of text, and not much else in either store.
+    // Each of the 12 pages has 1.5 kB of text and little else.
     let text = |n: i64| Value::String(format!("{n:0300}").into());
     let all: Vec<Reading> = (0..60).map(|n| reading(second(n), &[("line", text(n))])).collect();
     put(place.store(), &bucket_id(&sensor, hour), &all, &SMALL).await;
-    let of = |times: std::ops::Range<i64>| Projection { times, ..Projection::ALL };
-    let some = of(second(22)..second(31));
+    let with_times = |times: std::ops::Range<i64>| Projection { times, ..Projection::ALL };
+    let some = with_times(second(22)..second(31));
     let limit = 12_000;
     let tight = Extent { hour_bytes: limit, ..Extent::ALL };
     for (projection, extent) in [(&some, Extent::ALL), (&some, tight)] {
@@ -199,7 +205,7 @@ pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &
             assert!(scanned.rest.is_empty());
         }
     }
-    // A bound that the hour does not keep to is told, and memory is not filled first.
+    // An exceeded limit is reported before memory is filled.
     for failed in [
         place.store().scan(DB, key, hours.clone(), Order::Ascending, &Projection::ALL, tight).await,
         place.store().scan(DB, key, hours.clone(), Order::Descending, &Projection::ALL, tight).await,
@@ -208,12 +214,12 @@ pub async fn of_a_large_hour_only_the_pages_that_are_asked_for_are_read(place: &
     }
     let many = place.store().scan_sensors(DB, &[key], hours.clone(), &Projection::ALL, limit).await;
     assert!(many.expect("a scan").is_none(), "the pages after the first one count");
-    // Nor does a summary need the readings of any page.
+    // A summary needs no readings of any page, either.
     let summaries = place.store().scan(DB, key, hours, Order::Ascending, &Projection::SUMMARIES, tight).await;
     assert_eq!(summaries.expect("a scan").pages.len(), 12);
 }
 
-pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Place) {
+pub async fn sensors_with_a_common_key_prefix_are_kept_apart(place: &mut impl Place) {
     let sensors = [
         sensor("a", &[]),
         sensor("a", &[("b", "c")]),
@@ -251,7 +257,7 @@ pub async fn sensors_whose_keys_begin_alike_are_kept_apart(place: &mut impl Plac
         pages(place.store(), "a,b=", -1..20, Order::Ascending, 100).await.is_empty(),
         "a key's beginning is no sensor"
     );
-    // Pages of a normal size, in the same hours, disturb nobody.
+    // Normal pages in the same hours are not affected.
     put(place.store(), &bucket_id(&sensor("aa", &[]), Hour(0)), &seconds(Hour(0), 0, &[1]), &CAPS).await;
     assert_eq!(pages(place.store(), "aa", -1..20, Order::Ascending, 100).await.len(), 1);
 }

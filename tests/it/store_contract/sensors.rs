@@ -39,7 +39,7 @@ async fn read_one(store: &dyn Store, key: &str) -> Option<SensorDocument> {
     found.pop()
 }
 
-pub async fn a_sensor_document_comes_back_as_it_was(place: &mut impl Place) {
+pub async fn a_sensor_document_round_trips(place: &mut impl Place) {
     let odd = sensor("my climate", &[("a.b", "1"), ("$x", "2"), ("ts", "3"), ("room", "ü, =")]);
     let mut document = SensorDocument {
         fields: [("temp", Family::Number), ("a.b", Family::Boolean), ("ns", Family::String), ("$", Family::Number)]
@@ -58,7 +58,7 @@ pub async fn a_sensor_document_comes_back_as_it_was(place: &mut impl Place) {
     document.rev = 1;
     assert_eq!(read_one(place.store(), &odd.key).await.as_ref(), Some(&document));
 
-    // Everything can change, and what may be missing can go.
+    // Every field can change, and optional ones can be removed.
     let latest = document.recent.remove(1);
     document = SensorDocument { recent: vec![latest], outlier: None, first_seen: Some(-2 * MILLI), ..document };
     document.fields.push((Arc::from("more"), Family::Boolean));
@@ -74,7 +74,7 @@ pub async fn a_sensor_document_comes_back_as_it_was(place: &mut impl Place) {
     assert_eq!(read_one(place.store(), "unknown").await, None);
 }
 
-pub async fn a_sensor_document_needs_the_rev_it_knows(place: &mut impl Place) {
+pub async fn a_sensor_document_needs_the_current_rev(place: &mut impl Place) {
     let documents: Vec<SensorDocument> = (0..9).map(|n| fresh(&sensor(&format!("s{n}"), &[]))).collect();
     assert_eq!(write(place.store(), &documents[4]).await, Written::Yes);
     let mut expected = vec![Written::Yes; 9];
@@ -136,7 +136,7 @@ pub async fn sensors_are_listed_in_key_order(place: &mut impl Place) {
     assert!(list(place.store(), None, true, 100).await.is_empty());
 }
 
-pub async fn outliers_are_listed_while_they_are_marked(place: &mut impl Place) {
+pub async fn marked_outliers_are_listed(place: &mut impl Place) {
     let marked = |n: usize| n % 4 == 1;
     let document = |n: usize| {
         let outlier = marked(n).then_some(OUTLIER);
@@ -148,7 +148,7 @@ pub async fn outliers_are_listed_while_they_are_marked(place: &mut impl Place) {
     assert_eq!(list(place.store(), Some("s05"), true, 2).await, ["s09", "s13"]);
     assert_eq!(list(place.store(), Some("s06"), true, 2).await, ["s09", "s13"]);
 
-    // One is cleared, one is new, one stays; and one was changed by somebody else meanwhile.
+    // One is cleared, one is new, one stays, and one was changed by another writer.
     let change = |n: usize, outlier, rev| SensorDocument { rev, outlier, ..document(n) };
     let later = Outlier { pages: 4, ..OUTLIER };
     let changes = [change(5, None, 1), change(6, Some(later), 1), change(9, Some(later), 1), change(13, None, 2)];
@@ -165,7 +165,7 @@ pub async fn databases_are_listed_by_name(place: &mut impl Place) {
         place.store().create_database(name).await.expect("created");
         place.store().create_database(name).await.expect("doing it twice changes nothing");
     }
-    // A write makes its database known, with a page or with a sensor.
+    // A write of a page or a sensor registers its database.
     let id = bucket_id(&sensor("climate", &[]), Hour(0));
     let mut bucket = bucket_of(&seconds(Hour(0), 0, &[1]), &CAPS);
     assert!(write_through(place.store(), "by page", &id, &mut bucket).await);

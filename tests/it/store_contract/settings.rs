@@ -1,4 +1,4 @@
-//! The settings of databases.
+//! Settings of databases.
 
 use hourglass::bucket::settings::{Drift, ExpiredReadings};
 use hourglass::bucket::store::Written;
@@ -16,7 +16,7 @@ async fn all(store: &dyn Store) -> Vec<(String, DatabaseSettings)> {
     found
 }
 
-pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
+pub async fn settings_round_trip(place: &mut impl Place) {
     assert_eq!(all(place.store()).await, []);
     let entry = |fields: &[(&str, &'static str)]| {
         let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
@@ -47,11 +47,11 @@ pub async fn settings_come_back_as_they_were(place: &mut impl Place) {
     }
     place.reopen().await;
     assert_eq!(all(place.store()).await, rows.map(|(name, settings)| (name.to_owned(), settings)));
-    // Settings make no database.
+    // Settings create no database.
     assert_eq!(place.store().databases().await, Ok(Vec::new()));
 }
 
-pub async fn settings_need_the_rev_they_know(place: &mut impl Place) {
+pub async fn settings_need_the_current_rev(place: &mut impl Place) {
     let store = place.store();
     assert_eq!(store.write_settings("d", 7, Some(&week(8))).await, Written::Conflict);
     assert_eq!(store.write_settings("d", 7, None).await, Written::Conflict);

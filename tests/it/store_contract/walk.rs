@@ -1,4 +1,4 @@
-//! Walking through everything a store has, as it lies there.
+//! Walks over all documents of a store.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,8 @@ use hourglass::store::document::page_id;
 use super::place::{CAPS, DB, Place, SMALL, bucket_id, merge, put, reading, seconds, sensor, write_through};
 
 async fn walk(store: &dyn Store, pages_max: usize) -> Vec<Vec<RawBucket>> {
-    let (mut parts, mut from): (Vec<Vec<RawBucket>>, Option<Cursor>) = (Vec::new(), None);
+    let mut parts: Vec<Vec<RawBucket>> = Vec::new();
+    let mut from: Option<Cursor> = None;
     loop {
         let part = store.walk_buckets(DB, from.as_ref(), pages_max).await.expect("a part");
         assert!(!part.found.is_empty() || part.next.is_none(), "a part without anything");
@@ -27,14 +28,14 @@ fn pages(bucket: &RawBucket) -> Vec<&RawPage> {
     bucket.pages.iter().map(|page| page.as_ref().expect("a page that can be read")).collect()
 }
 
-pub async fn a_walk_meets_every_bucket_once_and_whole(place: &mut impl Place) {
+pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
     assert_eq!(walk(place.store(), 9).await.concat().len(), 0);
-    // Keys of which one begins like another, and whose documents stand between each other's in MongoDB.
+    // Keys with common prefixes, whose documents interleave in MongoDB.
     let sensors = ["a", "a!", "b", "a\\", "a 1", "a\\ 1"].map(|name| sensor(name, &[]));
     let mut expected: BTreeMap<String, usize> = BTreeMap::new();
     for (n, sensor) in (0..).zip(&sensors) {
         for hour in [Hour(-1), Hour(0), Hour(491_150 + n)] {
-            // Up to twelve pages, so that the tenth's id stands before the second's.
+            // Up to twelve pages, so that the id of the tenth sorts before the second.
             let count = if hour.0 == 0 { 58 } else { n * 3 + 1 };
             let values: Vec<i64> = (0..count).collect();
             put(place.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &values), &SMALL).await;
@@ -52,16 +53,16 @@ pub async fn a_walk_meets_every_bucket_once_and_whole(place: &mut impl Place) {
                 let none = found.insert(page.key.clone(), page.readings.len());
                 assert_eq!(none, None, "{pages_max}: {} came twice", page.key);
             }
-            // From there it is met again.
+            // A walk from there returns it again.
             let again = place.store().walk_buckets(DB, Some(&bucket.from), 1).await.expect("a part").found;
             let again = again.iter().find(|again| again.from == bucket.from).expect("the bucket");
             assert_eq!(again.pages.len(), bucket.pages.len());
         }
         assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{pages_max}");
-        // The last page of a bucket has what is left.
+        // The last page of a bucket has the rest.
         assert_eq!(found.values().sum::<usize>(), 6 * 58 + 2 * (1 + 4 + 7 + 10 + 13 + 16), "{pages_max}");
         let largest = parts.iter().map(|part| part.iter().map(|bucket| bucket.pages.len()).sum::<usize>()).max();
-        // One bucket may be larger, with the one among its keys.
+        // One bucket may exceed the limit, plus one per key.
         assert!(largest.expect("a part") <= 2 * pages_max + 2 * 12, "{pages_max}: {largest:?}");
         assert!(pages_max > 100 || parts.len() > 1, "{pages_max}");
     }
@@ -70,8 +71,9 @@ pub async fn a_walk_meets_every_bucket_once_and_whole(place: &mut impl Place) {
     assert!(other.found.is_empty() && other.next.is_none());
 }
 
-pub async fn a_walk_tells_what_documents_say_of_themselves(place: &mut impl Place) {
-    let (sensor, hour) = (sensor("climate", &[("room", "lab, 2")]), Hour(491_150));
+pub async fn a_walk_reports_the_headers_of_documents(place: &mut impl Place) {
+    let sensor = sensor("climate", &[("room", "lab, 2")]);
+    let hour = Hour(491_150);
     let readings: Vec<Reading> = (0..7)
         .map(|n: i32| {
             let fields = [
@@ -108,7 +110,7 @@ pub async fn a_walk_tells_what_documents_say_of_themselves(place: &mut impl Plac
     }
 }
 
-pub async fn a_walk_goes_on_behind_what_is_written_meanwhile(place: &mut impl Place) {
+pub async fn a_walk_continues_past_concurrent_writes(place: &mut impl Place) {
     let id = |n: i64| bucket_id(&sensor("m", &[]), Hour(491_150 + n));
     for n in 0..4 {
         put(place.store(), &id(n), &seconds(id(n).hour, 0, &[n]), &CAPS).await;
@@ -126,7 +128,7 @@ pub async fn a_walk_goes_on_behind_what_is_written_meanwhile(place: &mut impl Pl
     assert_eq!(rest.next, None);
 }
 
-pub async fn sensors_documents_are_walked_in_key_order(place: &mut impl Place) {
+pub async fn sensor_documents_are_walked_in_key_order(place: &mut impl Place) {
     let document = |name: &str| SensorDocument {
         sensor: sensor(name, &[("t", "1")]),
         rev: 0,
@@ -142,7 +144,8 @@ pub async fn sensors_documents_are_walked_in_key_order(place: &mut impl Place) {
     let mut keys: Vec<String> = documents.iter().map(|document| document.sensor.key.to_string()).collect();
     keys.sort_unstable();
     for max in [1, 2, 5, 9] {
-        let (mut found, mut from) = (Vec::new(), None);
+        let mut found = Vec::new();
+        let mut from = None;
         loop {
             let part = place.store().walk_sensors(DB, from.as_ref(), max).await.expect("a part");
             assert!(part.found.len() <= max);

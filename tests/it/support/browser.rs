@@ -1,5 +1,4 @@
-//! A real Chromium, driven by WebDriver over plain HTTP. Every page is watched from before its first script on: what the policy refused, what a
-//! script threw, and whether anything called the alarm that hostile names try to call.
+//! A real Chromium by WebDriver that records policy violations, script errors and calls of hostile names.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -14,10 +13,10 @@ use super::http::{get, request};
 use super::packages::{Package, require};
 use super::process::{Folder, Process};
 
-/// How long a page may take for anything, on a busy machine.
+/// Time for anything on a page, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// No network but the server under test, no memory of an earlier run, and no sandbox, which root has none of.
+/// No network except the server, no earlier profile, and no sandbox, which root cannot have.
 const FLAGS: &[&str] = &[
     "--headless",
     "--no-sandbox",
@@ -30,7 +29,6 @@ const FLAGS: &[&str] = &[
     "--disable-sync",
 ];
 
-/// Runs in every page before its own scripts.
 const WATCH: &str = "window.alarms = [];
     window.alarm = (...what) => window.alarms.push('alarm ' + what);
     window.alert = window.alarm;
@@ -46,10 +44,11 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// None, after a line on stderr, where there is no Chromium.
+    /// Returns `None`, after a line on stderr, without Chromium.
     #[track_caller]
     pub fn start() -> Option<Browser> {
-        let (chromium, driver) = (require(Package::Chromium)?, require(Package::Chromedriver)?);
+        let chromium = require(Package::Chromium)?;
+        let driver = require(Package::Chromedriver)?;
         let folder = Folder::new("browser");
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new(driver);
@@ -77,39 +76,39 @@ impl Browser {
         Some(browser)
     }
 
-    /// Opens an address; of the same page, its view changes without loading again.
+    /// Opens an address; on the same page, only its view changes.
     #[track_caller]
     pub fn open(&self, url: &str) {
         self.ask("url", &json!({ "url": url }));
     }
 
-    /// Loads an address anew.
+    /// Loads an address from scratch.
     #[track_caller]
     pub fn load(&self, url: &str) {
         self.open("about:blank");
         self.open(url);
     }
 
-    /// Loads an address anew, and waits for what the expression says.
+    /// Loads an address from scratch and waits for an expression.
     #[track_caller]
     pub fn load_until(&self, url: &str, expression: &str) {
         self.load(url);
         self.wait(expression);
     }
 
-    /// What a function body returns in the page.
+    /// Runs a function body in the page and returns its result.
     #[track_caller]
     pub fn run(&self, script: &str) -> Value {
         self.ask("execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Whether an expression is true now.
+    /// Returns true if an expression is true now.
     #[track_caller]
-    pub fn is_so(&self, expression: &str) -> bool {
+    pub fn is_true(&self, expression: &str) -> bool {
         self.run(&format!("return Boolean({expression});")) == true
     }
 
-    /// What an expression is, once it is neither false nor nothing.
+    /// Waits until an expression is truthy and returns its value.
     #[track_caller]
     pub fn wait(&self, expression: &str) -> Value {
         let script = format!("return ({expression});");
@@ -119,7 +118,7 @@ impl Browser {
         eventually(expression, PATIENCE, || Some(self.run(&script)).filter(holds))
     }
 
-    /// Waits for an element with this text, or that this selector finds with any, and clicks it as a user would.
+    /// Waits for an element with this selector and text, and clicks it.
     #[track_caller]
     pub fn click(&self, selector: &str, text: &str) {
         self.wait(&format!(
@@ -134,14 +133,14 @@ impl Browser {
         ));
     }
 
-    /// Clicks, and waits for what the expression says.
+    /// Clicks, and waits for an expression.
     #[track_caller]
     pub fn click_until(&self, selector: &str, text: &str, expression: &str) {
         self.click(selector, text);
         self.wait(expression);
     }
 
-    /// Writes into a control, as a user would.
+    /// Fills a form control like a user.
     #[track_caller]
     pub fn fill(&self, selector: &str, text: &str) {
         self.wait(&format!("document.querySelector({})", json!(selector)));
@@ -149,24 +148,24 @@ impl Browser {
         self.run(&format!("const one = document.querySelector({name}); one.value = {}; for (const kind of ['input', 'change']) one.dispatchEvent(new Event(kind, {{ bubbles: true }}));", json!(text)));
     }
 
-    /// The visible text of the page.
+    /// Returns the visible text of the page.
     #[track_caller]
     pub fn text(&self) -> String {
         self.run("return document.body.innerText;").as_str().unwrap_or_default().to_owned()
     }
 
-    /// Fails if a script threw, the policy refused anything, or a name was run.
+    /// Panics if a script failed, the policy refused anything, or a name was run.
     #[track_caller]
     pub fn expect_calm(&self, what: &str) {
         assert_eq!(self.run("return window.alarms;"), json!([]), "{what}");
     }
 
-    /// What axe-core finds wrong for those who do not see the page, or not all of it.
+    /// Returns the accessibility violations that axe-core finds.
     #[track_caller]
     pub fn barriers(&self) -> Vec<String> {
         let Some(axe) = require(Package::AxeCore) else { return Vec::new() };
         let axe = std::fs::read_to_string(axe).unwrap();
-        // A link of the menu that is scrolled out of sight is no link that skips something, for which axe-core takes it.
+        // axe-core takes a menu link that is scrolled out of view for a skip link.
         let found = "axe.run(document).then((found) => found.violations.flatMap((one) => one.nodes
             .filter((node) => one.id !== 'skip-link' || !document.querySelector(node.target[0])?.closest('nav'))
             .map((node) => `${one.id}: ${node.target} ${node.failureSummary}`)))";
@@ -178,14 +177,14 @@ impl Browser {
         found.iter().map(|one| one.as_str().unwrap_or_default().to_owned()).collect()
     }
 
-    /// Fails if axe-core finds anything wrong.
+    /// Panics if axe-core finds a violation.
     #[track_caller]
     pub fn expect_no_barriers(&self, what: &str) {
         let barriers = self.barriers();
         assert!(barriers.is_empty(), "{what}: {}", barriers.join("\n"));
     }
 
-    /// Keeps a picture of the page under `target/screenshots`.
+    /// Saves a picture of the page under `target/screenshots`.
     #[track_caller]
     pub fn picture(&self, name: &str) {
         use base64::Engine;
@@ -199,7 +198,7 @@ impl Browser {
         std::fs::write(folder.join(format!("{name}.png")), png).unwrap();
     }
 
-    /// A window of this size, and the colours that the system is said to prefer.
+    /// Sets the window size and the preferred colour scheme.
     #[track_caller]
     pub fn look(&self, width: u32, height: u32, scheme: &str) {
         let size = json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500 });
@@ -210,7 +209,7 @@ impl Browser {
         );
     }
 
-    /// A command of the browser's own protocol.
+    /// Sends a DevTools command.
     #[track_caller]
     pub fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.ask("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))
@@ -227,7 +226,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // Ends Chromium; the driver alone would leave it.
+        // Ends Chromium, which the driver alone would leave running.
         let _ = request("DELETE", &self.session, b"", &[]);
     }
 }

@@ -1,24 +1,24 @@
-//! Certificates made by the program `openssl`: one signer, servers and clients that it signed. Knows no server.
+//! Certificates made by `openssl`: a signer, and servers and clients that it signed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::packages::{Package, require};
 
-/// A signer with a folder for what it signs.
+/// A signer with a folder for its certificates.
 pub struct Certificates {
     openssl: PathBuf,
     folder: tempfile::TempDir,
 }
 
 impl Certificates {
-    /// A new signer; `None` where there is no `openssl`.
+    /// Creates a signer; `None` without `openssl`.
     #[track_caller]
     pub fn new() -> Option<Certificates> {
         Certificates::named("signer")
     }
 
-    /// A new signer with another name than `signer`.
+    /// Creates a signer with another name than `signer`.
     #[track_caller]
     pub fn named(name: &str) -> Option<Certificates> {
         let name = name.replace(' ', "-");
@@ -30,12 +30,12 @@ impl Certificates {
         Some(made)
     }
 
-    /// A file of the folder: `ca.pem`, `NAME.pem`, `NAME.key`.
+    /// Returns the path of `ca.pem`, `NAME.pem` or `NAME.key`.
     pub fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A pair `NAME.pem` and `NAME.key` that this signer signed, for 127.0.0.1 and for these other names.
+    /// Signs a pair `NAME.pem` and `NAME.key` for 127.0.0.1 and these other names.
     #[track_caller]
     pub fn sign(&self, name: &str, subject: &str, names: &str) {
         let extension = format!("subjectAltName=IP:127.0.0.1{names}\n");
@@ -48,7 +48,7 @@ impl Certificates {
         ));
     }
 
-    /// As [`Certificates::sign`], but until this second since the epoch, and so that it can be revoked.
+    /// As [`Certificates::sign`], but valid until this Unix second, and revocable.
     #[track_caller]
     pub fn sign_until(&self, name: &str, subject: &str, names: &str, end: i64) {
         self.sign(name, subject, names);
@@ -62,7 +62,7 @@ impl Certificates {
         self.authority(&format!("-revoke {name}.pem"));
     }
 
-    /// Writes the current revocation list to `crl.pem`, at once as a whole.
+    /// Writes the current revocation list to `crl.pem` atomically.
     #[track_caller]
     pub fn list_revoked(&self) -> PathBuf {
         self.authority("-gencrl -out fresh.crl");
@@ -70,13 +70,13 @@ impl Certificates {
         self.file("crl.pem")
     }
 
-    /// The SHA-256 fingerprint as `openssl` shows it: 32 bytes with colons.
+    /// Returns the SHA-256 fingerprint as `openssl` shows it: 32 bytes with colons.
     #[track_caller]
     pub fn fingerprint(&self, name: &str) -> String {
         let mut command = Command::new(&self.openssl);
         command.args(["x509", "-noout", "-fingerprint", "-sha256", "-in"]).arg(self.file(&format!("{name}.pem")));
-        let said = String::from_utf8(command.output().expect("openssl can be run").stdout).expect("text");
-        said.trim().split_once('=').expect("NAME=FINGERPRINT").1.to_owned()
+        let printed = String::from_utf8(command.output().expect("openssl can be run").stdout).expect("text");
+        printed.trim().split_once('=').expect("NAME=FINGERPRINT").1.to_owned()
     }
 
     #[track_caller]
@@ -94,7 +94,7 @@ impl Certificates {
         self.run(&format!("ca -batch -config ca.cnf {arguments}"));
     }
 
-    /// Puts one pair's files in another's place, as a program that renews them does.
+    /// Replaces the files of one pair with another's, as a renewal does.
     pub fn replace(&self, pair: &str, by: &str) {
         for end in ["pem", "key"] {
             let fresh = self.file(&format!("fresh.{end}"));
@@ -103,7 +103,7 @@ impl Certificates {
         }
     }
 
-    /// The section of a config file that serves by the pair `server`.
+    /// Returns the config section that serves with the pair `server`.
     pub fn config(&self, more: &str) -> String {
         let path = |name: &str| shown(&self.file(name));
         format!(
@@ -113,7 +113,7 @@ impl Certificates {
         )
     }
 
-    /// The subject of the certificate that is served there, and what `openssl s_client` says besides.
+    /// Returns success and output of `openssl s_client` for an address.
     pub fn look(&self, address: std::net::SocketAddr, arguments: &str) -> (bool, String) {
         let mut command = Command::new(&self.openssl);
         command.args(["s_client", "-connect", &address.to_string()]).args(arguments.split_whitespace());
@@ -129,7 +129,7 @@ impl Certificates {
     }
 }
 
-/// A path as TOML's text.
+/// Formats a path as a TOML string.
 pub fn shown(path: &Path) -> String {
     format!("{:?}", path.to_str().expect("a path is text"))
 }

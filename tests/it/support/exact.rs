@@ -1,16 +1,15 @@
-//! Exact sums, in a way that has no line in common with the program's: whole multiples of 2^-1074 in lanes of 32 bits.
+//! Exact sums, independent of the program's code: multiples of 2^-1074 in lanes of 32 bits.
 
 use hourglass::reading::Value;
 
-/// A sum of numbers.
 pub struct Exact(Vec<i64>);
 
 /// Enough for a few billion of the greatest double.
 const LANES: usize = 70;
 
 impl Exact {
-    /// Of these values; what is no number counts for nothing.
-    pub fn of<'a>(values: impl Iterator<Item = &'a Value>) -> Exact {
+    /// Adds these values; other types count as nothing.
+    pub fn sum<'a>(values: impl Iterator<Item = &'a Value>) -> Exact {
         let mut exact = Exact(vec![0; LANES]);
         for value in values {
             match value {
@@ -23,8 +22,8 @@ impl Exact {
         exact
     }
 
-    /// Of these doubles.
-    pub fn of_doubles(doubles: impl Iterator<Item = f64>) -> Exact {
+    /// Adds these doubles.
+    pub fn sum_of_doubles(doubles: impl Iterator<Item = f64>) -> Exact {
         let mut exact = Exact(vec![0; LANES]);
         doubles.for_each(|double| exact.add_double(double));
         exact
@@ -32,7 +31,8 @@ impl Exact {
 
     fn add_double(&mut self, double: f64) {
         assert!(double.is_finite());
-        let (fraction, exponent) = (double.to_bits() & ((1 << 52) - 1), double.to_bits() >> 52 & 0x7ff);
+        let fraction = double.to_bits() & ((1 << 52) - 1);
+        let exponent = double.to_bits() >> 52 & 0x7ff;
         let hidden = if exponent == 0 { 0 } else { 1 << 52 };
         let at = usize::try_from(exponent.max(1) - 1).expect("small");
         self.add(fraction | hidden, at, if double < 0.0 { -1 } else { 1 });
@@ -47,12 +47,12 @@ impl Exact {
         // A lane has room for two billion additions.
     }
 
-    /// The sum rounded to the nearest double, ties to even; then what that leaves, rounded, until nothing is left.
+    /// Returns the sum rounded to the nearest double (ties to even), then the rounded rest, until nothing is left.
     pub fn parts(mut self) -> Vec<f64> {
         std::iter::from_fn(|| self.take()).collect()
     }
 
-    /// The sum rounded once.
+    /// Returns the sum rounded once.
     pub fn rounded(mut self) -> f64 {
         self.take().unwrap_or(0.0)
     }
@@ -75,7 +75,7 @@ impl Exact {
         Some(if is_negative { -double } else { double })
     }
 
-    /// Whether it, or with -1 its negative, is below zero, and its bits.
+    /// Returns (is negative, bits) of the sum, or with -1 of its negative.
     fn bits(&self, sign: i64) -> (bool, Vec<bool>) {
         let mut carry = 0;
         let mut bits = Vec::with_capacity(LANES * 32);

@@ -1,4 +1,4 @@
-//! Servers that stand still at a named point, for as long as a test wants them to.
+//! Servers that are halted at a named point while a test wants it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,30 +8,30 @@ use super::process::Folder;
 use super::server::Launch;
 use super::wait_until;
 
-/// How long a server may take to come to the point.
+/// Time for a server to reach the point.
 const WITHIN: Duration = Duration::from_secs(60);
 
-/// A file that halts servers while it is there.
+/// A file that halts servers while it exists.
 pub struct Halt {
     file: PathBuf,
     _folder: Folder,
 }
 
 impl Halt {
-    /// No server is halted yet.
+    /// Creates an unset halt.
     pub fn new() -> Self {
         let folder = Folder::new("halt");
         Self { file: folder.file("halt"), _folder: folder }
     }
 
-    /// Servers are halted from the start on.
+    /// Creates a set halt, so that servers are halted from the start.
     pub fn already_set() -> Self {
         let halt = Self::new();
         halt.set();
         halt
     }
 
-    /// A server that is halted at this point while this is set.
+    /// Configures a server to halt at this point while this is set.
     pub fn launch(&self, launch: Launch, point: &str) -> Launch {
         launch.env("FAULT_HALT_AT", format!("{point}:{}", self.file.display()))
     }

@@ -1,5 +1,4 @@
-//! A plain blocking HTTP client. Every status is an answer; only a connection that fails is an error. It keeps no
-//! connection between requests, so that a restarted server never meets one of its predecessor's.
+//! A blocking HTTP client without connection reuse, so that a restart is harmless. Every status is an answer.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,46 +7,42 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Method, Request};
 
-/// What came back.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
-    /// The HTTP status.
     pub status: u16,
-    /// The headers, by lower-case name.
+    /// Headers, by lower-case name.
     pub headers: HeaderMap,
-    /// The whole body.
     pub body: Vec<u8>,
 }
 
 impl Answer {
-    /// A header's value, when it is there.
+    /// Returns a header, if present.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("a header is text"))
     }
 
-    /// The body as text.
     #[track_caller]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("the body is UTF-8")
     }
 
-    /// The body as JSON.
     #[track_caller]
     pub fn json(&self) -> serde_json::Value {
         let parsed = serde_json::from_slice(&self.body);
         parsed.unwrap_or_else(|error| panic!("status {}, no JSON ({error}): {}", self.status, self.text()))
     }
 
-    /// What is wrong with the headers that every answer has: no browser guesses another type, and no cache keeps an
-    /// answer, but for a client's own where a tag is there to ask by.
+    /// Returns the error in the mandatory headers: `nosniff`, and no caching except revalidation with an ETag.
     pub fn header_fault(&self) -> Option<String> {
         let all = |name: &str| self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
-        let (sniffed, kept): (Vec<&str>, Vec<&str>) = (all("x-content-type-options"), all("cache-control"));
+        let sniffed: Vec<&str> = all("x-content-type-options");
+        let kept: Vec<&str> = all("cache-control");
         let expected = if self.headers.contains_key("etag") { "private, no-cache" } else { "no-store" };
         (sniffed != ["nosniff"] || kept != [expected]).then(|| format!("{}: {sniffed:?}, {kept:?}", self.status))
     }
 
-    /// Panics with the body when the status is another one; else hands the answer on.
+    /// Panics with the body if the status differs; otherwise returns the answer.
     #[track_caller]
     pub fn expect(self, status: u16) -> Answer {
         assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
@@ -55,24 +50,22 @@ impl Answer {
     }
 }
 
-/// A text as a part of a URL.
+/// Percent-encodes a text for a URL.
 pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
-/// GET.
 #[track_caller]
 pub fn get(url: &str) -> Answer {
     answer(url, request("GET", url, b"", &[]))
 }
 
-/// POST.
 #[track_caller]
 pub fn post(url: &str, body: impl AsRef<[u8]>, headers: &[(&str, &str)]) -> Answer {
     answer(url, request("POST", url, body.as_ref(), headers))
 }
 
-/// Any request. An error means that no whole answer came: refused, reset, cut or past the deadline of two minutes.
+/// Sends a request. Fails without a whole answer: refused, reset, cut, or after two minutes.
 pub fn request(method: &str, url: &str, body: &[u8], headers: &[(&str, &str)]) -> Result<Answer, ureq::Error> {
     let mut request = Request::builder().method(Method::try_from(method).expect("a method's name")).uri(url);
     for (name, value) in headers {
@@ -83,7 +76,8 @@ pub fn request(method: &str, url: &str, body: &[u8], headers: &[(&str, &str)]) -
     } else {
         agent().run(request.body(body).expect("a valid request"))?
     };
-    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
     let body = response.body_mut().with_config().limit(u64::MAX).read_to_vec()?;
     Ok(Answer { status, headers, body })
 }

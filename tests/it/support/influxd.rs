@@ -1,6 +1,4 @@
-//! A real InfluxDB 1.x on free loopback ports, in a folder of its own, gone when the test is gone. It reports nothing,
-//! keeps no statistics of itself and runs nothing by a clock, so that what it answers is what it was given.
-//! Knows how to come by the program and how to start it; nothing of what it is asked.
+//! A real InfluxDB 1.x on free loopback ports, in a temporary folder, without reports, statistics and background jobs.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -13,8 +11,7 @@ use super::packages::{not_run, on_path};
 use super::poll;
 use super::process::{Folder, Process, last_lines};
 
-/// A running influxd. Dropping it kills it and removes its folder; when that is part of a failing test, the end of its
-/// log is shown if it died by itself.
+/// A running influxd. Dropping it kills it, removes its folder, and in a failing test shows the end of its log.
 pub struct Influxd {
     // Fields drop in this order: the process ends before its folder goes.
     process: Process,
@@ -23,14 +20,11 @@ pub struct Influxd {
 }
 
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Somebody else can take a free port between our look and influxd's; five times in a row is another kind of trouble.
+/// Another process can take a free port before influxd; five times in a row is another problem.
 const PORT_ATTEMPTS: usize = 5;
 
 impl Influxd {
-    /// Starts one and waits until it answers. None, after a line on stderr that says so, when the machine has none.
-    ///
-    /// # Panics
-    /// When it is not here and HOURGLASS_TEST_REQUIRE is `all`, and when it is here and does not start.
+    /// Starts influxd and waits until it answers; `None` if it is missing. Panics if it is required or does not start.
     #[track_caller]
     pub fn start() -> Option<Influxd> {
         let program = match program() {
@@ -50,23 +44,24 @@ impl Influxd {
         panic!("{last}");
     }
 
-    /// The URL of a path that begins with a slash.
+    /// Returns the URL of a path that begins with a slash.
     pub fn url(&self, path: &str) -> String {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// The port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
     fn try_start(program: &Path) -> Result<Influxd, String> {
         let folder = Folder::new("influxd");
-        let (port, rpc) = (free_port(), free_port());
+        let port = free_port();
+        let rpc = free_port();
         std::fs::write(folder.file("influxdb.conf"), config(&folder, port, rpc)).expect("a config file can be written");
         let mut command = Command::new(program);
         command.args(["run", "-config"]).arg(folder.file("influxdb.conf")).current_dir(folder.path());
-        // Its settings can come from the environment too.
+        // Its settings can come from the environment, too.
         for (key, _) in std::env::vars_os().filter(|(key, _)| key.to_string_lossy().starts_with("INFLUXDB_")) {
             command.env_remove(key);
         }
@@ -81,7 +76,7 @@ impl Influxd {
             let pong = request("GET", &influxd.url("/ping"), b"", &[]);
             pong.is_ok_and(|pong| pong.status == 204).then_some(true)
         });
-        // Another's server may answer at our port while ours is about to end for want of it.
+        // Another server may answer at the port while ours is about to fail.
         if answered == Some(true) && influxd.process.exited().is_none() {
             return Ok(influxd);
         }
@@ -93,20 +88,20 @@ impl Influxd {
 impl Drop for Influxd {
     fn drop(&mut self) {
         if let Some(status) = self.process.exited().filter(|_| std::thread::panicking()) {
-            let said = last_lines(&self.folder.file(LOG), 20);
-            eprintln!("--- influxd had ended ({status}); its log ends:\n{said}");
+            let printed = last_lines(&self.folder.file(LOG), 20);
+            eprintln!("--- influxd had ended ({status}); its log ends:\n{printed}");
         }
     }
 }
 
 const LOG: &str = "influxd.log";
 
-/// One that speaks InfluxQL: later ones of the same name do not.
+/// Returns a version with InfluxQL; later ones of the same name lack it.
 fn program() -> Result<PathBuf, String> {
     let program = on_path(Path::new("influxd")).ok_or("it is not on PATH")?;
-    let said = Command::new(&program).arg("version").output().map_err(|error| error.to_string())?;
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    if said.contains("v1.") { Ok(program) } else { Err(format!("it says {:?}", said.trim())) }
+    let printed = Command::new(&program).arg("version").output().map_err(|error| error.to_string())?;
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    if printed.contains("v1.") { Ok(program) } else { Err(format!("it says {:?}", printed.trim())) }
 }
 
 fn config(folder: &Folder, port: u16, rpc: u16) -> String {

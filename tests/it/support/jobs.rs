@@ -1,4 +1,4 @@
-//! Background jobs of a server: their state, and runs on demand.
+//! Background jobs of a server: their state, and runs on request.
 
 use std::time::Duration;
 
@@ -8,27 +8,27 @@ use super::http::{Answer, post};
 use super::poll;
 use super::server::Server;
 
-/// The state of a job.
+/// Returns the state of a job.
 pub fn job(server: &Server, name: &str) -> Value {
     server.fetch(&format!("/api/v1/jobs/{name}"))
 }
 
-/// A counter or figure of a job; 0 if it has none yet.
+/// Returns a counter or figure of a job; 0 if it has none yet.
 pub fn progress(server: &Server, name: &str, figure: &str) -> u64 {
     job(server, name)["progress"][figure].as_u64().unwrap_or(0)
 }
 
-/// The address that runs a job.
+/// Returns the URL that runs a job.
 pub fn run_url(server: &Server, name: &str) -> String {
     server.url(&format!("/api/v1/jobs/{name}/run"))
 }
 
-/// Asks once for a run, and answers after some seconds if it has not ended by then.
+/// Requests a run once; the answer comes at its end or after some seconds.
 pub fn ask_job(server: &Server, name: &str) -> Answer {
     post(&run_url(server, name), "", &[])
 }
 
-/// Runs a job, and returns its state once the run has ended.
+/// Runs a job and returns its state at the end.
 #[track_caller]
 pub fn run_job(server: &Server, name: &str) -> Value {
     let mut url = run_url(server, name);
@@ -43,7 +43,7 @@ pub fn run_job(server: &Server, name: &str) -> Value {
     }
 }
 
-/// Seals every day that is over, until no log may have older readings of one. Returns the state of the job.
+/// Seals every past day, until no log may have older readings; returns the state of the job.
 #[track_caller]
 pub fn seal(server: &Server) -> Value {
     let mut last = None;

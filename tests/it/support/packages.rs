@@ -1,31 +1,29 @@
-//! Programs and Python packages that a test can use when the machine has them: real clients and checkers.
-//! A test whose package is missing does not run and says so; with HOURGLASS_TEST_REQUIRE=all it fails instead.
+//! Optional programs and Python packages. Tests without theirs report it; with HOURGLASS_TEST_REQUIRE=all they fail.
 
 use std::io::Write;
 use std::panic::Location;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a test may ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Package {
     /// PyPI `influxdb-client` 1.50, the client of the v2 API.
     InfluxdbClient,
     /// PyPI `influxdb` 5.3, the client of the v1 API.
     Influxdb,
-    /// PyPI `zstandard` 0.25, which the decoder of sealed days uses.
+    /// PyPI `zstandard` 0.25, for the decoder of sealed days.
     Zstandard,
-    /// PyPI `PyYAML` 6, which reads the page's snippets.
+    /// PyPI `PyYAML` 6, for the page's snippets.
     PyYaml,
-    /// `g++` of the Debian package g++, which compiles them.
+    /// `g++` of the Debian package g++, for the sketches.
     Gxx,
     /// The `influx` shell 1.x of the Debian package influxdb-client.
     InfluxShell,
     /// `promtool` of the Debian package prometheus.
     Promtool,
-    /// `curl` of the Debian package curl, which the commands of the documents and of the banner use.
+    /// `curl` of the Debian package curl, for commands of the documents and the banner.
     Curl,
-    /// `openssl` of the Debian package openssl, which makes the tests' certificates.
+    /// `openssl` of the Debian package openssl, for certificates.
     Openssl,
     /// `mongosh` 2 of the npm package mongosh, MongoDB's shell.
     Mongosh,
@@ -33,19 +31,15 @@ pub enum Package {
     Chromium,
     /// `chromedriver` of the Debian package chromium-driver.
     Chromedriver,
-    /// `node` of the Debian package nodejs, which runs the page's modules.
+    /// `node` of the Debian package nodejs, for the page's modules.
     Node,
     /// `axe.min.js` of the npm package axe-core.
     AxeCore,
-    /// The folder of the npm package uplot, to compare the committed files with.
+    /// The folder of the npm package uplot.
     Uplot,
 }
 
-/// The program to run: for a PyPI package the Python interpreter that has it, for a Debian package its tool. None,
-/// after a line on stderr that says so, when it is not here.
-///
-/// # Panics
-/// When it is not here and HOURGLASS_TEST_REQUIRE is `all`.
+/// Returns the program, or for PyPI the Python that has the package; `None` after a line on stderr. Panics if required.
 #[track_caller]
 pub fn require(package: Package) -> Option<PathBuf> {
     let why = match package.find() {
@@ -56,10 +50,7 @@ pub fn require(package: Package) -> Option<PathBuf> {
     None
 }
 
-/// Says on stderr that a test, or a part of it, does not run, and why.
-///
-/// # Panics
-/// When HOURGLASS_TEST_REQUIRE is `all`.
+/// Reports on stderr that a test or a part of it is not run. Panics with HOURGLASS_TEST_REQUIRE=all.
 #[track_caller]
 pub fn not_run(needs: &str) {
     match std::env::var("HOURGLASS_TEST_REQUIRE").as_deref() {
@@ -67,18 +58,18 @@ pub fn not_run(needs: &str) {
         Ok(other) if !other.is_empty() => panic!("HOURGLASS_TEST_REQUIRE is {other:?}, which is not `all`"),
         _ => {}
     }
-    // Not eprintln!, which the test harness captures: a run must say what it did not run.
+    // Not eprintln!, which the test harness captures.
     let _ = writeln!(std::io::stderr(), "NOT RUN: {}: {needs}", test_name(Location::caller()));
 }
 
-/// Finds a program: a path with a slash is taken as it is, a bare name is looked for on PATH.
+/// Finds a program by path, or by name on PATH.
 pub fn on_path(program: &Path) -> Option<PathBuf> {
     let is_program = |path: &Path| {
         use std::os::unix::fs::PermissionsExt;
         path.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
     };
     if program.components().count() > 1 {
-        // Made absolute, because children are started in folders of their own.
+        // Absolute, because children run in other folders.
         return std::path::absolute(program).ok().filter(|path| is_program(path));
     }
     let folders = std::env::var_os("PATH")?;
@@ -133,15 +124,15 @@ fn python_with(distribution: &str, version: &str) -> Result<PathBuf, String> {
     let named = named.map_or_else(|| PathBuf::from("python3"), PathBuf::from);
     let python = on_path(&named).ok_or_else(|| format!("there is no {}", named.display()))?;
     let script = "import sys, importlib.metadata as m; print(m.version(sys.argv[1]))";
-    let said = output(Command::new(&python).args(["-c", script, distribution]));
-    match said.map(|said| said.trim().to_owned()) {
+    let printed = output(Command::new(&python).args(["-c", script, distribution]));
+    match printed.map(|printed| printed.trim().to_owned()) {
         Some(found) if found.starts_with(version) => Ok(python),
         Some(found) => Err(format!("{} has version {found}", python.display())),
         None => Err(format!("{} does not have it; HOURGLASS_TEST_PYTHON can name another one", python.display())),
     }
 }
 
-/// The folder of an npm package.
+/// Returns the folder of an npm package.
 fn npm(name: &str, version: &str) -> Result<PathBuf, String> {
     let modules = std::env::var_os("HOURGLASS_TEST_NODE_MODULES").filter(|named| !named.is_empty()).map(PathBuf::from);
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("target/ci-node/node_modules");
@@ -159,18 +150,18 @@ fn npm(name: &str, version: &str) -> Result<PathBuf, String> {
 fn tool(name: &str, argument: &str, sign: &str) -> Result<PathBuf, String> {
     let program = on_path(Path::new(name)).ok_or("it is not on PATH")?;
     match output(Command::new(&program).arg(argument)) {
-        Some(said) if said.contains(sign) => Ok(program),
+        Some(printed) if printed.contains(sign) => Ok(program),
         _ => Err(format!("{} {argument} does not say `{sign}`", program.display())),
     }
 }
 
-/// What a successful command prints, on either stream.
+/// Returns the output of a successful command, on either stream.
 fn output(command: &mut Command) -> Option<String> {
     let output = command.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
 }
 
-/// The harness names a test's thread after it, except with `--test-threads=1`, where it runs on the main thread.
+/// Returns the name of the test's thread, or with `--test-threads=1` the caller's location.
 fn test_name(caller: &Location<'_>) -> String {
     match std::thread::current().name() {
         Some(name) if name != "main" => name.to_owned(),

@@ -1,6 +1,4 @@
-//! The documents of either store as they lie there, packed pages as documents, read and checked byte by byte against
-//! what the design says of them, with none of the program's own decoding and folding. The one part of the support that
-//! knows the stored forms.
+//! Stored documents of both stores, decoded and checked byte by byte by independent code, according to the design.
 
 mod change;
 mod order;
@@ -22,46 +20,39 @@ use tokio::runtime::Runtime;
 use super::mongod::Mongod;
 use super::server::Server;
 
-/// Where the documents of one hourglass database are.
+/// Location of a database's documents.
 pub struct Stored {
     place: Place,
     database: String,
 }
 
-/// A reading as it is stored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
     /// Nanoseconds since the epoch.
     pub time: i64,
-    /// By name, in the order they stand in the document.
+    /// Fields by name, in the order of the document.
     pub fields: Vec<(String, Value)>,
 }
 
-/// A page that passed every check a page by itself can be given.
+/// A page that passed all checks of single pages.
 #[derive(Debug)]
 pub struct Page {
-    /// `_id`.
     pub id: String,
-    /// The sensor's key.
     pub sensor: String,
-    /// The start of its hour, in milliseconds.
+    /// Start of its hour, in milliseconds.
     pub start: i64,
-    /// Its number.
     pub number: i64,
-    /// `closed`.
     pub closed: bool,
-    /// `hasOverflow`.
     pub has_overflow: bool,
-    /// The readings, in time order.
+    /// Readings, in time order.
     pub readings: Vec<Reading>,
 }
 
-/// A sensor's document that passed every check such a document by itself can be given.
+/// A sensor document that passed all checks of single documents.
 #[derive(Debug)]
 pub struct Sensor {
-    /// The key.
     pub key: String,
-    /// Family by field.
+    /// Type by field.
     pub fields: BTreeMap<String, String>,
     /// Milliseconds.
     pub first_seen: Option<i64>,
@@ -69,18 +60,16 @@ pub struct Sensor {
     pub last_seen: Option<i64>,
     /// In time order.
     pub recent: Vec<Reading>,
-    /// The start of its latest overflowing hour in milliseconds, and the pages of that.
+    /// Start of its latest overflowing hour in milliseconds, and the pages of that hour.
     pub outlier: Option<(i64, i64)>,
 }
 
-/// Which documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// Pages 0.
     Buckets,
     /// Further pages.
     Overflow,
-    /// Sensors' documents.
     Sensors,
 }
 
@@ -101,28 +90,28 @@ enum Place {
 
 const PAGES: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("pages");
 const SENSORS: TableDefinition<'static, &'static [u8], &'static [u8]> = TableDefinition::new("sensors");
-/// Behind each page and document in the embedded file stands a checksum.
+/// A checksum follows each page and document in the embedded file.
 const CHECKSUM_BYTES: usize = 4;
 const HOUR_MS: i64 = 3_600_000;
 const PAGE_KEYS: &str = "_id schemaVersion sensor measurement tags start end page rev closed count first \
                          last hasOverflow readings summary order";
 
 impl Stored {
-    /// In the place that a server was started with.
-    pub fn of(server: &Server, database: &str) -> Stored {
+    /// Returns the location that a server was started with.
+    pub fn from_server(server: &Server, database: &str) -> Stored {
         match server.store() {
             "embedded" => Stored::in_file(server.data_dir(), database),
-            uri => Stored::at(uri, uri.split(['/', '?']).nth(3).expect("a database"), database),
+            uri => Stored::from_uri(uri, uri.split(['/', '?']).nth(3).expect("a database"), database),
         }
     }
 
     /// In MongoDB: `mongo_database` is the URI's database, `database` the one that clients name.
     pub fn in_mongo(mongod: &Mongod, mongo_database: &str, database: &str) -> Stored {
-        Stored::at(&mongod.uri(mongo_database), mongo_database, database)
+        Stored::from_uri(&mongod.uri(mongo_database), mongo_database, database)
     }
 
     /// In the MongoDB of this connection string.
-    pub fn at(uri: &str, mongo_database: &str, database: &str) -> Stored {
+    pub fn from_uri(uri: &str, mongo_database: &str, database: &str) -> Stored {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a tokio runtime can be built");
         let client = runtime.block_on(Client::with_uri_str(uri)).expect("a good URI");
@@ -130,14 +119,13 @@ impl Stored {
         Stored { place: Place::Mongo { runtime, mongo }, database: database.to_owned() }
     }
 
-    /// In the embedded file of a server that does not run.
+    /// In the embedded file of a stopped server.
     fn in_file(data_dir: PathBuf, database: &str) -> Stored {
         let file = data_dir.join(hourglass::store::embedded::FILE_NAME);
         Stored { place: Place::Embedded { file }, database: database.to_owned() }
     }
 
-    /// Checks every page by itself and every bucket as a whole, and hands the buckets out one by one, each as its
-    /// pages in order of their numbers.
+    /// Checks every page and bucket, and visits the buckets as pages in order.
     #[track_caller]
     pub fn each_bucket(&self, caps: &Caps, mut visit: impl FnMut(&[Page])) {
         let mut overflow: BTreeMap<(String, i64), Vec<Page>> = BTreeMap::new();
@@ -159,7 +147,7 @@ impl Stored {
         assert!(overflow.is_empty(), "overflow without a page 0: {:?}", overflow.keys());
     }
 
-    /// How many readings there are, each page checked.
+    /// Returns the number of readings; checks each page.
     #[track_caller]
     pub fn count(&self, caps: &Caps) -> usize {
         let mut count = 0;
@@ -167,13 +155,13 @@ impl Stored {
         count
     }
 
-    /// Checks every sensor's document by itself, and hands them out.
+    /// Checks and visits every sensor document.
     #[track_caller]
     pub fn each_sensor(&self, mut visit: impl FnMut(Sensor)) {
         self.each(Kind::Sensors, |document| visit(Sensor::checked(document)));
     }
 
-    /// The rev and a hash over all bytes of every page and document, by its kind and id, whatever else is wrong with it.
+    /// Returns the rev and a hash over all bytes of every document, by kind and id, even if damaged.
     pub fn fingerprints(&self) -> BTreeMap<(u8, String), (i64, u64)> {
         let mut prints = BTreeMap::new();
         let mut print = |kind: Kind, id: &str, rev: i64, bytes: &[u8]| {
@@ -186,7 +174,7 @@ impl Stored {
             let in_file = matches!(self.place, Place::Embedded { .. });
             if in_file && kind != Kind::Sensors {
                 self.each_row(kind, |key, bytes| {
-                    let page = packed::Key::of(key, &self.database);
+                    let page = packed::Key::parse(key, &self.database);
                     let rev = match packed::rev(bytes) {
                         Some(rev) => rev,
                         None => of_document(RawDocument::from_bytes(bytes).expect("BSON")).1,
@@ -203,10 +191,7 @@ impl Stored {
         prints
     }
 
-    /// The registry's document.
-    ///
-    /// # Panics
-    /// Also for an embedded file.
+    /// Returns the registry document; panics for an embedded file.
     #[track_caller]
     pub fn registry(&self) -> Document {
         let Place::Mongo { runtime, mongo } = &self.place else { panic!("the registry of a file is not looked at") };
@@ -214,10 +199,7 @@ impl Stored {
         runtime.block_on(async { registry.find_one(doc! {}).await }).expect("an answer").expect("a registry")
     }
 
-    /// Checks what MongoDB's collections were created with, and the list of databases.
-    ///
-    /// # Panics
-    /// Also for an embedded file, which has no such things.
+    /// Checks the options of MongoDB's collections and the list of databases; panics for an embedded file.
     #[track_caller]
     pub fn check_collections(&self) {
         self.check_validators();
@@ -232,7 +214,7 @@ impl Stored {
         });
     }
 
-    /// That the collections have their validators and indexes, and the database is listed.
+    /// Checks validators and indexes of the collections, and that the database is listed.
     pub fn check_validators(&self) {
         let Place::Mongo { runtime, mongo } = &self.place else { panic!("a file has no collections") };
         runtime.block_on(async {
@@ -279,18 +261,19 @@ impl Stored {
         }
     }
 
-    /// The rows of this database in the embedded file, without their checksums.
+    /// Visits the rows of this database in the embedded file, without checksums.
     fn each_row(&self, kind: Kind, mut visit: impl FnMut(&[u8], &[u8])) {
         let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
-        let database = Database::open(file).expect("the file is whole, and nobody has it open");
+        let database = Database::open(file).expect("the file is intact and not open elsewhere");
         let transaction = database.begin_read().expect("a read");
         let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
         let table = transaction.open_table(table).expect("the table");
         let prefix = [self.database.as_bytes(), &[0, 0]].concat();
         for row in table.iter().expect("rows") {
             let (key, value) = row.expect("a row");
-            let (key, bytes) = (key.value(), value.value());
-            let is_first = || packed::Key::of(key, &self.database).number == 0;
+            let key = key.value();
+            let bytes = value.value();
+            let is_first = || packed::Key::parse(key, &self.database).number == 0;
             if key.starts_with(&prefix) && (kind == Kind::Sensors || is_first() == (kind == Kind::Buckets)) {
                 visit(key, &bytes[..bytes.len() - CHECKSUM_BYTES]);
             }
@@ -326,7 +309,8 @@ impl Page {
         let id = text(document, "_id").to_owned();
         assert_eq!(keys(document), PAGE_KEYS.split(' ').collect(), "{id}: fields");
         assert_eq!(get(document, "schemaVersion"), RawBsonRef::Int32(1), "{id}: schemaVersion");
-        let (start, number) = (date(document, "start"), whole(document, "page"));
+        let start = date(document, "start");
+        let number = whole(document, "page");
         let sensor = text(document, "sensor").to_owned();
         assert_eq!(start.rem_euclid(HOUR_MS), 0, "{id}: start");
         assert_eq!(date(document, "end"), start + HOUR_MS, "{id}: end");
@@ -343,7 +327,8 @@ impl Page {
         assert!(readings.len() <= caps.max_readings, "{id}: {} readings", readings.len());
         assert!(raw.as_bytes().len() <= caps.hard_bytes || readings.len() == 1, "{id}: {} bytes", raw.as_bytes().len());
         summary::check(document.get_document("summary").expect("a summary"), &readings, &id);
-        let (rev, closed) = (whole(document, "rev"), boolean(document, "closed"));
+        let rev = whole(document, "rev");
+        let closed = boolean(document, "closed");
         assert!(rev >= 1, "{id}: rev {rev}");
         order::check(document.get_document("order").expect("a document"), &readings, &id);
         Page { id, sensor, start, number, closed, has_overflow: boolean(document, "hasOverflow"), readings }
@@ -377,14 +362,15 @@ impl Sensor {
             assert!(date(outlier, "since") <= date(outlier, "seen"), "{key}: outlier");
             (date(outlier, "lastHour"), whole(outlier, "pages"))
         });
-        let (first_seen, last_seen) = (seen("firstSeen"), seen("lastSeen"));
+        let first_seen = seen("firstSeen");
+        let last_seen = seen("lastSeen");
         let (first_seen, last_seen) =
             (first_seen.map(DateTime::timestamp_millis), last_seen.map(DateTime::timestamp_millis));
         Sensor { key, fields, first_seen, last_seen, recent, outlier }
     }
 }
 
-/// Measurement and tags make up the key. Keys with escapes are the wire format's business.
+/// Checks that measurement and tags match the key. Keys with escapes are left to the wire format.
 fn check_identity(document: &RawDocument, sensor: &str) {
     let mut key = text(document, "measurement").to_owned();
     for element in document.get_document("tags").expect("tags") {
@@ -402,7 +388,9 @@ fn readings(array: &RawArray, id: &str) -> Vec<Reading> {
 
 fn reading(element: RawBsonRef<'_>, id: &str) -> Reading {
     let document = element.as_document().unwrap_or_else(|| panic!("{id}: a reading is a document"));
-    let (mut millis, mut rest, mut fields) = (None, 0, Vec::new());
+    let mut millis = None;
+    let mut rest = 0;
+    let mut fields = Vec::new();
     for (place, element) in document.into_iter().enumerate() {
         let (name, value) = element.expect("BSON");
         match (place, name.as_str(), value) {
@@ -439,7 +427,7 @@ fn name_of(key: &str) -> String {
     percent_encoding::percent_decode_str(key).decode_utf8().expect("UTF-8").into_owned()
 }
 
-/// The whole milliseconds of a time, floored.
+/// Returns the milliseconds of a time, rounded down.
 pub fn millis(time: i64) -> i64 {
     time.div_euclid(1_000_000)
 }

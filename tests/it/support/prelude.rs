@@ -1,4 +1,4 @@
-//! The names that nearly every test uses: starting servers, asking them, waiting for what is to come.
+//! Names that nearly every test uses.
 
 pub use std::collections::{BTreeMap, BTreeSet};
 pub use std::fmt::Write as _;
@@ -30,14 +30,14 @@ pub use super::packages::{Package, not_run, on_path, require};
 pub use super::pages::{Kind, Sensor, Stored, millis};
 pub use super::process::{Folder, Process, file_bytes, forget_peak, last_lines, peak_bytes, resident_bytes};
 pub use super::proxy::{Fault, Proxy};
-pub use super::ran::{Ran, digest, hourglass, path, ran, ran_with, verify};
+pub use super::ran::{CommandOutput, digest, hourglass, path, ran, run_with_input, verify};
 pub use super::random::Random;
 pub use super::raw::{PATIENCE, Raw};
 pub use super::replica_set::{Front, ReplicaSet};
 pub use super::scale::{scaled, seed};
 pub use super::series::{
-    Seen, Window, await_fed, describe, execute, flush, influxql, keep, metric, readings, readings_for, sample,
-    sensor_keys, windows, write, write_to,
+    ReadingTexts, Window, await_dispatched, describe, execute, flush, influxql, metric, readings, readings_for, sample,
+    sensor_keys, windows, write, write_flushed, write_to,
 };
 pub use super::server::{Launch, Server, program};
 pub use super::{

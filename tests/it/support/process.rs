@@ -1,6 +1,4 @@
-//! Child processes and folders that cannot outlive the test process, not even when it is killed by SIGKILL.
-//! Each has a small `sh` beside it that reads a pipe from the test process; at its end, however it came, the `sh`
-//! kills the process or removes the folder. Knows nothing of what is run.
+//! Child processes and folders that end with the test process, even on SIGKILL, by an `sh` that reads a pipe.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,9 +22,8 @@ pub struct Folder {
     remover: Child,
 }
 
-/// The watcher is forked before the program takes the shell's place, so there is no moment without a watcher, the
-/// program is the test's direct child (its pid and its exit status are true ones), and `$$` is its pid. A word on the
-/// pipe means that the program was reaped already and its pid may belong to somebody else by now.
+/// The watcher is forked before `exec`, so the program is always watched, is the direct child, and has the pid `$$`. A
+/// word on the pipe means that the program was already reaped and its pid may be reused.
 const LEASHED: &str = r#"
 exec 3<&0 </dev/null
 { read -r reaped <&3 || kill -KILL $$; } >/dev/null 2>&1 &
@@ -34,7 +31,7 @@ exec 3<&-
 exec "$@"
 "#;
 
-/// A killed program may still be writing for a moment, which makes `rm` fail; hence the repetition.
+/// A killed program may still write for a moment, which makes `rm` fail; hence the repetition.
 const REMOVE_AT_END: &str = r#"
 read -r end
 tries=0
@@ -46,8 +43,7 @@ done
 "#;
 
 impl Process {
-    /// Starts the program of `command`, with its arguments, environment and working folder, in a process group of its
-    /// own: Ctrl-C in the terminal ends the tests, and the tests' end is what ends the program.
+    /// Starts `command` in its own process group, so that Ctrl-C ends the tests, which end the program.
     pub fn spawn(command: &Command, stdout: File, stderr: File) -> io::Result<Process> {
         let mut leashed = Command::new("sh");
         leashed.args(["-c", LEASHED, "leashed"]).arg(command.get_program()).args(command.get_args());
@@ -66,7 +62,6 @@ impl Process {
         Ok(Process { child, leash, status: None })
     }
 
-    /// The program's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -80,7 +75,7 @@ impl Process {
         assert!(sent.success(), "SIG{name} to process {}: {sent}", self.pid());
     }
 
-    /// How the program ended, when it has.
+    /// Returns the exit status, if the program has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         if self.status.is_none() {
             self.status = self.child.try_wait().expect("an own child can be waited for");
@@ -89,12 +84,12 @@ impl Process {
         self.status
     }
 
-    /// Waits for the program's end; none when it still runs after `within`.
+    /// Waits for the exit status; `None` if the program still runs after `within`.
     pub fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
         poll(within, || self.exited())
     }
 
-    /// SIGKILL, also to a stopped program, and waits until it is gone.
+    /// Sends SIGKILL, also to a stopped program, and waits for the end.
     pub fn kill(&mut self) -> ExitStatus {
         if let Some(status) = self.exited() {
             return status;
@@ -106,7 +101,7 @@ impl Process {
         status
     }
 
-    /// Once the program is reaped its watcher goes home. A watcher that is gone already is just as well.
+    /// Ends the watcher of a reaped program; it may be gone already.
     fn release(&mut self) {
         if self.status.is_some() {
             let _ = self.leash.write_all(b"reaped\n");
@@ -121,8 +116,7 @@ impl Drop for Process {
 }
 
 impl Folder {
-    /// Makes a folder whose name begins with `name`. It lies under Cargo's target folder, not under /tmp, which is
-    /// memory on some machines: syncing to disk is part of what the tests look at.
+    /// Creates a folder under Cargo's target folder, not in /tmp, which may be memory: the tests cover syncs.
     pub fn new(name: &str) -> Folder {
         let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
         std::fs::create_dir_all(parent).expect("Cargo's temporary folder can be made");
@@ -134,12 +128,11 @@ impl Folder {
         Folder { path, remover: remover.expect("`sh` can be run") }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The path of a file in it.
+    /// Returns the path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -147,12 +140,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // Waiting closes the pipe first, and that is the signal.
+        // Waiting closes the pipe first, which is the signal.
         let _ = self.remover.wait();
     }
 }
 
-/// The last `count` lines of a text file; empty when it cannot be read.
+/// Returns the last `count` lines of a text file; empty if it cannot be read.
 pub fn last_lines(path: &Path, count: usize) -> String {
     let text = std::fs::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
@@ -160,28 +153,28 @@ pub fn last_lines(path: &Path, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// Bytes of memory that a process has now.
+/// Returns the resident bytes of a process.
 pub fn resident_bytes(pid: u32) -> u64 {
     memory(pid, "VmRSS:")
 }
 
-/// Makes its peak what it has now.
+/// Resets the peak to the resident bytes.
 pub fn forget_peak(pid: u32) {
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("Linux lets its owner");
 }
 
-/// Bytes of memory that are its program's file.
+/// Returns the resident bytes of the program file.
 pub fn file_bytes(pid: u32) -> u64 {
     memory(pid, "RssFile:")
 }
 
-/// The most that it ever had.
+/// Returns the peak of resident bytes.
 pub fn peak_bytes(pid: u32) -> u64 {
     memory(pid, "VmHWM:")
 }
 
 fn memory(pid: u32, which: &str) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("Linux tells");
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("procfs is readable");
     let line = status.lines().find_map(|line| line.strip_prefix(which)).expect("its memory");
     line.trim().trim_end_matches(" kB").parse::<u64>().expect("kilobytes") * 1024
 }

@@ -1,5 +1,4 @@
-//! A TCP proxy in front of one port, whose faults can be switched while connections are open: what a network does to
-//! a client and a server that are both well. Knows bytes and nothing of what they mean.
+//! A TCP proxy with switchable network faults.
 
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,36 +12,32 @@ use tokio::sync::watch::{self, Receiver, Sender};
 
 use super::wait_until;
 
-/// What is done to connections, those that are open and those that come.
+/// A fault of open and new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
     Pass,
-    /// Each piece of data arrives that much later, in both directions.
+    /// Each piece of data is delayed, in both directions.
     Delay(Duration),
-    /// Requests pass; the first so many bytes of replies do, too, counted per connection from the switch on. Then the
-    /// connection is reset.
+    /// Requests and the first bytes of replies pass, per connection since the switch; then it is reset.
     CutReply {
-        /// How many bytes.
+        /// Bytes of replies that pass.
         after: usize,
     },
-    /// Everything passes until a request has these bytes in one piece. It passes too; in place of its reply, and of every later one,
-    /// a connection is reset.
+    /// Everything passes until a request contains these bytes in one piece; later replies are replaced by resets.
     CutReplyTo(&'static [u8]),
-    /// Connections are accepted, and nothing that is sent arrives, in either direction. Those that lost something are
-    /// reset at the next switch.
+    /// Connections are accepted, but no data arrives; those that lost data are reset at the next switch.
     BlackHole,
-    /// Open connections are reset at once, new ones as soon as they are accepted.
+    /// Open connections are reset at once, new ones when they are accepted.
     Reset,
-    /// Open connections are reset, and nobody listens.
+    /// Open connections are reset, new ones are refused.
     Refuse,
 }
 
-/// A running proxy, which passes everything at first. Dropping it ends it with all its connections.
+/// A running proxy, initially without a fault. Dropping it closes all its connections.
 pub struct Proxy {
     port: u16,
     order: Option<Sender<Order>>,
-    /// The last order that new connections meet.
+    /// Last order that new connections obey.
     obeyed: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
@@ -51,7 +46,7 @@ pub struct Proxy {
 struct Order {
     number: u64,
     fault: Fault,
-    /// Whether the request of [`Fault::CutReplyTo`] has come.
+    /// True once the request of [`Fault::CutReplyTo`] has come.
     was_asked: Arc<AtomicBool>,
 }
 
@@ -61,16 +56,15 @@ impl Order {
     }
 }
 
-/// Which way bytes go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Direction {
     Request,
     Reply,
 }
 
-/// Why a connection is over.
+/// Reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum EndReason {
     Closed,
     Reset,
 }
@@ -78,7 +72,7 @@ enum End {
 const PIECE: usize = 64 << 10;
 
 impl Proxy {
-    /// In front of that port on 127.0.0.1.
+    /// Starts a proxy for this port on 127.0.0.1.
     pub fn start(target: u16) -> Proxy {
         let order = Order::new(0, Fault::Pass);
         let (sender, receiver) = watch::channel(order);
@@ -96,12 +90,12 @@ impl Proxy {
         proxy
     }
 
-    /// Its own port on 127.0.0.1.
+    /// Returns its own port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Switches the fault. New connections meet it when this returns, open ones within moments.
+    /// Switches the fault: for new connections before it returns, for open ones shortly after.
     pub fn set(&self, fault: Fault) {
         let order = self.order.as_ref().expect("it runs until it is dropped");
         let number = order.borrow().number + 1;
@@ -118,13 +112,13 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         drop(self.order.take());
         if let Some(thread) = self.thread.take() {
-            // When it panicked its message has been shown; here may be a panic already.
+            // A panic of the thread has been shown, and this one may be panicking, too.
             let _ = thread.join();
         }
     }
 }
 
-/// A socket that has the port and does not listen, so that nobody else can take it and connecting is refused.
+/// Returns a socket that holds the port without listening, so connections are refused.
 fn bound(port: u16) -> std::io::Result<TcpSocket> {
     let socket = TcpSocket::new_v4()?;
     socket.set_reuseaddr(true)?;
@@ -132,7 +126,7 @@ fn bound(port: u16) -> std::io::Result<TcpSocket> {
     Ok(socket)
 }
 
-/// Takes connections until the proxy is dropped; they end with its runtime.
+/// Accepts connections until the proxy is dropped; they end with its runtime.
 async fn accept(port: u16, target: u16, mut orders: Receiver<Order>, obeyed: &AtomicU64) {
     let listen = || bound(port).and_then(|socket| socket.listen(1024)).expect("the proxy's port can be had again");
     let mut listener: Option<TcpListener> = None;
@@ -174,62 +168,65 @@ async fn connection(client: TcpStream, target: u16, orders: Receiver<Order>) {
         let _ = side.set_nodelay(true);
     }
     let end = tokio::select! {
-        end = pump(&client, &server, Way::Request, orders.clone()) => end,
-        end = pump(&server, &client, Way::Reply, orders.clone()) => end,
+        end = pump(&client, &server, Direction::Request, orders.clone()) => end,
+        end = pump(&server, &client, Direction::Reply, orders.clone()) => end,
     };
-    if end == End::Reset {
+    if end == EndReason::Reset {
         reset(&client);
         reset(&server);
     }
 }
 
-/// What is not sent yet is dropped, and the other side is told so by RST, once the stream is closed.
+/// Drops unsent data and closes the connection with RST.
 fn reset(stream: &TcpStream) {
-    // A stream that is closed already is as good.
+    // The stream may be closed already.
     let _ = stream.set_zero_linger();
 }
 
-/// Carries bytes one way until a side closes or the fault ends it.
-async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<Order>) -> End {
+/// Copies bytes one way until a side closes or the fault ends it.
+async fn pump(from: &TcpStream, to: &TcpStream, direction: Direction, mut orders: Receiver<Order>) -> EndReason {
     let mut buffer = vec![0; PIECE];
     let Order { mut fault, mut was_asked, .. } = orders.borrow_and_update().clone();
-    let (mut swallowed, mut replied) = (false, 0);
+    let mut swallowed = false;
+    let mut replied = 0;
     loop {
         tokio::select! {
             changed = orders.changed() => {
                 if changed.is_err() {
-                    return End::Reset;
+                    return EndReason::Reset;
                 }
                 Order { fault, was_asked, .. } = orders.borrow_and_update().clone();
                 replied = 0;
                 if swallowed || matches!(fault, Fault::Reset | Fault::Refuse) {
-                    return End::Reset;
+                    return EndReason::Reset;
                 }
                 continue;
             }
             ready = from.readable() => if ready.is_err() {
-                return End::Reset;
+                return EndReason::Reset;
             }
         }
         let piece = match from.try_read(&mut buffer) {
-            Ok(0) => return End::Closed,
+            Ok(0) => return EndReason::Closed,
             Ok(length) => &buffer[..length],
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-            Err(_) => return End::Reset,
+            Err(_) => return EndReason::Reset,
         };
-        // A piece that was on its way meets the fault that holds when it is there.
+        // A piece on its way meets the fault that holds on its arrival.
         let whole = match fault {
             Fault::Pass => piece,
             Fault::Delay(time) => {
                 tokio::time::sleep(time).await;
                 piece
             }
-            Fault::CutReply { after } if way == Way::Reply => &piece[..piece.len().min(after - replied)],
+            Fault::CutReply { after } if direction == Direction::Reply => &piece[..piece.len().min(after - replied)],
             Fault::CutReply { .. } => piece,
-            Fault::CutReplyTo(_) if way == Way::Reply && was_asked.load(Ordering::SeqCst) => return End::Reset,
+            Fault::CutReplyTo(_) if direction == Direction::Reply && was_asked.load(Ordering::SeqCst) => {
+                return EndReason::Reset;
+            }
             Fault::CutReplyTo(request) => {
-                // Before it is sent on, so that no reply overtakes this.
-                if way == Way::Request && piece.windows(request.len()).any(|window| window == request) {
+                // Set before sending, so that no reply overtakes it.
+                if direction == Direction::Request && piece.windows(request.len()).any(|window| window == request) {
                     was_asked.store(true, Ordering::SeqCst);
                 }
                 piece
@@ -238,15 +235,16 @@ async fn pump(from: &TcpStream, to: &TcpStream, way: Way, mut orders: Receiver<O
                 swallowed = true;
                 continue;
             }
-            Fault::Reset | Fault::Refuse => return End::Reset,
+            Fault::Reset | Fault::Refuse => return EndReason::Reset,
         };
-        let (length, cut) = (whole.len(), whole.len() < piece.len());
+        let length = whole.len();
+        let cut = whole.len() < piece.len();
         if send(whole, to).await.is_err() {
-            return End::Reset;
+            return EndReason::Reset;
         }
         replied += length;
-        if cut || matches!(fault, Fault::CutReply { after } if way == Way::Reply && replied >= after) {
-            return End::Reset;
+        if cut || matches!(fault, Fault::CutReply { after } if direction == Direction::Reply && replied >= after) {
+            return EndReason::Reset;
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Commands of `hourglass` that end by themselves: what they said, and how they ended.
+//! `hourglass` commands that end by themselves, with output and exit status.
 
 use std::io::Write;
 use std::path::Path;
@@ -8,18 +8,18 @@ use serde_json::Value;
 
 use super::server::program;
 
-/// A command, and its exit status as a number; without one it was killed.
-pub fn hourglass(arguments: &[&str]) -> Ran {
+/// Runs a command; the exit status is a number, without one it was killed.
+pub fn hourglass(arguments: &[&str]) -> CommandOutput {
     ran(program().args(arguments))
 }
 
-/// A command that was set up, run to its end.
-pub fn ran(command: &mut Command) -> Ran {
+/// Runs a prepared command to its end.
+pub fn ran(command: &mut Command) -> CommandOutput {
     command.output().expect("it can be run").into()
 }
 
-/// A command that is given this on its standard input, run to its end.
-pub fn ran_with(command: &mut Command, input: &[u8]) -> Ran {
+/// Runs a command with this standard input to its end.
+pub fn run_with_input(command: &mut Command, input: &[u8]) -> CommandOutput {
     let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("it can be run");
     let mut stdin = child.stdin.take().expect("it is piped");
@@ -29,29 +29,29 @@ pub fn ran_with(command: &mut Command, input: &[u8]) -> Ran {
     })
 }
 
-/// The digest of a store whose service is stopped.
+/// Computes the digest of a store whose service is stopped.
 #[track_caller]
 pub fn digest(store: &str, data_dir: &Path) -> Value {
     let arguments = ["backup", "digest", "--output", "json", "--store", store, "--data-dir", path(data_dir)];
     serde_json::from_str(&hourglass(&arguments).good().stdout).expect("one line of JSON")
 }
 
-/// What a command said, and how it ended.
+/// Output and exit status of a command.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandOutput {
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl From<Output> for Ran {
+impl From<Output> for CommandOutput {
     fn from(Output { status, stdout, stderr }: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("text");
         Self { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
     }
 }
 
-impl Ran {
+impl CommandOutput {
     #[track_caller]
     pub fn good(self) -> Self {
         assert_eq!(self.status, Some(0), "{self:?}");
@@ -64,8 +64,8 @@ impl Ran {
         self
     }
 
-    /// All that it said.
-    pub fn said(&self) -> String {
+    /// Returns stdout and stderr together.
+    pub fn output(&self) -> String {
         self.stdout.clone() + &self.stderr
     }
 
@@ -76,12 +76,12 @@ impl Ran {
     }
 }
 
-/// `hourglass verify` of a store whose service is stopped, or shared.
-pub fn verify(store: &str, data_dir: &Path, flags: &[&str]) -> Ran {
+/// Runs `hourglass verify` on a store whose service is stopped, or that is shared.
+pub fn verify(store: &str, data_dir: &Path, flags: &[&str]) -> CommandOutput {
     ran(program().args(["verify", "--store", store, "--data-dir"]).arg(data_dir).args(flags))
 }
 
-/// A path as an argument.
+/// Returns a path as an argument.
 pub fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }

@@ -1,15 +1,14 @@
-//! Numbers that look random and are the same in every run.
+//! Deterministic pseudo-random numbers.
 
-/// A small generator (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", SplitMix64).
+/// SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators").
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// A number below the bound.
+    /// Returns a number from 0 below the bound.
     pub fn below(&mut self, bound: i64) -> i64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -18,13 +17,13 @@ impl Random {
         i64::try_from((z ^ (z >> 31)) % u64::try_from(bound).expect("a bound is positive")).expect("below an i64")
     }
 
-    /// True once in so many times.
+    /// Returns true once in `times`.
     pub fn once_in(&mut self, times: i64) -> bool {
         self.below(times) == 0
     }
 
-    /// One of these.
-    pub fn of<T: Clone>(&mut self, choices: &[T]) -> T {
+    /// Returns one of the choices.
+    pub fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         let length = i64::try_from(choices.len()).expect("a short list");
         choices[usize::try_from(self.below(length)).expect("an index")].clone()
     }

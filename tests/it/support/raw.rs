@@ -1,17 +1,14 @@
-//! A connection that is used byte by byte, as no decent client does. Knows nothing of what is spoken on it.
+//! A connection with byte-level control.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// Longest wait for anything.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An open connection.
 pub struct Raw(pub TcpStream);
 
 impl Raw {
-    /// Opens one.
     #[track_caller]
     pub fn open(address: SocketAddr) -> Raw {
         let stream = TcpStream::connect(address).expect("the server listens");
@@ -19,18 +16,17 @@ impl Raw {
         Raw(stream)
     }
 
-    /// Sends bytes; false when nobody takes them any more.
+    /// Sends bytes; returns false if the connection is closed.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         self.0.write_all(bytes.as_ref()).is_ok()
     }
 
-    /// Sends bytes.
     #[track_caller]
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         assert!(self.try_send(bytes), "the server reads");
     }
 
-    /// All that comes until the other end closes.
+    /// Reads until the other end closes.
     #[track_caller]
     pub fn rest(&mut self) -> String {
         let mut all = Vec::new();
@@ -46,7 +42,7 @@ impl Raw {
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    /// What comes up to the end of a head; empty when the other end closes before.
+    /// Reads up to the end of a head; empty if the other end closes before.
     #[track_caller]
     pub fn head(&mut self) -> String {
         let mut all = Vec::new();
@@ -62,7 +58,7 @@ impl Raw {
         String::from_utf8_lossy(&all).into_owned()
     }
 
-    /// Whether the other end has closed, without waiting for it.
+    /// Returns true if the other end has closed, without waiting.
     pub fn is_closed(&self) -> bool {
         self.0.set_nonblocking(true).expect("it can be set");
         let peeked = self.0.peek(&mut [0]);

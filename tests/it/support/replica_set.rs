@@ -1,5 +1,4 @@
-//! Three mongod as one replica set on loopback, whose members can be stopped, killed, voted out and made to fail.
-//! Elections are quick. Knows nothing of what hourglass stores there.
+//! Three mongod as one replica set on loopback, which can be stopped, killed, voted out and made to fail.
 
 use std::fs::OpenOptions;
 use std::process::Command;
@@ -16,12 +15,12 @@ use super::process::{Folder, Process, last_lines};
 use super::proxy::Proxy;
 use super::{eventually, poll};
 
-/// What drivers, and the members among themselves, are told as a member's address.
+/// Advertised addresses of the members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Front {
-    /// Its own port.
+    /// The own port.
     Direct,
-    /// A proxy before it.
+    /// A proxy in front of it.
     Proxies,
 }
 
@@ -40,14 +39,14 @@ struct Member {
     paused: bool,
 }
 
-/// How long a set may take to have one primary and two secondaries, on a busy machine.
+/// Time for a set to have one primary and two secondaries, on a busy machine.
 const HEALTHY_TIMEOUT: Duration = Duration::from_secs(90);
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 const ELECTION_TIMEOUT_MS: i32 = 2000;
 const SECONDARY: i32 = 2;
 
 impl ReplicaSet {
-    /// Starts three members and waits until they are a whole set.
+    /// Starts three members and waits until the set is complete.
     #[track_caller]
     pub fn start(front: Front) -> ReplicaSet {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
@@ -65,44 +64,39 @@ impl ReplicaSet {
         set
     }
 
-    /// The connection string with `database` as its database, of the advertised addresses.
+    /// Returns the connection string of `database` with the advertised addresses.
     pub fn uri(&self, database: &str) -> String {
         let hosts: Vec<String> = self.members.iter().map(Member::advertised).collect();
         format!("mongodb://{}/{database}?replicaSet={REPLICA_SET}", hosts.join(","))
     }
 
-    /// The proxy before a member.
-    ///
-    /// # Panics
-    /// When the set was started without proxies.
+    /// Returns the proxy of a member; panics in a set without proxies.
     pub fn proxy(&self, member: usize) -> &Proxy {
         self.members[member].proxy.as_ref().expect("the set was started with proxies")
     }
 
-    /// How many members there are.
     pub fn len(&self) -> usize {
         self.members.len()
     }
 
-    /// The members that are not this one.
     pub fn others(&self, member: usize) -> Vec<usize> {
         (0..self.len()).filter(|other| *other != member).collect()
     }
 
-    /// Waits for a primary, and says which member it is: where two believe it, the one of the later election.
+    /// Waits for a primary and returns its member; of two, the one elected later.
     #[track_caller]
     pub fn primary(&self) -> usize {
         eventually("a primary is elected", HEALTHY_TIMEOUT, || self.present_primary())
     }
 
-    /// Waits until there is a primary among these members.
+    /// Waits for a primary among these members.
     #[track_caller]
     pub fn primary_among(&self, members: &[usize]) -> usize {
         let among = || self.present_primary().filter(|primary| members.contains(primary));
         eventually("one of these members is elected", HEALTHY_TIMEOUT, among)
     }
 
-    /// Waits until all members run, one of them as primary and all others as secondaries.
+    /// Waits until all members run, one as primary and the others as secondaries.
     #[track_caller]
     pub fn await_healthy(&self) {
         let mut last = String::new();
@@ -119,37 +113,37 @@ impl ReplicaSet {
         assert!(healthy.is_some(), "the set is not whole within {HEALTHY_TIMEOUT:?}: {last}");
     }
 
-    /// Makes the primary give way, and waits for the next one.
+    /// Makes the primary step down and waits for the next one.
     #[track_caller]
     pub fn step_down(&self) -> usize {
         let old = self.primary();
         let command = doc! { "replSetStepDown": 15, "secondaryCatchUpPeriodSecs": 10 };
         let others = self.others(old);
-        // The answer may take longer than anybody waits for it; what counts is that another one is elected.
+        // The answer may take longer than the timeout; only the election counts.
         eventually("the primary gives way to another member", HEALTHY_TIMEOUT, || {
             let _ = self.admin(old, command.clone());
             self.present_primary().filter(|primary| others.contains(primary))
         })
     }
 
-    /// SIGSTOP: its connections stay open and it does not answer.
+    /// Sends SIGSTOP: connections stay open without answers.
     pub fn pause(&mut self, member: usize) {
         self.members[member].process.signal("STOP");
         self.members[member].paused = true;
     }
 
-    /// SIGCONT.
+    /// Sends SIGCONT.
     pub fn resume(&mut self, member: usize) {
         self.members[member].process.signal("CONT");
         self.members[member].paused = false;
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL.
     pub fn kill(&mut self, member: usize) {
         self.members[member].process.kill();
     }
 
-    /// Starts a member again after [`kill`](ReplicaSet::kill), on the same port and folder. It does not wait.
+    /// Restarts a member after [`kill`](ReplicaSet::kill), on the same port and folder, without waiting.
     #[track_caller]
     pub fn restart(&mut self, member: usize) {
         let member = &mut self.members[member];
@@ -158,8 +152,8 @@ impl ReplicaSet {
         member.paused = false;
     }
 
-    /// Makes a member answer the next `times` of these commands, hourglass' own alone, by `data` (`errorCode`,
-    /// `closeConnection`, `writeConcernError`). How often the point was met before, in the member's life.
+    /// Fails hourglass's next `times` of these commands by `data` (`errorCode`, `closeConnection`,
+    /// `writeConcernError`); returns the failures so far in the member's life.
     #[track_caller]
     pub fn fail_commands(&self, member: usize, times: i32, commands: &[&str], mut data: Document) -> i64 {
         data.insert("failCommands", commands);
@@ -167,19 +161,19 @@ impl ReplicaSet {
         count_of(&self.admin(member, command).expect("a fail point is set"))
     }
 
-    /// Ends [`fail_commands`](ReplicaSet::fail_commands), and says how often the point was met in the member's life.
+    /// Ends [`fail_commands`](ReplicaSet::fail_commands) and returns the failures in the member's life.
     #[track_caller]
     pub fn stop_failing(&self, member: usize) -> i64 {
         let off = doc! { "configureFailPoint": "failCommand", "mode": "off" };
         count_of(&self.admin(member, off).expect("a fail point is cleared"))
     }
 
-    /// A command to one member's `admin`, straight to its own port.
+    /// Runs an admin command on one member, by its own port.
     pub fn admin(&self, member: usize, command: Document) -> Result<Document, Error> {
         self.command(member, "admin", command)
     }
 
-    /// A command to one member, straight to its own port.
+    /// Runs a command on one member, by its own port.
     pub fn command(&self, member: usize, database: &str, command: Document) -> Result<Document, Error> {
         let uri = format!(
             "mongodb://127.0.0.1:{}/?directConnection=true&serverSelectionTimeoutMS=2000",
@@ -206,7 +200,7 @@ impl ReplicaSet {
         let elected = |member: usize| -> Option<(ObjectId, usize)> {
             let hello = self.admin(member, doc! { "hello": 1 }).ok()?;
             let writable = hello.get_bool("isWritablePrimary").unwrap_or(false);
-            // The later an election, the greater its id.
+            // Later elections have greater ids.
             if writable { hello.get_object_id("electionId").ok().map(|id| (id, member)) } else { None }
         };
         let answering = (0..self.len()).filter(|member| !self.members[*member].paused);
@@ -249,7 +243,7 @@ fn spawn(folder: &Folder, port: u16) -> Process {
     command.args(["--replSet", REPLICA_SET, "--bind_ip", "127.0.0.1", "--port", &port.to_string()]);
     command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "0.25", "--oplogSize", "512"]);
     command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-    // A killed server's transaction holds its documents for so long; the default is a minute.
+    // A killed server's transaction holds its documents for this long; the default is a minute.
     command.args(["--setParameter", "transactionLifetimeLimitSeconds=3"]);
     command.args(["--setParameter", "enableTestCommands=1"]);
     command.arg("--dbpath").arg(folder.file("db")).current_dir(folder.path());

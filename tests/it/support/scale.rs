@@ -1,4 +1,4 @@
-//! How much the slow proofs do. `HOURGLASS_TEST_SCALE` is `short` (the default: every proof in a small form), `ci` or `long` (hours).
+//! Size of the slow proofs, by `HOURGLASS_TEST_SCALE`: `short` (default), `ci` or `long` (hours).
 
 /// Returns the number for the scale that is set: the first for `short`, the second for `ci`, the third for `long`.
 pub fn scaled<T>([short, ci, long]: [T; 3]) -> T {

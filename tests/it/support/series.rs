@@ -1,5 +1,4 @@
-//! What a client sees of a series: readings through cursors, windows, counters of `/metrics`.
-//! Keeps numbers as the JSON texts they came in, so that a comparison can be exact.
+//! A series as a client sees it: readings by cursor, windows, metrics. Numbers stay JSON texts for exact comparisons.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,35 +11,34 @@ use super::http::{Answer, encode, get, post, request};
 use super::server::Server;
 use super::wait_until;
 
-/// A reading: its time in nanoseconds and its fields as JSON texts.
-pub type Seen = (i64, BTreeMap<String, String>);
+/// A reading: time in nanoseconds, and fields as JSON texts.
+pub type ReadingTexts = (i64, BTreeMap<String, String>);
 
-/// One window of one field.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Window {
-    /// How many numbers.
     pub count: u64,
-    /// JSON text.
     pub min: Box<RawValue>,
-    /// JSON text.
     pub max: Box<RawValue>,
-    /// JSON text.
     pub sum: Box<RawValue>,
-    /// JSON text.
     pub avg: Box<RawValue>,
 }
 
 /// Windows by start and end in nanoseconds, each by field.
 pub type Windows = BTreeMap<(i64, i64), BTreeMap<String, Window>>;
 
-/// All readings of a sensor in a range of nanoseconds, `limit` at a time; each part is asserted to be in time order
-/// and to be as long as asked for, but for the last.
+/// Reads a sensor in a range of nanoseconds, `limit` readings at a time; checks order and size of each part.
 #[track_caller]
-pub fn readings(server: &Server, database: &str, sensor: &str, range: Option<(i64, i64)>, limit: usize) -> Vec<Seen> {
+pub fn readings(
+    server: &Server,
+    database: &str,
+    sensor: &str,
+    range: Option<(i64, i64)>,
+    limit: usize,
+) -> Vec<ReadingTexts> {
     readings_for(|path| get(&server.url(path)), database, sensor, range, limit)
 }
 
-/// The same for somebody who asks in a way of their own.
+/// As [`readings`], with custom requests.
 #[track_caller]
 pub fn readings_for(
     ask: impl Fn(&str) -> Answer,
@@ -48,8 +46,8 @@ pub fn readings_for(
     sensor: &str,
     range: Option<(i64, i64)>,
     limit: usize,
-) -> Vec<Seen> {
-    let mut all: Vec<Seen> = Vec::new();
+) -> Vec<ReadingTexts> {
+    let mut all: Vec<ReadingTexts> = Vec::new();
     let mut cursor = None;
     loop {
         let mut query = format!("/api/v1/readings?epoch=ns&limit={limit}&{}", selection(database, sensor, range));
@@ -70,7 +68,7 @@ pub fn readings_for(
     }
 }
 
-/// The windows of a sensor; none for an unknown sensor.
+/// Returns the windows of a sensor; none for an unknown sensor.
 #[track_caller]
 pub fn windows(server: &Server, database: &str, sensor: &str, range: Option<(i64, i64)>, step: &str) -> Windows {
     let query = format!("/api/v1/summary?epoch=ns&step={step}&{}", selection(database, sensor, range));
@@ -85,13 +83,13 @@ pub fn windows(server: &Server, database: &str, sensor: &str, range: Option<(i64
 }
 
 impl Server {
-    /// The JSON that a path is answered.
+    /// Returns the JSON answer of a path.
     #[track_caller]
     pub fn fetch(&self, path: &str) -> Value {
         get(&self.url(path)).expect(200).json()
     }
 
-    /// The settings of a database, changed.
+    /// Changes the settings of a database.
     #[track_caller]
     pub fn set(&self, database: &str, settings: &str) -> Answer {
         let url = self.url(&format!("/api/v1/databases/{}", encode(database)));
@@ -105,14 +103,14 @@ pub fn write(server: &Server, lines: impl AsRef<[u8]>) {
     write_to(server, "db=d&precision=s", lines);
 }
 
-/// Writes lines with times in seconds to the database `d`, and has them brought to the store.
+/// As [`write`], with a flush.
 #[track_caller]
-pub fn keep(server: &Server, lines: impl AsRef<[u8]>) {
+pub fn write_flushed(server: &Server, lines: impl AsRef<[u8]>) {
     write(server, lines);
     flush(server);
 }
 
-/// Writes lines to where the parameters say.
+/// Writes lines with these parameters.
 #[track_caller]
 pub fn write_to(server: &Server, parameters: &str, lines: impl AsRef<[u8]>) {
     post(&server.url(&format!("/write?{parameters}")), lines, &[]).expect(204);
@@ -127,7 +125,7 @@ pub fn execute(server: &Server, database: &str, statement: &str) -> Value {
     answer["results"][0].take()
 }
 
-/// The keys of the sensors that are listed for these parameters.
+/// Returns the keys of the listed sensors.
 #[track_caller]
 pub fn sensor_keys(server: &Server, parameters: &str) -> Vec<String> {
     let answer = server.fetch(&format!("/api/v1/sensors?{parameters}"));
@@ -135,34 +133,34 @@ pub fn sensor_keys(server: &Server, parameters: &str) -> Vec<String> {
     answer["sensors"].as_array().expect("a list").iter().map(key).collect()
 }
 
-/// Changes the metadata of a sensor of the database `d`, and waits until it is stored.
+/// Changes the metadata of a sensor in the database `d` and waits until it is stored.
 #[track_caller]
 pub fn describe(server: &Server, method: &str, key: &str, meta: &Value) -> Answer {
     let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
     request(method, &url, meta.to_string().as_bytes(), &[("x-hourglass-ack", "store")]).expect("an answer")
 }
 
-/// The series that a statement about the database `d` is answered.
+/// Returns the series of a statement in the database `d`.
 #[track_caller]
 pub fn influxql(server: &Server, statement: &str) -> Value {
     let answer = server.fetch(&format!("/query?db=d&epoch=s&q={}", encode(statement)));
     answer["results"][0]["series"].clone()
 }
 
-/// Has everything that is acked brought to the store.
+/// Flushes everything that is acked.
 #[track_caller]
 pub fn flush(server: &Server) {
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
 }
 
-/// Waits until everything that was in the log at the start is fed, so that queries are answered.
+/// Waits until the log of the start is dispatched, so that queries are answered.
 #[track_caller]
-pub fn await_fed(server: &Server) {
+pub fn await_dispatched(server: &Server) {
     let is_fed = || server.fetch("/api/v1/status")["feeding"] == false;
-    wait_until("the backlog is fed", Duration::from_secs(60), is_fed);
+    wait_until("the backlog is dispatched", Duration::from_secs(60), is_fed);
 }
 
-/// A counter or gauge of `/metrics`, summed up over its labels; 0 while it was never touched.
+/// Returns a counter or gauge of `/metrics`, summed over its labels; 0 if absent.
 #[track_caller]
 pub fn metric(server: &Server, name: &str) -> f64 {
     sample(&get(&server.url("/metrics")).expect(200), name)
@@ -193,7 +191,7 @@ struct PartSeries {
     readings: Vec<BTreeMap<String, Box<RawValue>>>,
 }
 
-fn seen(mut row: BTreeMap<String, Box<RawValue>>) -> Seen {
+fn seen(mut row: BTreeMap<String, Box<RawValue>>) -> ReadingTexts {
     let time = row.remove("ts").expect("a reading has its time").get().parse().expect("nanoseconds");
     (time, row.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect())
 }

@@ -1,5 +1,4 @@
-//! The real `hourglass` binary, run as a user runs it: flags, environment, a config file, signals.
-//! Knows its command line and its banner; nothing of what it stores or answers.
+//! The real `hourglass` binary with flags, environment, config file and signals, as a user runs it.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -11,7 +10,7 @@ use std::time::Duration;
 use super::poll;
 use super::process::{Folder, Process, last_lines};
 
-/// How a server is to be started.
+/// Options to start a server.
 #[derive(Clone, Debug)]
 pub struct Launch {
     store: String,
@@ -20,8 +19,7 @@ pub struct Launch {
     environment: Vec<(String, String)>,
 }
 
-/// A running server with a folder of its own. Dropping it kills it; when that is part of a failing test, its output
-/// is shown.
+/// A running server with its own folder. Dropping it kills it and in a failing test shows its output.
 pub struct Server {
     // Fields drop in this order: the process ends before its folder goes.
     process: Process,
@@ -30,20 +28,17 @@ pub struct Server {
     address: SocketAddr,
 }
 
-/// What a server said that ended by itself.
+/// Result of a server that ended by itself.
 #[derive(Debug)]
 pub struct Ended {
-    /// How it ended.
     pub status: ExitStatus,
-    /// All of its standard output.
     pub stdout: String,
-    /// All of its standard error.
     pub stderr: String,
 }
 
 /// A debug build on a busy machine, with a first connection to MongoDB, needs a few seconds.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// More than the default `shutdown_timeout` of 30 s, after which a server ends on its own.
+/// More than the default `shutdown_timeout` of 30 s, after which a server ends by itself.
 const STOP_TIMEOUT: Duration = Duration::from_secs(45);
 
 impl Launch {
@@ -57,7 +52,7 @@ impl Launch {
         Launch { store: store.into(), listen: ANY_PORT.to_owned(), config: None, environment: Vec::new() }
     }
 
-    /// With this text as its config file.
+    /// With this config file.
     pub fn config(mut self, toml: impl Into<String>) -> Launch {
         self.config = Some(toml.into());
         self
@@ -69,13 +64,13 @@ impl Launch {
         self
     }
 
-    /// With another value of `--listen` than a free loopback port.
+    /// With another `--listen` than a free loopback port.
     pub fn listen(mut self, address: impl ToString) -> Launch {
         self.listen = address.to_string();
         self
     }
 
-    /// Starts it and waits until it says that it is ready.
+    /// Starts it and waits until it is ready.
     #[track_caller]
     pub fn start(self) -> Server {
         let folder = Folder::new("server");
@@ -86,13 +81,14 @@ impl Launch {
         server
     }
 
-    /// Starts it where it is expected to refuse, and waits for its end.
+    /// Starts a server that should fail, and waits for its end.
     #[track_caller]
     pub fn run_to_end(self) -> Ended {
         let folder = Folder::new("server");
         let mut process = self.spawn(&folder);
         let status = process.wait(START_TIMEOUT);
-        let (stdout, stderr) = (read(&folder.file(STDOUT)), read(&folder.file(STDERR)));
+        let stdout = read(&folder.file(STDOUT));
+        let stderr = read(&folder.file(STDERR));
         let status = status.unwrap_or_else(|| panic!("hourglass runs and does not end:\n{stdout}\n{stderr}"));
         Ended { status, stdout, stderr }
     }
@@ -106,7 +102,7 @@ impl Launch {
             command.arg("--config").arg(file);
         }
         if !self.config.as_deref().is_some_and(|toml| toml.contains("[seal]")) {
-            // Tests of pages find the hours of long ago on them, however long they take.
+            // Tests find old hours in pages, however long they take.
             command.env("HOURGLASS_SEAL_AFTER", "0s");
         }
         command.args(["--listen", &self.listen, "--store", &self.store]);
@@ -118,36 +114,37 @@ impl Launch {
 }
 
 impl Server {
-    /// With this store and nothing else set: `embedded` or a MongoDB connection string.
+    /// With default options and this store: `embedded` or a MongoDB connection string.
     #[track_caller]
     pub fn start(store: &str) -> Server {
         Launch::with_store(store).start()
     }
 
-    /// The URL of a path that begins with a slash.
+    /// Returns the URL of a path that begins with a slash.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// The value of `--store` that it was started with.
+    /// Returns its `--store`.
     pub fn store(&self) -> &str {
         &self.launch.store
     }
 
-    /// Where it listens.
+    /// Returns the address of its HTTP listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where else it listens, by what its banner calls it: `https` or `tcp`.
+    /// Returns the address of its `https` or `tcp` listener, by the banner.
     #[track_caller]
     pub fn other(&self, scheme: &str) -> SocketAddr {
-        let (banner, start) = (self.stdout(), format!("{scheme}://"));
+        let banner = self.stdout();
+        let start = format!("{scheme}://");
         let rest = banner.split(&start).nth(1).unwrap_or_else(|| panic!("no {start} in {banner}"));
         rest.split_whitespace().next().and_then(|address| address.parse().ok()).expect("an address")
     }
 
-    /// The address of `status.listen`, if it is set.
+    /// Returns the address of `status.listen`, if set.
     #[track_caller]
     pub fn status(&self) -> SocketAddr {
         let banner = self.stdout();
@@ -155,44 +152,43 @@ impl Server {
         address.and_then(|address| address.parse().ok()).unwrap_or_else(|| panic!("no address of metrics in {banner}"))
     }
 
-    /// The token for everything that its first start made and said in its banner; none at any later start.
+    /// Returns the admin token in the banner of its first start; `None` later.
     pub fn first_token(&self) -> Option<String> {
         self.stdout().lines().find_map(|line| line.trim().strip_prefix("token    ")).map(str::to_owned)
     }
 
-    /// From now on it may have no more than so many bytes of addresses, so that a test that fails hurts nobody else.
+    /// Limits its address space, so that a failing test harms no other.
     pub fn limit_memory(&self, bytes: u64) {
         let [pid, limit] = [format!("--pid={}", self.pid()), format!("--as={bytes}")];
         assert!(Command::new("prlimit").args([pid, limit]).status().expect("prlimit, of util-linux").success());
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// Its data folder, which stays through restarts.
+    /// Returns its data folder, which survives restarts.
     pub fn data_dir(&self) -> PathBuf {
         self.folder.file(DATA)
     }
 
-    /// All it wrote to its standard output since its last start: the banner.
+    /// Returns its standard output since the last start: the banner.
     pub fn stdout(&self) -> String {
         read(&self.folder.file(STDOUT))
     }
 
-    /// All it wrote to its standard error since its last start: the log.
+    /// Returns its standard error since the last start: the log.
     pub fn stderr(&self) -> String {
         read(&self.folder.file(STDERR))
     }
 
-    /// SIGTERM, then waits for its end.
+    /// Sends SIGTERM and waits for the end.
     #[track_caller]
     pub fn stop(&mut self) -> ExitStatus {
         self.stop_by("TERM")
     }
 
-    /// A signal by its name without `SIG`, then waits for its end.
+    /// Sends a signal (without `SIG`) and waits for the end.
     #[track_caller]
     pub fn stop_by(&mut self, signal: &str) -> ExitStatus {
         self.process.signal(signal);
@@ -200,63 +196,62 @@ impl Server {
         ended.unwrap_or_else(|| panic!("hourglass did not end within {STOP_TIMEOUT:?} of SIG{signal}"))
     }
 
-    /// A signal by its name without `SIG`, without waiting: `STOP`, `CONT`, or `TERM` to look at the stopping itself.
+    /// Sends a signal (without `SIG`): `STOP`, `CONT`, or `TERM` to watch a stop.
     pub fn signal(&mut self, name: &str) {
         self.process.signal(name);
     }
 
-    /// How it ended, when it has.
+    /// Returns the exit status, if it has ended.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         self.process.exited()
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits for the end.
     pub fn kill(&mut self) -> ExitStatus {
         self.process.kill()
     }
 
-    /// SIGKILL, and a start at the same address.
+    /// Kills it and restarts it at the same address.
     #[track_caller]
     pub fn kill_and_restart(&mut self) {
         self.kill();
         self.restart();
     }
 
-    /// SIGTERM, and a start at the same address.
+    /// Stops it and restarts it at the same address.
     #[track_caller]
     pub fn stop_and_restart(&mut self) {
         self.stop();
         self.restart();
     }
 
-    /// Starts it again after a stop or a kill, on the same data folder and at the same address. Waits until queries are
-    /// answered.
+    /// Restarts it on the same data folder and address, and waits until queries are answered.
     #[track_caller]
     pub fn restart(&mut self) {
         self.restart_with(self.launch.clone());
     }
 
-    /// The same with another store, config or environment; at the same address unless the launch names one.
+    /// As [`restart`](Server::restart), with other options; the address stays unless the launch names one.
     #[track_caller]
     pub fn restart_with(&mut self, launch: Launch) {
         self.restart_as(launch);
-        super::series::await_fed(self);
+        super::series::await_dispatched(self);
     }
 
-    /// The same without waiting until all of its log is fed, which takes a store that answers.
+    /// As [`restart`](Server::restart), without waiting until the log is dispatched, which needs the store.
     #[track_caller]
     pub fn restart_behind(&mut self) {
         self.restart_as(self.launch.clone());
     }
 
-    /// As [`restart_with`](Server::restart_with), without waiting until all of its log is fed.
+    /// As [`restart_with`](Server::restart_with), without waiting until the log is dispatched.
     #[track_caller]
     pub fn restart_as(&mut self, launch: Launch) {
         self.relaunch(launch);
         self.await_banner();
     }
 
-    /// The same without waiting until it is ready: it may end before.
+    /// As [`restart_as`](Server::restart_as), without waiting until it is ready: it may end before.
     #[track_caller]
     pub fn relaunch(&mut self, mut launch: Launch) {
         assert!(self.process.exited().is_some(), "hourglass still runs: stop or kill it first");
@@ -296,8 +291,7 @@ impl Drop for Server {
     }
 }
 
-/// The binary, without the variables of the surrounding shell that would configure it. For the commands that are not
-/// `serve`.
+/// Returns the binary without variables that would configure it, for commands other than `serve`.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_hourglass"));
     let is_ours = |key: &OsString| key.to_string_lossy().starts_with("HOURGLASS_");
@@ -312,7 +306,7 @@ const DATA: &str = "data";
 const STDOUT: &str = "stdout";
 const STDERR: &str = "stderr";
 
-/// The address of a banner, once its line `ready in N ms` stands there whole.
+/// Returns the address in a banner with a complete line `ready in N ms`.
 fn ready_address(banner: &str) -> Option<SocketAddr> {
     let is_ready = |line: &str| {
         let after = line.split_once("ready in ").map(|(_, after)| after);

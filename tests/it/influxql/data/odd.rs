@@ -1,4 +1,4 @@
-//! Measurements that are odd: names that need quotes, times at edges, numbers at their limits, fields that are rare.
+//! Unusual measurements: quoted names, edge times, extreme numbers, sparse fields.
 
 use super::{BASE, DAY, HOUR, MINUTE, Readings, SECOND, chaos, eighths};
 
@@ -14,7 +14,7 @@ impl Readings {
         self.names();
     }
 
-    /// On, just before and just after the borders of hours and of shorter windows.
+    /// On and next to the borders of hours and of shorter windows.
     fn edges(&mut self) {
         let borders = [0, MINUTE, 5 * MINUTE, 10 * MINUTE, HOUR, 2 * HOUR, DAY];
         for (number, border) in (0..).zip(borders) {
@@ -25,7 +25,7 @@ impl Readings {
         }
     }
 
-    /// What integers and floats can hold, and how they are written down.
+    /// Extreme integers and floats in several notations.
     fn numbers(&mut self) {
         let integers = [i64::MAX, i64::MIN, 0, -1, 9_007_199_254_740_993, -9_007_199_254_740_993, 1_000_000];
         for (number, integer) in (0..).zip(integers) {
@@ -70,7 +70,7 @@ impl Readings {
         }
     }
 
-    /// Fields that are in some readings only, and one that is in one.
+    /// Sparse fields, and one with a single value.
     fn sparse(&mut self) {
         for number in 0..60 {
             let mut fields = Vec::new();
@@ -109,7 +109,7 @@ impl Readings {
         self.second.push(format!("couple v=2.5,i=8i {}", BASE + 150 * SECOND));
     }
 
-    /// Before 1970, at its beginning, and between.
+    /// Before 1970, at its start, and in between.
     fn past(&mut self) {
         let times = [-157_766_400 * SECOND, -DAY, -HOUR - 1, -HOUR, -SECOND, -1, 0, 1, SECOND, HOUR, DAY];
         for (number, time) in (0..).zip(times) {
@@ -117,7 +117,7 @@ impl Readings {
         }
     }
 
-    /// Names with whatever a name may have.
+    /// Names with every allowed character.
     fn names(&mut self) {
         let measurements = [
             r"my\ measurement",

@@ -1,13 +1,11 @@
-//! Readings by chance: of several series and kinds, sparse, at unaligned times. Every time and, but for the fields `k`,
-//! `b` and `s`, every value of a field is there once, so that no answer hangs on an order among equals. Floats are
-//! eighths, so that adding them up in another order gives the same number.
+//! Random sparse readings with unique times and values (except `k`, `b` and `s`), so no order is ambiguous.
 
 use std::collections::HashSet;
 
 use super::super::data::{BASE, MINUTE, Readings, SECOND};
 use crate::support::random::Random;
 
-/// A measurement, the tags of its series, and its fields.
+/// A measurement with the tags of its series and its fields.
 pub struct Measurement {
     pub name: &'static str,
     pub series: &'static [&'static str],
@@ -30,13 +28,13 @@ pub const MEASUREMENTS: [Measurement; 3] = [
     },
     Measurement { name: "gamma", series: &[""], tags: &[], fields: &["f", "g", "i", "s"] },
 ];
-/// The measurement with equal times and values: all its series have readings at the same times.
+/// A measurement with equal times and values in all its series.
 pub const TIES: Measurement =
     Measurement { name: "same", series: &["host=a", "host=b", "host=c"], tags: &["host"], fields: &["f", "i", "b"] };
-/// Readings of a measurement, at most some minutes from each other but for holes: about six hours.
+/// Readings of a measurement, minutes apart except for gaps: about six hours.
 const READINGS: usize = 280;
 
-/// Readings in two parts, as the other data set is.
+/// Generates readings in two parts, like the fixed data set.
 pub fn readings(seed: u64) -> Readings {
     let mut maker = Maker { random: Random::new(seed), times: HashSet::new(), numbers: HashSet::new() };
     let mut lines = Vec::new();
@@ -65,14 +63,14 @@ impl Maker {
             let gap =
                 if self.random.once_in(25) { self.random.below(40 * MINUTE) } else { self.random.below(2 * MINUTE) };
             time += gap;
-            // Some at whole seconds, and so some at the edge of a window.
+            // Some at whole seconds, and so at window borders.
             if self.random.once_in(4) {
                 time -= time % (10 * SECOND);
             }
             while !self.times.insert(time) {
                 time += SECOND;
             }
-            let series = self.random.of(measurement.series);
+            let series = self.random.pick(measurement.series);
             let fields: Vec<String> = measurement.fields.iter().filter_map(|field| self.field(field)).collect();
             let comma = if series.is_empty() { "" } else { "," };
             if !fields.is_empty() {
@@ -85,14 +83,15 @@ impl Maker {
         for number in 0..120 {
             let time = BASE + number * 3 * MINUTE + self.random.below(4) * SECOND;
             for series in TIES.series {
-                let (f, i) = (self.random.below(9) - 4, self.random.below(5) - 2);
+                let f = self.random.below(9) - 4;
+                let i = self.random.below(5) - 2;
                 let b = self.random.once_in(2);
                 lines.push(format!("{},{series} f={f}.5,i={i}i,b={b} {time}", TIES.name));
             }
         }
     }
 
-    /// A field with its value, if this reading has it.
+    /// Returns a field with its value, if this reading has it.
     fn field(&mut self, name: &'static str) -> Option<String> {
         let (of_ten, span) = match name {
             "f" => (9, 16_000),
@@ -120,7 +119,7 @@ impl Maker {
         })
     }
 
-    /// A number on either side of zero that this field had not had.
+    /// Returns an unused number of either sign for this field.
     fn number(&mut self, field: &'static str, span: i64) -> i64 {
         loop {
             let number = self.random.below(span) - span / 2;

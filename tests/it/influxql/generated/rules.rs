@@ -1,18 +1,17 @@
-//! Differences that are InfluxDB's fault, each by its reason. None is believed: InfluxDB is asked in another way, in which
-//! it does not go wrong, and what it says then is what hourglass has to say.
+//! Known InfluxDB faults; each is verified with an equivalent statement that avoids the fault.
 
 use serde_json::Value;
 
-/// A fault of InfluxDB's.
+/// A fault of InfluxDB.
 pub struct Rule {
     pub reason: &'static str,
-    /// How InfluxDB has to be asked instead; none where the fault does not concern the statement.
+    /// Returns the equivalent statement, or `None` if the fault does not apply.
     pub instead: fn(&str) -> Option<String>,
-    /// Makes the answer to that, then hourglass's to the statement itself, comparable.
+    /// Makes both answers comparable: InfluxDB's to the equivalent, hourglass's to the original.
     pub adapt: fn(&str, &mut [Value; 2]),
 }
 
-/// In the order in which they are applied where several are needed.
+/// In order of application, if several are needed.
 pub const RULES: [Rule; 9] = [
     Rule {
         reason: "InfluxDB's integral() takes the value at a window's edge for an integer reading's own",
@@ -87,7 +86,7 @@ pub const RULES: [Rule; 9] = [
             let edited = without_start(statement);
             (edited != statement).then_some(edited)
         },
-        // Without a start a row of everything stands at the epoch.
+        // Without a start, a total row has the epoch as its time.
         adapt: |_, both| forgive_epoch(both),
     },
     Rule {
@@ -107,7 +106,7 @@ fn is_integral(statement: &str) -> bool {
     statement.contains("integral(") && !statement.contains("FROM (")
 }
 
-/// Gives the rows that InfluxDB has at the epoch the same time in hourglass's answer.
+/// Sets the time of hourglass's rows to the epoch where InfluxDB's rows have it.
 fn forgive_epoch([expected, actual]: &mut [Value; 2]) {
     for (one, other) in series(expected).iter_mut().zip(series(actual)) {
         for (one, other) in rows(one).iter().zip(rows(other)).filter(|(one, _)| one[0] == EPOCH) {
@@ -116,7 +115,7 @@ fn forgive_epoch([expected, actual]: &mut [Value; 2]) {
     }
 }
 
-/// The statement without LIMIT and OFFSET, if it has them; SLIMIT and SOFFSET stay.
+/// Returns the statement without LIMIT and OFFSET, if it has them; SLIMIT and SOFFSET stay.
 fn without_limit(statement: &str) -> Option<String> {
     let (before, limits) = statement.split_once(" LIMIT ")?;
     let of_series = limits.split_once(" SLIMIT ").map_or(String::new(), |(_, limit)| format!(" SLIMIT {limit}"));
@@ -129,7 +128,8 @@ fn cut(statement: &str, answer: &mut Value) {
         let (_, rest) = statement.split_once(&format!(" {word} "))?;
         rest.split(' ').next()?.parse().ok()
     };
-    let (limit, offset) = (number("LIMIT").unwrap_or(usize::MAX), number("OFFSET").unwrap_or(0));
+    let limit = number("LIMIT").unwrap_or(usize::MAX);
+    let offset = number("OFFSET").unwrap_or(0);
     for series in series(answer).iter_mut() {
         let kept: Vec<Value> = rows(series).drain(..).skip(offset).take(limit).collect();
         *rows(series) = kept;
@@ -137,7 +137,7 @@ fn cut(statement: &str, answer: &mut Value) {
     series(answer).retain_mut(|series| !rows(series).is_empty());
 }
 
-/// The series of an answer to one statement, which may be none.
+/// Returns the series of an answer to one statement, possibly none.
 pub fn series(answer: &mut Value) -> &mut Vec<Value> {
     let series = &mut answer["results"][0]["series"];
     if series.is_null() {
@@ -150,7 +150,7 @@ fn rows(series: &mut Value) -> &mut Vec<Value> {
     series["values"].as_array_mut().expect("a list of rows")
 }
 
-/// A statement over others: its columns, what is in the parentheses, its clauses.
+/// Splits a statement with a subquery into columns, subquery and clauses.
 fn parts(statement: &str) -> Option<(&str, &str, &str)> {
     let (columns, rest) = statement.split_once(" FROM (")?;
     let mut depth = 1;
@@ -161,7 +161,7 @@ fn parts(statement: &str) -> Option<(&str, &str, &str)> {
     Some((columns, &rest[..end.0], &rest[end.0 + 1..]))
 }
 
-/// Without the first time of those statements over others that have no windows.
+/// Removes the first time of outer statements without windows.
 fn without_start(statement: &str) -> String {
     let Some((columns, inner, clauses)) = parts(statement).filter(|(.., clauses)| !clauses.contains(" GROUP BY time"))
     else {
@@ -174,14 +174,15 @@ fn without_start(statement: &str) -> String {
     }
 }
 
-/// With a condition around each `stddev()` that only a number fulfils.
+/// Adds a condition around each `stddev()` that only numbers meet.
 fn without_nan(statement: &str) -> String {
     let Some((columns, inner, clauses)) = parts(statement).filter(|(_, inner, _)| !inner.contains("), (")) else {
         return statement.to_owned();
     };
-    let clauses = match inner.starts_with("SELECT stddev(") {
-        true => clauses.replacen(" WHERE ", " WHERE x >= -3 AND ", 1),
-        false => clauses.to_owned(),
+    let clauses = if inner.starts_with("SELECT stddev(") {
+        clauses.replacen(" WHERE ", " WHERE x >= -3 AND ", 1)
+    } else {
+        clauses.to_owned()
     };
     format!("{columns} FROM ({}){clauses}", without_nan(inner))
 }

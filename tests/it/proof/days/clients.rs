@@ -1,4 +1,4 @@
-//! The clients: what each sends is a function of a seed, and every ack is noted before anything else happens.
+//! Clients whose requests depend on a seed; every ack is recorded first.
 
 use crate::support::prelude::*;
 
@@ -6,19 +6,19 @@ use super::super::history::{Delete, History, Place};
 use super::world::World;
 use super::{DAY, SECOND, WITHIN};
 
-/// What clients write to, and what readings expire from.
+/// Database of the clients, and the one with expiring readings.
 pub const DATABASE: &str = "h";
 pub const EXPIRING: &str = "r";
 const CLIENTS: usize = 2;
-/// Times are few, so that many of them are written again.
+/// Few times, so that many are overwritten.
 const STEP: i64 = 420 * SECOND;
 const STEPS: i64 = DAY / STEP;
 const PACE: Duration = Duration::from_millis(8);
 const REST: Duration = Duration::from_millis(20);
-/// How long the expiring database keeps its readings, in days. What it gets is at least two days away from that.
+/// Retention of the expiring database in days; its readings are at least two days younger or older.
 const KEPT_DAYS: i64 = 10;
 
-/// The clients and all that they know.
+/// The clients and their history.
 pub struct Clients {
     history: Mutex<History>,
     randoms: Vec<Mutex<Random>>,
@@ -27,7 +27,7 @@ pub struct Clients {
     deleted: AtomicUsize,
 }
 
-/// How many requests were acked so far.
+/// Number of acked requests.
 pub struct Acks<'a>(&'a AtomicUsize);
 
 impl Acks<'_> {
@@ -36,7 +36,7 @@ impl Acks<'_> {
     }
 }
 
-/// All sensors, with their databases.
+/// Returns all sensors with their databases.
 pub fn sensors() -> Vec<(&'static str, String)> {
     let own = (0..CLIENTS).flat_map(|client| (0..2).map(move |n| (DATABASE, sensor(client, n))));
     own.chain((0..2).map(|n| (EXPIRING, expiring(n)))).collect()
@@ -50,12 +50,11 @@ fn expiring(n: i64) -> String {
     format!("kept,n={n}")
 }
 
-/// The start of today.
 fn today() -> i64 {
     now().div_euclid(DAY) * DAY
 }
 
-/// A body, and what it says of which place.
+/// A body and its values by place.
 #[derive(Default)]
 struct Body {
     lines: String,
@@ -63,7 +62,7 @@ struct Body {
 }
 
 impl Body {
-    /// A reading with some of the fields: a whole number, a quarter, a text. Each is noted as a whole number.
+    /// Adds a reading with some of the fields: an integer, a quarter, a string; each is recorded as an integer.
     fn add(&mut self, sensor: &str, time: i64, value: i64, which: i64) {
         let fields: Vec<(&str, String)> =
             [("v", format!("{value}i")), ("f", format!("{}", quarter(value))), ("t", format!("\"n{value}\""))]
@@ -74,7 +73,8 @@ impl Body {
                 .collect();
         let text: Vec<String> = fields.iter().map(|(name, text)| format!("{name}={text}")).collect();
         self.lines.push_str(&format!("{sensor} {} {time}\n", text.join(",")));
-        self.places.extend(fields.into_iter().map(|(name, _)| ((sensor.to_owned(), time, name.to_owned()), value)));
+        let place = |name: &str| Place { sensor: sensor.to_owned(), time, field: name.to_owned() };
+        self.places.extend(fields.into_iter().map(|(name, _)| (place(name), value)));
     }
 }
 
@@ -82,7 +82,7 @@ fn quarter(value: i64) -> f64 {
     value as f64 / 4.0
 }
 
-/// The number that a field's JSON text was made of.
+/// Returns the integer from which a field's JSON text was made.
 pub fn noted(field: &str, text: &str) -> i64 {
     match field {
         "v" => text.parse().expect("a whole number"),
@@ -92,39 +92,44 @@ pub fn noted(field: &str, text: &str) -> i64 {
 }
 
 impl Clients {
-    /// Of this seed.
     pub fn new(seed: u64) -> Clients {
         let randoms = (0..CLIENTS as u64).map(|client| Mutex::new(Random::new(seed * 100 + client))).collect();
-        let (value, acked, deleted) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        let value = AtomicUsize::new(0);
+        let acked = AtomicUsize::new(0);
+        let deleted = AtomicUsize::new(0);
         Clients { history: Mutex::default(), randoms, value, acked, deleted }
     }
 
-    /// Fields that were acked.
+    /// Returns the number of acked fields.
     pub fn acked(&self) -> usize {
         self.acked.load(Ordering::Relaxed)
     }
 
-    /// Deletions that were answered as done.
+    /// Returns the number of completed deletions.
     pub fn deletions(&self) -> usize {
         self.deleted.load(Ordering::Relaxed)
     }
 
-    /// Has all clients send until `act` is done.
+    /// Runs all clients until `act` is done.
     pub fn during<T>(&self, bases: &[String], act: impl FnOnce(&Acks<'_>) -> T) -> T {
-        let (stop, acks) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let stop = AtomicBool::new(false);
+        let acks = AtomicUsize::new(0);
         std::thread::scope(|scope| {
-            // Also when `act` panics, or the scope would wait for ever.
+            // Also if `act` panics, or the scope would wait for ever.
             let _stop = StopAtEnd(&stop);
             for (client, random) in self.randoms.iter().enumerate() {
-                let (clients, stop, acks) = (self, &stop, &acks);
+                let clients = self;
+                let stop = &stop;
+                let acks = &acks;
                 scope.spawn(move || {
                     let mut random = random.lock().expect("no client panicked");
                     while !stop.load(Ordering::Relaxed) {
                         std::thread::sleep(PACE);
-                        let base = &random.of(bases);
-                        match clients.one(client, base, &mut random) {
-                            true => drop(acks.fetch_add(1, Ordering::Relaxed)),
-                            false => std::thread::sleep(REST),
+                        let base = &random.pick(bases);
+                        if clients.one(client, base, &mut random) {
+                            acks.fetch_add(1, Ordering::Relaxed);
+                        } else {
+                            std::thread::sleep(REST);
                         }
                     }
                 });
@@ -133,7 +138,7 @@ impl Clients {
         })
     }
 
-    /// One request; whether it was acked.
+    /// Sends one request; returns true if it was acked.
     fn one(&self, client: usize, base: &str, random: &mut Random) -> bool {
         let sensor = sensor(client, random.below(2));
         let mut body = Body::default();
@@ -142,14 +147,12 @@ impl Clients {
             body.add(&sensor, time, i64::try_from(value).expect("a small number"), which);
         };
         match random.below(17) {
-            // Live.
             0..6 => {
                 let first = now() / STEP * STEP;
                 (0..1 + random.below(8)).for_each(|n| add(first - n * STEP, 1 + random.below(7)));
             }
-            // Late, many of them corrections of what is sealed.
+            // Late readings, many of them corrections of sealed ones.
             6..12 => (0..1 + random.below(6)).for_each(|_| add(late(random, 1..5), 1 + random.below(7))),
-            // A whole day that is long over.
             12..14 => {
                 let day = today() - (20 + random.below(4)) * DAY;
                 (0..STEPS).for_each(|n| add(day + n * STEP, 7));
@@ -157,11 +160,11 @@ impl Clients {
             16 => return self.delete_by_value(&sensor, base, random),
             _ => return self.delete(&sensor, base, random),
         }
-        let ack = random.of(&["", "", "", "&ack=store"]);
+        let ack = random.pick(&["", "", "", "&ack=store"]);
         self.write(base, DATABASE, ack, &body)
     }
 
-    /// Whether it was acked.
+    /// Writes a body; returns true if it was acked.
     fn write(&self, base: &str, database: &str, ack: &str, body: &Body) -> bool {
         let number = self.lock().begin(&body.places, base);
         let answer = request("POST", &format!("{base}/write?db={database}{ack}"), body.lines.as_bytes(), &[]);
@@ -176,7 +179,7 @@ impl Clients {
                 assert!(answer.text().contains("beyond retention policy"), "{}", answer.text());
                 history.refuse(number);
             }
-            // It may be logged later than it is answered.
+            // It may be logged after the answer.
             Ok(answer) if answer.status == 503 => history.end(number, None),
             Ok(answer) => panic!("{}: {}", answer.status, answer.text()),
             Err(_killed) => history.end(number, Some(false)),
@@ -184,31 +187,32 @@ impl Clients {
         false
     }
 
-    /// Deletes some time of a sensor; whether that was answered as done.
+    /// Deletes a range of a sensor; returns true if that was completed.
     fn delete(&self, sensor: &str, base: &str, random: &mut Random) -> bool {
         let from = if random.once_in(2) { late(random, 0..5) } else { late(random, 20..24) };
-        let to = from + random.of(&[1, 9, STEPS / 3, STEPS]) * STEP;
+        let to = from + random.pick(&[1, 9, STEPS / 3, STEPS]) * STEP;
         let tags: Vec<&str> = sensor.split(['=', ',']).collect();
         let statement =
             format!("DELETE FROM hot WHERE c = '{}' AND n = '{}' AND time >= {from} AND time < {to}", tags[2], tags[4]);
-        self.ask_to_delete(sensor, base, (&statement, from..to)).is_some()
+        self.ask_to_delete(sensor, base, &statement, from..to).is_some()
     }
 
-    /// Sends a statement that deletes this range of a sensor; what is said, if that was answered as done.
-    fn ask_to_delete(&self, sensor: &str, base: &str, (statement, range): (&str, Range<i64>)) -> Option<String> {
+    /// Sends a deletion of this range of a sensor; returns the answer if it was completed.
+    fn ask_to_delete(&self, sensor: &str, base: &str, statement: &str, range: Range<i64>) -> Option<String> {
         let start = Instant::now();
         let q = encode(statement);
         let answer = request("POST", &format!("{base}/query?db={DATABASE}&q={q}"), b"", &[]);
         let is_done = |answer: &Answer| answer.status == 200 && !answer.text().contains("\"error\"");
-        let said = answer.as_ref().ok().filter(|answer| is_done(answer)).map(|answer| answer.text().to_owned());
-        // Who was killed has given out no stamp since. What failed may be logged, and be done later.
-        let (done, end) = (said.is_some(), (said.is_some() || answer.is_err()).then(Instant::now));
+        let reply = answer.as_ref().ok().filter(|answer| is_done(answer)).map(|answer| answer.text().to_owned());
+        // A killed process gives out no more stamps. A failed one may have logged the deletion and do it later.
+        let done = reply.is_some();
+        let end = (reply.is_some() || answer.is_err()).then(Instant::now);
         self.lock().note_deletion(Delete { sensor: sensor.to_owned(), range, start, end, done, via: base.to_owned() });
         self.deleted.fetch_add(usize::from(done), Ordering::Relaxed);
-        said
+        reply
     }
 
-    /// Writes a day of its own, whose values rise, and deletes those above one of them; whether all of it was acked.
+    /// Writes a day of rising values and deletes those above one of them; returns true if all was acked.
     fn delete_by_value(&self, sensor: &str, base: &str, random: &mut Random) -> bool {
         let day = today() - (25 + random.below(2)) * DAY;
         let first = i64::try_from(self.value.fetch_add(STEPS as usize, Ordering::Relaxed)).expect("a small number");
@@ -226,7 +230,7 @@ impl Clients {
             day + DAY,
             first + kept
         );
-        self.ask_to_delete(sensor, base, (&statement, day + (kept + 1) * STEP..day + DAY)).is_some()
+        self.ask_to_delete(sensor, base, &statement, day + (kept + 1) * STEP..day + DAY).is_some()
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, History> {
@@ -238,13 +242,13 @@ impl Clients {
         self.lock().check_between(first, last, found);
     }
 
-    /// What is wrong with what is there, if anything is.
+    /// Returns the first difference from the history.
     pub fn wrong(&self, found: &BTreeMap<Place, i64>) -> Option<String> {
         let now = Instant::now();
         self.lock().wrong_between(now, now, found)
     }
 
-    /// Compares what is there with what was acked, once everything is at rest.
+    /// Compares the readings with the history at rest.
     #[track_caller]
     pub fn check(&self, found: BTreeMap<Place, i64>) {
         let mut history = self.lock();
@@ -253,26 +257,26 @@ impl Clients {
     }
 }
 
-/// Some time so many days ago.
+/// Returns a random time some days ago.
 fn late(random: &mut Random, days: Range<i64>) -> i64 {
     let ago = days.start + random.below(days.end - days.start);
     today() - ago * DAY + random.below(STEPS) * STEP
 }
 
-/// The database from which readings expire again and again. It has one client, which waits for that each time.
+/// The database with expiring readings and a single client.
 #[derive(Default)]
-pub struct Kept {
+pub struct ExpiringDatabase {
     began: Option<Instant>,
-    told: Option<JoinHandle<()>>,
+    change: Option<JoinHandle<()>>,
     expiries: usize,
 }
 
-impl Kept {
+impl ExpiringDatabase {
     pub fn expiries(&self) -> usize {
         self.expiries
     }
 
-    /// Keeps everything, and writes old readings and new ones.
+    /// Keeps everything, and writes old and new readings.
     pub fn fill(&mut self, world: &World, clients: &Clients) {
         put(&world.bases()[0], "inf");
         for (base, n) in world.bases().iter().cycle().zip(0..4) {
@@ -284,21 +288,21 @@ impl Kept {
                     body.add(&expiring(n % 2), time, i64::try_from(value).expect("small"), 1 + step % 7);
                 }
             }
-            // An instance learns within a second that they are kept.
-            wait_until("old readings are taken", WITHIN, || clients.write(base, EXPIRING, "", &body));
+            // An instance learns of the retention within a second.
+            wait_until("old readings are accepted", WITHIN, || clients.write(base, EXPIRING, "", &body));
         }
     }
 
-    /// From now on they are kept for some days only. The instance that is told may be away; it is told once it is back.
+    /// Sets a short retention; an instance that is down is told later.
     pub fn expire(&mut self, world: &World) {
         self.began = Some(Instant::now());
         let base = world.bases().swap_remove(0);
-        self.told = Some(std::thread::spawn(move || put(&base, &format!("{KEPT_DAYS}d"))));
+        self.change = Some(std::thread::spawn(move || put(&base, &format!("{KEPT_DAYS}d"))));
     }
 
-    /// Waits until what was too old is seen no more.
+    /// Waits until expired readings are no longer visible.
     pub fn await_expired(&mut self, world: &World, clients: &Clients) {
-        self.told.take().expect("it was told").join().expect("the retention is set");
+        self.change.take().expect("a change runs").join().expect("the retention is set");
         let cutoff = today() - (KEPT_DAYS + 1) * DAY;
         for n in 0..2 {
             let range = i64::MIN..cutoff;
@@ -307,7 +311,8 @@ impl Kept {
                     || world.readings(server, EXPIRING, &expiring(n), Some((cutoff - 90 * DAY, cutoff))).is_empty();
                 wait_until("old readings expire", WITHIN, gone);
             }
-            let (start, end) = (self.began.expect("it was told"), Some(Instant::now()));
+            let start = self.began.expect("a change runs");
+            let end = Some(Instant::now());
             clients.lock().note_deletion(Delete {
                 sensor: expiring(n),
                 range,
@@ -321,7 +326,7 @@ impl Kept {
     }
 }
 
-/// Sets how long readings are kept.
+/// Sets the retention of readings.
 #[track_caller]
 fn put(base: &str, kept: &str) {
     let url = format!("{base}/api/v1/databases/{EXPIRING}");

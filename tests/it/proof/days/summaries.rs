@@ -1,32 +1,33 @@
-//! Summaries are what the readings say: a fold over what was found, written a second time.
+//! Compares summaries with an independent fold over the readings.
 
 use crate::support::prelude::*;
 
 use super::super::history::Place;
 use super::{DAY, SECOND};
 
-/// Count, least, greatest and sum, all in quarters or all in wholes.
+/// Count, min, max and sum, all in quarters or all in integers.
 type Fold = (i64, i64, i64, i64);
 
-/// Asserts that a sensor's windows of an hour and of a day are those of its readings.
+/// Checks a sensor's windows of an hour and of a day against its readings.
 #[track_caller]
-pub fn check(server: &Server, of: (&str, &str), found: &BTreeMap<Place, i64>, when: &str) {
-    let wrong = wrong(server, of, found, when);
-    assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
+pub fn check(server: &Server, database: &str, sensor: &str, found: &BTreeMap<Place, i64>, when: &str) {
+    let difference = difference(server, database, sensor, found, when);
+    assert!(difference.is_none(), "{}", difference.unwrap_or_default());
 }
 
-/// How a sensor's windows of an hour or of a day differ from those of its readings.
+/// Returns the first difference between a sensor's windows and its readings.
 #[track_caller]
-pub fn wrong(
+pub fn difference(
     server: &Server,
-    (database, sensor): (&str, &str),
+    database: &str,
+    sensor: &str,
     found: &BTreeMap<Place, i64>,
     when: &str,
 ) -> Option<String> {
     for (step, length) in [("1h", 3600 * SECOND), ("1d", DAY)] {
         let mut expected: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
-        for ((of, time, field), value) in found {
-            if of == sensor && field != "t" {
+        for (Place { sensor: found_sensor, time, field }, value) in found {
+            if found_sensor == sensor && field != "t" {
                 let fold =
                     expected.entry((time.div_euclid(length) * length, field)).or_insert((0, i64::MAX, i64::MIN, 0));
                 *fold = (fold.0 + 1, fold.1.min(*value), fold.2.max(*value), fold.3 + value);
@@ -39,15 +40,16 @@ pub fn wrong(
         for window in answer["series"][0]["windows"].as_array().into_iter().flatten() {
             let start = window["start"].as_i64().expect("a time");
             for (field, scale) in [("v", 1.0), ("f", 4.0)] {
-                let of = &window["fields"][field];
-                if of.is_null() {
+                let summary = &window["fields"][field];
+                if summary.is_null() {
                     continue;
                 }
-                let (number, count) = (|name: &str| scaled(&of[name], scale), of["count"].as_i64().expect("a count"));
+                let number = |name: &str| scaled(&summary[name], scale);
+                let count = summary["count"].as_i64().expect("a count");
                 let fold = (count, number("min"), number("max"), number("sum"));
-                let avg = of["avg"].as_f64().expect("an average");
+                let avg = summary["avg"].as_f64().expect("an average");
                 let exact = fold.3 as f64 / scale / count as f64;
-                assert!((avg - exact).abs() <= 1e-15 * exact.abs(), "{when}: {sensor} {field}: {of}");
+                assert!((avg - exact).abs() <= 1e-15 * exact.abs(), "{when}: {sensor} {field}: {summary}");
                 answered.insert((start, field), fold);
             }
         }

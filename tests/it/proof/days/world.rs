@@ -1,11 +1,11 @@
-//! The service and its store, what breaks them, and what they say.
+//! The service, its store and their faults.
 
 use super::super::history::Place;
 use super::clients::{Acks, Clients, noted, sensors};
 use super::{POINT_WITHIN, busy_config, summaries};
 use crate::support::prelude::*;
 
-/// A service of one instance or several, and its store.
+/// A service of one or more instances, and its store.
 pub struct World {
     pub servers: Vec<Server>,
     launch: Launch,
@@ -13,7 +13,7 @@ pub struct World {
     backups: Folder,
 }
 
-/// A MongoDB that can be harmed, behind a proxy.
+/// A MongoDB behind a fault proxy.
 struct OwnStore {
     // Fields drop in this order.
     proxy: Proxy,
@@ -21,27 +21,27 @@ struct OwnStore {
     name: String,
 }
 
-/// What is done to them.
+/// A fault of the service or its store.
 #[derive(Debug, Clone)]
 pub enum Break {
-    /// Nothing: what goes on meanwhile is enough.
+    /// No fault besides the running jobs.
     None,
     Kill,
-    /// The service kills itself when it comes to that point the nth time.
+    /// The service kills itself at the nth pass of a point.
     KillAt {
         point: String,
         nth: i64,
     },
     /// The store hangs.
     Stall,
-    /// The store is killed and comes back.
+    /// The store is killed and restarted.
     StoreKill,
     StepDown,
     Network(Fault),
 }
 
 impl Break {
-    /// What the report counts it as.
+    /// Returns the name of the fault in the report.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::None => "no fault",
@@ -55,23 +55,23 @@ impl Break {
     }
 }
 
-/// By then every instance applies what was deleted through another one.
+/// Time after which every instance applies the deletions of others.
 const LATER: Duration = Duration::from_secs(10);
 
-/// When a backup was made that succeeded.
+/// A successful backup and its time.
 #[derive(Debug, Clone, Copy)]
-pub struct Taken {
+pub struct FinishedBackup {
     began: Instant,
     ended: Instant,
 }
 
-/// Says what was done last when a test fails.
-struct Told<'a>(&'a str);
+/// Prints the last operation when a test fails.
+struct LastOperation<'a>(&'a str);
 
-impl Drop for Told<'_> {
+impl Drop for LastOperation<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            eprintln!("it was after: {}", self.0);
+            eprintln!("the last operation: {}", self.0);
         }
     }
 }
@@ -102,7 +102,7 @@ impl World {
         self.servers.iter().map(|server| server.url("")).collect()
     }
 
-    /// Some fault other than a kill at a point.
+    /// Chooses a fault other than a kill at a point.
     pub fn any_break(&self, random: &mut Random) -> Break {
         let mut all = vec![Break::None, Break::Kill, Break::Kill];
         if self.is_shared() {
@@ -110,19 +110,18 @@ impl World {
             let faults = [Fault::BlackHole, Fault::Reset, Fault::CutReply { after: 0 }, Fault::CutReply { after: 40 }];
             all.extend(faults.map(Break::Network));
         }
-        random.of(&all)
+        random.pick(&all)
     }
 
-    /// Has something else done at the same time.
     pub fn ask_meanwhile(
         &self,
         asked: Option<&str>,
-        of: usize,
+        instance: usize,
         random: &mut Random,
-    ) -> Option<JoinHandle<Option<Taken>>> {
-        let base = self.servers[of].url("");
+    ) -> Option<JoinHandle<Option<FinishedBackup>>> {
+        let base = self.servers[instance].url("");
         let to = self.backups.path().to_owned();
-        let killed_at = random.once_in(3).then(|| random.of(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
+        let killed_at = random.once_in(3).then(|| random.pick(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
         match asked {
             Some("backup") => Some(std::thread::spawn(move || {
                 let began = Instant::now();
@@ -130,7 +129,7 @@ impl World {
                 command.args(["backup", "create"]).arg(to).args(["--server", &base, "--patience", "20s"]);
                 command.envs(killed_at.map(|point| ("FAULT_KILL_AT", point)));
                 let output = command.output().expect("hourglass can be run");
-                output.status.success().then(|| Taken { began, ended: Instant::now() })
+                output.status.success().then(|| FinishedBackup { began, ended: Instant::now() })
             })),
             Some(what) => {
                 let url = format!("{base}/api/v1/jobs/{what}/run");
@@ -143,9 +142,8 @@ impl World {
         }
     }
 
-    /// Whether it came to a point, where that was asked for.
+    /// Causes a fault; returns true if a requested point was reached.
     pub fn suffer(&mut self, fault: &Break, victim: usize, random: &mut Random, acks: &Acks<'_>) -> bool {
-        // How long something is broken is a length of time by its nature; nothing is waited for here.
         let some_time = Duration::from_millis(200 + random.below(900).unsigned_abs());
         match fault {
             Break::None => {
@@ -179,7 +177,7 @@ impl World {
         false
     }
 
-    /// Kills an instance and has it come to a point, which kills it; one that does not come there is killed all the same.
+    /// Restarts an instance with a fault point; one that does not reach it is killed all the same.
     fn kill_at(&mut self, victim: usize, point: &str) -> bool {
         let server = &mut self.servers[victim];
         server.kill();
@@ -190,8 +188,7 @@ impl World {
         ended.is_some_and(|status| status.signal() == Some(9))
     }
 
-    /// Waits until all instances have fed their backlog and carried out the deletions in it, also those that nobody was
-    /// answered: an answer before such a deletion is as right as one after it, and they differ.
+    /// Waits until all instances have dispatched their backlog with its deletions; before that, answers may differ.
     pub fn await_well(&self) {
         for server in &self.servers {
             let is_well = || {
@@ -199,18 +196,18 @@ impl World {
                 let status = (answer.status == 200).then(|| answer.json())?;
                 (status["feeding"] == false && status["deletions_in_progress"] == 0).then_some(())
             };
-            eventually("the backlog is fed, and its deletions are carried out", WITHIN, is_well);
+            eventually("the backlog is dispatched and its deletions are done", WITHIN, is_well);
         }
     }
 
-    /// The readings of a sensor; waits until the store answers.
+    /// Returns the readings of a sensor; waits until the store answers.
     pub fn readings(
         &self,
         server: &Server,
         database: &str,
         sensor: &str,
         range: Option<(i64, i64)>,
-    ) -> Vec<crate::support::series::Seen> {
+    ) -> Vec<crate::support::series::ReadingTexts> {
         let ask = |path: &str| -> Answer {
             eventually("a question is answered", WITHIN, || {
                 let answer = request("GET", &server.url(path), b"", &[]).expect("the service is there");
@@ -226,7 +223,7 @@ impl World {
             for (time, fields) in self.readings(server, database, &sensor, None) {
                 for (field, text) in fields {
                     let value = noted(&field, &text);
-                    found.insert((sensor.clone(), time, field), value);
+                    found.insert(Place { sensor: sensor.clone(), time, field }, value);
                 }
             }
         }
@@ -241,17 +238,17 @@ impl World {
         }
     }
 
-    /// Everything that was acked is there, and nothing else, by every instance, in readings and in summaries.
+    /// Checks the readings and summaries of every instance against the history.
     #[track_caller]
     pub fn check(&mut self, clients: &Clients, when: &str, thoroughly: bool) {
-        let _told = Told(when);
-        // What several have not flushed each of them sees alone.
+        let _last_operation = LastOperation(when);
+        // Unflushed readings are visible on their own instance only.
         if self.servers.len() > 1 || thoroughly {
             self.flush();
         }
         let mut found = BTreeMap::new();
         for server in &self.servers {
-            // Of several instances, each applies the others' deletions a moment later.
+            // With several instances, deletions of others apply a moment later.
             let patience = if self.servers.len() > 1 { LATER } else { Duration::ZERO };
             let mut wrong = None;
             let is_right = || {
@@ -270,7 +267,7 @@ impl World {
         clients.check(found.clone());
         for server in &self.servers {
             assert!(self.found(server) == found, "{when}: two answers differ");
-            sensors().iter().for_each(|(database, sensor)| summaries::check(server, (database, sensor), &found, when));
+            sensors().iter().for_each(|(database, sensor)| summaries::check(server, database, sensor, &found, when));
         }
         if thoroughly {
             self.verify(when);
@@ -284,7 +281,7 @@ impl World {
         match &self.store {
             Some(own) => verified(&own.mongod.uri(&own.name), &self.servers[0].data_dir(), when),
             None => {
-                // The file can be opened once nobody else has it open.
+                // The file can be opened after the stop.
                 assert!(self.servers[0].stop().success(), "{when}: a stop");
                 verified("embedded", &self.servers[0].data_dir(), when);
                 self.servers[0].restart();
@@ -292,11 +289,11 @@ impl World {
         }
     }
 
-    /// A backup holds all that was acked before it began, and nothing that was sent after it ended.
+    /// Checks that a backup holds everything acked before it began and nothing sent after it ended.
     #[track_caller]
-    pub fn restore_and_check(&self, taken: &Taken, clients: &Clients, number: usize) {
+    pub fn restore_and_check(&self, backup: &FinishedBackup, clients: &Clients, number: usize) {
         let when = format!("backup {number}");
-        let _told = Told(&when);
+        let _last_operation = LastOperation(&when);
         let from = self.backups.path().to_str().expect("UTF-8");
         let restore = |store: &str, data: &Path| {
             let data = data.to_str().expect("UTF-8");
@@ -304,14 +301,14 @@ impl World {
             ran_twice(&arguments, (number % 3 == 2).then_some("day_restored:1"));
         };
         let server = self.other(number.is_multiple_of(2), restore, &when);
-        // A backup may be of a moment in which readings were about to expire. They then do so in the restored service, and
-        // did between reading them and asking for their summaries.
+        // Readings that are about to expire may do so in the restored service between both queries.
         let mut wrong = None;
         let is_right = || {
             let found = self.found(&server);
-            clients.check_between(taken.began, taken.ended, &found);
-            let of = |(database, sensor): &(&str, String)| summaries::wrong(&server, (database, sensor), &found, &when);
-            wrong = sensors().iter().find_map(of);
+            clients.check_between(backup.began, backup.ended, &found);
+            let difference =
+                |(database, sensor): &(&str, String)| summaries::difference(&server, database, sensor, &found, &when);
+            wrong = sensors().iter().find_map(difference);
             let is_at_rest = self.found(&server) == found;
             is_at_rest.then_some(())
         };
@@ -319,17 +316,18 @@ impl World {
         assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
     }
 
-    /// A copy answers as the original does.
+    /// Checks that a copy answers like the original.
     #[track_caller]
     pub fn copy_and_check(&mut self, clients: &Clients, number: usize) {
         let when = format!("copy {number}");
-        let _told = Told(&when);
+        let _last_operation = LastOperation(&when);
         self.flush();
         let found = self.found(&self.servers[0]);
         clients.check(found.clone());
         self.servers.iter_mut().for_each(|server| assert!(server.stop().success(), "{when}: a stop"));
         let scratch = Folder::new("copy");
-        let (config, data) = (scratch.file("own.toml"), scratch.file("data"));
+        let config = scratch.file("own.toml");
+        let data = scratch.file("data");
         std::fs::write(&config, busy_config()).expect("a file");
         std::fs::create_dir(&data).expect("a folder can be made");
         let from = match &self.store {
@@ -349,14 +347,14 @@ impl World {
         self.servers.iter_mut().for_each(Server::restart);
     }
 
-    /// A service on another store, which is filled before it starts, and is verified.
+    /// Starts a service on another store after filling it, and verifies it.
     #[track_caller]
     fn other(&self, is_mongo: bool, fill: impl Fn(&str, &Path), when: &str) -> Server {
         let store = if is_mongo { mongod().uri(&fresh_database_name()) } else { "embedded".to_owned() };
-        // It has the folder that it is filled into.
+        // It has the folder that is filled.
         let mut server = Launch::embedded().config(busy_config()).start();
         assert!(server.stop().success());
-        std::fs::remove_dir_all(server.data_dir()).expect("the folder is there");
+        std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
         fill(&store, &server.data_dir());
         if is_mongo {
             std::fs::create_dir_all(server.data_dir()).expect("a folder can be made");
@@ -368,14 +366,14 @@ impl World {
 }
 
 impl OwnStore {
-    /// It is a secondary for a second, and then elects itself again.
+    /// Makes the primary a secondary for a second, after which it is elected again.
     fn step_down(&self) {
         let uri = format!("mongodb://127.0.0.1:{}/?directConnection=true", self.mongod.port());
         run_command(&uri, Some("admin"), doc! { "replSetStepDown": 1, "force": true });
     }
 }
 
-/// Runs a command that is killed at a point the first time, if it comes there, and must succeed then.
+/// Runs a command with a kill at a point, then again until it succeeds.
 #[track_caller]
 fn ran_twice(arguments: &[&str], killed_at: Option<&str>) {
     let run = |point: Option<&str>| {
@@ -402,6 +400,6 @@ fn verified(store: &str, data: &Path, when: &str) {
         command.env(format!("HOURGLASS_PAGE_{key}"), value);
     }
     let output = command.output().expect("hourglass can be run");
-    let said = [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat();
-    assert!(output.status.success(), "{when}: verify {}: {said}", output.status);
+    let printed = [output.stdout, output.stderr].map(|printed| String::from_utf8_lossy(&printed).into_owned()).concat();
+    assert!(output.status.success(), "{when}: verify {}: {printed}", output.status);
 }

@@ -1,4 +1,4 @@
-//! What must be there: all requests folded in the order they were sent, those without an ack as their markers say.
+//! Expected contents: all requests in order; for those without an ack, the markers decide.
 
 use crate::support::prelude::*;
 
@@ -6,21 +6,21 @@ use super::seen::{Found, Series};
 use super::traffic::{Kind, MARKERS, Traffic};
 use super::{Connection, Violation};
 
-/// What is known of a request.
+/// State of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
-    /// Not acked, and nothing of it is there.
+    /// Not acked and absent.
     Absent,
-    /// Not acked, and only a part of it is there, which must not be.
+    /// Not acked and partly there, which is a violation.
     Half,
-    /// Not acked, and there.
+    /// Not acked and there.
     Whole,
     Acked,
 }
 
-/// What a field of a reading may be.
+/// Allowed values of a field.
 struct Slot {
-    /// How sure it is that it is there.
+    /// Certainty that it is there.
     claim: Fate,
     candidates: Vec<f64>,
 }
@@ -92,7 +92,8 @@ fn compare_sensor(sensor: &str, slots: &Slots, found: &Series, violations: &mut 
                 None => {}
                 Some(value) if slot.candidates.iter().any(|one| one.to_bits() == value.to_bits()) => {}
                 Some(value) => {
-                    let (found, expected) = (*value, slot.candidates.clone());
+                    let found = *value;
+                    let expected = slot.candidates.clone();
                     violations.push(Violation::Wrong { place: place(), found, expected });
                 }
             }
@@ -107,8 +108,7 @@ fn compare_sensor(sensor: &str, slots: &Slots, found: &Series, violations: &mut 
     }
 }
 
-/// Readings without timestamps are told apart by their values. One that was acked is there once for sure, and once
-/// more at most for each further attempt; its stamps stay what they were.
+/// Undated readings are identified by value: once if acked, plus at most once per further attempt.
 fn compare_undated(connection: &mut Connection, fates: &[Fate], found: &Series, violations: &mut Vec<Violation>) {
     let traffic = connection.traffic;
     let sensor = traffic.sensor(Kind::Undated);

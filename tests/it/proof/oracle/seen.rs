@@ -1,5 +1,4 @@
-//! What is there: read by the query API, and from the documents themselves. A failed check of either is a violation
-//! like any other, not the end of the test.
+//! Contents, by the query API and from the documents. A failed check is recorded as a violation.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -9,15 +8,14 @@ use super::Violation;
 use crate::proof::{CAPS, DATABASE};
 use crate::support::prelude::*;
 
-/// By sensor and time, the fields.
+/// Fields by sensor and time.
 pub type Found = BTreeMap<String, Series>;
-/// By time, the fields. All values of the oracle are numbers that a double holds exactly.
+/// Fields by time. All values of the oracle are exact doubles.
 pub type Series = BTreeMap<i64, BTreeMap<String, f64>>;
 
-/// Most readings that an answer shall have.
+/// Maximum readings per answer.
 const LIMIT: usize = 100_000;
 
-/// Through the query API.
 pub fn by_query(server: &Server, sensors: &[String]) -> Result<Found, Violation> {
     let number = |text: String| text.parse::<f64>().expect("all fields are numbers");
     let of_sensor = |sensor: &String| {
@@ -29,7 +27,7 @@ pub fn by_query(server: &Server, sensors: &[String]) -> Result<Found, Violation>
     caught(|| sensors.iter().map(of_sensor).collect()).map_err(Violation::Answers)
 }
 
-/// From the documents, each of which is checked by itself, and each bucket as a whole.
+/// Reads the documents and checks each document and bucket.
 pub fn in_store(stored: &Stored) -> Result<Found, Violation> {
     let scanned = caught(|| {
         let mut found = Found::new();
@@ -45,14 +43,14 @@ pub fn in_store(stored: &Stored) -> Result<Found, Violation> {
     scanned.map_err(Violation::Documents)
 }
 
-/// Compares the windows of a sensor with what its readings say.
+/// Compares the windows of a sensor with its readings.
 pub fn check_windows(server: &Server, sensor: &str, series: &Series) -> Vec<Violation> {
     let Some(((first, _), (last, _))) = series.first_key_value().zip(series.last_key_value()) else {
         return Vec::new();
     };
     let ragged = (first + MINUTE + 1, last - MINUTE);
     let hour = |time: &i64| time.div_euclid(60 * MINUTE) * 60 * MINUTE;
-    // Of whole hours, which may be remembered from the last time.
+    // Whole hours, which may be cached from the last time.
     let whole = (hour(first), hour(last) + 60 * MINUTE);
     let mut violations = Vec::new();
     for (range, name, step) in
@@ -95,7 +93,7 @@ fn is_fold(window: &Window, values: &[f64]) -> bool {
     let [min, max, sum, avg] = [&window.min, &window.max, &window.sum, &window.avg].map(|text| number_of(text.get()));
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let greatest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let expected = Exact::of_doubles(values.iter().copied()).rounded();
+    let expected = Exact::sum_of_doubles(values.iter().copied()).rounded();
     #[allow(clippy::cast_precision_loss, reason = "few")]
     let count = values.len() as f64;
     usize::try_from(window.count) == Ok(values.len())
@@ -116,7 +114,7 @@ fn number(name: &str, value: &Value) -> f64 {
     }
 }
 
-/// What a check of the support said when it failed.
+/// Runs a check; a panic becomes the error.
 fn caught<T>(check: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(check)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

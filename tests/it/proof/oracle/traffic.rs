@@ -1,32 +1,31 @@
-//! Which readings a request carries: a function of the seed, the connection and the request's number, and of nothing
-//! that happens, so that what was sent can be told again at any time without having been kept.
+//! Readings of a request, computed from seed, connection and number only, so they can be recomputed at any time.
 
 use std::fmt::Write;
 
 use crate::support::random::Random;
 use crate::support::{SECOND, START};
 
-/// Every request has one reading in each of these sensors, at a time of its own. They tell whether the request is there.
+/// Sensors with one reading per request, at a unique time, which show that the request is there.
 pub const MARKERS: usize = 3;
-/// Sensors that send at a usual pace.
+/// Sensors with a normal rate.
 const STEADY: usize = 3;
-/// In order readings of a steady sensor in a request, and the time between two.
+/// In-order readings of a steady sensor per request; the interval follows.
 const STEADY_RUN: i64 = 3;
 const STEADY_STEP: i64 = 60 * SECOND;
 /// The same for the outlier, whose hours take many pages.
 const OUTLIER_RUN: i64 = 15;
 const OUTLIER_STEP: i64 = 11 * SECOND;
 const MARKER_STEP: i64 = 47 * SECOND;
-/// Readings that are late, sent again or overwritten.
+/// Late, repeated or overwriting readings.
 const OTHERS: i64 = 12;
 const UNDATED: i64 = 2;
 const LINES_MAX: i64 = 1000;
 const REQUESTS_MAX: i64 = 1_000_000;
 
-/// The sensors of one connection.
+/// Sensors of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// At a usual pace.
+    /// Normal rate.
     Steady(usize),
     /// More than a page holds.
     Outlier,
@@ -36,43 +35,33 @@ pub enum Kind {
     Undated,
 }
 
-/// Which of its two fields a reading has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fields {
-    /// Both.
     Both,
-    /// The integer alone.
     Whole,
-    /// The float alone.
     Double,
 }
 
-/// A reading on its way.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// Where.
     pub kind: Kind,
-    /// None: the server shall say.
+    /// Time; `None` for the server's.
     pub time: Option<i64>,
-    /// No other line has it, unless it is that line again.
+    /// Unique, except in repetitions of this line.
     pub value: i64,
-    /// What it carries.
+    /// Fields to send.
     pub fields: Fields,
 }
 
-/// One connection's traffic.
 #[derive(Debug, Clone, Copy)]
 pub struct Traffic {
-    /// What all is a function of.
     pub seed: u64,
-    /// The connection's number.
     pub connection: usize,
-    /// Whether some requests ask for the ack that waits for the store.
+    /// True if some requests use the store's ack.
     pub asks_for_store: bool,
 }
 
 impl Kind {
-    /// All sensors of a connection.
     pub fn all() -> Vec<Kind> {
         let steady = (0..STEADY).map(Kind::Steady);
         let markers = (0..MARKERS).map(Kind::Marker);
@@ -81,10 +70,11 @@ impl Kind {
 }
 
 impl Line {
-    /// The values by field name.
+    /// Returns the values by field name.
     #[allow(clippy::cast_precision_loss, reason = "the numbers are below 2^53")]
     pub fn values(&self) -> Vec<(&'static str, f64)> {
-        let (whole, double) = (("v", self.value as f64), ("f", self.value as f64 / 7.0));
+        let whole = ("v", self.value as f64);
+        let double = ("f", self.value as f64 / 7.0);
         match self.fields {
             Fields::Both => vec![whole, double],
             Fields::Whole => vec![whole],
@@ -94,7 +84,7 @@ impl Line {
 }
 
 impl Traffic {
-    /// The key of one of its sensors.
+    /// Returns the key of a sensor.
     pub fn sensor(&self, kind: Kind) -> String {
         let connection = self.connection;
         match kind {
@@ -105,22 +95,22 @@ impl Traffic {
         }
     }
 
-    /// The time of a request's markers.
+    /// Returns the time of a request's markers.
     pub fn marker_time(request: i64) -> i64 {
         START + request * MARKER_STEP
     }
 
-    /// Whether a request that failed is sent again, as agents do, or given up.
+    /// Returns true if a failed request is resent.
     pub fn sends_again(&self, request: i64) -> bool {
         !self.random(request, 1).once_in(4)
     }
 
-    /// Whether a request asks for the ack that waits for the store.
+    /// Returns true if a request waits for the store.
     pub fn waits_for_store(&self, request: i64) -> bool {
         self.asks_for_store && self.random(request, 2).once_in(8)
     }
 
-    /// All lines of a request, in their order.
+    /// Returns all lines of a request, in order.
     pub fn lines(&self, request: i64) -> Vec<Line> {
         let mut lines = self.in_order(request);
         let mut random = self.random(request, 3);
@@ -135,7 +125,7 @@ impl Traffic {
         lines.extend((0..UNDATED).map(undated));
         let time = Some(Traffic::marker_time(request));
         let marker = |n| Line { kind: Kind::Marker(n), time, value: request, fields: Fields::Whole };
-        // One at either end and one in the midst.
+        // One at either end and one in the middle.
         let half = lines.len() / 2;
         lines.insert(half, marker(1));
         lines.insert(0, marker(0));
@@ -143,7 +133,7 @@ impl Traffic {
         lines
     }
 
-    /// The readings that are new and in order.
+    /// Returns the new readings in order.
     fn in_order(&self, request: i64) -> Vec<Line> {
         let mut lines = Vec::new();
         for kind in (0..STEADY).map(Kind::Steady).chain([Kind::Outlier]) {
@@ -156,27 +146,27 @@ impl Traffic {
         lines
     }
 
-    /// A reading that is late, again, or over another one, of this request or of one before it.
+    /// Returns a late, repeated or overwriting reading, of this request or an earlier one.
     fn other(&self, request: i64, number: i64, random: &mut Random) -> Line {
         let kinds = [Kind::Steady(0), Kind::Steady(1), Kind::Outlier, Kind::Outlier];
-        let kind = random.of(&kinds);
+        let kind = random.pick(&kinds);
         let (run, step) = pace(kind);
         let place = random.below((request + 1) * run);
         let value = self.value(request, number);
         match random.below(5) {
-            // Sent again as it was.
+            // Repeated.
             0 | 1 => {
                 let lines = self.in_order(random.below(request + 1));
-                random.of(&lines)
+                random.pick(&lines)
             }
             // Overwritten, whole or in a field.
             2 | 3 => {
-                let fields = random.of(&[Fields::Both, Fields::Whole, Fields::Double]);
+                let fields = random.pick(&[Fields::Both, Fields::Whole, Fields::Double]);
                 Line { kind, time: Some(time(kind, place)), value, fields }
             }
-            // Between two that are there.
+            // Between two existing readings.
             _ => {
-                let between = random.of(&[1, 999_999, step / 2]);
+                let between = random.pick(&[1, 999_999, step / 2]);
                 Line { kind, time: Some(time(kind, place) + between), value, fields: Fields::Both }
             }
         }
@@ -192,12 +182,12 @@ impl Traffic {
         let request = u64::try_from(request).expect("a number of a request");
         let seed = self.seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (connection << 48) ^ (request << 8) ^ salt;
         let mut random = Random::new(seed);
-        // Seeds that are near each other begin alike.
+        // Similar seeds start alike.
         Random::new(seed ^ u64::try_from(random.below(i64::MAX)).expect("not negative"))
     }
 }
 
-/// How many readings in order a request has of a sensor, and how far they are apart.
+/// Returns the in-order readings of a sensor per request, and their interval.
 fn pace(kind: Kind) -> (i64, i64) {
     if kind == Kind::Outlier { (OUTLIER_RUN, OUTLIER_STEP) } else { (STEADY_RUN, STEADY_STEP) }
 }
@@ -206,7 +196,6 @@ fn time(kind: Kind, place: i64) -> i64 {
     START + place * pace(kind).1
 }
 
-/// A request's body.
 pub fn body(traffic: &Traffic, lines: &[Line]) -> String {
     let mut body = String::new();
     for line in lines {
@@ -216,7 +205,7 @@ pub fn body(traffic: &Traffic, lines: &[Line]) -> String {
             Fields::Double => format!("f={}", line.values()[0].1),
         };
         let time = line.time.map(|time| format!(" {time}")).unwrap_or_default();
-        writeln!(body, "{} {fields}{time}", traffic.sensor(line.kind)).expect("a String takes it");
+        writeln!(body, "{} {fields}{time}", traffic.sensor(line.kind)).expect("writing to a String succeeds");
     }
     body
 }

@@ -1,20 +1,20 @@
-//! Documents changed by hand, as a shell, a failing disk or a mistake in a program might.
+//! Documents changed by hand, as by a shell, a failing disk or a bug.
 
 use mongodb::bson::{Document, doc};
 use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::{CHECKSUM_BYTES, Kind, PAGES, Place, SENSORS, Stored, packed};
 
-/// A row of the embedded file: its key, and its value without the checksum.
+/// Key and value of a row in the embedded file, without the checksum.
 type Row = (Vec<u8>, Vec<u8>);
 
 impl Stored {
-    /// Whether pages are packed under keys that alone say which page it is.
+    /// Returns true if pages are packed under keys that alone identify them.
     pub fn is_embedded(&self) -> bool {
         matches!(self.place, Place::Embedded { .. })
     }
 
-    /// Takes the sensor's key of a page in the embedded file for a measurement without tags.
+    /// Turns the sensor key of a page in the embedded file into a measurement without tags.
     #[track_caller]
     pub fn take_tags(&self, id: &str) {
         self.replace_row(Kind::Buckets, id, |(key, value)| {
@@ -23,16 +23,16 @@ impl Stored {
         });
     }
 
-    /// Moves a page in the embedded file to where another number of its bucket is looked for.
+    /// Moves a page in the embedded file to another number of its bucket.
     #[track_caller]
     pub fn renumber(&self, id: &str, number: u32) {
         self.replace_row(Kind::Buckets, id, |(key, value)| {
-            let key = packed::Key::of(&key, &self.database).with_number(number);
+            let key = packed::Key::parse(&key, &self.database).with_number(number);
             Some((key.bytes(&self.database), value))
         });
     }
 
-    /// Changes the document of this `_id`, which must be there; its checksum is made to fit.
+    /// Changes an existing document and updates its checksum.
     #[track_caller]
     pub fn change(&self, kind: Kind, id: &str, change: impl FnOnce(&mut Document)) {
         self.replace(kind, id, |mut document| {
@@ -41,13 +41,13 @@ impl Stored {
         });
     }
 
-    /// Deletes the document of this `_id`, which must be there.
+    /// Deletes an existing document.
     #[track_caller]
     pub fn delete(&self, kind: Kind, id: &str) {
         self.replace(kind, id, |_| None);
     }
 
-    /// All documents, unchecked.
+    /// Visits all documents, unchecked.
     pub fn each_document(&self, kind: Kind, mut visit: impl FnMut(&Document)) {
         self.each(kind, |raw| visit(&Document::from_reader(raw.as_bytes()).expect("BSON")));
     }
@@ -82,18 +82,18 @@ impl Stored {
         }
     }
 
-    /// Replaces the row of this `_id`, which must be there, in the embedded file; its checksum is made to fit.
+    /// Replaces an existing row in the embedded file and updates its checksum.
     #[track_caller]
     fn replace_row(&self, kind: Kind, id: &str, change: impl FnOnce(Row) -> Option<Row>) {
         let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
-        let database = Database::open(file).expect("the file is whole, and nobody has it open");
+        let database = Database::open(file).expect("the file is intact and not open elsewhere");
         let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
         let prefix = [self.database.as_bytes(), &[0, 0]].concat();
         let is_it = |key: &[u8]| {
             key.starts_with(&prefix)
                 && match kind {
                     Kind::Sensors => &key[prefix.len()..] == id.as_bytes(),
-                    Kind::Buckets | Kind::Overflow => packed::Key::of(key, &self.database).id() == id,
+                    Kind::Buckets | Kind::Overflow => packed::Key::parse(key, &self.database).id() == id,
                 }
         };
         let rows: Vec<Row> = {

@@ -1,17 +1,18 @@
-//! What a page says of its stamps, read by what the design says of the bytes, with none of the program's own code.
+//! Stamps of a page, decoded by independent code according to the design.
 
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::{Reading, keys, whole};
 
-/// Below the milliseconds of a stamp.
+/// Bits below the milliseconds of a stamp.
 const LOW_BITS: u32 = 20;
 
-/// Checks `order`: its floor, its first and its last agree with the stamps of the readings.
+/// Checks that floor, first and last of `order` match the stamps of the readings.
 pub fn check(order: &RawDocument, readings: &[Reading], id: &str) {
     let known = ["floor", "first", "last", "stamps"];
     assert!(keys(order).iter().all(|name| known.contains(name)), "{id}: order of {:?}", keys(order));
-    let (floor, last) = (whole(order, "floor"), whole(order, "last"));
+    let floor = whole(order, "floor");
+    let last = whole(order, "last");
     let first = order.get("first").expect("BSON").map(|_| whole(order, "first"));
     let kept = match order.get("stamps").expect("BSON") {
         None => vec![None; readings.len()],
@@ -26,10 +27,13 @@ pub fn check(order: &RawDocument, readings: &[Reading], id: &str) {
     assert_eq!(first, oldest, "{id}: the first stamp");
 }
 
-/// The stamps of readings, then those of cells that have one of their own; `None` is one at or below the floor.
+/// Returns the stamps of readings, then those of cells; `None` is at or below the floor.
 fn stamps(bytes: &[u8], readings: &[Reading], id: &str) -> Vec<Option<i64>> {
-    let (mut from, mut found) = (bytes, Vec::new());
-    let (mut millis, mut step, mut low) = (0_i64, 0_i64, 0_u64);
+    let mut from = bytes;
+    let mut found = Vec::new();
+    let mut millis = 0_i64;
+    let mut step = 0_i64;
+    let mut low = 0_u64;
     while found.len() < readings.len() {
         let head = varint(&mut from);
         if head & 1 == 0 {
@@ -46,8 +50,10 @@ fn stamps(bytes: &[u8], readings: &[Reading], id: &str) -> Vec<Option<i64>> {
     assert_eq!(found.len(), readings.len(), "{id}: runs of stamps");
     let names: Vec<String> = (0..varint(&mut from)).map(|_| text(&mut from)).collect();
     for _ in 0..varint(&mut from) {
-        let (row, name) = (varint(&mut from), varint(&mut from));
-        let (row, name) = (usize::try_from(row).expect("few"), &names[usize::try_from(name).expect("few")]);
+        let row = varint(&mut from);
+        let name = varint(&mut from);
+        let row = usize::try_from(row).expect("few");
+        let name = &names[usize::try_from(name).expect("few")];
         let has_field = readings[row].fields.iter().any(|(field, _)| field == name);
         assert!(has_field, "{id}: a stamp of {name}, which reading {row} has not");
         let stamp = stamp(varint(&mut from).cast_signed(), varint(&mut from));

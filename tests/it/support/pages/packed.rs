@@ -1,5 +1,4 @@
-//! Pages as the embedded file has them, packed, told as the documents that they stand for, and packed again after a
-//! change: by what the design says of the bytes, with none of the program's own code.
+//! Packed pages of the embedded file, converted to documents and back by independent code, according to the design.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +12,10 @@ use crate::support::exact::times_power_of_two;
 const CLOSED: u8 = 1;
 const HAS_OVERFLOW: u8 = 2;
 const UNITS: [i64; 4] = [1_000_000_000, 1_000_000, 1_000, 1];
-/// The order in which the figures of a summary stand.
+/// Order of the figures in a summary.
 const FIGURES: [&str; 5] = ["min", "max", "first", "last", "sum"];
 
-/// Which page a key of this database names.
+/// The page that a key names.
 pub struct Key {
     sensor: String,
     start: i64,
@@ -24,7 +23,7 @@ pub struct Key {
 }
 
 impl Key {
-    pub fn of(key: &[u8], database: &str) -> Key {
+    pub fn parse(key: &[u8], database: &str) -> Key {
         let rest = key[database.len() + 2..].split_at(8);
         let hour = i64::from_be_bytes(rest.0.try_into().expect("eight bytes")) ^ i64::MIN;
         let (sensor, number) = rest.1.split_at(rest.1.len() - 4);
@@ -48,15 +47,19 @@ impl Key {
     }
 }
 
-/// The document that a stored value, without its checksum, stands for.
+/// Returns the document of a stored value without its checksum.
 pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     let (form, packed) = value.split_last().expect("a form");
     if *form == 0 {
         return Document::from_reader(value).expect("BSON");
     }
-    let (key, mut from) = (Key::of(key, database), Reader(packed));
-    let (rev, marks, count) = (from.varint(), from.byte(), from.varint());
-    let (first, last) = (from.zigzag(), from.zigzag());
+    let key = Key::parse(key, database);
+    let mut from = Reader(packed);
+    let rev = from.varint();
+    let marks = from.byte();
+    let count = from.varint();
+    let first = from.zigzag();
+    let last = from.zigzag();
     let (measurement, tags) = from.sensor(&key.sensor);
     let names: Vec<String> = (0..from.varint()).map(|_| from.text()).collect();
     let mut summary = Document::new();
@@ -79,13 +82,12 @@ pub fn document(key: &[u8], database: &str, value: &[u8]) -> Document {
     }
 }
 
-/// The rev of a packed page; `None` of a document.
+/// Returns the rev of a packed page; `None` for a document.
 pub fn rev(value: &[u8]) -> Option<i64> {
     (value.last() != Some(&0)).then(|| i64::try_from(Reader(value).varint()).expect("a rev"))
 }
 
-/// A changed document as a value again. What has no place in it, which page it is for one, must be unchanged; a date
-/// that is missing becomes another one, and readings that are none become bytes that are none.
+/// Packs a changed document. Parts outside of the value must be unchanged; damaged dates and readings stay damaged.
 pub fn value(document: &Document, before: &Document) -> Vec<u8> {
     for name in ["_id", "sensor", "measurement", "tags", "start", "end", "page"] {
         assert_eq!(document.get(name), before.get(name), "{name} stands in the key");
@@ -116,12 +118,12 @@ pub fn value(document: &Document, before: &Document) -> Vec<u8> {
     out
 }
 
-/// The value of a page with its sensor's key taken for a measurement without tags.
+/// Returns the value of a page with its sensor key as a measurement without tags.
 pub fn without_tags(key: &[u8], database: &str, value: &[u8]) -> Vec<u8> {
     let mut from = Reader(value);
     let _ = (from.varint(), from.byte(), from.varint(), from.varint(), from.varint());
     let head = value.len() - from.0.len();
-    let sensor = Key::of(key, database).sensor;
+    let sensor = Key::parse(key, database).sensor;
     from.sensor(&sensor);
     let mut out = value[..head].to_vec();
     out.push(0);
@@ -140,7 +142,8 @@ impl Reader<'_> {
     }
 
     fn varint(&mut self) -> u64 {
-        let (mut value, mut shift) = (0, 0);
+        let mut value = 0;
+        let mut shift = 0;
         loop {
             let byte = self.byte();
             value |= u64::from(byte & 0x7f) << shift;
@@ -168,7 +171,7 @@ impl Reader<'_> {
         String::from_utf8(self.bytes()).expect("UTF-8")
     }
 
-    /// Keys with escapes are the wire format's business.
+    /// Keys with escapes are left to the wire format.
     fn sensor(&mut self, key: &str) -> (String, Document) {
         let count = usize::try_from(self.varint()).expect("few");
         let mut at = 0;
@@ -201,9 +204,10 @@ impl Reader<'_> {
         summary
     }
 
-    /// What rounding left of a sum: 0, one part, or some.
+    /// Reads the residue of a sum: 0, one part, or several.
     fn rest(&mut self, sum: f64) -> Bson {
-        let (mut parts, mut exponent) = (Vec::new(), unit(sum));
+        let mut parts = Vec::new();
+        let mut exponent = unit(sum);
         loop {
             let head = self.varint();
             if head == 0 {
@@ -212,7 +216,7 @@ impl Reader<'_> {
             exponent -= i32::try_from(head >> 1).expect("small");
             #[allow(clippy::cast_precision_loss, reason = "53 bits are exact")]
             let odd = (2 * self.zigzag() + 1) as f64;
-            // Else it would be an infinity too.
+            // Otherwise it would be an infinity, too.
             let scale = if sum.is_infinite() && parts.is_empty() { -64 } else { 0 };
             parts.push(Bson::Double(times_power_of_two(odd, exponent + scale)));
             if head & 1 == 0 {
@@ -221,7 +225,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A page that is packed has an order of its own rev.
+    /// A packed page has an order with its own rev.
     fn order(&mut self) -> Document {
         let long = |value: u64| i64::try_from(value).expect("63 bits");
         let floor = self.varint();
@@ -244,7 +248,8 @@ impl Reader<'_> {
             return Vec::new();
         }
         let unit = UNITS[usize::from(self.byte())];
-        let (mut time, mut interval) = (0, 0);
+        let mut time = 0;
+        let mut interval = 0;
         let times: Vec<i64> = (0..count)
             .map(|_| {
                 interval += self.zigzag();
@@ -307,7 +312,7 @@ impl Reader<'_> {
     }
 }
 
-/// The fields' names as they stand in documents, in the order in which they come.
+/// Returns the field names as in documents, in order of appearance.
 fn names(readings: &[Bson], document: &Document) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     let fields = readings.iter().flat_map(|reading| reading.as_document().expect("a reading").keys());
@@ -364,7 +369,7 @@ fn put_rest(out: &mut Vec<u8>, sum: f64, rest: Option<&Bson>) {
     }
 }
 
-/// The exponent of a double's last bit.
+/// Returns the exponent of a double's last bit.
 fn unit(double: f64) -> i32 {
     if double.is_infinite() {
         return 1200;
@@ -387,9 +392,9 @@ fn put_readings(out: &mut Vec<u8>, readings: &[Bson], names: &[String]) {
     if readings.is_empty() {
         return;
     }
-    // Nanoseconds.
     out.push(3);
-    let (mut before, mut interval) = (0, 0);
+    let mut before = 0;
+    let mut interval = 0;
     let mut columns: BTreeMap<&str, Vec<Option<&Bson>>> = BTreeMap::new();
     for reading in readings {
         let reading = reading.as_document().expect("a reading");
@@ -402,7 +407,7 @@ fn put_readings(out: &mut Vec<u8>, readings: &[Bson], names: &[String]) {
     names.iter().for_each(|name| columns[&**name].iter().for_each(|cell| put_cell(out, *cell)));
 }
 
-/// A run of one cell.
+/// Writes a run of one cell.
 fn put_cell(out: &mut Vec<u8>, cell: Option<&Bson>) {
     match cell {
         None => out.push(0),
@@ -452,7 +457,7 @@ fn whole(value: &Bson) -> i64 {
     }
 }
 
-/// A name as a document has it.
+/// Escapes a name as in a document.
 fn escaped(name: &str) -> String {
     hourglass::store::names::key(name).into_owned()
 }

@@ -1,4 +1,4 @@
-//! The fold that a page's summary must be, made anew from the page's readings and compared bit for bit.
+//! The summary of a page, computed from its readings by independent code and compared bit for bit.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const KEYS: [&str; 7] = ["count", "min", "max", "sum", "avg", "first", "last"];
 pub fn check(stored: &RawDocument, readings: &[Reading], id: &str) {
     let mut numbers: BTreeMap<&str, Vec<Number>> = BTreeMap::new();
     for (name, value) in readings.iter().flat_map(|reading| &reading.fields) {
-        if let Some(number) = Number::of(value) {
+        if let Some(number) = Number::from_value(value) {
             numbers.entry(name).or_default().push(number);
         }
     }
@@ -48,7 +48,7 @@ enum Number {
 }
 
 impl Number {
-    fn of(value: &Value) -> Option<Number> {
+    fn from_value(value: &Value) -> Option<Number> {
         match value {
             Value::Float(v) => Some(Number::Double(*v)),
             Value::Integer(v) => Some(Number::Whole(i128::from(*v))),
@@ -65,7 +65,7 @@ impl Number {
         }
     }
 
-    /// Bit for bit. A whole number that Int64 cannot hold may be a Decimal128, or for a sum a double.
+    /// Compares bit for bit. An integer beyond Int64 may be a Decimal128, or for a sum a double.
     fn is(self, stored: RawBsonRef<'_>) -> bool {
         match (self, stored) {
             (Number::Whole(v), RawBsonRef::Int64(stored)) => v == i128::from(stored),
@@ -81,21 +81,22 @@ impl Number {
     }
 }
 
-/// The fold over numbers in time order: exact; as soon as one is a double all but the sum are the doubles nearest to them.
+/// Folds numbers in time order, exactly; with any double among them, all but the sum are rounded to doubles.
 fn fold(numbers: &[Number]) -> [(&'static str, Number); 6] {
     let wholes: Option<Vec<i128>> =
         numbers.iter().map(|n| if let Number::Whole(v) = n { Some(*v) } else { None }).collect();
     #[allow(clippy::cast_precision_loss, reason = "a page's count is small")]
     let count = numbers.len() as f64;
     if let Some(wholes) = wholes {
-        let (min, max) = (wholes.iter().min().expect("some"), wholes.iter().max().expect("some"));
+        let min = wholes.iter().min().expect("some");
+        let max = wholes.iter().max().expect("some");
         let sum: i128 = wholes.iter().sum();
         let avg = Number::Double(Number::Whole(sum).double() / count);
         let [min, max, sum] = [*min, *max, sum].map(Number::Whole);
         return parts(min, max, sum, avg, numbers[0], numbers[numbers.len() - 1]);
     }
     let doubles: Vec<f64> = numbers.iter().map(|number| number.double()).collect();
-    // The negative zero is the lesser one.
+    // Negative zero is less than zero.
     let least = doubles.iter().copied().min_by(f64::total_cmp).expect("some");
     let greatest = doubles.iter().copied().max_by(f64::total_cmp).expect("some");
     let sum = exact(numbers).rounded();
@@ -111,10 +112,10 @@ fn exact(numbers: &[Number]) -> Exact {
         }
         Number::Double(v) => Value::Float(*v),
     };
-    Exact::of(numbers.iter().map(value).collect::<Vec<_>>().iter())
+    Exact::sum(numbers.iter().map(value).collect::<Vec<_>>().iter())
 }
 
-/// What rounding left of a sum that is a double stands beside it.
+/// Checks the residue beside a sum that is a double.
 fn check_rest(stored: &RawDocument, numbers: &[Number], place: &str) {
     let doubles: Vec<f64> = match get(stored, "rest") {
         RawBsonRef::Double(0.0) => Vec::new(),

@@ -1,22 +1,22 @@
-//! Statements over statements.
+//! Nested statements.
 
 use super::{FILLS, Maker, TRANSFORMATIONS, UNORDERED, grouping};
 use crate::influxql::generated::data::Measurement;
 
-/// What the statements of a nest have in common.
+/// Common properties of nested statements.
 struct Nest {
     measurement: &'static Measurement,
     tags: &'static [&'static str],
-    /// Whether the outermost is not grouped by them.
+    /// True if the outermost statement does not group by the tags.
     is_joined: bool,
-    /// Whether the range begins in the innermost alone.
+    /// True if only the innermost statement has a range start.
     is_open: bool,
     order: &'static str,
     range: String,
 }
 
 impl Maker {
-    /// A statement over a statement, so many deep.
+    /// Returns nested statements of depth `deep`.
     pub(super) fn subquery(&mut self, deep: usize) -> String {
         let measurement = self.measurement();
         let tags = if self.random.once_in(3) { measurement.tags } else { &[] };
@@ -25,7 +25,7 @@ impl Maker {
             tags,
             is_joined: deep == 1 && !tags.is_empty() && self.random.once_in(3),
             is_open: self.random.once_in(4),
-            order: self.random.of(&["", "", "", " ORDER BY time DESC"]),
+            order: self.random.pick(&["", "", "", " ORDER BY time DESC"]),
             range: self.range(),
         };
         let mut text = self.innermost(&nest);
@@ -39,7 +39,7 @@ impl Maker {
         if text.contains("(SELECT stddev(") {
             text = text.replace(" LIMIT 5", "").replace(" LIMIT 9", "");
         }
-        // Of integers in one place and floats in another InfluxDB makes floats, and fills so.
+        // InfluxDB converts integers beside floats to floats, and fills accordingly.
         if text.contains("), (") {
             text =
                 text.replace("fill(-2.5)", "fill(7)").replace("fill(linear)", "fill(null)").replace("stddev(", "mean(");
@@ -47,17 +47,18 @@ impl Maker {
         text
     }
 
-    /// Makes a column `x` of numbers.
+    /// Returns a statement with a numeric column `x`.
     fn innermost(&mut self, nest: &Nest) -> String {
         let Nest { measurement, tags, is_joined, is_open, order, range } = nest;
         let condition = self.condition(measurement).map(|condition| format!(" AND {condition}")).unwrap_or_default();
-        let (from, number) = (measurement.name, self.field(measurement, "top"));
+        let from = measurement.name;
+        let number = self.field(measurement, "top");
         let limit = if !is_joined && self.random.once_in(8) { " LIMIT 9" } else { "" };
         let function = match self.random.below(8) {
             0 => "",
             1 => "+",
-            2 => self.random.of(&TRANSFORMATIONS),
-            3 if !is_joined && order.is_empty() && limit.is_empty() => self.random.of(&["distinct", "top", "bottom"]),
+            2 => self.random.pick(&TRANSFORMATIONS),
+            3 if !is_joined && order.is_empty() && limit.is_empty() => self.random.pick(&["distinct", "top", "bottom"]),
             _ => self.aggregate_of_rows(),
         };
         let field = if matches!(function, "mode" | "distinct" | "count_distinct") { "i" } else { number };
@@ -68,49 +69,50 @@ impl Maker {
         };
         let is_windowed =
             !matches!(function, "" | "+") && !TRANSFORMATIONS.contains(&function) && !self.random.once_in(4);
-        let filter = match *is_open || is_windowed || TRANSFORMATIONS.contains(&function) || self.random.once_in(2) {
-            true => format!(" WHERE {range}{condition}"),
-            false => condition.replacen(" AND ", " WHERE ", 1),
+        let needs_range = *is_open || is_windowed || TRANSFORMATIONS.contains(&function);
+        let filter = if needs_range || self.random.once_in(2) {
+            format!(" WHERE {range}{condition}")
+        } else {
+            condition.replacen(" AND ", " WHERE ", 1)
         };
-        let grouping = match is_windowed {
-            // Groups that are joined again InfluxDB fills with each other's values.
-            true => {
-                let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
-                grouping(Some(self.window()), tags) + self.random.of(fills)
-            }
-            false => grouping(None, tags),
+        let grouping = if is_windowed {
+            // InfluxDB fills merged groups with values of each other.
+            let fills = if *is_joined { &FILLS[..3] } else { &FILLS };
+            grouping(Some(self.window()), tags) + self.random.pick(fills)
+        } else {
+            grouping(None, tags)
         };
         format!("SELECT {columns} FROM {from}{filter}{grouping}{order}{limit}")
     }
 
-    /// Makes a column `x` of the `x` of a statement.
+    /// Returns a statement whose column `x` is computed from the `x` of another.
     fn around(&mut self, inner: &str, nest: &Nest, is_last: bool) -> String {
         let Nest { is_joined, is_open, order, .. } = nest;
         let condition = self.condition_on_rows(nest.tags);
         let tags = if *is_joined { &[] } else { nest.tags };
-        let function = if is_last { self.random.of(&UNORDERED) } else { self.aggregate_of_rows() };
+        let function = if is_last { self.random.pick(&UNORDERED) } else { self.aggregate_of_rows() };
         let function = if UNORDERED.contains(&function) { function } else { "median" };
-        // Which of equal rows a percentile picks is left open.
+        // The choice of a percentile among equal rows is undefined.
         let mut columns = self.call(if function == "percentile" { "median" } else { function }, "x") + " AS x";
         let mut grouping_by = grouping(None, tags);
-        // In windows that they inherit InfluxDB has them look behind the range.
+        // In inherited windows, InfluxDB reads beyond the range.
         let is_transformed = TRANSFORMATIONS.iter().any(|name| inner.contains(&format!("FROM (SELECT {name}(")));
         match self.random.below(8) {
             0 if !is_joined => {
-                let function = self.random.of(&TRANSFORMATIONS);
+                let function = self.random.pick(&TRANSFORMATIONS);
                 columns = self.call(function, "x") + " AS x";
             }
             1 if !is_joined => {
                 let host = if is_last && !tags.is_empty() && !inner.contains("), (") { ", host" } else { "" };
-                columns = format!("{} AS x{host}", self.random.of(&["x * 2", "x", "-x + 3"]));
+                columns = format!("{} AS x{host}", self.random.pick(&["x * 2", "x", "-x + 3"]));
             }
-            // Of windows without a beginning InfluxDB makes as many as there are since the beginning of time.
+            // Without a start, InfluxDB makes windows since the beginning of time.
             _ if *is_open => {}
-            // Rows of windows that begin before the range it does not always count.
+            // InfluxDB does not always count rows of windows that start before the range.
             2 | 3 if self.random.once_in(10) && !is_transformed => {}
             _ => {
                 columns = self.call(function, "x") + " AS x";
-                grouping_by = grouping(Some(self.window()), tags) + self.random.of(&FILLS);
+                grouping_by = grouping(Some(self.window()), tags) + self.random.pick(&FILLS);
             }
         }
         let range = match nest.range.split_once(" AND ") {
@@ -121,7 +123,7 @@ impl Maker {
         format!("SELECT {columns} FROM ({inner}) WHERE {range}{condition}{grouping_by}{order}{limit}")
     }
 
-    /// A function whose rows others go over: seldom one that InfluxDB has no number for.
+    /// Returns a function for rows of another statement, rarely one for which InfluxDB has no number.
     fn aggregate_of_rows(&mut self) -> &'static str {
         match self.aggregate() {
             "stddev" if !self.random.once_in(5) => "mean",
@@ -131,8 +133,8 @@ impl Maker {
 
     fn condition_on_rows(&mut self, tags: &[&str]) -> &'static str {
         match tags {
-            [] => self.random.of(&["", "", "", " AND x > 0", " AND x < 100"]),
-            _ => self.random.of(&["", "", "", " AND x > 0", " AND host = 'a'", " AND host != 'b'"]),
+            [] => self.random.pick(&["", "", "", " AND x > 0", " AND x < 100"]),
+            _ => self.random.pick(&["", "", "", " AND x > 0", " AND host = 'a'", " AND host != 'b'"]),
         }
     }
 }
