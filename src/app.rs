@@ -25,7 +25,7 @@ use crate::bucket::Store;
 use crate::clock::{self, StampClock};
 use crate::config::Settings;
 use crate::edits::{EditOptions, Edits};
-use crate::http::{self, App, Health};
+use crate::http::{self, App, Health, StartTime};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
 use crate::query::Query;
 use crate::query::influx::sensors_of;
@@ -106,7 +106,7 @@ async fn serve(
     stop_request: &Arc<Notify>,
     on_ready: impl FnOnce(Ready<'_>),
 ) -> anyhow::Result<RunEnd> {
-    let started = (clock::now_ns(), Instant::now());
+    let started = StartTime { wall_ns: clock::now_ns(), monotonic: Instant::now() };
     // Handle SIGHUP before anything else, because it ends a process without a handler.
     let hangups = signal(SignalKind::hangup()).context("listening for SIGHUP")?;
     data_folder::must_be_finished(&settings)?;
@@ -127,8 +127,8 @@ async fn serve(
     };
     let store = Arc::new(MergedView::new(store));
     let understand = Arc::new(sensors_of);
-    let opened_wal = (log, &recovery, stamps);
-    let (ingest, mut closing) = Ingest::start(settings.clone(), store.clone(), understand, opened_wal, metrics.clone());
+    let (ingest, mut closing) =
+        Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, stamps, metrics.clone());
     let ingest = Arc::new(ingest);
     if state == Health::Ready {
         ingest.join(settings.store.command_timeout).await;
@@ -181,7 +181,7 @@ async fn serve(
         addresses,
         first_token: first_token.as_ref(),
         enforced: app.access.is_enforced(),
-        started: started.1,
+        started: started.monotonic,
         stopping,
     });
     let is_requested = wait_for_stop(&mut stop, &mut closing).await;

@@ -89,7 +89,7 @@ fn start() -> Addresses {
                 http: format!("http://{}", addresses.http),
             });
             let protocol = http::Protocol { http2: true, ..http::Protocol::default() };
-            let service = http::HttpService::new(app, Serves::All, Arc::default());
+            let service = http::HttpService::new(app, EndpointSet::All, Arc::default());
             sender.send(addresses).expect("the caller waits for it");
             tokio::join!(
                 seats.clone().enforce_deadlines(),

@@ -87,9 +87,9 @@ impl Listeners {
         let protocol = protocol(settings);
         let senders = Arc::new(senders(settings));
         // Keep the other half of the time for the flush and for closing.
-        let finish = settings.server.shutdown_timeout / 2;
-        let proxies = Arc::new(TrustedProxies::of(&settings.server.trusted_proxies));
-        let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), finish };
+        let drain_timeout = settings.server.shutdown_timeout / 2;
+        let proxies = Arc::new(TrustedProxies::new(&settings.server.trusted_proxies));
+        let plain = |tcp| Listener { tcp, tls: None, idle: None, proxies: proxies.clone(), drain_timeout };
         let by_tls = |names: &[&str]| self.tls.as_ref().map(|tls| tls.acceptor(names));
         let mut serving = JoinSet::new();
         if let Some(tcp) = self.lines {
@@ -99,7 +99,7 @@ impl Listeners {
             serving.spawn(tcp::serve(listener, limits.clone(), service, stopping.clone()));
         }
         if let Some(tcp) = self.status {
-            let service = http::HttpService::new(app.clone(), Serves::Status, senders.clone());
+            let service = http::HttpService::new(app.clone(), EndpointSet::Status, senders.clone());
             // Give it its own connection limits, so that health checks work even if the other listeners are full.
             let limits = ConnectionLimits::new(bounds(settings), app.metrics.clone());
             let serve = http::serve(plain(tcp), limits.clone(), service, protocol.clone(), stopping.clone());
@@ -108,7 +108,7 @@ impl Listeners {
         let endpoints = if self.addresses.status.is_some() { EndpointSet::AllButStatus } else { EndpointSet::All };
         let service = http::HttpService::new(app, endpoints, senders);
         if let Some(tcp) = self.https {
-            let listener = Listener { tls: by_tls(protocol.names()), ..plain(tcp) };
+            let listener = Listener { tls: by_tls(protocol.alpn_names()), ..plain(tcp) };
             serving.spawn(http::serve(listener, limits.clone(), service.clone(), protocol.clone(), stopping.clone()));
         }
         if let Some(tcp) = self.http {

@@ -123,7 +123,7 @@ pub fn pack(day: Day, part: DayPart, expired: &ExpiredDay) -> Vec<u8> {
 ///
 /// # Errors
 /// If the bytes are damaged.
-pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
+pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> {
     let mut bytes = PackedBytes::new(bytes);
     let part = match bytes.byte()? {
         0 => DayPart::Whole,
@@ -148,12 +148,16 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), NoFigures> {
     let figures = PackedFigures::at_end(Span::Hours, bytes)?;
     let mut room = Room::default();
     let mut has_unknown_hour = false;
-    figures.each(names.len(), (|_| true, false), &mut room, |field, number, summary| {
-        match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
+    figures.each(
+        names.len(),
+        |_| true,
+        false,
+        &mut room,
+        |field, number, summary| match hours.iter_mut().find(|one| one.hour.0.rem_euclid(24) == i64::from(number)) {
             Some(hour) => hour.summaries.push((names[field].clone(), summary)),
             None => has_unknown_hour = true,
-        }
-    })?;
+        },
+    )?;
     if has_unknown_hour {
         return Err(unknown("an hour with summaries", 0));
     }

@@ -44,7 +44,7 @@ pub struct Deleter {
     /// Resumes the database's flushes when a deletion is done.
     pub dispatch: Arc<Dispatch>,
     /// Turns a deletion's statement into a test of sensors.
-    pub understand: Understand,
+    pub understand: StatementCompiler,
     /// The id of this opening of the WAL.
     pub opening: u64,
     /// Locks by which deletions, sweeps and rewriting jobs of one database exclude each other.

@@ -51,7 +51,7 @@ impl StorePresence {
     /// Notes a failed lookup. Depending on the error, the whole store counts as away, lookups in this database are
     /// skipped for a while, or nothing changes.
     pub fn note_failure(&self, database: &str, error: &StorageError, now: Instant) {
-        if error.is_of_store() {
+        if error.is_store_unreachable() {
             return self.note(false);
         }
         let mut silent = self.0.silent.lock();

@@ -70,14 +70,14 @@ pub async fn read_sensors_each(
     let by_key = |document: SensorDocument| (document.sensor.key.clone(), Ok(document));
     match store.read_sensors(database, keys).await {
         Ok(documents) => return Ok(documents.into_iter().map(by_key).collect()),
-        Err(error) if error.is_of_document() => {}
+        Err(error) if error.is_document_error() => {}
         Err(error) => return Err(error),
     }
     let mut read = HashMap::new();
     for key in keys {
         match store.read_sensors(database, &[key]).await {
             Ok(documents) => read.extend(documents.into_iter().map(by_key)),
-            Err(error) if error.is_of_document() => drop(read.insert((*key).into(), Err(error))),
+            Err(error) if error.is_document_error() => drop(read.insert((*key).into(), Err(error))),
             Err(error) => return Err(error),
         }
     }

@@ -153,7 +153,7 @@ pub struct KnownSensor {
 impl KnownSensor {
     pub(crate) fn new(sensor: Sensor, ids: SensorIds, state: Arc<CatalogState>) -> Self {
         let charge = state.bytes.charge(memory(&sensor));
-        let kind = AtomicU8::new(number(state.kinds.index_of(&sensor, None)));
+        let kind = AtomicU8::new(kind_number(state.kinds.index_of(&sensor, None)));
         Self {
             id: ids.id,
             sensor: Arc::new(sensor),
@@ -230,7 +230,7 @@ impl KnownSensor {
         let kinds = &self.state.kinds;
         if !kinds.is_empty() {
             let named = meta.get(KIND).map(|json| &**json);
-            self.kind.store(number(kinds.index_of(&self.sensor, named)), Ordering::Relaxed);
+            self.kind.store(kind_number(kinds.index_of(&self.sensor, named)), Ordering::Relaxed);
         }
     }
 

@@ -106,8 +106,8 @@ async fn open_existing(settings: &Settings) -> anyhow::Result<ExistingStore> {
 /// Returns the view of a store that hides the readings covered by remembered deletions, as queries do.
 pub async fn open_view(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
     let registry = raw.read_registry().await.context("reading the registry")?;
-    note_registry(&registry);
-    note_sealed(&*raw).await.context("searching sealed days")?;
+    note_registry_time(&registry);
+    note_sealed_days(&*raw).await.context("searching sealed days")?;
     let deletions = registry.deletions;
     let store = Arc::new(MergedView::new(raw));
     let understand: StatementCompiler = Arc::new(sensors_of);

@@ -125,7 +125,7 @@ fn answers(endpoint: &Endpoint) -> Vec<DescribedAnswer> {
     let error = endpoint.error_body();
     let with_dialect = |content: &'static [MediaType]| if content == FAILED { error } else { content };
     let own = endpoint.answers.iter().copied().flatten();
-    let own = own.map(|(status, text, content)| (*status, *text, with_dialect(*content)));
+    let own = own.map(|(status, text, content)| (*status, *text, with_dialect(content)));
     let refused: &[(u16, &'static str)] = if endpoint.access == RequiredAccess::Public { &[] } else { REFUSED };
     let refused = refused.iter().map(|(status, text)| (*status, *text, error));
     let unread = UNREAD.iter().map(|(status, text)| (*status, *text, FAILED));

@@ -73,7 +73,7 @@ struct StoredRecords {
 
 impl RegistryView {
     /// Creates an empty view. `shared` is true if other instances may use the store.
-    pub fn new(masks: Masks, understand: Understand, recovery: &Recovery, shared: bool) -> Self {
+    pub fn new(masks: Masks, understand: StatementCompiler, recovery: &Recovery, shared: bool) -> Self {
         let state = RegistryState {
             view: MergeView { floor: SETTLED, restamps: shared },
             read: None,

@@ -29,7 +29,7 @@ pub async fn note_sealed_days(store: &dyn Store) -> Result<(), StorageError> {
         match last_day {
             Ok(Some(day)) => note_passed(day.hours().end.start_ns()),
             Ok(None) => {}
-            Err(error) if error.is_of_store() => return Err(error),
+            Err(error) if error.is_store_unreachable() => return Err(error),
             // Continue: queries of this database fail with an error of their own.
             Err(error) => tracing::warn!(%database, %error, "cannot look up the latest sealed day of a database"),
         }

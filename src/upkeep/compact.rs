@@ -69,10 +69,12 @@ async fn compact_file(store: &Arc<EmbeddedStore>, run: &Run) -> Result<(), JobEr
 }
 
 /// Returns the name, the bytes and the free bytes of each collection.
-async fn measure(store: &MongoStore, run: &Run) -> Result<Vec<(String, u64, u64)>, JobError> {
-    let spaces = store.reusable().await?;
-    let sum = |bytes: fn(&(String, u64, u64)) -> u64| spaces.iter().map(bytes).sum();
-    show(sum(|space| space.1), sum(|space| space.2), run);
+/// Measures all collections and reports the totals.
+async fn measure(store: &MongoStore, run: &Run) -> Result<Vec<CollectionSpace>, JobError> {
+    let spaces = store.collection_spaces().await?;
+    let bytes = spaces.iter().map(|space| space.bytes).sum();
+    let reusable = spaces.iter().map(|space| space.reusable).sum();
+    show(bytes, reusable, run);
     Ok(spaces)
 }
 

@@ -54,7 +54,7 @@ impl Job for Outliers {
             loop {
                 let began = Instant::now();
                 after = match self.clear(&database, after, run).await {
-                    Err(error) if error.is_of_store() => return Err(error.into()),
+                    Err(error) if error.is_store_unreachable() => return Err(error.into()),
                     // An unreadable document or database keeps its marks, and does not stop the others.
                     last => last.unwrap_or_default(),
                 };

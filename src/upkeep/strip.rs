@@ -160,8 +160,11 @@ impl Strip {
         let hours = of.days.start.hours().start..of.days.end.hours().start;
         // Read the pages before the parts, so that readings that another instance folds in between are seen in one of
         // both.
-        let places =
-            context.store.raw().scan_sensors(of.database, &keys, hours, &Projection::places(), PLACES_BYTES).await?;
+        let places = context
+            .store
+            .raw()
+            .scan_sensors(of.database, &keys, hours, &Projection::without_fields(), PLACES_BYTES)
+            .await?;
         let parts = context.store.raw().list_day_parts(of.database, &keys, of.days.clone()).await?;
         let Some(places) = places else {
             // There are too many unsealed pages to list.

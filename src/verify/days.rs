@@ -16,7 +16,7 @@ pub fn check_day(stored: &RawDay) -> Findings {
             return findings;
         }
     };
-    for other in &document.differs {
+    for other in &document.mismatches {
         let kind = match &*other.part {
             "count" | "first" | "last" => FindingKind::Count,
             "_id" | "sensor" | "measurement" | "tags" | "start" | "end" => FindingKind::Identity,

@@ -84,7 +84,7 @@ impl DatabaseCheck<'_> {
         let projection = Projection::SUMMARIES;
         let scanned =
             self.store.scan_days(database, &id.sensor, hours, Order::Ascending, &projection, Extent::ALL).await?;
-        Ok(sorted(MonthTotals::of(&scanned.pages)))
+        Ok(sorted(MonthTotals::from_pages(&scanned.pages)))
     }
 }
 

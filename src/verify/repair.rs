@@ -56,7 +56,7 @@ impl DatabaseCheck<'_> {
                 repaired.make_first();
                 repaired.next_writes()
             } else {
-                repaired.mark_anew(bucket.pages.len() > 1);
+                repaired.mark_for_rewrite(bucket.pages.len() > 1);
                 let indexes = (0..repaired.pages().len()).filter(|p| numbers.contains(&repaired.pages()[*p].number));
                 indexes.map(|index| vec![index]).collect()
             };

@@ -179,7 +179,7 @@ impl MergedView {
         let hours = months.start.days().start.hours().start..Month(months.end.0 - 1).days().end.hours().start;
         let deletions = self.masks.now();
         // Read pages and chunks before the totals, as `bucket::totals` requires.
-        let places = Projection::places();
+        let places = Projection::without_fields();
         let pages = self.store.scan_sensors(database, sensors, hours.clone(), &places, PAGE_LIST_BYTES_MAX).await?;
         let Some(pages) = pages else { return Ok(Vec::new()) };
         let first = months.start.days().start;
@@ -191,7 +191,7 @@ impl MergedView {
         let mut found = self.store.read_months(database, sensors, months, projection).await?;
         let pages_by_sensor: HashMap<&str, Vec<ScannedPage>> =
             sensors.iter().copied().zip(pages).filter(|(_, pages)| !pages.is_empty()).collect();
-        let has_deletions = deletions.is_about_hours(database, &hours);
+        let has_deletions = deletions.has_hours(database, &hours);
         for (id, month) in &mut found {
             let Some(totals) = &mut month.totals else { continue };
             let days = id.month.days();
@@ -249,7 +249,7 @@ impl MergedView {
                 let found = found.into_iter().next().map(|document| document.sensor);
                 Ok(found.or_else(|| Sensor::from_key(key).map(Arc::new)))
             }
-            Err(error) if error.is_document_error() => Ok(Sensor::of_key(key).map(Arc::new)),
+            Err(error) if error.is_document_error() => Ok(Sensor::from_key(key).map(Arc::new)),
             Err(error) => Err(error),
         }
     }
@@ -276,7 +276,7 @@ impl MergedView {
         source: Source,
         pages: Vec<ScannedPage>,
     ) -> Result<Vec<ScannedPage>> {
-        if pages.is_empty() || !deletions.is_about_hours(sensor.database, hours) {
+        if pages.is_empty() || !deletions.has_hours(sensor.database, hours) {
             return Ok(pages);
         }
         let Some(identity) = self.sensor(sensor.database, sensor.key).await? else { return Ok(pages) };

@@ -44,7 +44,7 @@ pub enum SealedError {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
-    NoSet(#[from] NoSet),
+    NoSet(#[from] InvalidReadings),
     #[error("unknown form {0}; this program knows form {FORM}; use the version that wrote it")]
     Form(u8),
     #[error("uncompressed length of {0} bytes exceeds {LENGTH_MAX}")]

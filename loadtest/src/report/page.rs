@@ -52,7 +52,7 @@ fn rows(results: &Results, table: &Table) -> String {
     let heads: String = columns.iter().map(|column| format!("<th>{}</th>", escaped(column))).collect();
     let mut text = format!("<table>\n<tr><th></th>{heads}</tr>\n");
     for row in &table.rows {
-        let cell = |column: &&str| format!("<td>{}</td>", escaped(&results.shown(table, &row.name, column)));
+        let cell = |column: &&str| format!("<td>{}</td>", escaped(&results.format_cell(table, &row.name, column)));
         let cells: String = columns.iter().map(cell).collect();
         text += &format!("<tr><td>{}</td>{cells}</tr>\n", escaped(&row.name));
     }

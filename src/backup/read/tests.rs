@@ -15,7 +15,7 @@ const BOUNDS: ReadBounds = ReadBounds { batch_bytes: 4 << 10, hour_bytes: 4 << 1
 async fn filled(store: &MergedView, hours: i64, readings: i64) -> (Arc<Sensor>, Readings) {
     let caps = Caps { max_readings: 50, max_bytes: 1 << 16, hard_bytes: 1 << 20 };
     let options = FillOptions { caps, stamp: STAMP, seals: false, seal_form: SealForm::default(), recent: 1 };
-    let sensor = Arc::new(Sensor::of_key("m,s=1").expect("a key"));
+    let sensor = Arc::new(Sensor::from_key("m,s=1").expect("a key"));
     let length = Hour(1).start_ns() / readings;
     let reading = |n: i64| Reading {
         time: n / readings * Hour(1).start_ns() + n % readings * length,

@@ -133,7 +133,7 @@ impl Deleter {
     ) -> Result<Vec<bool>, StorageError> {
         let keys: Vec<&str> = sensors.map(|sensor| &*sensor.key).collect();
         let raw = &**self.context.store.raw();
-        let places = Projection::places();
+        let places = Projection::without_fields();
         let pages = raw.scan_sensors(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         let days = raw.scan_days_of(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
@@ -155,7 +155,7 @@ impl Deleter {
         }
         // If the readings of an hour have expired, only summaries are left, and their times are known to the hour.
         let one = Extent::pages(1);
-        let places = Projection::places();
+        let places = Projection::without_fields();
         let first_hour = store
             .scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &places, one)
             .await?

@@ -337,7 +337,7 @@ impl Shard {
         }
         let outcome = match &away {
             None => FlushOutcome::Stored,
-            Some(error) if error.is_of_store() => FlushOutcome::StoreFailed,
+            Some(error) if error.is_store_unreachable() => FlushOutcome::StoreFailed,
             Some(_) => FlushOutcome::DatabaseFailed,
         };
         self.unflushed.note_outcome(database, outcome, now);

@@ -161,8 +161,8 @@ async fn send_sensors(store: &MergedView, database: &str, sender: &mpsc::Sender<
     let mut frames = Frames::default();
     let mut bytes = HEAD.to_vec();
     loop {
-        let some = sensors.next_batch().await?;
-        if some.is_empty() {
+        let batch = sensors.next_batch().await?;
+        if batch.is_empty() {
             bytes.extend(frames.end());
             // A client detects a missing end.
             let _ = sender.send(bytes.into()).await;

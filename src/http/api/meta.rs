@@ -104,12 +104,12 @@ pub async fn change(
     };
     let arrival =
         MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry: false };
-    let wish = if method == Method::PUT { Wish::Put(values) } else { Wish::Patch(values) };
-    let wish = MetaWish { sensor, wish };
+    let update = if method == Method::PUT { MetaUpdate::Put(values) } else { MetaUpdate::Patch(values) };
+    let request = MetaRequest { sensor, update };
     let is_allowed = |meta: &Meta| meets_conditions(&headers, meta);
     let mut outcome = None;
     let on_result = |_, result| outcome = Some(result);
-    app.ingest.change_meta(arrival, std::iter::once((0, Ok(wish))), is_allowed, on_result).await?;
+    app.ingest.change_meta(arrival, std::iter::once((0, Ok(request))), is_allowed, on_result).await?;
     match outcome {
         Some(Ok(MetaOutcome { values, unlike, .. })) => {
             // A write-only token must not learn stored values.

@@ -35,12 +35,12 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
         from: None,
     };
     let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
-    let cursor = parameters.get("cursor");
-    let Selection { database, range, fields, .. } = asked.per_sensor.clone();
+    let page = Page { limit, cursor: parameters.get("cursor") };
+    let Selection { database, range, fields, .. } = selection.per_sensor.clone();
     let columns = match format {
         Format::Csv(_) => {
-            let words = app.query.vocabulary(&budget, &database, &asked.selector, TagWords::Own).await?;
-            TableColumns::of(words, fields.clone())
+            let words = app.query.vocabulary(&budget, &database, &selection.selector, TagWords::Own).await?;
+            TableColumns::new(words, fields.clone())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
@@ -100,8 +100,8 @@ async fn one_sensor(
     selection: ManySelection,
     page: Page<'_>,
 ) -> ApiResult<ReadingsPart> {
-    let ManySelection { per_sensor: mut selection, order, .. } = asked;
-    if let Some(cursor) = cursor {
+    let ManySelection { per_sensor: mut selection, order, .. } = selection;
+    if let Some(cursor) = page.cursor {
         let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
         let time = parse_time(text).filter(|time| selection.range.contains(time));
         selection.range = rest(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
@@ -127,8 +127,8 @@ async fn many_sensors(
     // The cursor is opaque to clients: the hexadecimal time of the next reading, and its sensor key.
     if let Some(cursor) = page.cursor {
         let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
-        let time = time(text).filter(|time| asked.per_sensor.range.contains(time));
-        asked.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
+        let time = parse_time(text).filter(|time| selection.per_sensor.range.contains(time));
+        selection.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
     }
     let part = app.query.many_readings(budget, &selection, page.limit).await?;
     let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));

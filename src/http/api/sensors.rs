@@ -60,7 +60,7 @@ async fn read_batch(
 /// Adds the kinds of sensors, given by their stored names.
 fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
     let add_kind = |document: SensorDocument| {
-        let kind = app.settings.kinds.of(&document.sensor, &document.meta).cloned();
+        let kind = app.settings.kinds.kind_of(&document.sensor, &document.meta).cloned();
         ListedSensor { document, kind }
     };
     documents.into_iter().map(add_kind).collect()
@@ -87,10 +87,10 @@ pub async fn read_stored(
     let since = app.ingest.catalog_version(Some(database)).map_err(IngestError::from)?;
     let stored = app.query.sensors(budget, database, filter).await?;
     let stored_last = stored.last().filter(|_| stored.len() == filter.limit).map(|last| last.sensor.key.to_string());
-    let mut documents = app.ingest.sensors(database, filter, (stored, since)).await?;
+    let mut documents = app.ingest.sensors(database, filter, stored, since).await?;
     let is_full = documents.len() == filter.limit;
     let next = documents.last().filter(|_| is_full).map(|last| last.sensor.key.to_string()).or(stored_last);
-    documents.retain(|document| !document.only_remembers());
+    documents.retain(|document| !document.is_tombstone());
     Ok((documents, next))
 }
 
@@ -235,8 +235,9 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let after = parameters.get("cursor").map(str::to_owned);
     let query = SensorListQuery { database: database.clone(), after, limit, ..SensorListQuery::default() };
     let chooser = selected.selector.compile(&budget)?;
-    let takes = |ListedSensor { document, .. }: &ListedSensor| chooser.selects(&document.sensor, Some(&document.meta));
-    let (found, next, _held) = match &selected.selector {
+    let is_match =
+        |ListedSensor { document, .. }: &ListedSensor| chooser.selects(&document.sensor, Some(&document.meta));
+    let page = match &selected.selector {
         Selector::Sensor(sensor) => {
             // Read only the document of this sensor.
             let settings = app.query.settings();
@@ -256,7 +257,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let columns = match format {
         Format::Csv(_) => {
             let words = app.query.vocabulary(&budget, &database, &selected.selector, TagWords::Own).await?;
-            TableColumns::of(words, Vec::new())
+            TableColumns::new(words, Vec::new())
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };

@@ -186,7 +186,7 @@ impl Stream {
             let sensor = names.entry(reading.known.id).or_insert_with(|| {
                 renames.and_then(|renames| renames.shown(stored)).map_or_else(|| stored.clone(), Arc::new)
             });
-            if !chooser.selects(sensor, None) || !self.terms.may_show(sensor) {
+            if !chooser.selects(sensor, None) || !self.rights.can_see(sensor) {
                 continue;
             }
             let place = TailPlace { sequence, number: reading.number };

@@ -284,22 +284,23 @@ async fn change(app: &App, statement: &Statement, context: StatementContext<'_>)
         }
         Statement::CreateDatabase { name, policy } => {
             let policy = policy.clone().unwrap_or_default();
-            let with = (policy.name.as_deref(), terms(&policy));
-            let message = app.ingest.create_database_with(name, with, context.by).await?;
+            let policy_terms = terms(&policy);
+            let message =
+                app.ingest.create_database_with(name, policy.name.as_deref(), policy_terms, context.by).await?;
             Ok(join_messages(message, ignored_terms(&policy)))
         }
         Statement::CreatePolicy(PolicyStatement { database, policy, default }) => {
-            let named = (&**database, policy.name.as_deref().unwrap_or_default());
-            app.ingest.create_policy(named, terms(policy), *default, context.by).await?;
+            let name = policy.name.as_deref().unwrap_or_default();
+            app.ingest.create_policy(database, name, terms(policy), *default, context.by).await?;
             Ok(ignored_terms(policy))
         }
         Statement::AlterPolicy(PolicyStatement { database, policy, default }) => {
-            let named = (&**database, policy.name.as_deref().unwrap_or_default());
-            app.ingest.alter_policy(named, terms(policy), *default).await?;
+            let name = policy.name.as_deref().unwrap_or_default();
+            app.ingest.alter_policy(database, name, terms(policy), *default).await?;
             Ok(ignored_terms(policy))
         }
         Statement::DropPolicy { name, database } => {
-            wait_for_deletion(app, app.ingest.drop_policy((database, name), context.now, timeout)).await.map(|()| None)
+            wait_for_deletion(app, app.ingest.drop_policy(database, name, context.now, timeout)).await.map(|()| None)
         }
         Statement::DropDatabase { name } if name.contains('/') => Err(IngestError::from(PolicyError::Name).into()),
         Statement::DropDatabase { name } => {
@@ -357,7 +358,7 @@ async fn delete(app: &App, statement: &Statement, context: StatementContext<'_>)
     let all = targets.iter().map(|target| (&*target.database, &target.range, target.statement.len()));
     app.ingest.check_deletions(all)?;
     for DeleteTargets { database, sensors, range, statement, .. } in targets {
-        let deletion = app.ingest.delete((&database, context.now), (&sensors, &statement), range, timeout);
+        let deletion = app.ingest.delete(&database, context.now, &sensors, &statement, range, timeout);
         wait_for_deletion(app, deletion).await?;
     }
     Ok(None)

@@ -31,8 +31,8 @@ impl Ingest {
         self.dispatch.wake();
         let own_stored = async {
             // Records that are still to be replayed must be dispatched first: see `Marks`.
-            self.dispatch.positions.dispatched().await;
-            self.dispatch.positions.truncated(own).await;
+            self.dispatch.positions.wait_until_dispatched().await;
+            self.dispatch.positions.wait_until_truncatable(own).await;
         };
         tokio::time::timeout(timeout, own_stored)
             .await

@@ -78,7 +78,7 @@ impl Ingest {
             return Ok(Vec::new());
         }
         Ok(self.store.raw().databases().await.unwrap_or_else(|error| {
-            self.lookup.missed(name, &error);
+            self.lookup.note_failure(name, &error);
             Vec::new()
         }))
     }

@@ -16,7 +16,7 @@ impl Ingest {
         let positions = &self.dispatch.positions;
         let drained = async {
             // Replay everything before any bucket becomes due, so that each page is written once.
-            positions.dispatched().await;
+            positions.wait_until_dispatched().await;
             let through = positions.want_truncated_through(Sequence::MAX);
             self.dispatch.wake();
             positions.wait_until_truncatable(through).await;

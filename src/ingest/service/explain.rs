@@ -66,9 +66,8 @@ impl Ingest {
             false
         } else {
             let stored = self.stored_databases(&name).await?;
-            let terms = (self.options.limits.databases, arrival.by, bound(self.options.quota.token_databases));
-            let added = self.catalog.would_add_database(&name, &stored, terms);
-            added.map_err(|full| self.no_room(&name, full))?
+            let is_new = self.catalog.would_add_database(&name, &stored, self.database_terms(arrival.by));
+            is_new.map_err(|refusal| self.refused_database(&name, refusal))?
         };
         let by = arrival.by.copy();
         let arrival = Arrival { database: &name, by: &by, ..arrival };

@@ -90,7 +90,7 @@ impl UnflushedReadings for Ingest {
     }
 
     fn databases(&self) -> Vec<String> {
-        let unstored = self.catalog.databases().into_iter().filter(|database| database.is_waiting());
+        let unstored = self.catalog.databases().into_iter().filter(|database| database.has_unflushed());
         let mut names: Vec<String> = unstored.map(|database| database.name.to_string()).collect();
         if !self.dispatch.positions.is_live() {
             names.extend(self.dispatch.backlog.databases());
@@ -236,7 +236,7 @@ impl Ingest {
             existing.extend(keys.iter().filter(is_here).map(|key| Box::from(*key)));
         }
         let documents = self.store.read_sensors(database, keys).await?;
-        let with_data = documents.into_iter().filter(|document| !document.only_remembers());
+        let with_data = documents.into_iter().filter(|document| !document.is_tombstone());
         existing.extend(with_data.map(|document| document.sensor.key.clone()));
         Ok(existing)
     }
@@ -286,7 +286,7 @@ impl Ingest {
             let latest = answer.await.map_err(|_| IngestError::Stopping)?;
             let old = indexes.iter().map(|index| documents[*index].clone()).collect();
             let updater = Documents { context: &self.flushes, database: &database.name };
-            let fresh = updater.lay_latest(&sensors, (old, latest)).await?;
+            let fresh = updater.apply_latest(&sensors, old, latest).await?;
             for (index, document) in indexes.into_iter().zip(fresh) {
                 documents[index] = document;
             }

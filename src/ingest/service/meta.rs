@@ -352,7 +352,10 @@ impl Ingest {
         let level = arrival.ack.unwrap_or(self.options.ingest.ack);
         for SensorChange { requests, change } in sensor_changes {
             let Some(known) = self.catalog.sensor(&database, &change.sensor.key) else {
-                let limit = self.catalog.full(&change.sensor).unwrap_or_else(|| "a quota of new sensors".to_owned());
+                let limit = self
+                    .catalog
+                    .limit_for_sensor(&change.sensor)
+                    .unwrap_or_else(|| "a quota of new sensors".to_owned());
                 let refusal = MetaRefusal::NoRoom { sensor: change.sensor.key.to_string(), limit };
                 for request in requests {
                     outcomes[request] = Err(refusal.clone());

@@ -52,7 +52,7 @@ impl Ingest {
     pub fn start(
         options: Arc<Settings>,
         store: Arc<MergedView>,
-        understand: Understand,
+        understand: StatementCompiler,
         wal: Wal,
         recovery: &Recovery,
         clock: Arc<StampClock>,

@@ -200,7 +200,7 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
         }
         let walked = place.store().walk_days(DB, None, 100).await.expect("a walk").found;
         assert_eq!(walked.len(), written.len());
-        assert!(walked.iter().all(|day| day.document.as_ref().is_ok_and(|day| day.differs.is_empty())), "{form:?}");
+        assert!(walked.iter().all(|day| day.document.as_ref().is_ok_and(|day| day.mismatches.is_empty())), "{form:?}");
     }
     // Expired days have no form.
     let (id, rev) = &written[2];
@@ -365,7 +365,7 @@ pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
     assert_eq!(walked.len(), 5);
     for raw in &walked {
         let document = raw.document.as_ref().expect("readable");
-        assert_eq!(document.differs, []);
+        assert_eq!(document.mismatches, []);
         assert!(all.iter().any(|(id, set)| **id == document.id && **set == document.day.readings));
     }
     assert_eq!(write(store, &first, stamp, stamp + 1, None).await, Written::Yes);
@@ -400,7 +400,7 @@ pub async fn a_walk_visits_every_day_once(place: &mut impl Place) {
         for (raw, day) in found.iter().zip([-3, 0, 4, 5]) {
             let document = raw.document.as_ref().expect("a day");
             assert_eq!(document.id, id(&sensor, day));
-            assert_eq!(document.differs, []);
+            assert_eq!(document.mismatches, []);
             let set = if day == 5 { none.clone() } else { readings(day, &[0, 4, 23], 11 + day) };
             assert_eq!(document.day.readings, set);
             let again = place.store().walk_days(DB, Some(&raw.from), 1).await.expect("a part").found;

@@ -111,7 +111,7 @@ pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)
         replication: number("replication")?.and_then(|count| u32::try_from(count).ok()),
         shard_duration: number("shardDuration")?,
         expired: number("expired")?,
-        summaries: number("summaries")?.map(Keep::of_ns),
+        summaries: number("summaries")?.map(Keep::from_ns),
         expired_readings,
         seal_form: text("sealForm")?.map(|form| SealForm::from_name(form).ok_or_else(unreadable)).transpose()?,
         drift: text("drift")?.map(|drift| Drift::from_name(drift).ok_or_else(unreadable)).transpose()?,

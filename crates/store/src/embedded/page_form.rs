@@ -65,7 +65,7 @@ pub(super) enum PageError {
     #[error(transparent)]
     Damage(#[from] ColumnsDamage),
     #[error(transparent)]
-    Readings(#[from] crate::bucket::readings::NoSet),
+    Readings(#[from] crate::bucket::readings::InvalidReadings),
     #[error(transparent)]
     Figures(#[from] FiguresError),
     #[error("field number {0} has no name")]
@@ -343,7 +343,7 @@ impl<'a> PackedHead<'a> {
 
 /// Splits a sensor's key into measurement and tags, whose lengths are given.
 pub(super) fn parse_sensor(key: &str, lengths: &[u64]) -> Result<Sensor, PageError> {
-    let parts = Sensor::parts_of(key, lengths).ok_or(PageError::Parts)?;
+    let parts = Sensor::split_key(key, lengths).ok_or(PageError::Parts)?;
     let (measurement, tags) = parts.split_first().ok_or(PageError::Parts)?;
     let tags = tags.chunks_exact(2).map(|tag| (&*tag[0], &*tag[1]));
     Sensor::new(measurement, tags).map_err(PageError::Tag)

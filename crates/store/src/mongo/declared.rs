@@ -37,12 +37,14 @@ enum Content {
     Sensors,
 }
 
-fn declared<'a>(content: Content, rules: impl Iterator<Item = &'a IndexOf>) -> DeclaredIndexes {
+fn declared<'a>(content: Content, rules: impl Iterator<Item = &'a IndexTarget>) -> DeclaredIndexes {
     let mut all = DeclaredIndexes::new();
     for rule in rules {
         match rule {
-            IndexOf::Copy(name) => drop(all.insert(format!("{OWNED_PREFIX}meta.{name}"), meta_index(content, name))),
-            IndexOf::Kind { name, measurement } => {
+            IndexTarget::Copy(name) => {
+                drop(all.insert(format!("{OWNED_PREFIX}meta.{name}"), meta_index(content, name)))
+            }
+            IndexTarget::Kind { name, measurement } => {
                 if let Some(measurement) = measurement {
                     let index = field_index(content, "measurement", measurement);
                     all.insert(format!("{OWNED_PREFIX}kind.{name}"), index);
@@ -163,7 +165,7 @@ mod tests {
         assert_eq!(index.keys, doc! { "meta.a%2Eb": 1, "start": 1 });
         assert_eq!(index.filter, doc! { "meta.a%2Eb": { "$exists": true } });
         // An index with the same name but another measurement does not match.
-        let other = [IndexOf::Kind { name: "press".into(), measurement: Some("mill".into()) }];
+        let other = [IndexTarget::Kind { name: "press".into(), measurement: Some("mill".into()) }];
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");
         assert!(all["hourglass.kind.press"].matches(&found));
         assert!(!declared(Content::Readings, other.iter())["hourglass.kind.press"].matches(&found));

@@ -52,7 +52,7 @@ impl RequestSensor {
         // Another request may withdraw a field that is not firm, so this request claims it too.
         if found.is_none_or(|index| index >= self.claimed) {
             let is_new = found.is_none();
-            if let Some(limit) = rules.catalog.full_for_field(name).filter(|_| is_new) {
+            if let Some(limit) = rules.catalog.limit_for_field(name).filter(|_| is_new) {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
             }
             let reserved = drift::reserved_for(name).filter(|_| rules.keeps_drift && is_new);
