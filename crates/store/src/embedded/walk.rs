@@ -33,9 +33,8 @@ impl EmbeddedStore {
             let all = keys.all();
             let start = from.as_ref().map_or(&*all.start, |from| &*from.0);
             let mut walked = Walked::default();
-            let mut rows = 0;
             let mut bytes = 0;
-            for row in table.range::<&[u8]>(start..&*all.end)? {
+            for (rows, row) in table.range::<&[u8]>(start..&*all.end)?.enumerate() {
                 let (key, value) = row?;
                 let key = key.value();
                 let value = value.value();
@@ -44,7 +43,6 @@ impl EmbeddedStore {
                     walked.next = Some(Cursor(key.to_vec()));
                     break;
                 }
-                rows += 1;
                 bytes += value.len();
                 add(&mut walked.found, key, value);
             }
