@@ -41,7 +41,7 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
         for (body, why) in [
             (json!([1]), "no JSON object"),
             (json!({"": 1}), "empty"),
-            (json!({"x": "y".repeat(9000)}), "limits.meta_bytes (8192)"),
+            (json!({"x": "y".repeat(9000)}), "the limit of 8192 bytes"),
             (json!({"x": [[[[[[[[[1]]]]]]]]]}), "nests"),
         ] {
             let refused = send(&server, "PATCH", "m,s=1", &body, &[]).expect(400);
@@ -218,7 +218,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         };
         let (status, exported) = run(&["export"], b"", &server);
         assert_eq!((status, exported.lines().count()), (Some(0), 2001));
-        let summary = "2001 sensors changed (2001 of them new), 0 are as they were, 0 lines refused\n";
+        let summary = "2001 sensors changed (2001 of them new), 0 unchanged, 0 lines rejected\n";
         assert_eq!(run(&["import"], exported.as_bytes(), &other), (Some(0), summary.to_owned()));
         assert_eq!(run(&["export"], b"", &other), (Some(0), exported.clone()));
         // As CSV, too, with any values and names.
@@ -239,7 +239,7 @@ fn thousands_of_lines_are_imported_and_exported() {
         let long =
             |n: usize| json!({"sensor": format!("m,s={n}"), "meta": {"note": "x".repeat(7000)}}).to_string() + "\n";
         let lines: String = (0..300).map(long).collect();
-        let summary = "300 sensors changed (300 of them new), 0 are as they were, 0 lines refused\n";
+        let summary = "300 sensors changed (300 of them new), 0 unchanged, 0 lines rejected\n";
         assert_eq!(run(&["import"], lines.as_bytes(), &small), (Some(0), summary.to_owned()));
         // A body that never fits is refused as such.
         post(&small.url("/api/v1/meta?db=d"), lines.as_str(), &[]).expect(413);

@@ -189,7 +189,7 @@ fn is_csv(headers: &HeaderMap) -> bool {
 fn refusal_text(refused: &MetaRefusal, by: &Caller, database: &str) -> String {
     match refused {
         MetaRefusal::TooLarge { sensor, limit, .. } if !by.may_read(database) => {
-            format!("metadata of {sensor} exceeds limits.meta_bytes ({limit} bytes)")
+            format!("metadata of {sensor} exceeds the limit of {limit} bytes")
         }
         other => other.to_string(),
     }

@@ -71,7 +71,7 @@ pub struct MetaOutcome {
 pub enum MetaRefusal {
     #[error("{0}")]
     Unreadable(String),
-    #[error("the metadata of {sensor} exceeds limits.meta_bytes ({limit}): {bytes} bytes")]
+    #[error("the metadata of {sensor} exceeds the limit of {limit} bytes: {bytes} bytes")]
     TooLarge { sensor: String, bytes: usize, limit: usize },
     #[error("the metadata of {sensor} exceeds the limit of {NAMES_MAX} names: {names} names")]
     TooManyNames { sensor: String, names: usize },

@@ -13,7 +13,7 @@ fn tokens_are_added_and_revoked_without_a_restart() {
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
     let duplicate = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
-    duplicate.refused("rotate it");
+    duplicate.refused("rotate the token");
     let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
     let two = rotated.stdout.trim().to_owned();
     assert_ne!(one, two);

@@ -260,5 +260,5 @@ fn a_write_only_token_learns_no_stored_metadata() {
     request("PATCH", &url, b"{}", &headers).unwrap().expect(403);
     let long = json!({"x": "y".repeat(9000)}).to_string();
     let refused = with(&writer, "PATCH", &url, &long).expect(400).text().to_owned();
-    assert!(refused.contains("more than 8192 bytes") && !refused.contains("take 9"), "{refused}");
+    assert!(refused.ends_with("the limit of 8192 bytes\"}") && !refused.contains("90"), "{refused}");
 }

@@ -76,7 +76,7 @@ fn a_cross_site_query_changes_nothing() {
         http::request("POST", &url, b"", &[("origin", "https://elsewhere.example")]).unwrap().expect(403).json();
     assert_eq!(
         refusal["error"],
-        "forbidden: pages of https://elsewhere.example get no data and change none, unless cors.origins names their origin"
+        "forbidden: pages of https://elsewhere.example may not send requests: add the origin to cors.origins"
     );
     assert!(!names().contains(&json!(["by-page"])));
 }

@@ -128,7 +128,7 @@ fn a_killed_restore_is_resumed_and_blocks_serving() {
             let mut command = program();
             command.args(["backup", "restore", path(backup_dir.path())]).args(flags);
             ran(command.env("FAULT_KILL_AT", point)).killed();
-            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &flags[..]].concat()).refused("has not finished");
+            hourglass(&[&["serve", "--listen", "127.0.0.1:0"], &flags[..]].concat()).refused("is incomplete");
         }
         restore(backup_dir.path(), &to_store, restored_dir.path()).good();
         assert_eq!(
@@ -267,7 +267,7 @@ fn a_backup_waits_for_every_instance() {
     let other = Launch::with_store(&store).config(lazy).start();
     write(&other, "plant", &format!("climate,s=7 temp=7 {}\n", START + 7));
     let backup_dir = Folder::new("backup");
-    backup(&one, backup_dir.path(), &["--patience", "2s"]).refused("have not said");
+    backup(&one, backup_dir.path(), &["--patience", "2s"]).refused("have not flushed");
     assert!(!backup_dir.file("manifest.json").exists());
     flush(&other);
     backup(&one, backup_dir.path(), &["--patience", "60s"]).good();

@@ -70,7 +70,7 @@ fn an_unwritable_database_delays_no_other() {
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 1.0);
     let log = world.server.stderr();
     assert!(
-        log.lines().any(|line| line.contains("readings could not be stored") && line.contains("one.buckets")),
+        log.lines().any(|line| line.contains("cannot store readings") && line.contains("one.buckets")),
         "{log}"
     );
     // New readings of the other database keep draining.

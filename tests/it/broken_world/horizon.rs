@@ -138,7 +138,7 @@ fn a_deletion_is_forgotten_once_no_log_has_older_records() {
     drop_series().expect(200);
     wait_until("it is remembered", PATIENCE, || metric(&server, "hourglass_registry_deletions") >= 1.0);
     let refused = drop_series();
-    assert!(refused.status == 503 && refused.text().contains("remembered deletions"), "{}", refused.text());
+    assert!(refused.status == 503 && refused.text().contains("are remembered"), "{}", refused.text());
     flush(&holding);
     wait_until("it is forgotten", PATIENCE, || metric(&server, "hourglass_registry_deletions") == 0.0);
     drop_series().expect(200);

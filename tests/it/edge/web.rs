@@ -105,7 +105,7 @@ fn tokens_are_refused_from_other_origins() {
             let answer = cross_request("POST", path, body, page).expect(403);
             assert_eq!(answer.header("access-control-allow-origin"), None, "{path}");
             let error = answer.json()["error"].to_string();
-            assert!(error.contains("only pages of the service's own origin do"), "{error}");
+            assert!(error.contains("use a page of the service's own origin"), "{error}");
         }
         // Otherwise CORS applies as configured.
         let answer = cross_request("GET", "/api/v1/sensors", "", page).expect(200);
@@ -368,7 +368,7 @@ fn only_a_trusted_proxy_names_its_clients() {
 /// Grafana's proxy on the same machine is answered, and one warning says that it gives access without a token.
 #[test]
 fn a_proxy_without_tokens_causes_one_warning() {
-    let warnings = |server: &Server| server.stderr().matches("needs no token: whoever reaches the proxy").count();
+    let warnings = |server: &Server| server.stderr().matches("but this service requires no token").count();
     let server = Launch::embedded().start();
     let headers = [("x-forwarded-for", "198.51.100.1")];
     request("GET", &server.url("/api/v1/sensors"), b"", &[]).unwrap().expect(200);

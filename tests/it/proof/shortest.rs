@@ -8,7 +8,7 @@ use super::{NEVER, RECOVERY, World, config, ends_by_itself, flush, pair};
 const OFTEN: &str = "100ms";
 const CONNECTIONS: usize = 2;
 /// Log message once per outage and shard after a permanently failed flush.
-const FLUSH_FAILED: &str = "readings could not be stored";
+const FLUSH_FAILED: &str = "cannot store readings";
 
 /// Runs a scenario and expects no violation.
 #[track_caller]
