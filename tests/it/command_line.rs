@@ -156,7 +156,7 @@ fn an_address_beyond_loopback_needs_a_token() {
     let refused = Launch::embedded().listen("0.0.0.0:0").run_to_end();
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(refused.stdout, "");
-    let complaint = "hourglass: tokens are required, because other machines may reach 0.0.0.0:0 or because of auth.required, and \
+    let complaint = "hourglass: tokens are required, because other machines can reach 0.0.0.0:0 or because of auth.required, and \
                 there is no valid token. Create one first: hourglass token add --name first --admin '*'";
     assert!(refused.stderr.contains(complaint), "{}", refused.stderr);
     let always = Launch::embedded().env("HOURGLASS_AUTH_REQUIRED", "always").run_to_end();

@@ -132,7 +132,7 @@ fn an_invalid_kind_is_a_configuration_problem() {
         ("[[kinds]]\nname = \"a\"\n[[kinds]]\nname = \"a\"\n", "two kinds"),
         ("[[kinds]]\nname = \"a\"\nfields = { \"$ref\" = \"#/x\" }\n", "$ref is not supported"),
         ("[[kinds]]\nname = \"a\"\nfields = { properties = { x = { pattern = \"(\" } } }\n", "pattern"),
-        ("[[kinds]]\nname = \"a\"\ninterval = \"soon\"\n", "no duration"),
+        ("[[kinds]]\nname = \"a\"\ninterval = \"soon\"\n", "not a duration"),
         ("[[kinds]]\nname = \"a\"\naction = \"drop\"\n", "drop"),
         ("[[kinds]]\nname = \"a\"\nunit = \"K\"\n", "unit"),
         ("[[meta.copy]]\nnames = \"a\"\n", "names"),

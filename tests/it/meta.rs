@@ -39,7 +39,7 @@ fn metadata_is_put_patched_and_guarded_by_its_etag() {
         let stale = send(&server, "PATCH", "m,s=1", &json!({"site": "roof"}), &[("if-match", &first)]).expect(412);
         assert_eq!(stale.json()["code"], "changed");
         for (body, why) in [
-            (json!([1]), "no JSON object"),
+            (json!([1]), "not a JSON object"),
             (json!({"": 1}), "empty"),
             (json!({"x": "y".repeat(9000)}), "the limit of 8192 bytes"),
             (json!({"x": [[[[[[[[[1]]]]]]]]]}), "nests"),

@@ -334,7 +334,7 @@ fn an_unknown_field_matches_nothing() {
     ] {
         let answer = ask(&server, statement, "").expect(200).json();
         let error = answer["results"][0]["error"].as_str().unwrap_or_default();
-        assert!(error.contains("is no tag of what this would delete"), "{statement}: {answer}");
+        assert!(error.contains("is no tag of the sensors to delete from"), "{statement}: {answer}");
         assert_eq!(counts(), [2, 1, 1], "{statement}");
     }
     delete(&server, "DELETE FROM cpu WHERE sttus = 'ok' OR nothing =~ /x/");

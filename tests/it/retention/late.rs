@@ -157,7 +157,7 @@ fn an_expiry_that_timed_out_on_the_log_is_retried() {
     let waiting = std::thread::spawn(move || post(&url, line, &[]));
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
-    let looks = || log_count(&server, "once those that were checked before");
+    let looks = || log_count(&server, "cannot expire before earlier requests");
     wait_until("it gives up, and tries again", WITHIN, || looks() > 1);
     halt.lift();
     waiting.join().expect("an answer").expect(204);
@@ -176,7 +176,7 @@ fn a_failed_expiry_is_not_retried_every_second() {
     halt.await_met("it is halted");
     post(&server.url("/query?db=other&q=DELETE+FROM+m"), "", &[]).expect(200);
     halt.lift();
-    let failed = "expired readings could not be deleted";
+    let failed = "cannot delete expired readings";
     wait_until("it fails", WITHIN, || log_count(&server, failed) > 0);
     let retried = poll(Duration::from_secs(5), || (log_count(&server, failed) > 1).then_some(()));
     assert_eq!(retried, None, "{}", server.stderr());
