@@ -19,7 +19,7 @@ fn possibly_acked_records_are_reported_and_kept() {
     assert_eq!(found(&server), 3, "the others are kept");
     assert_eq!(verdicts(&server), [("damaged", 0.0), ("in_doubt", 1.0), ("torn", 0.0)]);
     assert_eq!(quarantined(&server), [changed[last].to_vec()]);
-    assert_warned(&server, "1 with");
+    assert_warned(&server, "and 1 (");
     assert!(server.stderr().contains("may be readings that were acked"), "{}", server.stderr());
     let status = server.fetch("/api/v1/status");
     let counts = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
