@@ -44,7 +44,7 @@ impl SecretFile {
         Ok(())
     }
 
-    /// Reads an open_existing file. Returns `None` if it is missing.
+    /// Reads the file. Returns `None` if it is missing.
     fn open_existing(path: &Path) -> anyhow::Result<Option<Self>> {
         match fs::File::open(path) {
             Ok(file) => Self::read(path, &file).map(Some),

@@ -83,7 +83,7 @@ pub enum FileOpenError {
     #[error("{path} has version {1}, but this hourglass reads version {known}: use the hourglass that wrote it", path = .0.display(), known = tables::VERSION)]
     Newer(PathBuf, u64),
     /// The file was written before version 1.
-    #[error("{} was written before version 1 of the format, which this hourglass cannot read: use another data folder", .0.display())]
+    #[error("{} has a format older than version 1, which this hourglass cannot read: use another data folder", .0.display())]
     Older(PathBuf),
     /// The file cannot be read or written.
     #[error("cannot open {path}: {1}", path = .0.display())]
