@@ -30,10 +30,7 @@ fn unflushed_wals_of_other_instances_stop_backup_and_copy() {
         backup().refused(&host);
         copy().refused(&host);
         let digest_run = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
-        assert!(
-            digest_run.stderr.contains("may be incomplete") && digest_run.stderr.contains(&host),
-            "{digest_run:?}"
-        );
+        assert!(digest_run.stderr.contains("may be incomplete") && digest_run.stderr.contains(&host), "{digest_run:?}");
         other.kill();
     }
     hourglass(&["wal", "flush", "--store", &store, "--data-dir", path(&other.data_dir())]).good();

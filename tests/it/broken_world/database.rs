@@ -69,10 +69,7 @@ fn an_unwritable_database_delays_no_other() {
     assert_eq!((failing.len(), &failing[0]["database"], &failing[0]["class"]), (1, &"one".into(), &"database".into()));
     assert_eq!(metric(&world.server, "hourglass_store_databases_failing"), 1.0);
     let log = world.server.stderr();
-    assert!(
-        log.lines().any(|line| line.contains("cannot store readings") && line.contains("one.buckets")),
-        "{log}"
-    );
+    assert!(log.lines().any(|line| line.contains("cannot store readings") && line.contains("one.buckets")), "{log}");
     // New readings of the other database keep draining.
     assert_eq!(world.write("two", 50), 204);
     world.await_stored("two", 51);
