@@ -17,7 +17,7 @@ pub struct Chosen {
 }
 
 impl Chosen {
-    /// Those sensors that pass a test, which is asked of each in order; each test takes about `steps` comparisons.
+    /// Returns the sensors that pass a test, in order. A test takes about `steps` comparisons.
     ///
     /// # Errors
     /// If the budget is exhausted.

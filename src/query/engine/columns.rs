@@ -128,7 +128,8 @@ mod tests {
     /// A tag of the same name wins over metadata, and what is missing counts as empty.
     #[test]
     fn a_column_passes_whom_a_look_at_each_sensor_passes() {
-        let (list, budget) = (list(), Budgets::new(unbounded_settings()).begin(&Caller::Anybody, ""));
+        let list = list();
+        let budget = Budgets::new(unbounded_settings()).begin(&Caller::Anybody, "");
         for wanted in ["lab", "7", "roof", "", "no"] {
             let passing = list.passing(&budget, "meta.site", |text| text == wanted).expect("it fits");
             for (place, entry) in list.iter().enumerate() {
@@ -141,7 +142,8 @@ mod tests {
 
     #[test]
     fn a_list_keeps_the_columns_of_the_names_asked_for_last() {
-        let (list, budget) = (list(), Budgets::new(unbounded_settings()).begin(&Caller::Anybody, ""));
+        let list = list();
+        let budget = Budgets::new(unbounded_settings()).begin(&Caller::Anybody, "");
         (0..COLUMNS_MAX + 3).for_each(|n| drop(list.column(&budget, &format!("meta.{n}"))));
         let kept: Vec<String> = list.columns.lock().iter().map(|(name, _)| name.to_string()).collect();
         assert_eq!(kept, (3..COLUMNS_MAX + 3).map(|n| format!("meta.{n}")).collect::<Vec<_>>());
