@@ -109,6 +109,6 @@ fn fill_catalog(what: &str, sensors: usize, line: impl Fn(usize, i64) -> String)
     }
     print(&format!("hostile {what}: {before}, then {} with {refused} bodies refused", Memory::measure(&server)));
     assert!(refused * AT_ONCE > sensors / 4, "{refused} bodies were refused");
-    Memory::assert_growth_at_most(&server, before, 3 * CATALOG_BYTES);
+    Memory::assert_growth_at_most(&server, before, 4 * CATALOG_BYTES);
     client.ask("POST", "/write?db=flood", &line(0, START + 2)).expect(204);
 }

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -39,6 +40,8 @@ const WATCH: &str = "window.alarms = [];
 /// A browser with one window. Dropping it ends it.
 pub struct Browser {
     session: String,
+    /// Number of pages loaded from scratch.
+    loads: AtomicUsize,
     _driver: Process,
     _folder: Folder,
 }
@@ -71,7 +74,12 @@ impl Browser {
         let answer =
             request("POST", &format!("{base}/session"), wanted.to_string().as_bytes(), JSON).unwrap().expect(200);
         let id = answer.json()["value"]["sessionId"].as_str().expect("a session").to_owned();
-        let browser = Browser { session: format!("{base}/session/{id}"), _driver: process, _folder: folder };
+        let browser = Browser {
+            session: format!("{base}/session/{id}"),
+            loads: AtomicUsize::new(0),
+            _driver: process,
+            _folder: folder,
+        };
         browser.devtools("Page.addScriptToEvaluateOnNewDocument", json!({ "source": WATCH }));
         Some(browser)
     }
@@ -82,11 +90,14 @@ impl Browser {
         self.ask("url", &json!({ "url": url }));
     }
 
-    /// Loads an address from scratch.
+    /// Loads an address from scratch. A number in its query makes it a new one, because a browser does not load a page
+    /// again for another fragment; a blank page between the two would cost a process.
     #[track_caller]
     pub fn load(&self, url: &str) {
-        self.open("about:blank");
-        self.open(url);
+        let load = self.loads.fetch_add(1, Ordering::Relaxed);
+        let (page, fragment) = url.split_once('#').unwrap_or((url, ""));
+        let separator = if page.contains('?') { '&' } else { '?' };
+        self.open(&format!("{page}{separator}load={load}#{fragment}"));
     }
 
     /// Loads an address from scratch and waits for an expression.
