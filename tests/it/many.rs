@@ -14,7 +14,6 @@ const DAYS: i64 = 5;
 const CONFIG: &str = "[page]\nmax_readings = 20\n";
 /// Site and room; the last sensor has no room.
 const SENSORS: [(&str, &str); 6] = [("a", "r1"), ("a", "r2"), ("b", "r1"), ("b", "r17"), ("c", "x"), ("c", "")];
-const ROUNDS: usize = 6;
 const LINES: i64 = 400;
 const QUESTIONS: usize = 40;
 /// Queries that are repeated before and after every change.
@@ -51,7 +50,7 @@ fn agree(server: &Server, seed: u64) {
         kept.iter().for_each(|question| model.check_windows(server, question));
         model.check_hours_of_each(server);
     };
-    for round in 0..ROUNDS {
+    for round in 0..scaled([3, 4, 12]) {
         post(&server.url("/write?db=many"), model.write(&mut random), &[]).expect(204);
         ask_again(&model);
         if round % 2 == 0 {

@@ -33,7 +33,7 @@ tests! {
     fn sealing_changes_no_answer_embedded() =>
         twins(["embedded".to_owned(), "embedded".to_owned()], 1, 12);
     fn sealing_changes_no_answer_in_mongodb() =>
-        twins([(); 2].map(|()| mongod().uri(&fresh_database_name())), 2, scaled([4, 4, 12]));
+        twins([mongod().uri(&fresh_database_name()), "embedded".to_owned()], 2, scaled([4, 4, 12]));
 }
 
 /// Seals the changed days every four rounds.
@@ -98,7 +98,8 @@ tests! {
 fn kills(store: impl Fn() -> String) {
     let given: String =
         (0..2).flat_map(|sensor| (0..MINUTES).step_by(3).map(move |n| line(sensor, n, n * 7 % 101))).collect();
-    let plain = Launch::with_store(store()).config(PAGES).start();
+    // Both stores answer alike, and this one answers faster.
+    let plain = Launch::embedded().config(PAGES).start();
     write_flushed(&plain, &given);
     for point in
         ["claimed:1", "claimed:2", "sealed:1", "sealed:2", "pages_removed:1", "month_claimed:1", "month_filled:1"]

@@ -4,7 +4,6 @@ use crate::support::prelude::*;
 
 use super::{CAPS, CONFIG, DATABASE, HOUR, SECOND, START, run, write};
 
-const STEPS: usize = 60;
 const LINES: i64 = 60;
 const HOURS: i64 = 5;
 /// Measurement and tag.
@@ -36,7 +35,8 @@ fn agree(server: &mut Server, seed: u64) -> Model {
     let mut random = Random::new(seed);
     let mut model = Model::new();
     run(server, &format!("CREATE DATABASE {DATABASE}"));
-    for step in 0..STEPS {
+    let steps = scaled([30, 40, 120]);
+    for step in 0..steps {
         match random.below(10) {
             0..4 => write(server, &lines(&mut random, &mut model)),
             4 => flush(server),
@@ -53,7 +53,7 @@ fn agree(server: &mut Server, seed: u64) -> Model {
     }
     write(server, &lines(&mut random, &mut model));
     flush(server);
-    check(server, &model, STEPS);
+    check(server, &model, steps);
     model
 }
 
