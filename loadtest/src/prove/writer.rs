@@ -10,7 +10,7 @@ use crate::servers::http::Product;
 use crate::servers::system::System;
 
 /// A system under test.
-pub struct Proved<'a> {
+pub struct Subject<'a> {
     pub system: System<'a>,
     /// True if queries to VictoriaMetrics use its response cache, which is the default. It drops the cache some seconds
     /// after old samples arrive.
@@ -25,7 +25,7 @@ pub enum Writer {
     Native(Collection<Document>),
 }
 
-impl Proved<'_> {
+impl Subject<'_> {
     /// Creates a writer.
     pub async fn writer(&self) -> Result<Writer> {
         Ok(match self.system.peer.product() {

@@ -27,7 +27,7 @@ pub enum Question {
 
 /// A query with its parameters.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct Query {
     pub question: Question,
     /// The sensor, for queries of one sensor.
     pub sensor: i64,
@@ -71,13 +71,13 @@ impl Question {
     }
 
     /// Returns true if the query covers one sensor.
-    pub fn is_of_one(self) -> bool {
+    pub fn is_single_sensor(self) -> bool {
         use Question as Q;
         matches!(self, Q::SensorHourly | Q::SensorDaily | Q::SensorRawDay | Q::SensorChart | Q::LatestOfOne)
     }
 }
 
-impl Asked {
+impl Query {
     /// Returns a query of all readings, or of the day in its name.
     pub fn new(question: Question, sensor: i64, fleet: Fleet) -> Self {
         let start = fleet.start_s;
@@ -151,7 +151,7 @@ impl Asked {
             }
             Question::LatestOfAll | Question::LatestOfOne => {
                 let all: Vec<i64> = (0..self.fleet.sensors).collect();
-                for sensor in if self.question.is_of_one() { &one[..] } else { &all } {
+                for sensor in if self.question.is_single_sensor() { &one[..] } else { &all } {
                     let last = self.fleet.reading(*sensor, self.fleet.ticks - 1);
                     answer.insert(sensor_name(*sensor), vec![(0, last.temp())]);
                 }
@@ -208,7 +208,7 @@ mod tests {
     fn answers_are_of_the_size_that_their_names_say() {
         let fleet = Fleet { values: crate::fleet::Values::Noise, ..Fleet::by_minute(12, 2 * 1440) };
         let sizes = Question::ALL.map(|question| {
-            let answer = Asked::new(question, 5, fleet).expected();
+            let answer = Query::new(question, 5, fleet).expected();
             (answer.len(), answer.values().map(Vec::len).max().unwrap())
         });
         let expected = [(1, 48), (1, 2), (2, 1440), (2, 16), (10, 48), (10, 2), (10, 24), (1, 1), (12, 1), (1, 1)];
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_wrong_answer_is_found() {
-        let right = Asked::new(Question::SensorHourly, 5, Fleet::by_minute(12, 1440)).expected();
+        let right = Query::new(Question::SensorHourly, 5, Fleet::by_minute(12, 1440)).expected();
         assert_eq!(difference(&right, &right), None);
         let changed = |change: fn(&mut Vec<(i64, f64)>)| {
             let mut wrong = right.clone();

@@ -125,7 +125,7 @@ impl Peer {
     }
 
     /// Describes the use of the system, and its documented treatment of acks, equal timestamps and late data.
-    pub fn by_design(self) -> &'static str {
+    pub fn design_note(self) -> &'static str {
         match self {
             Self::HourglassMongodb | Self::HourglassEmbedded => {
                 "written by line protocol over HTTP; acked when synced to its own log (`ack = log`, the default); readings of \
