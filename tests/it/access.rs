@@ -15,13 +15,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `hourglass token` with these arguments on the data directory of an embedded store.
 pub fn token_command(data_dir: &Path, words: &[&str]) -> CommandOutput {
-    ran(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
+    run_program(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
 }
 
 /// Creates a token, waits until it is valid, and returns its text.
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
-    let token = token_command(&server.data_dir(), &[&["add"][..], words].concat()).good().stdout.trim().to_owned();
+    let token =
+        token_command(&server.data_dir(), &[&["add"][..], words].concat()).expect_success().stdout.trim().to_owned();
     wait_until("the token is valid", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
     token
 }

@@ -21,7 +21,7 @@ const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"
 /// Computes the digest of a store whose service is stopped.
 #[track_caller]
 fn digest(store: &str, data_dir: &Path) -> Value {
-    let digest = crate::support::ran::digest(store, data_dir);
+    let digest = crate::support::programs::digest(store, data_dir);
     assert_eq!(digest["unflushed_records"], 0, "{digest}");
     digest
 }
@@ -73,7 +73,7 @@ fn restored(from: &Path) -> Server {
     let mut server = Launch::embedded().start();
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
-    restore(from, "embedded", &server.data_dir()).good();
+    restore(from, "embedded", &server.data_dir()).expect_success();
     server.restart();
     server
 }

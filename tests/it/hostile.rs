@@ -50,7 +50,7 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     let (outcome, mut times) = std::thread::scope(|scope| {
         let good = scope.spawn(|| write_and_read(good, what, &over));
         // Set on a panic, too, or the scope would wait for ever.
-        let end = StopAtEnd(&over);
+        let end = StopOnDrop(&over);
         let outcome = harm();
         drop(end);
         (outcome, good.join().expect("the good client is served"))

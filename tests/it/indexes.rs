@@ -3,7 +3,7 @@
 use crate::support::packages;
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const CONFIG: &str = "[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname = \"site\"\nindex = true\n[[meta.copy]]\nname = \"a.b\"\n\
                       index = true\ndatabase = \"d\"\n[[meta.copy]]\nname = \"owner\"\n\
@@ -54,7 +54,7 @@ fn declared_indexes_are_created_used_and_dropped() {
     assert_eq!(owned("d.sensors"), ["hourglass.kind.press", "hourglass.meta.site", "hourglass.named.press"]);
     server.stop();
     server.restart_as(Launch::with_store(&uri));
-    wait_until("none is left", WITHIN, || owned("d.buckets") == ["own"]);
+    wait_until("none is left", TIMEOUT, || owned("d.buckets") == ["own"]);
 }
 
 fn make_own(uri: &str) {

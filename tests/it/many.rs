@@ -37,13 +37,13 @@ struct Model {
 
 tests! {
     fn windows_of_many_sensors_agree_with_a_plain_map_in_the_embedded_store() =>
-        agree(&Launch::embedded().config(CONFIG).start(), 1);
+        compare_with_model(&Launch::embedded().config(CONFIG).start(), 1);
     fn windows_of_many_sensors_agree_with_a_plain_map_in_mongodb() =>
-        agree(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start(), 2);
+        compare_with_model(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start(), 2);
 }
 
 #[track_caller]
-fn agree(server: &Server, seed: u64) {
+fn compare_with_model(server: &Server, seed: u64) {
     let mut random = Random::new(seed);
     let mut model = Model { readings: vec![BTreeMap::new(); SENSORS.len()] };
     let kept: Vec<Question> = (0..KEPT).map(|_| Question::of_summaries(&mut random)).collect();

@@ -55,7 +55,7 @@ fn verify(store: &str, data: &std::path::Path, flags: &[&str]) -> (i32, String) 
     let mut command = program();
     command.args(["verify", "--store", store, "--data-dir"]).arg(data).args(flags);
     command.env("HOURGLASS_PAGE_MAX_READINGS", "60").env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
-    let ran = ran(&mut command);
+    let ran = run_program(&mut command);
     (ran.status.expect("it ends by itself"), ran.output())
 }
 
@@ -364,7 +364,7 @@ fn sealed(store: String) -> Server {
     }
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     flush(&server);
-    let report = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().output();
+    let report = hourglass(&["job", "run", "seal", "--server", &server.url("")]).expect_success().output();
     assert!(report.contains("days 6,") && report.contains("large 0,") && report.contains("readings 5760"), "{report}");
     assert!(server.stop().success());
     server

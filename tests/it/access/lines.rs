@@ -7,7 +7,7 @@ use super::{PATIENCE, await_status, create, guarded, token_command, with};
 const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n";
 
 fn connect(server: &Server, text: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(server.other("tcp")).unwrap();
+    let mut stream = TcpStream::connect(server.scheme_address("tcp")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     stream
@@ -41,7 +41,7 @@ fn tcp_lines_need_a_write_token() {
     let mut open = connect(&server, &format!("auth {lab}\nm,site=lab v=1 1\nm,site=plant v=1 1\nm v=1 1\n"));
     wait_until("its reading is there", PATIENCE, || count(&server, &admin) == 1);
     // Connections outlive tokens, but later lines are refused.
-    token_command(&server.data_dir(), &["revoke", "lab"]).good();
+    token_command(&server.data_dir(), &["revoke", "lab"]).expect_success();
     await_status(&server, &lab, 401);
     let _ = open.write_all(b"m,site=lab v=2 2\n");
     assert!(farewell(open).starts_with("ERROR authorization failed"));

@@ -29,7 +29,7 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     let lines = "m v=1 1\nbad one\nbad two\nm v=NaN\n";
     with(&device, "POST", &server.url("/write?db=a&precision=ns"), lines).expect(400);
     with(&device, "POST", &server.url("/api/v1/readings?db=b"), "{\"measurement\":7}").expect(400);
-    Raw::open(server.other("tcp")).send(format!("auth {device}\nevil\u{9b}2J v=1\nm v=1 1768485600\n"));
+    Raw::open(server.scheme_address("tcp")).send(format!("auth {device}\nevil\u{9b}2J v=1\nm v=1 1768485600\n"));
     let seen = poll(PATIENCE, || Some(listed(&server, &owner, "db=a")).filter(|seen| seen.len() == 5)).expect("five");
     let expected = [
         json!(["a", "device", "unit", "m v=1 1768485600"]),
@@ -91,7 +91,7 @@ fn rejected_lines_never_show_a_token() {
     let owner = create(&server, &["--name", "owner", "--admin", "a"]);
     let secret = admin.rsplit('_').next().expect("a secret");
     let lines = format!("auth {admin}\nAUTH {admin}\nauth\t{admin} db=a\nm v=1,auth {admin} db=x\nm,t={admin} v=1 x\n");
-    Raw::open(server.other("tcp")).send(lines);
+    Raw::open(server.scheme_address("tcp")).send(lines);
     let seen = poll(PATIENCE, || Some(listed(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
     assert!(seen.iter().any(|one| one["text"] == "auth ***"), "{seen:?}");
     with(&admin, "POST", &server.url("/write?db=a"), &format!("m,t={admin} v=")).expect(400);
@@ -175,7 +175,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     let url = server.url("");
     let command = |words: &[&str]| {
         let service = ["--db", "a", "--server", &url, "--token", &admin];
-        ran(program().arg("rejections").args(words).args(service)).good().stdout
+        run_program(program().arg("rejections").args(words).args(service)).expect_success().stdout
     };
     let list = command(&["list"]);
     assert!(list.contains("family: 3") && list.contains("syntax: 1") && list.contains("warm"), "{list}");

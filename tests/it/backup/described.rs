@@ -54,13 +54,13 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         describe(&server);
         let folder = Folder::new("backup");
         let data = Folder::new("restored");
-        backup(&server, folder.path(), &[]).good();
+        backup(&server, folder.path(), &[]).expect_success();
         // A change of metadata only, then no change.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
         put(&server, "climate,s=0", &json!({"site": "lab"}));
-        let output = backup(&server, folder.path(), &["--prove"]).good().stdout;
+        let output = backup(&server, folder.path(), &["--prove"]).expect_success().stdout;
         assert!(output.contains("\n0 days written") && output.contains("sensors of 1 databases written"), "{output}");
-        let output = backup(&server, folder.path(), &[]).good().stdout;
+        let output = backup(&server, folder.path(), &[]).expect_success().stdout;
         assert!(output.contains("\n0 days written (0 bytes)") && output.contains("sensors of 0 databases"), "{output}");
         let original = described(&server);
         assert!(
@@ -69,7 +69,7 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         );
         assert!(server.stop().success());
         let data = data.file("data");
-        restore(folder.path(), &to_store, &data).good();
+        restore(folder.path(), &to_store, &data).expect_success();
         let before = digest(&store, &server.data_dir());
         assert_eq!(before["databases"], digest(&to_store, &data)["databases"]);
         assert_eq!(before["total"]["metadata"], 1 + 1 + 3 + 1, "{before}");
@@ -100,7 +100,8 @@ fn a_copy_of_a_stopped_store_has_metadata_and_sensors() {
     let data = there.file("data");
     let back = back.file("data");
     for (from, folder) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
-        hourglass(&["backup", "copy", "--source", from, "--target", folder, "--data-dir", path(&data)]).good();
+        hourglass(&["backup", "copy", "--source", from, "--target", folder, "--data-dir", path(&data)])
+            .expect_success();
     }
     assert_eq!(digest("embedded", &from), digest(&mongo, &data));
     assert_eq!(digest("embedded", &from), digest("embedded", &back));
@@ -113,9 +114,9 @@ fn a_backup_in_an_unknown_format_is_refused() {
     let server = filled("embedded", "");
     let folder = Folder::new("backup");
     let target = Folder::new("restored");
-    backup(&server, folder.path(), &[]).good();
+    backup(&server, folder.path(), &[]).expect_success();
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(folder.file("manifest.json")).unwrap()).unwrap();
     manifest["form"] = json!(3);
     std::fs::write(folder.file("manifest.json"), manifest.to_string()).unwrap();
-    restore(folder.path(), "embedded", target.path()).refused("form 3");
+    restore(folder.path(), "embedded", target.path()).expect_failure("form 3");
 }

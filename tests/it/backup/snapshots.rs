@@ -48,7 +48,7 @@ fn the_log_replays_onto_a_restored_snapshot() {
     assert!(server.stop().success());
     let now = digest(&store, &server.data_dir());
     assert_eq!((&now["total"]["readings"], &now["total"]["sensors"]), (&500.into(), &2.into()), "{now}");
-    verify(&store, &server.data_dir(), &[]).good();
+    verify(&store, &server.data_dir(), &[]).expect_success();
 }
 
 /// Without a flush before the snapshot, the readings in the log are missing.

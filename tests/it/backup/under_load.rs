@@ -77,7 +77,7 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
         let to = Folder::new("backup");
         for _ in 0..backups() {
             let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
-            backup(&server, to.path(), &[]).good();
+            backup(&server, to.path(), &[]).expect_success();
             let mut restored = restored(to.path());
             let after: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             for sender in 0..SENDERS {
@@ -86,7 +86,7 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
                 compare_sensors(&restored, sender, before[at]);
             }
             assert!(restored.stop().success());
-            hourglass(&["verify", "--store", "embedded", "--data-dir", path(&restored.data_dir())]).good();
+            hourglass(&["verify", "--store", "embedded", "--data-dir", path(&restored.data_dir())]).expect_success();
         }
         println!("{} backups under load restored, verified, and held everything acked before they began", backups());
         stop.store(true, Ordering::SeqCst);

@@ -8,13 +8,13 @@ const LONG: &str = "20s";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server whose replay is halted at its first record while a file exists.
-struct Halted {
+struct HaltedServer {
     server: Server,
     halt: Halt,
 }
 
 /// Stores a reading of `m,s=old`, logs `more`, kills the server and starts it halted.
-fn halted(wait: &str, more: &str) -> Halted {
+fn start_halted(wait: &str, more: &str) -> HaltedServer {
     let halt = Halt::new();
     // Only the first reading is ever flushed.
     let config = format!(
@@ -30,7 +30,7 @@ fn halted(wait: &str, more: &str) -> Halted {
     server.kill();
     halt.set();
     server.restart_behind();
-    Halted { server, halt }
+    HaltedServer { server, halt }
 }
 
 fn write(server: &Server, lines: &str) {
@@ -65,7 +65,7 @@ fn expect_behind(answer: Answer) {
 #[test]
 fn a_backlog_delays_only_queries_that_need_it() {
     let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {START}\nother,s=new v=1 {START}");
-    let Halted { server, halt } = halted("500ms", &more);
+    let HaltedServer { server, halt } = start_halted("500ms", &more);
     let server = &server;
     // All queries wait until the backlog is known.
     wait_until("the backlog is known", PATIENCE, || readings(server, "old", START).status == 200);
@@ -113,7 +113,7 @@ fn a_backlog_delays_only_queries_that_need_it() {
 /// Regression: a query for missing readings was answered 503 at once instead of waiting.
 #[test]
 fn a_query_for_dispatched_readings_waits_and_blocks_nobody() {
-    let halted = halted(LONG, &format!("m,s=new v=3 {START}\nm,s=old v=2 {NEXT}"));
+    let halted = start_halted(LONG, &format!("m,s=new v=3 {START}\nm,s=old v=2 {NEXT}"));
     let server = &halted.server;
     std::thread::scope(|threads| {
         let waiting = [("new", START, 3.0), ("old", NEXT, 2.0)].map(|(sensor, hour, value)| {

@@ -219,8 +219,8 @@ fn every_config_mistake_is_reported_by_its_key() {
         assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{message:?}: {complaints}");
         let (code, _, complaints) = run(&[&["doctor"], &flags[..]].concat(), &environment);
         assert_eq!(code, EXIT_CONFIG, "{message:?}: {complaints}");
-        let tells = |line: &&str| message.iter().all(|part| line.contains(part));
-        assert_eq!(complaints.lines().filter(tells).count(), 1, "{message:?}: {complaints}");
+        let mentions_all = |line: &&str| message.iter().all(|part| line.contains(part));
+        assert_eq!(complaints.lines().filter(mentions_all).count(), 1, "{message:?}: {complaints}");
         assert!(!complaints.contains("my password") && !complaints.contains("p@ss"), "{complaints}");
         assert!(!Path::new(data).exists(), "{message:?}: something is left");
     }

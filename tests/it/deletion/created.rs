@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, START, WITHIN, run, times, write};
+use super::{CONFIG, DATABASE, START, TIMEOUT, run, times, write};
 
 /// Points after the log append at which a drop is killed.
 const POINTS: [&str; 7] = [
@@ -34,19 +34,19 @@ fn shown(server: &Server) -> Option<String> {
 }
 
 #[track_caller]
-fn is_there(server: &Server, what: &str) {
+fn assert_exists(server: &Server, what: &str) {
     assert_eq!(shown(server).as_deref(), Some(SET), "{what}: the database whose creation was answered");
 }
 
 tests! {
     /// Regression: of two replayed drops the first counted as not done and dropped the database created since.
     fn a_recreated_database_survives_a_replayed_drop_in_the_embedded_store() =>
-        dropped_twice(&Launch::embedded().config(SLOW));
+        check_replayed_drop(&Launch::embedded().config(SLOW));
     fn a_recreated_database_survives_a_replayed_drop_in_mongodb() =>
-        dropped_twice(&Launch::with_store(mongod().uri(&fresh_database_name())).config(SLOW));
+        check_replayed_drop(&Launch::with_store(mongod().uri(&fresh_database_name())).config(SLOW));
 }
 
-fn dropped_twice(launch: &Launch) {
+fn check_replayed_drop(launch: &Launch) {
     let mut server = launch.clone().start();
     // Keeps the log from being truncated, so that both drops are replayed.
     post(&server.url("/write?db=other"), format!("m,t=a v=1 {START}"), &[]).expect(204);
@@ -54,7 +54,7 @@ fn dropped_twice(launch: &Launch) {
     run(&server, &format!("DROP DATABASE {DATABASE}; {CREATE}; DROP DATABASE {DATABASE}; {CREATE}"));
     for round in 0..2 {
         server.kill_and_restart();
-        is_there(&server, &format!("round {round}"));
+        assert_exists(&server, &format!("round {round}"));
         assert!(times(&server, "m,t=a").is_empty());
         run(&server, "DROP SERIES FROM m WHERE t = 'a'");
     }
@@ -65,18 +65,18 @@ fn dropped_twice(launch: &Launch) {
 tests! {
     /// A client that creates the database again before a killed drop is replayed must find it.
     fn a_replayed_drop_keeps_a_later_database_in_the_embedded_store() =>
-        created_before_the_replay(&Launch::embedded().config(CONFIG));
+        check_creation_before_replay(&Launch::embedded().config(CONFIG));
     fn a_replayed_drop_keeps_a_later_database_in_mongodb() =>
-        created_before_the_replay(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG));
+        check_creation_before_replay(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG));
 }
 
-fn created_before_the_replay(launch: &Launch) {
+fn check_creation_before_replay(launch: &Launch) {
     for point in POINTS {
         let mut server = launch.clone().start();
         run(&server, "CREATE DATABASE doomed WITH SHARD DURATION 3h");
         write(&server, &format!("m,t=a v=1 {}", now()));
         flush(&server);
-        killed_drop(&mut server, launch, point);
+        kill_during_drop(&mut server, launch, point);
         let halt = Halt::already_set();
         let halted = halt.launch(launch.clone(), "replay");
         server.restart_as(halted);
@@ -87,7 +87,7 @@ fn created_before_the_replay(launch: &Launch) {
         await_dispatched(&server);
         for round in 0..2 {
             await_drop(&server, &format!("{point}, round {round}"), &[]);
-            is_there(&server, point);
+            assert_exists(&server, point);
             server.kill();
             server.restart_with(launch.clone());
         }
@@ -107,13 +107,13 @@ fn a_database_created_after_a_killed_drop_has_default_settings() {
     for point in ["before_deletion", "during_unlisting"] {
         let mut server = launch.clone().start();
         run(&server, CREATE);
-        killed_drop(&mut server, &launch, point);
+        kill_during_drop(&mut server, &launch, point);
         let halt = Halt::already_set();
         server.restart_as(halt.launch(launch.clone(), "replay"));
         run(&server, "CREATE DATABASE doomed");
         halt.lift();
         await_dispatched(&server);
-        wait_until("the settings go with the drop", WITHIN, || {
+        wait_until("the settings go with the drop", TIMEOUT, || {
             let now = shown(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
             now == UNSET
         });
@@ -129,10 +129,10 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
         let there = launch.clone().start();
         write(&there, &format!("m,t=a v=1 {START}"));
         flush(&there);
-        killed_drop(&mut here, &launch, point);
+        kill_during_drop(&mut here, &launch, point);
         run(&there, "CREATE DATABASE doomed");
         run(&there, "ALTER RETENTION POLICY autogen ON doomed SHARD DURATION 2h");
-        is_there(&there, point);
+        assert_exists(&there, point);
         here.restart_with(launch.clone());
         let later = now();
         write(&there, &format!("m,t=a v=2 {later}"));
@@ -141,26 +141,26 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
             await_drop(server, point, &[later]);
         }
         run(&here, &format!("DROP DATABASE {DATABASE}"));
-        wait_until("it is gone for both", WITHIN, || [&here, &there].iter().all(|server| shown(server).is_none()));
+        wait_until("it is gone for both", TIMEOUT, || [&here, &there].iter().all(|server| shown(server).is_none()));
     }
 }
 
 /// Waits until only these readings are left; the database must exist all the time.
 #[track_caller]
 fn await_drop(server: &Server, what: &str, left: &[i64]) {
-    wait_until("the drop is carried out", WITHIN, || {
-        is_there(server, what);
+    wait_until("the drop is carried out", TIMEOUT, || {
+        assert_exists(server, what);
         times(server, "m,t=a") == left
     });
-    is_there(server, what);
+    assert_exists(server, what);
 }
 
 /// Restarts the server so that it kills itself at a point, and drops the database there.
 #[track_caller]
-fn killed_drop(server: &mut Server, launch: &Launch, point: &str) {
+fn kill_during_drop(server: &mut Server, launch: &Launch, point: &str) {
     server.kill();
     server.restart_with(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     let url = server.url(&format!("/query?db={DATABASE}&q=DROP%20DATABASE%20{DATABASE}"));
     let _ = request("POST", &url, b"", &[]);
-    eventually(point, WITHIN, || server.exited());
+    eventually(point, TIMEOUT, || server.exited());
 }

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CAPS, CONFIG, DATABASE, SECOND, START, WITHIN, listed, run, times, write};
+use super::{CAPS, CONFIG, DATABASE, SECOND, START, TIMEOUT, listed, run, times, write};
 
 /// `query.cache_max_age`, after which deletions are known, plus time for a busy machine.
 const LEARN_MAX: Duration = Duration::from_secs(5 + 2);
@@ -89,7 +89,7 @@ fn a_write_during_a_deletion_survives_it() {
     world.fill();
     std::thread::scope(|threads| {
         let deletes = threads.spawn(|| run(&world.here, &format!("DELETE FROM m WHERE time < {}", START + SECOND)));
-        wait_until("it is deleted in the store", WITHIN, || world.stored.count(&CAPS) == 2 * 39);
+        wait_until("it is deleted in the store", TIMEOUT, || world.stored.count(&CAPS) == 2 * 39);
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);
         std::fs::remove_file(&halt).unwrap();

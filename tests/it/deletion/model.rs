@@ -21,7 +21,7 @@ tests! {
 
 fn random_deletions(launch: Launch, seed: u64) {
     let mut server = launch.config(CONFIG).start();
-    let model = agree(&mut server, seed);
+    let model = compare_with_model(&mut server, seed);
     assert!(server.stop().success());
     check_stored(&Stored::from_server(&server, DATABASE), &model);
 }
@@ -32,7 +32,7 @@ fn key(measurement: &str, tag: &str) -> String {
 }
 
 #[track_caller]
-fn agree(server: &mut Server, seed: u64) -> Model {
+fn compare_with_model(server: &mut Server, seed: u64) -> Model {
     let mut random = Random::new(seed);
     let mut model = Model::new();
     run(server, &format!("CREATE DATABASE {DATABASE}"));

@@ -192,7 +192,7 @@ impl Guarded {
         http::post(&url, "m v=1 1\nm v=1 2\nm v=1 3\nm v=1 4\nm v=1 5\nm v=1 6", &[("authorization", &bearer)])
             .expect(204);
         http::post(&url, "m v=1 7", &[("authorization", &bearer)]).expect(429);
-        Raw::open(self.server.other("tcp")).send(format!("auth {}\n{}", self.token, "x".repeat(3000)));
+        Raw::open(self.server.scheme_address("tcp")).send(format!("auth {}\n{}", self.token, "x".repeat(3000)));
         std::fs::write(self.certificates.file("server.key"), "no key").expect("a file can be written");
         self.server.signal("HUP");
         let crowd: Vec<Raw> = (0..4).map(|_| Raw::open(self.server.address())).collect();

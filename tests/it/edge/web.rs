@@ -157,7 +157,7 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
         assert_eq!(raw_answers.matches("x-content-type-options: nosniff\r\n").count(), 1, "{request}: {raw_answers}");
         assert_eq!(raw_answers.matches("cache-control: no-store\r\n").count(), 1, "{request}: {raw_answers}");
     }
-    let raw_answers = raw_answers(server.other("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let raw_answers = raw_answers(server.scheme_address("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert!(raw_answers.contains("\r\nx-content-type-options: nosniff\r\n"), "{raw_answers}");
 }
 

@@ -15,7 +15,8 @@ class Tagged(yaml.SafeLoader): pass
 Tagged.add_multi_constructor('!', lambda loader, tag, node: {'!' + tag: loader.construct_scalar(node)})
 json.dump([yaml.load(text, Loader=Tagged) for text in json.load(sys.stdin.buffer)], sys.stdout)";
     let texts: Vec<&String> = snippets.iter().map(|snippet| &snippet.text).collect();
-    let done = run_with_input(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).good();
+    let done =
+        run_with_input(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).expect_success();
     serde_json::from_str(&done.stdout).unwrap()
 }
 
@@ -91,7 +92,7 @@ fn promtool_takes_the_configuration_of_prometheus() {
         fs::write(folder.file(&name), &snippet.text).unwrap();
         check.arg(name);
     }
-    ran(&mut check).good();
+    run_program(&mut check).expect_success();
     for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
         let found = &found["scrape_configs"][0];
         assert_eq!(

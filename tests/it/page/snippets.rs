@@ -37,8 +37,9 @@ pub(super) fn snippets(node: &Path, id: &str, to: &[Value]) -> Vec<String> {
         const texts = all.map((to) => write({ ...to, token: to.token === false ? undefined : to.token ?? null }));
         process.stdout.write(JSON.stringify(texts));";
     fs::write(folder.file("write.js"), script).unwrap();
-    let done = ran(Command::new(node).arg("write.js").arg(json!([id, to]).to_string()).current_dir(folder.path()));
-    serde_json::from_str(&done.good().stdout).unwrap()
+    let done =
+        run_program(Command::new(node).arg("write.js").arg(json!([id, to]).to_string()).current_dir(folder.path()));
+    serde_json::from_str(&done.expect_success().stdout).unwrap()
 }
 
 /// Returns true for characters that control a terminal or the text direction.
@@ -54,7 +55,7 @@ fn run_pasted(server: &Server, program: &Path, file: &str, database: &str, name:
     assert!(!text.contains(steers), "{database}: what one reads is not what one pastes: {text:?}");
     let folder = Folder::new("pasted");
     fs::write(folder.file(file), text).unwrap();
-    let done = ran(Command::new(program).arg(file).current_dir(folder.path()));
+    let done = run_program(Command::new(program).arg(file).current_dir(folder.path()));
     assert!(!folder.file("ran").exists(), "{database}: {name:?} ran:\n{text}");
     // Names have no controls: the service refuses them, and a shell without `$'…'` sends other ones.
     if name.chars().any(char::is_control) || program.ends_with("dash") && text.contains(" $'") {
@@ -62,8 +63,8 @@ fn run_pasted(server: &Server, program: &Path, file: &str, database: &str, name:
     }
     assert_eq!(done.status, Some(0), "{database} {name:?}: {}\n{text}", done.stderr);
     let listed = server.fetch(&format!("/api/v1/sensors?db={database}&limit=1000"));
-    let is_it = |one: &Value| one["measurement"] == name && one["tags"] == json!({ "sensor": name });
-    let found = listed["sensors"].as_array().unwrap().iter().any(is_it);
+    let is_expected = |one: &Value| one["measurement"] == name && one["tags"] == json!({ "sensor": name });
+    let found = listed["sensors"].as_array().unwrap().iter().any(is_expected);
     assert!(found, "{database}: {name:?} is not in {listed}\n{text}");
 }
 
@@ -111,7 +112,7 @@ fn quoted_literals_keep_their_text() {
         let check = format!(
             "const msg = {{ payload: 7 }}; const out = (() => {{ {code} }})(); process.stdout.write(JSON.stringify(out.payload));"
         );
-        let done = ran(Command::new(&node).args(["-e", &check])).good();
+        let done = run_program(Command::new(&node).args(["-e", &check])).expect_success();
         let body: Value = serde_json::from_str(&done.stdout).unwrap();
         assert_eq!(body, json!({ "measurement": name, "tags": { "sensor": name }, "fields": { "value": 7 } }));
     }

@@ -135,10 +135,10 @@ fn body(connection: i64, number: i64) -> String {
 }
 
 /// Returns true if everything acked is stored in time.
-fn flushed(server: &Server, within: Duration) -> bool {
+fn flushed(server: &Server, timeout: Duration) -> bool {
     let url = server.url("/api/v1/flush");
     let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-    poll(within, || flushed().then_some(())).is_some()
+    poll(timeout, || flushed().then_some(())).is_some()
 }
 
 fn number(server: &Server, name: &str) -> i64 {

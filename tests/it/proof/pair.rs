@@ -303,5 +303,5 @@ pub fn a_clock_that_is_ahead() -> Oracle {
 }
 
 fn copy_folder(from: &Path, to: &Path) {
-    ran(Command::new("cp").args(["-r", "--no-target-directory"]).args([from, to])).good();
+    run_program(Command::new("cp").args(["-r", "--no-target-directory"]).args([from, to])).expect_success();
 }

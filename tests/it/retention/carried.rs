@@ -10,7 +10,7 @@ const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 /// Runs `hourglass` successfully and returns its output.
 #[track_caller]
 fn run(arguments: &[&str]) -> String {
-    hourglass(arguments).good().stdout
+    hourglass(arguments).expect_success().stdout
 }
 
 /// Starts a service on a restored or copied store: equal answers, and no writes into expired days.
@@ -60,7 +60,7 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         let other = STORES[1 - place]();
         let data = folder.file("data");
         let arguments = ["backup", "restore", path(&to), "--store", &other, "--data-dir", path(&data)];
-        ran(program().args(arguments).env("FAULT_KILL_AT", "day_restored:2")).killed();
+        run_program(program().args(arguments).env("FAULT_KILL_AT", "day_restored:2")).expect_killed();
         run(&arguments);
         assert!(server.stop().success());
         let original = digest(&store, &server.data_dir());
@@ -80,7 +80,7 @@ fn a_store_killed_during_expiry_can_be_copied() {
         let first = fill(&server);
         let before = whole_hours(&server, first);
         server.set("w", KEPT).expect(200);
-        assert!(poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
+        assert!(poll(super::TIMEOUT, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
         let data = server.data_dir();
         let there = folder.file("there");

@@ -7,7 +7,7 @@ use hourglass::store::{MongoOptions, MongoStore};
 
 use crate::support::prelude::*;
 
-use super::place::{DB, sensor};
+use super::test_store::{DB, sensor};
 
 const SENSORS: i64 = 5;
 const ROUNDS: u64 = 400;

@@ -7,7 +7,7 @@ use hourglass::bucket::{DayId, DayPart, DayWrite, MonthId, MonthTotals, MonthWri
 use hourglass::reading::{Day, Month, Sensor};
 
 use super::days::readings;
-use super::place::{DB, Place, sensor};
+use super::test_store::{DB, TestStore, sensor};
 
 /// First day of `days::readings`.
 const DAY: Day = Day(20_468);
@@ -54,27 +54,27 @@ async fn totals(store: &dyn Store, sensor: &Arc<Sensor>, month: Month) -> MonthT
     totals
 }
 
-pub async fn a_month_round_trips(place: &mut impl Place) {
+pub async fn a_month_round_trips(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s 1"), ("room", "a,=")]);
     for day in [0, 1, 3, 20] {
-        assert_eq!(write_day(place.store(), &sensor, day, 0).await, Written::Yes);
+        assert_eq!(write_day(target.store(), &sensor, day, 0).await, Written::Yes);
     }
     for month in [0, 1] {
         let id = id(&sensor, month);
-        let mut totals = totals(place.store(), &sensor, id.month).await;
+        let mut totals = totals(target.store(), &sensor, id.month).await;
         totals.overlapping.push(Day(id.month.days().end.0 - 1));
-        assert_eq!(write(place.store(), &id, 0, 40, None).await, Written::Yes);
-        assert_eq!(write(place.store(), &id, 40, 41, Some(&totals)).await, Written::Yes);
-        place.reopen().await;
-        let found = stored(place.store(), &sensor).await;
+        assert_eq!(write(target.store(), &id, 0, 40, None).await, Written::Yes);
+        assert_eq!(write(target.store(), &id, 40, 41, Some(&totals)).await, Written::Yes);
+        target.reopen().await;
+        let found = stored(target.store(), &sensor).await;
         let (number, found) = found.last().expect("a month");
         assert_eq!((*number, found), (month, &StoredMonth { rev: 41, totals: Some(totals) }), "bit by bit");
     }
 }
 
-pub async fn a_month_needs_the_current_rev(place: &mut impl Place) {
+pub async fn a_month_needs_the_current_rev(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[]);
-    let store = place.store();
+    let store = target.store();
     let month = id(&sensor, 0);
     let none = MonthTotals::default();
     assert_eq!(write(store, &month, 3, 4, Some(&none)).await, Written::Conflict, "there is none");
@@ -87,9 +87,9 @@ pub async fn a_month_needs_the_current_rev(place: &mut impl Place) {
     assert_eq!(stored(store, &sensor).await, [(0, StoredMonth { rev: 301, totals: Some(none) })]);
 }
 
-pub async fn writing_a_day_removes_its_month(place: &mut impl Place) {
+pub async fn writing_a_day_removes_its_month(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
-    let store = place.store();
+    let store = target.store();
     let none = MonthTotals::default();
     for (rev, totals) in [(40, None), (50, Some(&none))] {
         for month in [-1, 0, 1] {

@@ -182,7 +182,7 @@ impl Mongod {
     fn become_primary(&mut self) -> Result<(), Refusal> {
         let opened = poll(START_TIMEOUT, || {
             if let Some(status) = self.process.exited() {
-                return Some(Err(Refusal::Ended(status)));
+                return Some(Err(Refusal::FinishedServer(status)));
             }
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok().map(|_| Ok(()))
         });
@@ -204,7 +204,7 @@ impl Mongod {
 
 /// Reasons to give up a started mongod.
 enum Refusal {
-    Ended(ExitStatus),
+    FinishedServer(ExitStatus),
     Late,
     Stranger { pid: i64 },
     Driver(String),
@@ -213,7 +213,7 @@ enum Refusal {
 impl Refusal {
     fn is_port_clash(&self) -> bool {
         match self {
-            Refusal::Ended(status) => status.code() == Some(EXIT_NET_ERROR),
+            Refusal::FinishedServer(status) => status.code() == Some(EXIT_NET_ERROR),
             Refusal::Stranger { .. } => true,
             Refusal::Late | Refusal::Driver(_) => false,
         }
@@ -221,7 +221,7 @@ impl Refusal {
 
     fn sentence(&self, mongod: &Mongod) -> String {
         let what = match self {
-            Refusal::Ended(status) => format!("ended at its start ({status})"),
+            Refusal::FinishedServer(status) => format!("ended at its start ({status})"),
             Refusal::Late => format!("was not primary after {START_TIMEOUT:?}"),
             Refusal::Stranger { pid } => format!("lost port {} to process {pid}", mongod.port),
             Refusal::Driver(error) => format!("did not become a replica set ({error})"),

@@ -84,9 +84,9 @@ impl Process {
         self.status
     }
 
-    /// Waits for the exit status; `None` if the program still runs after `within`.
-    pub fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
-        poll(within, || self.exited())
+    /// Waits for the exit status; `None` if the program still runs after `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
+        poll(timeout, || self.exited())
     }
 
     /// Sends SIGKILL, also to a stopped program, and waits for the end.
