@@ -8,7 +8,6 @@ use serde::Deserialize;
 pub const START_S: i64 = 1_736_899_200;
 pub const HOUR_S: i64 = 3600;
 pub const DAY_S: i64 = 86_400;
-/// Number of sites.
 pub const SITES: i64 = 10;
 /// Readings are in the middle of each minute, so that the borders of windows do not matter.
 const WITHIN_MINUTE_MS: i64 = 30_000;
@@ -55,7 +54,6 @@ pub struct Delivery {
     pub order: Order,
 }
 
-/// A reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     pub sensor: i64,
@@ -75,7 +73,6 @@ impl Fleet {
         Self { start_s: START_S, sensors, ticks, interval_ms: 60_000, values: Values::Waves }
     }
 
-    /// Returns the number of readings.
     pub fn readings(&self) -> i64 {
         self.sensors * self.ticks
     }
@@ -230,12 +227,10 @@ pub fn site_name(sensor: i64) -> String {
     format!("site{}", sensor % SITES)
 }
 
-/// Returns the key of a sensor.
 pub fn sensor_key(sensor: i64) -> String {
     format!("climate,sensor={},site={}", sensor_name(sensor), site_name(sensor))
 }
 
-/// Rounds up to a multiple.
 pub fn round_up(number: i64, multiple: i64) -> i64 {
     (number + multiple - 1) / multiple * multiple
 }

@@ -61,7 +61,6 @@ pub struct Metadata {
     output: Output,
 }
 
-/// Runs everything.
 pub async fn run(options: Metadata) -> Result<()> {
     ensure!(options.sensors > 0 && i64::from(options.rate) >= LINES, "nothing to do");
     let programs = options.programs.programs();

@@ -15,7 +15,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use self::question::{Answer, Query, difference};
-use crate::client::{Connection, percent_encode};
+use crate::client::{Connection, url_encode};
 use crate::fleet::{HOUR_S, sensor_key, sensor_name};
 use crate::servers::http::Product;
 use crate::servers::system::System;
@@ -58,16 +58,16 @@ async fn connect_warm(system: &System<'_>, product: Product, query: &Query) -> R
     let name = sensor_name(sensor);
     let path = match product {
         Product::Hourglass => {
-            let key = percent_encode(&sensor_key(sensor));
+            let key = url_encode(&sensor_key(sensor));
             format!("/api/v1/summary?db=bench&sensor={key}&from={from}&to={to}&precision=s")
         }
         Product::Influx => {
             let statement = format!("SELECT mean(temp) FROM climate WHERE sensor='{name}' AND time < {to}s");
-            format!("/query?db=bench&q={}", percent_encode(&statement))
+            format!("/query?db=bench&q={}", url_encode(&statement))
         }
         Product::Victoria => {
             let query = format!("avg_over_time(climate_temp{{sensor=\"{name}\"}}[1h])");
-            format!("/api/v1/query?nocache=1&time={to}&query={}", percent_encode(&query))
+            format!("/api/v1/query?nocache=1&time={to}&query={}", url_encode(&query))
         }
     };
     let mut connection = system.connect().await?;

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::client::percent_encode;
+use crate::client::url_encode;
 use crate::fleet::{Fleet, HOUR_S, float, round_up};
 use crate::load::closed::{Load, SendResult};
 use crate::servers::http::Product;
@@ -23,7 +23,7 @@ use crate::stats::{quantile_ms, to_f64};
 type Figures = Vec<(&'static str, f64)>;
 
 /// Sends a load, waits until all of it is in its final storage, and returns the figures.
-async fn measure_load(system: &System<'_>, load: Load) -> Result<Figures> {
+async fn measure(system: &System<'_>, load: Load) -> Result<Figures> {
     let written_before = synced_bytes(system.folder().path())?;
     let before = system.usage()?;
     let mongod_before = mongod_cpu_s(system)?;
@@ -99,11 +99,11 @@ pub async fn totals(system: &System<'_>, product: Product, fleet: Fleet, field: 
             Product::Hourglass | Product::Influx => {
                 let range = format!("time >= {start}s AND time < {end}s");
                 let statement = format!("SELECT {function}({field}) FROM climate WHERE {range}");
-                format!("/query?db=bench&q={}", percent_encode(&statement))
+                format!("/query?db=bench&q={}", url_encode(&statement))
             }
             Product::Victoria => {
                 let query = format!("sum({function}_over_time(climate_{field}[{}s]))", end - start);
-                format!("/api/v1/query?nocache=1&time={end}&query={}", percent_encode(&query))
+                format!("/api/v1/query?nocache=1&time={end}&query={}", url_encode(&query))
             }
         };
         let answer: serde_json::Value = serde_json::from_str(&system.get(&path).await?)?;

@@ -27,7 +27,6 @@ pub fn create(server: &Server, words: &[&str]) -> String {
     token
 }
 
-/// Returns the status of an answer to this token.
 fn status_of(server: &Server, token: &str) -> u16 {
     with(token, "GET", &server.url("/api/v1/measurements?db=waits"), "").status
 }

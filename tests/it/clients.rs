@@ -17,7 +17,6 @@ fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
 struct TestServer {
     server: Server,
     token: String,
-    /// True if the server requires a token.
     requires_token: bool,
 }
 

@@ -78,7 +78,7 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
     let kept = server.fetch("/query?db=d&q=SELECT+%22temp@string%22+FROM+m");
     assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
-    // It survives the log, the store and a restart.
+    // It survives the WAL, the store and a restart.
     let before = seen(&server, "m");
     server.kill();
     server.restart_with(Launch::embedded().config(KEEP));

@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 const CONFIG: &str = "[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
                       [[groups]]\nname = \"site\"\nby = \"meta.site\"\n[[groups]]\nname = \"gateway\"\nby = \"gw\"\ndatabase = \"d\"\n";
 
-/// Changes metadata, acked by the log only.
+/// Changes metadata, acked by the WAL only.
 fn describe(server: &Server, key: &str, meta: &Value) {
     let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
     request("PATCH", &url, meta.to_string().as_bytes(), &[]).unwrap().expect(200);
@@ -192,7 +192,7 @@ fn a_move_completes_after_a_kill_at_any_step() {
         let stored = Stored { uri: uri.clone() };
         write(&server, "m,gw=g1,s=1 v=1 10\n");
         let url = server.url("/api/v1/sensors/m%2Cgw%3Dg1%2Cs%3D1/meta?db=d");
-        // It may die before it answers, with or without a log record.
+        // It may die before it answers, with or without a WAL record.
         let patch = |site: &str| request("PATCH", &url, json!({"site": site}).to_string().as_bytes(), &[]).is_ok();
         let mut is_told = patch("lab");
         if times == 2 {

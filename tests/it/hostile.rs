@@ -28,7 +28,6 @@ impl Client<'_> {
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Returns the number of readings of a sensor.
     #[track_caller]
     fn count(&self, database: &str, sensor: &str) -> usize {
         readings_for(|path| self.ask("GET", path, ""), database, sensor, None, 10_000).len()

@@ -198,7 +198,7 @@ fn is_near(one: f64, other: f64) -> bool {
     (one - other).abs() < 2e9 + 0.05 * other
 }
 
-/// Regression: a full disk showed only when writes were refused, and alerts repeated the log's budget.
+/// Regression: a full disk showed only when writes were refused, and alerts repeated the WAL's budget.
 #[test]
 fn disk_space_is_reported_before_it_runs_out() {
     let server = Launch::embedded().config("[wal]\nbudget_bytes = \"3GiB\"\n").start();

@@ -43,7 +43,6 @@ fn every_documented_pattern_runs_on_mongod() {
     assert!(shown >= 8, "{PAGE}: only {shown} blocks for mongosh");
 }
 
-/// Returns the output of `mongosh`.
 fn mongosh_output(mongosh: &Path, database: &str, text: &str) -> String {
     let mut command = Command::new(mongosh);
     command.args(["--quiet", "--norc", database, "--eval", text]).env("HOME", env!("CARGO_TARGET_TMPDIR"));
@@ -98,7 +97,7 @@ fn a_lost_log_is_found_and_removed_as_documented() {
         panic!("docs/reference/data-folder.md has other questions")
     };
     let (find, remove) = remove.split_once('\n').expect("two lines");
-    wait_until("the log is registered", TIMEOUT, || mongosh_output(&mongosh, &database, find).contains("opening:"));
+    wait_until("the WAL is registered", TIMEOUT, || mongosh_output(&mongosh, &database, find).contains("opening:"));
     server.kill();
     let found = mongosh_output(&mongosh, &database, watermarks);
     assert!(found.contains("host: '") && found.contains("stored: ISODate('20"), "{found}");

@@ -39,7 +39,6 @@ fn answer(server: &Server, parameters: &str, statement: &str) -> Answer {
     post(&server.url(&format!("/query?epoch=ns&{parameters}")), body, &form)
 }
 
-/// Returns the result of one statement.
 #[track_caller]
 fn ask(server: &Server, parameters: &str, statement: &str) -> Value {
     let mut answer = answer(server, parameters, statement).expect(200).json();

@@ -121,7 +121,7 @@ fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
     assert_eq!(readings(server, "a", "m,s=1", None, 10).len(), 0);
 }
 
-/// Regression: the log's thread removed deleted sensors from the catalog and delayed all acks.
+/// Regression: the WAL's thread removed deleted sensors from the catalog and delayed all acks.
 #[test]
 fn a_deletion_in_the_catalog_delays_no_ack() {
     let (server, halt) = &start_halted("forgetting_deleted", "");

@@ -208,7 +208,7 @@ fn a_full_log_slows_the_sender_down() {
     std::thread::scope(|threads| {
         let sending = threads.spawn(|| raw.send(&text));
         let shed = || metric(&server, "hourglass_ingest_shed_total{limit=\"wal.budget_bytes\"}");
-        wait_until("the log is full", PATIENCE, || shed() >= 1.0);
+        wait_until("the WAL is full", PATIENCE, || shed() >= 1.0);
         mongod.restart();
         sending.join().unwrap();
     });

@@ -21,12 +21,12 @@ pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let sample = &samples()[usize::from(*first) % SAMPLE_COUNT];
     let disk = copy_disk(&sample.disk);
-    let mut has_foreign_file = false;
+    let mut is_foreign = false;
     let mut has_copy = false;
     for change in rest.chunks(8).take(8) {
         match apply_change(&disk, change) {
             Effect::Damage => {}
-            Effect::Foreign => has_foreign_file = true,
+            Effect::Foreign => is_foreign = true,
             Effect::Copied => has_copy = true,
         }
     }
@@ -34,16 +34,16 @@ pub fn check(data: &[u8]) {
     let (wal, recovery) = match Wal::open(disk.clone(), options(sample.compress)) {
         Ok(opened) => opened,
         // A WAL with segments of another WAL is refused as a whole.
-        Err(WalOpenError::Mixed { .. }) if has_foreign_file => return,
+        Err(WalOpenError::Mixed { .. }) if is_foreign => return,
         Err(error) => panic!("{error}"),
     };
     let found = read_all(&wal);
     let mut written = sample.records.iter();
-    for record in found.iter().filter(|_| !has_foreign_file) {
+    for record in found.iter().filter(|_| !is_foreign) {
         let (known, _) = written.find(|(known, _)| known.sequence == record.sequence).expect("one written, in order");
         assert_eq!(record, known, "a record that differs from the written one");
     }
-    for (record, range) in sample.records.iter().filter(|_| !has_foreign_file && !has_copy) {
+    for (record, range) in sample.records.iter().filter(|_| !is_foreign && !has_copy) {
         let lost = record.sequence > recovery.truncated && !found.contains(record);
         assert!(!lost || !is_whole(&sample.disk, &damaged, range), "{} of {range:?} is lost", record.sequence);
         assert!(
@@ -55,13 +55,13 @@ pub fn check(data: &[u8]) {
     let last = sample.records.iter().map(|(record, _)| record.sequence).max().unwrap_or_default();
     // If the last file is missing, only a clock could determine the next sequence, and this test has none.
     let remaining = file_names(&damaged);
-    let is_last_file_missing = sample
+    let is_last_missing = sample
         .records
         .iter()
         .max_by_key(|(record, _)| record.sequence)
         .is_some_and(|(_, range)| !remaining.contains(&range.file));
     assert!(
-        has_foreign_file || recovery.log != sample.wal_id || is_last_file_missing || next > last,
+        is_foreign || recovery.log != sample.wal_id || is_last_missing || next > last,
         "{next} may have been used: {last} was"
     );
     assert_eq!(read_all(&wal).last().map(|record| &*record.payload), Some(&b"afterwards"[..]));

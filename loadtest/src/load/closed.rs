@@ -21,7 +21,6 @@ pub trait Sender: Send + 'static {
 
 /// The results of all senders.
 pub struct SendResult {
-    /// Number of items.
     pub items: usize,
     /// Times from the first attempt of each item to its ack, in microseconds.
     pub acks: Histogram<u64>,
@@ -31,8 +30,8 @@ pub struct SendResult {
     pub took: Duration,
 }
 
-/// Sends `count` items, but starts none after `duration_max`.
-pub async fn send_all<S: Sender>(senders: Vec<S>, count: usize, duration_max: Duration) -> Result<SendResult> {
+/// Sends `count` items, but starts none after `time_max`.
+pub async fn send_all<S: Sender>(senders: Vec<S>, count: usize, time_max: Duration) -> Result<SendResult> {
     let next = Arc::new(AtomicUsize::new(0));
     let mut sent = SendResult { items: 0, acks: histogram(), refused: 0, took: Duration::ZERO };
     let started = Instant::now();
@@ -42,7 +41,7 @@ pub async fn send_all<S: Sender>(senders: Vec<S>, count: usize, duration_max: Du
         tasks.spawn(async move {
             let mut acks = histogram();
             let mut refused = 0;
-            while started.elapsed() < duration_max {
+            while started.elapsed() < time_max {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= count {
                     break;
@@ -91,14 +90,14 @@ pub struct Load {
     /// Number of connections, each with one POST at a time.
     pub connections: usize,
     /// Time after which no POST starts.
-    pub duration_max: Duration,
+    pub time_max: Duration,
 }
 
 impl Load {
     /// All readings, 5,000 per POST, over 8 connections.
     pub fn all(delivery: Delivery) -> Self {
         let lines = 5000;
-        Self { delivery, first: 0, posts: delivery.posts(lines), lines, connections: 8, duration_max: Duration::MAX }
+        Self { delivery, first: 0, posts: delivery.posts(lines), lines, connections: 8, time_max: Duration::MAX }
     }
 
     pub async fn send(self, target: &str, path: &'static str) -> Result<SendResult> {
@@ -124,7 +123,7 @@ where
     for _ in 0..load.connections {
         posters.push(Poster { connection: Connection::open(target).await?, path, body: body.clone() });
     }
-    send_all(posters, load.posts, load.duration_max).await
+    send_all(posters, load.posts, load.time_max).await
 }
 
 #[cfg(test)]

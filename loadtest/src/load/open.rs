@@ -63,7 +63,6 @@ pub enum Outcome {
     Acked,
 }
 
-/// The results of a load.
 pub struct LoadResult {
     /// The outcome of each POST, by its number.
     pub outcomes: Vec<Outcome>,
@@ -82,7 +81,6 @@ pub struct LoadResult {
     pub errors: BTreeMap<String, u64>,
     /// All attempts.
     pub tries: u64,
-    /// The time of the last ack.
     pub last_ack: Instant,
 }
 

@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use super::reading::{FIELDS, HOUR_MS, Range, Sample, Window};
 use super::writer::Subject;
-use crate::client::{Answer, percent_encode};
+use crate::client::{Answer, url_encode};
 use crate::servers::http::Product;
 
 /// Maximum time of answers with 503, for example while a system replays its WAL.
@@ -96,7 +96,7 @@ impl Subject<'_> {
                 }
             }
             match answer.header("x-next-cursor") {
-                Some(next) => cursor = format!("&cursor={}", percent_encode(next)),
+                Some(next) => cursor = format!("&cursor={}", url_encode(next)),
                 None => return Ok(samples),
             }
         }
@@ -162,7 +162,7 @@ impl Subject<'_> {
             error: Option<String>,
         }
         let statement = format!("SELECT {what} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
-        let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", percent_encode(&statement))).await?;
+        let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", url_encode(&statement))).await?;
         let answer: InfluxAnswer = serde_json::from_slice(&answer.body)?;
         let results = answer.results.into_iter().next().context("no result")?;
         ensure!(results.error.is_none(), "{statement}: {:?}", results.error);
@@ -212,7 +212,7 @@ impl Subject<'_> {
             values: Vec<Number>,
             timestamps: Vec<i64>,
         }
-        let selector = percent_encode("{__name__=~\"climate_.*\"}");
+        let selector = url_encode("{__name__=~\"climate_.*\"}");
         // Ranges include both ends, and times are in seconds.
         let seconds = |ms: i64| format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000));
         let start = seconds(from);
@@ -253,7 +253,7 @@ impl Subject<'_> {
         // VictoriaMetrics documents `nocache` for queries after a backfill.
         let cache = if self.is_cached { "" } else { "&nocache=1" };
         let path =
-            format!("/api/v1/query_range?start={start}&end={end}&step={step_s}{cache}&query={}", percent_encode(query));
+            format!("/api/v1/query_range?start={start}&end={end}&step={step_s}{cache}&query={}", url_encode(query));
         let answer: VictoriaAnswer = serde_json::from_slice(&self.ask(&path).await?.body)?;
         let mut points = Vec::new();
         for series in answer.data.result {

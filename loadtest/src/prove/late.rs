@@ -9,7 +9,6 @@ use super::oracle::{AnswerCounts, Oracle};
 use super::reading::{HOUR_MS, Range, Reading, yesterday};
 use super::writer::Subject;
 
-/// Number of sensors.
 const SENSORS: u32 = 4;
 /// Number of hours. Below 50, because VictoriaMetrics may adjust the ends of longer ranges.
 const HOURS: u32 = 24;
@@ -31,7 +30,6 @@ pub struct Late {
     pub after_restart: AnswerCounts,
 }
 
-/// Runs the check.
 pub async fn prove(subject: &mut Subject<'_>) -> Result<Late> {
     subject.is_cached = true;
     let from = yesterday();

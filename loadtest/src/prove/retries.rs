@@ -6,7 +6,6 @@ use anyhow::Result;
 use super::reading::{FIELDS, HOUR_MS, Range, Reading, yesterday};
 use super::writer::Subject;
 
-/// Number of sensors.
 const SENSORS: u32 = 10;
 /// Number of readings per sensor, one per minute.
 const MINUTES: u32 = 100;

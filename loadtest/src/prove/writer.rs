@@ -21,12 +21,10 @@ pub struct Subject<'a> {
 pub enum Writer {
     /// Line protocol, to a path.
     Http(Connection, &'static str),
-    /// Documents.
     Native(Collection<Document>),
 }
 
 impl Subject<'_> {
-    /// Creates a writer.
     pub async fn writer(&self) -> Result<Writer> {
         Ok(match self.system.peer.product() {
             Some(product) => Writer::Http(self.system.connect().await?, product.write_path()),

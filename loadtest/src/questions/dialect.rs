@@ -5,7 +5,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::question::{Answer, CHART_S, Query, Question};
-use crate::client::percent_encode;
+use crate::client::url_encode;
 use crate::fleet::{Fleet, sensor_key, sensor_name};
 use crate::servers::http::Product;
 
@@ -13,12 +13,11 @@ use crate::servers::http::Product;
 pub fn path(product: Product, query: &Query) -> String {
     match product {
         Product::Hourglass => hourglass_path(query),
-        Product::Influx => format!("/query?db=bench&epoch=s&q={}", percent_encode(&statement(query))),
+        Product::Influx => format!("/query?db=bench&epoch=s&q={}", url_encode(&statement(query))),
         Product::Victoria => victoria_path(query),
     }
 }
 
-/// Parses an answer.
 pub fn parse(product: Product, query: &Query, body: &str) -> Result<Answer> {
     match product {
         Product::Hourglass if query.question == Question::OneNumber => influx(query, &serde_json::from_str(body)?),
@@ -31,7 +30,7 @@ pub fn parse(product: Product, query: &Query, body: &str) -> Result<Answer> {
 
 fn hourglass_path(query: &Query) -> String {
     let Query { from, to, .. } = query;
-    let key = percent_encode(&sensor_key(query.sensor));
+    let key = url_encode(&sensor_key(query.sensor));
     let range = format!("from={from}&to={to}&precision=s&epoch=s");
     let windows =
         |which: &str, step: &str| format!("/api/v1/summary?db=bench&{which}&fields=temp&agg=avg&step={step}&{range}");
@@ -46,7 +45,7 @@ fn hourglass_path(query: &Query) -> String {
         Question::SensorChart => {
             format!("/api/v1/readings?db=bench&{sensor}&fields=temp&max_points={}&{range}", points_max(query))
         }
-        Question::OneNumber => format!("/query?db=bench&epoch=s&q={}", percent_encode(&statement(query))),
+        Question::OneNumber => format!("/query?db=bench&epoch=s&q={}", url_encode(&statement(query))),
         Question::LatestOfAll => {
             format!("/api/v1/latest?db=bench&measurement=climate&limit={}&epoch=s", query.fleet.sensors)
         }
@@ -112,17 +111,13 @@ fn victoria_path(query: &Query) -> String {
     let of = format!("{{sensor=\"{}\"}}", sensor_name(query.sensor));
     // A window is labelled by its end.
     let windows = |query: &str| {
-        format!(
-            "/api/v1/query_range?nocache=1&start={}&end={to}&step={step}&query={}",
-            from + step,
-            percent_encode(query)
-        )
+        format!("/api/v1/query_range?nocache=1&start={}&end={to}&step={step}&query={}", from + step, url_encode(query))
     };
-    let instant = |query: &str| format!("/api/v1/query?nocache=1&time={to}&query={}", percent_encode(query));
+    let instant = |query: &str| format!("/api/v1/query?nocache=1&time={to}&query={}", url_encode(query));
     match query.question {
         Question::SensorHourly | Question::SensorDaily => windows(&format!("avg_over_time(climate_temp{of}[{step}s])")),
         Question::SensorChart => windows(&format!("rollup(climate_temp{of}[{step}s])")),
-        Question::SensorRawDay => format!("/api/v1/export?match[]={}&start={from}&end={to}", percent_encode(&of)),
+        Question::SensorRawDay => format!("/api/v1/export?match[]={}&start={from}&end={to}", url_encode(&of)),
         Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
             windows(&format!("avg(avg_over_time(climate_temp[{step}s])) by (site)"))
         }

@@ -90,7 +90,6 @@ impl History {
     }
 }
 
-/// Runs everything.
 pub async fn run(options: History) -> Result<()> {
     ensure!(options.rounds > 0 && options.tries > 0, "no rounds or no tries");
     ensure!(options.sensors >= 2 && options.days >= 1, "fewer than 2 sensors or 1 day");

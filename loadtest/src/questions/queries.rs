@@ -50,7 +50,6 @@ pub struct Queries {
     output: Output,
 }
 
-/// Runs everything.
 pub async fn run(options: Queries) -> Result<()> {
     ensure!(options.sensors > 10, "there must be more than 10 sensors");
     let programs = options.programs.programs();

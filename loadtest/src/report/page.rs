@@ -42,7 +42,6 @@ pub fn page(results: &Results) -> String {
     )
 }
 
-/// Escapes a text for HTML.
 fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

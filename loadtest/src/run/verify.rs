@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Posts;
-use crate::client::{Connection, percent_encode};
+use crate::client::{Connection, url_encode};
 use crate::fleet::{Reading, float, sensor_key};
 use crate::load::open::Outcome;
 
@@ -31,7 +31,6 @@ struct Line {
     reading: StoredReading,
 }
 
-/// A stored reading.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoredReading {
@@ -69,7 +68,7 @@ pub async fn verify(address: &str, posts: Posts, outcomes: &[Outcome]) -> Result
             differences.extend(expected.compare(&sensor, &reading));
         }
         match next {
-            Some(next) => cursor = format!("&cursor={}", percent_encode(&next)),
+            Some(next) => cursor = format!("&cursor={}", url_encode(&next)),
             None => break,
         }
     }

@@ -36,13 +36,12 @@ impl Mongod {
         command.args(["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"]);
         let mut process = Spawned::start(&mut command, folder)?;
         let client = Client::with_uri_str(uri(port, "admin")).await?;
-        tokio::time::timeout(START_MAX, wait_until_primary(&client, port, &mut process))
+        tokio::time::timeout(START_MAX, await_primary(&client, port, &mut process))
             .await
             .context("starting mongod")??;
         Ok(Self { process, port, client })
     }
 
-    /// Returns the URI of a database.
     pub fn uri(&self, database: &str) -> String {
         uri(self.port, database)
     }
@@ -69,7 +68,7 @@ fn uri(port: u16, database: &str) -> String {
     format!("mongodb://127.0.0.1:{port}/{database}?directConnection=true")
 }
 
-async fn wait_until_primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()> {
+async fn await_primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()> {
     let admin = client.database("admin");
     let hello = admin.run_command(doc! { "hello": 1 }).await?;
     if !hello.contains_key("setName") {

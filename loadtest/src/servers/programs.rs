@@ -28,13 +28,9 @@ pub struct ProgramOptions {
 
 /// Paths of the programs, valid from any working directory.
 pub struct Programs {
-    /// hourglass.
     pub hourglass: PathBuf,
-    /// MongoDB's server.
     pub mongod: PathBuf,
-    /// InfluxDB.
     pub influxd: PathBuf,
-    /// VictoriaMetrics.
     pub victoria: PathBuf,
 }
 

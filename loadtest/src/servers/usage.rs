@@ -39,12 +39,12 @@ impl Usage {
         Self::await_idle_for(pids, QUIET, IDLE_WAIT_MAX).await
     }
 
-    /// As above with other durations: idle for `quiet`, within `duration_max`.
-    pub async fn await_idle_for(pids: &[u32], quiet: Duration, duration_max: Duration) -> Result<Self> {
+    /// As above with other durations: idle for `quiet`, within `time_max`.
+    pub async fn await_idle_for(pids: &[u32], quiet: Duration, time_max: Duration) -> Result<Self> {
         let started = Instant::now();
         let mut busy = Self::now(pids)?;
         while busy.at.elapsed() < quiet {
-            ensure!(started.elapsed() < duration_max, "still busy {duration_max:?} after the last ack");
+            ensure!(started.elapsed() < time_max, "still busy {time_max:?} after the last ack");
             tokio::time::sleep(CHECK_PAUSE).await;
             let now = Self::now(pids)?;
             if now.cpu_s - busy.cpu_s > NOISE_S {

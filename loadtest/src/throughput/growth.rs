@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
-use super::measure_load;
+use super::measure;
 use crate::fleet::{Delivery, Fleet, float, round_up};
 use crate::load::closed::Load;
 use crate::report::{Output, Results};
@@ -72,7 +72,6 @@ struct Point {
     load: Load,
 }
 
-/// Runs everything.
 pub async fn run(options: Growth) -> Result<()> {
     ensure!(options.scale.is_finite() && options.scale > 0.0, "--scale must be above 0");
     let programs = options.programs.programs();
@@ -112,13 +111,13 @@ impl Series {
             Point {
                 quantity,
                 filled,
-                load: Load { first: filled, posts, duration_max: POINT_TIME_MAX, ..Load::all(delivery) },
+                load: Load { first: filled, posts, time_max: POINT_TIME_MAX, ..Load::all(delivery) },
             }
         };
         let by_time = |quantity, lines, connections| {
             let delivery = Delivery::in_time_order(Fleet::by_minute(1000, 100_000_000));
-            let duration_max = Duration::from_secs_f64((8.0 * scale).max(0.2));
-            let load = Load { first: 0, posts: usize::MAX, lines, connections, delivery, duration_max };
+            let time_max = Duration::from_secs_f64((8.0 * scale).max(0.2));
+            let load = Load { first: 0, posts: usize::MAX, lines, connections, delivery, time_max };
             Point { quantity, filled: 0, load }
         };
         match self {
@@ -152,7 +151,7 @@ impl Point {
             self.fill(&system, results).await?;
         }
         let row = three_digits(float(self.quantity));
-        for (column, value) in measure_load(&system, self.load).await? {
+        for (column, value) in measure(&system, self.load).await? {
             results.add(series, &row, column, value);
         }
         results.add(series, &row, "disk MiB", system.data_bytes()? / MIB);
@@ -167,7 +166,7 @@ impl Point {
         while first < self.filled && begun.elapsed() < FILL_TIME_MAX {
             let before = system.usage()?;
             let posts = part.min(self.filled - first);
-            let load = Load { first, posts, duration_max: Duration::MAX, ..self.load };
+            let load = Load { first, posts, time_max: Duration::MAX, ..self.load };
             let sent = load.send(system.address()?, "/write?db=bench").await?;
             let readings = load.readings(posts);
             first += posts;

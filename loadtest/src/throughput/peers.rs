@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::{ensure_stored, measure_load};
+use super::{ensure_stored, measure};
 use crate::fleet::{Delivery, float, round_up};
 use crate::load::closed::Load;
 use crate::load::open::OpenLoop;
@@ -56,7 +56,6 @@ struct Work {
     peer: Peer,
 }
 
-/// Runs everything.
 pub async fn run(options: Peers) -> Result<()> {
     ensure!(options.rounds > 0 && options.scale > 0.0, "no rounds or no readings");
     let programs = options.programs.programs();
@@ -70,7 +69,7 @@ pub async fn run(options: Peers) -> Result<()> {
             for peer in rotate(&options.peers, round) {
                 let Some(work) = Work::new(scenario, peer, options.scale) else { continue };
                 println!("round {}, {}: {} (load average {})", round + 1, scenario.name, work.row, load_average());
-                work.measure_maximum(&programs, &options, &mut results).await.with_context(|| work.row.clone())?;
+                work.run_at_maximum(&programs, &options, &mut results).await.with_context(|| work.row.clone())?;
                 results.write(&options.output)?;
             }
         }
@@ -81,9 +80,7 @@ pub async fn run(options: Peers) -> Result<()> {
                 let Some(work) = Work::new(scenario, peer, options.scale) else { continue };
                 let Some(rate) = work.rate(&results, &options.peers) else { continue };
                 println!("{rate:.0}/s offered, {}: {} (load average {})", scenario.name, work.row, load_average());
-                work.measure_at_rate(&programs, &options, rate, &mut results)
-                    .await
-                    .with_context(|| work.row.clone())?;
+                work.run_at_rate(&programs, &options, rate, &mut results).await.with_context(|| work.row.clone())?;
             }
         }
     }
@@ -122,13 +119,11 @@ impl Work {
     }
 
     /// Sends everything as fast as it is acked, and checks that it is stored.
-    async fn measure_maximum(&self, programs: &Programs, options: &Peers, results: &mut Results) -> Result<()> {
+    async fn run_at_maximum(&self, programs: &Programs, options: &Peers, results: &mut Results) -> Result<()> {
         let mut system = System::start(self.peer, programs, &options.programs.folder).await?;
         let bytes_before = system.data_bytes()?;
         // The title and the row have the number of readings.
-        for (column, value) in
-            measure_load(&system, self.load).await?.into_iter().filter(|figure| figure.0 != "readings")
-        {
+        for (column, value) in measure(&system, self.load).await?.into_iter().filter(|figure| figure.0 != "readings") {
             results.add(&self.table, &self.row, column, value);
         }
         ensure_stored(&system, self.load.delivery.fleet, self.readings()?).await?;
@@ -146,13 +141,7 @@ impl Work {
     }
 
     /// Sends at this rate, and checks that the acked readings are stored.
-    async fn measure_at_rate(
-        &self,
-        programs: &Programs,
-        options: &Peers,
-        rate: f64,
-        results: &mut Results,
-    ) -> Result<()> {
+    async fn run_at_rate(&self, programs: &Programs, options: &Peers, rate: f64, results: &mut Results) -> Result<()> {
         let mut system = System::start(self.peer, programs, &options.programs.folder).await?;
         let Load { delivery, lines, posts, connections, .. } = self.load;
         let open_loop = OpenLoop {

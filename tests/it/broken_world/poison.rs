@@ -160,7 +160,7 @@ fn a_refused_page_becomes_dead_letters_and_delays_no_other() {
     assert_eq!(lines.len(), 3, "{kept}");
     assert!(lines.iter().all(|line| line.starts_with(BAD)), "{kept}");
 
-    // Nothing of it is left in the log or retried.
+    // Nothing of it is left in the WAL or retried.
     assert!(volume.server.stop().success());
     volume.server.restart();
     assert_eq!(metric(&volume.server, "hourglass_ingest_readings_replayed_total"), 0.0);
@@ -236,7 +236,7 @@ fn dead_letters_are_reported_until_they_are_resent() {
         let flushed = post(&volume.server.url("/api/v1/flush"), "", &[]).expect(409).json();
         assert_eq!(flushed["dead_letters"], json!({ DATABASE: 3 }), "{flushed}");
         assert!(flushed["error"].as_str().is_some_and(|error| error.contains("3 readings")), "{flushed}");
-        assert!(volume.server.stop().success(), "nothing of it is left in the log");
+        assert!(volume.server.stop().success(), "nothing of it is left in the WAL");
         volume.server.restart();
     }
     // Batches with reason, time and lines.

@@ -72,7 +72,7 @@ fn a_backlog_delays_only_queries_that_need_it() {
     assert_eq!(values(readings(server, "old", START)), [1.0]);
     expect_behind(readings(server, "old", NEXT));
     expect_behind(readings(server, "new", START));
-    // A sensor that only the log knows is found in empty hours.
+    // A sensor that only the WAL knows is found in empty hours.
     assert!(values(readings(server, "old", NEXT + 2 * HOUR)).is_empty());
     let summary = |from: i64| {
         let to = from + HOUR;
@@ -80,7 +80,7 @@ fn a_backlog_delays_only_queries_that_need_it() {
     };
     assert!(summary(START).expect(200).text().contains("\"max\":1"));
     expect_behind(summary(NEXT));
-    // InfluxQL behaves alike, and sensors and fields that only the log knows are listed.
+    // InfluxQL behaves alike, and sensors and fields that only the WAL knows are listed.
     let select = |sensor: &str, from: i64| {
         influx(server, &format!("SELECT v FROM m WHERE s = '{sensor}' AND time >= {from} AND time < {}", from + 1))
     };

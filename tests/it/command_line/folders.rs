@@ -1,10 +1,10 @@
-//! Ownership of a data folder: one process at a time, and one store while the log has records for it.
+//! Ownership of a data folder: one process at a time, and one store while the WAL has records for it.
 
 use crate::support::prelude::*;
 
 use super::{readings, run, write};
 
-/// The second process has another store, so only the log is in use.
+/// The second process has another store, so only the WAL is in use.
 #[test]
 fn a_second_process_on_a_log_is_refused() {
     let name = fresh_database_name();

@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, START, TIMEOUT, run, times, write};
 
-/// Points after the log append at which a drop is killed.
+/// Points after the WAL append at which a drop is killed.
 const POINTS: [&str; 7] = [
     "after_sync",
     "before_dispatch",
@@ -14,7 +14,7 @@ const POINTS: [&str; 7] = [
     "during_unlisting",
     "after_deletion",
 ];
-/// Acked readings stay in the log.
+/// Acked readings stay in the WAL.
 const SLOW: &str = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n";
 /// With a setting that expires nothing.
 const CREATE: &str = "CREATE DATABASE doomed WITH SHARD DURATION 2h";
@@ -48,7 +48,7 @@ tests! {
 
 fn check_replayed_drop(launch: &Launch) {
     let mut server = launch.clone().start();
-    // Keeps the log from being truncated, so that both drops are replayed.
+    // Keeps the WAL from being truncated, so that both drops are replayed.
     post(&server.url("/write?db=other"), format!("m,t=a v=1 {START}"), &[]).expect(204);
     write(&server, &format!("m,t=a v=1 {START}"));
     run(&server, &format!("DROP DATABASE {DATABASE}; {CREATE}; DROP DATABASE {DATABASE}; {CREATE}"));

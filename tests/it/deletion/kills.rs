@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 
 use super::{CONFIG, DATABASE, HOUR, SECOND, START, TIMEOUT, kill_during_replay, send, times, write};
 
-/// Kill points, and whether the deletion is certainly in the log by then.
+/// Kill points, and whether the deletion is certainly in the WAL by then.
 const POINTS: [(&str, Certainty); 11] = [
     ("before_append", Certainty::NotLogged),
     ("after_append", Certainty::Unknown),
@@ -120,8 +120,8 @@ fn check(server: &mut Server, statement: &str, point: &str, certainty: Certainty
     assert!(is_done || seen == (every_time(), every_time()), "{point}: half of it is there: {seen:?}");
     assert!(is_done || !answered, "{point}: what was answered was not done");
     match certainty {
-        Certainty::Logged => assert!(is_done, "{point}: what is in the log was not done"),
-        Certainty::NotLogged => assert!(!is_done, "{point}: what is not in the log was done"),
+        Certainty::Logged => assert!(is_done, "{point}: what is in the WAL was not done"),
+        Certainty::NotLogged => assert!(!is_done, "{point}: what is not in the WAL was done"),
         Certainty::Unknown => {}
     }
     if !is_done {

@@ -185,7 +185,6 @@ fn two_credentials_are_refused() {
     request("GET", &format!("{url}&p={reader}"), b"", &[]).unwrap().expect(401);
 }
 
-/// Returns the status of a request for a host.
 fn status_for(address: std::net::SocketAddr, method: &str, path: &str, host: &str) -> String {
     let raw_answers = raw_answers(
         address,

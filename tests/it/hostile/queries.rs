@@ -9,7 +9,6 @@ pub const GROWTH_BYTES: u64 = 200 << 20;
 const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
 
-/// A request form.
 enum QueryForm {
     /// `GET /query?q=`, and more parameters.
     Get(String, &'static str),

@@ -49,12 +49,10 @@ impl Model {
         self.sensors.iter().map(|(sensor, series)| (&**sensor, series))
     }
 
-    /// Returns the times of one sensor, in order.
     pub fn times(&self, sensor: &str) -> Vec<i64> {
         self.sensors.get(sensor).map(|series| series.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         let of_sensor = |series: &Series| {
             let mut hours: Vec<i64> = series.keys().map(|time| time.div_euclid(HOUR)).collect();

@@ -63,7 +63,7 @@ fn random_changes_survive_kills() {
     }
 }
 
-/// On two instances the later change of a name wins, and `DROP SERIES` removes earlier metadata of the other's log.
+/// On two instances the later change of a name wins, and `DROP SERIES` removes earlier metadata of the other's WAL.
 #[test]
 fn two_instances_agree_on_metadata() {
     let uri = mongod().uri(&fresh_database_name());
@@ -170,7 +170,7 @@ fn refused_metadata_becomes_a_dead_letter() {
 #[test]
 fn deleted_metadata_stays_deleted_after_a_kill() {
     let halt = Halt::already_set();
-    // Everything stays in the log, as after a kill before its truncation.
+    // Everything stays in the WAL, as after a kill before its truncation.
     let launch = Launch::embedded().config("[sensors]\nwrite_interval = \"200ms\"\n");
     let mut server = halt.launch(launch, "before_truncate").start();
     send(&server, "PUT", "m,s=1", &json!({"site": "lab"}), &[("x-hourglass-ack", "store")]).expect(200);
@@ -181,7 +181,7 @@ fn deleted_metadata_stays_deleted_after_a_kill() {
     server.kill();
     halt.lift();
     server.restart();
-    assert!(metric(&server, "hourglass_ingest_readings_replayed_total") > 0.0, "the log still has all of it");
+    assert!(metric(&server, "hourglass_ingest_readings_replayed_total") > 0.0, "the WAL still has all of it");
     for _ in 0..2 {
         assert_eq!(meta(&server, "m,s=1"), None);
         let listed = server.fetch("/api/v1/sensors?db=d");

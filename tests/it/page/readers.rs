@@ -20,7 +20,6 @@ json.dump([yaml.load(text, Loader=Tagged) for text in json.load(sys.stdin.buffer
     serde_json::from_str(&done.stdout).unwrap()
 }
 
-/// A snippet and its parameters.
 struct Snippet {
     name: &'static str,
     token: Value,

@@ -70,13 +70,11 @@ impl History {
         self.deletions.push(deletion);
     }
 
-    /// Returns the number of acked cells.
     pub fn acked(&self) -> usize {
         let acked = self.attempts.iter().filter(|attempt| attempt.acked);
         acked.flat_map(|attempt| attempt.values.keys()).collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the number of completed deletions.
     pub fn deletions(&self) -> usize {
         self.deletions.iter().filter(|deletion| deletion.done).count()
     }

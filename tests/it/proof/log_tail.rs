@@ -1,4 +1,4 @@
-//! Damage at the end of the log after a kill: possibly acked records are kept aside and reported everywhere.
+//! Damage at the end of the WAL after a kill: possibly acked records are kept aside and reported everywhere.
 
 use crate::support::prelude::*;
 
@@ -94,7 +94,6 @@ fn found(server: &Server) -> usize {
     readings(server, "default", "m", None, 100).len()
 }
 
-/// Returns the metric by verdict.
 fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
     let answer = get(&server.url("/metrics")).expect(200);
     ["damaged", "in_doubt", "torn"].map(|verdict| {
@@ -104,7 +103,7 @@ fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
     })
 }
 
-/// Checks that `/health` passes with a warning about the log.
+/// Checks that `/health` passes with a warning about the WAL.
 #[track_caller]
 fn assert_warned(server: &Server, what: &str) {
     let health: Value = server.fetch("/health");

@@ -10,7 +10,6 @@ use crate::support::prelude::*;
 
 use super::DATABASE;
 
-/// A violation of a guarantee.
 #[allow(dead_code, reason = "failure messages print the fields")]
 #[derive(Debug, Clone)]
 pub enum Violation {
@@ -51,18 +50,15 @@ pub struct Oracle {
     pace: Duration,
 }
 
-/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     /// Number of faults under load.
     pub cycles: usize,
     /// Requests, acked or not.
     pub requests: usize,
-    /// Acked readings.
     pub acked: usize,
     /// Missing fields of acked readings.
     pub lost: usize,
-    /// Doubled readings.
     pub doubled: usize,
     /// Windows and documents that differ from their readings.
     pub summaries: usize,
@@ -70,10 +66,8 @@ pub struct Tally {
     pub violations: usize,
 }
 
-/// State of a connection.
 struct Connection {
     traffic: Traffic,
-    /// Sent requests, by number.
     sent: Vec<Request>,
     /// Times that undated readings received, by value.
     stamps: BTreeMap<i64, BTreeSet<i64>>,
@@ -304,7 +298,6 @@ impl Connection {
         }
     }
 
-    /// Returns the number of acked readings.
     fn acked(&self) -> usize {
         let acked = self.sent.iter().zip(0..).filter(|(sent, _)| sent.acked);
         acked.map(|(_, request)| self.traffic.lines(request).len()).sum()

@@ -168,7 +168,6 @@ fn write_control(set: &ReplicaSet, member: usize, id: i32, concern: &str) {
     assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");
 }
 
-/// Returns the control documents of a member.
 fn controls(set: &ReplicaSet, member: usize) -> Vec<i32> {
     eventually("the controls are read", Duration::from_secs(10), || try_controls(set, member))
 }

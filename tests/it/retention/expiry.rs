@@ -202,7 +202,7 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
             fill(&server, time);
             flush(&server);
             post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", time - 9 * DAY - 1), &[]).expect(204);
-            // That one is in the log only.
+            // That one is in the WAL only.
             server.kill();
             server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
             // Dies in this request or shortly after it.

@@ -107,7 +107,7 @@ fn a_day_split_during_stripping_is_stripped() {
     assert_eq!(whole_hours(&server, first), answers);
 }
 
-/// Regression: a request that waited for the log during an expiry was acked, but was missing in the summaries.
+/// Regression: a request that waited for the WAL during an expiry was acked, but was missing in the summaries.
 #[test]
 fn a_reading_validated_before_its_expiry_is_in_the_summary() {
     let halt = Halt::new();

@@ -48,7 +48,7 @@ fn the_status_shows_a_running_round() {
     assert_eq!((&ended["progress"]["days"], &ended["left"]), (&json!(1), &json!(0)), "{ended}");
 }
 
-/// Regression: the command repeated "0 days" without the reason: the log of a killed instance held the floor.
+/// Regression: the command repeated "0 days" without the reason: the WAL of a killed instance held the floor.
 #[test]
 fn the_seal_command_names_what_it_waits_for() {
     let store = mongod().uri(&fresh_database_name());

@@ -124,7 +124,6 @@ fn decoded(python: &Path, arguments: &[&Path]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Returns all documents of a collection.
 pub fn documents(mongo_database: &str, collection: &str) -> Vec<Document> {
     find(&mongod().uri(mongo_database), collection, doc! {})
 }

@@ -31,7 +31,7 @@ fn the_documented_queries_work_on_sealed_days() {
     write(0..80);
     let days = || documents(&database, "plant.days");
     wait_until("the day is sealed", TIMEOUT, || {
-        // Once its log has nothing of the day.
+        // Once its WAL has nothing of the day.
         ask_job(&server, "seal");
         days().iter().any(|day| !day.contains_key("chunk"))
     });

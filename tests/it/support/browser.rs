@@ -102,7 +102,6 @@ impl Browser {
         self.ask("execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Returns true if an expression is true now.
     #[track_caller]
     pub fn is_true(&self, expression: &str) -> bool {
         self.run(&format!("return Boolean({expression});")) == true
@@ -209,7 +208,6 @@ impl Browser {
         );
     }
 
-    /// Sends a DevTools command.
     #[track_caller]
     pub fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.ask("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))

@@ -7,7 +7,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Method, Request};
 
-/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,

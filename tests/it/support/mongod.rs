@@ -74,7 +74,6 @@ impl Mongod {
         format!("mongodb://127.0.0.1:{}/{database}?replicaSet={REPLICA_SET}", self.port)
     }
 
-    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -44,7 +44,6 @@ pub struct Page {
     pub number: i64,
     pub closed: bool,
     pub has_overflow: bool,
-    /// Readings, in time order.
     pub readings: Vec<Reading>,
 }
 

@@ -132,7 +132,6 @@ impl Folder {
         &self.path
     }
 
-    /// Returns the path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -153,7 +152,6 @@ pub fn last_lines(path: &Path, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// Returns the resident bytes of a process.
 pub fn resident_bytes(pid: u32) -> u64 {
     memory(pid, "VmRSS:")
 }

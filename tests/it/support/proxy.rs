@@ -62,7 +62,6 @@ enum Direction {
     Reply,
 }
 
-/// Reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndReason {
     Closed,

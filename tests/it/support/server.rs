@@ -238,13 +238,13 @@ impl Server {
         super::series::await_dispatched(self);
     }
 
-    /// As [`restart`](Server::restart), without waiting until the log is dispatched, which needs the store.
+    /// As [`restart`](Server::restart), without waiting until the WAL is dispatched, which needs the store.
     #[track_caller]
     pub fn restart_behind(&mut self) {
         self.restart_as(self.launch.clone());
     }
 
-    /// As [`restart_with`](Server::restart_with), without waiting until the log is dispatched.
+    /// As [`restart_with`](Server::restart_with), without waiting until the WAL is dispatched.
     #[track_caller]
     pub fn restart_as(&mut self, launch: Launch) {
         self.relaunch(launch);

@@ -105,7 +105,6 @@ impl Clients {
         self.acked.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of completed deletions.
     pub fn deletions(&self) -> usize {
         self.deleted.load(Ordering::Relaxed)
     }
