@@ -36,7 +36,7 @@ async fn measure(system: &System<'_>, load: Load) -> Result<Figures> {
     let drained = system.drain().await?;
     let written = synced_bytes(system.folder().path())? - written_before;
     let readings = load.readings(sent.items);
-    let drained_s = (sent.took + drained.at.saturating_duration_since(acked)).as_secs_f64();
+    let drained_s = (sent.took + drained.time.saturating_duration_since(acked)).as_secs_f64();
     let SendResult { acks, took, .. } = &sent;
     let mut figures = vec![
         ("readings", readings),

@@ -334,7 +334,7 @@ impl Sender {
 }
 
 fn failure_kind(broken: &Result<Answer>) -> String {
-    broken.as_ref().map_or_else(kind, |answer| answer.status.to_string())
+    broken.as_ref().map_or_else(error_kind, |answer| answer.status.to_string())
 }
 
 /// The kind of connection error.

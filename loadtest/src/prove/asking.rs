@@ -135,14 +135,14 @@ impl Subject<'_> {
         let mut windows = Vec::new();
         for series in &summaries.series {
             for window in &series.windows {
-                for (field, all) in &window.fields {
+                for (field, aggregates) in &window.fields {
                     windows.push(Window {
                         sensor: short_name(&series.sensor),
                         start: window.start,
                         field: field.clone(),
-                        count: number(&all.count)?,
-                        sum: number(&all.sum)?,
-                        mean: number(&all.avg)?,
+                        count: number(&aggregates.count)?,
+                        sum: number(&aggregates.sum)?,
+                        mean: number(&aggregates.avg)?,
                     });
                 }
             }
@@ -150,7 +150,7 @@ impl Subject<'_> {
         Ok(windows)
     }
 
-    async fn influx(&self, what: &str, Range { from, to }: Range, group: &str) -> Result<Vec<InfluxSeries>> {
+    async fn influx(&self, columns: &str, Range { from, to }: Range, group: &str) -> Result<Vec<InfluxSeries>> {
         #[derive(Deserialize)]
         struct InfluxAnswer {
             results: Vec<Results>,
@@ -161,7 +161,7 @@ impl Subject<'_> {
             series: Vec<InfluxSeries>,
             error: Option<String>,
         }
-        let statement = format!("SELECT {what} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
+        let statement = format!("SELECT {columns} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
         let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", url_encode(&statement))).await?;
         let answer: InfluxAnswer = serde_json::from_slice(&answer.body)?;
         let results = answer.results.into_iter().next().context("no result")?;
@@ -186,8 +186,8 @@ impl Subject<'_> {
     async fn influx_windows(&self, range: Range) -> Result<Vec<Window>> {
         let mut windows = Vec::new();
         for field in FIELDS {
-            let what = format!("count({field}), sum({field}), mean({field})");
-            for series in self.influx(&what, range, "sensor, time(1h)").await? {
+            let columns = format!("count({field}), sum({field}), mean({field})");
+            for series in self.influx(&columns, range, "sensor, time(1h)").await? {
                 for row in &series.values {
                     let [time, count, sum, mean] = row.as_slice() else { anyhow::bail!("a row of {}", row.len()) };
                     let or_zero = |value: &Number| value.as_ref().map_or(Ok(0.0), |value| text_number(value));

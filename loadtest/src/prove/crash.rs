@@ -134,8 +134,8 @@ async fn run_cycle(
     let mut sent = SentReadings::default();
     let mut resent = Vec::new();
     for WriterResult { acked, unanswered } in writer_results {
-        for (at, readings) in acked {
-            sent.add(&readings, Some(at));
+        for (ack_time, readings) in acked {
+            sent.add(&readings, Some(ack_time));
         }
         resent.extend(unanswered);
     }
@@ -236,7 +236,7 @@ async fn await_end(is_over: &Cell<bool>) {
 
 /// Returns a batch of a writer that starts at a time. The values of a sensor repeat only after a long time.
 fn batch(writer: u32, from: i64) -> Vec<Reading> {
-    let at = |second: i64| {
+    let readings_of_second = |second: i64| {
         (0..SENSORS).map(move |sensor| {
             let time = from + second * 1000;
             let number = u32::try_from((time / 1000).rem_euclid(6000)).unwrap_or(0);
@@ -245,7 +245,7 @@ fn batch(writer: u32, from: i64) -> Vec<Reading> {
             Reading { sensor: writer * SENSORS + sensor, time, temp, humidity }
         })
     };
-    (0..SECONDS).flat_map(at).collect()
+    (0..SECONDS).flat_map(readings_of_second).collect()
 }
 
 /// Waits until writes after the restart are visible, and compares.

@@ -56,14 +56,18 @@ fn hourglass_path(query: &Query) -> String {
 /// Returns a query in InfluxQL.
 fn statement(query: &Query) -> String {
     let Query { from, to, .. } = query;
-    let one = format!("sensor = '{}'", sensor_name(query.sensor));
+    let condition = format!("sensor = '{}'", sensor_name(query.sensor));
     let range = format!("time >= {from}s AND time < {to}s");
     match query.question {
-        Question::SensorHourly => format!("SELECT mean(temp) FROM climate WHERE {one} AND {range} GROUP BY time(1h)"),
-        Question::SensorDaily => format!("SELECT mean(temp) FROM climate WHERE {one} AND {range} GROUP BY time(1d)"),
-        Question::SensorRawDay => format!("SELECT temp, humidity FROM climate WHERE {one} AND {range}"),
+        Question::SensorHourly => {
+            format!("SELECT mean(temp) FROM climate WHERE {condition} AND {range} GROUP BY time(1h)")
+        }
+        Question::SensorDaily => {
+            format!("SELECT mean(temp) FROM climate WHERE {condition} AND {range} GROUP BY time(1d)")
+        }
+        Question::SensorRawDay => format!("SELECT temp, humidity FROM climate WHERE {condition} AND {range}"),
         Question::SensorChart => {
-            format!("SELECT min(temp), max(temp) FROM climate WHERE {one} AND {range} GROUP BY time(3h)")
+            format!("SELECT min(temp), max(temp) FROM climate WHERE {condition} AND {range} GROUP BY time(3h)")
         }
         Question::SitesHourly | Question::SitesLastDay => {
             format!("SELECT mean(temp) FROM climate WHERE {range} GROUP BY time(1h), site")
@@ -71,7 +75,7 @@ fn statement(query: &Query) -> String {
         Question::SitesDaily => format!("SELECT mean(temp) FROM climate WHERE {range} GROUP BY time(1d), site"),
         Question::OneNumber => format!("SELECT mean(temp) FROM climate WHERE {range}"),
         Question::LatestOfAll => "SELECT last(temp) FROM climate GROUP BY sensor".to_owned(),
-        Question::LatestOfOne => format!("SELECT last(temp) FROM climate WHERE {one} GROUP BY sensor"),
+        Question::LatestOfOne => format!("SELECT last(temp) FROM climate WHERE {condition} GROUP BY sensor"),
     }
 }
 
@@ -79,20 +83,22 @@ fn statement(query: &Query) -> String {
 pub fn sql(query: &Query) -> String {
     let Query { from, to, .. } = query;
     let range = format!("time >= toDateTime({from}) AND time < toDateTime({to})");
-    let one = format!("sensor = '{}'", sensor_name(query.sensor));
+    let condition = format!("sensor = '{}'", sensor_name(query.sensor));
     let step = query.step_s();
     let window = format!("toUnixTimestamp(toStartOfInterval(time, INTERVAL {step} SECOND)) AS t");
     match query.question {
         Question::SensorHourly | Question::SensorDaily => {
-            format!("SELECT 'temp', {window}, avg(temp) FROM climate WHERE {one} AND {range} GROUP BY t ORDER BY t")
+            format!(
+                "SELECT 'temp', {window}, avg(temp) FROM climate WHERE {condition} AND {range} GROUP BY t ORDER BY t"
+            )
         }
         Question::SensorRawDay => format!(
             "SELECT p.1, t, p.2 FROM (SELECT toUnixTimestamp(time) AS t, arrayJoin([('temp', temp), ('humidity', \
-             toFloat64(humidity))]) AS p FROM climate WHERE {one} AND {range}) ORDER BY t"
+             toFloat64(humidity))]) AS p FROM climate WHERE {condition} AND {range}) ORDER BY t"
         ),
         Question::SensorChart => format!(
             "SELECT p.1, t, p.2 FROM (SELECT {window}, arrayJoin([('min', min(temp)), ('max', max(temp))]) AS p \
-             FROM climate WHERE {one} AND {range} GROUP BY t) ORDER BY t"
+             FROM climate WHERE {condition} AND {range} GROUP BY t) ORDER BY t"
         ),
         Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
             format!("SELECT site, {window}, avg(temp) FROM climate WHERE {range} GROUP BY site, t ORDER BY t")
@@ -100,7 +106,7 @@ pub fn sql(query: &Query) -> String {
         Question::OneNumber => format!("SELECT 'mean', 0, avg(temp) FROM climate WHERE {range}"),
         Question::LatestOfAll => "SELECT sensor, 0, argMax(temp, time) FROM climate GROUP BY sensor".to_owned(),
         Question::LatestOfOne => {
-            format!("SELECT sensor, 0, argMax(temp, time) FROM climate WHERE {one} GROUP BY sensor")
+            format!("SELECT sensor, 0, argMax(temp, time) FROM climate WHERE {condition} GROUP BY sensor")
         }
     }
 }
@@ -108,23 +114,25 @@ pub fn sql(query: &Query) -> String {
 fn victoria_path(query: &Query) -> String {
     let Query { from, to, .. } = query;
     let step = query.step_s();
-    let of = format!("{{sensor=\"{}\"}}", sensor_name(query.sensor));
+    let selector = format!("{{sensor=\"{}\"}}", sensor_name(query.sensor));
     // A window is labelled by its end.
     let windows = |query: &str| {
         format!("/api/v1/query_range?nocache=1&start={}&end={to}&step={step}&query={}", from + step, url_encode(query))
     };
     let instant = |query: &str| format!("/api/v1/query?nocache=1&time={to}&query={}", url_encode(query));
     match query.question {
-        Question::SensorHourly | Question::SensorDaily => windows(&format!("avg_over_time(climate_temp{of}[{step}s])")),
-        Question::SensorChart => windows(&format!("rollup(climate_temp{of}[{step}s])")),
-        Question::SensorRawDay => format!("/api/v1/export?match[]={}&start={from}&end={to}", url_encode(&of)),
+        Question::SensorHourly | Question::SensorDaily => {
+            windows(&format!("avg_over_time(climate_temp{selector}[{step}s])"))
+        }
+        Question::SensorChart => windows(&format!("rollup(climate_temp{selector}[{step}s])")),
+        Question::SensorRawDay => format!("/api/v1/export?match[]={}&start={from}&end={to}", url_encode(&selector)),
         Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
             windows(&format!("avg(avg_over_time(climate_temp[{step}s])) by (site)"))
         }
         // All sensors have as many readings.
         Question::OneNumber => instant(&format!("avg(avg_over_time(climate_temp[{step}s]))")),
         Question::LatestOfAll => instant("climate_temp"),
-        Question::LatestOfOne => instant(&format!("climate_temp{of}")),
+        Question::LatestOfOne => instant(&format!("climate_temp{selector}")),
     }
 }
 
@@ -160,8 +168,8 @@ fn hourglass(query: &Query, body: &Value) -> Result<Answer> {
 
 /// Returns the minimum and maximum of each window of a chart, from its thinned readings.
 fn extremes(query: &Query, readings: &[Value], answer: &mut Answer) -> Result<()> {
-    let most = usize::try_from(points_max(query))?;
-    ensure!(readings.len() <= most, "{} readings instead of at most {most}", readings.len());
+    let count_max = usize::try_from(points_max(query))?;
+    ensure!(readings.len() <= count_max, "{} readings instead of at most {count_max}", readings.len());
     let from = query.from;
     for (name, pick) in [("min", f64::min as fn(f64, f64) -> f64), ("max", f64::max)] {
         let windows: &mut Vec<(i64, f64)> = answer.entry(name.to_owned()).or_default();

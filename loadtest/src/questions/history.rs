@@ -135,7 +135,7 @@ impl Comparison<'_> {
     fn add_cpu(&mut self, row: &str, peer: Peer, before: Usage, after: Usage) {
         let readings = float(self.options.fleet().readings());
         self.add(STORED, row, peer, (after.cpu_s - before.cpu_s) * 1e6 / readings);
-        println!("  {row}: {:.1} s", (after.at - before.at).as_secs_f64());
+        println!("  {row}: {:.1} s", (after.time - before.time).as_secs_f64());
     }
 
     /// Loads the readings, lets the system settle, measures its storage, and runs the queries.

@@ -106,16 +106,16 @@ impl Query {
         self.fleet.ticks_in(self.from - self.fleet.start_s)..self.fleet.ticks_in(self.to - self.fleet.start_s)
     }
 
-    /// The expected answer. Series of means by site are named by it, others by their field or sensor; times are starts of
-    /// windows, or 0 where there is one value.
+    /// Returns the expected answer. Series of means by site have the site's name, others that of their field or sensor.
+    /// Times are starts of windows, or 0 for a single value.
     pub fn expected(&self) -> Answer {
         let from = self.from;
         let readings = |sensor: i64| self.ticks().map(move |tick| self.fleet.reading(sensor, tick));
-        let one = [self.sensor];
+        let sensor = [self.sensor];
         let mut answer = Answer::new();
         match self.question {
             Question::SensorHourly | Question::SensorDaily => {
-                answer.insert("temp".to_owned(), self.means(&one));
+                answer.insert("temp".to_owned(), self.means(&sensor));
             }
             Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
                 for site in 0..SITES.min(self.fleet.sensors) {
@@ -142,16 +142,16 @@ impl Query {
                 let windows: Vec<&[(i64, i64)]> =
                     all.chunk_by(|(a, _), (b, _)| (a - from) / CHART_S == (b - from) / CHART_S).collect();
                 for (name, pick) in [("min", i64::min as fn(i64, i64) -> i64), ("max", i64::max)] {
-                    let of = |window: &&[(i64, i64)]| {
+                    let extreme = |window: &&[(i64, i64)]| {
                         let value = window.iter().map(|(_, value)| *value).reduce(pick).unwrap_or_default();
                         (from + (window[0].0 - from) / CHART_S * CHART_S, float(value) / 100.0)
                     };
-                    answer.insert(name.to_owned(), windows.iter().map(of).collect());
+                    answer.insert(name.to_owned(), windows.iter().map(extreme).collect());
                 }
             }
             Question::LatestOfAll | Question::LatestOfOne => {
                 let all: Vec<i64> = (0..self.fleet.sensors).collect();
-                for sensor in if self.question.is_single_sensor() { &one[..] } else { &all } {
+                for sensor in if self.question.is_single_sensor() { &sensor[..] } else { &all } {
                     let last = self.fleet.reading(*sensor, self.fleet.ticks - 1);
                     answer.insert(sensor_name(*sensor), vec![(0, last.temp())]);
                 }

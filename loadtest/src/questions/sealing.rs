@@ -183,7 +183,7 @@ impl<'a> VariantRun<'a> {
         let sealed = seal_job(&system, "/progress/readings").await?;
         self.add("ack p50, ms", quantile_ms(&load_result.acks, 0.5));
         self.add("ack p99, ms", load_result.p99_ms());
-        self.add("CPU s per s", (used.cpu_s - before.cpu_s) / (used.at - before.at).as_secs_f64());
+        self.add("CPU s per s", (used.cpu_s - before.cpu_s) / (used.time - before.time).as_secs_f64());
         self.add("readings sealed", sealed);
         if self.is_first {
             // Seal the rest without other load, to measure the cost of sealing.
@@ -233,7 +233,7 @@ impl<'a> VariantRun<'a> {
         let after = system.usage()?;
         let readings = float(delivery.fleet.readings());
         self.add("CPU µs per reading, until sealed", (after.cpu_s - before.cpu_s) * 1e6 / readings);
-        self.add("s until sealed", (after.at - before.at).as_secs_f64());
+        self.add("s until sealed", (after.time - before.time).as_secs_f64());
         self.add("peak MiB of the server", process::peak_mib(system.pid()?)?);
         if let Some(mongod) = system.mongod_pid() {
             self.add("peak MiB of mongod", process::peak_mib(mongod)?);

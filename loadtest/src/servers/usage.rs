@@ -22,7 +22,7 @@ const CHECK_PAUSE: Duration = Duration::from_millis(50);
 /// The total usage of several processes up to a time.
 #[derive(Debug, Clone, Copy)]
 pub struct Usage {
-    pub at: Instant,
+    pub time: Instant,
     /// CPU seconds, user and system.
     pub cpu_s: f64,
 }
@@ -31,7 +31,7 @@ impl Usage {
     /// Returns the usage so far.
     pub fn now(pids: &[u32]) -> Result<Self> {
         let cpu_s = process::cpu_seconds(pids)?.iter().sum();
-        Ok(Self { at: Instant::now(), cpu_s })
+        Ok(Self { time: Instant::now(), cpu_s })
     }
 
     /// Waits until the processes are idle, and returns their usage at the time when they became idle.
@@ -43,7 +43,7 @@ impl Usage {
     pub async fn await_idle_for(pids: &[u32], quiet: Duration, time_max: Duration) -> Result<Self> {
         let started = Instant::now();
         let mut busy = Self::now(pids)?;
-        while busy.at.elapsed() < quiet {
+        while busy.time.elapsed() < quiet {
             ensure!(started.elapsed() < time_max, "still busy {time_max:?} after the last ack");
             tokio::time::sleep(CHECK_PAUSE).await;
             let now = Self::now(pids)?;
