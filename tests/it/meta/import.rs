@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{T, meta, path, send};
+use super::{meta, path, send};
 
 /// Regression: lines of one record had one stamp, so the greater text won and a removal never did.
 #[test]
