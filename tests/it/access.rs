@@ -43,7 +43,7 @@ pub fn await_status(server: &Server, token: &str, status: u16) {
 }
 
 /// Starts a server that requires tokens; returns it with its admin token.
-pub fn guarded(config: &str) -> (Server, String) {
+pub fn start_with_auth(config: &str) -> (Server, String) {
     let server = Launch::embedded().config(config).env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token in the banner");
     get(&server.url("/api/v1/measurements")).expect(401);

@@ -59,7 +59,7 @@ fn write(server: &Server, database: &str, lines: &str) {
 }
 
 /// A server with three days in two databases, one of which is a policy of the other.
-fn filled(store: &str, more: &str) -> Server {
+fn start_filled(store: &str, more: &str) -> Server {
     let server = Launch::with_store(store).config(format!("{PAGES}{more}")).start();
     write(&server, "plant", &three_days());
     execute(&server, "o", "CREATE DATABASE o WITH DURATION 100w NAME \"t.her\"");
@@ -69,7 +69,7 @@ fn filled(store: &str, more: &str) -> Server {
 }
 
 /// Restores a backup and starts an embedded server on it.
-fn restored(from: &Path) -> Server {
+fn start_restored(from: &Path) -> Server {
     let mut server = Launch::embedded().start();
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");

@@ -28,7 +28,6 @@ recent = 5
 const CAPS: hourglass::bucket::Caps =
     hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
-/// Sends a statement by POST.
 #[track_caller]
 fn send(server: &Server, statement: &str) -> Answer {
     let body = format!("q={}", encode(statement));
@@ -70,9 +69,8 @@ fn times(server: &Server, sensor: &str) -> Vec<i64> {
     readings(server, DATABASE, sensor, None, 1000).into_iter().map(|(time, _)| time).collect()
 }
 
-/// Returns the keys in the list of sensors.
 #[track_caller]
-fn listed(server: &Server) -> Vec<String> {
+fn list_sensors(server: &Server) -> Vec<String> {
     sensor_keys(server, &format!("db={DATABASE}"))
 }
 
@@ -110,7 +108,7 @@ fn a_deletion_during_an_outage_is_applied_later() {
     server.restart();
     flush(&server);
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![], vec![START + 2 * SECOND]));
-    assert_eq!(listed(&server), ["m,t=b"]);
+    assert_eq!(list_sensors(&server), ["m,t=b"]);
     drop(Stored::in_mongo(&mongod, &name, DATABASE));
 }
 
@@ -129,7 +127,7 @@ fn a_permanently_refused_deletion_is_given_up() {
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![START], vec![START, START + SECOND]));
     mongod.fail(&[], UNAUTHORIZED);
     run(&server, "DELETE FROM m WHERE t = 'a'");
-    assert_eq!(listed(&server), ["m,t=b"]);
+    assert_eq!(list_sensors(&server), ["m,t=b"]);
 }
 
 /// Regression: writes to a dropped measurement were validated by the old documents.

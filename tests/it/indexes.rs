@@ -16,7 +16,7 @@ fn settle(server: &Server) {
 }
 
 /// Returns the names of a collection's indexes.
-fn stored(uri: &str, collection: &str) -> Vec<String> {
+fn list_indexes(uri: &str, collection: &str) -> Vec<String> {
     in_mongo(uri, async |mongo| mongo.collection::<Document>(collection).list_index_names().await.unwrap())
 }
 
@@ -27,7 +27,7 @@ fn declared_indexes_are_created_used_and_dropped() {
     write_flushed(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
     settle(&server);
     let owned = |collection: &str| {
-        let mut found: Vec<String> = stored(&uri, collection);
+        let mut found: Vec<String> = list_indexes(&uri, collection);
         found.retain(|name| name.starts_with("hourglass.") || name.starts_with("own"));
         found.sort();
         found

@@ -16,7 +16,6 @@ fn read(document: &str) -> String {
     fs::read_to_string(root().join(document)).unwrap_or_else(|error| panic!("{document}: {error}"))
 }
 
-/// Returns the pages of the handbook.
 fn handbook() -> Vec<String> {
     let folders = ["docs/", "docs/get-started/", "docs/how-to/", "docs/reference/", "docs/explanation/"];
     folders.iter().flat_map(|folder| documents_in(folder)).collect()

@@ -62,7 +62,7 @@ fn values(server: &Server, parameters: &str, statement: &str) -> Vec<i64> {
 }
 
 #[track_caller]
-fn shown(server: &Server, name: &str) -> Value {
+fn database_settings(server: &Server, name: &str) -> Value {
     let name = encode(name);
     server.fetch(&format!("/api/v1/databases/{name}"))
 }

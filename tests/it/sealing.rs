@@ -207,18 +207,18 @@ fn line(sensor: u64, minute: u64, value: u64) -> String {
 
 /// Waits until only today's hour pages are left, of which there are none.
 fn await_sealed(server: &Server) {
-    let before = sealed(server);
+    let before = count_sealed_days(server);
     // An idle round follows the last one with work.
     let quiet = poll(Duration::from_secs(30), || {
-        let now = sealed(server);
+        let now = count_sealed_days(server);
         std::thread::sleep(Duration::from_millis(400));
-        (now > 0 && now == sealed(server)).then_some(now)
+        (now > 0 && now == count_sealed_days(server)).then_some(now)
     });
     assert!(quiet.is_some(), "{before}: {}", server.stderr());
 }
 
 /// Returns the days sealed by this process, by its log.
-fn sealed(server: &Server) -> usize {
+fn count_sealed_days(server: &Server) -> usize {
     server.stderr().lines().filter(|line| line.contains("days sealed")).count()
 }
 

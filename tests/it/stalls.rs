@@ -9,7 +9,6 @@ const TIMES: i64 = 40;
 const ROUNDS: usize = 5;
 const EXCEEDED_TIME_LIMIT: i32 = 262;
 
-/// Starts a server that halts at a point of its work.
 fn start_halted(point: &str, config: &str) -> (Server, Halt) {
     let halt = Halt::already_set();
     (halt.launch(Launch::embedded().config(config), point).start(), halt)

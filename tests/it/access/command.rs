@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
 
 #[test]
 fn tokens_are_added_and_revoked_without_a_restart() {
@@ -191,7 +191,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
 /// A service on an open address needs a token, even if the token file is damaged.
 #[test]
 fn a_damaged_token_file_keeps_the_loaded_tokens() {
-    let (mut server, admin) = guarded("");
+    let (mut server, admin) = start_with_auth("");
     std::fs::write(server.data_dir().join("tokens.json"), "nothing of the kind").unwrap();
     wait_until("it is warned of", PATIENCE, || {
         server.stderr().contains("reading the tokens failed; the last known tokens apply")
@@ -285,7 +285,7 @@ fn tokens_grant_nothing_until_they_are_loaded() {
 
 #[test]
 fn refusals_and_deletions_are_audited() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     for _ in 0..200 {
         get(&server.url("/api/v1/measurements")).expect(401);
     }

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
 
 const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n";
 
@@ -27,7 +27,7 @@ fn count(server: &Server, admin: &str) -> usize {
 
 #[test]
 fn tcp_lines_need_a_write_token() {
-    let (server, admin) = guarded(LISTEN);
+    let (server, admin) = start_with_auth(LISTEN);
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
     for (text, reply) in [
         ("m,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
@@ -51,7 +51,7 @@ fn tcp_lines_need_a_write_token() {
 /// The server stops reading from a sender over its quota until the debt is paid; no line is lost.
 #[test]
 fn a_quota_slows_a_connection_down() {
-    let (server, admin) = guarded(LISTEN);
+    let (server, admin) = start_with_auth(LISTEN);
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let lines = |from: usize, to: usize| (from..to).map(|n| format!("m v={n} {n}\n")).collect::<String>();
     let mut stream = connect(&server, &format!("auth {slow}\n{}", lines(0, 600)));

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Right {
@@ -150,7 +150,7 @@ struct Matrix {
 
 impl Matrix {
     fn new() -> Matrix {
-        let (server, admin) = guarded("[[groups]]\nname = \"site\"\nby = \"site\"\n");
+        let (server, admin) = start_with_auth("[[groups]]\nname = \"site\"\nby = \"site\"\n");
         for database in DATABASES {
             with(&admin, "POST", &server.url(&format!("/write?db={database}")), "m,site=lab v=1 1").expect(204);
         }
@@ -204,7 +204,9 @@ impl Matrix {
         let is_good = (200..300).contains(&answer.status);
         if expected.map_or(is_good, |expected| answer.status == expected) {
             // Only a permitted drop has dropped the database.
-            if own_database.is_some_and(|own_database| self.listed(&self.admin).contains(&own_database) == is_good) {
+            if own_database
+                .is_some_and(|own_database| self.list_databases(&self.admin).contains(&own_database) == is_good)
+            {
                 self.wrong.push(format!("{query} with {kind}: {}, which is not what happened", answer.status));
             }
         } else {
@@ -217,12 +219,11 @@ impl Matrix {
     fn make_database(&self) -> String {
         let name = format!("a{}", self.cells);
         with(&self.admin, "POST", &self.server.url(&format!("/write?db={name}")), "m,site=lab v=1 1").expect(204);
-        assert!(self.listed(&self.admin).contains(&name));
+        assert!(self.list_databases(&self.admin).contains(&name));
         name
     }
 
-    /// Returns the databases that SHOW DATABASES lists for a token.
-    fn listed(&self, token: &str) -> Vec<String> {
+    fn list_databases(&self, token: &str) -> Vec<String> {
         let answer = with(token, "GET", &self.server.url("/query?q=SHOW+DATABASES"), "").expect(200).json();
         let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
         rows.iter().map(|row| row[0].as_str().unwrap().to_owned()).collect()
@@ -266,7 +267,7 @@ fn every_route_checks_every_kind_of_token() {
     }
     for (kind, _, _, visible_databases) in KINDS {
         matrix.cells += 1;
-        let listed = matrix.listed(&matrix.tokens[kind]);
+        let listed = matrix.list_databases(&matrix.tokens[kind]);
         let of_all: Vec<&str> = DATABASES.iter().copied().filter(|name| listed.iter().any(|one| one == name)).collect();
         if of_all != *visible_databases {
             matrix.wrong.push(format!("SHOW DATABASES with {kind}: {of_all:?}, not {visible_databases:?}"));
@@ -279,7 +280,7 @@ fn every_route_checks_every_kind_of_token() {
 /// Unknown paths and methods are answered as such without a token, and reveal nothing else.
 #[test]
 fn unknown_paths_need_no_token() {
-    let (server, _) = guarded("");
+    let (server, _) = start_with_auth("");
     get(&server.url("/nothing")).expect(404);
     request("DELETE", &server.url("/metrics"), b"", &[]).unwrap().expect(405);
     request("HEAD", &server.url("/metrics"), b"", &[]).unwrap().expect(401);
@@ -289,7 +290,7 @@ fn unknown_paths_need_no_token() {
 fn a_token_is_accepted_in_every_form_that_clients_send() {
     use base64::Engine;
     // Trace logs contain no secret, either.
-    let (server, token) = guarded("[telemetry]\nlog_level = \"trace\"\n");
+    let (server, token) = start_with_auth("[telemetry]\nlog_level = \"trace\"\n");
     let basic = base64::engine::general_purpose::STANDARD.encode(format!("somebody:{token}"));
     let headers =
         [format!("Token {token}"), format!("Bearer {token}"), format!("Basic {basic}"), format!("Token me:{token}")];
@@ -311,7 +312,7 @@ fn a_token_is_accepted_in_every_form_that_clients_send() {
 #[test]
 fn status_has_an_address_of_its_own() {
     let config = "[status]\nlisten = \"127.0.0.1:0\"\n";
-    let (server, admin) = guarded(config);
+    let (server, admin) = start_with_auth(config);
     let banner = server.stdout();
     let metrics = banner.split("metrics: ").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
     assert!(get(metrics).expect(200).text().contains("hourglass_build_info"));
@@ -330,7 +331,7 @@ fn status_has_an_address_of_its_own() {
 /// Regression: a policy token was refused when `rp` named the policy beside the database.
 #[test]
 fn a_policy_token_covers_only_its_policy() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let run = |statement: &str| {
         let url = server.url(&format!("/query?q={}", statement.replace(' ', "+")));
         assert!(!with(&admin, "POST", &url, "").expect(200).text().contains("error"), "{statement}");
@@ -381,7 +382,7 @@ fn a_policy_token_covers_only_its_policy() {
 /// Regression: a policy admin could change settings of the whole database by the name `w/autogen`, and nest policies.
 #[test]
 fn a_policy_admin_changes_no_database_settings() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let query = |token: &str, statement: &str| {
         let statement = encode(statement);
         with(token, "POST", &server.url(&format!("/query?q={statement}")), "").text().to_owned()

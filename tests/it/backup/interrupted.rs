@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{DAY, PAGES, SEALS, START, backup, digest, filled, restore, write};
+use super::{DAY, PAGES, SEALS, START, backup, digest, restore, start_filled, write};
 
 fn files(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
@@ -37,7 +37,7 @@ fn killed_at(server: &Server, backup_dir: &Path, point: &str) {
 #[test]
 fn a_second_backup_writes_the_days_that_changed() {
     for (store, more) in stores().into_iter().zip([SEALS, SEALS]) {
-        let mut server = filled(&store, more);
+        let mut server = start_filled(&store, more);
         let backup_dir = Folder::new("backup");
         assert!(
             backup(&server, backup_dir.path(), &[]).expect_success().stdout.contains("\n4 days written"),
@@ -74,7 +74,7 @@ fn a_second_backup_writes_the_days_that_changed() {
 #[test]
 fn a_killed_backup_leaves_the_previous_one() {
     for store in stores() {
-        let mut server = filled(&store, "");
+        let mut server = start_filled(&store, "");
         let backup_dir = Folder::new("backup");
         backup(&server, backup_dir.path(), &[]).expect_success();
         let before = digest_of_backup(backup_dir.path());
@@ -102,7 +102,7 @@ fn a_killed_backup_leaves_the_previous_one() {
 #[test]
 fn a_service_killed_during_a_backup_leaves_the_previous_one() {
     for store in stores() {
-        let mut server = filled(&store, "");
+        let mut server = start_filled(&store, "");
         let backup_dir = Folder::new("backup");
         backup(&server, backup_dir.path(), &[]).expect_success();
         let before = manifest(backup_dir.path());
@@ -124,7 +124,7 @@ fn a_service_killed_during_a_backup_leaves_the_previous_one() {
 #[test]
 fn a_killed_restore_is_resumed_and_blocks_serving() {
     for (store, to_store) in stores().into_iter().zip(stores()) {
-        let mut server = filled(&store, "");
+        let mut server = start_filled(&store, "");
         let backup_dir = Folder::new("backup");
         let restored_dir = Folder::new("restored");
         backup(&server, backup_dir.path(), &[]).expect_success();
@@ -148,7 +148,7 @@ fn a_killed_restore_is_resumed_and_blocks_serving() {
 
 #[test]
 fn a_damaged_file_is_found_and_named() {
-    let server = filled("embedded", "");
+    let server = start_filled("embedded", "");
     let backup_dir = Folder::new("backup");
     backup(&server, backup_dir.path(), &[]).expect_success();
     let whole = files(backup_dir.path());
@@ -186,7 +186,7 @@ fn a_damaged_file_is_found_and_named() {
 fn the_metric_of_a_backup_proof_survives_a_restart() {
     const PROVED: &str = "hourglass_backup_proved_timestamp_seconds";
     for store in stores() {
-        let mut server = filled(&store, SEALS);
+        let mut server = start_filled(&store, SEALS);
         let backup_dir = Folder::new("backup");
         backup(&server, backup_dir.path(), &[]).expect_success();
         assert!(metric(&server, PROVED).abs() < 1.0, "none is proved");
@@ -210,7 +210,7 @@ fn the_metric_of_a_backup_proof_survives_a_restart() {
 #[test]
 fn a_backup_has_tokens_and_config_and_is_private() {
     use std::os::unix::fs::PermissionsExt;
-    let mut server = filled("embedded", "");
+    let mut server = start_filled("embedded", "");
     let data = server.data_dir();
     let token_command = |name: &str| ["token", "add", "--name", name, "--admin", "*", "--data-dir"].map(str::to_owned);
     let arguments = token_command("boss");
@@ -256,7 +256,7 @@ fn a_backup_has_tokens_and_config_and_is_private() {
 
 #[test]
 fn a_backup_needs_an_empty_or_own_folder() {
-    let server = filled("embedded", "");
+    let server = start_filled("embedded", "");
     let backup_dir = Folder::new("backup");
     std::fs::write(backup_dir.file("mine.txt"), "mine").unwrap();
     backup(&server, backup_dir.path(), &[]).expect_failure("neither empty nor a backup");
@@ -268,7 +268,7 @@ fn a_backup_needs_an_empty_or_own_folder() {
 #[test]
 fn a_backup_waits_for_every_instance() {
     let store = mongod().uri(&fresh_database_name());
-    let one = filled(&store, "");
+    let one = start_filled(&store, "");
     let lazy = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"1s\"\n";
     let other = Launch::with_store(&store).config(lazy).start();
     write(&other, "plant", &format!("climate,s=7 temp=7 {}\n", START + 7));

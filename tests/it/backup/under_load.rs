@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, restored};
+use super::{PAGES, SEALS, START, backup, start_restored};
 
 const SENDERS: u64 = 3;
 const LINES: u64 = 20;
@@ -78,7 +78,7 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
         for _ in 0..backups() {
             let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             backup(&server, to.path(), &[]).expect_success();
-            let mut restored = restored(to.path());
+            let mut restored = start_restored(to.path());
             let after: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             for sender in 0..SENDERS {
                 let at = usize::try_from(sender).unwrap();

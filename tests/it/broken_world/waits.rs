@@ -37,7 +37,6 @@ fn write(server: &Server, lines: &str) {
     post(&server.url("/write?db=d"), lines, &[]).expect(204);
 }
 
-/// Returns a sensor's readings in an hour.
 fn readings(server: &Server, sensor: &str, hour: i64) -> Answer {
     let to = hour + HOUR;
     get(&server.url(&format!("/api/v1/readings?db=d&sensor=m,s={sensor}&from={hour}&to={to}&epoch=ns")))

@@ -23,7 +23,7 @@ const SET: &str = "2h0m0s";
 const UNSET: &str = "168h0m0s";
 
 /// Returns the shard duration of policy `autogen`; `None` without the database.
-fn shown(server: &Server) -> Option<String> {
+fn shard_duration(server: &Server) -> Option<String> {
     let databases = server.fetch("/query?q=SHOW%20DATABASES");
     let rows = databases["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
     rows.iter().find(|row| row[0] == DATABASE)?;
@@ -35,7 +35,7 @@ fn shown(server: &Server) -> Option<String> {
 
 #[track_caller]
 fn assert_exists(server: &Server, what: &str) {
-    assert_eq!(shown(server).as_deref(), Some(SET), "{what}: the database whose creation was answered");
+    assert_eq!(shard_duration(server).as_deref(), Some(SET), "{what}: the database whose creation was answered");
 }
 
 tests! {
@@ -59,7 +59,7 @@ fn check_replayed_drop(launch: &Launch) {
         run(&server, "DROP SERIES FROM m WHERE t = 'a'");
     }
     run(&server, &format!("DROP DATABASE {DATABASE}"));
-    assert_eq!(shown(&server), None, "a later drop finds it");
+    assert_eq!(shard_duration(&server), None, "a later drop finds it");
 }
 
 tests! {
@@ -96,7 +96,7 @@ fn check_creation_before_replay(launch: &Launch) {
         flush(&server);
         assert_eq!(times(&server, "m,t=a"), [later], "{point}");
         run(&server, &format!("DROP DATABASE {DATABASE}"));
-        assert_eq!(shown(&server), None, "{point}: a later drop finds it");
+        assert_eq!(shard_duration(&server), None, "{point}: a later drop finds it");
     }
 }
 
@@ -114,7 +114,8 @@ fn a_database_created_after_a_killed_drop_has_default_settings() {
         halt.lift();
         await_dispatched(&server);
         wait_until("the settings go with the drop", TIMEOUT, || {
-            let now = shown(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
+            let now =
+                shard_duration(&server).unwrap_or_else(|| panic!("{point}: the database whose creation was answered"));
             now == UNSET
         });
     }
@@ -141,7 +142,9 @@ fn a_resumed_drop_keeps_a_database_created_by_another_instance() {
             await_drop(server, point, &[later]);
         }
         run(&here, &format!("DROP DATABASE {DATABASE}"));
-        wait_until("it is gone for both", TIMEOUT, || [&here, &there].iter().all(|server| shown(server).is_none()));
+        wait_until("it is gone for both", TIMEOUT, || {
+            [&here, &there].iter().all(|server| shard_duration(server).is_none())
+        });
     }
 }
 

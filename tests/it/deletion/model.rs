@@ -146,7 +146,7 @@ fn check(server: &Server, model: &Model, step: usize) {
         assert_eq!(windows, sums, "step {step}: windows of {key}");
     }
     let keys: Vec<&String> = model.keys().collect();
-    assert_eq!(super::listed(server).iter().collect::<Vec<_>>(), keys, "step {step}");
+    assert_eq!(super::list_sensors(server).iter().collect::<Vec<_>>(), keys, "step {step}");
     let latest = server.fetch(&format!("/api/v1/latest?db={DATABASE}&epoch=ns"));
     let latest: BTreeMap<String, i64> = latest["series"]
         .as_array()

@@ -27,7 +27,7 @@ struct Snippet {
 }
 
 /// Returns the snippets of a kind for each name, without a token, with a token inside, and with an external token.
-fn written(node: &Path, id: &str) -> Vec<Snippet> {
+fn write_snippets(node: &Path, id: &str) -> Vec<Snippet> {
     let tokens = |name: &'static str| [Value::Null, json!(name), json!(false)].map(|token| (name, token));
     let services: Vec<(&str, Value)> = NAMES.iter().flat_map(|name| tokens(name)).collect();
     let to = |(name, token): &(&str, Value)| json!({ "origin": ORIGIN, "database": name, "measurement": name, "sensor": name, "token": token });
@@ -43,7 +43,7 @@ fn written(node: &Path, id: &str) -> Vec<Snippet> {
 #[test]
 fn home_assistant_reads_names_as_data() {
     let (Some(node), Some(python)) = (require(Package::Node), require(Package::PyYaml)) else { return };
-    let snippets = written(&node, "home-assistant");
+    let snippets = write_snippets(&node, "home-assistant");
     for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
         let mut expected = json!({ "api_version": 1, "host": "hourglass.example", "port": 8443, "ssl": true, "database": name, "max_retries": 10 });
         if !token.is_null() {
@@ -58,7 +58,7 @@ fn home_assistant_reads_names_as_data() {
 #[test]
 fn grafana_reads_names_as_data() {
     let (Some(node), Some(python)) = (require(Package::Node), require(Package::PyYaml)) else { return };
-    let snippets = written(&node, "grafana");
+    let snippets = write_snippets(&node, "grafana");
     for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
         // Grafana reads two dollars as one and expands names after a single one.
         let doubled = name.replace('$', "$$");
@@ -83,7 +83,7 @@ fn promtool_takes_the_configuration_of_prometheus() {
         return;
     };
     let folder = Folder::new("prometheus");
-    let snippets = written(&node, "prometheus");
+    let snippets = write_snippets(&node, "prometheus");
     let mut check = Command::new(&promtool);
     check.args(["check", "config", "--syntax-only"]).current_dir(folder.path());
     for (number, snippet) in snippets.iter().enumerate() {
@@ -179,7 +179,7 @@ fn a_sketch_for_arduino_compiles_and_sends_its_reading() {
     let mut sketches = String::new();
     let mut runs = String::new();
     let mut expected = Vec::new();
-    for (number, Snippet { name, token, text }) in written(&node, "arduino").into_iter().enumerate() {
+    for (number, Snippet { name, token, text }) in write_snippets(&node, "arduino").into_iter().enumerate() {
         sketches.push_str(&format!("namespace n{number} {{\n{text}}}\n"));
         runs.push_str(&format!("n{number}::setup();\nn{number}::loop();\n"));
         let login = match token {
@@ -207,7 +207,7 @@ fn esphome_reads_names_as_data_and_its_lambda_sends_the_reading() {
     let mut lambdas = String::new();
     let mut runs = String::new();
     let mut expected = Vec::new();
-    let snippets = written(&node, "esphome");
+    let snippets = write_snippets(&node, "esphome");
     let read = yaml(&python, &snippets);
     for (number, (Snippet { name, token, text }, found)) in snippets.into_iter().zip(read).enumerate() {
         assert!(!text.contains('$') || token.is_string(), "ESPHome would substitute: {text}");

@@ -1,6 +1,6 @@
 //! Random renames against a plain model of stored and shown names.
 
-use super::{T, change, delete, influxql, listed, put, readings, sensor, value};
+use super::{T, change, delete, influxql, list_sensors, put, readings, sensor, value};
 use crate::support::prelude::*;
 
 /// A sensor: measurement, room, s.
@@ -193,7 +193,7 @@ fn check(server: &Server, stored: &Readings, table: &RenameTable, step: i64) {
         series.entry(key(&table.shown_name(name))).or_default().push((*time, *value));
     }
     let context = || format!("step {step}, {table:?}, stored {stored:?}");
-    assert_eq!(listed(server), series.keys().cloned().collect(), "{}", context());
+    assert_eq!(list_sensors(server), series.keys().cloned().collect(), "{}", context());
     for (name, values) in &series {
         assert_eq!(readings(server, name), *values, "{name}: {}", context());
     }

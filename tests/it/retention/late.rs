@@ -4,7 +4,7 @@ use mongodb::Collection;
 use mongodb::bson::DateTime;
 
 use super::summaries::{SEALS, await_gone, fill, kept_from, launch, whole_hours};
-use super::{CONFIG, HOUR, SECOND, TIMEOUT, shown};
+use super::{CONFIG, HOUR, SECOND, TIMEOUT, database_settings};
 use crate::support::prelude::*;
 
 const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
@@ -38,7 +38,7 @@ fn late_writes_of_an_outdated_instance_hide_no_summary() {
     // Enough for a chunk; it learns the settings before the flush.
     write((1..3).map(|n| format!("m,s=0 temp=7777.5 {}\n", first + 5 * HOUR + n * SECOND)).collect());
     halt.lift();
-    wait_until("it knows", TIMEOUT, || !shown(&late, "w")["expired_before"].is_null());
+    wait_until("it knows", TIMEOUT, || !database_settings(&late, "w")["expired_before"].is_null());
     post(&late.url("/api/v1/flush"), "", &[]).expect(409);
     let letters: Value = late.fetch("/api/v1/dead-letters");
     assert_eq!(letters["readings"], 2, "{letters}");
@@ -120,7 +120,7 @@ fn a_reading_validated_before_its_expiry_is_in_the_summary() {
     halt.await_met("it is halted");
     server.set("w", KEPT).expect(200);
     // Only if no request is awaited.
-    let is_removed = || (!shown(&server, "w")["removed_before"].is_null()).then_some(());
+    let is_removed = || (!database_settings(&server, "w")["removed_before"].is_null()).then_some(());
     assert_eq!(poll(Duration::from_secs(8), is_removed), None, "the summaries are made without it");
     halt.lift();
     waiting.join().expect("an answer").expect(204);

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DAY, HOUR, STORES, TIMEOUT, answer, ask, shown};
+use super::{CONFIG, DAY, HOUR, STORES, TIMEOUT, answer, ask, database_settings};
 
 /// Age of the first day with readings; days before `KEPT` lose them.
 const DAYS: i64 = 5;
@@ -75,10 +75,10 @@ pub(super) fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
 /// Waits until the readings are gone from the store.
 pub(super) fn await_gone(server: &Server) {
     let gone = poll(TIMEOUT, || {
-        let shown = shown(server, "w");
+        let shown = database_settings(server, "w");
         (!shown["expired_before"].is_null() && shown["expired_before"] == shown["removed_before"]).then_some(())
     });
-    assert!(gone.is_some(), "{}\n{}", shown(server, "w"), server.stderr());
+    assert!(gone.is_some(), "{}\n{}", database_settings(server, "w"), server.stderr());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn summaries_survive_their_readings_bit_for_bit() {
         // Queries that need readings have a notice and no older rows.
         let raw = get(&server.url(&format!("/api/v1/readings?db=w&sensor=m,s=1&from={first}&limit=1000"))).expect(200);
         let raw = raw.json();
-        let shown_before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
+        let shown_before = database_settings(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
         assert!(raw["notices"][0].as_str().expect("a notice").contains(&shown_before), "{raw}");
         let result = ask(&server, "db=w", &format!("SELECT temp FROM m WHERE time >= {first}"));
         assert!(result["series"][0]["values"][0][0].as_i64().expect("a time") >= kept, "{result}");
@@ -280,7 +280,7 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
         (&json!(192 + 6), &json!(96 + 3)),
         "{preview}"
     );
-    assert_eq!(shown(&server, "w")["readings"], json!(null));
+    assert_eq!(database_settings(&server, "w")["readings"], json!(null));
     let refused = server.set("w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
     assert!(refused["error"].as_str().expect("a text").contains("summaries cannot be kept shorter"), "{refused}");
     // Regression: days that were already gone were counted again.

@@ -20,7 +20,7 @@ fn write_to_all(servers: &[&Server], database: &str, lines: &str) {
 }
 
 /// Returns the values of `line` at a minute, as stored in a document.
-fn written(minute: i64) -> [Bson; 4] {
+fn stored_values(minute: i64) -> [Bson; 4] {
     let value = minute * 7 % 101;
     let number = |rest: f64| Bson::Double(f64::from(i32::try_from(value).expect("small")) + rest);
     let null = Bson::Null;
@@ -43,7 +43,7 @@ fn check_columns(day: &Document) -> usize {
         let seconds = offsets.as_datetime().expect("a date").timestamp_millis() / 1000;
         let found = ["temp", "hum", "ok", "note"]
             .map(|name| fields.get_array(name).map_or(Bson::Null, |cells| cells[place].clone()));
-        assert_eq!(found, written((seconds - i64::try_from(START).expect("a time")) / 60), "{offsets}");
+        assert_eq!(found, stored_values((seconds - i64::try_from(START).expect("a time")) / 60), "{offsets}");
     }
     offsets.len()
 }

@@ -44,7 +44,7 @@ async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings:
     store.write_days(DB, &[DayWrite { id, rev, next_rev, readings, expired: None }]).await.remove(0)
 }
 
-async fn stored(store: &dyn Store, id: &DayId) -> Option<StoredDay> {
+async fn read_day(store: &dyn Store, id: &DayId) -> Option<StoredDay> {
     store.read_days(DB, std::slice::from_ref(id)).await.expect("a read").remove(0)
 }
 
@@ -62,7 +62,7 @@ pub async fn a_day_round_trips(target: &mut impl TestStore) {
     let set = readings(0, &[0, 1, 4, 9, 23], 5);
     assert_eq!(write(target.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, Written::Yes);
     target.reopen().await;
-    let day = stored(target.store(), &id(&sensor, 0)).await.expect("a day");
+    let day = read_day(target.store(), &id(&sensor, 0)).await.expect("a day");
     assert_eq!((day.rev, &day.readings), (9 << 30, &set));
     assert_eq!(day.readings.stamps().floor(), FLOOR);
     assert!(day.readings.stamps().is_settled());
@@ -110,7 +110,7 @@ pub async fn a_day_needs_the_current_rev(target: &mut impl TestStore) {
     assert_eq!(write(store, &day, 3, 4, Some(&first)).await, Written::Conflict, "there is none");
     assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, Written::Yes, "a claim");
     assert_eq!(write(store, &day, 0, 200, Some(&first)).await, Written::Conflict, "it is claimed");
-    let claim = stored(store, &day).await.expect("a claim");
+    let claim = read_day(store, &day).await.expect("a claim");
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
     assert!(scan_all(store, &sensor, &Projection::ALL).await.is_empty(), "a claim is no hour");
     let parts = store.list_day_parts(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
@@ -118,11 +118,11 @@ pub async fn a_day_needs_the_current_rev(target: &mut impl TestStore) {
     assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);
     assert_eq!(write(store, &day, 100, 101, Some(&second)).await, Written::Conflict);
     assert_eq!(write(store, &day, 100, 101, None).await, Written::Conflict);
-    assert_eq!(stored(store, &day).await.expect("a day").readings, first);
+    assert_eq!(read_day(store, &day).await.expect("a day").readings, first);
     assert_eq!(write(store, &day, 101, 102, Some(&second)).await, Written::Yes);
-    assert_eq!(stored(store, &day).await.expect("a day").readings, second);
+    assert_eq!(read_day(store, &day).await.expect("a day").readings, second);
     assert_eq!(write(store, &day, 102, 103, None).await, Written::Yes);
-    assert!(stored(store, &day).await.is_none());
+    assert!(read_day(store, &day).await.is_none());
     assert_eq!(write(store, &day, 102, 103, Some(&first)).await, Written::Conflict, "it is gone");
 }
 
@@ -150,7 +150,7 @@ pub async fn summaries_of_expired_readings_stay(target: &mut impl TestStore) {
             assert_eq!(target.store().write_days(DB, &[day_write]).await, [Written::Yes]);
             target.reopen().await;
             rev += 1;
-            let day = stored(target.store(), &id).await.expect("a day");
+            let day = read_day(target.store(), &id).await.expect("a day");
             assert_eq!((day.rev, day.expired.as_ref(), day.readings.len()), (rev, Some(&expired), 0));
             assert_eq!(day.readings.stamps().floor(), FLOOR + 1);
             let left: Vec<_> =
@@ -195,7 +195,7 @@ pub async fn days_of_all_forms_coexist(target: &mut impl TestStore) {
         }
         target.reopen().await;
         for (id, rev) in &written {
-            let day = stored(target.store(), id).await.expect("a day");
+            let day = read_day(target.store(), id).await.expect("a day");
             assert_eq!((day.rev, &day.readings), (*rev, &held(id, *rev)), "{form:?}");
         }
         let walked = target.store().walk_days(DB, None, 100).await.expect("a walk").found;
@@ -208,7 +208,7 @@ pub async fn days_of_all_forms_coexist(target: &mut impl TestStore) {
     let none = Readings::default();
     let gone = DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
     assert_eq!(target.store().write_days(DB, &[gone]).await, [Written::Yes]);
-    assert_eq!(stored(target.store(), id).await.expect("a day").expired, Some(expired));
+    assert_eq!(read_day(target.store(), id).await.expect("a day").expired, Some(expired));
 }
 
 pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(target: &mut impl TestStore) {
@@ -291,7 +291,7 @@ pub async fn chunks_and_hours_belong_to_their_day(target: &mut impl TestStore) {
     target.reopen().await;
     let store = target.store();
     for (id, set) in all {
-        let stored = stored(store, id).await.expect("stored");
+        let stored = read_day(store, id).await.expect("stored");
         assert_eq!((stored.rev, &stored.readings), (stamp, set), "{:?}", id.part);
         assert_eq!(stored.readings.stamps(), set.stamps(), "{:?}", id.part);
     }

@@ -27,7 +27,7 @@ fn damage(database: &Database, table: Documents, key: &[u8], mut value: Vec<u8>)
 }
 
 /// Appends the store's checksum to a value.
-fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
+fn with_checksum(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);
     hasher.update(&bytes);
@@ -216,7 +216,7 @@ async fn a_damaged_byte_never_causes_a_wrong_read() {
     for at in 0..whole.len() {
         let mut changed = whole.to_vec();
         changed[at] ^= 0x81;
-        target.with_file(|database| set(database, PAGES, &key, &sealed(&key, changed)));
+        target.with_file(|database| set(database, PAGES, &key, &with_checksum(&key, changed)));
         match target.store().read_buckets(DB, std::slice::from_ref(&id), usize::MAX).await {
             Ok(_) => {}
             // An unknown form belongs to a later version.

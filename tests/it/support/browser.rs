@@ -132,7 +132,6 @@ impl Browser {
         ));
     }
 
-    /// Clicks, and waits for an expression.
     #[track_caller]
     pub fn click_until(&self, selector: &str, text: &str, expression: &str) {
         self.click(selector, text);

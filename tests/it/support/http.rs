@@ -16,7 +16,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns a header, if present.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("a header is text"))
     }

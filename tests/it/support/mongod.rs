@@ -31,7 +31,6 @@ pub fn stores() -> [String; 2] {
     ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
 }
 
-/// Returns an unused database name.
 pub fn fresh_database_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))

@@ -166,7 +166,6 @@ pub fn file_bytes(pid: u32) -> u64 {
     memory(pid, "RssFile:")
 }
 
-/// Returns the peak of resident bytes.
 pub fn peak_bytes(pid: u32) -> u64 {
     memory(pid, "VmHWM:")
 }

@@ -457,7 +457,6 @@ fn whole(value: &Bson) -> i64 {
     }
 }
 
-/// Escapes a name as in a document.
 fn escaped(name: &str) -> String {
     hourglass::store::names::key(name).into_owned()
 }
