@@ -56,7 +56,6 @@ pub(crate) fn blocks(document: &str) -> Vec<Block> {
     blocks
 }
 
-/// Returns the only block of a language in a document.
 fn only_block(document: &str, language: &str) -> Block {
     let mut found: Vec<Block> = blocks(document).into_iter().filter(|block| block.language == language).collect();
     assert_eq!(found.len(), 1, "{document}: {language} blocks");

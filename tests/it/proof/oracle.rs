@@ -187,7 +187,6 @@ impl Oracle {
         self.violations.insert(format!("{violation:?}"), violation);
     }
 
-    /// Returns the distinct violations.
     pub fn violations(&self) -> Vec<&Violation> {
         self.violations.values().collect()
     }

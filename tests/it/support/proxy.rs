@@ -71,7 +71,6 @@ enum EndReason {
 const PIECE: usize = 64 << 10;
 
 impl Proxy {
-    /// Starts a proxy for this port on 127.0.0.1.
     pub fn start(target: u16) -> Proxy {
         let order = Order::new(0, Fault::Pass);
         let (sender, receiver) = watch::channel(order);
