@@ -207,9 +207,10 @@ fn a_move_completes_after_a_kill_at_any_step() {
         wait_until("the stored groups match the answer", TIMEOUT, || {
             let listed = server.fetch("/api/v1/sensors?db=d");
             let documented = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
-            let at = |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
+            let is_only_site =
+                |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
             assert!(!is_told || documented.is_some(), "{kill}: {listed}");
-            let is_there = documented.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
+            let is_there = documented.as_ref().map_or_else(|| stored.members("site").is_empty(), is_only_site);
             is_there && stored.members("gateway").contains_key("g1")
         });
     }

@@ -169,7 +169,7 @@ fn a_drop_of_many_sensors_delays_no_ack() {
 
 /// Returns the 99th percentile of acks in another database during `work`.
 fn p99(server: &Server, work: impl FnOnce()) -> Duration {
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let write = |number: i64| {
         let line = format!("m,s=one v={number} {}", START + number);
         let answer = request("POST", &server.url("/write?db=small"), line.as_bytes(), &[]);
@@ -177,11 +177,11 @@ fn p99(server: &Server, work: impl FnOnce()) -> Duration {
     };
     let mut times: Vec<Duration> = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            let is_on = |number: &i64| *number < 100 || !over.load(Ordering::Relaxed);
+            let is_on = |number: &i64| *number < 100 || !is_over.load(Ordering::Relaxed);
             (0..).take_while(is_on).map(|number| measure_time(|| write(number))).collect()
         });
         work();
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         writer.join().expect("all are acked")
     });
     times.sort_unstable();

@@ -154,12 +154,12 @@ fn a_damaged_file_is_found_and_named() {
     let whole = files(backup_dir.path());
     for file in whole.iter().filter(|file| !path(file).ends_with(".lock")) {
         let content = std::fs::read(file).unwrap();
-        for (at, what) in [(content.len() / 2, "flipped"), (content.len() - 1, "cut")] {
+        for (index, what) in [(content.len() / 2, "flipped"), (content.len() - 1, "cut")] {
             let mut damaged = content.clone();
             if what == "cut" {
-                damaged.truncate(at)
+                damaged.truncate(index)
             } else {
-                damaged[at] ^= 1
+                damaged[index] ^= 1
             }
             std::fs::write(file, damaged).unwrap();
             let target = Folder::new("restored");
@@ -199,8 +199,8 @@ fn the_metric_of_a_backup_proof_survives_a_restart() {
         // A damaged backup is not proved. The damaged day is unchanged, so it is not written again.
         let day = files(backup_dir.path()).into_iter().find(|file| path(file).ends_with(".readings")).unwrap();
         let mut content = std::fs::read(&day).unwrap();
-        let at = content.len() - 20;
-        content[at] ^= 1;
+        let index = content.len() - 20;
+        content[index] ^= 1;
         std::fs::write(&day, content).unwrap();
         backup(&server, backup_dir.path(), &["--prove"]).expect_failure(day.file_name().unwrap().to_str().unwrap());
         assert!((metric(&server, PROVED) - began).abs() < 0.01);

@@ -19,11 +19,11 @@ fn backups_work_over_tls() {
         let ca = ours.file("ca.pem");
         let cert = ours.file("client.pem");
         let key = ours.file("client.key");
-        let by = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
-        let by = if shows { &by[..] } else { &by[..2] };
-        hourglass(&[&["backup", "create", path(folder.path()), "--server", &url, "--prove"], by].concat())
+        let tls_flags = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
+        let tls_flags = if shows { &tls_flags[..] } else { &tls_flags[..2] };
+        hourglass(&[&["backup", "create", path(folder.path()), "--server", &url, "--prove"], tls_flags].concat())
             .expect_success();
-        hourglass(&[&["sensor", "export", "--db", "plant", "--server", &url], by].concat()).expect_success();
+        hourglass(&[&["sensor", "export", "--db", "plant", "--server", &url], tls_flags].concat()).expect_success();
         // Wrong authority, the system's authorities, wrong name, no certificate, and an address without TLS.
         let other = others.file("ca.pem");
         let backup = |url: &str, more: &[&str]| {
@@ -31,10 +31,10 @@ fn backups_work_over_tls() {
         };
         backup(&url, &["--ca", path(&other)]).expect_failure("certificate");
         backup(&url, &[]).expect_failure("");
-        backup(&format!("https://[::1]:{port}"), by).expect_failure("");
-        backup(&server.url(""), by).expect_failure("https://");
+        backup(&format!("https://[::1]:{port}"), tls_flags).expect_failure("");
+        backup(&server.url(""), tls_flags).expect_failure("https://");
         if shows {
-            backup(&url, &by[..2]).expect_failure("");
+            backup(&url, &tls_flags[..2]).expect_failure("");
         }
     }
 }

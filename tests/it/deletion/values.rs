@@ -73,8 +73,8 @@ fn compare_with_model(launch: Launch, seed: u64) {
             0..4 => {
                 let mut some = Model::new();
                 for _ in 0..60 {
-                    let at = (random.pick(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
-                    let fields = some.entry(at).or_default();
+                    let key = (random.pick(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
+                    let fields = some.entry(key).or_default();
                     for name in ["v", "w"] {
                         if random.below(3) > 0 {
                             fields.insert(name, random.below(100));
@@ -83,7 +83,7 @@ fn compare_with_model(launch: Launch, seed: u64) {
                 }
                 some.retain(|_, fields| !fields.is_empty());
                 write(&server, &lines(&some));
-                some.into_iter().for_each(|(at, fields)| model.entry(at).or_default().extend(fields));
+                some.into_iter().for_each(|(key, fields)| model.entry(key).or_default().extend(fields));
             }
             4 => flush(&server),
             5 if step % 3 == 0 => {
@@ -120,7 +120,7 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     let statement = format!("DELETE FROM m WHERE {condition}");
     let (gone, left): (Model, Model) = std::mem::take(model)
         .into_iter()
-        .partition(|(at, fields)| goes(at, fields.get("v").copied(), fields.get("w").copied()));
+        .partition(|(key, fields)| goes(key, fields.get("v").copied(), fields.get("w").copied()));
     *model = left;
     // Without a known field, a condition is one on tags.
     if gone.is_empty() {
@@ -138,13 +138,13 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
         return;
     }
     // Some are written again and stay.
-    for at in gone.into_keys() {
+    for key in gone.into_keys() {
         if !random.once_in(4) {
             continue;
         }
-        let anew = BTreeMap::from([("v", -random.below(9) - 1)]);
-        write(server, &lines(&Model::from([(at, anew.clone())])));
-        model.insert(at, anew);
+        let rewrite = BTreeMap::from([("v", -random.below(9) - 1)]);
+        write(server, &lines(&Model::from([(key, rewrite.clone())])));
+        model.insert(key, rewrite);
     }
 }
 
@@ -194,15 +194,15 @@ fn kills(launch: impl Fn() -> Launch, more: &str) {
         kill_during_replay(&mut server, &launch, &["during_replay:1", "during_deletion:1"]);
         server.restart_with(launch.clone());
         let seen = all(&server);
-        assert!(left.iter().all(|(at, fields)| seen.get(at) == Some(fields)), "{point}: it deleted others");
-        assert!(seen.iter().all(|(at, fields)| model.get(at) == Some(fields)), "{point}: half a reading is left");
+        assert!(left.iter().all(|(key, fields)| seen.get(key) == Some(fields)), "{point}: it deleted others");
+        assert!(seen.iter().all(|(key, fields)| model.get(key) == Some(fields)), "{point}: half a reading is left");
         // Once more, to its end; later writes into the gap stay.
         delete(&server, "DELETE FROM m WHERE v = 2");
         assert_eq!(all(&server), left, "{point}");
-        let anew = Model::from([(("a", START + 2 * 7 * SECOND), BTreeMap::from([("v", 2), ("w", 2)]))]);
-        write(&server, &lines(&anew));
+        let rewrite = Model::from([(("a", START + 2 * 7 * SECOND), BTreeMap::from([("v", 2), ("w", 2)]))]);
+        write(&server, &lines(&rewrite));
         let mut expected = left.clone();
-        expected.extend(anew);
+        expected.extend(rewrite);
         server.kill_and_restart();
         assert_eq!(all(&server), expected, "{point}");
     }

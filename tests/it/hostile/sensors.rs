@@ -57,8 +57,8 @@ fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
             assert!(answer.body.len() < 100_000, "an answer of {} bytes", answer.body.len());
         }
         // Its known sensors are written, next to a refused one.
-        let beside = format!("{}m,device=one-more v=1 {START}", invented_sensors(0, START + 1));
-        let partial = bad.ask("POST", "/write?db=flood", &beside).expect(400);
+        let lines = format!("{}m,device=one-more v=1 {START}", invented_sensors(0, START + 1));
+        let partial = bad.ask("POST", "/write?db=flood", &lines).expect(400);
         assert!(partial.text().contains("dropped=1"), "{}", partial.text());
         print(&format!("hostile {what}: {} after {SENSORS}", Memory::measure(server)));
         Memory::assert_growth_at_most(server, full, GROWTH_BYTES);

@@ -30,8 +30,8 @@ struct Snippet {
 fn write_snippets(node: &Path, id: &str) -> Vec<Snippet> {
     let tokens = |name: &'static str| [Value::Null, json!(name), json!(false)].map(|token| (name, token));
     let services: Vec<(&str, Value)> = NAMES.iter().flat_map(|name| tokens(name)).collect();
-    let to = |(name, token): &(&str, Value)| json!({ "origin": ORIGIN, "database": name, "measurement": name, "sensor": name, "token": token });
-    let texts = snippets(node, id, &services.iter().map(to).collect::<Vec<_>>());
+    let service = |(name, token): &(&str, Value)| json!({ "origin": ORIGIN, "database": name, "measurement": name, "sensor": name, "token": token });
+    let texts = snippets(node, id, &services.iter().map(service).collect::<Vec<_>>());
     let written = services.into_iter().zip(texts).map(|((name, token), text)| Snippet { name, token, text });
     let written: Vec<Snippet> = written.collect();
     for Snippet { text, .. } in &written {

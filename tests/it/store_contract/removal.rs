@@ -67,10 +67,10 @@ pub async fn an_old_view_does_not_match_a_recreated_page(target: &mut impl TestS
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let mut old = put(target.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     target.store().remove_buckets(DB, &["climate"], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
-    let anew = put(target.store(), &id, &seconds(HOUR, 10, &[3, 4]), &CAPS).await;
+    let rewritten = put(target.store(), &id, &seconds(HOUR, 10, &[3, 4]), &CAPS).await;
     merge(&mut old, &seconds(HOUR, 20, &[5]), &CAPS);
     assert_eq!(write_group(target.store(), &id, &old, &[0]).await, Written::Conflict);
-    assert_stored(&anew, &read(target.store(), DB, &id).await);
+    assert_stored(&rewritten, &read(target.store(), DB, &id).await);
 }
 
 pub async fn buckets_are_removed_by_sensor_and_hour(target: &mut impl TestStore) {

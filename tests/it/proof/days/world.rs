@@ -120,13 +120,13 @@ impl World {
         random: &mut Random,
     ) -> Option<JoinHandle<Option<FinishedBackup>>> {
         let base = self.servers[instance].url("");
-        let to = self.backups.path().to_owned();
+        let backup_dir = self.backups.path().to_owned();
         let kill_point = random.once_in(3).then(|| random.pick(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
         match asked {
             Some("backup") => Some(std::thread::spawn(move || {
                 let started = Instant::now();
                 let mut command = program();
-                command.args(["backup", "create"]).arg(to).args(["--server", &base, "--patience", "20s"]);
+                command.args(["backup", "create"]).arg(backup_dir).args(["--server", &base, "--patience", "20s"]);
                 command.envs(kill_point.map(|point| ("FAULT_KILL_AT", point)));
                 let output = command.output().expect("hourglass can be run");
                 output.status.success().then(|| FinishedBackup { started, ended: Instant::now() })
@@ -335,10 +335,10 @@ impl World {
             None => self.servers[0].data_dir().display().to_string(),
         };
         let copy = |store: &str, folder: &Path| {
-            let to = if store == "embedded" { folder.to_str().expect("UTF-8") } else { store };
+            let target = if store == "embedded" { folder.to_str().expect("UTF-8") } else { store };
             let [config, data] = [&config, &data].map(|path| path.to_str().expect("UTF-8"));
             let arguments =
-                ["backup", "copy", "--source", &from, "--target", to, "--config", config, "--data-dir", data];
+                ["backup", "copy", "--source", &from, "--target", target, "--config", config, "--data-dir", data];
             run_with_kill(&arguments, Some("day_copied:2"));
         };
         let server = self.start_other_store(!self.is_shared(), copy, &when);
