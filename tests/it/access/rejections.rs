@@ -7,7 +7,7 @@ use super::{PATIENCE, await_status, create, start_with_auth, with};
 const PATH: &str = "/api/v1/rejections";
 
 #[track_caller]
-fn list(server: &Server, token: &str, query: &str) -> Vec<Value> {
+fn fetch(server: &Server, token: &str, query: &str) -> Vec<Value> {
     let answer = with(token, "GET", &server.url(&format!("{PATH}?{query}")), "").expect(200).json();
     answer["rejections"].as_array().expect("a list").clone()
 }
@@ -30,7 +30,7 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     with(&device, "POST", &server.url("/write?db=a&precision=ns"), lines).expect(400);
     with(&device, "POST", &server.url("/api/v1/readings?db=b"), "{\"measurement\":7}").expect(400);
     Raw::open(server.scheme_address("tcp")).send(format!("auth {device}\nevil\u{9b}2J v=1\nm v=1 1768485600\n"));
-    let seen = poll(PATIENCE, || Some(list(&server, &owner, "db=a")).filter(|seen| seen.len() == 5)).expect("five");
+    let seen = poll(PATIENCE, || Some(fetch(&server, &owner, "db=a")).filter(|seen| seen.len() == 5)).expect("five");
     let expected = [
         json!(["a", "device", "unit", "m v=1 1768485600"]),
         json!(["a", "device", "encoding", "evil\\u{9b}2J v=1"]),
@@ -47,12 +47,12 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     assert!(oldest["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{oldest}");
     assert!(oldest["reason"].as_str().is_some_and(|reason| reason.starts_with("expected ")), "{oldest}");
     // Without a database, the list covers all that the caller administers.
-    assert_eq!(list(&server, &owner, "").len(), 5);
-    assert_eq!(list(&server, &admin, "").len(), 6);
+    assert_eq!(fetch(&server, &owner, "").len(), 5);
+    assert_eq!(fetch(&server, &admin, "").len(), 6);
     let counts = with(&owner, "GET", &server.url(&format!("{PATH}?db=a&limit=1")), "").expect(200).json();
     assert_eq!(counts["codes"], json!({"encoding": 1, "not_finite": 1, "syntax": 2, "unit": 1}));
-    assert_eq!(brief(&list(&server, &admin, "db=b")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
-    assert_eq!(list(&server, &admin, "limit=2").len(), 2);
+    assert_eq!(brief(&fetch(&server, &admin, "db=b")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
+    assert_eq!(fetch(&server, &admin, "limit=2").len(), 2);
     let searched = [
         ("code=syntax", 2),
         ("code=nope", 0),
@@ -67,7 +67,7 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
         ("from=2100-01-01T00:00:00Z", 0),
     ];
     for (query, count) in searched {
-        assert_eq!(list(&server, &owner, &format!("db=a&{query}")).len(), count, "{query}");
+        assert_eq!(fetch(&server, &owner, &format!("db=a&{query}")).len(), count, "{query}");
     }
     with(&admin, "GET", &server.url(&format!("{PATH}?from=yesterday")), "").expect(400);
     for (token, query) in [(&owner, "db=b"), (&device, "db=a"), (&device, ""), (&reader, "db=a"), (&pinned, "db=a")] {
@@ -79,9 +79,9 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     assert!(server.stop().success());
     server.restart_behind();
     await_status(&server, &owner, 403);
-    assert_eq!(list(&server, &owner, "db=a"), seen);
+    assert_eq!(fetch(&server, &owner, "db=a"), seen);
     with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+a"), "").expect(200);
-    assert_eq!(brief(&list(&server, &admin, "")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
+    assert_eq!(brief(&fetch(&server, &admin, "")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
 }
 
 /// Regression: a misplaced `AUTH` or token in a line was shown in the list, its file and the log.
@@ -92,10 +92,10 @@ fn rejected_lines_never_show_a_token() {
     let secret = admin.rsplit('_').next().expect("a secret");
     let lines = format!("auth {admin}\nAUTH {admin}\nauth\t{admin} db=a\nm v=1,auth {admin} db=x\nm,t={admin} v=1 x\n");
     Raw::open(server.scheme_address("tcp")).send(lines);
-    let seen = poll(PATIENCE, || Some(list(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
+    let seen = poll(PATIENCE, || Some(fetch(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
     assert!(seen.iter().any(|one| one["text"] == "auth ***"), "{seen:?}");
     with(&admin, "POST", &server.url("/write?db=a"), &format!("m,t={admin} v=")).expect(400);
-    let seen = list(&server, &owner, "db=a");
+    let seen = fetch(&server, &owner, "db=a");
     assert!(seen.iter().any(|one| one["text"] == "m,t=hg_*** v="), "{seen:?}");
     assert!(server.stop().success());
     let entries = std::fs::read_dir(server.data_dir().join("rejections")).expect("a folder");
@@ -197,7 +197,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     write(&corrected.replace("humidity=\n", "humidity=42i 1768485605000000000\n"), "precision=ns", 204);
     write("m temp=\"later\" 1768485606", "precision=s", 400);
     assert_eq!(command(&["done", "--through", through]), "4 rejections removed\n");
-    let remaining = list(&server, &admin, "db=a");
+    let remaining = fetch(&server, &admin, "db=a");
     assert_eq!(brief(&remaining), [json!(["a", "first", "family", "m temp=\"later\" 1768485606"])]);
     let readings = server.url("/api/v1/readings?db=a&measurement=m&epoch=s&format=ndjson");
     let readings = with(&admin, "GET", &readings, "").expect(200);
@@ -210,7 +210,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     assert_eq!(delete("through=9223372036854775807&code=syntax").expect(200).json()["removed"], 0);
     delete("").expect(400);
     delete("through=x").expect(400);
-    assert_eq!(list(&server, &admin, "db=a"), remaining);
+    assert_eq!(fetch(&server, &admin, "db=a"), remaining);
     assert_eq!(delete("through=9223372036854775807").expect(200).json()["removed"], 1);
     assert_eq!(with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=lp")), "").expect(200).text(), "");
     with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=xml")), "").expect(400);

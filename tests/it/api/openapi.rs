@@ -24,7 +24,7 @@ fn target(path: &str) -> String {
 }
 
 /// Returns the method of a request; HEAD for endless answers.
-fn asked<'a>(method: &'a str, path: &str) -> &'a str {
+fn send_method<'a>(method: &'a str, path: &str) -> &'a str {
     if path == "/api/v1/tail" { "HEAD" } else { method }
 }
 

@@ -1,6 +1,6 @@
 //! Web pages of other origins.
 
-use crate::access::{create, guarded};
+use crate::access::{create, start_with_auth};
 use crate::support::prelude::*;
 
 fn ask(server: &Server, method: &str, path: &str, origin: &str) -> Answer {
@@ -88,7 +88,7 @@ fn cross_site_pages_change_nothing() {
 /// Regression: pages of `cors.origins` could manage tokens, which only the service's own page may do.
 #[test]
 fn tokens_are_refused_from_other_origins() {
-    let (server, admin) = guarded("[cors]\norigins = \"https://app.example\"\n");
+    let (server, admin) = start_with_auth("[cors]\norigins = \"https://app.example\"\n");
     let authorization = format!("Token {admin}");
     let cross_request = |method: &str, path: &str, body: &str, (origin, site): (&str, &str)| {
         let headers = [
@@ -164,7 +164,7 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
 /// Regression: the first of two `Authorization` headers counted, while a proxy may check the last one.
 #[test]
 fn two_credentials_are_refused() {
-    let (server, admin) = guarded("[server]\nhttp2 = true\n");
+    let (server, admin) = start_with_auth("[server]\nhttp2 = true\n");
     let reader = create(&server, &["--name", "reader", "--read", "*"]);
     let forms = [format!("Token {admin}"), format!("Bearer {reader}"), "Basic eDp5".to_owned(), String::new()];
     let http1 = server.address();
@@ -265,7 +265,7 @@ fn host_names_are_checked_over_http2() {
 /// Pages have no token, so names matter only without tokens and on the status address.
 #[test]
 fn host_names_are_checked_without_tokens() {
-    let (server, admin) = guarded("[status]\nlisten = \"127.0.0.1:0\"\n");
+    let (server, admin) = start_with_auth("[status]\nlisten = \"127.0.0.1:0\"\n");
     for host in OURS.iter().chain(&THEIRS[..4]) {
         let host = format!("host: {host}\r\n");
         assert_eq!(status_for(server.address(), "GET", "/api/v1/sensors", &host), "401");
@@ -343,8 +343,8 @@ fn only_a_trusted_proxy_names_its_clients() {
     ];
     let limits = "connections_per_address = 4\n";
     let trusting = format!("[server]\n{limits}trusted_proxies = \"127.0.0.0/8, 10.0.0.0/8\"\n");
-    let trusting = guarded(&trusting).0;
-    let doubting = guarded(&format!("[server]\n{limits}")).0;
+    let trusting = start_with_auth(&trusting).0;
+    let doubting = start_with_auth(&format!("[server]\n{limits}")).0;
     for (headers, client, peer) in forwarded {
         for (server, expected) in [(&trusting, client), (&doubting, peer)] {
             request("GET", &server.url("/api/v1/sensors"), b"", headers).unwrap().expect(401);

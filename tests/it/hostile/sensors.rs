@@ -1,7 +1,7 @@
 //! A million new sensors against `limits.sensors` and a quota: memory stays flat, known sensors work.
 
 use super::{Client, Memory, print, while_served};
-use crate::access::{create, guarded};
+use crate::access::{create, start_with_auth};
 use crate::support::prelude::*;
 
 const SENSORS: usize = 1_000_000;
@@ -23,7 +23,7 @@ fn a_million_sensors_of_one_client_stay_within_the_limit() {
 /// The service has room for all of them, but the token does not.
 #[test]
 fn a_million_sensors_of_one_token_stay_within_its_quota() {
-    let (server, first) = guarded(NO_FLUSH);
+    let (server, first) = start_with_auth(NO_FLUSH);
     let token = create(&server, &["--name", "flood", "--write", "flood", "--sensors", &LIMIT.to_string()]);
     let good = Client { server: &server, token: Some(&first) };
     let bad = Client { server: &server, token: Some(&token) };

@@ -1,7 +1,7 @@
 //! Copied queries match the chart: the same sensors and windows, in the browser's zone.
 
 use super::now;
-use crate::access::{guarded, with};
+use crate::access::{start_with_auth, with};
 use crate::support::prelude::*;
 
 /// Parts of names that would create a file if they were run.
@@ -34,7 +34,7 @@ fn query(server: &Server, token: &str, statement: &str) -> Value {
 /// Regression: the copied statement, panel and command lacked the sensor and the zone, and the command the token.
 #[test]
 fn copied_queries_match_the_chart() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let midnight = now() / DAY * DAY;
     // The tags of one sensor are a subset of another's.
     let readings: Vec<Value> = NAMES

@@ -1,7 +1,7 @@
 //! The page by keyboard: the focus stays after each key, and screen readers are not told of fast changes.
 
 use super::{climate, now, page, write};
-use crate::access::{guarded, with};
+use crate::access::{start_with_auth, with};
 use crate::support::prelude::*;
 
 /// Presses a key in the focused element.
@@ -97,7 +97,7 @@ fn assert_announced_once(server: &Server, browser: &Browser, place: &str) {
 #[test]
 fn fast_changes_are_not_announced_to_screen_readers() {
     let Some(browser) = Browser::start() else { return };
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     super::rights::sign_in(&server, &browser, &admin);
     let device = json!({ "name": "soon-gone", "read": ["nothing"], "expires_in": "1d" });
     with(&admin, "POST", &server.url("/api/v1/tokens"), &device.to_string()).expect(201);
