@@ -3,8 +3,8 @@
 //! table: `cargo bench -p hourglass-benches --bench history_form`. Each time is the shortest of many runs on one
 //! thread.
 //!
-//! `pco` gets each column by itself: timestamps as milliseconds, numbers as numbers. What is around them in a sealed day
-//! (names, types, what is missing) it would need as well. A decoded day is a set of readings in both cases.
+//! `pco` gets each column alone: timestamps as milliseconds, numbers as numbers. A sealed day also has the names, types
+//! and missing values, which `pco` would need as well. A decoded day is a set of readings in both cases.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use pco::standalone::{simple_compress, simple_decompress};
 #[global_allocator]
 static ALLOCATOR: MiMalloc = MiMalloc;
 
-const MILLI: i64 = 1_000_000;
+const NS_PER_MS: i64 = 1_000_000;
 /// 2026-01-15T00:00:00Z, in milliseconds.
 const START_MS: i64 = 1_768_435_200_000;
 const DAY_S: i64 = 86_400;
@@ -83,11 +83,11 @@ impl Day {
             (Arc::from("temp"), self.temp.iter().map(|value| Some(Value::Float(*value))).collect()),
             (Arc::from("count"), self.count.iter().map(|value| Some(Value::Integer(*value))).collect()),
         ];
-        let times = self.times.iter().map(|ms| ms * MILLI).collect();
+        let times = self.times.iter().map(|ms| ms * NS_PER_MS).collect();
         Readings::from_columns(times, columns).unwrap_or_else(|_| unreachable!("times rise"))
     }
 
-    fn by_pco(&self, level: usize) -> [Vec<u8>; 3] {
+    fn compress_with_pco(&self, level: usize) -> [Vec<u8>; 3] {
         let config = ChunkConfig::default().with_compression_level(level);
         let done = "pco compresses numbers in memory";
         [
@@ -98,7 +98,7 @@ impl Day {
     }
 }
 
-fn of_pco(packed: &[Vec<u8>; 3]) -> Readings {
+fn decompress_with_pco(packed: &[Vec<u8>; 3]) -> Readings {
     let valid = "it was just compressed";
     let times = simple_decompress::<i64>(&packed[0]).expect(valid);
     let temp = simple_decompress(&packed[1]).expect(valid);
@@ -107,13 +107,13 @@ fn of_pco(packed: &[Vec<u8>; 3]) -> Readings {
 }
 
 /// Returns the shortest time of many runs.
-fn shortest<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
-    let timed = |_| {
-        let began = Instant::now();
+fn shortest_time<T>(runs: usize, mut run: impl FnMut() -> T) -> Duration {
+    let time_run = |_| {
+        let started = Instant::now();
         black_box(run());
-        began.elapsed()
+        started.elapsed()
     };
-    (0..runs).map(timed).min().unwrap_or_default()
+    (0..runs).map(time_run).min().unwrap_or_default()
 }
 
 fn main() {
@@ -146,19 +146,19 @@ fn main() {
             };
             let ours = pack(&readings);
             assert!(unpack_readings(&ours, 0).is_ok_and(|unpacked| unpacked.times() == readings.times()));
-            // A set keeps its packed columns; one that is made anew has none yet.
-            let mut made = (0..runs).map(|_| day.readings()).collect::<Vec<_>>();
-            let encode = shortest(runs, || made.pop().map(|readings| pack(&readings)));
-            row("columns, zstd", ours.len(), encode, shortest(runs, || unpack_readings(&ours, 0)));
+            // A set of readings caches its packed columns, so every run needs a fresh set.
+            let mut fresh_sets = (0..runs).map(|_| day.readings()).collect::<Vec<_>>();
+            let encode = shortest_time(runs, || fresh_sets.pop().map(|readings| pack(&readings)));
+            row("columns, zstd", ours.len(), encode, shortest_time(runs, || unpack_readings(&ours, 0)));
             for level in [4, 8] {
-                let packed = day.by_pco(level);
-                assert!(of_pco(&packed).times() == readings.times());
+                let packed = day.compress_with_pco(level);
+                assert!(decompress_with_pco(&packed).times() == readings.times());
                 let bytes = packed.iter().map(Vec::len).sum();
                 row(
                     &format!("pco, level {level}"),
                     bytes,
-                    shortest(runs, || day.by_pco(level)),
-                    shortest(runs, || of_pco(&packed)),
+                    shortest_time(runs, || day.compress_with_pco(level)),
+                    shortest_time(runs, || decompress_with_pco(&packed)),
                 );
             }
         }

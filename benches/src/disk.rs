@@ -16,38 +16,38 @@ pub struct MemoryDisk {
 #[derive(Debug, Default, Clone)]
 struct MemoryFile(Arc<Mutex<Vec<u8>>>);
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock_mutex<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn missing() -> io::Error {
+fn not_found() -> io::Error {
     io::ErrorKind::NotFound.into()
 }
 
 impl Disk for MemoryDisk {
     fn list(&self) -> io::Result<Vec<String>> {
-        Ok(locked(&self.files).keys().filter(|name| !name.contains('/')).cloned().collect())
+        Ok(lock_mutex(&self.files).keys().filter(|name| !name.contains('/')).cloned().collect())
     }
 
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let file = MemoryFile::default();
-        locked(&self.files).insert(name.to_owned(), file.clone());
+        lock_mutex(&self.files).insert(name.to_owned(), file.clone());
         Ok(Box::new(file))
     }
 
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        Ok(Box::new(locked(&self.files).get(name).cloned().ok_or_else(missing)?))
+        Ok(Box::new(lock_mutex(&self.files).get(name).cloned().ok_or_else(not_found)?))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut files = locked(&self.files);
-        let file = files.remove(from).ok_or_else(missing)?;
+        let mut files = lock_mutex(&self.files);
+        let file = files.remove(from).ok_or_else(not_found)?;
         files.insert(to.to_owned(), file);
         Ok(())
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        locked(&self.files).remove(name).map(drop).ok_or_else(missing)
+        lock_mutex(&self.files).remove(name).map(drop).ok_or_else(not_found)
     }
 
     fn sync_dir(&self) -> io::Result<()> {
@@ -62,25 +62,25 @@ impl Disk for MemoryDisk {
 
 impl DiskFile for MemoryFile {
     fn size(&self) -> io::Result<u64> {
-        Ok(locked(&self.0).len() as u64)
+        Ok(lock_mutex(&self.0).len() as u64)
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        let held = locked(&self.0);
-        let rest = held.get(place(offset)?..).unwrap_or_default();
+        let content = lock_mutex(&self.0);
+        let rest = content.get(to_index(offset)?..).unwrap_or_default();
         let count = rest.len().min(buffer.len());
         buffer[..count].copy_from_slice(&rest[..count]);
         Ok(count)
     }
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let mut held = locked(&self.0);
-        let start = place(offset)?;
+        let mut content = lock_mutex(&self.0);
+        let start = to_index(offset)?;
         let end = start + bytes.len();
-        if held.len() < end {
-            held.resize(end, 0);
+        if content.len() < end {
+            content.resize(end, 0);
         }
-        held[start..end].copy_from_slice(bytes);
+        content[start..end].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -89,11 +89,11 @@ impl DiskFile for MemoryFile {
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        locked(&self.0).resize(place(length)?, 0);
+        lock_mutex(&self.0).resize(to_index(length)?, 0);
         Ok(())
     }
 }
 
-fn place(offset: u64) -> io::Result<usize> {
+fn to_index(offset: u64) -> io::Result<usize> {
     usize::try_from(offset).map_err(io::Error::other)
 }

@@ -18,7 +18,7 @@ use tokio::runtime::Builder;
 
 use crate::MemoryDisk;
 use crate::fleet::START_MS;
-use crate::path::{start, view};
+use crate::path::{merged_view, start};
 
 const DATABASE: &str = "bench";
 const SITES: usize = 10;
@@ -40,7 +40,7 @@ pub fn hourly_by_site(folder: &std::path::Path, sensors: usize, times: usize) ->
         if store.databases().await.expect("a list").is_empty() {
             fill(&store, sensors).await;
         }
-        let store = view(store);
+        let store = merged_view(store);
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
         let ingest = Arc::new(start(MemoryDisk::default(), folder, store.clone(), metrics.clone()));
         let query = Query::new(store, ingest, KnownSettings::default(), settings(), metrics);

@@ -13,7 +13,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 /// Sensors with sealed days.
 const HISTORY_SENSORS: usize = 300;
 
-/// Number of sensors, and lines per body.
+/// Returns the number of sensors and the lines per body of a case.
 fn case(name: &str) -> Option<(usize, usize)> {
     match name {
         "gateway" => Some((1_000, 5_000)),
@@ -32,16 +32,18 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let parsed = match arguments.as_slice() {
-        [name, made, taken] => case(name).zip(made.parse::<usize>().ok().zip(taken.parse::<usize>().ok())),
+        [name, generated, ingested] => {
+            case(name).zip(generated.parse::<usize>().ok().zip(ingested.parse::<usize>().ok()))
+        }
         _ => None,
     };
-    let Some(((sensors, lines), (made, taken))) = parsed else {
-        eprintln!("usage: hourglass-benches gateway|wide|single READINGS-MADE READINGS-TAKEN | hourly FOLDER TIMES");
+    let Some(((sensors, lines), (generated, ingested))) = parsed else {
+        eprintln!("usage: hourglass-benches gateway|wide|single GENERATED INGESTED | hourly FOLDER TIMES");
         return ExitCode::FAILURE;
     };
     let mut fleet = Fleet::new(sensors);
-    let path = Path::knowing(&mut fleet);
-    let bodies = fleet.bodies(made, lines);
-    println!("{} readings taken", path.take_all(&bodies[..taken.div_ceil(lines).min(bodies.len())]));
-    path.end()
+    let path = Path::with_fleet(&mut fleet);
+    let bodies = fleet.bodies(generated, lines);
+    println!("{} readings ingested", path.ingest_all(&bodies[..ingested.div_ceil(lines).min(bodies.len())]));
+    path.exit()
 }

@@ -39,26 +39,26 @@ impl Path {
     /// If there is no folder for temporary files.
     #[must_use]
     pub fn new() -> Self {
-        Self::over(MemoryDisk::default())
+        Self::with_disk(MemoryDisk::default())
     }
 
-    fn over(disk: MemoryDisk) -> Self {
+    fn with_disk(disk: MemoryDisk) -> Self {
         let runtime = Builder::new_current_thread().enable_time().build().expect("a runtime");
         let folder = tempfile::tempdir().expect("a folder");
         let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("a store in a new folder");
         let metrics = Metrics::new("bench", "embedded").expect("metrics");
         let ingest = {
             let _entered = runtime.enter();
-            start(disk, folder.path(), view(store), metrics)
+            start(disk, folder.path(), merged_view(store), metrics)
         };
         Self { runtime, ingest, folder }
     }
 
     /// Creates an ingest path that knows all sensors of the fleet.
     #[must_use]
-    pub fn knowing(fleet: &mut Fleet) -> Self {
+    pub fn with_fleet(fleet: &mut Fleet) -> Self {
         let path = Self::new();
-        path.take_all(&fleet.bodies(fleet.sensors(), LINES));
+        path.ingest_all(&fleet.bodies(fleet.sensors(), LINES));
         path
     }
 
@@ -66,9 +66,9 @@ impl Path {
     ///
     /// # Panics
     /// If a line is rejected.
-    pub fn take(&self, body: &str) -> usize {
-        let ack = self.runtime.block_on(self.lines(body, true)).expect("an ack");
-        assert_eq!(ack.rejected.count, 0, "all lines are good");
+    pub fn ingest(&self, body: &str) -> usize {
+        let ack = self.runtime.block_on(self.write(body, true)).expect("an ack");
+        assert_eq!(ack.rejected.count, 0, "every line is valid");
         ack.accepted
     }
 
@@ -76,15 +76,15 @@ impl Path {
     ///
     /// # Panics
     /// If a line is rejected.
-    pub fn take_all(&self, bodies: &[String]) -> usize {
-        let taken = bodies.iter().map(|body| self.take(body)).sum();
-        // Run the tasks of the shards, which were woken before the ack.
+    pub fn ingest_all(&self, bodies: &[String]) -> usize {
+        let ingested = bodies.iter().map(|body| self.ingest(body)).sum();
+        // The shards were woken before the ack; run their tasks.
         self.runtime.block_on(async {
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
         });
-        taken
+        ingested
     }
 
     /// Only parses and validates a body: partial acceptance is off, and the last line is invalid, so nothing is logged.
@@ -92,17 +92,17 @@ impl Path {
     /// # Panics
     /// If more lines than that are rejected.
     pub fn validate(&self, body: &str) {
-        let ack = self.runtime.block_on(self.lines(body, false)).expect("an answer");
-        assert_eq!((ack.accepted, ack.rejected.count), (0, 1), "only the last line is bad");
+        let ack = self.runtime.block_on(self.write(body, false)).expect("an answer");
+        assert_eq!((ack.accepted, ack.rejected.count), (0, 1), "only the last line is invalid");
     }
 
     /// Ends the process without freeing the memory, which would take time proportional to what was ingested.
-    pub fn end(self) -> ! {
+    pub fn exit(self) -> ! {
         let _ = self.folder.close();
         std::process::exit(0)
     }
 
-    async fn lines(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
+    async fn write(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
         let precision = Precision::Nanoseconds;
         let ack = Some(AckLevel::Log);
         let arrival = Arrival {
@@ -137,30 +137,30 @@ impl Default for Path {
 #[must_use]
 pub fn record(body: &str) -> Vec<u8> {
     let disk = MemoryDisk::default();
-    Path::over(disk.clone()).take(body);
-    let (log, _) = open(disk);
-    let record = log.reader(1).next().expect("a log that can be read");
+    Path::with_disk(disk.clone()).ingest(body);
+    let (wal, _) = open_wal(disk);
+    let record = wal.reader(1).next().expect("a readable WAL");
     record.expect("a record").payload
 }
 
 /// Starts an ingest path in the current runtime. All files except those of the WAL are in a folder.
 pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<MergedView>, metrics: Metrics) -> Ingest {
-    let (log, recovery) = open(disk);
+    let (wal, recovery) = open_wal(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(bounds));
-    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensors_of), log, &recovery, clock, metrics).0
+    Ingest::start(Arc::new(default_settings(folder)), store, Arc::new(sensors_of), wal, &recovery, clock, metrics).0
 }
 
-fn open(disk: MemoryDisk) -> (Wal, Recovery) {
-    Wal::open(disk, wal::WalOptions::new("bench")).expect("a log in memory")
+fn open_wal(disk: MemoryDisk) -> (Wal, Recovery) {
+    Wal::open(disk, wal::WalOptions::new("bench")).expect("a WAL in memory")
 }
 
-pub(crate) fn view(store: EmbeddedStore) -> Arc<MergedView> {
+pub(crate) fn merged_view(store: EmbeddedStore) -> Arc<MergedView> {
     Arc::new(MergedView::new(Arc::new(store)))
 }
 
 /// Returns the default settings with more memory, and without flushes.
-fn settings(folder: &std::path::Path) -> Settings {
+fn default_settings(folder: &std::path::Path) -> Settings {
     let mut settings = Settings::default();
     settings.server.data_dir = folder.to_owned();
     settings.ingest.bytes_in_flight = 128 << 20;

@@ -16,16 +16,15 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Creates readings at a distance of some milliseconds, the first of them some milliseconds after the start of the
-    /// hour.
+    /// Creates `count` readings, `interval_ms` apart, starting `offset_ms` after the start of the hour.
     #[must_use]
-    pub fn new(count: usize, apart_ms: i64, after_ms: i64) -> Self {
+    pub fn new(count: usize, interval_ms: i64, offset_ms: i64) -> Self {
         let row = |number: i64| {
             // Two decimals and one decimal, like real thermometers.
             let hundredths = 2000 + number * 7 % 900;
             let tenths = 300 + number * 3 % 600;
             let cells = [(0, Value::Float(hundredths as f64 / 100.0)), (1, Value::Float(tenths as f64 / 10.0))];
-            ((START_MS + after_ms + number * apart_ms) * 1_000_000, cells)
+            ((START_MS + offset_ms + number * interval_ms) * 1_000_000, cells)
         };
         Self { names: ["temp", "humidity"].map(Arc::from), rows: (0..).take(count).map(row).collect() }
     }
@@ -54,7 +53,7 @@ impl Rows {
 
     /// Returns a bucket with these readings, as read from the store.
     #[must_use]
-    pub fn stored(&self) -> Bucket {
+    pub fn to_bucket(&self) -> Bucket {
         let mut bucket = Bucket::default();
         bucket.apply(self.rows(1), &MergeOptions { caps: &CAPS, floor: 0, restamps: false });
         bucket.mark_written(&[0]);

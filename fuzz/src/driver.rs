@@ -15,9 +15,9 @@ pub struct Outcome {
     pub failure: Option<Vec<u8>>,
 }
 
-/// The end of a run.
+/// The time or number of inputs after which a run ends.
 #[derive(Debug, Clone, Copy)]
-pub enum Until {
+pub enum RunLimit {
     /// After this time.
     Time(Duration),
     /// After this many inputs. They are the same in every run.
@@ -31,22 +31,22 @@ const LATEST: usize = 64;
 
 /// Runs a target on its seeds, and then on mutated ones.
 #[must_use]
-pub fn run(target: &Target, seed: u64, until: Until) -> Outcome {
-    let mut inputs = Inputs { random: Random::new(seed), seeds: (target.seeds)(), latest: Vec::new(), given: 0 };
+pub fn run(target: &Target, seed: u64, limit: RunLimit) -> Outcome {
+    let mut inputs = Inputs { random: Random::new(seed), seeds: (target.seeds)(), latest: Vec::new(), input_count: 0 };
     let started = Instant::now();
     let mut executions = 0;
     loop {
-        let over = match until {
-            Until::Time(time) => started.elapsed() >= time,
-            Until::Executions(most) => executions >= most,
+        let is_done = match limit {
+            RunLimit::Time(time) => started.elapsed() >= time,
+            RunLimit::Executions(count) => executions >= count,
         };
-        if over {
+        if is_done {
             return Outcome { executions, failure: None };
         }
         let input = inputs.next(target.words);
         executions += 1;
         if panics(target, &input) {
-            return Outcome { executions, failure: Some(shortened(target, input)) };
+            return Outcome { executions, failure: Some(shorten(target, input)) };
         }
     }
 }
@@ -58,19 +58,19 @@ pub fn panics(target: &Target, input: &[u8]) -> bool {
 }
 
 /// Removes smaller and smaller pieces that are unnecessary for the panic.
-fn shortened(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
-    // Suppress the panic messages of shortened inputs.
+fn shorten(target: &Target, mut input: Vec<u8>) -> Vec<u8> {
+    // Suppress the panic messages of shorter inputs.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let mut piece = input.len() / 2;
     while piece > 0 {
-        let mut at = 0;
-        while at < input.len() {
-            let without = [&input[..at], &input[input.len().min(at + piece)..]].concat();
+        let mut index = 0;
+        while index < input.len() {
+            let without = [&input[..index], &input[input.len().min(index + piece)..]].concat();
             if panics(target, &without) {
                 input = without;
             } else {
-                at += piece;
+                index += piece;
             }
         }
         piece /= 2;
@@ -83,17 +83,17 @@ struct Inputs {
     random: Random,
     seeds: Vec<Vec<u8>>,
     latest: Vec<Vec<u8>>,
-    given: usize,
+    input_count: usize,
 }
 
 impl Inputs {
     fn next(&mut self, words: &[&str]) -> Vec<u8> {
-        self.given += 1;
-        if let Some(seed) = self.seeds.get(self.given - 1) {
+        self.input_count += 1;
+        if let Some(seed) = self.seeds.get(self.input_count - 1) {
             return seed.clone();
         }
-        let from_latest = !self.latest.is_empty() && self.random.below(4) == 0;
-        let parents = if from_latest { &self.latest } else { &self.seeds };
+        let uses_latest = !self.latest.is_empty() && self.random.below(4) == 0;
+        let parents = if uses_latest { &self.latest } else { &self.seeds };
         let mut input = self.random.choose(parents).clone();
         let other = self.random.choose(&self.seeds).clone();
         // Make few changes, because an input with many is mostly rejected at the first one.
@@ -104,37 +104,37 @@ impl Inputs {
         if self.latest.len() < LATEST {
             self.latest.push(input.clone());
         } else {
-            let at = self.random.below(LATEST);
-            self.latest[at].clone_from(&input);
+            let index = self.random.below(LATEST);
+            self.latest[index].clone_from(&input);
         }
         input
     }
 }
 
 fn change(input: &mut Vec<u8>, other: &[u8], words: &[&str], random: &mut Random) {
-    let at = random.below(input.len() + 1);
+    let index = random.below(input.len() + 1);
     let longest = if random.below(4) == 0 { 200 } else { 6 };
-    let end = input.len().min(at + 1 + random.below(longest));
+    let end = input.len().min(index + 1 + random.below(longest));
     match random.below(9) {
-        0 if at < input.len() => input[at] ^= 1 << random.below(8),
-        1 if at < input.len() => input[at] = random.next().to_le_bytes()[0],
-        2 => drop(input.drain(at..end)),
-        3 => input.truncate(at),
+        0 if index < input.len() => input[index] ^= 1 << random.below(8),
+        1 if index < input.len() => input[index] = random.next().to_le_bytes()[0],
+        2 => drop(input.drain(index..end)),
+        3 => input.truncate(index),
         4 => {
-            let piece = input[at..end].to_vec();
+            let piece = input[index..end].to_vec();
             let to = random.below(input.len() + 1);
             input.splice(to..to, piece);
         }
         5 if !other.is_empty() => {
             let from = random.below(other.len());
             let piece = &other[from..other.len().min(from + 1 + random.below(60))];
-            input.splice(at..at, piece.iter().copied());
+            input.splice(index..index, piece.iter().copied());
         }
-        6 => input.insert(at, random.next().to_le_bytes()[0]),
+        6 => input.insert(index, random.next().to_le_bytes()[0]),
         _ if !words.is_empty() => {
-            let over = if random.below(2) == 0 { at } else { end };
-            input.splice(at..over, random.choose(words).bytes());
+            let replaced_end = if random.below(2) == 0 { index } else { end };
+            input.splice(index..replaced_end, random.choose(words).bytes());
         }
-        _ => input.insert(at, [0, 1, 0x7f, 0x80, 0xff][random.below(5)]),
+        _ => input.insert(index, [0, 1, 0x7f, 0x80, 0xff][random.below(5)]),
     }
 }

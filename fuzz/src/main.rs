@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use hourglass_fuzz::driver::{self, Until};
+use hourglass_fuzz::driver::{self, RunLimit};
 use hourglass_fuzz::targets::{self, Target};
 
 /// The stack size of the threads that serve connections. An input that needs more would crash a server.
@@ -19,7 +19,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = match arguments(std::env::args().skip(1)) {
+    let arguments = match parse_arguments(std::env::args().skip(1)) {
         Ok(arguments) => arguments,
         Err(wrong) => {
             let names: Vec<&str> = targets::ALL.iter().map(|target| target.name).collect();
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 
 fn fuzz(target: &Target, seconds: u64, seed: u64) -> bool {
     let started = Instant::now();
-    let outcome = driver::run(target, seed, Until::Time(Duration::from_secs(seconds)));
+    let outcome = driver::run(target, seed, RunLimit::Time(Duration::from_secs(seconds)));
     let took = started.elapsed().as_secs_f64();
     let is_passed = outcome.failure.is_none();
     println!(
@@ -57,9 +57,9 @@ fn fuzz(target: &Target, seconds: u64, seed: u64) -> bool {
     );
     if let Some(input) = outcome.failure {
         let file = PathBuf::from(format!("fuzz-{}-{seed}.input", target.name));
-        let kept =
+        let saved =
             std::fs::write(&file, &input).map_or_else(|error| error.to_string(), |()| file.display().to_string());
-        println!("fuzz target={} fails at b\"{}\" ({kept})", target.name, input.escape_ascii());
+        println!("fuzz target={} fails at b\"{}\" ({saved})", target.name, input.escape_ascii());
     }
     is_passed
 }
@@ -74,12 +74,12 @@ fn run_input(target: &Target, file: &std::path::Path) -> bool {
     }
 }
 
-fn arguments(mut given: impl Iterator<Item = String>) -> Result<Arguments, String> {
+fn parse_arguments(mut words: impl Iterator<Item = String>) -> Result<Arguments, String> {
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mut arguments = Arguments { targets: Vec::new(), seconds: 10, seed: clock.as_secs(), input: None };
-    while let Some(argument) = given.next() {
-        let mut value = || given.next().ok_or_else(|| format!("{argument} wants a value"));
-        let number = |value: String| value.parse().map_err(|_| format!("{value:?} is no number"));
+    while let Some(argument) = words.next() {
+        let mut value = || words.next().ok_or_else(|| format!("{argument} needs a value"));
+        let number = |value: String| value.parse().map_err(|_| format!("{value:?} is not a number"));
         match &*argument {
             "--seconds" => arguments.seconds = number(value()?)?,
             "--seed" => arguments.seed = number(value()?)?,

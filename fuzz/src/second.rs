@@ -44,25 +44,25 @@ pub fn read(body: &[u8], precision: Precision, limits: &Limits) -> Vec<Outcome> 
     let mut start = 0;
     while start < body.len() {
         let number = 1 + count_newlines(&body[..start]);
-        let mut cursor = Cursor { body, at: start, start, limits, long: None };
-        cursor.spaces();
-        if cursor.peek() == Some(b'#') || cursor.ends() {
-            start = next_line(body, cursor.at);
+        let mut cursor = Cursor { body, offset: start, start, limits, long_string: None };
+        cursor.skip_spaces();
+        if cursor.peek() == Some(b'#') || cursor.is_at_end() {
+            start = next_line(body, cursor.offset);
             continue;
         }
-        if cursor.at == body.len() {
+        if cursor.offset == body.len() {
             break;
         }
-        match cursor.line(precision) {
+        match cursor.parse_line(precision) {
             Ok(point) => {
                 outcomes.push((number, point));
-                start = next_line(body, cursor.at);
+                start = next_line(body, cursor.offset);
             }
             Err(fault) => {
                 outcomes.push((number, None));
-                start = match cursor.long {
-                    Some(long) if fault.open || !long.looks_closed(body) => next_line(body, long.opened),
-                    _ => next_line(body, fault.at),
+                start = match cursor.long_string {
+                    Some(long) if fault.is_open || !long.looks_closed(body) => next_line(body, long.opening_quote),
+                    _ => next_line(body, fault.offset),
                 };
             }
         }
@@ -72,25 +72,26 @@ pub fn read(body: &[u8], precision: Precision, limits: &Limits) -> Vec<Outcome> 
 
 /// An error in a line.
 struct Fault {
-    /// The physical line.
-    at: usize,
+    /// Offset in the body; its physical line is rejected.
+    offset: usize,
     /// True if the error is a string without an end, or one that crosses a newline and ends where no string can end.
-    open: bool,
+    is_open: bool,
 }
 
 /// The first string of a line that crosses a newline.
 #[derive(Clone, Copy)]
-struct Long {
-    opened: usize,
-    closed: Option<usize>,
+struct LongString {
+    /// Offsets in the body.
+    opening_quote: usize,
+    closing_quote: Option<usize>,
 }
 
-impl Long {
+impl LongString {
     /// Returns true if the physical line with the closing quote has an odd number of quotes. A line that is valid on
     /// its own has an even number.
     fn looks_closed(self, body: &[u8]) -> bool {
-        let Some(closed) = self.closed else { return false };
-        let first = body[..closed].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
+        let Some(closing_quote) = self.closing_quote else { return false };
+        let first = body[..closing_quote].iter().rposition(|&byte| byte == b'\n').map_or(0, |newline| newline + 1);
         let line = body[first..].split(|&byte| byte == b'\n').next().unwrap_or_default();
         let mut quotes = 0;
         let mut at = 0;
@@ -108,68 +109,68 @@ impl Long {
 
 struct Cursor<'a> {
     body: &'a [u8],
-    at: usize,
+    offset: usize,
     start: usize,
     limits: &'a Limits,
-    long: Option<Long>,
+    long_string: Option<LongString>,
 }
 
 impl Cursor<'_> {
     fn peek(&self) -> Option<u8> {
-        self.body.get(self.at).copied()
+        self.body.get(self.offset).copied()
     }
 
-    fn spaces(&mut self) {
+    fn skip_spaces(&mut self) {
         while self.peek() == Some(b' ') {
-            self.at += 1;
+            self.offset += 1;
         }
     }
 
     /// Returns true if the line ends here.
-    fn ends(&self) -> bool {
-        matches!(&self.body[self.at..], [] | [b'\r'] | [b'\n', ..] | [b'\r', b'\n', ..])
+    fn is_at_end(&self) -> bool {
+        matches!(&self.body[self.offset..], [] | [b'\r'] | [b'\n', ..] | [b'\r', b'\n', ..])
     }
 
-    fn wrong<T>(&self) -> Result<T, Fault> {
-        Err(Fault { at: self.at, open: false })
+    fn fault<T>(&self) -> Result<T, Fault> {
+        Err(Fault { offset: self.offset, is_open: false })
     }
 
     /// Parses the line that begins here. Checks the series last, so that a line with only that error is skipped as a
     /// whole.
-    fn line(&mut self, precision: Precision) -> Result<Option<Point>, Fault> {
-        let series = self.series()?;
-        self.spaces();
-        if self.ends() {
-            return self.wrong();
+    fn parse_line(&mut self, precision: Precision) -> Result<Option<Point>, Fault> {
+        let series = self.parse_series()?;
+        self.skip_spaces();
+        if self.is_at_end() {
+            return self.fault();
         }
-        let fields = self.fields()?;
-        let timestamp = self.timestamp(precision)?;
-        if self.at - self.start > self.limits.line_bytes {
-            return self.wrong();
+        let fields = self.parse_fields()?;
+        let timestamp = self.parse_timestamp(precision)?;
+        if self.offset - self.start > self.limits.line_bytes {
+            return self.fault();
         }
-        let named = names(&series, self.limits);
+        let named = parse_names(&series, self.limits);
         Ok(named.map(|(measurement, tags)| Point { measurement, tags, fields, timestamp }))
     }
 
     /// Returns everything up to the first space that is not escaped by a backslash.
-    fn series(&mut self) -> Result<String, Fault> {
-        let first = self.at;
+    fn parse_series(&mut self) -> Result<String, Fault> {
+        let first = self.offset;
         loop {
             match self.peek() {
-                None | Some(b'\n') => return self.wrong(),
-                Some(b' ') if self.body[self.at - 1] != b'\\' => break,
-                Some(_) => self.at += 1,
+                None | Some(b'\n') => return self.fault(),
+                Some(b' ') if self.body[self.offset - 1] != b'\\' => break,
+                Some(_) => self.offset += 1,
             }
         }
-        String::from_utf8(self.body[first..self.at].to_vec()).or_else(|_| self.wrong())
+        String::from_utf8(self.body[first..self.offset].to_vec()).or_else(|_| self.fault())
     }
 
-    fn fields(&mut self) -> Result<Vec<(String, Value)>, Fault> {
+    fn parse_fields(&mut self) -> Result<Vec<(String, Value)>, Fault> {
         let mut fields: Vec<(String, Value)> = Vec::new();
         let mut count = 0;
         loop {
-            let key = self.field_key()?;
-            let value = if self.peek() == Some(b'"') { self.text()? } else { self.plain()? };
+            let key = self.parse_field_key()?;
+            let value = if self.peek() == Some(b'"') { self.parse_string()? } else { self.parse_plain()? };
             count += 1;
             match fields.iter_mut().find(|(known, _)| *known == key) {
                 Some((_, earlier)) => *earlier = value,
@@ -178,102 +179,102 @@ impl Cursor<'_> {
             if self.peek() != Some(b',') {
                 break;
             }
-            self.at += 1;
+            self.offset += 1;
         }
-        if count > self.limits.fields { self.wrong() } else { Ok(fields) }
+        if count > self.limits.fields { self.fault() } else { Ok(fields) }
     }
 
-    fn field_key(&mut self) -> Result<String, Fault> {
-        let first = self.at;
+    fn parse_field_key(&mut self) -> Result<String, Fault> {
+        let first = self.offset;
         let mut key = Vec::new();
         loop {
-            if self.ends() {
-                return self.wrong();
+            if self.is_at_end() {
+                return self.fault();
             }
-            match (self.body[self.at], self.body.get(self.at + 1)) {
+            match (self.body[self.offset], self.body.get(self.offset + 1)) {
                 (b'=', _) => break,
-                (b',' | b' ', _) => return self.wrong(),
+                (b',' | b' ', _) => return self.fault(),
                 (b'\\', Some(&next @ (b',' | b'=' | b' '))) => {
                     key.push(next);
-                    self.at += 2;
+                    self.offset += 2;
                 }
                 (byte, _) => {
                     key.push(byte);
-                    self.at += 1;
-                    if byte == b'\\' && self.ends() {
-                        return self.wrong();
+                    self.offset += 1;
+                    if byte == b'\\' && self.is_at_end() {
+                        return self.fault();
                     }
                 }
             }
         }
-        let Ok(key) = String::from_utf8(key) else { return self.wrong() };
-        if self.at == first || key.chars().any(char::is_control) || key.len() > self.limits.name_bytes {
-            return self.wrong();
+        let Ok(key) = String::from_utf8(key) else { return self.fault() };
+        if self.offset == first || key.chars().any(char::is_control) || key.len() > self.limits.name_bytes {
+            return self.fault();
         }
-        self.at += 1;
+        self.offset += 1;
         Ok(key)
     }
 
     /// Parses the string that opens here. Its end must be within `line_bytes` of the start of the line.
-    fn text(&mut self) -> Result<Value, Fault> {
-        let opened = self.at;
+    fn parse_string(&mut self) -> Result<Value, Fault> {
+        let opened = self.offset;
         let window = &self.body[..self.body.len().min(self.start + self.limits.line_bytes).max(opened + 1)];
         let mut text = Vec::new();
-        let mut at = opened + 1;
+        let mut offset = opened + 1;
         let closed = loop {
-            match (window.get(at), window.get(at + 1)) {
+            match (window.get(offset), window.get(offset + 1)) {
                 (None, _) => break None,
-                (Some(b'"'), _) => break Some(at),
+                (Some(b'"'), _) => break Some(offset),
                 (Some(b'\\'), Some(&next @ (b'"' | b'\\'))) => {
                     text.push(next);
-                    at += 2;
+                    offset += 2;
                 }
                 (Some(&byte), _) => {
                     text.push(byte);
-                    at += 1;
+                    offset += 1;
                 }
             }
         };
-        let is_long = closed.is_none() || self.body[opened..at].contains(&b'\n');
-        if is_long && self.long.is_none() {
-            self.long = Some(Long { opened, closed });
+        let is_long = closed.is_none() || self.body[opened..offset].contains(&b'\n');
+        if is_long && self.long_string.is_none() {
+            self.long_string = Some(LongString { opening_quote: opened, closing_quote: closed });
         }
-        let sent = opened + 1..at;
-        self.at = at + 1;
-        if closed.is_none() || !(self.ends() || matches!(self.peek(), Some(b',' | b' '))) {
-            return Err(Fault { at: self.at.min(self.body.len()), open: is_long });
+        let sent = opened + 1..offset;
+        self.offset = offset + 1;
+        if closed.is_none() || !(self.is_at_end() || matches!(self.peek(), Some(b',' | b' '))) {
+            return Err(Fault { offset: self.offset.min(self.body.len()), is_open: is_long });
         }
         let bad = std::str::from_utf8(&self.body[sent.clone()]).err().map(|error| error.valid_up_to());
         match bad {
-            Some(offset) => Err(Fault { at: sent.start + offset, open: false }),
+            Some(valid_bytes) => Err(Fault { offset: sent.start + valid_bytes, is_open: false }),
             None => Ok(Value::Text(String::from_utf8_lossy(&text).into_owned())),
         }
     }
 
     /// Parses a number or a boolean.
-    fn plain(&mut self) -> Result<Value, Fault> {
+    fn parse_plain(&mut self) -> Result<Value, Fault> {
         let mut token = String::new();
-        while !self.ends() && !matches!(self.peek(), Some(b',' | b' ')) {
-            token.push(char::from(self.body[self.at]));
-            self.at += 1;
+        while !self.is_at_end() && !matches!(self.peek(), Some(b',' | b' ')) {
+            token.push(char::from(self.body[self.offset]));
+            self.offset += 1;
         }
-        plain_value(&token).map_or_else(|| self.wrong(), Ok)
+        parse_plain_value(&token).map_or_else(|| self.fault(), Ok)
     }
 
-    fn timestamp(&mut self, precision: Precision) -> Result<Option<i64>, Fault> {
-        self.spaces();
-        if self.ends() {
+    fn parse_timestamp(&mut self, precision: Precision) -> Result<Option<i64>, Fault> {
+        self.skip_spaces();
+        if self.is_at_end() {
             return Ok(None);
         }
         let mut token = String::new();
-        while !self.ends() && self.peek() != Some(b' ') {
-            token.push(char::from(self.body[self.at]));
-            self.at += 1;
+        while !self.is_at_end() && self.peek() != Some(b' ') {
+            token.push(char::from(self.body[self.offset]));
+            self.offset += 1;
         }
-        self.spaces();
-        match nanoseconds(&token, precision) {
-            Some(time) if self.ends() => Ok(Some(time)),
-            _ => self.wrong(),
+        self.skip_spaces();
+        match parse_nanoseconds(&token, precision) {
+            Some(time) if self.is_at_end() => Ok(Some(time)),
+            _ => self.fault(),
         }
     }
 }
@@ -282,18 +283,18 @@ fn count_newlines(bytes: &[u8]) -> usize {
     bytes.iter().filter(|&&byte| byte == b'\n').count()
 }
 
-/// Returns the start of the physical line after the one that contains `at`.
-fn next_line(body: &[u8], at: usize) -> usize {
-    let rest = body.get(at..).unwrap_or_default();
-    rest.iter().position(|&byte| byte == b'\n').map_or(body.len(), |newline| at + newline + 1)
+/// Returns the start of the physical line after the one that contains `offset`.
+fn next_line(body: &[u8], offset: usize) -> usize {
+    let rest = body.get(offset..).unwrap_or_default();
+    rest.iter().position(|&byte| byte == b'\n').map_or(body.len(), |newline| offset + newline + 1)
 }
 
 type Names = (String, Vec<(String, String)>);
 
 /// Parses the names of a series, in which all spaces are escaped.
-fn names(series: &str, limits: &Limits) -> Option<Names> {
+fn parse_names(series: &str, limits: &Limits) -> Option<Names> {
     let mut letters = series.chars().peekable();
-    let measurement = name(&mut letters, &[',', ' '], limits)?;
+    let measurement = parse_name(&mut letters, &[',', ' '], limits)?;
     if series.starts_with('#') {
         return None;
     }
@@ -302,19 +303,19 @@ fn names(series: &str, limits: &Limits) -> Option<Names> {
         if separator != ',' {
             return None;
         }
-        let key = name(&mut letters, &[',', '=', ' '], limits)?;
+        let key = parse_name(&mut letters, &[',', '=', ' '], limits)?;
         if letters.next() != Some('=') {
             return None;
         }
-        tags.push((key, name(&mut letters, &[',', '=', ' '], limits)?));
+        tags.push((key, parse_name(&mut letters, &[',', '=', ' '], limits)?));
     }
     tags.sort();
-    let twice = tags.windows(2).any(|pair| pair[0].0 == pair[1].0);
-    (!twice && tags.len() <= limits.tags).then_some((measurement, tags))
+    let has_duplicates = tags.windows(2).any(|pair| pair[0].0 == pair[1].0);
+    (!has_duplicates && tags.len() <= limits.tags).then_some((measurement, tags))
 }
 
 /// Parses the non-empty name up to a separator or the end.
-fn name(
+fn parse_name(
     letters: &mut std::iter::Peekable<std::str::Chars<'_>>,
     separators: &[char],
     limits: &Limits,
@@ -344,7 +345,7 @@ fn name(
     (!name.is_empty() && name.len() <= limits.name_bytes).then_some(name)
 }
 
-fn plain_value(token: &str) -> Option<Value> {
+fn parse_plain_value(token: &str) -> Option<Value> {
     match token {
         "t" | "T" | "true" | "True" | "TRUE" => return Some(Value::Boolean(true)),
         "f" | "F" | "false" | "False" | "FALSE" => return Some(Value::Boolean(false)),
@@ -373,7 +374,7 @@ fn plain_value(token: &str) -> Option<Value> {
 }
 
 /// Parses a timestamp in nanoseconds, in a wider type that cannot overflow.
-fn nanoseconds(token: &str, precision: Precision) -> Option<i64> {
+fn parse_nanoseconds(token: &str, precision: Precision) -> Option<i64> {
     let digits = token.strip_prefix('-').unwrap_or(token);
     if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;

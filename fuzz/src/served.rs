@@ -51,7 +51,7 @@ pub fn addresses() -> Addresses {
     *ADDRESS.get_or_init(|| {
         let before = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            if std::thread::current().name() == Some(THREADS) {
+            if std::thread::current().name() == Some(THREAD_NAME) {
                 PANICS.fetch_add(1, Ordering::SeqCst);
             }
             before(panic);
@@ -60,26 +60,26 @@ pub fn addresses() -> Addresses {
     })
 }
 
-const THREADS: &str = "served";
+const THREAD_NAME: &str = "served";
 
 fn start() -> Addresses {
     let (sender, address) = std::sync::mpsc::channel();
     let serve = move || {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
-            .thread_name(THREADS)
+            .thread_name(THREAD_NAME)
             .enable_all()
             .build()
             .expect("a runtime");
         runtime.block_on(async {
-            let http = listener().await;
-            let lines = listener().await;
+            let http = bind_listener().await;
+            let lines = bind_listener().await;
             let address = |listener: &Listener| listener.tcp.local_addr().expect("an address");
             let addresses = Addresses { http: address(&http), lines: address(&lines) };
-            let (app, metrics) = app();
+            let (app, metrics) = create_app();
             app.access.load().await.expect("there is no token file");
             let bounds = Bounds { max: 512, per_address: 512, idle: HEAD, head: HEAD, handshake: HEAD, write: HEAD };
-            let seats = ConnectionLimits::new(bounds, metrics.clone());
+            let limits = ConnectionLimits::new(bounds, metrics.clone());
             let (_stop, stopped) = watch::channel(false);
             let tcp = Arc::new(tcp::TcpService {
                 ingest: app.ingest.clone(),
@@ -92,33 +92,33 @@ fn start() -> Addresses {
             let service = http::HttpService::new(app, EndpointSet::All, Arc::default());
             sender.send(addresses).expect("the caller waits for it");
             tokio::join!(
-                seats.clone().enforce_deadlines(),
-                tcp::serve(lines, seats.clone(), tcp, stopped.clone()),
-                http::serve(http, seats.clone(), service, protocol, stopped),
+                limits.clone().enforce_deadlines(),
+                tcp::serve(lines, limits.clone(), tcp, stopped.clone()),
+                http::serve(http, limits.clone(), service, protocol, stopped),
             );
         });
     };
-    std::thread::Builder::new().name(THREADS.into()).spawn(serve).expect("a thread");
+    std::thread::Builder::new().name(THREAD_NAME.into()).spawn(serve).expect("a thread");
     address.recv().expect("a server")
 }
 
-async fn listener() -> Listener {
+async fn bind_listener() -> Listener {
     let tcp = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
     Listener { tcp, tls: None, idle: None, proxies: Arc::default(), drain_timeout: HEAD }
 }
 
-fn app() -> (Arc<App>, Metrics) {
+fn create_app() -> (Arc<App>, Metrics) {
     let folder = tempfile::tempdir().expect("a folder");
     let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a store in a new folder"));
-    let (log, recovery) = Wal::open(MemoryDisk::default(), wal::WalOptions::new("fuzz")).expect("a log in memory");
+    let (wal, recovery) = Wal::open(MemoryDisk::default(), wal::WalOptions::new("fuzz")).expect("a WAL in memory");
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
-    let settings = Arc::new(settings(folder.path()));
+    let settings = Arc::new(server_settings(folder.path()));
     let store = Arc::new(MergedView::new(store));
-    let understand = Arc::new(query::influx::sensors_of);
+    let find_sensors = Arc::new(query::influx::sensors_of);
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
     let (ingest, closing) =
-        Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, clock, metrics.clone());
+        Ingest::start(settings.clone(), store.clone(), find_sensors, wal, &recovery, clock, metrics.clone());
     // The shards run, and the store's files stay open, until the process ends; the folder itself is removed now.
     std::mem::forget(closing);
     let ingest = Arc::new(ingest);
@@ -152,7 +152,7 @@ fn app() -> (Arc<App>, Metrics) {
     (Arc::new(app), metrics)
 }
 
-fn settings(folder: &std::path::Path) -> Settings {
+fn server_settings(folder: &std::path::Path) -> Settings {
     const LONG: Duration = Duration::from_secs(3600);
     let mut settings = Settings::default();
     settings.server.data_dir = folder.to_owned();
@@ -197,8 +197,8 @@ pub fn ask(request: &[u8]) -> Answer {
     let mut stream = connect(addresses().http);
     // Sending fails if the server answers early and closes.
     let _ = stream.write_all(request);
-    let answer = answer(&mut BufReader::new(stream));
-    no_panic();
+    let answer = read_answer(&mut BufReader::new(stream));
+    assert_no_panic();
     answer.unwrap_or_else(|error| panic!("no whole answer: {error}"))
 }
 
@@ -207,10 +207,10 @@ pub fn ask(request: &[u8]) -> Answer {
 /// # Panics
 /// If the server does not close the connection in time.
 #[must_use]
-pub fn raw(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+pub fn send_raw(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     /// Time without an answer after which the request counts as incomplete.
     const MOMENT: Duration = Duration::from_millis(3);
-    let mut stream = connect(to);
+    let mut stream = connect(address);
     let _ = stream.write_all(bytes);
     let mut answered = vec![0; 64 << 10];
     stream.set_read_timeout(Some(MOMENT)).expect("a timeout");
@@ -219,34 +219,34 @@ pub fn raw(to: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let _ = stream.shutdown(std::net::Shutdown::Write);
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     if let Err(error) = stream.read_to_end(&mut answered) {
-        let broken = matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected);
-        assert!(broken, "the connection is neither answered nor closed: {error}");
+        let is_reset = matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::NotConnected);
+        assert!(is_reset, "the connection is neither answered nor closed: {error}");
     }
-    no_panic();
+    assert_no_panic();
     answered
 }
 
 /// # Panics
 /// If a thread of the server has panicked.
-pub fn no_panic() {
+pub fn assert_no_panic() {
     assert_eq!(PANICS.swap(0, Ordering::SeqCst), 0, "the server panicked");
 }
 
-fn connect(to: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(to).expect("the server takes connections");
+fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the server accepts connections");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
     stream.set_nodelay(true).expect("an open socket");
     stream
 }
 
-fn answer(reader: &mut impl BufRead) -> io::Result<Answer> {
-    let status_line = line(reader)?;
+fn read_answer(reader: &mut impl BufRead) -> io::Result<Answer> {
+    let status_line = read_line(reader)?;
     let status = status_line.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
     let status = status.ok_or_else(|| io::Error::other(format!("no status: {status_line:?}")))?;
     let mut length = 0;
     loop {
-        let header = line(reader)?.to_ascii_lowercase();
+        let header = read_line(reader)?.to_ascii_lowercase();
         match header.split_once(':') {
             None => break,
             Some(("content-length", value)) => length = value.trim().parse().map_err(io::Error::other)?,
@@ -259,7 +259,7 @@ fn answer(reader: &mut impl BufRead) -> io::Result<Answer> {
     Ok(Answer { status, body })
 }
 
-fn line(reader: &mut impl BufRead) -> io::Result<String> {
+fn read_line(reader: &mut impl BufRead) -> io::Result<String> {
     let mut line = String::new();
     match reader.read_line(&mut line)? {
         0 => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use proptest::sample::Index;
 
-use crate::driver::{Until, run};
+use crate::driver::{RunLimit, run};
 use crate::targets::{ALL, Target};
 
 /// Few enough for a debug build; CI also fuzzes each target for some seconds.
@@ -17,9 +17,9 @@ fn executions(target: &Target) -> u64 {
 }
 
 #[test]
-fn targets_take_their_seeds_and_what_is_made_of_them() {
+fn targets_accept_seeds_and_their_mutations() {
     for target in &ALL {
-        let outcome = run(target, 1, Until::Executions(executions(target)));
+        let outcome = run(target, 1, RunLimit::Executions(executions(target)));
         let failure = outcome.failure.map(|input| input.escape_ascii().to_string());
         assert_eq!(failure, None, "{}", target.name);
     }

@@ -95,7 +95,7 @@ impl Connection {
 }
 
 /// Escapes a text for use in the query of a URL.
-pub fn encoded(text: &str) -> String {
+pub fn url_encode(text: &str) -> String {
     utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 

@@ -8,7 +8,6 @@ use serde::Deserialize;
 pub const START_S: i64 = 1_736_899_200;
 pub const HOUR_S: i64 = 3600;
 pub const DAY_S: i64 = 86_400;
-/// Number of sites.
 pub const SITES: i64 = 10;
 /// Readings are in the middle of each minute, so that the borders of windows do not matter.
 const WITHIN_MINUTE_MS: i64 = 30_000;
@@ -55,7 +54,6 @@ pub struct Delivery {
     pub order: Order,
 }
 
-/// A reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reading {
     pub sensor: i64,
@@ -75,7 +73,6 @@ impl Fleet {
         Self { start_s: START_S, sensors, ticks, interval_ms: 60_000, values: Values::Waves }
     }
 
-    /// Returns the number of readings.
     pub fn readings(&self) -> i64 {
         self.sensors * self.ticks
     }
@@ -99,7 +96,7 @@ impl Fleet {
                 let minute = tick * self.interval_ms / 60_000 + sensor * 37;
                 // Rises for half a day and falls for the other half.
                 let curve = (minute.rem_euclid(DAY_MINUTES) - DAY_MINUTES / 2).abs();
-                let noise = scrambled(sensor << 32 | tick);
+                let noise = pseudorandom(sensor << 32 | tick);
                 (1500 + sensor % 100 * 10 + curve + noise % 25, 40 + curve / 36 + noise / 25 % 3)
             }
         };
@@ -107,7 +104,7 @@ impl Fleet {
     }
 
     /// Returns the readings of a day by sensor and time as tab-separated values: sensor, site, time, fields.
-    pub fn table_of(&self, day: i64) -> String {
+    pub fn day_table(&self, day: i64) -> String {
         let ticks = self.ticks_in(DAY_S);
         let mut table = String::new();
         for sensor in 0..self.sensors {
@@ -131,7 +128,7 @@ impl Delivery {
 
     /// Returns the number of POSTs of this many lines.
     pub fn posts(&self, lines: i64) -> usize {
-        usize::try_from(rounded_up(self.fleet.readings(), lines) / lines).unwrap_or_default()
+        usize::try_from(round_up(self.fleet.readings(), lines) / lines).unwrap_or_default()
     }
 
     /// Returns the reading with this line number.
@@ -149,8 +146,8 @@ impl Delivery {
                 let sensor = number % sensors;
                 let slot = number / sensors;
                 // A late slot sends the reading of the same slot one delay earlier, which was skipped then.
-                let delay = 1 + scrambled(sensor) % (by_ms / interval_ms).max(1);
-                let is_late = is_drawn(sensor << 32 | slot.rem_euclid(delay), share);
+                let delay = 1 + pseudorandom(sensor) % (by_ms / interval_ms).max(1);
+                let is_late = is_selected(sensor << 32 | slot.rem_euclid(delay), share);
                 self.fleet.reading(sensor, if is_late { slot - delay } else { slot })
             }
         }
@@ -208,7 +205,7 @@ fn digits(body: &mut Vec<u8>, value: i64, min_digits: usize) {
 }
 
 /// Returns a pseudorandom non-negative number (splitmix64).
-pub fn scrambled(number: i64) -> i64 {
+pub fn pseudorandom(number: i64) -> i64 {
     let mut x = number.cast_unsigned().wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -216,8 +213,8 @@ pub fn scrambled(number: i64) -> i64 {
 }
 
 /// Returns true for this share of all numbers.
-pub fn is_drawn(number: i64, share: f64) -> bool {
-    float(scrambled(number) % 1_000_000) < share * 1e6
+pub fn is_selected(number: i64, share: f64) -> bool {
+    float(pseudorandom(number) % 1_000_000) < share * 1e6
 }
 
 /// Returns the tag of a sensor.
@@ -230,13 +227,11 @@ pub fn site_name(sensor: i64) -> String {
     format!("site{}", sensor % SITES)
 }
 
-/// Returns the key of a sensor.
 pub fn sensor_key(sensor: i64) -> String {
     format!("climate,sensor={},site={}", sensor_name(sensor), site_name(sensor))
 }
 
-/// Rounds up to a multiple.
-pub fn rounded_up(number: i64, multiple: i64) -> i64 {
+pub fn round_up(number: i64, multiple: i64) -> i64 {
     (number + multiple - 1) / multiple * multiple
 }
 
@@ -275,7 +270,7 @@ mod tests {
             };
             let expected = all(Order::Time);
             assert_eq!((expected.len(), &all(Order::Sensor { period_ms: DAY_S * 1000 })), (144, &expected));
-            let tables: String = (0..2).map(|day| fleet.table_of(day)).collect();
+            let tables: String = (0..2).map(|day| fleet.day_table(day)).collect();
             assert_eq!(tables.lines().count(), 144);
             let late = all(Order::Late { share: 0.3, by_ms: 5 * HOUR_S * 1000 });
             // Readings that are late at the end are not sent. As many from before the start are sent instead.

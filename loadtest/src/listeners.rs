@@ -15,7 +15,7 @@ use clap::Args;
 use tokio::task::JoinHandle;
 
 use crate::fleet::float;
-use crate::load::open::{Offered, OpenLoop};
+use crate::load::open::{LoadResult, OpenLoop};
 use crate::report::{Output, Results};
 use crate::scenario::Span;
 use crate::servers::peer::{Peer, hourglass_peer};
@@ -88,7 +88,7 @@ pub async fn run(options: Listeners) -> Result<()> {
 /// Writes in the background, until they are ended.
 struct BackgroundWrites {
     is_over: Arc<AtomicBool>,
-    sending: JoinHandle<Result<Offered>>,
+    sending: JoinHandle<Result<LoadResult>>,
 }
 
 impl BackgroundWrites {
@@ -110,7 +110,7 @@ impl BackgroundWrites {
         Ok(Self { is_over, sending: open_loop.start(bodies) })
     }
 
-    async fn end(mut self) -> Result<Offered> {
+    async fn end(mut self) -> Result<LoadResult> {
         self.is_over.store(true, Ordering::Relaxed);
         (&mut self.sending).await?
     }

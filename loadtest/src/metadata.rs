@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::fleet::{DAY_S, Delivery, Fleet, HOUR_S, float};
 use crate::load::closed::{Load, post_all};
-use crate::load::open::{Offered, OpenLoop};
+use crate::load::open::{LoadResult, OpenLoop};
 use crate::report::{Output, Results};
 use crate::servers::peer::{Peer, hourglass_peer};
 use crate::servers::process;
@@ -25,13 +25,13 @@ const CONFIG: &str = "[[meta.copy]]\nname = \"place\"\n";
 /// Lines per POST.
 const LINES: i64 = 2000;
 /// Maximum time until all copies are refreshed.
-const LONGEST: Duration = Duration::from_secs(3600);
+const REFRESH_MAX: Duration = Duration::from_secs(3600);
 const CONNECTIONS: usize = 8;
 /// The queries, with `{}` in place of the name of a tag or of metadata.
 const QUESTIONS: [(&str, &str); 2] = [("one site", "tag.{}=site7&group_by=*"), ("by site", "group_by={}")];
 /// Titles of the tables.
 const TABLE: &str = "metadata";
-const ASKED: &str = "hourly means of a day, ms";
+const QUERY_TABLE: &str = "hourly means of a day, ms";
 
 /// Measure the cost of sensor metadata.
 #[derive(Debug, Args)]
@@ -61,7 +61,6 @@ pub struct Metadata {
     output: Output,
 }
 
-/// Runs everything.
 pub async fn run(options: Metadata) -> Result<()> {
     ensure!(options.sensors > 0 && i64::from(options.rate) >= LINES, "nothing to do");
     let programs = options.programs.programs();
@@ -87,8 +86,8 @@ pub async fn run(options: Metadata) -> Result<()> {
     results.add(TABLE, "resident KiB per sensor, after", name, kib(settled_mib(&system).await?));
     for (title, question) in QUESTIONS.into_iter().filter(|_| options.asked > 0) {
         let [tag_ms, meta_ms] = ask(&options, &system, question).await.context(title)?;
-        results.add(ASKED, title, "by a tag", tag_ms);
-        results.add(ASKED, title, "by metadata", meta_ms);
+        results.add(QUERY_TABLE, title, "by a tag", tag_ms);
+        results.add(QUERY_TABLE, title, "by metadata", meta_ms);
     }
     if options.peer == Peer::HourglassMongodb {
         await_refreshed(&system).await?;
@@ -121,9 +120,9 @@ async fn ask(options: &Metadata, system: &System<'_>, question: &str) -> Result<
             "/api/v1/summary?db=bench&measurement=climate&fields=temp&agg=avg&step=1h&precision=s&from={from}&to={to}&{}",
             question.replace("{}", name)
         );
-        let begun = Instant::now();
+        let started = Instant::now();
         let body = connection.get(&path).await?;
-        let elapsed = begun.elapsed();
+        let elapsed = started.elapsed();
         answers[turn % 2] = windows(&serde_json::from_str(&body)?);
         // Ignore the first query of each, which finds nothing in memory.
         if turn >= 2 {
@@ -143,36 +142,36 @@ fn windows(answer: &Value) -> Value {
 async fn refresh(options: &Metadata, system: &System<'_>, results: &mut Results) -> Result<()> {
     let quiet = Duration::from_secs(options.seconds);
     // Create pages of this hour for all sensors first.
-    while_sending(options, system, tokio::time::sleep(quiet)).await?;
+    run_under_load(options, system, tokio::time::sleep(quiet)).await?;
     for round in 1..=options.rounds {
-        let (offered, ()) = while_sending(options, system, tokio::time::sleep(quiet)).await?;
-        results.add(TABLE, "ack p99 ms, without a change", system.peer.name(), offered.p99_ms());
-        let begun = Instant::now();
+        let (load_result, ()) = run_under_load(options, system, tokio::time::sleep(quiet)).await?;
+        results.add(TABLE, "ack p99 ms, without a change", system.peer.name(), load_result.p99_ms());
+        let started = Instant::now();
         let change = async {
             import(options, system, round).await?;
             await_refreshed(system).await
         };
-        let (offered, done) = while_sending(options, system, change).await?;
+        let (load_result, done) = run_under_load(options, system, change).await?;
         done?;
         let name = system.peer.name();
-        results.add(TABLE, "s until all copies have followed a change", name, begun.elapsed().as_secs_f64());
-        results.add(TABLE, "ack p99 ms, meanwhile", name, offered.p99_ms());
+        results.add(TABLE, "s until all copies have followed a change", name, started.elapsed().as_secs_f64());
+        results.add(TABLE, "ack p99 ms, meanwhile", name, load_result.p99_ms());
     }
     Ok(())
 }
 
 /// Sends current readings of all sensors in turn until `work` is over, and returns its result.
-async fn while_sending<T>(
+async fn run_under_load<T>(
     options: &Metadata,
     system: &System<'_>,
     work: impl Future<Output = T>,
-) -> Result<(Offered, T)> {
+) -> Result<(LoadResult, T)> {
     let open_loop = OpenLoop {
         target: system.address()?.to_owned(),
         path: "/write?db=bench".to_owned(),
         connections: CONNECTIONS,
         rate: f64::from(options.rate) / float(LINES),
-        duration: LONGEST,
+        duration: REFRESH_MAX,
         reconnect_every: None,
     };
     // Each tick of a millisecond has a reading of each sensor.
@@ -191,10 +190,10 @@ async fn while_sending<T>(
 
 /// Waits until no copies are left, three times in a row, because the job counts again after the writes have ended.
 async fn await_refreshed(system: &System<'_>) -> Result<()> {
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut idle = 0;
     while idle < 3 {
-        ensure!(begun.elapsed() < LONGEST, "copies are left after {LONGEST:?}");
+        ensure!(started.elapsed() < REFRESH_MAX, "copies are left after {REFRESH_MAX:?}");
         tokio::time::sleep(Duration::from_secs(1)).await;
         let job: Value = serde_json::from_str(&system.get("/api/v1/jobs/refresh").await?)?;
         let left = job["left"].as_u64().context("no left in the state of the job")?;

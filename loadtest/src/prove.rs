@@ -16,11 +16,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use self::corrections::Corrected;
+use self::corrections::CorrectionCounts;
 use self::crash::{Crashes, Cycle};
 use self::late::Late;
 use self::retries::Retries;
-use self::writer::Proved;
+use self::writer::Subject;
 use crate::report::{Output, Results};
 use crate::servers::peer::Peer;
 use crate::servers::programs::{ProgramOptions, Programs};
@@ -58,7 +58,7 @@ pub struct Prove {
 struct Proof {
     crashes: Crashes,
     retries: Retries,
-    corrections: Vec<Corrected>,
+    corrections: Vec<CorrectionCounts>,
     late: Late,
 }
 
@@ -70,7 +70,7 @@ pub async fn run(options: Prove) -> Result<()> {
     for peer in &options.peers {
         println!("{}", peer.name());
         let proof = options.prove(*peer, &programs).await.with_context(|| peer.name())?;
-        results.systems.push(peer.row(&programs, peer.by_design())?);
+        results.systems.push(peer.row(&programs, peer.design_note())?);
         proof.add_results(&mut results, peer.name());
         results.write(&options.output)?;
         if peer.is_hourglass() {
@@ -87,7 +87,7 @@ impl Prove {
     async fn prove(&self, peer: Peer, programs: &Programs) -> Result<Proof> {
         let start = async || {
             let system = System::start(peer, programs, &self.programs.folder).await?;
-            anyhow::Ok(Proved { system, is_cached: false })
+            anyhow::Ok(Subject { system, is_cached: false })
         };
         let stream = Duration::from_secs(self.stream_seconds);
         let crashes = crash::prove(&mut start().await?, self.cycles, stream, self.seed).await.context("kills")?;
@@ -106,32 +106,32 @@ impl Proof {
         add(KILLED, "kills", u64::try_from(crashes.cycles.len()).unwrap_or_default());
         add(KILLED, "acked", crashes.sum(|cycle| cycle.acked));
         add(KILLED, "acked and lost", crashes.sum(|cycle| cycle.lost));
-        let longest = crashes.cycles.iter().map(|cycle| cycle.lost_acked_ms_before).max().unwrap_or(0);
-        add(KILLED, "oldest loss, ms before the kill", longest);
+        let oldest_loss_ms = crashes.cycles.iter().map(|cycle| cycle.lost_acked_ms_before).max().unwrap_or(0);
+        add(KILLED, "oldest loss, ms before the kill", oldest_loss_ms);
         add(KILLED, "resent and lost", crashes.sum(|cycle| cycle.resent_lost));
-        add(KILLED, "wrong values", crashes.sum(|cycle| cycle.different));
+        add(KILLED, "wrong values", crashes.sum(|cycle| cycle.wrong_values));
         add(KILLED, "duplicates", crashes.duplicates_at_end);
         add(RETRIED, "readings", retries.readings);
         add(RETRIED, "values returned", retries.returned);
-        for corrected in corrections {
-            add(CORRECTED, &corrected.kind, corrected.read_at_end);
+        for counts in corrections {
+            add(CORRECTED, &counts.kind, counts.read_at_end);
         }
-        let sum = |count: fn(&Corrected) -> u64| corrections.iter().map(count).sum();
-        add(CORRECTED, "missing in the first read", sum(|corrected| corrected.corrections - corrected.read_first));
-        add(CORRECTED, "unstable", sum(|corrected| corrected.unstable));
-        add(CORRECTED, "both values returned", sum(|corrected| corrected.both_returned));
-        add(CORRECTED, "other field changed", sum(|corrected| corrected.corrections - corrected.other_field_kept));
+        let sum = |count: fn(&CorrectionCounts) -> u64| corrections.iter().map(count).sum();
+        add(CORRECTED, "missing in the first read", sum(|counts| counts.corrections - counts.read_first));
+        add(CORRECTED, "unstable", sum(|counts| counts.unstable));
+        add(CORRECTED, "both values returned", sum(|counts| counts.both_values));
+        add(CORRECTED, "other field changed", sum(|counts| counts.corrections - counts.other_field_unchanged));
         add(LATE, "aggregates", late.after_restart.aggregates);
         add(LATE, "wrong before late data", late.on_time.wrong);
         add(LATE, "wrong after late data", late.at_once.wrong);
         add(LATE, "wrong after a restart", late.after_restart.wrong);
         add(LATE, "off by rounding", late.after_restart.rounded);
         for cycle in &crashes.cycles {
-            results.add(KILLED, peer, "recovery, s", cycle.back_after_ms as f64 / 1000.0);
+            results.add(KILLED, peer, "recovery, s", cycle.recovery_ms as f64 / 1000.0);
         }
-        results.add(RETRIED, peer, "count after a retry", retries.counted_after_retry);
-        results.add(RETRIED, peer, "count after restart and retry", retries.counted_after_restart);
-        if let Some(seconds) = late.right_after_s {
+        results.add(RETRIED, peer, "count after a retry", retries.count_after_retry);
+        results.add(RETRIED, peer, "count after restart and retry", retries.count_after_restart);
+        if let Some(seconds) = late.correct_after_s {
             results.add(LATE, peer, "correct after, s", seconds);
         }
     }
@@ -147,20 +147,20 @@ impl Proof {
         };
         let lost = crashes.sum(|cycle| cycle.lost + cycle.resent_lost) + crashes.lost_at_end;
         count("acked readings are lost", lost);
-        count("readings have other values", crashes.sum(|cycle| cycle.different));
+        count("readings have other values", crashes.sum(|cycle| cycle.wrong_values));
         count("readings have duplicates", crashes.sum(|cycle| cycle.duplicates) + crashes.duplicates_at_end);
-        let counts = [retries.counted_after_retry, retries.counted_after_restart];
+        let counts = [retries.count_after_retry, retries.count_after_restart];
         let right = f64::from(u32::try_from(retries.readings).unwrap_or(u32::MAX));
         count("counts are wrong after a retry", counts.iter().map(|count| u64::from(*count != right)).sum());
-        for corrected in corrections {
-            let Corrected { corrections, read_first, read_at_end, .. } = corrected;
+        for counts in corrections {
+            let CorrectionCounts { corrections, read_first, read_at_end, .. } = counts;
             let lost = (corrections - read_first) + (corrections - read_at_end);
-            let torn = corrected.unstable + corrected.both_returned + (corrections - corrected.other_field_kept);
-            count(&format!("corrections do not hold ({})", corrected.kind), lost + torn);
+            let torn = counts.unstable + counts.both_values + (corrections - counts.other_field_unchanged);
+            count(&format!("corrections do not hold ({})", counts.kind), lost + torn);
         }
-        let judged = [late.on_time, late.at_once, late.after_restart];
-        count("aggregates are wrong", judged.iter().map(|judged| judged.wrong).sum());
-        count("sums are not rounded once", judged.iter().map(|judged| judged.rounded).sum());
+        let counts = [late.on_time, late.at_once, late.after_restart];
+        count("aggregates are wrong", counts.iter().map(|counts| counts.wrong).sum());
+        count("sums are not rounded once", counts.iter().map(|counts| counts.rounded).sum());
         violations
     }
 }
@@ -177,34 +177,34 @@ mod tests {
 
     #[test]
     fn every_violation_is_reported() {
-        let corrected = Corrected {
+        let counts = CorrectionCounts {
             kind: "raised".to_owned(),
             corrections: 40,
             read_first: 40,
             read_at_end: 40,
-            ..Corrected::default()
+            ..CorrectionCounts::default()
         };
-        let sound = || Proof {
+        let create_proof = || Proof {
             crashes: Crashes { cycles: vec![Cycle::default()], ..Crashes::default() },
-            retries: Retries { readings: 10, counted_after_retry: 10.0, counted_after_restart: 10.0, returned: 10 },
-            corrections: vec![Corrected { other_field_kept: 40, ..corrected.clone() }],
+            retries: Retries { readings: 10, count_after_retry: 10.0, count_after_restart: 10.0, returned: 10 },
+            corrections: vec![CorrectionCounts { other_field_unchanged: 40, ..counts.clone() }],
             late: Late::default(),
         };
-        assert_eq!(sound().violations(), Vec::<String>::new());
+        assert_eq!(create_proof().violations(), Vec::<String>::new());
         for (change, expected) in [
             (|proof: &mut Proof| proof.crashes.cycles[0].lost = 1, "1 acked readings are lost"),
             (|proof: &mut Proof| proof.crashes.cycles[0].resent_lost = 1, "1 acked readings are lost"),
             (|proof: &mut Proof| proof.crashes.lost_at_end = 2, "2 acked readings are lost"),
-            (|proof: &mut Proof| proof.crashes.cycles[0].different = 1, "other values"),
+            (|proof: &mut Proof| proof.crashes.cycles[0].wrong_values = 1, "other values"),
             (|proof: &mut Proof| proof.crashes.duplicates_at_end = 1, "duplicates"),
-            (|proof: &mut Proof| proof.retries.counted_after_retry = 20.0, "wrong after a retry"),
+            (|proof: &mut Proof| proof.retries.count_after_retry = 20.0, "wrong after a retry"),
             (|proof: &mut Proof| proof.corrections[0].read_first = 39, "do not hold (raised)"),
-            (|proof: &mut Proof| proof.corrections[0].other_field_kept = 39, "do not hold (raised)"),
+            (|proof: &mut Proof| proof.corrections[0].other_field_unchanged = 39, "do not hold (raised)"),
             (|proof: &mut Proof| proof.late.at_once.wrong = 3, "3 aggregates are wrong"),
             (|proof: &mut Proof| proof.late.after_restart.rounded = 1, "not rounded once"),
         ] as [(fn(&mut Proof), &str); 10]
         {
-            let mut proof = sound();
+            let mut proof = create_proof();
             change(&mut proof);
             let violations = proof.violations();
             assert!(violations.len() == 1 && violations[0].contains(expected), "{expected}: {violations:?}");

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use clap::Args;
 
 use crate::client::Connection;
-use crate::fleet::{Delivery, float, is_drawn};
-use crate::load::open::{Offered, OpenLoop};
+use crate::fleet::{Delivery, float, is_selected};
+use crate::load::open::{LoadResult, OpenLoop};
 use crate::report::{Output, Results};
 use crate::scenario::{BUILT_IN, Scenario, Span};
 use crate::servers::peer::{Peer, hourglass_peer};
@@ -61,7 +61,7 @@ impl Posts {
     /// Returns the number of the first line of each POST.
     fn first_lines(self) -> impl Iterator<Item = i64> {
         (0..).scan(-self.lines, move |first, post| {
-            if post == 0 || !is_drawn(post, self.twice) {
+            if post == 0 || !is_selected(post, self.twice) {
                 *first += self.lines;
             }
             Some(*first)
@@ -134,24 +134,24 @@ async fn measure(
         reconnect_every: scenario.reconnect_every.map(|every| every.0),
     };
     let before = started.map(System::usage).transpose()?;
-    let offered = open_loop.start(posts.bodies()).await??;
-    ensure!(!offered.acks.is_empty(), "nothing was acked: {:?}", offered.errors);
+    let load_result = open_loop.start(posts.bodies()).await??;
+    ensure!(!load_result.acks.is_empty(), "nothing was acked: {:?}", load_result.errors);
     Connection::open(address).await?.deliver("/api/v1/flush", Bytes::new()).await?;
-    let drain = Instant::now().saturating_duration_since(offered.last_ack);
+    let drain = Instant::now().saturating_duration_since(load_result.last_ack);
 
     let lines = float(scenario.lines);
-    let acked = to_f64(offered.outcomes.len() - offered.never_acked()) * lines;
+    let acked = to_f64(load_result.outcomes.len() - load_result.unacked_posts()) * lines;
     let mut add = |figure: &str, value: f64| results.add(&scenario.name, figure, "value", value);
     add("readings/s offered", scenario.rate);
-    add("readings/s acked in time", to_f64(offered.acked_in_time) * lines / duration_s);
-    add("POSTs never acked", to_f64(offered.never_acked()));
+    add("readings/s acked in time", to_f64(load_result.acked_in_time) * lines / duration_s);
+    add("POSTs never acked", to_f64(load_result.unacked_posts()));
     for (name, share) in [("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)] {
-        add(&format!("ack {name} ms, from when the POST was due"), quantile_ms(&offered.acks, share));
+        add(&format!("ack {name} ms, from when the POST was due"), quantile_ms(&load_result.acks, share));
     }
     for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
-        add(&format!("ack {name} ms, from its last try"), quantile_ms(&offered.service, share));
+        add(&format!("ack {name} ms, from its last try"), quantile_ms(&load_result.service, share));
     }
-    add("p99 ms of the load tester's own lag", quantile_ms(&offered.own_lag, 0.99));
+    add("p99 ms of the load tester's own lag", quantile_ms(&load_result.own_lag, 0.99));
     add("s until all was stored, after the last ack", drain.as_secs_f64());
     if let (Some(system), Some(before)) = (started, before) {
         let used = system.usage()?;
@@ -161,27 +161,27 @@ async fn measure(
             add("peak MiB of mongod", process::peak_mib(mongod)?);
         }
     }
-    for (kind, count) in &offered.errors {
+    for (kind, count) in &load_result.errors {
         add(&format!("tries failed: {kind}"), to_f64(usize::try_from(*count)?));
     }
-    for (second, acks) in offered.seconds.iter().enumerate() {
+    for (second, acks) in load_result.seconds.iter().enumerate() {
         let second = second.to_string();
         let readings = to_f64(usize::try_from(acks.len())?) * lines;
         results.add("by second", &second, "readings acked", readings);
         results.add("by second", &second, "ack p99 ms", quantile_ms(acks, 0.99));
     }
-    if let Some(doubt) = offered.doubt() {
+    if let Some(doubt) = load_result.doubt() {
         println!("{doubt}");
     }
-    let mut faults = violations(scenario, &offered, to_f64(offered.acked_in_time) * lines / duration_s);
+    let mut faults = violations(scenario, &load_result, to_f64(load_result.acked_in_time) * lines / duration_s);
     if verifies {
-        faults.extend(verify::verify(address, posts, &offered.outcomes).await.context("reading back")?);
+        faults.extend(verify::verify(address, posts, &load_result.outcomes).await.context("reading back")?);
     }
     Ok(faults)
 }
 
 /// Returns the violated bounds.
-fn violations(scenario: &Scenario, offered: &Offered, achieved: f64) -> Vec<String> {
+fn violations(scenario: &Scenario, load_result: &LoadResult, achieved: f64) -> Vec<String> {
     let slo = &scenario.slo;
     let mut violations = Vec::new();
     let mut judge = |key: &str, bound: Option<f64>, found: f64, is_met: fn(f64, f64) -> bool| {
@@ -189,8 +189,8 @@ fn violations(scenario: &Scenario, offered: &Offered, achieved: f64) -> Vec<Stri
             violations.push(format!("SLO missed: {key} = {bound}, found {found:.3}"));
         }
     };
-    judge("ack_p99_ms", slo.ack_p99_ms, offered.p99_ms(), |found, bound| found <= bound);
-    judge("errors_max", slo.errors_max, offered.error_share(), |found, bound| found <= bound);
+    judge("ack_p99_ms", slo.ack_p99_ms, load_result.p99_ms(), |found, bound| found <= bound);
+    judge("errors_max", slo.errors_max, load_result.error_share(), |found, bound| found <= bound);
     judge("achieved_min", slo.achieved_min, achieved / scenario.rate, |found, bound| found >= bound);
     violations
 }

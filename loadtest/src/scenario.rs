@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use jiff::SignedDuration;
 use serde::Deserialize;
 
-use crate::fleet::{Delivery, Fleet, Order, Values, float, rounded_up};
+use crate::fleet::{Delivery, Fleet, Order, Values, float, round_up};
 
 /// The names and texts of the built-in scenarios.
 pub const BUILT_IN: [(&str, &str); 5] = [
@@ -92,7 +92,7 @@ impl FromStr for Span {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let error = || anyhow!("'{text}' is no length of time such as \"10s\" or \"500ms\"");
+        let error = || anyhow!("'{text}' is not a length of time such as \"10s\" or \"500ms\"");
         let parsed: SignedDuration = text.parse().map_err(|_| error())?;
         Ok(Self(Duration::try_from(parsed).map_err(|_| error())?))
     }
@@ -126,7 +126,7 @@ impl FromStr for Scenario {
             Some((_, text)) => (*text).to_owned(),
             None => std::fs::read_to_string(path).with_context(|| {
                 let names: Vec<&str> = BUILT_IN.iter().map(|(name, _)| *name).collect();
-                format!("'{name_or_path}' is no built-in scenario ({}) and no readable file", names.join(", "))
+                format!("'{name_or_path}' is neither a built-in scenario ({}) nor a readable file", names.join(", "))
             })?,
         };
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -162,7 +162,7 @@ impl Scenario {
 
     /// Returns its sensors with at least this many readings.
     pub fn fleet(&self, readings: i64) -> Fleet {
-        let ticks = rounded_up(readings, self.sensors) / self.sensors;
+        let ticks = round_up(readings, self.sensors) / self.sensors;
         let values = self.values;
         Fleet { interval_ms: self.interval.ms(), values, ..Fleet::by_minute(self.sensors, ticks) }
     }
@@ -188,19 +188,19 @@ impl Scenario {
 mod tests {
     use super::*;
 
-    const LEAST: &str = "description = \"a test\"\nsensors = 10\nconnections = 4\nlines = 10\nreadings = 100\nrate = 1000\nduration = \"2s\"\n";
+    const MINIMAL: &str = "description = \"a test\"\nsensors = 10\nconnections = 4\nlines = 10\nreadings = 100\nrate = 1000\nduration = \"2s\"\n";
 
     #[test]
     fn mistakes_are_named_by_their_key() {
-        assert!(Scenario::parse(LEAST).is_ok());
+        assert!(Scenario::parse(MINIMAL).is_ok());
         for (mistake, expected) in [
-            (LEAST.replace("lines = 10", "lines = 0"), "lines"),
-            (LEAST.replace("lines = 10", ""), "missing field `lines`"),
-            (format!("{LEAST}ratte = 5"), "unknown field `ratte`"),
-            (format!("{LEAST}ack = \"maybe\""), "ack: must be"),
-            (LEAST.replace("2s", "2 lightyears"), "'2 lightyears' is no length of time"),
-            (format!("{LEAST}late = 1.5"), "late: must be"),
-            (format!("{LEAST}slo = {{ p99 = 1 }}"), "unknown field `p99`"),
+            (MINIMAL.replace("lines = 10", "lines = 0"), "lines"),
+            (MINIMAL.replace("lines = 10", ""), "missing field `lines`"),
+            (format!("{MINIMAL}ratte = 5"), "unknown field `ratte`"),
+            (format!("{MINIMAL}ack = \"maybe\""), "ack: must be"),
+            (MINIMAL.replace("2s", "2 lightyears"), "'2 lightyears' is not a length of time"),
+            (format!("{MINIMAL}late = 1.5"), "late: must be"),
+            (format!("{MINIMAL}slo = {{ p99 = 1 }}"), "unknown field `p99`"),
         ] {
             let error = format!("{:#}", Scenario::parse(&mistake).unwrap_err());
             assert!(error.contains(expected), "{expected} is not in: {error}");

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::client::encoded;
-use crate::fleet::{Fleet, HOUR_S, float, rounded_up};
-use crate::load::closed::{Load, Sent};
+use crate::client::url_encode;
+use crate::fleet::{Fleet, HOUR_S, float, round_up};
+use crate::load::closed::{Load, SendResult};
 use crate::servers::http::Product;
 use crate::servers::process;
 use crate::servers::system::System;
@@ -23,7 +23,7 @@ use crate::stats::{quantile_ms, to_f64};
 type Figures = Vec<(&'static str, f64)>;
 
 /// Sends a load, waits until all of it is in its final storage, and returns the figures.
-async fn measured(system: &System<'_>, load: Load) -> Result<Figures> {
+async fn measure(system: &System<'_>, load: Load) -> Result<Figures> {
     let written_before = synced_bytes(system.folder().path())?;
     let before = system.usage()?;
     let mongod_before = mongod_cpu_s(system)?;
@@ -33,11 +33,11 @@ async fn measured(system: &System<'_>, load: Load) -> Result<Figures> {
     };
     // Opening a thousand connections takes seconds. Only the CPU figures include it.
     let acked = Instant::now();
-    let drained = system.drained().await?;
+    let drained = system.drain().await?;
     let written = synced_bytes(system.folder().path())? - written_before;
     let readings = load.readings(sent.items);
-    let drained_s = (sent.took + drained.at.saturating_duration_since(acked)).as_secs_f64();
-    let Sent { acks, took, .. } = &sent;
+    let drained_s = (sent.took + drained.time.saturating_duration_since(acked)).as_secs_f64();
+    let SendResult { acks, took, .. } = &sent;
     let mut figures = vec![
         ("readings", readings),
         ("acked/s", readings / took.as_secs_f64()),
@@ -92,18 +92,18 @@ async fn ensure_stored(system: &System<'_>, fleet: Fleet, readings: i64) -> Resu
 pub async fn totals(system: &System<'_>, product: Product, fleet: Fleet, field: &str) -> Result<[f64; 2]> {
     // Use whole hours, which are answered from summaries.
     let start = fleet.start_s;
-    let end = start + rounded_up(fleet.end_s() - start, HOUR_S);
+    let end = start + round_up(fleet.end_s() - start, HOUR_S);
     let mut totals = [0.0; 2];
     for (total, function) in totals.iter_mut().zip(["count", "sum"]) {
         let path = match product {
             Product::Hourglass | Product::Influx => {
                 let range = format!("time >= {start}s AND time < {end}s");
                 let statement = format!("SELECT {function}({field}) FROM climate WHERE {range}");
-                format!("/query?db=bench&q={}", encoded(&statement))
+                format!("/query?db=bench&q={}", url_encode(&statement))
             }
             Product::Victoria => {
                 let query = format!("sum({function}_over_time(climate_{field}[{}s]))", end - start);
-                format!("/api/v1/query?nocache=1&time={end}&query={}", encoded(&query))
+                format!("/api/v1/query?nocache=1&time={end}&query={}", url_encode(&query))
             }
         };
         let answer: serde_json::Value = serde_json::from_str(&system.get(&path).await?)?;

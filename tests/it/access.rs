@@ -15,18 +15,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Runs `hourglass token` with these arguments on the data directory of an embedded store.
 pub fn token_command(data_dir: &Path, words: &[&str]) -> CommandOutput {
-    ran(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
+    run_program(program().arg("token").args(words).arg("--data-dir").arg(data_dir))
 }
 
 /// Creates a token, waits until it is valid, and returns its text.
 #[track_caller]
 pub fn create(server: &Server, words: &[&str]) -> String {
-    let token = token_command(&server.data_dir(), &[&["add"][..], words].concat()).good().stdout.trim().to_owned();
+    let token =
+        token_command(&server.data_dir(), &[&["add"][..], words].concat()).expect_success().stdout.trim().to_owned();
     wait_until("the token is valid", PATIENCE, || [200, 403].contains(&status_of(server, &token)));
     token
 }
 
-/// Returns the status of an answer to this token.
 fn status_of(server: &Server, token: &str) -> u16 {
     with(token, "GET", &server.url("/api/v1/measurements?db=waits"), "").status
 }
@@ -43,7 +43,7 @@ pub fn await_status(server: &Server, token: &str, status: u16) {
 }
 
 /// Starts a server that requires tokens; returns it with its admin token.
-pub fn guarded(config: &str) -> (Server, String) {
+pub fn start_with_auth(config: &str) -> (Server, String) {
     let server = Launch::embedded().config(config).env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token in the banner");
     get(&server.url("/api/v1/measurements")).expect(401);

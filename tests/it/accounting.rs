@@ -154,7 +154,7 @@ fn counters_balance(mut server: Server, mongod: Option<Mongod>) {
     let write = server.url("/write?db=account");
     let metrics = server.url("/metrics");
     std::thread::scope(|scope| {
-        let stopper = StopAtEnd(&stop);
+        let stopper = StopOnDrop(&stop);
         for writer in 0..WRITERS {
             let write = &write;
             let stop = &stop;

@@ -21,7 +21,7 @@ const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"
 /// Computes the digest of a store whose service is stopped.
 #[track_caller]
 fn digest(store: &str, data_dir: &Path) -> Value {
-    let digest = crate::support::ran::digest(store, data_dir);
+    let digest = crate::support::programs::digest(store, data_dir);
     assert_eq!(digest["unflushed_records"], 0, "{digest}");
     digest
 }
@@ -59,7 +59,7 @@ fn write(server: &Server, database: &str, lines: &str) {
 }
 
 /// A server with three days in two databases, one of which is a policy of the other.
-fn filled(store: &str, more: &str) -> Server {
+fn start_filled(store: &str, more: &str) -> Server {
     let server = Launch::with_store(store).config(format!("{PAGES}{more}")).start();
     write(&server, "plant", &three_days());
     execute(&server, "o", "CREATE DATABASE o WITH DURATION 100w NAME \"t.her\"");
@@ -69,11 +69,11 @@ fn filled(store: &str, more: &str) -> Server {
 }
 
 /// Restores a backup and starts an embedded server on it.
-fn restored(from: &Path) -> Server {
+fn start_restored(from: &Path) -> Server {
     let mut server = Launch::embedded().start();
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
-    restore(from, "embedded", &server.data_dir()).good();
+    restore(from, "embedded", &server.data_dir()).expect_success();
     server.restart();
     server
 }

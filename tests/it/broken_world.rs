@@ -57,7 +57,6 @@ fn status(server: &Server, name: &str) -> f64 {
     server.fetch("/api/v1/status")[name].as_f64().expect("a number")
 }
 
-/// Returns the store check of `/health`.
 fn store_health(server: &Server) -> String {
     let health = server.fetch("/health");
     health["checks"][1]["status"].as_str().expect("a word").to_owned()

@@ -14,22 +14,21 @@ fn script(python: &Path, name: &str, arguments: &[&str]) -> Value {
 }
 
 /// A server and the credentials of its clients.
-struct Place {
+struct TestServer {
     server: Server,
     token: String,
-    /// True if the server requires a token.
-    guarded: bool,
+    requires_token: bool,
 }
 
 /// Starts a server without tokens and one with tokens.
-fn places() -> [Place; 2] {
-    let open = Place { server: Server::start("embedded"), token: "any".to_owned(), guarded: false };
+fn test_servers() -> [TestServer; 2] {
+    let open = TestServer { server: Server::start("embedded"), token: "any".to_owned(), requires_token: false };
     let server = Launch::embedded().env("HOURGLASS_AUTH_FIRST_TOKEN", "true").start();
     let token = server.first_token().expect("a token");
-    [open, Place { server, token, guarded: true }]
+    [open, TestServer { server, token, requires_token: true }]
 }
 
-impl Place {
+impl TestServer {
     fn readings(&self, database: &str, sensor: &str) -> Vec<Value> {
         let sensor = encode(sensor);
         let path = format!("/api/v1/readings?db={database}&epoch=ns&limit=100000&sensor={sensor}");
@@ -41,7 +40,7 @@ impl Place {
 
     /// Returns the answer that a client without a valid token gets.
     fn unauthorized_answer(&self) -> Value {
-        json!(if self.guarded { 401 } else { 200 })
+        json!(if self.requires_token { 401 } else { 200 })
     }
 }
 
@@ -52,25 +51,25 @@ fn text<'a>(value: &'a Value, what: &str) -> &'a str {
 #[test]
 fn the_v2_client_writes_points_and_batches() {
     let Some(python) = require(Package::InfluxdbClient) else { return };
-    for place in places() {
-        the_v2_client_writes(&python, &place);
+    for target in test_servers() {
+        the_v2_client_writes(&python, &target);
     }
 }
 
-fn the_v2_client_writes(python: &Path, place: &Place) {
-    let seen = script(python, "v2_client.py", &[&place.server.url(""), "v2", &place.token]);
-    assert_eq!(seen["stranger"], place.unauthorized_answer());
+fn the_v2_client_writes(python: &Path, target: &TestServer) {
+    let seen = script(python, "v2_client.py", &[&target.server.url(""), "v2", &target.token]);
+    assert_eq!(seen["stranger"], target.unauthorized_answer());
     assert_eq!((&seen["ping"], &seen["health"], &seen["ready"]), (&json!(true), &json!("pass"), &json!("ready")));
     assert!(text(&seen["version"], "version").starts_with("1."), "{seen}");
 
     let first = json!({"ts": START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\"\\c"});
-    assert_eq!(sorted(&place.readings("v2", r"climate,sensor=room\ 1\,\ left,site=a\=b")[0]), sorted(&first));
+    assert_eq!(sorted(&target.readings("v2", r"climate,sensor=room\ 1\,\ left,site=a\=b")[0]), sorted(&first));
     let precise: Vec<i64> = [0, 1_000_000, 2_000, 3].map(|offset| START + offset).to_vec();
-    let mut found = times(&place.readings("v2", "precise"));
+    let mut found = times(&target.readings("v2", "precise"));
     found.sort_by_key(|time| precise.iter().position(|known| known == time));
     assert_eq!(found, precise);
     let expected: Vec<Value> = (0..300).map(|n| json!({"ts": START + n * MINUTE, "n": n})).collect();
-    assert_eq!(place.readings("v2", "many"), expected);
+    assert_eq!(target.readings("v2", "many"), expected);
 
     let rejected = &seen["rejected"];
     assert_eq!(rejected["status"], json!(400));
@@ -84,43 +83,43 @@ fn the_v2_client_writes(python: &Path, place: &Place) {
         text(&conflict["message"], "conflict").contains("input field \"v\" on measurement \"mixed\" is type string")
     );
     let mixed = [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2}), json!({"ts": 3, "w": 3})];
-    assert_eq!(place.readings("v2", "mixed"), mixed);
+    assert_eq!(target.readings("v2", "mixed"), mixed);
 
     assert_eq!((&seen["batches"], &seen["failed"]), (&json!([500, 500, 500, 500]), &json!([400])));
     for sensor in 0..4_i64 {
         let expected: Vec<Value> =
             (0..500).map(|n| n * 4 + sensor).map(|n| json!({"ts": (n + 1) * 1_000_000, "n": n})).collect();
-        assert_eq!(place.readings("v2", &format!("batched,s={sensor}")), expected);
+        assert_eq!(target.readings("v2", &format!("batched,s={sensor}")), expected);
     }
-    assert_eq!(place.readings("v2", "batched,s=late"), [json!({"ts": 1, "n": 1})]);
+    assert_eq!(target.readings("v2", "batched,s=late"), [json!({"ts": 1, "n": 1})]);
 }
 
 #[test]
 fn the_v1_client_creates_a_database_and_writes_points_and_batches() {
     let Some(python) = require(Package::Influxdb) else { return };
-    for place in places() {
-        the_v1_client_writes(&python, &place);
+    for target in test_servers() {
+        the_v1_client_writes(&python, &target);
     }
 }
 
-fn the_v1_client_writes(python: &Path, place: &Place) {
-    let host = place.server.address().ip().to_string();
-    let port = place.server.address().port().to_string();
-    let seen = script(python, "v1_client.py", &[&host, &port, "v1", &place.token]);
-    assert_eq!(seen["stranger"], place.unauthorized_answer());
+fn the_v1_client_writes(python: &Path, target: &TestServer) {
+    let host = target.server.address().ip().to_string();
+    let port = target.server.address().port().to_string();
+    let seen = script(python, "v1_client.py", &[&host, &port, "v1", &target.token]);
+    assert_eq!(seen["stranger"], target.unauthorized_answer());
     assert!(text(&seen["ping"], "the version").starts_with("1."), "{seen}");
     assert_eq!(seen["databases"], json!([{"name": "v1"}]));
     assert_eq!(seen["written"], json!(true));
     for form in ["plain", "gzip"] {
         let first = json!({"ts": START, "temp": 22.1, "count": 42, "on": true, "note": "a \"b\""});
-        let found = place.readings("v1", &format!(r"climate,form={form},sensor=room\ 1\,\ left"));
+        let found = target.readings("v1", &format!(r"climate,form={form},sensor=room\ 1\,\ left"));
         assert_eq!(found.iter().map(sorted).collect::<Vec<_>>(), [sorted(&first)]);
-        let precise = place.readings("v1", &format!("precise,form={form}"));
+        let precise = target.readings("v1", &format!("precise,form={form}"));
         assert_eq!(precise, [json!({"ts": START, "n": 1})]);
         let expected: Vec<Value> = (1..=1000).map(|n| json!({"ts": n * 1_000_000, "n": n})).collect();
-        assert_eq!(place.readings("v1", &format!("many,form={form}")), expected);
+        assert_eq!(target.readings("v1", &format!("many,form={form}")), expected);
         for sensor in ["lines", "mixed"] {
-            let found = place.readings("v1", &format!("{sensor},form={form}"));
+            let found = target.readings("v1", &format!("{sensor},form={form}"));
             assert_eq!(found, [json!({"ts": 1, "v": 1}), json!({"ts": 2, "v": 2})], "{sensor}");
         }
     }
@@ -138,25 +137,25 @@ fn the_v1_client_writes(python: &Path, place: &Place) {
 #[test]
 fn the_influx_shell_creates_a_database_and_inserts() {
     let Some(influx) = require(Package::InfluxShell) else { return };
-    for place in places() {
-        the_influx_shell_inserts(&influx, &place);
+    for target in test_servers() {
+        the_influx_shell_inserts(&influx, &target);
     }
 }
 
-fn the_influx_shell_inserts(influx: &Path, place: &Place) {
+fn the_influx_shell_inserts(influx: &Path, target: &TestServer) {
     let run_as = |password: &str, arguments: &[&str]| -> (bool, String) {
-        let port = place.server.address().port().to_string();
+        let port = target.server.address().port().to_string();
         let mut command = Command::new(influx);
         command.args(["-host", "127.0.0.1", "-port", &port]).args(arguments).env("NO_PROXY", "*");
         command.args(["-username", "somebody", "-password", password]);
         // The shell writes a history file into its home.
-        command.env("HOME", place.server.data_dir());
+        command.env("HOME", target.server.data_dir());
         let Output { status, stdout, stderr } = command.output().expect("influx can be run");
         (status.success(), String::from_utf8([stdout, stderr].concat()).expect("UTF-8"))
     };
-    let run = |arguments: &[&str]| run_as(&place.token, arguments);
+    let run = |arguments: &[&str]| run_as(&target.token, arguments);
     let (_, complaint) = run_as("wrong", &["-execute", "show databases"]);
-    assert_eq!(complaint.contains("authorization failed"), place.guarded, "{complaint}");
+    assert_eq!(complaint.contains("authorization failed"), target.requires_token, "{complaint}");
     let quietly = |arguments: &[&str]| assert_eq!(run(arguments), (true, String::new()), "{arguments:?}");
     quietly(&["-execute", "create database shell"]);
     let (done, listed) = run(&["-execute", "show databases", "-format", "json"]);
@@ -181,11 +180,11 @@ fn the_influx_shell_inserts(influx: &Path, place: &Place) {
         json!({"ts": 2, "temp": 23}),
         json!({"ts": START, "temp": 24}),
     ];
-    assert_eq!(place.readings("shell", "climate,sensor=t1,site=a"), expected);
+    assert_eq!(target.readings("shell", "climate,sensor=t1,site=a"), expected);
 
     let (_, complaint) = insert("climate,sensor=t1,site=a temp=\"warm\",humidity=45 3");
     assert!(complaint.starts_with("ERR: ") && complaint.contains("field type conflict: input field"), "{complaint}");
-    assert_eq!(place.readings("shell", "climate,sensor=t1,site=a").len(), 4);
+    assert_eq!(target.readings("shell", "climate,sensor=t1,site=a").len(), 4);
     let (_, complaint) = run(&["-database", "shell", "-execute", "select * from climate"]);
     assert!(complaint.starts_with("name: climate") && complaint.contains("22.5"), "{complaint}");
 }

@@ -28,7 +28,6 @@ recent = 5
 const CAPS: hourglass::bucket::Caps =
     hourglass::bucket::Caps { max_readings: 8, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
 
-/// Sends a statement by POST.
 #[track_caller]
 fn send(server: &Server, statement: &str) -> Answer {
     let body = format!("q={}", encode(statement));
@@ -52,11 +51,11 @@ fn write(server: &Server, lines: &str) {
 
 /// Kills the server at each of these points during replay, unless it has flushed everything before.
 #[track_caller]
-fn die_again(server: &mut Server, launch: &Launch, points: &[&str]) {
+fn kill_during_replay(server: &mut Server, launch: &Launch, points: &[&str]) {
     for point in points {
         server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
         let url = server.url("/api/v1/flush");
-        wait_until("it ends or goes on", WITHIN, || {
+        wait_until("it ends or goes on", TIMEOUT, || {
             let flushed = request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
             flushed || server.exited().is_some()
         });
@@ -70,9 +69,8 @@ fn times(server: &Server, sensor: &str) -> Vec<i64> {
     readings(server, DATABASE, sensor, None, 1000).into_iter().map(|(time, _)| time).collect()
 }
 
-/// Returns the keys in the list of sensors.
 #[track_caller]
-fn listed(server: &Server) -> Vec<String> {
+fn list_sensors(server: &Server) -> Vec<String> {
     sensor_keys(server, &format!("db={DATABASE}"))
 }
 
@@ -110,7 +108,7 @@ fn a_deletion_during_an_outage_is_applied_later() {
     server.restart();
     flush(&server);
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![], vec![START + 2 * SECOND]));
-    assert_eq!(listed(&server), ["m,t=b"]);
+    assert_eq!(list_sensors(&server), ["m,t=b"]);
     drop(Stored::in_mongo(&mongod, &name, DATABASE));
 }
 
@@ -129,7 +127,7 @@ fn a_permanently_refused_deletion_is_given_up() {
     assert_eq!((times(&server, "m,t=a"), times(&server, "m,t=b")), (vec![START], vec![START, START + SECOND]));
     mongod.fail(&[], UNAUTHORIZED);
     run(&server, "DELETE FROM m WHERE t = 'a'");
-    assert_eq!(listed(&server), ["m,t=b"]);
+    assert_eq!(list_sensors(&server), ["m,t=b"]);
 }
 
 /// Regression: writes to a dropped measurement were validated by the old documents.
@@ -142,7 +140,7 @@ fn a_measurement_can_change_type_while_it_is_dropped() {
     mongod.fail(&["delete"], EXCEEDED_TIME_LIMIT);
     std::thread::scope(|scope| {
         let dropped = scope.spawn(|| run(&server, "DROP MEASUREMENT m"));
-        wait_until("it is tried", WITHIN, || metric(&server, "hourglass_store_errors_total") > 0.0);
+        wait_until("it is tried", TIMEOUT, || metric(&server, "hourglass_store_errors_total") > 0.0);
         write(&server, &format!("m,t=a v=\"another kind\" {START}"));
         mongod.fail(&[], EXCEEDED_TIME_LIMIT);
         dropped.join().expect("it is dropped");

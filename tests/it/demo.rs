@@ -73,7 +73,7 @@ fn entries(folder: &Path) -> Vec<String> {
     fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
 }
 
-fn asked(url: &str) -> Value {
+fn fetch_json(url: &str) -> Value {
     http::get(url).expect(200).json()
 }
 
@@ -87,12 +87,12 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
     assert!(demo.row("history").contains("sealed"));
     demo.row("stop");
 
-    let sealing = &asked(&format!("{url}/api/v1/jobs/seal"))["progress"];
+    let sealing = &fetch_json(&format!("{url}/api/v1/jobs/seal"))["progress"];
     assert!(sealing["days"].as_u64() >= Some(98), "{sealing}");
     assert_eq!(sealing["unsettled"], 0, "{sealing}");
     let counted =
         format!("{url}/api/v1/summary?measurement=energy&fields=energy_kwh&agg=count,max&step=1d&from=-2d&to=-1d");
-    let counted = asked(&counted);
+    let counted = fetch_json(&counted);
     let meters = counted["series"].as_array().unwrap();
     assert_eq!(meters.len(), 8, "{counted}");
     let of_days = |meter: &Value| -> u64 {
@@ -103,10 +103,10 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
     assert!(meters.iter().all(|meter| (1439..=1441).contains(&of_days(meter))), "{counted}");
     let owners =
         format!("{url}/api/v1/summary?measurement=climate&fields=temp&agg=avg&group_by=meta.owner&step=1d&from=-1d");
-    assert_eq!(asked(&owners)["series"][0]["tags"]["meta.owner"], "facility", "{}", asked(&owners));
+    assert_eq!(fetch_json(&owners)["series"][0]["tags"]["meta.owner"], "facility", "{}", fetch_json(&owners));
 
     let count = |measurement: &str, from: &str| -> u64 {
-        let counted = asked(&format!(
+        let counted = fetch_json(&format!(
             "{url}/api/v1/summary?measurement={measurement}&agg=count&group_by=site&step=1d&from={from}"
         ));
         let fields =
@@ -117,20 +117,22 @@ fn the_demo_shows_history_live_readings_and_faults_and_cleans_up() {
     };
     let before = count("energy", "-1h");
     wait_until("readings each second", READY, || count("energy", "-1h") > before + 8);
-    let silent = asked(&format!("{url}/api/v1/readings?sensor=climate,line=c,sensor=cabinet,site=bremen&from=-90m"));
+    let silent =
+        fetch_json(&format!("{url}/api/v1/readings?sensor=climate,line=c,sensor=cabinet,site=bremen&from=-90m"));
     assert!(!silent.to_string().contains("\"temp\""), "{silent}");
     for code in ["family", "syntax"] {
         wait_until(code, READY, || {
-            let rejections = asked(&format!("{url}/api/v1/rejections?code={code}"));
+            let rejections = fetch_json(&format!("{url}/api/v1/rejections?code={code}"));
             !rejections["rejections"].as_array().unwrap().is_empty()
         });
     }
 
-    let kept =
-        asked(&format!("{url}/api/v1/readings?sensor=climate,line=a,sensor=cabinet,site=porto&fields=humidity@string"));
+    let kept = fetch_json(&format!(
+        "{url}/api/v1/readings?sensor=climate,line=a,sensor=cabinet,site=porto&fields=humidity@string"
+    ));
     assert!(kept.to_string().contains("\"humidity@string\":\""), "{kept}");
     wait_until("a sensor that outgrows its page", READY, || {
-        let outliers = asked(&format!("{url}/api/v1/sensors?outlier=true"));
+        let outliers = fetch_json(&format!("{url}/api/v1/sensors?outlier=true"));
         outliers["sensors"][0]["sensor"] == "vibration,line=c,sensor=press,site=porto"
     });
     demo.end_by("INT");
@@ -188,7 +190,8 @@ fn the_demo_needs_a_folder_of_its_own() {
     let foreign = temp.file("mine");
     fs::create_dir(&foreign).unwrap();
     fs::write(foreign.join("hourglass.redb"), "mine").unwrap();
-    let refusal_text = hourglass(&["demo", "--port", "0", "--data-dir", path(&foreign)]).refused("is not empty").stderr;
+    let refusal_text =
+        hourglass(&["demo", "--port", "0", "--data-dir", path(&foreign)]).expect_failure("is not empty").stderr;
     assert!(refusal_text.starts_with("hourglass: "), "{refusal_text}");
     assert_eq!(entries(&foreign), ["hourglass.redb"]);
 }
@@ -204,10 +207,10 @@ fn on_mongodb_the_demo_needs_an_empty_database_and_removes_nothing() {
     demo.end_by("INT");
     assert!(demo.output().contains("everything is left in the database: hourglass serve --store"), "{}", demo.output());
     assert!(!folder.exists());
-    hourglass(&["demo", "--port", "0", "--store", &store]).refused("needs an empty database");
+    hourglass(&["demo", "--port", "0", "--store", &store]).expect_failure("needs an empty database");
     let server = Launch::with_store(&store).start();
     let url = server.url("/api/v1/measurements");
-    wait_until("it is there", READY, || asked(&url).to_string().contains("vibration"));
+    wait_until("it is there", READY, || fetch_json(&url).to_string().contains("vibration"));
 }
 
 #[test]
@@ -228,7 +231,7 @@ fn a_kept_demo_folder_can_be_served_and_the_demo_finds_a_free_port() {
     );
     let refused = program().args(["demo", "--port", "0", "--data-dir"]).arg(&kept).output().unwrap();
     assert_eq!(refused.status.code(), Some(1));
-    verify("embedded", &kept, &[]).good();
+    verify("embedded", &kept, &[]).expect_success();
 }
 
 /// On a terminal, lines are short and coloured; closing the terminal ends the demo.

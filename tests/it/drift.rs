@@ -12,7 +12,7 @@ fn write(server: &Server, lines: &str, status: u16) -> Option<String> {
 }
 
 /// Returns the readings of a sensor, strings without quotes.
-fn seen(server: &Server, sensor: &str) -> Vec<ReadingTexts> {
+fn read_rows(server: &Server, sensor: &str) -> Vec<ReadingTexts> {
     let plain = |(name, text): (String, String)| {
         let value = match serde_json::from_str(&text).expect("JSON") {
             Value::String(text) => text,
@@ -37,7 +37,7 @@ fn values_of_another_type_are_rejected_unless_drift_is_keep() {
     write(&server, "m temp=\"2\",w=2 1717200001\nm temp@string=3 1717200002", 400);
     let expected =
         [row(START, &[("temp", "1.0")]), row(START + 1, &[("w", "2.0")]), row(START + 2, &[("temp@string", "3.0")])];
-    assert_eq!(seen(&server, "m"), expected);
+    assert_eq!(read_rows(&server, "m"), expected);
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") < 1.0);
 }
 
@@ -50,10 +50,10 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
     assert!(warning.contains("2 values") && warning.contains("temp@string"), "{warning}");
     let both = [("temp", "3.0"), ("temp@boolean", "true"), ("temp@string", "2"), ("w", "5.0")];
     let expected = vec![row(START, &[("temp", "1.0")]), row(START + 1, &both)];
-    assert_eq!(seen(&server, "m"), expected);
+    assert_eq!(read_rows(&server, "m"), expected);
     // A name with the suffix refers to the kept values only.
     write(&server, "m temp=\"4\",temp@string=\"5\" 1717200002\nm temp@string=\"6\",temp=\"7\" 1717200003", 204);
-    let fields: Vec<_> = seen(&server, "m").into_iter().skip(2).map(|(_, fields)| fields).collect();
+    let fields: Vec<_> = read_rows(&server, "m").into_iter().skip(2).map(|(_, fields)| fields).collect();
     assert_eq!((&fields[0]["temp@string"], &fields[1]["temp@string"]), (&"5".to_owned(), &"7".to_owned()));
     write(&server, "m temp@string=1 1717200004", 400);
     write(&server, "m x@number=\"one\" 1717200004", 400);
@@ -78,13 +78,13 @@ fn kept_values_are_stored_beside_their_field_and_reported() {
     let kept = server.fetch("/query?db=d&q=SELECT+%22temp@string%22+FROM+m");
     assert_eq!(kept["results"][0]["series"][0]["values"].as_array().map(Vec::len), Some(4), "{kept}");
     assert!(metric(&server, "hourglass_ingest_values_drifted_total") >= 5.0);
-    // It survives the log, the store and a restart.
-    let before = seen(&server, "m");
+    // It survives the WAL, the store and a restart.
+    let before = read_rows(&server, "m");
     server.kill();
     server.restart_with(Launch::embedded().config(KEEP));
-    assert_eq!(seen(&server, "m"), before);
+    assert_eq!(read_rows(&server, "m"), before);
     flush(&server);
-    assert_eq!(seen(&server, "m"), before);
+    assert_eq!(read_rows(&server, "m"), before);
 }
 
 /// Drift is set per database; a policy inherits it unless it has its own setting.

@@ -5,19 +5,19 @@ use crate::support::prelude::*;
 const CONFIG: &str = "[flush]\ninterval = \"50ms\"\n[sensors]\nwrite_interval = \"50ms\"\n\
                       [[groups]]\nname = \"site\"\nby = \"meta.site\"\n[[groups]]\nname = \"gateway\"\nby = \"gw\"\ndatabase = \"d\"\n";
 
-/// Changes metadata, acked by the log only.
+/// Changes metadata, acked by the WAL only.
 fn describe(server: &Server, key: &str, meta: &Value) {
     let url = server.url(&format!("/api/v1/sensors/{}/meta?db=d", encode(key)));
     request("PATCH", &url, meta.to_string().as_bytes(), &[]).unwrap().expect(200);
 }
 
-fn asked(server: &Server, path: &str) -> Value {
+fn fetch_json(server: &Server, path: &str) -> Value {
     server.fetch(&format!("/api/v1/groups{path}"))
 }
 
 /// Returns the members of a value in order, by the endpoint.
 fn members(server: &Server, group: &str, value: &str) -> Vec<String> {
-    let sensors = asked(server, &format!("/{group}/{value}?db=d"))["sensors"].clone();
+    let sensors = fetch_json(server, &format!("/{group}/{value}?db=d"))["sensors"].clone();
     sensors.as_array().unwrap().iter().map(|entry| entry["sensor"].as_str().unwrap().to_owned()).collect()
 }
 
@@ -69,23 +69,23 @@ fn group_endpoints_return_acked_changes_on_both_stores() {
         describe(&server, "m,gw=g2,s=3", &json!({"site": "lab/1"}));
         describe(&server, "m,s=4", &json!({"site": 7}));
         describe(&server, "m,s=5", &json!({"site": "lab/1"}));
-        let all = asked(&server, "?db=d");
+        let all = fetch_json(&server, "?db=d");
         let declared = json!([{"group": "gateway", "by": "gw"}, {"group": "site", "by": "meta.site"}]);
         assert_eq!(all["groups"], declared, "{store}");
-        assert_eq!(asked(&server, "?db=other")["groups"], json!([{"group": "site", "by": "meta.site"}]));
-        let sites = asked(&server, "/site?db=d");
+        assert_eq!(fetch_json(&server, "?db=other")["groups"], json!([{"group": "site", "by": "meta.site"}]));
+        let sites = fetch_json(&server, "/site?db=d");
         assert_eq!(sites["values"], json!([{"value": "7", "sensors": 1}, {"value": "lab/1", "sensors": 2}]), "{store}");
-        let first = asked(&server, "/site?db=d&limit=1");
+        let first = fetch_json(&server, "/site?db=d&limit=1");
         assert_eq!((&first["next"], first["values"].as_array().unwrap().len()), (&json!("7"), 1));
-        assert_eq!(asked(&server, "/site?db=d&limit=1&cursor=7")["values"][0]["value"], "lab/1");
-        let lab = asked(&server, "/site/lab%2F1?db=d&epoch=s");
+        assert_eq!(fetch_json(&server, "/site?db=d&limit=1&cursor=7")["values"][0]["value"], "lab/1");
+        let lab = fetch_json(&server, "/site/lab%2F1?db=d&epoch=s");
         assert_eq!(lab["sensors"].as_array().unwrap().len(), 2, "{lab}");
         let one = &lab["sensors"][0];
         assert_eq!((&one["sensor"], &one["latest"]["v"]), (&json!("m,gw=g1,s=1"), &json!(1)), "{one}");
         assert_eq!(one["groups"], json!({"gateway": "g1", "site": "lab/1"}));
-        let page = asked(&server, "/site/lab%2F1?db=d&limit=1");
+        let page = fetch_json(&server, "/site/lab%2F1?db=d&limit=1");
         assert_eq!(page["next"], "m,gw=g1,s=1");
-        let rest = asked(&server, "/site/lab%2F1?db=d&limit=1&cursor=m%2Cgw%3Dg1%2Cs%3D1");
+        let rest = fetch_json(&server, "/site/lab%2F1?db=d&limit=1&cursor=m%2Cgw%3Dg1%2Cs%3D1");
         assert_eq!((&rest["next"], &rest["sensors"][0]["sensor"]), (&Value::Null, &json!("m,gw=g2,s=3")));
         // A sensor lists its groups; without any, the field is missing.
         let listed = server.fetch("/api/v1/sensors?db=d");
@@ -98,7 +98,7 @@ fn group_endpoints_return_acked_changes_on_both_stores() {
         describe(&server, "m,gw=g1,s=1", &json!({"site": "roof"}));
         write(&server, "m,gw=g1,s=1 v=11 20\n");
         assert_eq!(members(&server, "site", "lab%2F1"), ["m,gw=g2,s=3"]);
-        assert_eq!(asked(&server, "/site/roof?db=d")["sensors"][0]["latest"]["v"], 11);
+        assert_eq!(fetch_json(&server, "/site/roof?db=d")["sensors"][0]["latest"]["v"], 11);
         assert_eq!(members(&server, "site", "nowhere"), [""; 0]);
         execute(&server, "d", "DROP SERIES FROM m WHERE s = '3'");
         assert_eq!(members(&server, "gateway", "g2"), [""; 0]);
@@ -118,7 +118,7 @@ fn group_documents_follow_sensor_documents() {
         describe(&server, key, &json!({"site": "lab"}));
     }
     let lab = expected(&[("lab", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2), ("m,s=3", 3)])]);
-    wait_until("they are members", WITHIN, || stored.members("site") == lab);
+    wait_until("they are members", TIMEOUT, || stored.members("site") == lab);
     assert_eq!(stored.members("gateway"), expected(&[("g1", &[("m,gw=g1,s=1", 1), ("m,gw=g1,s=2", 2)])]));
     let sensor = find(&stored.uri, "d.sensors", doc! { "_id": "m,gw=g1,s=1" }).pop().unwrap();
     assert_eq!(sensor.get_document("groups").unwrap(), &doc! { "gateway": "g1", "site": "lab" });
@@ -127,25 +127,25 @@ fn group_documents_follow_sensor_documents() {
     describe(&server, "m,gw=g1,s=1", &json!({"site": "the roof"}));
     describe(&server, "m,s=3", &json!({"site": null}));
     let moved = expected(&[("lab", &[("m,gw=g1,s=2", 22)]), ("the roof", &[("m,gw=g1,s=1", 1)])]);
-    wait_until("they moved", WITHIN, || stored.members("site") == moved);
+    wait_until("they moved", TIMEOUT, || stored.members("site") == moved);
     let no_groups =
         || find(&stored.uri, "d.sensors", doc! { "_id": "m,s=3", "groups": { "$exists": true } }).is_empty();
-    wait_until("its document says so", WITHIN, no_groups);
+    wait_until("its document says so", TIMEOUT, no_groups);
     execute(&server, "d", "DROP SERIES FROM m WHERE s = '2'");
     let left = expected(&[("the roof", &[("m,gw=g1,s=1", 1)])]);
-    wait_until("it is gone", WITHIN, || stored.members("site") == left);
+    wait_until("it is gone", TIMEOUT, || stored.members("site") == left);
     assert!(progress(&server, "group", "documents") >= 4);
     let is_done = |job: &Value| job["left"] == 0 && job["last_error"].is_null();
-    wait_until("nothing is left", WITHIN, || is_done(&job(&server, "group")));
+    wait_until("nothing is left", TIMEOUT, || is_done(&job(&server, "group")));
     // The walk at startup drops undeclared groups, adds new ones and repairs manual changes.
     server.stop();
     let other = "[[groups]]\nname = \"number\"\nby = \"s\"\n";
     server.restart_as(Launch::with_store(&uri).config(other));
     let numbers = expected(&[("1", &[("m,gw=g1,s=1", 1)]), ("3", &[("m,s=3", 3)])]);
-    wait_until("they are others", WITHIN, || stored.members("number") == numbers);
+    wait_until("they are others", TIMEOUT, || stored.members("number") == numbers);
     assert!(stored.members("site").is_empty() && stored.members("gateway").is_empty());
     post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
-    wait_until("the collection is gone", WITHIN, || !stored.names().iter().any(|name| name.starts_with("d.")));
+    wait_until("the collection is gone", TIMEOUT, || !stored.names().iter().any(|name| name.starts_with("d.")));
 }
 
 /// A renamed sensor belongs to the group of its shown name; documents use the stored name.
@@ -158,11 +158,11 @@ fn groups_use_the_shown_names_of_renamed_sensors() {
     let body = r#"{"kind":"tag_value","tag":"gw","from":"g1","to":"g2"}"#;
     request("PUT", &server.url("/api/v1/renames?db=d"), body.as_bytes(), &[]).unwrap().expect(200);
     let values = json!([{"value": "g2", "sensors": 2}]);
-    wait_until("the new name counts", WITHIN, || asked(&server, "/gateway?db=d")["values"] == values);
+    wait_until("the new name counts", TIMEOUT, || fetch_json(&server, "/gateway?db=d")["values"] == values);
     assert_eq!(members(&server, "gateway", "g2"), ["m,gw=g2,s=1", "m,gw=g2,s=2"]);
     assert_eq!(members(&server, "gateway", "g1"), [""; 0]);
     let as_stored = expected(&[("g1", &[("m,gw=g1,s=1", 1)]), ("g2", &[("m,gw=g2,s=2", 2)])]);
-    wait_until("documents use stored names", WITHIN, || stored.members("gateway") == as_stored);
+    wait_until("documents use stored names", TIMEOUT, || stored.members("gateway") == as_stored);
 }
 
 #[test]
@@ -171,11 +171,11 @@ fn without_groups_nothing_is_created() {
     let server = Launch::with_store(&uri).config("[sensors]\nwrite_interval = \"50ms\"\n").start();
     let stored = Stored { uri };
     write_flushed(&server, "m,gw=g1,s=1 v=1 10\n");
-    wait_until("the document is written", WITHIN, || {
+    wait_until("the document is written", TIMEOUT, || {
         !find(&stored.uri, "d.sensors", doc! { "latest": { "$exists": true } }).is_empty()
     });
     assert!(!stored.names().contains(&"d.groups".to_owned()), "{:?}", stored.names());
-    assert_eq!(asked(&server, "?db=d"), json!({"groups": []}));
+    assert_eq!(fetch_json(&server, "?db=d"), json!({"groups": []}));
     let listed = server.fetch("/api/v1/sensors?db=d");
     assert!(listed["sensors"][0].get("groups").is_none(), "{listed}");
 }
@@ -192,24 +192,25 @@ fn a_move_completes_after_a_kill_at_any_step() {
         let stored = Stored { uri: uri.clone() };
         write(&server, "m,gw=g1,s=1 v=1 10\n");
         let url = server.url("/api/v1/sensors/m%2Cgw%3Dg1%2Cs%3D1/meta?db=d");
-        // It may die before it answers, with or without a log record.
+        // It may die before it answers, with or without a WAL record.
         let patch = |site: &str| request("PATCH", &url, json!({"site": site}).to_string().as_bytes(), &[]).is_ok();
         let mut is_told = patch("lab");
         if times == 2 {
-            wait_until("it is a member, or the process is dead", WITHIN, || {
+            wait_until("it is a member, or the process is dead", TIMEOUT, || {
                 !stored.members("site").is_empty() || server.exited().is_some()
             });
             is_told &= patch("roof");
             write_until_dead(&mut server);
         }
-        eventually("it is dead", WITHIN, || server.exited());
+        eventually("it is dead", TIMEOUT, || server.exited());
         server.restart_as(Launch::with_store(&uri).config(CONFIG));
-        wait_until("the stored groups match the answer", WITHIN, || {
+        wait_until("the stored groups match the answer", TIMEOUT, || {
             let listed = server.fetch("/api/v1/sensors?db=d");
             let documented = listed["sensors"][0]["groups"]["site"].as_str().map(str::to_owned);
-            let at = |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
+            let is_only_site =
+                |value: &String| stored.members("site").keys().cloned().collect::<Vec<_>>() == [value.clone()];
             assert!(!is_told || documented.is_some(), "{kill}: {listed}");
-            let is_there = documented.as_ref().map_or_else(|| stored.members("site").is_empty(), at);
+            let is_there = documented.as_ref().map_or_else(|| stored.members("site").is_empty(), is_only_site);
             is_there && stored.members("gateway").contains_key("g1")
         });
     }
@@ -219,7 +220,7 @@ fn a_move_completes_after_a_kill_at_any_step() {
 fn write_until_dead(server: &mut Server) {
     let url = server.url("/write?db=d&precision=s");
     let mut time = 100;
-    eventually("it dies", WITHIN, || {
+    eventually("it dies", TIMEOUT, || {
         time += 1;
         let _ = request("POST", &url, format!("m,gw=g1,s=1 v=1 {time}").as_bytes(), &[]);
         server.exited()
@@ -268,11 +269,11 @@ fn group_members_agree_with_a_plain_model() {
         }
     }
     assert!(expected.len() == 3, "{expected:?}");
-    wait_until("groups' documents are as the model", WITHIN, || stored.members("site") == expected);
+    wait_until("groups' documents are as the model", TIMEOUT, || stored.members("site") == expected);
     for server in &servers {
         for (value, of) in &expected {
             let keys: Vec<String> = of.keys().cloned().collect();
-            wait_until("the endpoint is as the model", WITHIN, || members(server, "site", value) == keys);
+            wait_until("the endpoint is as the model", TIMEOUT, || members(server, "site", value) == keys);
         }
     }
 }
@@ -287,9 +288,9 @@ fn a_large_group_has_several_documents() {
         (from..700).step_by(2).map(|s| format!("m,gw=g,s={s:03} v={v} 10\n")).collect()
     };
     write(&server, lines(0, 1));
-    eventually("half of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 350).then_some(()));
+    eventually("half of them", TIMEOUT, || (stored.members("gateway").get("g")?.len() == 350).then_some(()));
     write(&server, lines(1, 1));
-    eventually("all of them", WITHIN, || (stored.members("gateway").get("g")?.len() == 700).then_some(()));
+    eventually("all of them", TIMEOUT, || (stored.members("gateway").get("g")?.len() == 700).then_some(()));
     let documents = find(&stored.uri, "d.groups", doc! { "group": "gateway", "value": "g" });
     assert!((4..=10).contains(&documents.len()), "{}", documents.len());
     let mut last = String::new();
@@ -302,7 +303,7 @@ fn a_large_group_has_several_documents() {
         }
     }
     post(&server.url("/query?db=d&q=DROP%20MEASUREMENT%20m"), "", &[]).expect(200);
-    wait_until("none of them", WITHIN, || find(&stored.uri, "d.groups", doc! {}).is_empty());
+    wait_until("none of them", TIMEOUT, || find(&stored.uri, "d.groups", doc! {}).is_empty());
 }
 
 /// Regression: the docs named a removed job. Only MongoDB with groups and copies has all jobs.

@@ -28,7 +28,6 @@ impl Client<'_> {
         answer.unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
-    /// Returns the number of readings of a sensor.
     #[track_caller]
     fn count(&self, database: &str, sensor: &str) -> usize {
         readings_for(|path| self.ask("GET", path, ""), database, sensor, None, 10_000).len()
@@ -46,11 +45,11 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     let server = good.server;
     let before = Memory::measure(server);
     let started = Instant::now();
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let (outcome, mut times) = std::thread::scope(|scope| {
-        let good = scope.spawn(|| write_and_read(good, what, &over));
+        let good = scope.spawn(|| write_and_read(good, what, &is_over));
         // Set on a panic, too, or the scope would wait for ever.
-        let end = StopAtEnd(&over);
+        let end = StopOnDrop(&is_over);
         let outcome = harm();
         drop(end);
         (outcome, good.join().expect("the good client is served"))
@@ -73,8 +72,8 @@ fn while_served<T>(good: &Client<'_>, what: &str, harm: impl FnOnce() -> T) -> T
     outcome
 }
 
-/// Writes readings until `over`, at least one, checks them all, and returns the times.
-fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Duration> {
+/// Writes readings until `is_over`, at least one, checks them all, and returns the times.
+fn write_and_read(good: &Client<'_>, what: &str, is_over: &AtomicBool) -> Vec<Duration> {
     let mut count = 0;
     let mut times = Vec::new();
     let word = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
@@ -88,7 +87,7 @@ fn write_and_read(good: &Client<'_>, what: &str, over: &AtomicBool) -> Vec<Durat
         if count % 50 == 1 {
             assert_eq!(good.count(GOOD, &sensor), count);
         }
-        if over.load(Ordering::Relaxed) {
+        if is_over.load(Ordering::Relaxed) {
             break;
         }
     }

@@ -3,7 +3,7 @@
 use crate::support::packages;
 use crate::support::prelude::*;
 
-const WITHIN: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 const CONFIG: &str = "[sensors]\nwrite_interval = \"50ms\"\n[[meta.copy]]\nname = \"site\"\nindex = true\n[[meta.copy]]\nname = \"a.b\"\n\
                       index = true\ndatabase = \"d\"\n[[meta.copy]]\nname = \"owner\"\n\
@@ -16,7 +16,7 @@ fn settle(server: &Server) {
 }
 
 /// Returns the names of a collection's indexes.
-fn stored(uri: &str, collection: &str) -> Vec<String> {
+fn list_indexes(uri: &str, collection: &str) -> Vec<String> {
     in_mongo(uri, async |mongo| mongo.collection::<Document>(collection).list_index_names().await.unwrap())
 }
 
@@ -27,7 +27,7 @@ fn declared_indexes_are_created_used_and_dropped() {
     write_flushed(&server, "machine,line=1 v=1 1768485600\nclimate,s=1 v=1 1768485600");
     settle(&server);
     let owned = |collection: &str| {
-        let mut found: Vec<String> = stored(&uri, collection);
+        let mut found: Vec<String> = list_indexes(&uri, collection);
         found.retain(|name| name.starts_with("hourglass.") || name.starts_with("own"));
         found.sort();
         found
@@ -54,7 +54,7 @@ fn declared_indexes_are_created_used_and_dropped() {
     assert_eq!(owned("d.sensors"), ["hourglass.kind.press", "hourglass.meta.site", "hourglass.named.press"]);
     server.stop();
     server.restart_as(Launch::with_store(&uri));
-    wait_until("none is left", WITHIN, || owned("d.buckets") == ["own"]);
+    wait_until("none is left", TIMEOUT, || owned("d.buckets") == ["own"]);
 }
 
 fn make_own(uri: &str) {

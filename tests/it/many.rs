@@ -36,13 +36,13 @@ struct Model {
 
 tests! {
     fn windows_of_many_sensors_agree_with_a_plain_map_in_the_embedded_store() =>
-        agree(&Launch::embedded().config(CONFIG).start(), 1);
+        compare_with_model(&Launch::embedded().config(CONFIG).start(), 1);
     fn windows_of_many_sensors_agree_with_a_plain_map_in_mongodb() =>
-        agree(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start(), 2);
+        compare_with_model(&Launch::with_store(mongod().uri(&fresh_database_name())).config(CONFIG).start(), 2);
 }
 
 #[track_caller]
-fn agree(server: &Server, seed: u64) {
+fn compare_with_model(server: &Server, seed: u64) {
     let mut random = Random::new(seed);
     let mut model = Model { readings: vec![BTreeMap::new(); SENSORS.len()] };
     let kept: Vec<Question> = (0..KEPT).map(|_| Question::of_summaries(&mut random)).collect();
@@ -94,8 +94,8 @@ impl Model {
         let mut groups = Groups::new();
         for (number, readings) in self.readings.iter().enumerate().filter(|(number, _)| question.wants(*number)) {
             let tags = tags(number).into_iter().filter(|(tag, _)| question.groups(tag)).collect();
-            let within = readings.range(question.range.clone()).map(|(time, fields)| (*time, fields));
-            groups.entry(tags).or_default().extend(within);
+            let in_range = readings.range(question.range.clone()).map(|(time, fields)| (*time, fields));
+            groups.entry(tags).or_default().extend(in_range);
         }
         groups
     }
@@ -345,8 +345,8 @@ impl Question {
         };
         let instant = jiff::Timestamp::from_nanosecond(i128::from(time)).expect("a time");
         let day = instant.to_zoned(TimeZone::get(zone).expect("a zone")).start_of_day().expect("a day");
-        let at = |day: &jiff::Zoned| i64::try_from(day.timestamp().as_nanosecond()).expect("a time");
-        at(&day)..at(&day.tomorrow().expect("a day behind"))
+        let start_ns = |day: &jiff::Zoned| i64::try_from(day.timestamp().as_nanosecond()).expect("a time");
+        start_ns(&day)..start_ns(&day.tomorrow().expect("a day behind"))
     }
 
     /// Returns the values of each window, by its shown start.
@@ -359,10 +359,10 @@ impl Question {
         }
         let mut window = self.window(self.range.start);
         while window.start < self.range.end {
-            let within: Vec<(i64, f64)> = values.iter().copied().filter(|(time, _)| window.contains(time)).collect();
+            let in_window: Vec<(i64, f64)> = values.iter().copied().filter(|(time, _)| window.contains(time)).collect();
             let shown = window.start.max(self.range.start);
-            if !within.is_empty() {
-                windows.insert(shown, figures(&within));
+            if !in_window.is_empty() {
+                windows.insert(shown, figures(&in_window));
             } else if self.fill != "none" {
                 let filler = if self.fill == "7" { 7.0 } else { f64::NAN };
                 let mut figures: Fields = figures(&[(0, 0.0)]).into_keys().map(|name| (name, filler)).collect();
@@ -387,9 +387,9 @@ fn figures(values: &[(i64, f64)]) -> Fields {
     let stddev = if count > 1 { (squares / (count - 1) as f64).sqrt() } else { f64::NAN };
     let median = if count % 2 == 1 { sorted[count / 2] } else { (sorted[count / 2 - 1] + sorted[count / 2]) / 2.0 };
     // Of values of several sensors at one time, the greatest.
-    let at = |time: i64| values.iter().filter(|(t, _)| *t == time).map(|(_, v)| *v).fold(f64::MIN, f64::max);
-    let first = at(values[0].0);
-    let last = at(values[count - 1].0);
+    let greatest = |time: i64| values.iter().filter(|(t, _)| *t == time).map(|(_, v)| *v).fold(f64::MIN, f64::max);
+    let first = greatest(values[0].0);
+    let last = greatest(values[count - 1].0);
     let rank = (count as f64 * 0.5 + 0.5).floor() as usize;
     let figures = [
         ("count", count as f64),

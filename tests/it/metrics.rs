@@ -16,12 +16,12 @@ fn scrape(server: &Server) -> BTreeMap<String, f64> {
 /// Expected changes by sample name; other samples may change.
 type SampleChanges<'a> = &'a [(&'a str, f64)];
 
-struct Watched {
+struct MetricsObserver {
     server: Server,
     before: BTreeMap<String, f64>,
 }
 
-impl Watched {
+impl MetricsObserver {
     fn new(server: Server) -> Self {
         let before = scrape(&server);
         Self { server, before }
@@ -29,11 +29,11 @@ impl Watched {
 
     /// Checks the changes since the last call; every changed reading counter must be named.
     #[track_caller]
-    fn changed(&mut self, what: &str, changes: SampleChanges<'_>) {
+    fn expect_changes(&mut self, what: &str, changes: SampleChanges<'_>) {
         let now = scrape(&self.server);
         let sample_value = |samples: &BTreeMap<String, f64>, name: &str| samples.get(name).copied().unwrap_or(0.0);
-        for (name, by) in changes {
-            assert_eq!(sample_value(&now, name) - sample_value(&self.before, name), *by, "{what}: {name}");
+        for (name, change) in changes {
+            assert_eq!(sample_value(&now, name) - sample_value(&self.before, name), *change, "{what}: {name}");
         }
         for name in now.keys().filter(|name| name.starts_with("hourglass_ingest_readings_")) {
             let named = changes.iter().any(|(known, _)| known == name);
@@ -64,25 +64,25 @@ fn rejected(reason: &str) -> String {
 
 #[test]
 fn reading_counters_cover_every_outcome() {
-    let mut watched = Watched::new(Server::start("embedded"));
-    watched.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
-    watched.changed("new", &[(ACCEPTED, 3.0), (STORED, 3.0)]);
-    watched.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
-    watched.changed("the same again", &[(ACCEPTED, 3.0), (DUPLICATE, 3.0)]);
-    watched.write("m a=9 10\nm b=1 20", 204);
-    watched.changed("another value, another field", &[(ACCEPTED, 2.0), (OVERWRITTEN, 2.0)]);
-    watched.write("m a=1 5\nm a=1 30", 204);
-    watched.changed("one before the latest", &[(ACCEPTED, 2.0), (STORED, 2.0), (LATE, 1.0)]);
+    let mut observer = MetricsObserver::new(Server::start("embedded"));
+    observer.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
+    observer.expect_changes("new", &[(ACCEPTED, 3.0), (STORED, 3.0)]);
+    observer.write("m a=1 10\nm a=2 20\nm,s=b a=1 10", 204);
+    observer.expect_changes("the same again", &[(ACCEPTED, 3.0), (DUPLICATE, 3.0)]);
+    observer.write("m a=9 10\nm b=1 20", 204);
+    observer.expect_changes("another value, another field", &[(ACCEPTED, 2.0), (OVERWRITTEN, 2.0)]);
+    observer.write("m a=1 5\nm a=1 30", 204);
+    observer.expect_changes("one before the latest", &[(ACCEPTED, 2.0), (STORED, 2.0), (LATE, 1.0)]);
     // A new bucket has no latest reading yet.
-    watched.write("m a=1 -5", 204);
-    watched.changed("an earlier hour", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
-    watched.write("# nothing\n", 204);
-    watched.changed("nothing", &[]);
+    observer.write("m a=1 -5", 204);
+    observer.expect_changes("an earlier hour", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
+    observer.write("# nothing\n", 204);
+    observer.expect_changes("nothing", &[]);
     // Known after a restart, too.
-    watched.server.stop_and_restart();
-    watched.before = scrape(&watched.server);
-    watched.write("m a=9,b=5 10\nm a=2 20\nm a=1 7", 204);
-    watched.changed(
+    observer.server.stop_and_restart();
+    observer.before = scrape(&observer.server);
+    observer.write("m a=9,b=5 10\nm a=2 20\nm a=1 7", 204);
+    observer.expect_changes(
         "after a restart",
         &[(ACCEPTED, 3.0), (OVERWRITTEN, 1.0), (DUPLICATE, 1.0), (STORED, 1.0), (LATE, 1.0)],
     );
@@ -90,9 +90,9 @@ fn reading_counters_cover_every_outcome() {
 
 #[test]
 fn rejections_are_counted_by_reason() {
-    let mut watched = Watched::new(Launch::embedded().config("[limits]\ntags = 2\nsensors = 2\n").start());
-    watched.write("m a=1 1", 204);
-    watched.changed("the first", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
+    let mut observer = MetricsObserver::new(Launch::embedded().config("[limits]\ntags = 2\nsensors = 2\n").start());
+    observer.write("m a=1 1", 204);
+    observer.expect_changes("the first", &[(ACCEPTED, 1.0), (STORED, 1.0)]);
     for (lines, reason, count) in [
         ("bad", "syntax", 1.0),
         ("m a=1x 1\nm\nm,t= a=1", "syntax", 3.0),
@@ -103,16 +103,16 @@ fn rejections_are_counted_by_reason() {
         ("m,a=1,b=2,c=3 a=1", "limit", 1.0),
         ("m a=\"x\" 1", "family", 1.0),
     ] {
-        watched.write(lines, 400);
-        watched.changed(lines, &[(&rejected(reason), count)]);
+        observer.write(lines, 400);
+        observer.expect_changes(lines, &[(&rejected(reason), count)]);
     }
-    watched.write("m,s=2 a=1 1\nm,s=3 a=1 1", 400);
-    watched.changed("one sensor too many", &[(&rejected("sensors"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
-    http::post(&watched.server.url("/api/v1/readings?db=d"), "{\"measurement\":7}\n{", &[]).expect(400);
-    watched.changed("JSON", &[(&rejected("json"), 2.0)]);
+    observer.write("m,s=2 a=1 1\nm,s=3 a=1 1", 400);
+    observer.expect_changes("one sensor too many", &[(&rejected("sensors"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
+    http::post(&observer.server.url("/api/v1/readings?db=d"), "{\"measurement\":7}\n{", &[]).expect(400);
+    observer.expect_changes("JSON", &[(&rejected("json"), 2.0)]);
     // A field of a line and the rest of the line: both are counted.
-    watched.write("m a=\"x\",b=1 2", 400);
-    watched.changed("a conflict", &[(&rejected("family"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
+    observer.write("m a=\"x\",b=1 2", 400);
+    observer.expect_changes("a conflict", &[(&rejected("family"), 1.0), (ACCEPTED, 1.0), (STORED, 1.0)]);
 }
 
 #[test]
@@ -198,7 +198,7 @@ fn is_near(one: f64, other: f64) -> bool {
     (one - other).abs() < 2e9 + 0.05 * other
 }
 
-/// Regression: a full disk showed only when writes were refused, and alerts repeated the log's budget.
+/// Regression: a full disk showed only when writes were refused, and alerts repeated the WAL's budget.
 #[test]
 fn disk_space_is_reported_before_it_runs_out() {
     let server = Launch::embedded().config("[wal]\nbudget_bytes = \"3GiB\"\n").start();
@@ -288,6 +288,7 @@ fn promtool_accepts_the_metrics() {
     let Some(promtool) = require(Package::Promtool) else { return };
     let server = busy_server();
     let text = http::get(&server.url("/metrics")).expect(200);
-    let complaints = run_with_input(Command::new(promtool).args(["check", "metrics"]), &text.body).good().output();
+    let complaints =
+        run_with_input(Command::new(promtool).args(["check", "metrics"]), &text.body).expect_success().output();
     assert!(complaints.trim().is_empty(), "{complaints}");
 }

@@ -43,7 +43,6 @@ fn every_documented_pattern_runs_on_mongod() {
     assert!(shown >= 8, "{PAGE}: only {shown} blocks for mongosh");
 }
 
-/// Returns the output of `mongosh`.
 fn mongosh_output(mongosh: &Path, database: &str, text: &str) -> String {
     let mut command = Command::new(mongosh);
     command.args(["--quiet", "--norc", database, "--eval", text]).env("HOME", env!("CARGO_TARGET_TMPDIR"));
@@ -53,7 +52,7 @@ fn mongosh_output(mongosh: &Path, database: &str, text: &str) -> String {
 }
 
 /// Returns the `js` blocks of a page.
-fn asked(page: &str) -> Vec<String> {
+fn documented_statements(page: &str) -> Vec<String> {
     blocks(page).into_iter().filter(|block| block.language == "js").map(|block| block.text).collect()
 }
 
@@ -74,7 +73,7 @@ fn the_queries_of_the_metadata_page_work() {
         post(&server.url("/write?db=plant&precision=s"), line, &[]).expect(204);
     }
     flush(&server);
-    let [pages, group] = &*asked("docs/how-to/metadata.md") else {
+    let [pages, group] = &*documented_statements("docs/how-to/metadata.md") else {
         panic!("docs/how-to/metadata.md has other questions")
     };
     let found = mongosh_output(&mongosh, &database, pages);
@@ -82,7 +81,7 @@ fn the_queries_of_the_metadata_page_work() {
     assert!(!found.contains("s2"), "{found}");
     // As shown in the comment below it.
     let expected = "latest: { ts: ISODate('2026-01-15T14:59:00.000Z'), temp: 19.5 }";
-    wait_until("the group is written", WITHIN, || {
+    wait_until("the group is written", TIMEOUT, || {
         let found = mongosh_output(&mongosh, &database, group);
         let has = |text: &str| found.contains(text);
         has("_id: 'site lab '") && has("sensor: 'climate,sensor=s1'") && has(expected) && !has("s2")
@@ -94,11 +93,11 @@ fn a_lost_log_is_found_and_removed_as_documented() {
     let Some(mongosh) = packages::require(Package::Mongosh) else { return };
     let database = mongod().uri(&fresh_database_name());
     let mut server = Launch::with_store(&database).start();
-    let [remove, watermarks] = &*asked("docs/reference/data-folder.md") else {
+    let [remove, watermarks] = &*documented_statements("docs/reference/data-folder.md") else {
         panic!("docs/reference/data-folder.md has other questions")
     };
     let (find, remove) = remove.split_once('\n').expect("two lines");
-    wait_until("the log is registered", WITHIN, || mongosh_output(&mongosh, &database, find).contains("opening:"));
+    wait_until("the WAL is registered", TIMEOUT, || mongosh_output(&mongosh, &database, find).contains("opening:"));
     server.kill();
     let found = mongosh_output(&mongosh, &database, watermarks);
     assert!(found.contains("host: '") && found.contains("stored: ISODate('20"), "{found}");

@@ -44,7 +44,7 @@ write_interval = "200ms"
 "#;
 const CAPS: Caps = Caps { max_readings: 20, max_bytes: 2 << 10, hard_bytes: 3 << 10 };
 /// Time in which a healthy store must have all acked readings.
-const FLUSHED_WITHIN: Duration = Duration::from_secs(30);
+const FLUSH_TIME_MAX: Duration = Duration::from_secs(30);
 /// Time after a fault in which every connection must be acked again.
 const RECOVERY: Duration = Duration::from_secs(60);
 
@@ -90,7 +90,7 @@ impl World {
 fn flush(server: &Server) -> bool {
     let url = server.url("/api/v1/flush");
     let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-    poll(FLUSHED_WITHIN, || flushed().then_some(())).is_some()
+    poll(FLUSH_TIME_MAX, || flushed().then_some(())).is_some()
 }
 
 fn config(flush_interval: &str) -> String {

@@ -48,13 +48,12 @@ fn readings(server: &Server, key: &str) -> Vec<(i64, i64)> {
     rows.map(|row| (number(&row["ts"]), number(&row["v"]))).collect()
 }
 
-/// Returns the keys in the list of sensors.
-fn listed(server: &Server) -> BTreeSet<String> {
+fn list_sensors(server: &Server) -> BTreeSet<String> {
     sensor_keys(server, "db=d").into_iter().collect()
 }
 
 /// Returns the first column of a listing.
-fn shown(server: &Server, statement: &str) -> BTreeSet<String> {
+fn listed_values(server: &Server, statement: &str) -> BTreeSet<String> {
     let series = influxql(server, statement);
     let rows = series.as_array().into_iter().flatten().flat_map(|series| series["values"].as_array().unwrap());
     rows.map(|row| row.as_array().unwrap().last().unwrap().as_str().unwrap().to_owned()).collect()
@@ -79,11 +78,15 @@ fn every_kind_of_name_can_be_renamed_and_written_by_both_names() {
         ] {
             let dry = put(&server, &entry, "&dry_run=true").expect(200).json();
             assert_eq!((&dry["dry_run"], &dry["examples"][0]), (&json!(true), &json!({"from": old, "to": new})));
-            assert_eq!((listed(&server), renames(&server)), (set(&[old, "m,room=b,s=2"]), json!([])), "{entry}");
+            assert_eq!((list_sensors(&server), renames(&server)), (set(&[old, "m,room=b,s=2"]), json!([])), "{entry}");
             assert_eq!(put(&server, &entry, "").expect(200).json()["renamed"], dry["renamed"]);
             assert_eq!(renames(&server), json!([entry]));
-            assert!(listed(&server).contains(new) && !listed(&server).contains(old), "{entry}: {:?}", listed(&server));
-            assert_eq!(shown(&server, "SHOW SERIES"), listed(&server), "{entry}");
+            assert!(
+                list_sensors(&server).contains(new) && !list_sensors(&server).contains(old),
+                "{entry}: {:?}",
+                list_sensors(&server)
+            );
+            assert_eq!(listed_values(&server, "SHOW SERIES"), list_sensors(&server), "{entry}");
             // Both names are written, before and after the flush.
             write(&server, format!("{old} v=3i {}\n{new} v=4i {}\n", T + 7200, T + 7201));
             for _ in 0..2 {
@@ -97,7 +100,7 @@ fn every_kind_of_name_can_be_renamed_and_written_by_both_names() {
                 flush(&server);
             }
             delete(&server, &entry).expect(200);
-            assert_eq!(listed(&server), set(&[old, "m,room=b,s=2"]), "{entry}: no other sensor was made");
+            assert_eq!(list_sensors(&server), set(&[old, "m,room=b,s=2"]), "{entry}: no other sensor was made");
             assert_eq!((readings(&server, old).len(), readings(&server, new)), (3, vec![]), "{entry}");
             change(&server, &format!("DELETE FROM m WHERE time >= {}s", T + 7200));
         }
@@ -125,9 +128,9 @@ fn conditions_groups_and_listings_use_shown_names() {
     let grouped = influxql(&server, "SELECT sum(v) FROM m GROUP BY place");
     assert_eq!(grouped.as_array().unwrap().len(), 1, "two sensors with one shown value: {grouped}");
     assert_eq!(grouped[0]["tags"], json!({"place": "hall"}));
-    assert_eq!(shown(&server, "SHOW MEASUREMENTS"), set(&["m", "power"]));
-    assert_eq!(shown(&server, "SHOW TAG VALUES WITH KEY IN (room, place)"), set(&["hall"]));
-    assert_eq!(shown(&server, "SHOW TAG KEYS"), set(&["place", "s"]));
+    assert_eq!(listed_values(&server, "SHOW MEASUREMENTS"), set(&["m", "power"]));
+    assert_eq!(listed_values(&server, "SHOW TAG VALUES WITH KEY IN (room, place)"), set(&["hall"]));
+    assert_eq!(listed_values(&server, "SHOW TAG KEYS"), set(&["place", "s"]));
     let rows = influxql(&server, "SELECT * FROM power");
     assert_eq!(rows[0]["columns"], json!(["time", "place", "s", "v"]));
     let summary = |selector: &str| {
@@ -160,7 +163,7 @@ fn a_new_sensor_written_by_its_shown_name_is_stored_by_its_stored_name() {
         assert_eq!(all(&server, "m,room=hall,s=2"), [2, 3, 5, 9]);
         assert_eq!(all(&server, "m,room=hall,s=3"), [4, 6, 7, 8]);
         delete(&server, &entry).expect(200);
-        assert_eq!(listed(&server), set(&["m,room=lab,s=1", "m,room=hall,s=2", "m,room=lab,s=3"]));
+        assert_eq!(list_sensors(&server), set(&["m,room=lab,s=1", "m,room=hall,s=2", "m,room=lab,s=3"]));
         // Regression: the catalog forgot the shown name.
         write(&server, format!("m,room=hall,s=3 v=1i {T}\n"));
         assert_eq!(all(&server, "m,room=lab,s=3"), [4, 6, 7, 8]);
@@ -176,13 +179,13 @@ fn other_instances_follow_a_rename() {
     let mut other = Launch::with_store(store).start();
     write_flushed(&one, format!("m,s=1 v=1i {T}\n"));
     rename(&one, &value("s", "1", "2"));
-    let has = |server: &Server, key: &str| (listed(server) == set(&[key])).then_some(());
-    eventually("the other shows the new name", WITHIN, || has(&other, "m,s=2"));
+    let has = |server: &Server, key: &str| (list_sensors(server) == set(&[key])).then_some(());
+    eventually("the other shows the new name", TIMEOUT, || has(&other, "m,s=2"));
     // Acked there under both names, and not flushed.
     write(&other, format!("m,s=1 v=2i {}\nm,s=2 v=3i {}\n", T + 1, T + 2));
     assert_eq!(readings(&other, "m,s=2"), [(T, 1), (T + 1, 2), (T + 2, 3)]);
     delete(&one, &value("s", "1", "2")).expect(200);
-    eventually("the other shows the old name", WITHIN, || has(&other, "m,s=1"));
+    eventually("the other shows the old name", TIMEOUT, || has(&other, "m,s=1"));
     assert_eq!(readings(&other, "m,s=1").len(), 3);
     one.stop();
     other.stop();
@@ -222,10 +225,10 @@ fn ambiguous_renames_are_refused() {
     rename(&server, &sensor("m,room=b,s=7", "m,room=b,s=8"));
     assert_eq!(renames(&server), json!([sensor("m,room=b,s=1", "m,room=b,s=8"), value("room", "a", "d")]));
     rename(&server, &sensor("m,room=d,s=1", "x,s=1"));
-    assert_eq!(listed(&server), set(&["m,room=b,s=2", "m,room=b,s=8", "x,s=1"]));
+    assert_eq!(list_sensors(&server), set(&["m,room=b,s=2", "m,room=b,s=8", "x,s=1"]));
     delete(&server, &sensor("m,room=b,s=8", "")).expect(400);
     delete(&server, &own).expect(200);
-    assert_eq!(listed(&server), set(&["m,room=b,s=1", "m,room=b,s=2", "x,s=1"]));
+    assert_eq!(list_sensors(&server), set(&["m,room=b,s=1", "m,room=b,s=2", "x,s=1"]));
 }
 
 #[test]
@@ -253,13 +256,13 @@ fn deletions_use_shown_names() {
         assert_eq!((readings(&server, shown), readings(&server, "w,room=b,s=2")), (vec![(T, 1)], vec![(T, 901)]));
         change(&server, &format!("DELETE FROM w WHERE room = 'c' AND time = {T}s"));
         server.kill_and_restart();
-        assert_eq!(listed(&server), set(&["w,room=b,s=2"]));
+        assert_eq!(list_sensors(&server), set(&["w,room=b,s=2"]));
         write(&server, &lines);
         change(&server, "DROP MEASUREMENT w");
-        assert_eq!(listed(&server), set(&[]));
+        assert_eq!(list_sensors(&server), set(&[]));
         change(&server, "DROP DATABASE d");
         write(&server, &lines);
-        assert_eq!((renames(&server), listed(&server)), (json!([]), set(&[key, "m,room=b,s=2"])));
+        assert_eq!((renames(&server), list_sensors(&server)), (json!([]), set(&[key, "m,room=b,s=2"])));
         server.stop();
     }
 }
@@ -273,12 +276,12 @@ fn a_deletion_covers_sensors_known_only_to_another_instance() {
     let mut other = launch.start();
     write_flushed(&one, format!("m,room=x,s=0 v=0i {T}\n"));
     rename(&one, &value("room", "a", "c"));
-    wait_until("the other knows of it", WITHIN, || renames(&other) != json!([]));
+    wait_until("the other knows of it", TIMEOUT, || renames(&other) != json!([]));
     write(&other, format!("m,room=c,s=1 v=1i {T}\nm,room=b,s=2 v=2i {T}\n"));
     change(&one, "DROP SERIES FROM m WHERE room = 'c'");
     delete(&one, &value("room", "a", "")).expect(200);
     let left = set(&["m,room=x,s=0", "m,room=b,s=2"]);
-    wait_until("the other has deleted it", WITHIN, || listed(&other) == left);
+    wait_until("the other has deleted it", TIMEOUT, || list_sensors(&other) == left);
     flush(&other);
     assert_eq!((readings(&other, "m,room=a,s=1"), readings(&other, "m,room=b,s=2").len()), (vec![], 1));
     one.stop();
@@ -322,10 +325,10 @@ fn a_rename_is_atomic_under_kills() {
             write(&server, format!("m,s=1 v=1i {T}\n"));
             let url = server.url("/api/v1/renames?db=d");
             let _ = request("PUT", &url, value("s", "1", point).to_string().as_bytes(), &[]);
-            eventually("the server is killed", WITHIN, || server.exited());
+            eventually("the server is killed", TIMEOUT, || server.exited());
             server.restart_with(launch);
             let to = if is_done { format!("m,s={point}") } else { "m,s=1".to_owned() };
-            assert_eq!((listed(&server), readings(&server, &to)), (set(&[&to]), vec![(T, 1)]), "{point}");
+            assert_eq!((list_sensors(&server), readings(&server, &to)), (set(&[&to]), vec![(T, 1)]), "{point}");
             server.stop();
         }
     }
@@ -336,7 +339,7 @@ fn the_renames_command_adds_lists_and_removes() {
     let server = Launch::embedded().start();
     write(&server, format!("m,room=lab,s=1 v=1i {T}\n"));
     let run = |arguments: &[&str]| {
-        let ran = ran(program().arg("rename").args(arguments).args(["--server", &server.url(""), "--db", "d"]));
+        let ran = run_program(program().arg("rename").args(arguments).args(["--server", &server.url(""), "--db", "d"]));
         (ran.status == Some(0), ran.stdout)
     };
     let add = ["add", "tag_value", "lab", "hall", "--tag", "room", "--measurement", "m"];

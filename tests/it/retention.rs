@@ -39,7 +39,6 @@ fn answer(server: &Server, parameters: &str, statement: &str) -> Answer {
     post(&server.url(&format!("/query?epoch=ns&{parameters}")), body, &form)
 }
 
-/// Returns the result of one statement.
 #[track_caller]
 fn ask(server: &Server, parameters: &str, statement: &str) -> Value {
     let mut answer = answer(server, parameters, statement).expect(200).json();
@@ -63,7 +62,7 @@ fn values(server: &Server, parameters: &str, statement: &str) -> Vec<i64> {
 }
 
 #[track_caller]
-fn shown(server: &Server, name: &str) -> Value {
+fn database_settings(server: &Server, name: &str) -> Value {
     let name = encode(name);
     server.fetch(&format!("/api/v1/databases/{name}"))
 }

@@ -20,9 +20,9 @@ const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\nquiet = \"0s\"
 /// Small pages, so that some hours have several.
 const PAGES: &str = "[page]\nmax_readings = 40\n[flush]\ninterval = \"100ms\"\nquiet = \"50ms\"\n[sensors]\nwrite_interval = \"100ms\"\n";
 
-struct Chance(u64);
+struct Random(u64);
 
-impl Chance {
+impl Random {
     fn below(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
@@ -31,17 +31,17 @@ impl Chance {
 
 tests! {
     fn sealing_changes_no_answer_embedded() =>
-        twins(["embedded".to_owned(), "embedded".to_owned()], 1, 12);
+        compare_with_unsealed(["embedded".to_owned(), "embedded".to_owned()], 1, 12);
     fn sealing_changes_no_answer_in_mongodb() =>
-        twins([mongod().uri(&fresh_database_name()), "embedded".to_owned()], 2, scaled([4, 4, 12]));
+        compare_with_unsealed([mongod().uri(&fresh_database_name()), "embedded".to_owned()], 2, scaled([4, 4, 12]));
 }
 
 /// Seals the changed days every four rounds.
-fn twins(stores: [String; 2], seed: u64, rounds: u64) {
+fn compare_with_unsealed(stores: [String; 2], seed: u64, rounds: u64) {
     let [sealing, plain] = stores;
     let mut sealing = Launch::with_store(sealing).config(format!("{PAGES}{SEALS}")).start();
     let plain = Launch::with_store(plain).config(PAGES).start();
-    let mut chance = Chance(seed);
+    let mut random = Random(seed);
     let both = |path: &str, body: &str| {
         for server in [&sealing, &plain] {
             let answer = post(&server.url(path), body, &[]);
@@ -59,20 +59,20 @@ fn twins(stores: [String; 2], seed: u64, rounds: u64) {
     await_sealed(&sealing);
     compare(&sealing, &plain, "sealed");
     for round in 0..rounds {
-        for _ in 0..1 + chance.below(3) {
-            match chance.below(5) {
+        for _ in 0..1 + random.below(3) {
+            match random.below(5) {
                 0 => {
-                    let sensor = chance.below(3);
-                    let from = START + chance.below(MINUTES) * 60;
-                    let to = from + chance.below(900) * 60;
+                    let sensor = random.below(3);
+                    let from = START + random.below(MINUTES) * 60;
+                    let to = from + random.below(900) * 60;
                     let range = format!("time >= {from}s AND time < {to}s");
                     let statement = encode(&format!("DELETE FROM climate WHERE s='{sensor}' AND {range}"));
                     both(&format!("/query?db=d&q={statement}"), "");
                 }
                 _ => {
-                    let sensor = chance.below(3);
+                    let sensor = random.below(3);
                     let some =
-                        (0..1 + chance.below(30)).map(|_| line(sensor, chance.below(MINUTES), chance.below(1000)));
+                        (0..1 + random.below(30)).map(|_| line(sensor, random.below(MINUTES), random.below(1000)));
                     both("/write?db=d&precision=s", &some.collect::<String>());
                 }
             }
@@ -208,18 +208,18 @@ fn line(sensor: u64, minute: u64, value: u64) -> String {
 
 /// Waits until only today's hour pages are left, of which there are none.
 fn await_sealed(server: &Server) {
-    let before = sealed(server);
+    let before = count_sealed_days(server);
     // An idle round follows the last one with work.
     let quiet = poll(Duration::from_secs(30), || {
-        let now = sealed(server);
+        let now = count_sealed_days(server);
         std::thread::sleep(Duration::from_millis(400));
-        (now > 0 && now == sealed(server)).then_some(now)
+        (now > 0 && now == count_sealed_days(server)).then_some(now)
     });
     assert!(quiet.is_some(), "{before}: {}", server.stderr());
 }
 
 /// Returns the days sealed by this process, by its log.
-fn sealed(server: &Server) -> usize {
+fn count_sealed_days(server: &Server) -> usize {
     server.stderr().lines().filter(|line| line.contains("days sealed")).count()
 }
 
@@ -278,7 +278,7 @@ fn compaction_returns_the_space_freed_by_sealing() {
     assert!(server.stop().success());
     let file = || std::fs::metadata(server.data_dir().join("hourglass.redb")).expect("a file").len();
     let large = file();
-    hourglass(&["compact", "--data-dir", path(&server.data_dir())]).good();
+    hourglass(&["compact", "--data-dir", path(&server.data_dir())]).expect_success();
     let small = file();
     println!("{large} bytes before, {small} after");
     assert!(small * 2 < large, "{large} bytes before, {small} after");

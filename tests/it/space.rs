@@ -43,7 +43,7 @@ fn the_space_of_deleted_data_returns_during_writes() {
     halt.set();
     let done = AtomicBool::new(false);
     let (acked, slowest) = std::thread::scope(|scope| {
-        let _guard = StopAtEnd(&done);
+        let _guard = StopOnDrop(&done);
         let writer = scope.spawn(|| {
             let mut acked = 0;
             let mut slowest = Duration::ZERO;
@@ -83,10 +83,10 @@ fn the_space_of_deleted_data_returns_during_writes() {
     server.restart_as(Launch::embedded().config(CONFIG));
     assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, acked));
     // The command asks a running service, and works on a stopped one.
-    hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
+    hourglass(&["job", "run", "compact", "--server", &server.url("")]).expect_success();
     assert!(server.stop().success());
     let before = digest("embedded", &server.data_dir());
-    hourglass(&["compact", "--data-dir", path(&server.data_dir())]).good();
+    hourglass(&["compact", "--data-dir", path(&server.data_dir())]).expect_success();
     assert_eq!(digest("embedded", &server.data_dir()), before);
 }
 
@@ -111,7 +111,7 @@ fn a_kill_at_any_step_of_a_compaction_damages_nothing() {
         assert_eq!((count(&server, "climate", "temp"), count(&server, "live", "v")), (kept, written), "{point}");
     }
     assert!(server.stop().success());
-    verify("embedded", &server.data_dir(), &[]).good();
+    verify("embedded", &server.data_dir(), &[]).expect_success();
 }
 
 /// The job compacts MongoDB, and its state has the measured space.
@@ -121,7 +121,7 @@ fn mongodb_is_compacted_on_request() {
     let server = Launch::with_store(&uri).config(CONFIG).start();
     write_flushed(&server, format!("climate,s=1 temp=1 {START}\n"));
     assert_eq!(job(&server, "compact")["last_success"], json!(null), "nothing is compacted unless asked");
-    hourglass(&["job", "run", "compact", "--server", &server.url("")]).good();
+    hourglass(&["job", "run", "compact", "--server", &server.url("")]).expect_success();
     assert!(job(&server, "compact")["progress"]["bytes"].as_u64() > Some(0));
     assert_eq!(count(&server, "climate", "temp"), 1);
 }

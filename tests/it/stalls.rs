@@ -9,8 +9,7 @@ const TIMES: i64 = 40;
 const ROUNDS: usize = 5;
 const EXCEEDED_TIME_LIMIT: i32 = 262;
 
-/// Starts a server that halts at a point of its work.
-fn halted(point: &str, config: &str) -> (Server, Halt) {
+fn start_halted(point: &str, config: &str) -> (Server, Halt) {
     let halt = Halt::already_set();
     (halt.launch(Launch::embedded().config(config), point).start(), halt)
 }
@@ -23,7 +22,7 @@ fn lines(sensors: std::ops::Range<usize>, time: i64) -> String {
     })
 }
 
-fn timed(what: impl FnOnce()) -> Duration {
+fn measure_time(what: impl FnOnce()) -> Duration {
     let began = Instant::now();
     what();
     began.elapsed()
@@ -38,7 +37,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
 #[test]
 fn unwritable_documents_delay_no_ack_and_no_query() {
     let config = "[flush]\ninterval = \"1h\"\nquiet = \"10m\"\n[sensors]\nwrite_interval = \"100ms\"\n";
-    let (server, halt) = &halted("writing_documents", config);
+    let (server, halt) = &start_halted("writing_documents", config);
     write_to(server, "db=d", lines(0..100, START));
     flush(server);
     halt.await_met("it is halted");
@@ -46,11 +45,11 @@ fn unwritable_documents_delay_no_ack_and_no_query() {
     for round in 0.. {
         let time = |at: i64| START + HOUR + (TIMES * i64::from(round) + at) * 1_000_000_000;
         let acks: Vec<Duration> =
-            (0..TIMES).map(|at| timed(|| write_to(server, "db=d", lines(0..100, time(at))))).collect();
+            (0..TIMES).map(|at| measure_time(|| write_to(server, "db=d", lines(0..100, time(at))))).collect();
         let from = time(0);
         let to = time(TIMES);
         let ask = |sensor| assert_eq!(readings(server, "d", &format!("m,s={sensor}"), Some((from, to)), 100).len(), 40);
-        let queries: Vec<Duration> = (0..TIMES).map(|sensor| timed(|| ask(sensor))).collect();
+        let queries: Vec<Duration> = (0..TIMES).map(|sensor| measure_time(|| ask(sensor))).collect();
         let round_medians = (median(acks), median(queries));
         medians.push(round_medians);
         if round_medians.0 <= DELAY_MAX && round_medians.1 <= DELAY_MAX {
@@ -71,7 +70,7 @@ fn unwritable_documents_delay_no_ack_and_no_query() {
 #[test]
 fn a_long_deletion_stops_only_the_flushes_of_its_database() {
     let config = "[flush]\ninterval = \"100ms\"\n";
-    let (server, halt) = &halted("settling", config);
+    let (server, halt) = &start_halted("settling", config);
     for database in ["a", "b", "c"] {
         write_to(server, &format!("db={database}"), lines(0..3, START));
     }
@@ -83,7 +82,7 @@ fn a_long_deletion_stops_only_the_flushes_of_its_database() {
         let before = stored();
         write_to(server, "db=a", lines(0..3, START + HOUR));
         write_to(server, "db=b", lines(0..3, START + HOUR));
-        wait_until("the readings of the other database are stored", WITHIN, || stored() >= before + 3.0);
+        wait_until("the readings of the other database are stored", TIMEOUT, || stored() >= before + 3.0);
         // Deletions of other databases do not wait for it, either.
         execute(server, "c", "DROP DATABASE c");
         assert_eq!(stored(), before + 3.0, "its own wait");
@@ -109,11 +108,11 @@ fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
     mongod.fail(&["delete"], EXCEEDED_TIME_LIMIT);
     std::thread::scope(|scope| {
         let deleted = scope.spawn(|| execute(server, "a", "DROP SERIES FROM m WHERE s = '1'"));
-        wait_until("it is tried", WITHIN, || metric(server, "hourglass_store_errors_total") > 0.0);
+        wait_until("it is tried", TIMEOUT, || metric(server, "hourglass_store_errors_total") > 0.0);
         let stored = || metric(server, "hourglass_ingest_readings_stored_total");
         let before = stored();
         write_to(server, "db=b", lines(0..3, START + HOUR));
-        wait_until("the readings of the other database are stored", WITHIN, || stored() >= before + 3.0);
+        wait_until("the readings of the other database are stored", TIMEOUT, || stored() >= before + 3.0);
         assert!(!deleted.is_finished());
         mongod.fail(&[], EXCEEDED_TIME_LIMIT);
         deleted.join().expect("it is done");
@@ -121,10 +120,10 @@ fn a_blocked_deletion_on_mongodb_stops_only_the_flushes_of_its_database() {
     assert_eq!(readings(server, "a", "m,s=1", None, 10).len(), 0);
 }
 
-/// Regression: the log's thread removed deleted sensors from the catalog and delayed all acks.
+/// Regression: the WAL's thread removed deleted sensors from the catalog and delayed all acks.
 #[test]
 fn a_deletion_in_the_catalog_delays_no_ack() {
-    let (server, halt) = &halted("forgetting_deleted", "");
+    let (server, halt) = &start_halted("forgetting_deleted", "");
     for database in ["a", "b"] {
         write_to(server, &format!("db={database}"), lines(0..100, START));
     }
@@ -156,7 +155,7 @@ fn a_drop_of_many_sensors_delays_no_ack() {
         flush(server);
         let before = p99(server, || std::thread::sleep(Duration::from_secs(1)));
         let mut took = Duration::ZERO;
-        let during = p99(server, || took = timed(|| drop(execute(server, "large", "DROP DATABASE large"))));
+        let during = p99(server, || took = measure_time(|| drop(execute(server, "large", "DROP DATABASE large"))));
         println!(
             "{sensors} sensors dropped in {took:?}; p99 of another's acks before {before:?}, meanwhile {during:?}"
         );
@@ -170,7 +169,7 @@ fn a_drop_of_many_sensors_delays_no_ack() {
 
 /// Returns the 99th percentile of acks in another database during `work`.
 fn p99(server: &Server, work: impl FnOnce()) -> Duration {
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let write = |number: i64| {
         let line = format!("m,s=one v={number} {}", START + number);
         let answer = request("POST", &server.url("/write?db=small"), line.as_bytes(), &[]);
@@ -178,11 +177,11 @@ fn p99(server: &Server, work: impl FnOnce()) -> Duration {
     };
     let mut times: Vec<Duration> = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            let is_on = |number: &i64| *number < 100 || !over.load(Ordering::Relaxed);
-            (0..).take_while(is_on).map(|number| timed(|| write(number))).collect()
+            let is_on = |number: &i64| *number < 100 || !is_over.load(Ordering::Relaxed);
+            (0..).take_while(is_on).map(|number| measure_time(|| write(number))).collect()
         });
         work();
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         writer.join().expect("all are acked")
     });
     times.sort_unstable();

@@ -1,4 +1,4 @@
-//! The contract of both stores: cases over a [`Place`] that run against each. They use only the trait and the model.
+//! The contract of both stores: cases over a [`TestStore`] that run against each. They use only the trait and the model.
 
 mod days;
 mod embedded_only;
@@ -6,12 +6,12 @@ mod groups;
 mod model;
 mod months;
 mod pages;
-mod place;
 mod races;
 mod removal;
 mod scan;
 mod sensors;
 mod settings;
+mod test_store;
 mod walk;
 
 macro_rules! contract {
@@ -20,7 +20,7 @@ macro_rules! contract {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    super::$room::$case(&mut super::place::Embedded::new()).await;
+                    super::$room::$case(&mut super::test_store::Embedded::new()).await;
                 }
             )*
         }
@@ -29,7 +29,7 @@ macro_rules! contract {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    super::$room::$case(&mut super::place::Mongo::new().await).await;
+                    super::$room::$case(&mut super::test_store::Mongo::new().await).await;
                 }
             )*
         }

@@ -134,7 +134,7 @@ for line in sys.stdin:
     };
     let text = |list: &Vec<f64>| list.iter().map(|v| hex(*v)).collect::<Vec<_>>().join(" ") + "\n";
     let input: String = lists.iter().map(text).collect();
-    let output = run_with_input(Command::new(python).args(["-c", SCRIPT]), input.as_bytes()).good().stdout;
+    let output = run_with_input(Command::new(python).args(["-c", SCRIPT]), input.as_bytes()).expect_success().stdout;
     Some(output.lines().map(|line| line.split_whitespace().map(of_hex).collect()).collect())
 }
 

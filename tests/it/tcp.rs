@@ -33,14 +33,14 @@ fn lines_may_be_split_anywhere() {
     for (number, size) in [1, 7, 1000, 100_000].into_iter().enumerate() {
         let sensor = format!("cut{number}");
         let text = lines(&sensor, 50);
-        let mut raw = Raw::open(server.other("tcp"));
+        let mut raw = Raw::open(server.scheme_address("tcp"));
         for piece in text.as_bytes().chunks(size) {
             raw.send(piece);
         }
         await_count(&server, "default", &sensor, 50);
         assert!(!raw.is_closed(), "more may come");
     }
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send("\r\n# a comment\r\nlast v=1 1\r\n\n");
     raw.0.shutdown(Shutdown::Write).unwrap();
     assert_eq!(raw.rest(), "", "nothing is acked");
@@ -57,7 +57,7 @@ fn the_first_line_may_name_the_database() {
         ("auth t0k precision=us db=micro\n", "micro", 1_000_000_000),
     ] {
         let sensor = format!("m{}", first.len());
-        let mut raw = Raw::open(server.other("tcp"));
+        let mut raw = Raw::open(server.scheme_address("tcp"));
         raw.send(format!("{first}{sensor} v=1 1000000\n"));
         await_count(&server, database, &sensor, 1);
         let found = readings(&server, database, &sensor, None, 1);
@@ -68,7 +68,7 @@ fn the_first_line_may_name_the_database() {
         ("auth t more\n", "ERROR only db=NAME and precision=s may follow the token"),
         ("auth t precision=d\n", "ERROR invalid precision \"d\""),
     ] {
-        let mut raw = Raw::open(server.other("tcp"));
+        let mut raw = Raw::open(server.scheme_address("tcp"));
         raw.send(first);
         let answer = raw.rest();
         assert!(answer.starts_with(reply) && answer.ends_with('\n'), "{first:?}: {answer:?}");
@@ -78,7 +78,7 @@ fn the_first_line_may_name_the_database() {
 #[test]
 fn rejected_lines_are_counted_and_affect_no_other() {
     let server = start("[limits]\nline_bytes = \"1KiB\"\n");
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send(format!("a v=1 1\nbad\nb s=\"{}\" 1\n", "x".repeat(500_000)));
     raw.send("c v=1 1\nd v=1");
     await_count(&server, "default", "c", 1);
@@ -110,7 +110,7 @@ fn the_configured_precision_is_no_declared_unit() {
         ("[limits]\nundeclared_unit = \"warn\"\n", "", now, "i", true),
     ] {
         let server = start(config);
-        let mut raw = Raw::open(server.other("tcp"));
+        let mut raw = Raw::open(server.scheme_address("tcp"));
         raw.send(format!("{first}{sensor} v=1 {time}\nold v=1 5\n"));
         // Other old times are kept, because 1970 may be meant.
         await_count(&server, "default", "old", 1);
@@ -124,18 +124,18 @@ fn the_configured_precision_is_no_declared_unit() {
 fn other_protocols_get_a_helpful_answer() {
     let server = start("");
     for method in ["GET", "POST", "PUT", "HEAD", "OPTIONS", "DELETE"] {
-        let mut raw = Raw::open(server.other("tcp"));
+        let mut raw = Raw::open(server.scheme_address("tcp"));
         raw.send(format!("{method} /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 7\r\n\r\nm v=1 1"));
         let reply = raw.rest();
         assert!(reply.starts_with("HTTP/1.1 400 ") && reply.contains(&server.url("")), "{method}: {reply}");
     }
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
     assert!(raw.rest().starts_with("HTTP/1.1 400 "));
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send([0x16, 0x03, 0x01, 0x02, 0x00, 0x01]);
     assert_eq!(raw.rest(), "", "TLS is not spoken here");
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send("GET v=1 1\n");
     await_count(&server, "default", "GET", 1);
 }
@@ -144,7 +144,7 @@ fn other_protocols_get_a_helpful_answer() {
 fn idle_connections_are_closed() {
     let server = start("idle_timeout = \"300ms\"\n");
     for opening in ["", "m v=1", "m v=1 1\n"] {
-        let mut raw = Raw::open(server.other("tcp"));
+        let mut raw = Raw::open(server.scheme_address("tcp"));
         raw.send(opening);
         assert_eq!(raw.rest(), "", "{opening:?}");
     }
@@ -157,7 +157,7 @@ fn late_log_confirmations_cause_no_duplicates() {
     let halt = Halt::already_set();
     let config = format!("{LISTEN}[ingest]\nack_timeout = \"200ms\"\n");
     let server = halt.launch(Launch::embedded().config(config), "after_sync").start();
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send("late v=1\n");
     wait_until("lines that came", PATIENCE, || metric(&server, "hourglass_tcp_bytes_total") > 0.0);
     // Each gives up after the same time as the lines, which were submitted again by then.
@@ -185,7 +185,7 @@ fn lines_wait_for_memory_and_none_is_lost() {
         for sender in 0..4 {
             let server = &server;
             threads.spawn(move || {
-                let mut raw = Raw::open(server.other("tcp"));
+                let mut raw = Raw::open(server.scheme_address("tcp"));
                 raw.send(lines(&format!("wait{sender}"), 5000));
                 await_count(server, "default", &format!("wait{sender}"), 5000);
             });
@@ -204,11 +204,11 @@ fn a_full_log_slows_the_sender_down() {
     let server = Launch::with_store(mongod.uri(&fresh_database_name())).config(config).start();
     mongod.kill();
     let text = lines("slowed", 100_000);
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     std::thread::scope(|threads| {
         let sending = threads.spawn(|| raw.send(&text));
         let shed = || metric(&server, "hourglass_ingest_shed_total{limit=\"wal.budget_bytes\"}");
-        wait_until("the log is full", PATIENCE, || shed() >= 1.0);
+        wait_until("the WAL is full", PATIENCE, || shed() >= 1.0);
         mongod.restart();
         sending.join().unwrap();
     });
@@ -221,7 +221,7 @@ fn a_full_log_slows_the_sender_down() {
 #[test]
 fn a_stop_keeps_every_line_that_was_read() {
     let mut server = start("");
-    let mut raw = Raw::open(server.other("tcp"));
+    let mut raw = Raw::open(server.scheme_address("tcp"));
     raw.send(lines("early", 10));
     await_count(&server, "default", "early", 10);
     assert!(server.stop().success());
@@ -236,7 +236,7 @@ fn tcp_lines_work_over_tls() {
     certificates.sign("server", "lines", "");
     let server = Launch::embedded().config(format!("{}{LISTEN}tls = true\n", certificates.config(""))).start();
     let mut client = Command::new(require(Package::Openssl).unwrap())
-        .args(["s_client", "-quiet", "-connect", &server.other("tcp").to_string()])
+        .args(["s_client", "-quiet", "-connect", &server.scheme_address("tcp").to_string()])
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())

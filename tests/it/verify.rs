@@ -43,7 +43,7 @@ impl Volume {
 
     /// Runs verify to completion; returns success and the documents named under `word`.
     #[track_caller]
-    fn named(&self, flags: &[&str], word: &str) -> (bool, BTreeSet<String>, String) {
+    fn find_named(&self, flags: &[&str], word: &str) -> (bool, BTreeSet<String>, String) {
         let (code, report) = self.verify(flags);
         assert!(code == 0 || code == 1, "{code}: {report}");
         let lines = report.lines().filter_map(|line| line.strip_prefix(&format!("{word}: ")));
@@ -55,7 +55,7 @@ fn verify(store: &str, data: &std::path::Path, flags: &[&str]) -> (i32, String) 
     let mut command = program();
     command.args(["verify", "--store", store, "--data-dir"]).arg(data).args(flags);
     command.env("HOURGLASS_PAGE_MAX_READINGS", "60").env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
-    let ran = ran(&mut command);
+    let ran = run_program(&mut command);
     (ran.status.expect("it ends by itself"), ran.output())
 }
 
@@ -74,7 +74,7 @@ fn reading(page: &mut Document, index: usize) -> &mut Document {
 fn a_clean_volume_has_no_difference(volume: &Volume) {
     let before = volume.stored.fingerprints();
     for flags in [&[][..], &["--repair"]] {
-        let (clean, differences, report) = volume.named(flags, "difference");
+        let (clean, differences, report) = volume.find_named(flags, "difference");
         assert!(clean && differences.is_empty(), "{report}");
         let row: Vec<&str> =
             report.lines().find(|line| line.starts_with("plant")).unwrap().split_whitespace().collect();
@@ -140,7 +140,7 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
         ("sensor's fields", "m,s=s09".into()),
         ("stamps", page("s13", 0)),
     ]);
-    let (clean_now, found, report) = volume.named(&[], "difference");
+    let (clean_now, found, report) = volume.find_named(&[], "difference");
     assert_eq!((clean_now, &found), (false, &expected), "{report}");
     let notes: Vec<&str> = report.lines().filter_map(|line| line.strip_prefix("note: plant: ")).collect();
     assert_eq!(notes.len(), 3, "{report}");
@@ -154,10 +154,10 @@ fn derivable_damage_is_found_and_repaired(volume: &Volume) {
         "{report}"
     );
 
-    let (mended, repaired, report) = volume.named(&["--repair"], "repaired");
+    let (mended, repaired, report) = volume.find_named(&["--repair"], "repaired");
     assert_eq!((mended, &repaired), (true, &expected), "{report}");
     assert!(report.ends_with("14 repaired, no difference\n"), "{report}");
-    let (clean_now, found, report) = volume.named(&[], "difference");
+    let (clean_now, found, report) = volume.find_named(&[], "difference");
     assert!(clean_now && found.is_empty(), "{report}");
     assert_eq!(readings_of(volume), clean, "no reading was changed");
 }
@@ -206,10 +206,10 @@ fn other_damage_is_named_and_left_alone(volume: &Volume) {
     ]);
     left.extend(identities);
     let also = set(&[("count", page("fast2", 2))]);
-    let (clean, found, report) = volume.named(&[], "difference");
+    let (clean, found, report) = volume.find_named(&[], "difference");
     assert_eq!((clean, &found), (false, &left.union(&also).cloned().collect()), "{report}");
     let before = volume.stored.fingerprints();
-    let (clean, found, report) = volume.named(&["--repair"], "difference");
+    let (clean, found, report) = volume.find_named(&["--repair"], "difference");
     assert_eq!((clean, &found), (false, &left), "{report}");
     assert!(report.contains(&format!("repaired: count: plant: {}\n", page("fast2", 2))), "{report}");
     let after = volume.stored.fingerprints();
@@ -246,13 +246,13 @@ fn pages_without_a_page_0_are_found_and_repaired(volume: &Volume) {
     volume.stored.delete(Kind::Buckets, &page("fast4", 0));
     volume.stored.delete(Kind::Overflow, &page("fast4", 1));
     let expected = set(&[("no page 0", page("fast3", 1)), ("no page 0", page("fast4", 2))]);
-    let (_, found, report) = volume.named(&[], "difference");
+    let (_, found, report) = volume.find_named(&[], "difference");
     assert_eq!(found, expected, "{report}");
     let before = volume.stored.fingerprints().len();
-    let (mended, repaired, report) = volume.named(&["--repair"], "repaired");
+    let (mended, repaired, report) = volume.find_named(&["--repair"], "repaired");
     assert_eq!((mended, &repaired), (true, &expected), "{report}");
     assert_eq!(volume.stored.fingerprints().len(), before, "as many pages");
-    let (clean, found, report) = volume.named(&[], "difference");
+    let (clean, found, report) = volume.find_named(&[], "difference");
     assert!(clean && found.is_empty(), "{report}");
 }
 
@@ -353,7 +353,7 @@ fn unreleased_log_records_are_counted() {
 }
 
 /// Returns a stopped server with two sealed days of two sensors.
-fn sealed(store: String) -> Server {
+fn start_sealed(store: String) -> Server {
     let mut server =
         Launch::with_store(store).config("[seal]\nafter = \"0s\"\n[sensors]\nwrite_interval = \"100ms\"\n").start();
     let mut lines = String::new();
@@ -364,7 +364,7 @@ fn sealed(store: String) -> Server {
     }
     post(&server.url("/write?db=plant&precision=s"), lines, &[]).expect(204);
     flush(&server);
-    let report = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().output();
+    let report = hourglass(&["job", "run", "seal", "--server", &server.url("")]).expect_success().output();
     assert!(report.contains("days 6,") && report.contains("large 0,") && report.contains("readings 5760"), "{report}");
     assert!(server.stop().success());
     server
@@ -372,7 +372,7 @@ fn sealed(store: String) -> Server {
 
 #[test]
 fn sealed_days_are_checked_in_the_file() {
-    let server = sealed("embedded".to_owned());
+    let server = start_sealed("embedded".to_owned());
     let (code, report) = verify("embedded", &server.data_dir(), &[]);
     assert_eq!(code, 0, "{report}");
     let row: Vec<&str> =
@@ -384,7 +384,7 @@ fn sealed_days_are_checked_in_the_file() {
 fn wrong_sealed_days_are_found_and_repaired() {
     let mongod = mongod();
     let name = fresh_database_name();
-    let server = sealed(mongod.uri(&name));
+    let server = start_sealed(mongod.uri(&name));
     let change = |id: &str, update: Document| {
         let updates = [doc! { "q": { "_id": id }, "u": update }];
         let changed =

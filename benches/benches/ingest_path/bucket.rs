@@ -24,11 +24,11 @@ fn pack_unflushed(bencher: Bencher<'_, '_>) {
 fn unpack_unflushed(bencher: Bencher<'_, '_>) {
     let rows = Rows::new(60, 1000, 0);
     let mut packed = Packed::default();
-    let mut room = Unpacked::default();
+    let mut unpacked = Unpacked::default();
     rows.push_to(&mut packed);
     bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
-        room.unpack_in_time_order([black_box(&packed)]);
-        room.rows(&[]).len()
+        unpacked.unpack_in_time_order([black_box(&packed)]);
+        unpacked.rows(&[]).len()
     });
 }
 
@@ -46,13 +46,13 @@ fn add_up(bencher: Bencher<'_, '_>, readings: usize) {
 /// Packs a whole bucket for the bucket cache.
 #[divan::bench(args = [60, 3600])]
 fn pack(bencher: Bencher<'_, '_>, readings: usize) {
-    let stored = Rows::new(readings, 1000, 0).stored();
+    let stored = Rows::new(readings, 1000, 0).to_bucket();
     bencher.counter(ItemsCount::new(readings)).with_inputs(|| stored.clone()).bench_local_values(Bucket::pack);
 }
 
 #[divan::bench(args = [60, 3600])]
 fn unpack(bencher: Bencher<'_, '_>, readings: usize) {
-    let stored = Rows::new(readings, 1000, 0).stored();
+    let stored = Rows::new(readings, 1000, 0).to_bucket();
     bencher
         .counter(ItemsCount::new(readings))
         .with_inputs(|| stored.clone().pack())
@@ -66,28 +66,28 @@ fn merge_60_into_a_new_bucket(bencher: Bencher<'_, '_>) {
 
 /// New readings after those of the bucket.
 #[divan::bench(args = [60, 3000])]
-fn merge_60_into_a_cached_bucket(bencher: Bencher<'_, '_>, held: usize) {
-    let stored = Rows::new(held, 1000, 0).stored();
+fn merge_60_into_a_cached_bucket(bencher: Bencher<'_, '_>, readings: usize) {
+    let stored = Rows::new(readings, 1000, 0).to_bucket();
     merge(bencher, &stored, &Rows::new(60, 1000, 3_000_000), |applied| (applied.new, applied.late) == (60, 0));
 }
 
 /// New readings between those of the bucket.
 #[divan::bench(args = [60, 3000])]
-fn merge_60_late(bencher: Bencher<'_, '_>, held: usize) {
-    let stored = Rows::new(held, 1000, 0).stored();
+fn merge_60_late(bencher: Bencher<'_, '_>, readings: usize) {
+    let stored = Rows::new(readings, 1000, 0).to_bucket();
     merge(bencher, &stored, &Rows::new(60, 900, 500), |applied| applied.late > 0);
 }
 
 #[divan::bench(args = [60, 3000])]
-fn merge_60_duplicates(bencher: Bencher<'_, '_>, held: usize) {
-    let stored = Rows::new(held, 1000, 0).stored();
+fn merge_60_duplicates(bencher: Bencher<'_, '_>, readings: usize) {
+    let stored = Rows::new(readings, 1000, 0).to_bucket();
     merge(bencher, &stored, &Rows::new(60, 1000, 0), |applied| applied.duplicate == 60);
 }
 
-fn merge(bencher: Bencher<'_, '_>, onto: &Bucket, rows: &Rows, is_right: impl Fn(Applied) -> bool) {
+fn merge(bencher: Bencher<'_, '_>, target: &Bucket, rows: &Rows, has_effect: impl Fn(Applied) -> bool) {
     let options = MergeOptions { caps: &CAPS, floor: 0, restamps: true };
     // The stamp is later than those of the stored readings, or the rows would count as already applied.
     let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &options), bucket);
-    assert!(is_right(apply(onto.clone()).0), "the rows are what the name says");
-    bencher.counter(ItemsCount::new(rows.len())).with_inputs(|| onto.clone()).bench_local_values(apply);
+    assert!(has_effect(apply(target.clone()).0), "the rows have the effect that the benchmark's name states");
+    bencher.counter(ItemsCount::new(rows.len())).with_inputs(|| target.clone()).bench_local_values(apply);
 }

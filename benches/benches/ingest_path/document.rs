@@ -11,7 +11,7 @@ use hourglass_benches::Rows;
 
 #[divan::bench(args = [60, 3600])]
 fn page(bencher: Bencher<'_, '_>, readings: usize) {
-    let bucket = Rows::new(readings, 1000, 0).stored();
+    let bucket = Rows::new(readings, 1000, 0).to_bucket();
     let tags = [("sensor", "s000001"), ("site", "berlin")];
     let sensor = Arc::new(Sensor::new("climate", tags).expect("distinct tags"));
     let id = BucketId { sensor, hour: Hour::of(bucket.pages()[0].readings.times()[0]) };
@@ -23,7 +23,7 @@ fn page(bencher: Bencher<'_, '_>, readings: usize) {
 /// The update for the last 60 readings of a page.
 #[divan::bench(args = [120, 3600])]
 fn append_60(bencher: Bencher<'_, '_>, readings: usize) {
-    let bucket = Rows::new(readings, 1000, 0).stored();
+    let bucket = Rows::new(readings, 1000, 0).to_bucket();
     let page = &bucket.pages()[0];
     bencher.counter(ItemsCount::new(60_u32)).bench_local(|| append_update(black_box(page), readings - 60));
 }

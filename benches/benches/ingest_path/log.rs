@@ -15,10 +15,10 @@ const KIND: u8 = 1;
 #[divan::bench(args = [1, 100, 5_000])]
 fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
     let record = path::record(&Fleet::new(1000).body(readings));
-    let log = log();
+    let wal = open_wal();
     bencher.counter(ItemsCount::new(readings)).with_inputs(|| record.clone()).bench_local_values(|record| {
         let (done, durable) = mpsc::channel();
-        log.append(0, KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
+        wal.append(0, KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
         durable.recv()
     });
 }
@@ -28,31 +28,31 @@ fn append_one(bencher: Bencher<'_, '_>, readings: usize) {
 #[divan::bench(args = [1, 100])]
 fn append_64_together(bencher: Bencher<'_, '_>, readings: usize) {
     let record = path::record(&Fleet::new(1000).body(readings));
-    let log = log();
+    let wal = open_wal();
     let inputs = || {
-        let (held, holding) = mpsc::channel();
-        let (let_go, wait) = mpsc::channel::<()>();
+        let (entered, has_entered) = mpsc::channel();
+        let (release, wait) = mpsc::channel::<()>();
         let hold = move |_| {
-            let _ = held.send(());
+            let _ = entered.send(());
             // Blocks until the other end is dropped.
             let _ = wait.recv();
         };
-        log.append(0, KIND, vec![0], hold).expect("room in the queue");
-        holding.recv().expect("the callback runs");
-        (let_go, vec![record.clone(); 64])
+        wal.append(0, KIND, vec![0], hold).expect("room in the queue");
+        has_entered.recv().expect("the callback runs");
+        (release, vec![record.clone(); 64])
     };
-    bencher.counter(ItemsCount::new(64 * readings)).with_inputs(inputs).bench_local_values(|(let_go, records)| {
+    bencher.counter(ItemsCount::new(64 * readings)).with_inputs(inputs).bench_local_values(|(release, records)| {
         let (done, durable) = mpsc::channel();
         for record in records {
             let done = done.clone();
-            log.append(0, KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
+            wal.append(0, KIND, record, move |sequence| drop(done.send(sequence))).expect("room in the queue");
         }
-        drop((done, let_go));
+        drop((done, release));
         durable.iter().count()
     });
 }
 
-fn log() -> Wal {
+fn open_wal() -> Wal {
     let options = WalOptions { budget_bytes: 100 << 30, ..WalOptions::new("bench") };
-    Wal::open(MemoryDisk::default(), options).expect("a log in memory").0
+    Wal::open(MemoryDisk::default(), options).expect("a WAL in memory").0
 }

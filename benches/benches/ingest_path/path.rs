@@ -11,13 +11,13 @@ const LINES: usize = 5000;
 #[divan::bench(args = [1_000, 100_000])]
 fn validate(bencher: Bencher<'_, '_>, sensors: usize) {
     let mut fleet = Fleet::new(sensors);
-    let path = Path::knowing(&mut fleet);
+    let path = Path::with_fleet(&mut fleet);
     let mut bodies = fleet.bodies(sensors.max(LINES), LINES);
     bodies.iter_mut().for_each(|body| body.push_str("climate temp=\n"));
-    let mut turn = bodies.iter().cycle();
+    let mut next_bodies = bodies.iter().cycle();
     bencher
         .counter(ItemsCount::new(LINES))
-        .with_inputs(|| turn.next().map_or("", String::as_str))
+        .with_inputs(|| next_bodies.next().map_or("", String::as_str))
         .bench_local_values(|body| path.validate(body));
 }
 
@@ -27,9 +27,9 @@ fn validate(bencher: Bencher<'_, '_>, sensors: usize) {
 fn ack(bencher: Bencher<'_, '_>, sizes: (usize, usize)) {
     let (sensors, lines) = sizes;
     let mut fleet = Fleet::new(sensors);
-    let path = Path::knowing(&mut fleet);
+    let path = Path::with_fleet(&mut fleet);
     bencher.counter(ItemsCount::new(lines)).with_inputs(|| fleet.body(lines)).bench_local_values(|body| {
-        path.take(&body);
+        path.ingest(&body);
         body
     });
 }

@@ -20,7 +20,7 @@ const ENCODINGS: [Encoding; 4] = [
             let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             encoder.write_all(plain).and_then(|()| encoder.finish()).expect("memory")
         },
-        decode: |sent, limit| up_to(flate2::read::MultiGzDecoder::new(sent), limit),
+        decode: |sent, limit| read_up_to(flate2::read::MultiGzDecoder::new(sent), limit),
     },
     Encoding {
         name: "deflate",
@@ -34,13 +34,13 @@ const ENCODINGS: [Encoding; 4] = [
                 if first & 0x0f == 8 && first >> 4 <= 7 && u16::from_be_bytes([*first, *second]).is_multiple_of(31) =>
             {
                 let mut decoder = flate2::bufread::ZlibDecoder::new(sent);
-                let plain = up_to(&mut decoder, limit)?;
-                to_the_end(plain, decoder.into_inner(), limit)
+                let plain = read_up_to(&mut decoder, limit)?;
+                reject_trailing_bytes(plain, decoder.into_inner(), limit)
             }
             _ => {
                 let mut decoder = flate2::bufread::DeflateDecoder::new(sent);
-                let plain = up_to(&mut decoder, limit)?;
-                to_the_end(plain, decoder.into_inner(), limit)
+                let plain = read_up_to(&mut decoder, limit)?;
+                reject_trailing_bytes(plain, decoder.into_inner(), limit)
             }
         },
     },
@@ -50,20 +50,20 @@ const ENCODINGS: [Encoding; 4] = [
         decode: |sent, limit| {
             let mut decoder = zstd::stream::read::Decoder::new(sent)?;
             decoder.window_log_max(23)?;
-            up_to(decoder, limit)
+            read_up_to(decoder, limit)
         },
     },
-    Encoding { name: "identity", encode: <[u8]>::to_vec, decode: |sent, limit| up_to(sent, limit) },
+    Encoding { name: "identity", encode: <[u8]>::to_vec, decode: |sent, limit| read_up_to(sent, limit) },
 ];
 
-fn up_to(decoder: impl Read, limit: usize) -> std::io::Result<Vec<u8>> {
+fn read_up_to(decoder: impl Read, limit: usize) -> std::io::Result<Vec<u8>> {
     let mut plain = Vec::new();
     decoder.take(limit as u64 + 1).read_to_end(&mut plain)?;
     Ok(plain)
 }
 
 /// Returns the decoded bytes, or an error if data follows the end of the stream.
-fn to_the_end(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {
+fn reject_trailing_bytes(plain: Vec<u8>, rest: &[u8], limit: usize) -> std::io::Result<Vec<u8>> {
     if plain.len() <= limit && !rest.is_empty() {
         return Err(std::io::Error::other("something follows its end"));
     }
@@ -89,14 +89,14 @@ pub fn check(data: &[u8]) {
     // Some clients declare gzip for every body and send an empty body without compressing it.
     let decoded = if sent.is_empty() { Ok(Vec::new()) } else { (encoding.decode)(&sent, BODY_BYTES) };
     match decoded {
-        Ok(plain) if plain.len() > BODY_BYTES => assert_eq!(found.status, 413, "{}", shown(&found)),
-        Ok(plain) => assert_eq!(found, served::ask(&request(path, "identity", &plain, 0)), "{}", shown(&found)),
+        Ok(plain) if plain.len() > BODY_BYTES => assert_eq!(found.status, 413, "{}", describe(&found)),
+        Ok(plain) => assert_eq!(found, served::ask(&request(path, "identity", &plain, 0)), "{}", describe(&found)),
         // The server need not find damage behind the limit.
-        Err(_) => assert!(matches!(found.status, 400 | 413), "{}", shown(&found)),
+        Err(_) => assert!(matches!(found.status, 400 | 413), "{}", describe(&found)),
     }
 }
 
-fn shown(answer: &served::Answer) -> String {
+fn describe(answer: &served::Answer) -> String {
     format!("{} {}", answer.status, String::from_utf8_lossy(&answer.body))
 }
 

@@ -22,23 +22,23 @@ use hourglass::store::document::{
 pub fn check(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     match first % 4 {
-        0 => any_document(rest),
-        1 => sensor(&mut Source(rest)),
-        2 => drop(page(&mut Source(rest))),
+        0 => check_any_document(rest),
+        1 => check_sensor(&mut Source(rest)),
+        2 => drop(check_page(&mut Source(rest))),
         _ => {
-            let (made_of, damage) = rest.split_at(rest.len() / 2);
-            let mut document = page(&mut Source(made_of));
-            for hit in damage.chunks_exact(3).take(16) {
-                let at = usize::from(u16::from_le_bytes([hit[0], hit[1]])) % document.len();
-                document[at] ^= hit[2];
+            let (content, damage) = rest.split_at(rest.len() / 2);
+            let mut document = check_page(&mut Source(content));
+            for change in damage.chunks_exact(3).take(16) {
+                let index = usize::from(u16::from_le_bytes([change[0], change[1]])) % document.len();
+                document[index] ^= change[2];
             }
-            any_document(&document);
+            check_any_document(&document);
         }
     }
 }
 
 /// Decodes any bytes. A decoded page must also fold and print.
-fn any_document(bytes: &[u8]) {
+fn check_any_document(bytes: &[u8]) {
     let Ok(document) = RawDocument::from_bytes(bytes) else { return };
     drop(decode_raw_page(document, "key", None));
     drop((decode_sensor(document), decode_raw_sensor(document, "key".to_owned())));
@@ -55,7 +55,7 @@ fn any_document(bytes: &[u8]) {
 }
 
 /// Encodes a page made from the source, checks that every decoder returns it, and returns the document.
-fn page(source: &mut Source<'_>) -> Vec<u8> {
+fn check_page(source: &mut Source<'_>) -> Vec<u8> {
     let hour = Hour::of(i64::from_le_bytes(source.bytes()).clamp(i64::MIN + 2, i64::MAX - 1));
     let count = source.byte() % 8;
     let tags = (0..count).map(|_| (source.name(), source.text())).collect();
@@ -64,8 +64,8 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     let mut bucket = Bucket::default();
     let caps = Caps { max_readings: 1000, max_bytes: 1 << 20, hard_bytes: 4 << 20 };
     for sequence in 1..=u64::from(source.byte() % 32) {
-        let after = i64::try_from(u64::from_le_bytes(source.bytes()) % 3_600_000_000_000).unwrap_or_default();
-        let time = hour.start_ns().saturating_add(after).clamp(i64::MIN + 2, i64::MAX - 1);
+        let offset_ns = i64::try_from(u64::from_le_bytes(source.bytes()) % 3_600_000_000_000).unwrap_or_default();
+        let time = hour.start_ns().saturating_add(offset_ns).clamp(i64::MIN + 2, i64::MAX - 1);
         let mut cells: BTreeMap<&str, (u16, Value)> = BTreeMap::new();
         for _ in 0..=source.byte() % 4 {
             let field = u16::from(source.byte()) % u16::try_from(names.len()).unwrap_or(1);
@@ -85,11 +85,11 @@ fn page(source: &mut Source<'_>) -> Vec<u8> {
     assert_eq!((read.number, read.rev, read.closed), (page.number, page.next_rev(), page.closed));
     let scanned = decode_scanned(document, &Projection::ALL).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((scanned.hour, scanned.readings.as_ref()), (id.hour, Some(&page.readings)));
-    let kept: Vec<String> =
+    let expected: Vec<String> =
         page.readings.summaries().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
     let decoded: Vec<String> =
         scanned.summary.iter().map(|(name, sum)| format!("{name} {:?}", sum.figures())).collect();
-    assert_eq!(decoded, kept);
+    assert_eq!(decoded, expected);
     assert_eq!(stamps(&read.readings), stamps(&page.readings));
     let whole = decode_raw_page(document, "key", Some(false)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((&whole.id, &*whole.sensor), (&whole.own_id, &*id.sensor));
@@ -116,14 +116,14 @@ fn id(measurement: &str, tags: Vec<(String, String)>, hour: i64) -> BucketId {
     BucketId { sensor: Arc::new(sensor.expect("no tag twice")), hour: Hour(hour) }
 }
 
-fn sensor(source: &mut Source<'_>) {
+fn check_sensor(source: &mut Source<'_>) {
     let count = source.byte() % 8;
     let tags = (0..count).map(|_| (source.name(), source.text())).collect();
     let families = [Family::Number, Family::Boolean, Family::String];
     let count = source.byte() % 16;
     let fields: BTreeMap<String, Family> =
         (0..count).map(|_| (source.name(), families[usize::from(source.byte()) % 3])).collect();
-    let milli = |source: &mut Source<'_>| i64::from_le_bytes(source.bytes()) / 1_000_000 * 1_000_000;
+    let milliseconds = |source: &mut Source<'_>| i64::from_le_bytes(source.bytes()) / 1_000_000 * 1_000_000;
     let mut recent = Vec::new();
     for _ in 0..source.byte() % 8 {
         let fields: BTreeMap<String, Value> = (0..source.byte() % 4).map(|_| (source.name(), source.value())).collect();
@@ -131,8 +131,8 @@ fn sensor(source: &mut Source<'_>) {
         recent.push(Reading { time: i64::from_le_bytes(source.bytes()), fields });
     }
     let outlier = (source.byte() % 2 == 1).then(|| Outlier {
-        since: milli(source),
-        seen: milli(source),
+        since: milliseconds(source),
+        seen: milliseconds(source),
         last_hour: Hour::of(i64::from_le_bytes(source.bytes())),
         pages: u32::from(source.byte()) << 24,
     });
@@ -140,8 +140,8 @@ fn sensor(source: &mut Source<'_>) {
         sensor: id(&source.name(), tags, 0).sensor,
         rev: u64::from(source.byte()) << 30,
         fields: fields.into_iter().map(|(name, family)| (Arc::from(name), family)).collect(),
-        first_seen: Some(milli(source)),
-        last_seen: (source.byte() % 2 == 1).then(|| milli(source)),
+        first_seen: Some(milliseconds(source)),
+        last_seen: (source.byte() % 2 == 1).then(|| milliseconds(source)),
         recent,
         outlier,
         meta: meta(source),

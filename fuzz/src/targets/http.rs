@@ -13,7 +13,7 @@ const SETTINGS: u8 = 4;
 /// # Panics
 /// If the server panics or hangs, if an answer is not HTTP, or if the server does not work afterwards.
 pub fn check(data: &[u8]) {
-    let answered = served::raw(served::addresses().http, data);
+    let answered = served::send_raw(served::addresses().http, data);
     let is_http = match data.starts_with(PREFACE) {
         true => are_frames(&answered),
         false => answered.starts_with(b"HTTP/1."),

@@ -4,7 +4,7 @@
 use hourglass::influxql::{Clock, Params, ParseOptions, Statement, check as check_select, parse, split};
 
 /// The value of `now()`.
-const NOW: i64 = 1_700_000_000_000_000_000;
+const NOW_NS: i64 = 1_700_000_000_000_000_000;
 
 /// The data is the query.
 ///
@@ -12,8 +12,8 @@ const NOW: i64 = 1_700_000_000_000_000_000;
 /// If a statement does not print to an equal one.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    for statement in parsed(&text).unwrap_or_default() {
-        let clock = Clock { now: NOW, zone: None, resolve: &|_, civil| hourglass::influxql::utc(civil) };
+    for statement in parse_text(&text).unwrap_or_default() {
+        let clock = Clock { now: NOW_NS, zone: None, resolve: &|_, civil| hourglass::influxql::utc(civil) };
         match &statement {
             Statement::Select(select) => {
                 let _ = check_select(select, &clock);
@@ -25,11 +25,11 @@ pub fn check(data: &[u8]) {
             _ => {}
         }
         let printed = statement.to_string();
-        assert_eq!(parsed(&printed), Ok(vec![statement]), "prints {printed:?}");
+        assert_eq!(parse_text(&printed), Ok(vec![statement]), "prints {printed:?}");
     }
 }
 
-fn parsed(text: &str) -> Result<Vec<Statement>, String> {
+fn parse_text(text: &str) -> Result<Vec<Statement>, String> {
     let params = Params::new();
     let options = ParseOptions {
         params: &params,

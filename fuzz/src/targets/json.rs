@@ -34,8 +34,8 @@ pub fn check(data: &[u8]) {
         numbers.push((number, item.is_ok()));
         match item {
             Ok(item) => {
-                says_the_same(&item);
-                comes_back(&item);
+                assert_matches_serde_json(&item);
+                assert_round_trip(&item);
             }
             Err(rejection) => {
                 assert!(rejection.column <= body.len() + 1 && !rejection.message().is_empty());
@@ -50,7 +50,7 @@ pub fn check(data: &[u8]) {
         }
         // A valid object may span several lines.
         Ok(Value::Object(_)) => assert_eq!(numbers.len(), 1),
-        Ok(_) => assert!(numbers.iter().all(|(_, good)| !good), "no object, no reading"),
+        Ok(_) => assert!(numbers.iter().all(|(_, is_accepted)| !is_accepted), "only an object is a reading"),
         Err(_) => {}
     }
 }
@@ -59,11 +59,11 @@ pub fn check(data: &[u8]) {
 const KEYS: [&str; 8] = ["measurement", "tags", "sensor", "ts", "time", "timestamp", "fields", "value"];
 
 /// Compares the reading with `serde_json::Value`.
-fn says_the_same(item: &Point<'_, '_>) {
-    let value: Value = serde_json::from_slice(item.text).expect("what was taken is JSON");
+fn assert_matches_serde_json(item: &Point<'_, '_>) {
+    let value: Value = serde_json::from_slice(item.text).expect("an accepted reading is JSON");
     let object = value.as_object().expect("a reading is an object");
     let measurement = object.get("measurement").map_or("readings", |name| name.as_str().expect("a string"));
-    let sensor = item.sensor(&Limits::default()).expect("it is read");
+    let sensor = item.sensor(&Limits::default()).expect("a valid sensor");
     assert_eq!(&*sensor.measurement, measurement);
     let mut tags: BTreeMap<&str, &str> = BTreeMap::new();
     let named = object.get("tags").and_then(Value::as_object).into_iter().flatten();
@@ -89,39 +89,41 @@ fn says_the_same(item: &Point<'_, '_>) {
     assert_eq!(item.timestamp.is_some(), time.is_some_and(|time| !time.is_null()));
 }
 
-fn is_same(found: &RawValue<'_>, said: &Value) -> bool {
+fn is_same(found: &RawValue<'_>, expected: &Value) -> bool {
     match found {
         // serde_json rounds some floats to a neighbouring one.
-        RawValue::Float(v) => said.as_f64().is_some_and(|said| (said - v).abs() <= v.abs() * 1e-15 + f64::MIN_POSITIVE),
-        RawValue::Integer(v) => said.as_i64() == Some(*v),
-        RawValue::Unsigned(v) => said.as_u64() == Some(*v),
-        RawValue::Boolean(v) => said.as_bool() == Some(*v),
-        RawValue::String(v) => said.as_str() == Some(&**v),
+        RawValue::Float(v) => {
+            expected.as_f64().is_some_and(|expected| (expected - v).abs() <= v.abs() * 1e-15 + f64::MIN_POSITIVE)
+        }
+        RawValue::Integer(v) => expected.as_i64() == Some(*v),
+        RawValue::Unsigned(v) => expected.as_u64() == Some(*v),
+        RawValue::Boolean(v) => expected.as_bool() == Some(*v),
+        RawValue::String(v) => expected.as_str() == Some(&**v),
     }
 }
 
 /// Prints the reading and checks that it parses to the same one.
-fn comes_back(item: &Point<'_, '_>) {
-    let sensor = item.sensor(&Limits::default()).expect("it is read");
+fn assert_round_trip(item: &Point<'_, '_>) {
+    let sensor = item.sensor(&Limits::default()).expect("a valid sensor");
     let tags: Map<String, Value> = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect();
-    let fields: Map<String, Value> = item.fields.iter().map(|(key, field)| (key.to_string(), plain(field))).collect();
+    let fields: Map<String, Value> = item.fields.iter().map(|(key, field)| (key.to_string(), to_json(field))).collect();
     let printed = json!({
         "measurement": sensor.measurement, "tags": tags, "fields": fields, "ts": item.timestamp,
     })
     .to_string();
-    let roomy = Limits { line_bytes: usize::MAX, ..Limits::default() };
-    let mut again = Items::new(printed.as_bytes(), Precision::Nanoseconds, roomy);
-    let read = again.next().expect("a reading").unwrap_or_else(|error| panic!("{printed}: {}", error.message()));
+    let limits = Limits { line_bytes: usize::MAX, ..Limits::default() };
+    let mut reparsed = Items::new(printed.as_bytes(), Precision::Nanoseconds, limits);
+    let read = reparsed.next().expect("a reading").unwrap_or_else(|error| panic!("{printed}: {}", error.message()));
     assert_eq!(read.spelling(), item.spelling(), "{printed}");
     assert_eq!(read.timestamp, item.timestamp, "{printed}");
     let bits = |fields: &[(std::borrow::Cow<'_, str>, RawValue<'_>)]| -> BTreeMap<String, String> {
         fields.iter().map(|(key, value)| (key.to_string(), format!("{value:?}"))).collect()
     };
     assert_eq!(bits(read.fields), bits(item.fields), "{printed}");
-    assert!(again.next().is_none(), "{printed}");
+    assert!(reparsed.next().is_none(), "{printed}");
 }
 
-fn plain(field: &RawValue<'_>) -> Value {
+fn to_json(field: &RawValue<'_>) -> Value {
     match field {
         RawValue::Float(v) => json!(v),
         RawValue::Integer(v) => json!(v),

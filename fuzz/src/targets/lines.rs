@@ -28,18 +28,18 @@ pub fn check(data: &[u8]) {
     let tight = Limits { line_bytes: 60, tags: 3, fields: 4, name_bytes: 12 };
     let limits = if *first & 0x80 == 0 { Limits::default() } else { tight };
     let expected = second::read(body, precision, &limits);
-    let found = first_parser(body, precision, &limits);
+    let found = parse_lines(body, precision, &limits);
     for (found, expected) in found.iter().zip(&expected) {
-        assert_eq!(found, expected, "one line read twice");
+        assert_eq!(found, expected, "the parsers read a line differently");
     }
-    assert_eq!(found.len(), expected.len(), "as many lines: {found:?} {expected:?}");
+    assert_eq!(found.len(), expected.len(), "the parsers find different numbers of lines: {found:?} {expected:?}");
     for point in found.iter().filter_map(|(_, point)| point.as_ref()) {
-        comes_back(point);
+        assert_round_trip(point);
     }
 }
 
 /// The outcomes of the parser under test.
-fn first_parser(body: &[u8], precision: Precision, limits: &Limits) -> Vec<second::Outcome> {
+fn parse_lines(body: &[u8], precision: Precision, limits: &Limits) -> Vec<second::Outcome> {
     let mut lines = Lines::new(body, precision, *limits);
     let mut outcomes = Vec::new();
     while let Some(line) = lines.next() {
@@ -84,17 +84,18 @@ fn point(
 }
 
 /// Prints the line as for dead letters, and checks that it parses to the same reading.
-fn comes_back(read: &second::Point) {
-    let sensor = Sensor::new(&read.measurement, read.tags.iter().cloned()).expect("the keys are distinct");
-    let kept = |value: &second::Value| match value.clone() {
+fn assert_round_trip(point: &second::Point) {
+    let sensor = Sensor::new(&point.measurement, point.tags.iter().cloned()).expect("the keys are distinct");
+    let stored_value = |value: &second::Value| match value.clone() {
         second::Value::Float(bits) => Value::Float(f64::from_bits(bits)),
         second::Value::Integer(v) => Value::Integer(v),
         second::Value::Unsigned(v) => RawValue::Unsigned(v).into_value(),
         second::Value::Boolean(v) => Value::Boolean(v),
         second::Value::Text(v) => Value::String(v.into()),
     };
-    let fields: Vec<(String, Value)> = read.fields.iter().map(|(key, value)| (key.clone(), kept(value))).collect();
-    let time = read.timestamp.unwrap_or(-7);
+    let fields: Vec<(String, Value)> =
+        point.fields.iter().map(|(key, value)| (key.clone(), stored_value(value))).collect();
+    let time = point.timestamp.unwrap_or(-7);
     let mut printed = String::new();
     write_line(&mut printed, &sensor.key, fields.iter().map(|(key, value)| (&**key, value)), time);
     let roomy = Limits { line_bytes: usize::MAX, ..Limits::default() };
@@ -102,8 +103,8 @@ fn comes_back(read: &second::Point) {
     let line = lines.next().expect("a line").unwrap_or_else(|error| panic!("{printed}: {}", error.message()));
     assert_eq!(line.sensor(&roomy).as_deref(), Ok(&sensor), "{printed}");
     assert_eq!(line.spelling(), &*sensor.key, "{printed}");
-    let again: Vec<(String, Value)> =
+    let reparsed: Vec<(String, Value)> =
         line.fields.iter().map(|(key, value)| (key.to_string(), value.clone().into_value())).collect();
-    assert_eq!((again, line.timestamp), (fields, Some(time)), "{printed}");
+    assert_eq!((reparsed, line.timestamp), (fields, Some(time)), "{printed}");
     assert!(lines.next().is_none(), "{printed}");
 }

@@ -11,11 +11,11 @@ pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (one, other) = text.split_once('\n').unwrap_or((&text, ""));
     for name in [one, other, &*text] {
-        let stands = key(name);
-        assert!(!stands.contains(['.', '$', '\0']), "{stands:?}");
-        assert!(!matches!(&*stands, "ts" | "ns"), "{name:?} would be taken for a time");
-        assert_eq!(stands.is_empty(), name.is_empty());
-        assert_eq!(from_key(&stands), name);
+        let encoded = key(name);
+        assert!(!encoded.contains(['.', '$', '\0']), "{encoded:?}");
+        assert!(!matches!(&*encoded, "ts" | "ns"), "{name:?} would be taken for a time");
+        assert_eq!(encoded.is_empty(), name.is_empty());
+        assert_eq!(from_key(&encoded), name);
         let collection = collection_prefix(name);
         let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '%');
         assert!(collection.chars().all(plain), "{collection:?}");

@@ -25,7 +25,7 @@ const RATIO_MAX: f64 = 1.2;
 /// Maximum additional growth of the server's peak memory with listeners.
 const GROWTH_MAX_MIB: f64 = 32.0;
 const TABLE: &str = "come and go";
-const ALONE: &str = "nobody listens";
+const NO_LISTENERS: &str = "nobody listens";
 
 /// The totals of clients.
 #[derive(Debug, Default)]
@@ -33,9 +33,9 @@ struct Clients {
     /// Clients that listened.
     listened: usize,
     /// Clients that listened and received no reading.
-    deaf: usize,
+    without_readings: usize,
     /// Answers 503 to clients, because others were still connected.
-    full: usize,
+    refused: usize,
     /// Bytes received.
     bytes: usize,
 }
@@ -49,7 +49,7 @@ pub async fn measure(
 ) -> Result<Vec<String>> {
     let listened = format!("{} listeners at once", options.at_once);
     let mut clients = Clients::default();
-    for (system, column) in [(without_listeners, ALONE), (with_listeners, &listened)] {
+    for (system, column) in [(without_listeners, NO_LISTENERS), (with_listeners, &listened)] {
         let writing = BackgroundWrites::start(options, system)?;
         tokio::time::sleep(WARM_UP).await;
         writing.end().await?;
@@ -61,7 +61,7 @@ pub async fn measure(
         // Alternate the order, so that growth during the run affects both sides alike.
         let order = if round % 2 == 0 { [0, 1] } else { [1, 0] };
         for side in order {
-            let (system, column) = [(without_listeners, ALONE), (with_listeners, listened.as_str())][side];
+            let (system, column) = [(without_listeners, NO_LISTENERS), (with_listeners, listened.as_str())][side];
             process::forget_peak(system.pid()?)?;
             let writing = BackgroundWrites::start(options, system)?;
             if side == 1 {
@@ -70,11 +70,11 @@ pub async fn measure(
             } else {
                 tokio::time::sleep(options.round.0).await;
             }
-            let offered = writing.end().await?;
+            let load_result = writing.end().await?;
             let peak = process::peak_mib(system.pid()?)?;
-            results.add(TABLE, "POSTs acked per round", column, to_f64(usize::try_from(offered.acks.len())?));
-            results.add(TABLE, "ack p50 ms", column, quantile_ms(&offered.acks, 0.5));
-            results.add(TABLE, "ack p99 ms", column, offered.p99_ms());
+            results.add(TABLE, "POSTs acked per round", column, to_f64(usize::try_from(load_result.acks.len())?));
+            results.add(TABLE, "ack p50 ms", column, quantile_ms(&load_result.acks, 0.5));
+            results.add(TABLE, "ack p99 ms", column, load_result.p99_ms());
             results.add(TABLE, "peak MiB", column, peak);
             let before = results.median(TABLE, "peak MiB before", column).context("no peak")?;
             grown[side] = grown[side].max(peak - before);
@@ -82,14 +82,14 @@ pub async fn measure(
     }
     for (row, count) in [
         ("clients that listened", clients.listened),
-        ("of these, heard nothing", clients.deaf),
-        ("found no room at first", clients.full),
+        ("of these, heard nothing", clients.without_readings),
+        ("found no room at first", clients.refused),
         ("bytes that they got", clients.bytes),
     ] {
         results.add(TABLE, row, &listened, to_f64(count));
     }
     let p99 = |column: &str| results.median(TABLE, "ack p99 ms", column).unwrap_or_default();
-    Ok(faults(p99(&listened) / p99(ALONE), grown[1] - grown[0], options.clients - clients.listened))
+    Ok(faults(p99(&listened) / p99(NO_LISTENERS), grown[1] - grown[0], options.clients - clients.listened))
 }
 
 /// Returns the missed targets.
@@ -108,12 +108,12 @@ fn faults(ratio: f64, grown_mib: f64, missing: usize) -> Vec<String> {
 }
 
 /// The shared state of the clients of a round.
-struct Turns {
+struct ListeningRound {
     address: String,
     clients: usize,
     next: AtomicUsize,
     /// Time for which each client listens.
-    stay: Duration,
+    listening_time: Duration,
     deadline: Instant,
 }
 
@@ -121,36 +121,36 @@ struct Turns {
 async fn listen_in_turns(options: &Listeners, system: &System<'_>, clients: usize, sum: &mut Clients) -> Result<()> {
     let at_once = options.at_once.min(clients);
     let round = options.round.0;
-    let turns = Arc::new(Turns {
+    let round_state = Arc::new(ListeningRound {
         address: system.address()?.to_owned(),
         clients,
         next: AtomicUsize::new(0),
-        stay: round.mul_f64(to_f64(at_once) / to_f64(clients.max(1))),
+        listening_time: round.mul_f64(to_f64(at_once) / to_f64(clients.max(1))),
         deadline: Instant::now() + round * ROUND_FACTOR_MAX,
     });
     let mut tasks = JoinSet::new();
     for _ in 0..at_once {
-        tasks.spawn(listen_in_turn(turns.clone()));
+        tasks.spawn(listen_in_turn(round_state.clone()));
     }
     while let Some(task) = tasks.join_next().await {
-        let heard = task??;
-        sum.listened += heard.listened;
-        sum.deaf += heard.deaf;
-        sum.full += heard.full;
-        sum.bytes += heard.bytes;
+        let totals = task??;
+        sum.listened += totals.listened;
+        sum.without_readings += totals.without_readings;
+        sum.refused += totals.refused;
+        sum.bytes += totals.bytes;
     }
     Ok(())
 }
 
-async fn listen_in_turn(turns: Arc<Turns>) -> Result<Clients> {
-    let mut heard = Clients::default();
-    while turns.next.fetch_add(1, Ordering::Relaxed) < turns.clients {
+async fn listen_in_turn(round_state: Arc<ListeningRound>) -> Result<Clients> {
+    let mut totals = Clients::default();
+    while round_state.next.fetch_add(1, Ordering::Relaxed) < round_state.clients {
         let mut listener = loop {
-            ensure!(Instant::now() < turns.deadline, "clients were refused for too long");
-            match Listener::open(&turns.address).await? {
+            ensure!(Instant::now() < round_state.deadline, "clients were refused for too long");
+            match Listener::open(&round_state.address).await? {
                 Some(listener) => break listener,
                 None => {
-                    heard.full += 1;
+                    totals.refused += 1;
                     tokio::time::sleep(BACK_OFF).await;
                 }
             }
@@ -159,17 +159,17 @@ async fn listen_in_turn(turns: Arc<Turns>) -> Result<Clients> {
         let receive = async {
             loop {
                 let line = listener.next_line().await?;
-                heard.bytes += line.len() + 1;
+                totals.bytes += line.len() + 1;
                 readings += usize::from(line.starts_with("data: "));
             }
         };
-        match tokio::time::timeout(turns.stay, receive).await {
+        match tokio::time::timeout(round_state.listening_time, receive).await {
             Ok(ended) => return ended,
-            Err(_) => heard.listened += 1,
+            Err(_) => totals.listened += 1,
         }
-        heard.deaf += usize::from(readings == 0);
+        totals.without_readings += usize::from(readings == 0);
     }
-    Ok(heard)
+    Ok(totals)
 }
 
 #[cfg(test)]

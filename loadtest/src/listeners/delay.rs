@@ -69,11 +69,11 @@ async fn measure_listeners(
     while arrived < count * readings {
         let Ok(report) = tokio::time::timeout_at(deadline.into(), reports.recv()).await else { break };
         match report {
-            Some(Report::Arrived(number, at)) => {
+            Some(Report::Arrived(number, time)) => {
                 let Some(ack) = acks.get(number) else { bail!("a reading that was never written") };
                 arrived += 1;
-                before_ack += usize::from(at < *ack);
-                times.saturating_record(microseconds(at.saturating_duration_since(*ack)));
+                before_ack += usize::from(time < *ack);
+                times.saturating_record(microseconds(time.saturating_duration_since(*ack)));
             }
             Some(Report::Missed) => missed += 1,
             None => break,

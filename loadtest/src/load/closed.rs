@@ -20,8 +20,7 @@ pub trait Sender: Send + 'static {
 }
 
 /// The results of all senders.
-pub struct Sent {
-    /// Number of items.
+pub struct SendResult {
     pub items: usize,
     /// Times from the first attempt of each item to its ack, in microseconds.
     pub acks: Histogram<u64>,
@@ -31,10 +30,10 @@ pub struct Sent {
     pub took: Duration,
 }
 
-/// Sends `count` items, but starts none after `longest`.
-pub async fn send_all<S: Sender>(senders: Vec<S>, count: usize, longest: Duration) -> Result<Sent> {
+/// Sends `count` items, but starts none after `time_max`.
+pub async fn send_all<S: Sender>(senders: Vec<S>, count: usize, time_max: Duration) -> Result<SendResult> {
     let next = Arc::new(AtomicUsize::new(0));
-    let mut sent = Sent { items: 0, acks: histogram(), refused: 0, took: Duration::ZERO };
+    let mut sent = SendResult { items: 0, acks: histogram(), refused: 0, took: Duration::ZERO };
     let started = Instant::now();
     let mut tasks = JoinSet::new();
     for mut sender in senders {
@@ -42,7 +41,7 @@ pub async fn send_all<S: Sender>(senders: Vec<S>, count: usize, longest: Duratio
         tasks.spawn(async move {
             let mut acks = histogram();
             let mut refused = 0;
-            while started.elapsed() < longest {
+            while started.elapsed() < time_max {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 if number >= count {
                     break;
@@ -91,17 +90,17 @@ pub struct Load {
     /// Number of connections, each with one POST at a time.
     pub connections: usize,
     /// Time after which no POST starts.
-    pub longest: Duration,
+    pub time_max: Duration,
 }
 
 impl Load {
     /// All readings, 5,000 per POST, over 8 connections.
     pub fn all(delivery: Delivery) -> Self {
         let lines = 5000;
-        Self { delivery, first: 0, posts: delivery.posts(lines), lines, connections: 8, longest: Duration::MAX }
+        Self { delivery, first: 0, posts: delivery.posts(lines), lines, connections: 8, time_max: Duration::MAX }
     }
 
-    pub async fn send(self, target: &str, path: &'static str) -> Result<Sent> {
+    pub async fn send(self, target: &str, path: &'static str) -> Result<SendResult> {
         let Self { delivery, first, lines, .. } = self;
         post_all(target, path, &self, move |number| delivery.body(first + number, lines)).await
     }
@@ -115,7 +114,7 @@ impl Load {
 }
 
 /// Posts the bodies of a load, which `body` makes.
-pub async fn post_all<F>(target: &str, path: &'static str, load: &Load, body: F) -> Result<Sent>
+pub async fn post_all<F>(target: &str, path: &'static str, load: &Load, body: F) -> Result<SendResult>
 where
     F: Fn(usize) -> Bytes + Send + Sync + 'static,
 {
@@ -124,7 +123,7 @@ where
     for _ in 0..load.connections {
         posters.push(Poster { connection: Connection::open(target).await?, path, body: body.clone() });
     }
-    send_all(posters, load.posts, load.longest).await
+    send_all(posters, load.posts, load.time_max).await
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ const RETRY_AFTER_MAX: Duration = Duration::from_secs(10);
 /// Grace period after the last due POST, in which overdue ones are still sent and repeated.
 const GRACE: Duration = Duration::from_secs(15);
 /// Maximum numbers of POSTs that are built in advance, and that wait for a free connection.
-const AHEAD: usize = 64;
+const PREPARED_MAX: usize = 64;
 const WAITING_MAX: usize = 16_384;
 /// Maximum delay by the load tester itself, at the 99th percentile.
 const OWN_LAG_MAX_MS: f64 = 10.0;
@@ -63,8 +63,7 @@ pub enum Outcome {
     Acked,
 }
 
-/// The results of a load.
-pub struct Offered {
+pub struct LoadResult {
     /// The outcome of each POST, by its number.
     pub outcomes: Vec<Outcome>,
     /// Times from the due time of a POST to its ack, in microseconds.
@@ -82,7 +81,6 @@ pub struct Offered {
     pub errors: BTreeMap<String, u64>,
     /// All attempts.
     pub tries: u64,
-    /// The time of the last ack.
     pub last_ack: Instant,
 }
 
@@ -92,7 +90,7 @@ struct Post {
     body: Bytes,
 }
 
-impl Offered {
+impl LoadResult {
     fn new(begin: Instant) -> Self {
         Self {
             outcomes: Vec::new(),
@@ -107,17 +105,17 @@ impl Offered {
         }
     }
 
-    /// POSTs that were not acked.
-    pub fn never_acked(&self) -> usize {
+    /// Returns the number of POSTs that were not acked.
+    pub fn unacked_posts(&self) -> usize {
         self.outcomes.iter().filter(|outcome| **outcome != Outcome::Acked).count()
     }
 
-    /// The 99th percentile in milliseconds; the maximum if a POST was never acked, which exceeds any bound.
+    /// Returns the 99th percentile in milliseconds; the maximum if a POST was never acked, which exceeds any bound.
     pub fn p99_ms(&self) -> f64 {
-        quantile_ms(&self.acks, if self.never_acked() > 0 { 1.0 } else { 0.99 })
+        quantile_ms(&self.acks, if self.unacked_posts() > 0 { 1.0 } else { 0.99 })
     }
 
-    /// The share of failed attempts, without those whose connection the scenario dropped.
+    /// Returns the share of failed attempts, without those whose connection the scenario dropped.
     #[expect(clippy::cast_precision_loss, reason = "a count of attempts")]
     pub fn error_share(&self) -> f64 {
         let failed: u64 = self.errors.iter().filter(|(kind, _)| *kind != DROPPED).map(|(_, count)| count).sum();
@@ -135,7 +133,7 @@ impl Offered {
         })
     }
 
-    fn set(&mut self, number: usize, outcome: Outcome) {
+    fn set_outcome(&mut self, number: usize, outcome: Outcome) {
         if self.outcomes.len() <= number {
             self.outcomes.resize(number + 1, Outcome::Unsent);
         }
@@ -145,26 +143,26 @@ impl Offered {
 
 impl OpenLoop {
     /// Starts to send the bodies when they are due, until there are no more or the duration is over. Has a thread of its
-    /// own, so that other work shares no turn with its clocks.
-    pub fn start(self, bodies: impl Iterator<Item = Bytes> + Send + 'static) -> JoinHandle<Result<Offered>> {
+    /// own, so that other work does not delay it.
+    pub fn start(self, bodies: impl Iterator<Item = Bytes> + Send + 'static) -> JoinHandle<Result<LoadResult>> {
         tokio::task::spawn_blocking(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(self.send(bodies))
         })
     }
 
-    async fn send(self, bodies: impl Iterator<Item = Bytes> + Send + 'static) -> Result<Offered> {
+    async fn send(self, bodies: impl Iterator<Item = Bytes> + Send + 'static) -> Result<LoadResult> {
         let begin = Instant::now() + HEAD_START;
         let end = begin.checked_add(self.duration + GRACE);
-        let offered = Arc::new(std::sync::Mutex::new(Offered::new(begin)));
-        let posts = Arc::new(Mutex::new(self.hand_over(bodies, begin)));
+        let load_result = Arc::new(std::sync::Mutex::new(LoadResult::new(begin)));
+        let posts = Arc::new(Mutex::new(self.spawn_scheduler(bodies, begin)));
         let mut tasks = JoinSet::new();
         for _ in 0..self.connections {
             let sender = Sender {
                 open_loop: self.clone(),
                 begin,
                 end: end.unwrap_or(begin + Duration::from_secs(86_400)),
-                offered: offered.clone(),
+                load_result: load_result.clone(),
                 connection: None,
                 drop_at: self.reconnect_every.map(|every| begin + every),
             };
@@ -176,17 +174,18 @@ impl OpenLoop {
         // Count POSTs that were due and never sent.
         let mut posts = posts.lock().await;
         posts.close();
-        let mut offered = with(&offered, |offered| std::mem::replace(offered, Offered::new(begin)));
+        let mut load_result =
+            update(&load_result, |load_result| std::mem::replace(load_result, LoadResult::new(begin)));
         while let Ok(post) = posts.try_recv() {
-            offered.set(post.number, Outcome::Unsent);
+            load_result.set_outcome(post.number, Outcome::Unsent);
         }
-        Ok(offered)
+        Ok(load_result)
     }
 
     /// Starts two threads: one makes bodies in advance, the other hands each over when it is due. A thread's sleep is
     /// accurate to about 50 µs, tokio's only to a millisecond.
-    fn hand_over(&self, bodies: impl Iterator<Item = Bytes> + Send + 'static, begin: Instant) -> Receiver<Post> {
-        let (made, ready) = sync_channel(AHEAD);
+    fn spawn_scheduler(&self, bodies: impl Iterator<Item = Bytes> + Send + 'static, begin: Instant) -> Receiver<Post> {
+        let (made, ready) = sync_channel(PREPARED_MAX);
         std::thread::spawn(move || bodies.map(|body| made.send(body)).find(Result::is_err));
         let (on_time, posts) = channel(WAITING_MAX);
         let rate = self.rate;
@@ -208,22 +207,22 @@ impl OpenLoop {
     }
 }
 
-fn with<T>(offered: &std::sync::Mutex<Offered>, work: impl FnOnce(&mut Offered) -> T) -> T {
+fn update<T>(load_result: &std::sync::Mutex<LoadResult>, work: impl FnOnce(&mut LoadResult) -> T) -> T {
     // A panic ends the run anyway, so poisoning does not matter.
-    work(&mut offered.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    work(&mut load_result.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
 }
 
 struct Sender {
     open_loop: OpenLoop,
     begin: Instant,
     end: Instant,
-    offered: Arc<std::sync::Mutex<Offered>>,
+    load_result: Arc<std::sync::Mutex<LoadResult>>,
     connection: Option<Connection>,
     drop_at: Option<Instant>,
 }
 
 /// The next step after an attempt.
-enum Next {
+enum NextStep {
     Done,
     Again(Duration),
     GiveUp,
@@ -241,11 +240,11 @@ impl Sender {
             let Ok(Some(post)) = taken else { return };
             self.drop_if_due(Instant::now());
             let lag = Instant::now().saturating_duration_since(free.max(post.due));
-            with(&self.offered, |offered| {
-                offered.set(post.number, Outcome::Unknown);
-                offered.own_lag.saturating_record(microseconds(lag));
+            update(&self.load_result, |load_result| {
+                load_result.set_outcome(post.number, Outcome::Unknown);
+                load_result.own_lag.saturating_record(microseconds(lag));
             });
-            while let Next::Again(wait) = self.attempt(&post).await {
+            while let NextStep::Again(wait) = self.attempt(&post).await {
                 if Instant::now() + wait >= self.end {
                     break;
                 }
@@ -263,58 +262,58 @@ impl Sender {
         Ok(())
     }
 
-    async fn attempt(&mut self, post: &Post) -> Next {
-        with(&self.offered, |offered| offered.tries += 1);
+    async fn attempt(&mut self, post: &Post) -> NextStep {
+        update(&self.load_result, |load_result| load_result.tries += 1);
         if let Err(error) = self.connect().await {
-            return self.failed(&kind(&error), Next::Again(BACK_OFF));
+            return self.record_failure(&error_kind(&error), NextStep::Again(BACK_OFF));
         }
         let tried = Instant::now();
         let patience = self.end.min(tried + PATIENCE);
         let until = self.drop_at.unwrap_or(patience).min(patience);
-        let Some(connection) = &mut self.connection else { return Next::GiveUp };
+        let Some(connection) = &mut self.connection else { return NextStep::GiveUp };
         let answer = connection.post(&self.open_loop.path, post.body.clone());
         let answer = match tokio::time::timeout_at(until.into(), answer).await {
             Ok(Ok(answer)) => answer,
             broken => {
                 self.connection = None;
                 if self.drop_if_due(Instant::now()) {
-                    return self.failed(DROPPED, Next::Again(Duration::ZERO));
+                    return self.record_failure(DROPPED, NextStep::Again(Duration::ZERO));
                 }
-                let kind = broken.map_or_else(|_| "timed out".to_owned(), |broken| kind_of(&broken));
-                return self.failed(&kind, Next::Again(BACK_OFF));
+                let kind = broken.map_or_else(|_| "timed out".to_owned(), |broken| failure_kind(&broken));
+                return self.record_failure(&kind, NextStep::Again(BACK_OFF));
             }
         };
         if matches!(answer.status, 200 | 204) {
-            self.acked(post, tried);
-            return Next::Done;
+            self.record_ack(post, tried);
+            return NextStep::Done;
         }
         let seconds = answer.header("retry-after").and_then(|seconds| seconds.parse().ok());
         let wait = seconds.map_or(BACK_OFF, Duration::from_secs).min(RETRY_AFTER_MAX);
         // A client may send again if the readings were not accepted, or if the outcome is unknown.
-        let next = if matches!(answer.status, 429 | 500..) { Next::Again(wait) } else { Next::GiveUp };
-        self.failed(&answer.status.to_string(), next)
+        let next = if matches!(answer.status, 429 | 500..) { NextStep::Again(wait) } else { NextStep::GiveUp };
+        self.record_failure(&answer.status.to_string(), next)
     }
 
-    fn acked(&self, post: &Post, tried: Instant) {
+    fn record_ack(&self, post: &Post, tried: Instant) {
         let now = Instant::now();
         let latency = microseconds(now - post.due);
         let since_begin = now.saturating_duration_since(self.begin);
         let second = usize::try_from(since_begin.as_secs()).unwrap_or_default();
-        with(&self.offered, |offered| {
-            offered.set(post.number, Outcome::Acked);
-            offered.acks.saturating_record(latency);
-            offered.service.saturating_record(microseconds(now - tried));
-            offered.acked_in_time += usize::from(since_begin <= self.open_loop.duration);
-            offered.last_ack = offered.last_ack.max(now);
-            if offered.seconds.len() <= second {
-                offered.seconds.resize_with(second + 1, histogram);
+        update(&self.load_result, |load_result| {
+            load_result.set_outcome(post.number, Outcome::Acked);
+            load_result.acks.saturating_record(latency);
+            load_result.service.saturating_record(microseconds(now - tried));
+            load_result.acked_in_time += usize::from(since_begin <= self.open_loop.duration);
+            load_result.last_ack = load_result.last_ack.max(now);
+            if load_result.seconds.len() <= second {
+                load_result.seconds.resize_with(second + 1, histogram);
             }
-            offered.seconds[second].saturating_record(latency);
+            load_result.seconds[second].saturating_record(latency);
         });
     }
 
-    fn failed(&self, kind: &str, next: Next) -> Next {
-        with(&self.offered, |offered| *offered.errors.entry(kind.to_owned()).or_default() += 1);
+    fn record_failure(&self, kind: &str, next: NextStep) -> NextStep {
+        update(&self.load_result, |load_result| *load_result.errors.entry(kind.to_owned()).or_default() += 1);
         next
     }
 
@@ -334,12 +333,12 @@ impl Sender {
     }
 }
 
-fn kind_of(broken: &Result<Answer>) -> String {
-    broken.as_ref().map_or_else(kind, |answer| answer.status.to_string())
+fn failure_kind(broken: &Result<Answer>) -> String {
+    broken.as_ref().map_or_else(error_kind, |answer| answer.status.to_string())
 }
 
 /// The kind of connection error.
-fn kind(error: &anyhow::Error) -> String {
+fn error_kind(error: &anyhow::Error) -> String {
     let io = error.chain().find_map(|cause| cause.downcast_ref::<std::io::Error>());
     match io.map(std::io::Error::kind) {
         Some(ErrorKind::ConnectionRefused) => "connection refused".to_owned(),
@@ -403,7 +402,7 @@ mod tests {
     }
 
     /// Sends 100 POSTs per second for two seconds over four connections.
-    async fn offered(target: String, reconnect_every: Option<Duration>) -> Offered {
+    async fn run_load(target: String, reconnect_every: Option<Duration>) -> LoadResult {
         let path = "/write".to_owned();
         let duration = Duration::from_secs(2);
         let open_loop = OpenLoop { target, path, connections: 4, rate: 100.0, duration, reconnect_every };
@@ -418,11 +417,11 @@ mod tests {
         let to = Duration::from_millis(1700);
         let stalls =
             move |_, at: Duration| ("204 No Content", if at > from { to.saturating_sub(at) } else { Duration::ZERO });
-        let offered = offered(serve(stalls).await, None).await;
-        assert_eq!((offered.outcomes.len(), offered.never_acked()), (200, 0));
+        let load_result = run_load(serve(stalls).await, None).await;
+        assert_eq!((load_result.outcomes.len(), load_result.unacked_posts()), (200, 0));
         let slow = |histogram: &Histogram<u64>| histogram.count_between(100_000, u64::MAX);
-        let acks = slow(&offered.acks);
-        let service = slow(&offered.service);
+        let acks = slow(&load_result.acks);
+        let service = slow(&load_result.service);
         assert!(acks >= 40 && service <= 8, "{acks} waited, {service} were answered slowly");
     }
 
@@ -433,21 +432,21 @@ mod tests {
             9 => ("400 Bad Request\r\ncontent-length: 0", Duration::ZERO),
             _ => ("204 No Content", Duration::ZERO),
         };
-        let offered = offered(serve(refuses).await, None).await;
-        assert_eq!((offered.errors.get("503"), offered.errors.get("400")), (Some(&1), Some(&1)));
-        assert_eq!((offered.tries, offered.never_acked(), offered.acks.len()), (201, 1, 199));
-        assert!(offered.acks.max() >= 1_000_000 && offered.service.max() < 900_000);
-        assert!(offered.p99_ms() >= 1000.0, "a POST that was never acked exceeds the 99th percentile");
+        let load_result = run_load(serve(refuses).await, None).await;
+        assert_eq!((load_result.errors.get("503"), load_result.errors.get("400")), (Some(&1), Some(&1)));
+        assert_eq!((load_result.tries, load_result.unacked_posts(), load_result.acks.len()), (201, 1, 199));
+        assert!(load_result.acks.max() >= 1_000_000 && load_result.service.max() < 900_000);
+        assert!(load_result.p99_ms() >= 1000.0, "a POST that was never acked exceeds the 99th percentile");
     }
 
     /// All connections break while they wait for an answer: every POST is sent again.
     #[tokio::test]
     async fn a_dropped_connection_is_opened_again_and_its_post_sent_again() {
         let waits = |_, _| ("204 No Content", Duration::from_millis(30));
-        let offered = offered(serve(waits).await, Some(Duration::from_millis(500))).await;
-        let dropped = offered.errors.get(DROPPED).copied().unwrap_or(0);
-        assert_eq!(offered.never_acked(), 0);
-        assert!(dropped >= 4 && offered.tries == 200 + dropped, "{:?}", offered.errors);
-        assert!(offered.error_share() < 0.001);
+        let load_result = run_load(serve(waits).await, Some(Duration::from_millis(500))).await;
+        let dropped = load_result.errors.get(DROPPED).copied().unwrap_or(0);
+        assert_eq!(load_result.unacked_posts(), 0);
+        assert!(dropped >= 4 && load_result.tries == 200 + dropped, "{:?}", load_result.errors);
+        assert!(load_result.error_share() < 0.001);
     }
 }

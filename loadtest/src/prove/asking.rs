@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::reading::{FIELDS, HOUR_MS, Range, Sample, Window};
-use super::writer::Proved;
-use crate::client::{Answer, encoded};
+use super::writer::Subject;
+use crate::client::{Answer, url_encode};
 use crate::servers::http::Product;
 
 /// Maximum time of answers with 503, for example while a system replays its WAL.
@@ -22,7 +22,7 @@ const LIMIT: usize = 100_000;
 /// A number, or a text with a number.
 type Number = Option<Box<RawValue>>;
 
-impl Proved<'_> {
+impl Subject<'_> {
     /// Returns every value of a range, including duplicates.
     pub async fn samples(&self, range: Range) -> Result<Vec<Sample>> {
         match self.system.peer.product() {
@@ -96,7 +96,7 @@ impl Proved<'_> {
                 }
             }
             match answer.header("x-next-cursor") {
-                Some(next) => cursor = format!("&cursor={}", encoded(next)),
+                Some(next) => cursor = format!("&cursor={}", url_encode(next)),
                 None => return Ok(samples),
             }
         }
@@ -135,14 +135,14 @@ impl Proved<'_> {
         let mut windows = Vec::new();
         for series in &summaries.series {
             for window in &series.windows {
-                for (field, all) in &window.fields {
+                for (field, aggregates) in &window.fields {
                     windows.push(Window {
                         sensor: short_name(&series.sensor),
                         start: window.start,
                         field: field.clone(),
-                        count: number(&all.count)?,
-                        sum: number(&all.sum)?,
-                        mean: number(&all.avg)?,
+                        count: number(&aggregates.count)?,
+                        sum: number(&aggregates.sum)?,
+                        mean: number(&aggregates.avg)?,
                     });
                 }
             }
@@ -150,7 +150,7 @@ impl Proved<'_> {
         Ok(windows)
     }
 
-    async fn influx(&self, what: &str, Range { from, to }: Range, group: &str) -> Result<Vec<InfluxSeries>> {
+    async fn influx(&self, columns: &str, Range { from, to }: Range, group: &str) -> Result<Vec<InfluxSeries>> {
         #[derive(Deserialize)]
         struct InfluxAnswer {
             results: Vec<Results>,
@@ -161,8 +161,8 @@ impl Proved<'_> {
             series: Vec<InfluxSeries>,
             error: Option<String>,
         }
-        let statement = format!("SELECT {what} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
-        let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", encoded(&statement))).await?;
+        let statement = format!("SELECT {columns} FROM climate WHERE time >= {from}ms AND time < {to}ms GROUP BY {group}");
+        let answer = self.ask(&format!("/query?db=bench&epoch=ms&q={}", url_encode(&statement))).await?;
         let answer: InfluxAnswer = serde_json::from_slice(&answer.body)?;
         let results = answer.results.into_iter().next().context("no result")?;
         ensure!(results.error.is_none(), "{statement}: {:?}", results.error);
@@ -186,8 +186,8 @@ impl Proved<'_> {
     async fn influx_windows(&self, range: Range) -> Result<Vec<Window>> {
         let mut windows = Vec::new();
         for field in FIELDS {
-            let what = format!("count({field}), sum({field}), mean({field})");
-            for series in self.influx(&what, range, "sensor, time(1h)").await? {
+            let columns = format!("count({field}), sum({field}), mean({field})");
+            for series in self.influx(&columns, range, "sensor, time(1h)").await? {
                 for row in &series.values {
                     let [time, count, sum, mean] = row.as_slice() else { anyhow::bail!("a row of {}", row.len()) };
                     let or_zero = |value: &Number| value.as_ref().map_or(Ok(0.0), |value| text_number(value));
@@ -212,7 +212,7 @@ impl Proved<'_> {
             values: Vec<Number>,
             timestamps: Vec<i64>,
         }
-        let selector = encoded("{__name__=~\"climate_.*\"}");
+        let selector = url_encode("{__name__=~\"climate_.*\"}");
         // Ranges include both ends, and times are in seconds.
         let seconds = |ms: i64| format!("{}.{:03}", ms.div_euclid(1000), ms.rem_euclid(1000));
         let start = seconds(from);
@@ -252,7 +252,8 @@ impl Proved<'_> {
         let end = range.to / 1000;
         // VictoriaMetrics documents `nocache` for queries after a backfill.
         let cache = if self.is_cached { "" } else { "&nocache=1" };
-        let path = format!("/api/v1/query_range?start={start}&end={end}&step={step_s}{cache}&query={}", encoded(query));
+        let path =
+            format!("/api/v1/query_range?start={start}&end={end}&step={step_s}{cache}&query={}", url_encode(query));
         let answer: VictoriaAnswer = serde_json::from_slice(&self.ask(&path).await?.body)?;
         let mut points = Vec::new();
         for series in answer.data.result {

@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
-use super::writer::Proved;
+use super::writer::Subject;
 
 /// Timestamps of each kind. Below 50, because VictoriaMetrics may adjust the ends of longer ranges.
-const EACH: u32 = 40;
+const TIMESTAMPS: u32 = 40;
 /// Seconds between two timestamps.
 const STEP_S: i64 = 60;
 /// Number of reads after each step.
@@ -33,7 +33,7 @@ const KINDS: [Kind; 4] = [
 
 /// The results of one kind of correction.
 #[derive(Debug, Clone, Default)]
-pub struct Corrected {
+pub struct CorrectionCounts {
     pub kind: String,
     pub corrections: u64,
     /// Corrections that the first read after the ack returns.
@@ -43,36 +43,37 @@ pub struct Corrected {
     /// Timestamps for which reads after the correction differ from each other.
     pub unstable: u64,
     /// Timestamps for which the last read returns both values.
-    pub both_returned: u64,
+    pub both_values: u64,
     /// Timestamps whose other, uncorrected field is unchanged.
-    pub other_field_kept: u64,
+    pub other_field_unchanged: u64,
 }
 
 /// The value of the corrected field, by sensor and time.
 type Values = BTreeMap<(String, i64), f64>;
 
-pub async fn prove(proved: &mut Proved<'_>) -> Result<Vec<Corrected>> {
+pub async fn prove(subject: &mut Subject<'_>) -> Result<Vec<CorrectionCounts>> {
     let from = yesterday();
-    let range = Range { from, to: from + i64::from(EACH) * STEP_S * 1000 };
-    let originals: Vec<Reading> = (0..4).flat_map(|sensor| (0..EACH).map(move |n| original(from, sensor, n))).collect();
-    proved.write(&originals).await?;
-    proved.make_visible().await?;
+    let range = Range { from, to: from + i64::from(TIMESTAMPS) * STEP_S * 1000 };
+    let originals: Vec<Reading> =
+        (0..4).flat_map(|sensor| (0..TIMESTAMPS).map(move |n| original(from, sensor, n))).collect();
+    subject.write(&originals).await?;
+    subject.make_visible().await?;
     let mut reads = Vec::new();
-    proved.write(&corrections(from, false)).await?;
-    read(proved, range, &mut reads).await?;
-    proved.system.restart().await?;
-    read(proved, range, &mut reads).await?;
+    subject.write(&corrections(from, false)).await?;
+    read(subject, range, &mut reads).await?;
+    subject.system.restart().await?;
+    read(subject, range, &mut reads).await?;
     let before_later = reads.len();
-    proved.write(&corrections(from, true)).await?;
-    read(proved, range, &mut reads).await?;
-    proved.system.restart().await?;
-    read(proved, range, &mut reads).await?;
-    let samples = proved.samples(range).await?;
-    let corrected = KINDS.iter().enumerate().map(|(sensor, kind)| {
+    subject.write(&corrections(from, true)).await?;
+    read(subject, range, &mut reads).await?;
+    subject.system.restart().await?;
+    read(subject, range, &mut reads).await?;
+    let samples = subject.samples(range).await?;
+    let counts = KINDS.iter().enumerate().map(|(sensor, kind)| {
         let reads = if kind.is_later { &reads[before_later..] } else { &reads[..] };
         judge(*kind, u32::try_from(sensor).unwrap_or(0), from, reads, &samples)
     });
-    Ok(corrected.collect())
+    Ok(counts.collect())
 }
 
 fn original(from: i64, sensor: u32, number: u32) -> Reading {
@@ -87,13 +88,13 @@ fn correction(from: i64, sensor: u32, number: u32, kind: Kind) -> Reading {
 
 fn corrections(from: i64, is_later: bool) -> Vec<Reading> {
     let kinds = (0..).zip(KINDS).filter(|(_, kind)| kind.is_later == is_later);
-    kinds.flat_map(|(sensor, kind)| (0..EACH).map(move |number| correction(from, sensor, number, kind))).collect()
+    kinds.flat_map(|(sensor, kind)| (0..TIMESTAMPS).map(move |number| correction(from, sensor, number, kind))).collect()
 }
 
-async fn read(proved: &mut Proved<'_>, range: Range, reads: &mut Vec<Values>) -> Result<()> {
-    proved.make_visible().await?;
+async fn read(subject: &mut Subject<'_>, range: Range, reads: &mut Vec<Values>) -> Result<()> {
+    subject.make_visible().await?;
     for _ in 0..READS {
-        let samples = proved.values(range, STEP_S).await?;
+        let samples = subject.values(range, STEP_S).await?;
         let temps = samples.into_iter().filter(|sample| sample.field == FIELDS[0]);
         // If both values are returned, a client takes the last one.
         reads.push(temps.map(|sample| ((sample.sensor, sample.time), sample.value)).collect());
@@ -102,10 +103,10 @@ async fn read(proved: &mut Proved<'_>, range: Range, reads: &mut Vec<Values>) ->
     Ok(())
 }
 
-fn judge(kind: Kind, sensor: u32, from: i64, reads: &[Values], samples: &[Sample]) -> Corrected {
+fn judge(kind: Kind, sensor: u32, from: i64, reads: &[Values], samples: &[Sample]) -> CorrectionCounts {
     let name = sensor_name(sensor);
     let right: Vec<(Reading, f64)> =
-        (0..EACH).map(|n| (original(from, sensor, n), correction(from, sensor, n, kind).temp)).collect();
+        (0..TIMESTAMPS).map(|n| (original(from, sensor, n), correction(from, sensor, n, kind).temp)).collect();
     let is_read = |read: Option<&Values>, (reading, temp): &(Reading, f64)| {
         read.and_then(|read| read.get(&(name.clone(), reading.time))) == Some(temp)
     };
@@ -116,21 +117,21 @@ fn judge(kind: Kind, sensor: u32, from: i64, reads: &[Values], samples: &[Sample
         let is_returned = |sample: &&Sample| sample.sensor == name && sample.time == time && sample.field == field;
         samples.iter().filter(is_returned).map(|sample| sample.value.to_bits()).collect()
     };
-    Corrected {
+    CorrectionCounts {
         kind: kind.name.to_owned(),
-        corrections: u64::from(EACH),
+        corrections: u64::from(TIMESTAMPS),
         read_first: count(&|one| is_read(reads.first(), one)),
         read_at_end: count(&|one| is_read(reads.last(), one)),
         unstable: count(&|(reading, _)| {
-            let place = (name.clone(), reading.time);
+            let key = (name.clone(), reading.time);
             let seen: BTreeSet<Option<u64>> =
-                reads.iter().map(|read| read.get(&place).map(|value| value.to_bits())).collect();
+                reads.iter().map(|read| read.get(&key).map(|value| value.to_bits())).collect();
             seen.len() > 1
         }),
-        both_returned: count(&|(reading, _)| returned(reading.time, FIELDS[0]).len() > 1),
-        other_field_kept: count(&|(reading, _)| {
-            let kept: BTreeSet<u64> = reading.humidity.map(f64::to_bits).into_iter().collect();
-            returned(reading.time, FIELDS[1]) == kept
+        both_values: count(&|(reading, _)| returned(reading.time, FIELDS[0]).len() > 1),
+        other_field_unchanged: count(&|(reading, _)| {
+            let expected: BTreeSet<u64> = reading.humidity.map(f64::to_bits).into_iter().collect();
+            returned(reading.time, FIELDS[1]) == expected
         }),
     }
 }

@@ -11,8 +11,8 @@ use tokio::task::LocalSet;
 use tokio::time::MissedTickBehavior;
 
 use super::reading::{FIELDS, Range, Reading, Sample, sensor_name, yesterday};
-use super::writer::{Proved, Writer};
-use crate::fleet::scrambled;
+use super::writer::{Subject, Writer};
+use crate::fleet::pseudorandom;
 use crate::servers::system::Victim;
 
 /// Number of concurrent writers, each with its own sensors.
@@ -41,7 +41,7 @@ pub struct Cycle {
     /// Milliseconds from the start of the stream to the kill.
     pub after_ms: u64,
     /// Milliseconds from the restart until the system answers queries.
-    pub back_after_ms: u64,
+    pub recovery_ms: u64,
     /// Readings that were acked before the kill, or by a service that survived it.
     pub acked: u64,
     /// Readings without an ack that were resent after the restart, and are missing or incomplete one minute after their
@@ -52,7 +52,7 @@ pub struct Cycle {
     /// Milliseconds from the ack of the oldest lost reading to the kill.
     pub lost_acked_ms_before: u64,
     /// Readings with another value.
-    pub different: u64,
+    pub wrong_values: u64,
     /// Readings that are returned more than once.
     pub duplicates: u64,
 }
@@ -69,37 +69,37 @@ pub struct Crashes {
 
 /// The readings sent in a cycle, each with the time of its ack before the kill, if it was acked.
 #[derive(Default)]
-struct Sent(BTreeMap<(String, i64), (Reading, Option<Instant>)>);
+struct SentReadings(BTreeMap<(String, i64), (Reading, Option<Instant>)>);
 
 /// The differences between what is stored and what was acked.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Comparison {
     lost: u64,
     resent_lost: u64,
-    different: u64,
+    wrong_values: u64,
     duplicates: u64,
     /// Time of the ack of the oldest lost reading.
-    oldest: Option<Instant>,
+    oldest_lost_ack: Option<Instant>,
 }
 
-/// The writes of one writer.
-struct Written {
+/// The batches of one writer.
+struct WriterResult {
     acked: Vec<(Instant, Vec<Reading>)>,
     unanswered: Vec<Reading>,
 }
 
 /// Kills the system `cycles` times, each after a stream of at most this length.
-pub async fn prove(proved: &mut Proved<'_>, cycles: usize, stream: Duration, seed: u64) -> Result<Crashes> {
-    let longest = i64::try_from(stream.as_millis())?.max(STREAM_MIN_MS);
+pub async fn prove(subject: &mut Subject<'_>, cycles: usize, stream: Duration, seed: u64) -> Result<Crashes> {
+    let stream_max_ms = i64::try_from(stream.as_millis())?.max(STREAM_MIN_MS);
     let from = yesterday();
     let mut time = from;
-    let mut all = Sent::default();
+    let mut all = SentReadings::default();
     let mut crashes = Crashes::default();
     for number in 0..cycles {
-        let victim = victim(proved, number);
-        let moment = scrambled(seed.cast_signed().wrapping_add(i64::try_from(number)?));
-        let stream_ms = (STREAM_MIN_MS + moment % (longest - STREAM_MIN_MS + 1)).unsigned_abs();
-        let (cycle, sent, after) = run_cycle(proved, time, victim, stream_ms).await?;
+        let victim = victim(subject, number);
+        let random = pseudorandom(seed.cast_signed().wrapping_add(i64::try_from(number)?));
+        let stream_ms = (STREAM_MIN_MS + random % (stream_max_ms - STREAM_MIN_MS + 1)).unsigned_abs();
+        let (cycle, sent, after) = run_cycle(subject, time, victim, stream_ms).await?;
         println!(
             "  {} killed after {} ms: {} acked, {} lost, {} duplicates",
             cycle.killed, cycle.after_ms, cycle.acked, cycle.lost, cycle.duplicates
@@ -108,64 +108,69 @@ pub async fn prove(proved: &mut Proved<'_>, cycles: usize, stream: Duration, see
         all.0.extend(sent.0);
         time = after;
     }
-    proved.system.restart().await?;
-    let found = all.compare(&proved.samples(Range { from, to: time }).await?);
+    subject.system.restart().await?;
+    let found = all.compare(&subject.samples(Range { from, to: time }).await?);
     crashes.lost_at_end = found.lost + found.resent_lost;
     crashes.duplicates_at_end = found.duplicates;
     Ok(crashes)
 }
 
 /// Runs one cycle with timestamps starting at `from`. Also returns the readings sent, and the time after them.
-async fn run_cycle(proved: &mut Proved<'_>, from: i64, victim: Victim, stream_ms: u64) -> Result<(Cycle, Sent, i64)> {
+async fn run_cycle(
+    subject: &mut Subject<'_>,
+    from: i64,
+    victim: Victim,
+    stream_ms: u64,
+) -> Result<(Cycle, SentReadings, i64)> {
     let is_over = Rc::new(Cell::new(false));
     let mut writers = Vec::new();
     for number in 0..WRITERS {
-        writers.push(stream(proved.writer().await?, number, from, is_over.clone()));
+        writers.push(stream(subject.writer().await?, number, from, is_over.clone()));
     }
     let local = LocalSet::new();
     let writers: Vec<_> = writers.into_iter().map(|writer| local.spawn_local(writer)).collect();
-    let (killed_at, written) = local.run_until(kill(proved, victim, stream_ms, &is_over, writers)).await?;
+    let (kill_time, writer_results) = local.run_until(kill(subject, victim, stream_ms, &is_over, writers)).await?;
 
-    let mut sent = Sent::default();
-    let mut again = Vec::new();
-    for Written { acked, unanswered } in written {
-        for (at, readings) in acked {
-            sent.add(&readings, Some(at));
+    let mut sent = SentReadings::default();
+    let mut resent = Vec::new();
+    for WriterResult { acked, unanswered } in writer_results {
+        for (ack_time, readings) in acked {
+            sent.add(&readings, Some(ack_time));
         }
-        again.extend(unanswered);
+        resent.extend(unanswered);
     }
     let started = Instant::now();
-    proved.system.start_again().await.context("starting again after kill -9")?;
+    subject.system.start_again().await.context("starting again after kill -9")?;
     // Add one more reading of each sensor, which shows when writes after the restart become visible.
-    let times = sent.0.keys().map(|(_, time)| *time).chain(again.iter().map(|reading| reading.time));
+    let times = sent.0.keys().map(|(_, time)| *time).chain(resent.iter().map(|reading| reading.time));
     let last = times.max().unwrap_or(from) + 1000;
-    again.extend((0..WRITERS).flat_map(|writer| batch(writer, last)).filter(|reading| reading.time == last));
-    sent.add(&again, None);
+    resent.extend((0..WRITERS).flat_map(|writer| batch(writer, last)).filter(|reading| reading.time == last));
+    sent.add(&resent, None);
     let to = last + 1000;
     let range = Range { from, to };
-    proved.samples(range).await?;
-    let back_after_ms = millis(started.elapsed());
-    proved.write(&again).await?;
-    let found = compare_when_visible(proved, &sent, range).await?;
+    subject.samples(range).await?;
+    let recovery_ms = millis(started.elapsed());
+    subject.write(&resent).await?;
+    let found = compare_when_visible(subject, &sent, range).await?;
     let acked = sent.0.values().filter(|(_, acked)| acked.is_some()).count();
-    let before = found.oldest.map_or(Duration::ZERO, |acked| killed_at.saturating_duration_since(acked));
+    let before = found.oldest_lost_ack.map_or(Duration::ZERO, |acked| kill_time.saturating_duration_since(acked));
     let cycle = Cycle {
         killed: victim.name().to_owned(),
         after_ms: stream_ms,
-        back_after_ms,
+        recovery_ms,
         acked: u64::try_from(acked)?,
         resent_lost: found.resent_lost,
         lost: found.lost,
         lost_acked_ms_before: millis(before),
-        different: found.different,
+        wrong_values: found.wrong_values,
         duplicates: found.duplicates,
     };
     Ok((cycle, sent, to))
 }
 
 /// Returns the process to kill in a cycle. For hourglass on MongoDB, it is each in turn, and both.
-fn victim(proved: &Proved<'_>, cycle: usize) -> Victim {
-    match (proved.system.peer.product(), proved.system.peer.has_mongod()) {
+fn victim(subject: &Subject<'_>, cycle: usize) -> Victim {
+    match (subject.system.peer.product(), subject.system.peer.has_mongod()) {
         (Some(_), true) => [Victim::Server, Victim::Mongod, Victim::All][cycle % 3],
         (Some(_), false) => Victim::Server,
         (None, _) => Victim::Mongod,
@@ -174,30 +179,30 @@ fn victim(proved: &Proved<'_>, cycle: usize) -> Victim {
 
 /// Runs the writers, kills, and collects their results.
 async fn kill(
-    proved: &mut Proved<'_>,
+    subject: &mut Subject<'_>,
     victim: Victim,
     stream_ms: u64,
     is_over: &Rc<Cell<bool>>,
-    writers: Vec<tokio::task::JoinHandle<Result<Written>>>,
-) -> Result<(Instant, Vec<Written>)> {
+    writers: Vec<tokio::task::JoinHandle<Result<WriterResult>>>,
+) -> Result<(Instant, Vec<WriterResult>)> {
     tokio::time::sleep(Duration::from_millis(stream_ms)).await;
-    let survives = victim == Victim::Mongod && proved.system.peer.is_hourglass();
+    let survives = victim == Victim::Mongod && subject.system.peer.is_hourglass();
     is_over.set(!survives);
-    let killed_at = Instant::now();
-    proved.system.kill(victim)?;
+    let kill_time = Instant::now();
+    subject.system.kill(victim)?;
     if survives {
         tokio::time::sleep(OUTAGE).await;
         is_over.set(true);
     }
-    let mut written = Vec::new();
+    let mut writer_results = Vec::new();
     for writer in writers {
-        written.push(writer.await??);
+        writer_results.push(writer.await??);
     }
-    Ok((killed_at, written))
+    Ok((kill_time, writer_results))
 }
 
 /// Writes a batch every [`PACE`] until the kill. An earlier error is an error of the run.
-async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<bool>>) -> Result<Written> {
+async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<bool>>) -> Result<WriterResult> {
     let mut pace = tokio::time::interval(PACE);
     pace.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let mut acked = Vec::new();
@@ -210,19 +215,19 @@ async fn stream(mut writer: Writer, number: u32, from: i64, is_over: Rc<Cell<boo
         // Do not wait for the driver, which would search another primary for half a minute.
         let outcome = tokio::select! {
             outcome = writer.write(&readings) => outcome,
-            () = ended(&is_over) => return Ok(Written { acked, unanswered: readings }),
+            () = await_end(&is_over) => return Ok(WriterResult { acked, unanswered: readings }),
         };
         match outcome {
             Ok(()) => acked.push((Instant::now(), readings)),
-            Err(_) if is_over.get() => return Ok(Written { acked, unanswered: readings }),
+            Err(_) if is_over.get() => return Ok(WriterResult { acked, unanswered: readings }),
             Err(error) => return Err(error.context("a write failed before the kill")),
         }
     }
-    Ok(Written { acked, unanswered: Vec::new() })
+    Ok(WriterResult { acked, unanswered: Vec::new() })
 }
 
 /// Returns shortly after the kill, so that all earlier answers are read.
-async fn ended(is_over: &Cell<bool>) {
+async fn await_end(is_over: &Cell<bool>) {
     while !is_over.get() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
@@ -231,7 +236,7 @@ async fn ended(is_over: &Cell<bool>) {
 
 /// Returns a batch of a writer that starts at a time. The values of a sensor repeat only after a long time.
 fn batch(writer: u32, from: i64) -> Vec<Reading> {
-    let at = |second: i64| {
+    let readings_of_second = |second: i64| {
         (0..SENSORS).map(move |sensor| {
             let time = from + second * 1000;
             let number = u32::try_from((time / 1000).rem_euclid(6000)).unwrap_or(0);
@@ -240,16 +245,16 @@ fn batch(writer: u32, from: i64) -> Vec<Reading> {
             Reading { sensor: writer * SENSORS + sensor, time, temp, humidity }
         })
     };
-    (0..SECONDS).flat_map(at).collect()
+    (0..SECONDS).flat_map(readings_of_second).collect()
 }
 
 /// Waits until writes after the restart are visible, and compares.
-async fn compare_when_visible(proved: &mut Proved<'_>, sent: &Sent, range: Range) -> Result<Comparison> {
+async fn compare_when_visible(subject: &mut Subject<'_>, sent: &SentReadings, range: Range) -> Result<Comparison> {
     let deadline = Instant::now() + VISIBLE_MAX;
     let mut seen = None;
     loop {
-        proved.make_visible().await?;
-        let found = sent.compare(&proved.samples(range).await?);
+        subject.make_visible().await?;
+        let found = sent.compare(&subject.samples(range).await?);
         if found.resent_lost == 0 && seen.is_none() {
             seen = Some(Instant::now());
         }
@@ -261,7 +266,7 @@ async fn compare_when_visible(proved: &mut Proved<'_>, sent: &Sent, range: Range
     }
 }
 
-impl Sent {
+impl SentReadings {
     fn add(&mut self, readings: &[Reading], acked: Option<Instant>) {
         for reading in readings {
             self.0.insert((sensor_name(reading.sensor), reading.time), (*reading, acked));
@@ -281,10 +286,10 @@ impl Sent {
             if FIELDS.iter().any(|field| values(field).is_empty()) {
                 found.lost += u64::from(acked.is_some());
                 found.resent_lost += u64::from(acked.is_none());
-                found.oldest = [found.oldest, *acked].into_iter().flatten().min();
+                found.oldest_lost_ack = [found.oldest_lost_ack, *acked].into_iter().flatten().min();
             }
             let differs = |(field, value): (&'static str, f64)| values(field).iter().any(|found| *found != value);
-            found.different += u64::from(reading.values().any(differs));
+            found.wrong_values += u64::from(reading.values().any(differs));
             found.duplicates += u64::from(FIELDS.iter().any(|field| values(field).len() > 1));
         }
         found
@@ -302,7 +307,7 @@ mod tests {
     #[test]
     fn lost_different_and_duplicate_readings_are_distinguished() {
         let readings = batch(0, 0);
-        let mut sent = Sent::default();
+        let mut sent = SentReadings::default();
         let acked = Instant::now();
         sent.add(&readings, Some(acked));
         let mut samples: Vec<Sample> = Vec::new();
@@ -319,7 +324,7 @@ mod tests {
         samples.push(samples[9].clone());
         assert_eq!(
             sent.compare(&samples),
-            Comparison { lost: 1, resent_lost: 0, different: 1, duplicates: 1, oldest: Some(acked) }
+            Comparison { lost: 1, resent_lost: 0, wrong_values: 1, duplicates: 1, oldest_lost_ack: Some(acked) }
         );
     }
 }

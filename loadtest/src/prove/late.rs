@@ -5,35 +5,33 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::oracle::{Judged, Oracle};
+use super::oracle::{AnswerCounts, Oracle};
 use super::reading::{HOUR_MS, Range, Reading, yesterday};
-use super::writer::Proved;
+use super::writer::Subject;
 
-/// Number of sensors.
 const SENSORS: u32 = 4;
 /// Number of hours. Below 50, because VictoriaMetrics may adjust the ends of longer ranges.
 const HOURS: u32 = 24;
 /// Every sixth reading of one per minute is late.
 const LATE_EVERY: u32 = 6;
 /// Maximum time until the answers are right. VictoriaMetrics takes some seconds to drop its cache.
-const RIGHT_AFTER_MAX: Duration = Duration::from_secs(35);
+const CORRECT_AFTER_MAX: Duration = Duration::from_secs(35);
 
 /// The answers at each step.
 #[derive(Debug, Clone, Default)]
 pub struct Late {
     /// The answers before any late reading, queried twice.
-    pub on_time: Judged,
+    pub on_time: AnswerCounts,
     /// The answers as soon as the late readings are acked and visible.
-    pub at_once: Judged,
+    pub at_once: AnswerCounts,
     /// Seconds until no answer is wrong; `None` if some still were at the end.
-    pub right_after_s: Option<f64>,
+    pub correct_after_s: Option<f64>,
     /// The answers after an orderly stop.
-    pub after_restart: Judged,
+    pub after_restart: AnswerCounts,
 }
 
-/// Runs the check.
-pub async fn prove(proved: &mut Proved<'_>) -> Result<Late> {
-    proved.is_cached = true;
+pub async fn prove(subject: &mut Subject<'_>) -> Result<Late> {
+    subject.is_cached = true;
     let from = yesterday();
     let range = Range { from, to: from + i64::from(HOURS) * HOUR_MS };
     let all =
@@ -45,28 +43,28 @@ pub async fn prove(proved: &mut Proved<'_>) -> Result<Late> {
     let mut oracle = Oracle::default();
 
     oracle.add(&on_time);
-    proved.write(&on_time).await?;
-    proved.make_visible().await?;
-    oracle.judge(&proved.windows(range).await?);
-    proved.system.restart().await?;
-    oracle.judge(&proved.windows(range).await?);
-    let judged_on_time = oracle.judge(&proved.windows(range).await?);
+    subject.write(&on_time).await?;
+    subject.make_visible().await?;
+    oracle.judge(&subject.windows(range).await?);
+    subject.system.restart().await?;
+    oracle.judge(&subject.windows(range).await?);
+    let judged_on_time = oracle.judge(&subject.windows(range).await?);
 
     oracle.add(&late);
-    proved.write(&late).await?;
-    proved.make_visible().await?;
+    subject.write(&late).await?;
+    subject.make_visible().await?;
     let visible = Instant::now();
-    let at_once = oracle.judge(&proved.windows(range).await?);
-    let mut judged = at_once;
-    while judged.wrong > 0 && visible.elapsed() < RIGHT_AFTER_MAX {
+    let at_once = oracle.judge(&subject.windows(range).await?);
+    let mut counts = at_once;
+    while counts.wrong > 0 && visible.elapsed() < CORRECT_AFTER_MAX {
         tokio::time::sleep(Duration::from_millis(250)).await;
-        judged = oracle.judge(&proved.windows(range).await?);
+        counts = oracle.judge(&subject.windows(range).await?);
     }
-    let right_after_s =
-        (judged.wrong == 0).then(|| if at_once.wrong == 0 { 0.0 } else { visible.elapsed().as_secs_f64() });
-    proved.system.restart().await?;
-    let after_restart = oracle.judge(&proved.windows(range).await?);
-    Ok(Late { on_time: judged_on_time, at_once, right_after_s, after_restart })
+    let correct_after_s =
+        (counts.wrong == 0).then(|| if at_once.wrong == 0 { 0.0 } else { visible.elapsed().as_secs_f64() });
+    subject.system.restart().await?;
+    let after_restart = oracle.judge(&subject.windows(range).await?);
+    Ok(Late { on_time: judged_on_time, at_once, correct_after_s, after_restart })
 }
 
 /// Returns a reading half a minute past a minute, so that none is on the border of two hours.

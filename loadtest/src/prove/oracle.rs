@@ -11,7 +11,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// The number of answers, and of those that differ from the right ones.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Judged {
+pub struct AnswerCounts {
     /// Expected counts, sums and means.
     pub aggregates: u64,
     /// Of these, missing or wrong beyond rounding.
@@ -38,17 +38,16 @@ impl Oracle {
     }
 
     /// Compares a system's answers with the right ones.
-    pub fn judge(&self, windows: &[Window]) -> Judged {
+    pub fn judge(&self, windows: &[Window]) -> AnswerCounts {
         let mut returned: BTreeMap<(&str, i64, &str), &Window> = BTreeMap::new();
-        let mut judged = Judged::default();
+        let mut counts = AnswerCounts::default();
         for window in windows.iter().filter(|window| window.count > 0.0) {
             // An hour must not be returned twice, and must have readings.
-            let place = (window.sensor.as_str(), window.start, window.field.as_str());
-            let is_known = FIELDS
-                .iter()
-                .any(|field| *field == place.2 && self.0.contains_key(&(place.0.to_owned(), place.1, *field)));
-            if returned.insert(place, window).is_some() || !is_known {
-                judged.wrong += 1;
+            let key = (window.sensor.as_str(), window.start, window.field.as_str());
+            let is_known =
+                FIELDS.iter().any(|field| *field == key.2 && self.0.contains_key(&(key.0.to_owned(), key.1, *field)));
+            if returned.insert(key, window).is_some() || !is_known {
+                counts.wrong += 1;
             }
         }
         for ((sensor, start, field), (count, sum)) in &self.0 {
@@ -56,16 +55,16 @@ impl Oracle {
             let right = [f64::from(*count), sum, sum / f64::from(*count)];
             let window = returned.get(&(sensor.as_str(), *start, *field));
             let found = window.map(|window| [window.count, window.sum, window.mean]);
-            for (place, right) in right.iter().enumerate() {
-                judged.aggregates += 1;
-                match found.map(|found| found[place]) {
+            for (index, right) in right.iter().enumerate() {
+                counts.aggregates += 1;
+                match found.map(|found| found[index]) {
                     Some(found) if found.to_bits() == right.to_bits() => {}
-                    Some(found) if place > 0 && (found - right).abs() <= right.abs() * ROUNDING => judged.rounded += 1,
-                    _ => judged.wrong += 1,
+                    Some(found) if index > 0 && (found - right).abs() <= right.abs() * ROUNDING => counts.rounded += 1,
+                    _ => counts.wrong += 1,
                 }
             }
         }
-        judged
+        counts
     }
 }
 
@@ -103,13 +102,13 @@ mod tests {
         oracle.add(&readings());
         // Python: float(sum(Fraction(number / 100) for number in range(1600, 1610)))
         let right = [window("temp", 10.0, 160.45), window("humidity", 10.0, 45.0)];
-        assert_eq!(oracle.judge(&right), Judged { aggregates: 6, wrong: 0, rounded: 0 });
+        assert_eq!(oracle.judge(&right), AnswerCounts { aggregates: 6, wrong: 0, rounded: 0 });
         let rounded = [window("temp", 10.0, 160.450_000_000_000_1), right[1].clone()];
-        assert_eq!(oracle.judge(&rounded), Judged { aggregates: 6, wrong: 0, rounded: 2 });
+        assert_eq!(oracle.judge(&rounded), AnswerCounts { aggregates: 6, wrong: 0, rounded: 2 });
         let one_twice = [window("temp", 11.0, 176.45), right[1].clone()];
-        assert_eq!(oracle.judge(&one_twice), Judged { aggregates: 6, wrong: 3, rounded: 0 });
-        assert_eq!(oracle.judge(&right[..1]), Judged { aggregates: 6, wrong: 3, rounded: 0 });
+        assert_eq!(oracle.judge(&one_twice), AnswerCounts { aggregates: 6, wrong: 3, rounded: 0 });
+        assert_eq!(oracle.judge(&right[..1]), AnswerCounts { aggregates: 6, wrong: 3, rounded: 0 });
         let of_nobody = [right[0].clone(), right[1].clone(), Window { start: HOUR_MS, ..right[0].clone() }];
-        assert_eq!(oracle.judge(&of_nobody), Judged { aggregates: 6, wrong: 1, rounded: 0 });
+        assert_eq!(oracle.judge(&of_nobody), AnswerCounts { aggregates: 6, wrong: 1, rounded: 0 });
     }
 }

@@ -4,9 +4,8 @@
 use anyhow::Result;
 
 use super::reading::{FIELDS, HOUR_MS, Range, Reading, yesterday};
-use super::writer::Proved;
+use super::writer::Subject;
 
-/// Number of sensors.
 const SENSORS: u32 = 10;
 /// Number of readings per sensor, one per minute.
 const MINUTES: u32 = 100;
@@ -17,15 +16,15 @@ pub struct Retries {
     /// Distinct readings.
     pub readings: u64,
     /// Count after sending twice.
-    pub counted_after_retry: f64,
+    pub count_after_retry: f64,
     /// Count after an orderly restart and sending once more.
-    pub counted_after_restart: f64,
+    pub count_after_restart: f64,
     /// Values of one field that the system returns at the end.
     pub returned: u64,
 }
 
 /// Sends the same readings three times.
-pub async fn prove(proved: &mut Proved<'_>) -> Result<Retries> {
+pub async fn prove(subject: &mut Subject<'_>) -> Result<Retries> {
     let from = yesterday();
     let range = Range { from, to: from + 2 * HOUR_MS };
     // Each reading is half a minute past a minute, so that none is on the border of two hours.
@@ -36,24 +35,24 @@ pub async fn prove(proved: &mut Proved<'_>) -> Result<Retries> {
         humidity: Some(f64::from(number % 100)),
     };
     let readings: Vec<Reading> = (0..SENSORS * MINUTES).map(reading).collect();
-    proved.write(&readings).await?;
-    proved.write(&readings).await?;
-    let counted_after_retry = count(proved, range).await?;
-    proved.system.restart().await?;
-    proved.write(&readings).await?;
-    let counted_after_restart = count(proved, range).await?;
-    let samples = proved.samples(range).await?;
+    subject.write(&readings).await?;
+    subject.write(&readings).await?;
+    let count_after_retry = count(subject, range).await?;
+    subject.system.restart().await?;
+    subject.write(&readings).await?;
+    let count_after_restart = count(subject, range).await?;
+    let samples = subject.samples(range).await?;
     let returned = samples.iter().filter(|sample| sample.field == FIELDS[0]).count();
     Ok(Retries {
         readings: u64::try_from(readings.len())?,
-        counted_after_retry,
-        counted_after_restart,
+        count_after_retry,
+        count_after_restart,
         returned: u64::try_from(returned)?,
     })
 }
 
-async fn count(proved: &mut Proved<'_>, range: Range) -> Result<f64> {
-    proved.make_visible().await?;
-    let windows = proved.windows(range).await?;
+async fn count(subject: &mut Subject<'_>, range: Range) -> Result<f64> {
+    subject.make_visible().await?;
+    let windows = subject.windows(range).await?;
     Ok(windows.iter().filter(|window| window.field == FIELDS[0]).map(|window| window.count).sum())
 }

@@ -10,7 +10,7 @@ use crate::servers::http::Product;
 use crate::servers::system::System;
 
 /// A system under test.
-pub struct Proved<'a> {
+pub struct Subject<'a> {
     pub system: System<'a>,
     /// True if queries to VictoriaMetrics use its response cache, which is the default. It drops the cache some seconds
     /// after old samples arrive.
@@ -21,12 +21,10 @@ pub struct Proved<'a> {
 pub enum Writer {
     /// Line protocol, to a path.
     Http(Connection, &'static str),
-    /// Documents.
     Native(Collection<Document>),
 }
 
-impl Proved<'_> {
-    /// Creates a writer.
+impl Subject<'_> {
     pub async fn writer(&self) -> Result<Writer> {
         Ok(match self.system.peer.product() {
             Some(product) => Writer::Http(self.system.connect().await?, product.write_path()),

@@ -33,8 +33,8 @@ impl ClickHouse {
         let input = child.stdin.take();
         let output = child.stdout.take().context("no pipe")?;
         let mut started = Self { child, input, output: BufReader::new(output), version: String::new() };
-        let said = started.answer().with_context(|| format!("does {} have chdb? (--python)", python.display()))?;
-        said["text"].as_str().unwrap_or_default().clone_into(&mut started.version);
+        let version = started.answer().with_context(|| format!("does {} have chdb? (--python)", python.display()))?;
+        version["text"].as_str().unwrap_or_default().clone_into(&mut started.version);
         Ok(started)
     }
 
@@ -72,7 +72,7 @@ impl ClickHouse {
         ))?;
         let file = folder.join("day.tsv");
         for day in 0..fleet.ticks / fleet.ticks_in(DAY_S) {
-            std::fs::write(&file, fleet.table_of(day)).context("writing a day for ClickHouse")?;
+            std::fs::write(&file, fleet.day_table(day)).context("writing a day for ClickHouse")?;
             self.run(&format!(
                 "INSERT INTO climate SELECT * FROM file('{}', 'TSV', 'sensor String, site String, time DateTime, \
                  temp Float64, humidity Int32')",
@@ -84,8 +84,8 @@ impl ClickHouse {
         Ok(std::fs::remove_file(&file)?)
     }
 
-    /// Bytes of the columns, and of everything else in the parts.
-    pub fn at_rest(&mut self) -> Result<(f64, f64)> {
+    /// Returns the bytes of the columns, and those of everything else in the parts.
+    pub fn disk_bytes(&mut self) -> Result<(f64, f64)> {
         let (_, sizes) = self.run(
             "SELECT sum(data_compressed_bytes), sum(bytes_on_disk) FROM system.parts WHERE active AND table = 'climate'",
         )?;

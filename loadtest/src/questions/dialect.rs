@@ -4,67 +4,70 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::question::{Answer, Asked, CHART_S, Question};
-use crate::client::encoded;
+use super::question::{Answer, CHART_S, Query, Question};
+use crate::client::url_encode;
 use crate::fleet::{Fleet, sensor_key, sensor_name};
 use crate::servers::http::Product;
 
 /// Returns the path of a query. No server answers it from a cache of answers.
-pub fn path(product: Product, asked: &Asked) -> String {
+pub fn path(product: Product, query: &Query) -> String {
     match product {
-        Product::Hourglass => hourglass_path(asked),
-        Product::Influx => format!("/query?db=bench&epoch=s&q={}", encoded(&statement(asked))),
-        Product::Victoria => victoria_path(asked),
+        Product::Hourglass => hourglass_path(query),
+        Product::Influx => format!("/query?db=bench&epoch=s&q={}", url_encode(&statement(query))),
+        Product::Victoria => victoria_path(query),
     }
 }
 
-/// Parses an answer.
-pub fn parse(product: Product, asked: &Asked, body: &str) -> Result<Answer> {
+pub fn parse(product: Product, query: &Query, body: &str) -> Result<Answer> {
     match product {
-        Product::Hourglass if asked.question == Question::OneNumber => influx(asked, &serde_json::from_str(body)?),
-        Product::Hourglass => hourglass(asked, &serde_json::from_str(body)?),
-        Product::Influx => influx(asked, &serde_json::from_str(body)?),
-        Product::Victoria if asked.question == Question::SensorRawDay => victoria_raw(body),
-        Product::Victoria => victoria(asked, &serde_json::from_str(body)?),
+        Product::Hourglass if query.question == Question::OneNumber => influx(query, &serde_json::from_str(body)?),
+        Product::Hourglass => hourglass(query, &serde_json::from_str(body)?),
+        Product::Influx => influx(query, &serde_json::from_str(body)?),
+        Product::Victoria if query.question == Question::SensorRawDay => victoria_raw(body),
+        Product::Victoria => victoria(query, &serde_json::from_str(body)?),
     }
 }
 
-fn hourglass_path(asked: &Asked) -> String {
-    let Asked { from, to, .. } = asked;
-    let key = encoded(&sensor_key(asked.sensor));
+fn hourglass_path(query: &Query) -> String {
+    let Query { from, to, .. } = query;
+    let key = url_encode(&sensor_key(query.sensor));
     let range = format!("from={from}&to={to}&precision=s&epoch=s");
     let windows =
         |which: &str, step: &str| format!("/api/v1/summary?db=bench&{which}&fields=temp&agg=avg&step={step}&{range}");
     let sensor = format!("sensor={key}");
     let sites = "measurement=climate&group_by=site";
-    match asked.question {
+    match query.question {
         Question::SensorHourly => windows(&sensor, "1h"),
         Question::SensorDaily => windows(&sensor, "1d"),
         Question::SitesHourly | Question::SitesLastDay => windows(sites, "1h"),
         Question::SitesDaily => windows(sites, "1d"),
         Question::SensorRawDay => format!("/api/v1/readings?db=bench&{sensor}&limit=100000&{range}"),
         Question::SensorChart => {
-            format!("/api/v1/readings?db=bench&{sensor}&fields=temp&max_points={}&{range}", points_max(asked))
+            format!("/api/v1/readings?db=bench&{sensor}&fields=temp&max_points={}&{range}", points_max(query))
         }
-        Question::OneNumber => format!("/query?db=bench&epoch=s&q={}", encoded(&statement(asked))),
+        Question::OneNumber => format!("/query?db=bench&epoch=s&q={}", url_encode(&statement(query))),
         Question::LatestOfAll => {
-            format!("/api/v1/latest?db=bench&measurement=climate&limit={}&epoch=s", asked.fleet.sensors)
+            format!("/api/v1/latest?db=bench&measurement=climate&limit={}&epoch=s", query.fleet.sensors)
         }
         Question::LatestOfOne => format!("/api/v1/latest?db=bench&{sensor}&epoch=s"),
     }
 }
 
 /// Returns a query in InfluxQL.
-fn statement(asked: &Asked) -> String {
-    let Asked { from, to, .. } = asked;
-    let one = format!("sensor = '{}'", sensor_name(asked.sensor));
+fn statement(query: &Query) -> String {
+    let Query { from, to, .. } = query;
+    let condition = format!("sensor = '{}'", sensor_name(query.sensor));
     let range = format!("time >= {from}s AND time < {to}s");
-    match asked.question {
-        Question::SensorHourly => format!("SELECT mean(temp) FROM climate WHERE {one} AND {range} GROUP BY time(1h)"),
-        Question::SensorDaily => format!("SELECT mean(temp) FROM climate WHERE {one} AND {range} GROUP BY time(1d)"),
-        Question::SensorRawDay => format!("SELECT temp, humidity FROM climate WHERE {one} AND {range}"),
+    match query.question {
+        Question::SensorHourly => {
+            format!("SELECT mean(temp) FROM climate WHERE {condition} AND {range} GROUP BY time(1h)")
+        }
+        Question::SensorDaily => {
+            format!("SELECT mean(temp) FROM climate WHERE {condition} AND {range} GROUP BY time(1d)")
+        }
+        Question::SensorRawDay => format!("SELECT temp, humidity FROM climate WHERE {condition} AND {range}"),
         Question::SensorChart => {
-            format!("SELECT min(temp), max(temp) FROM climate WHERE {one} AND {range} GROUP BY time(3h)")
+            format!("SELECT min(temp), max(temp) FROM climate WHERE {condition} AND {range} GROUP BY time(3h)")
         }
         Question::SitesHourly | Question::SitesLastDay => {
             format!("SELECT mean(temp) FROM climate WHERE {range} GROUP BY time(1h), site")
@@ -72,28 +75,30 @@ fn statement(asked: &Asked) -> String {
         Question::SitesDaily => format!("SELECT mean(temp) FROM climate WHERE {range} GROUP BY time(1d), site"),
         Question::OneNumber => format!("SELECT mean(temp) FROM climate WHERE {range}"),
         Question::LatestOfAll => "SELECT last(temp) FROM climate GROUP BY sensor".to_owned(),
-        Question::LatestOfOne => format!("SELECT last(temp) FROM climate WHERE {one} GROUP BY sensor"),
+        Question::LatestOfOne => format!("SELECT last(temp) FROM climate WHERE {condition} GROUP BY sensor"),
     }
 }
 
 /// Returns a query in ClickHouse's SQL. Its rows have the name of a series, a time and a value.
-pub fn sql(asked: &Asked) -> String {
-    let Asked { from, to, .. } = asked;
+pub fn sql(query: &Query) -> String {
+    let Query { from, to, .. } = query;
     let range = format!("time >= toDateTime({from}) AND time < toDateTime({to})");
-    let one = format!("sensor = '{}'", sensor_name(asked.sensor));
-    let step = asked.step_s();
+    let condition = format!("sensor = '{}'", sensor_name(query.sensor));
+    let step = query.step_s();
     let window = format!("toUnixTimestamp(toStartOfInterval(time, INTERVAL {step} SECOND)) AS t");
-    match asked.question {
+    match query.question {
         Question::SensorHourly | Question::SensorDaily => {
-            format!("SELECT 'temp', {window}, avg(temp) FROM climate WHERE {one} AND {range} GROUP BY t ORDER BY t")
+            format!(
+                "SELECT 'temp', {window}, avg(temp) FROM climate WHERE {condition} AND {range} GROUP BY t ORDER BY t"
+            )
         }
         Question::SensorRawDay => format!(
             "SELECT p.1, t, p.2 FROM (SELECT toUnixTimestamp(time) AS t, arrayJoin([('temp', temp), ('humidity', \
-             toFloat64(humidity))]) AS p FROM climate WHERE {one} AND {range}) ORDER BY t"
+             toFloat64(humidity))]) AS p FROM climate WHERE {condition} AND {range}) ORDER BY t"
         ),
         Question::SensorChart => format!(
             "SELECT p.1, t, p.2 FROM (SELECT {window}, arrayJoin([('min', min(temp)), ('max', max(temp))]) AS p \
-             FROM climate WHERE {one} AND {range} GROUP BY t) ORDER BY t"
+             FROM climate WHERE {condition} AND {range} GROUP BY t) ORDER BY t"
         ),
         Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
             format!("SELECT site, {window}, avg(temp) FROM climate WHERE {range} GROUP BY site, t ORDER BY t")
@@ -101,38 +106,40 @@ pub fn sql(asked: &Asked) -> String {
         Question::OneNumber => format!("SELECT 'mean', 0, avg(temp) FROM climate WHERE {range}"),
         Question::LatestOfAll => "SELECT sensor, 0, argMax(temp, time) FROM climate GROUP BY sensor".to_owned(),
         Question::LatestOfOne => {
-            format!("SELECT sensor, 0, argMax(temp, time) FROM climate WHERE {one} GROUP BY sensor")
+            format!("SELECT sensor, 0, argMax(temp, time) FROM climate WHERE {condition} GROUP BY sensor")
         }
     }
 }
 
-fn victoria_path(asked: &Asked) -> String {
-    let Asked { from, to, .. } = asked;
-    let step = asked.step_s();
-    let of = format!("{{sensor=\"{}\"}}", sensor_name(asked.sensor));
+fn victoria_path(query: &Query) -> String {
+    let Query { from, to, .. } = query;
+    let step = query.step_s();
+    let selector = format!("{{sensor=\"{}\"}}", sensor_name(query.sensor));
     // A window is labelled by its end.
     let windows = |query: &str| {
-        format!("/api/v1/query_range?nocache=1&start={}&end={to}&step={step}&query={}", from + step, encoded(query))
+        format!("/api/v1/query_range?nocache=1&start={}&end={to}&step={step}&query={}", from + step, url_encode(query))
     };
-    let instant = |query: &str| format!("/api/v1/query?nocache=1&time={to}&query={}", encoded(query));
-    match asked.question {
-        Question::SensorHourly | Question::SensorDaily => windows(&format!("avg_over_time(climate_temp{of}[{step}s])")),
-        Question::SensorChart => windows(&format!("rollup(climate_temp{of}[{step}s])")),
-        Question::SensorRawDay => format!("/api/v1/export?match[]={}&start={from}&end={to}", encoded(&of)),
+    let instant = |query: &str| format!("/api/v1/query?nocache=1&time={to}&query={}", url_encode(query));
+    match query.question {
+        Question::SensorHourly | Question::SensorDaily => {
+            windows(&format!("avg_over_time(climate_temp{selector}[{step}s])"))
+        }
+        Question::SensorChart => windows(&format!("rollup(climate_temp{selector}[{step}s])")),
+        Question::SensorRawDay => format!("/api/v1/export?match[]={}&start={from}&end={to}", url_encode(&selector)),
         Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
             windows(&format!("avg(avg_over_time(climate_temp[{step}s])) by (site)"))
         }
         // All sensors have as many readings.
         Question::OneNumber => instant(&format!("avg(avg_over_time(climate_temp[{step}s]))")),
         Question::LatestOfAll => instant("climate_temp"),
-        Question::LatestOfOne => instant(&format!("climate_temp{of}")),
+        Question::LatestOfOne => instant(&format!("climate_temp{selector}")),
     }
 }
 
-fn hourglass(asked: &Asked, body: &Value) -> Result<Answer> {
+fn hourglass(query: &Query, body: &Value) -> Result<Answer> {
     let mut answer = Answer::new();
     for series in list(&body["series"])? {
-        match asked.question {
+        match query.question {
             Question::SensorRawDay => {
                 for reading in list(&series["readings"])? {
                     for field in Fleet::FIELDS {
@@ -141,13 +148,14 @@ fn hourglass(asked: &Asked, body: &Value) -> Result<Answer> {
                     }
                 }
             }
-            Question::SensorChart => extremes(asked, list(&series["readings"])?, &mut answer)?,
+            Question::SensorChart => extremes(query, list(&series["readings"])?, &mut answer)?,
             Question::LatestOfAll | Question::LatestOfOne => {
                 let latest = number(&series["readings"][0]["temp"])?;
                 answer.insert(text(&series["tags"]["sensor"])?, vec![(0, latest)]);
             }
             _ => {
-                let name = if asked.question.is_of_one() { "temp".to_owned() } else { text(&series["tags"]["site"])? };
+                let name =
+                    if query.question.is_single_sensor() { "temp".to_owned() } else { text(&series["tags"]["site"])? };
                 for window in list(&series["windows"])? {
                     let mean = number(&window["fields"]["temp"]["avg"])?;
                     answer.entry(name.clone()).or_default().push((whole(&window["start"])?, mean));
@@ -159,16 +167,16 @@ fn hourglass(asked: &Asked, body: &Value) -> Result<Answer> {
 }
 
 /// Returns the minimum and maximum of each window of a chart, from its thinned readings.
-fn extremes(asked: &Asked, readings: &[Value], answer: &mut Answer) -> Result<()> {
-    let most = usize::try_from(points_max(asked))?;
-    ensure!(readings.len() <= most, "{} readings instead of at most {most}", readings.len());
-    let from = asked.from;
+fn extremes(query: &Query, readings: &[Value], answer: &mut Answer) -> Result<()> {
+    let count_max = usize::try_from(points_max(query))?;
+    ensure!(readings.len() <= count_max, "{} readings instead of at most {count_max}", readings.len());
+    let from = query.from;
     for (name, pick) in [("min", f64::min as fn(f64, f64) -> f64), ("max", f64::max)] {
         let windows: &mut Vec<(i64, f64)> = answer.entry(name.to_owned()).or_default();
         for reading in readings {
             let time = whole(&reading["ts"])?;
             let value = number(&reading["temp"])?;
-            let start = from + (time - from) / asked.step_s() * asked.step_s();
+            let start = from + (time - from) / query.step_s() * query.step_s();
             match windows.last_mut() {
                 Some((last, extreme)) if *last == start => *extreme = pick(*extreme, value),
                 _ => windows.push((start, value)),
@@ -178,10 +186,10 @@ fn extremes(asked: &Asked, readings: &[Value], answer: &mut Answer) -> Result<()
     Ok(())
 }
 
-fn influx(asked: &Asked, body: &Value) -> Result<Answer> {
+fn influx(query: &Query, body: &Value) -> Result<Answer> {
     let mut answer = Answer::new();
     for series in list(&body["results"][0]["series"])? {
-        let (names, has_time) = match asked.question {
+        let (names, has_time) = match query.question {
             Question::SensorHourly | Question::SensorDaily => (vec!["temp".to_owned()], true),
             Question::SensorRawDay => (Fleet::FIELDS.map(str::to_owned).to_vec(), true),
             Question::SensorChart => (vec!["min".to_owned(), "max".to_owned()], true),
@@ -201,11 +209,11 @@ fn influx(asked: &Asked, body: &Value) -> Result<Answer> {
     Ok(answer)
 }
 
-fn victoria(asked: &Asked, body: &Value) -> Result<Answer> {
+fn victoria(query: &Query, body: &Value) -> Result<Answer> {
     let mut answer = Answer::new();
     for series in list(&body["data"]["result"])? {
         let labels = &series["metric"];
-        let name = match asked.question {
+        let name = match query.question {
             Question::SensorChart => text(&labels["rollup"])?,
             Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => text(&labels["site"])?,
             Question::OneNumber => "mean".to_owned(),
@@ -217,7 +225,7 @@ fn victoria(asked: &Asked, body: &Value) -> Result<Answer> {
         }
         if let Ok(points) = list(&series["values"]) {
             for point in points {
-                let time = whole(&point[0])? - asked.step_s();
+                let time = whole(&point[0])? - query.step_s();
                 answer.entry(name.clone()).or_default().push((time, text(&point[1])?.parse()?));
             }
         } else {
@@ -240,8 +248,8 @@ pub fn rows(body: &str) -> Result<Answer> {
 }
 
 /// Two readings per window of a chart, and the first and the last of the range.
-fn points_max(asked: &Asked) -> i64 {
-    (asked.to - asked.from) / CHART_S * 2 + 2
+fn points_max(query: &Query) -> i64 {
+    (query.to - query.from) / CHART_S * 2 + 2
 }
 
 /// Parses an export of readings.

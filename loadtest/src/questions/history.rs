@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use super::clickhouse::ClickHouse;
-use super::question::{Asked, Question};
-use super::rest::{self, Rest};
+use super::disk_usage::{self, DiskUsage};
+use super::question::{Query, Question};
 use super::sealing::{self, Measure, on_demand, seal_all};
-use super::{Checker, dialect, warmed_up};
+use super::{Checker, connect_warm, dialect};
 use crate::fleet::{DAY_S, Delivery, Fleet, HOUR_S, START_S, Values, float, sensor_name};
 use crate::load::closed::Load;
 use crate::report::{Output, Results, SystemRow, load_average};
@@ -31,7 +31,7 @@ pub const LONGEST: Duration = Duration::from_secs(1800);
 /// Titles of the tables.
 const STORED: &str = "stored";
 const COLD: &str = "cold, p50 ms";
-const WARM: &str = "only hourglass started anew, p50 ms";
+const WARM_MONGOD: &str = "only hourglass started anew, p50 ms";
 
 /// Load past days into hourglass, which seals them, and into other databases, and query them.
 #[derive(Debug, Args)]
@@ -84,13 +84,12 @@ impl History {
     }
 
     /// Returns another sensor for each query and run, and never the last one, which warms up connections.
-    pub fn asked(&self, question: Question, number: usize, again: usize) -> Asked {
-        let number = i64::try_from(number * 11 + again * 37 + 5).unwrap_or_default();
-        Asked::new(question, number % (self.sensors - 1), self.fleet())
+    pub fn query(&self, question: Question, number: usize, repetition: usize) -> Query {
+        let number = i64::try_from(number * 11 + repetition * 37 + 5).unwrap_or_default();
+        Query::new(question, number % (self.sensors - 1), self.fleet())
     }
 }
 
-/// Runs everything.
 pub async fn run(options: History) -> Result<()> {
     ensure!(options.rounds > 0 && options.tries > 0, "no rounds or no tries");
     ensure!(options.sensors >= 2 && options.days >= 1, "fewer than 2 sensors or 1 day");
@@ -98,36 +97,36 @@ pub async fn run(options: History) -> Result<()> {
     let now_s = jiff::Timestamp::now().as_second();
     ensure!(options.fleet().end_s() + DAY_S < now_s, "the days are not over yet: fewer --days");
     let programs = options.programs.programs();
-    let mut turns =
-        Turns { options: &options, programs: &programs, checker: Checker::default(), results: Results::new() };
+    let mut comparison =
+        Comparison { options: &options, programs: &programs, checker: Checker::default(), results: Results::new() };
     if let Some(measure) = options.measure {
-        sealing::run(&options, measure, &programs, &mut turns.checker, &mut turns.results).await?;
-        return turns.results.finish(&options.output);
+        sealing::run(&options, measure, &programs, &mut comparison.checker, &mut comparison.results).await?;
+        return comparison.results.finish(&options.output);
     }
-    turns.results.against = vec![Peer::Victoriametrics.name().to_owned()];
+    comparison.results.against = vec![Peer::Victoriametrics.name().to_owned()];
     for round in 0..options.rounds {
         let first = round % options.peers.len();
         for peer in options.peers[first..].iter().chain(&options.peers[..first]) {
             println!("round {}: {} (load average {})", round + 1, peer.name(), load_average());
             match peer.product() {
-                Some(product) => turns.over_http(*peer, product, round == 0).await,
-                None => turns.clickhouse(*peer, round == 0).await,
+                Some(product) => comparison.over_http(*peer, product, round == 0).await,
+                None => comparison.clickhouse(*peer, round == 0).await,
             }
             .with_context(|| peer.name())?;
-            turns.results.write(&options.output)?;
+            comparison.results.write(&options.output)?;
         }
     }
-    turns.results.finish(&options.output)
+    comparison.results.finish(&options.output)
 }
 
-struct Turns<'a> {
+struct Comparison<'a> {
     options: &'a History,
     programs: &'a Programs,
     checker: Checker,
     results: Results,
 }
 
-impl Turns<'_> {
+impl Comparison<'_> {
     fn add(&mut self, table: &str, row: &str, peer: Peer, value: f64) {
         self.results.add(table, row, peer.name(), value);
     }
@@ -136,7 +135,7 @@ impl Turns<'_> {
     fn add_cpu(&mut self, row: &str, peer: Peer, before: Usage, after: Usage) {
         let readings = float(self.options.fleet().readings());
         self.add(STORED, row, peer, (after.cpu_s - before.cpu_s) * 1e6 / readings);
-        println!("  {row}: {:.1} s", (after.at - before.at).as_secs_f64());
+        println!("  {row}: {:.1} s", (after.time - before.time).as_secs_f64());
     }
 
     /// Loads the readings, lets the system settle, measures its storage, and runs the queries.
@@ -149,7 +148,7 @@ impl Turns<'_> {
         let mut system = System::start_with(peer, self.programs, folder, on_demand()).await?;
         let before = system.usage()?;
         Load::all(Delivery::in_time_order(fleet)).send(system.address()?, product.write_path()).await?;
-        let drained = system.drained().await?;
+        let drained = system.drain().await?;
         self.add_cpu("CPU µs per reading, until drained", peer, before, drained);
         let mut peak = process::peak_mib(system.pid()?)?;
         // A process that is started for settling has no earlier usage.
@@ -158,7 +157,7 @@ impl Turns<'_> {
         // A mongod is never idle; hourglass says when it has sealed.
         let settled = match product {
             Product::Hourglass => system.usage()?,
-            Product::Influx | Product::Victoria => Usage::at_rest_for(&system.pids(), QUIET, LONGEST).await?,
+            Product::Influx | Product::Victoria => Usage::await_idle_for(&system.pids(), QUIET, LONGEST).await?,
         };
         self.add_cpu("CPU µs per reading, to seal or merge", peer, before, settled);
         peak = peak.max(process::peak_mib(system.pid()?)?);
@@ -168,14 +167,14 @@ impl Turns<'_> {
         for (field, sum) in Fleet::FIELDS.into_iter().zip(self.sums()) {
             self.check_totals(field, sum, totals(&system, product, fleet, field).await?)?;
         }
-        for (row, value) in Rest::measure(&mut system).await?.figures(float(fleet.readings())) {
+        for (row, value) in DiskUsage::measure(&mut system).await?.figures(float(fleet.readings())) {
             self.add(STORED, row, peer, value);
         }
         self.add(STORED, "peak MiB of the server", peer, peak);
         for (number, question) in Question::ALL.into_iter().enumerate() {
-            for again in 0..self.options.tries {
+            for repetition in 0..self.options.tries {
                 system.start_again().await?;
-                let ms = self.ask(&system, product, question, (number, again)).await?;
+                let ms = self.ask(&system, product, question, (number, repetition)).await?;
                 self.add(COLD, question.name(), peer, ms);
                 system.stop()?;
             }
@@ -190,11 +189,11 @@ impl Turns<'_> {
     async fn ask_warm_mongod(&mut self, product: Product, system: &mut System<'_>) -> Result<()> {
         for is_counted in [false, true] {
             for (number, question) in Question::ALL.into_iter().enumerate() {
-                for again in 0..if is_counted { self.options.tries } else { 1 } {
+                for repetition in 0..if is_counted { self.options.tries } else { 1 } {
                     system.start_again().await?;
-                    let ms = self.ask(system, product, question, (number, again)).await?;
+                    let ms = self.ask(system, product, question, (number, repetition)).await?;
                     if is_counted {
-                        self.add(WARM, question.name(), system.peer, ms);
+                        self.add(WARM_MONGOD, question.name(), system.peer, ms);
                     }
                     system.stop_server()?;
                 }
@@ -208,11 +207,11 @@ impl Turns<'_> {
         system: &System<'_>,
         product: Product,
         question: Question,
-        turn: (usize, usize),
+        run: (usize, usize),
     ) -> Result<f64> {
-        let asked = self.options.asked(question, turn.0, turn.1);
-        let mut connection = warmed_up(system, product, &asked).await?;
-        self.checker.ask(&mut connection, product, &asked).await
+        let query = self.options.query(question, run.0, run.1);
+        let mut connection = connect_warm(system, product, &query).await?;
+        self.checker.ask(&mut connection, product, &query).await
     }
 
     /// Waits until a system has old readings in their final form.
@@ -239,7 +238,7 @@ impl Turns<'_> {
         let readings = float(self.options.fleet().readings());
         ensure!(sealed >= readings, "{sealed} readings were sealed instead of {readings}");
         if let Ok(mongod) = system.mongod() {
-            let pages = rest::hour_pages(mongod).await?;
+            let pages = disk_usage::hour_pages(mongod).await?;
             ensure!(pages == 0, "{pages} hour pages are left");
         }
         Ok(())
@@ -258,14 +257,14 @@ impl Turns<'_> {
         let pids = [running.pid()];
         let before = Usage::now(&pids)?;
         running.load(&fleet, peer == Peer::ClickhouseCodecs, path).await?;
-        let drained = Usage::at_rest_for(&pids, QUIET, LONGEST).await?;
+        let drained = Usage::await_idle_for(&pids, QUIET, LONGEST).await?;
         self.add_cpu("CPU µs per reading, until drained", peer, before, drained);
         let before = Usage::now(&pids)?;
         running.run("OPTIMIZE TABLE climate FINAL")?;
-        let settled = Usage::at_rest_for(&pids, QUIET, LONGEST).await?;
+        let settled = Usage::await_idle_for(&pids, QUIET, LONGEST).await?;
         self.add_cpu("CPU µs per reading, to seal or merge", peer, before, settled);
-        let (data, indexes) = running.at_rest()?;
-        for (row, value) in (Rest { data, indexes, ..Rest::default() }).figures(float(fleet.readings())) {
+        let (data, indexes) = running.disk_bytes()?;
+        for (row, value) in (DiskUsage { data, indexes, ..DiskUsage::default() }).figures(float(fleet.readings())) {
             self.add(STORED, row, peer, value);
         }
         self.add(STORED, "peak MiB of the server", peer, process::peak_mib(pids[0])?);
@@ -277,16 +276,16 @@ impl Turns<'_> {
         }
         running.stop()?;
         for (number, question) in Question::ALL.into_iter().enumerate() {
-            for again in 0..self.options.tries {
-                let asked = self.options.asked(question, number, again);
+            for repetition in 0..self.options.tries {
+                let query = self.options.query(question, number, repetition);
                 let mut running = ClickHouse::start(&self.options.python, path)?;
                 let warm_up = sensor_name(fleet.sensors - 1);
                 running.run(&format!(
                     "SELECT avg(temp) FROM climate WHERE sensor = '{warm_up}' AND time < toDateTime({})",
                     START_S + HOUR_S
                 ))?;
-                let (took, rows) = running.run(&dialect::sql(&asked))?;
-                self.checker.check(&asked, &dialect::rows(&rows)?)?;
+                let (took, rows) = running.run(&dialect::sql(&query))?;
+                self.checker.check(&query, &dialect::rows(&rows)?)?;
                 self.add(COLD, question.name(), peer, took.as_secs_f64() * 1000.0);
                 running.stop()?;
                 tokio::task::yield_now().await;

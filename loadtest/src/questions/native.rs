@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::{Collection, IndexModel};
 
-use super::question::{Answer, Asked, Question};
+use super::question::{Answer, Query, Question};
 use crate::fleet::{Fleet, sensor_name};
 use crate::load::closed::Load;
 use crate::servers::system::System;
@@ -19,8 +19,8 @@ pub async fn load(system: &System<'_>, load: Load) -> Result<()> {
 }
 
 /// Runs a query. The time is until the last document is read.
-pub async fn ask(collection: &Collection<Document>, asked: &Asked) -> Result<(Duration, Answer)> {
-    let pipeline = pipeline(asked)?;
+pub async fn ask(collection: &Collection<Document>, query: &Query) -> Result<(Duration, Answer)> {
+    let pipeline = pipeline(query)?;
     let started = Instant::now();
     let mut cursor = collection.aggregate(pipeline).batch_size(10_000).await?;
     let mut rows = Vec::new();
@@ -44,13 +44,13 @@ pub async fn ask(collection: &Collection<Document>, asked: &Asked) -> Result<(Du
     Ok((took, answer))
 }
 
-fn pipeline(asked: &Asked) -> Result<Vec<Document>> {
+fn pipeline(query: &Query) -> Result<Vec<Document>> {
     let date = |seconds: i64| DateTime::from_millis(seconds * 1000);
-    let range = doc! { "$gte": date(asked.from), "$lt": date(asked.to) };
-    let of_sensor = doc! { "$match": { "meta.sensor": sensor_name(asked.sensor), "ts": range.clone() } };
+    let range = doc! { "$gte": date(query.from), "$lt": date(query.to) };
+    let of_sensor = doc! { "$match": { "meta.sensor": sensor_name(query.sensor), "ts": range.clone() } };
     let hour = doc! { "$dateTrunc": { "date": "$ts", "unit": "hour" } };
     let flat = doc! { "$project": { "_id": 0, "time": "$_id.time", "site": "$_id.site", "mean": 1 } };
-    Ok(match asked.question {
+    Ok(match query.question {
         Question::SensorHourly => vec![
             of_sensor,
             doc! { "$group": { "_id": { "time": hour }, "mean": { "$avg": "$temp" } } },

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::Checker;
 use super::native;
-use super::question::{Asked, Question};
+use super::question::{Query, Question};
 use crate::fleet::{Delivery, Fleet, HOUR_S};
 use crate::load::closed::Load;
 use crate::report::{Output, Results, load_average};
@@ -50,7 +50,6 @@ pub struct Queries {
     output: Output,
 }
 
-/// Runs everything.
 pub async fn run(options: Queries) -> Result<()> {
     ensure!(options.sensors > 10, "there must be more than 10 sensors");
     let programs = options.programs.programs();
@@ -84,9 +83,9 @@ impl Queries {
         Fleet::by_minute(self.sensors, TICKS)
     }
 
-    fn asked(&self, question: Question) -> Asked {
+    fn query(&self, question: Question) -> Query {
         let from = self.fleet().start_s + HOUR_S;
-        Asked { from, to: from + 24 * HOUR_S, ..Asked::new(question, self.sensors / 2, self.fleet()) }
+        Query { from, to: from + 24 * HOUR_S, ..Query::new(question, self.sensors / 2, self.fleet()) }
     }
 
     async fn turn(&self, system: &mut System<'_>, checker: &mut Checker, results: &mut Results) -> Result<()> {
@@ -97,14 +96,14 @@ impl Queries {
             None => None,
         };
         for (question, title) in QUESTIONS {
-            let asked = self.asked(question);
+            let query = self.query(question);
             let mut times = Vec::new();
             for run in 0..WARM_UPS + self.runs {
                 let ms = match &mut connection {
-                    Some((product, connection)) => checker.ask(connection, *product, &asked).await?,
+                    Some((product, connection)) => checker.ask(connection, *product, &query).await?,
                     None => {
-                        let (took, answer) = native::ask(&system.collection()?, &asked).await?;
-                        checker.check(&asked, &answer)?;
+                        let (took, answer) = native::ask(&system.collection()?, &query).await?;
+                        checker.check(&query, &answer)?;
                         took.as_secs_f64() * 1000.0
                     }
                 };
@@ -115,7 +114,7 @@ impl Queries {
             add(results, title, name, times);
         }
         if let Some(product) = system.peer.product() {
-            let asked = self.asked(Question::SitesHourly);
+            let query = self.query(Question::SitesHourly);
             let mut times = Vec::new();
             for _ in 0..self.cold {
                 system.stop_server()?;
@@ -124,7 +123,7 @@ impl Queries {
                     // Its response cache survives restarts.
                     system.post("/internal/resetRollupResultCache").await?;
                 }
-                times.push(checker.ask(&mut system.connect().await?, product, &asked).await?);
+                times.push(checker.ask(&mut system.connect().await?, product, &query).await?);
             }
             add(results, "24 hourly means of all sensors by site, after a restart", name, times);
         }

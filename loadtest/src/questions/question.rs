@@ -27,7 +27,7 @@ pub enum Question {
 
 /// A query with its parameters.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked {
+pub struct Query {
     pub question: Question,
     /// The sensor, for queries of one sensor.
     pub sensor: i64,
@@ -71,13 +71,13 @@ impl Question {
     }
 
     /// Returns true if the query covers one sensor.
-    pub fn is_of_one(self) -> bool {
+    pub fn is_single_sensor(self) -> bool {
         use Question as Q;
         matches!(self, Q::SensorHourly | Q::SensorDaily | Q::SensorRawDay | Q::SensorChart | Q::LatestOfOne)
     }
 }
 
-impl Asked {
+impl Query {
     /// Returns a query of all readings, or of the day in its name.
     pub fn new(question: Question, sensor: i64, fleet: Fleet) -> Self {
         let start = fleet.start_s;
@@ -106,16 +106,16 @@ impl Asked {
         self.fleet.ticks_in(self.from - self.fleet.start_s)..self.fleet.ticks_in(self.to - self.fleet.start_s)
     }
 
-    /// The expected answer. Series of means by site are named by it, others by their field or sensor; times are starts of
-    /// windows, or 0 where there is one value.
+    /// Returns the expected answer. Series of means by site have the site's name, others that of their field or sensor.
+    /// Times are starts of windows, or 0 for a single value.
     pub fn expected(&self) -> Answer {
         let from = self.from;
         let readings = |sensor: i64| self.ticks().map(move |tick| self.fleet.reading(sensor, tick));
-        let one = [self.sensor];
+        let sensor = [self.sensor];
         let mut answer = Answer::new();
         match self.question {
             Question::SensorHourly | Question::SensorDaily => {
-                answer.insert("temp".to_owned(), self.means(&one));
+                answer.insert("temp".to_owned(), self.means(&sensor));
             }
             Question::SitesHourly | Question::SitesDaily | Question::SitesLastDay => {
                 for site in 0..SITES.min(self.fleet.sensors) {
@@ -142,16 +142,16 @@ impl Asked {
                 let windows: Vec<&[(i64, i64)]> =
                     all.chunk_by(|(a, _), (b, _)| (a - from) / CHART_S == (b - from) / CHART_S).collect();
                 for (name, pick) in [("min", i64::min as fn(i64, i64) -> i64), ("max", i64::max)] {
-                    let of = |window: &&[(i64, i64)]| {
+                    let extreme = |window: &&[(i64, i64)]| {
                         let value = window.iter().map(|(_, value)| *value).reduce(pick).unwrap_or_default();
                         (from + (window[0].0 - from) / CHART_S * CHART_S, float(value) / 100.0)
                     };
-                    answer.insert(name.to_owned(), windows.iter().map(of).collect());
+                    answer.insert(name.to_owned(), windows.iter().map(extreme).collect());
                 }
             }
             Question::LatestOfAll | Question::LatestOfOne => {
                 let all: Vec<i64> = (0..self.fleet.sensors).collect();
-                for sensor in if self.question.is_of_one() { &one[..] } else { &all } {
+                for sensor in if self.question.is_single_sensor() { &sensor[..] } else { &all } {
                     let last = self.fleet.reading(*sensor, self.fleet.ticks - 1);
                     answer.insert(sensor_name(*sensor), vec![(0, last.temp())]);
                 }
@@ -208,7 +208,7 @@ mod tests {
     fn answers_are_of_the_size_that_their_names_say() {
         let fleet = Fleet { values: crate::fleet::Values::Noise, ..Fleet::by_minute(12, 2 * 1440) };
         let sizes = Question::ALL.map(|question| {
-            let answer = Asked::new(question, 5, fleet).expected();
+            let answer = Query::new(question, 5, fleet).expected();
             (answer.len(), answer.values().map(Vec::len).max().unwrap())
         });
         let expected = [(1, 48), (1, 2), (2, 1440), (2, 16), (10, 48), (10, 2), (10, 24), (1, 1), (12, 1), (1, 1)];
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_wrong_answer_is_found() {
-        let right = Asked::new(Question::SensorHourly, 5, Fleet::by_minute(12, 1440)).expected();
+        let right = Query::new(Question::SensorHourly, 5, Fleet::by_minute(12, 1440)).expected();
         assert_eq!(difference(&right, &right), None);
         let changed = |change: fn(&mut Vec<(i64, f64)>)| {
             let mut wrong = right.clone();

@@ -7,10 +7,10 @@ use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
 use clap::ValueEnum;
 
+use super::disk_usage::DiskUsage;
 use super::history::{History, LONGEST};
 use super::question::Question;
-use super::rest::Rest;
-use super::{Checker, warmed_up};
+use super::{Checker, connect_warm};
 use crate::fleet::{DAY_S, Delivery, Fleet, HOUR_S, Order, float};
 use crate::load::closed::Load;
 use crate::load::open::OpenLoop;
@@ -49,8 +49,8 @@ pub fn on_demand() -> Configuration {
     Configuration { variables: vec![("HOURGLASS_SEAL_AFTER", "0s".to_owned())], file: "" }
 }
 
-/// A turn of a variant.
-struct Turn<'a> {
+/// One measurement of a variant.
+struct VariantRun<'a> {
     options: &'a History,
     programs: &'a Programs,
     peer: Peer,
@@ -81,15 +81,15 @@ pub async fn run(
             let column = format!("{}{name}", peer.name());
             println!("round {}: {column} (load average {})", round + 1, load_average());
             let is_first = *name == names[0];
-            let mut turn = Turn { options, programs, peer: *peer, is_first, checker, figures: Vec::new() };
+            let mut variant_run = VariantRun { options, programs, peer: *peer, is_first, checker, figures: Vec::new() };
             match measure {
-                Measure::Year => turn.year().await,
-                Measure::TimeMajor => turn.time_major().await,
-                Measure::Sealing => turn.sealing().await,
-                Measure::Memory => turn.memory().await,
+                Measure::Year => variant_run.year().await,
+                Measure::TimeMajor => variant_run.time_major().await,
+                Measure::Sealing => variant_run.sealing().await,
+                Measure::Memory => variant_run.memory().await,
             }
             .with_context(|| column.clone())?;
-            for (row, value) in turn.figures {
+            for (row, value) in variant_run.figures {
                 results.add("history", &row, &column, value);
             }
             results.write(&options.output)?;
@@ -98,7 +98,7 @@ pub async fn run(
     Ok(())
 }
 
-impl<'a> Turn<'a> {
+impl<'a> VariantRun<'a> {
     fn add(&mut self, row: &str, value: f64) {
         self.figures.push((row.to_owned(), value));
     }
@@ -114,11 +114,11 @@ impl<'a> Turn<'a> {
         self.stored(&mut system, delivery).await?;
         let questions = [Question::SitesDaily, Question::SensorDaily, Question::SensorHourly];
         for (number, question) in questions.into_iter().enumerate() {
-            for again in 0..self.options.tries {
-                let asked = self.options.asked(question, number, again);
+            for repetition in 0..self.options.tries {
+                let query = self.options.query(question, number, repetition);
                 system.start_again().await?;
-                let mut connection = warmed_up(&system, Product::Hourglass, &asked).await?;
-                let ms = self.checker.ask(&mut connection, Product::Hourglass, &asked).await?;
+                let mut connection = connect_warm(&system, Product::Hourglass, &query).await?;
+                let ms = self.checker.ask(&mut connection, Product::Hourglass, &query).await?;
                 self.add(&format!("ms: {}, all days", question.name()), ms);
                 system.stop()?;
             }
@@ -167,9 +167,9 @@ impl<'a> Turn<'a> {
         let posts = live.posts(LIVE_LINES);
         let bodies = (0..).map(move |post| live.body(post % posts, LIVE_LINES));
         let mut sending = open_loop.start(bodies);
-        let offered = if self.is_first {
+        let load_result = if self.is_first {
             tokio::select! {
-                offered = &mut sending => offered,
+                load_result = &mut sending => load_result,
                 sealed = seal_all(&system) => {
                     sealed?;
                     sending.await
@@ -178,21 +178,21 @@ impl<'a> Turn<'a> {
         } else {
             sending.await
         };
-        let offered = offered??;
+        let load_result = load_result??;
         let used = system.usage()?;
         let sealed = seal_job(&system, "/progress/readings").await?;
-        self.add("ack p50, ms", quantile_ms(&offered.acks, 0.5));
-        self.add("ack p99, ms", offered.p99_ms());
-        self.add("CPU s per s", (used.cpu_s - before.cpu_s) / (used.at - before.at).as_secs_f64());
+        self.add("ack p50, ms", quantile_ms(&load_result.acks, 0.5));
+        self.add("ack p99, ms", load_result.p99_ms());
+        self.add("CPU s per s", (used.cpu_s - before.cpu_s) / (used.time - before.time).as_secs_f64());
         self.add("readings sealed", sealed);
         if self.is_first {
             // Seal the rest without other load, to measure the cost of sealing.
             let before = system.usage()?;
             seal_all(&system).await?;
             let used = system.usage()?;
-            let rest = seal_job(&system, "/progress/readings").await? - sealed;
-            if rest > 0.0 {
-                self.add("CPU µs per reading sealed", (used.cpu_s - before.cpu_s) * 1e6 / rest);
+            let remaining = seal_job(&system, "/progress/readings").await? - sealed;
+            if remaining > 0.0 {
+                self.add("CPU µs per reading sealed", (used.cpu_s - before.cpu_s) * 1e6 / remaining);
             }
         }
         system.stop()
@@ -233,7 +233,7 @@ impl<'a> Turn<'a> {
         let after = system.usage()?;
         let readings = float(delivery.fleet.readings());
         self.add("CPU µs per reading, until sealed", (after.cpu_s - before.cpu_s) * 1e6 / readings);
-        self.add("s until sealed", (after.at - before.at).as_secs_f64());
+        self.add("s until sealed", (after.time - before.time).as_secs_f64());
         self.add("peak MiB of the server", process::peak_mib(system.pid()?)?);
         if let Some(mongod) = system.mongod_pid() {
             self.add("peak MiB of mongod", process::peak_mib(mongod)?);
@@ -243,7 +243,7 @@ impl<'a> Turn<'a> {
 
     /// Stops the servers, and adds the size of their storage. Returns its bytes without the WAL.
     async fn stored(&mut self, system: &mut System<'_>, delivery: Delivery) -> Result<f64> {
-        let stored = Rest::measure(system).await?.stored();
+        let stored = DiskUsage::measure(system).await?.stored_bytes();
         self.add("B per reading: at rest", stored / float(delivery.fleet.readings()));
         self.add("MiB at rest", stored / MIB);
         Ok(stored)

@@ -19,13 +19,13 @@ pub fn page(results: &Results) -> String {
     for table in &results.tables {
         body += &format!(
             "<section>\n<h2>{}</h2>\n{}{}</section>\n",
-            escaped(&table.title),
+            escape_html(&table.title),
             plots(table),
             rows(results, table)
         );
     }
     for system in &results.systems {
-        let [name, version, note] = [&system.name, &system.version, &system.note].map(|text| escaped(text));
+        let [name, version, note] = [&system.name, &system.version, &system.note].map(|text| escape_html(text));
         body += &format!("<p><b>{name}</b> {version} <span class=\"faint\">{note}</span></p>\n");
     }
     let machine = &results.machine;
@@ -37,24 +37,23 @@ pub fn page(results: &Results) -> String {
         "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
          content=\"width=device-width, initial-scale=1\">\n<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n<p class=\"faint\">{}</p>\n{body}</body>\n</html>\n",
-        escaped(&facts),
-        title = escaped(&results.command),
+        escape_html(&facts),
+        title = escape_html(&results.command),
     )
 }
 
-/// Escapes a text for HTML.
-fn escaped(text: &str) -> String {
+fn escape_html(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
 fn rows(results: &Results, table: &Table) -> String {
     let columns = table.columns();
-    let heads: String = columns.iter().map(|column| format!("<th>{}</th>", escaped(column))).collect();
+    let heads: String = columns.iter().map(|column| format!("<th>{}</th>", escape_html(column))).collect();
     let mut text = format!("<table>\n<tr><th></th>{heads}</tr>\n");
     for row in &table.rows {
-        let cell = |column: &&str| format!("<td>{}</td>", escaped(&results.format_cell(table, &row.name, column)));
+        let cell = |column: &&str| format!("<td>{}</td>", escape_html(&results.format_cell(table, &row.name, column)));
         let cells: String = columns.iter().map(cell).collect();
-        text += &format!("<tr><td>{}</td>{cells}</tr>\n", escaped(&row.name));
+        text += &format!("<tr><td>{}</td>{cells}</tr>\n", escape_html(&row.name));
     }
     text + "</table>\n"
 }
@@ -68,7 +67,7 @@ fn plots(table: &Table) -> String {
     for column in table.columns() {
         let value = |(x, row): (&f64, &super::Row)| Some((*x, table.median(&row.name, column)?));
         let points: Vec<(f64, f64)> = all.iter().zip(&table.rows).filter_map(value).collect();
-        text += &format!("<figure><figcaption>{}</figcaption>{}</figure>\n", escaped(column), plot(&points));
+        text += &format!("<figure><figcaption>{}</figcaption>{}</figure>\n", escape_html(column), plot(&points));
     }
     text + "</div>\n"
 }

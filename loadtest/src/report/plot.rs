@@ -21,18 +21,18 @@ pub fn plot(points: &[(f64, f64)]) -> String {
     let first = points.first().map_or(0.0, |(x, _)| *x);
     let last = points.last().map_or(1.0, |(x, _)| *x);
     let is_log = first > 0.0 && last / first > LINEAR_MAX;
-    let scaled = |x: f64| if is_log { x.log10() } else { x };
-    let from = scaled(first);
-    let width = (scaled(last) - from).max(f64::MIN_POSITIVE);
+    let scale = |x: f64| if is_log { x.log10() } else { x };
+    let from = scale(first);
+    let width = (scale(last) - from).max(f64::MIN_POSITIVE);
     let step = step(points.iter().map(|(_, y)| *y).fold(0.0, f64::max));
-    let most = (points.iter().map(|(_, y)| *y).fold(0.0, f64::max) / step).ceil().max(1.0) * step;
-    let left = |x: f64| LEFT + (scaled(x) - from) / width * (WIDTH - LEFT - RIGHT);
-    let top = |y: f64| HEIGHT - BOTTOM - y / most * (HEIGHT - TOP - BOTTOM);
+    let max = (points.iter().map(|(_, y)| *y).fold(0.0, f64::max) / step).ceil().max(1.0) * step;
+    let left = |x: f64| LEFT + (scale(x) - from) / width * (WIDTH - LEFT - RIGHT);
+    let top = |y: f64| HEIGHT - BOTTOM - y / max * (HEIGHT - TOP - BOTTOM);
 
     let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
     let mut tick = 0.0;
     // Writing to a String cannot fail.
-    while tick <= most * 1.001 {
+    while tick <= max * 1.001 {
         let y = top(tick);
         let _ =
             write!(svg, "<line class=\"grid\" x1=\"{LEFT}\" x2=\"{}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>", WIDTH - RIGHT);
@@ -54,9 +54,9 @@ pub fn plot(points: &[(f64, f64)]) -> String {
     svg + "</svg>"
 }
 
-/// The distance of ticks for values up to `most`: 1, 2 or 5 times a power of ten.
-fn step(most: f64) -> f64 {
-    let rough = most.max(f64::MIN_POSITIVE.sqrt()) / TICKS;
+/// The distance of ticks for values up to `max`: 1, 2 or 5 times a power of ten.
+fn step(max: f64) -> f64 {
+    let rough = max.max(f64::MIN_POSITIVE.sqrt()) / TICKS;
     let power = 10_f64.powf(rough.log10().floor());
     [1.0, 2.0, 5.0, 10.0].map(|factor| factor * power).into_iter().find(|step| *step >= rough).unwrap_or(rough)
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::Posts;
-use crate::client::{Connection, encoded};
+use crate::client::{Connection, url_encode};
 use crate::fleet::{Reading, float, sensor_key};
 use crate::load::open::Outcome;
 
@@ -28,13 +28,12 @@ struct Expected(BTreeMap<String, BTreeMap<i64, (Reading, bool)>>);
 #[derive(Deserialize)]
 struct Line {
     sensor: String,
-    reading: Stored,
+    reading: StoredReading,
 }
 
-/// A stored reading.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Stored {
+struct StoredReading {
     ts: i64,
     temp: f64,
     humidity: f64,
@@ -56,7 +55,7 @@ pub async fn verify(address: &str, posts: Posts, outcomes: &[Outcome]) -> Result
     let from = times().min().context("nothing was sent")? - MARGIN_MS;
     let to = times().max().context("nothing was sent")? + MARGIN_MS;
     let range = format!("db=bench&measurement=climate&from={from}&to={to}&precision=ms&epoch=ms");
-    let acked = expected.acked();
+    let acked = expected.acked_count();
     let mut differences = Vec::new();
     let mut stored = 0;
     let mut cursor = String::new();
@@ -69,15 +68,15 @@ pub async fn verify(address: &str, posts: Posts, outcomes: &[Outcome]) -> Result
             differences.extend(expected.compare(&sensor, &reading));
         }
         match next {
-            Some(next) => cursor = format!("&cursor={}", encoded(&next)),
+            Some(next) => cursor = format!("&cursor={}", url_encode(&next)),
             None => break,
         }
     }
-    let counted = counted(address, &range).await?;
-    if counted != [stored, stored] {
-        differences.push(format!("{stored} readings are answered, summaries count {counted:?} values"));
+    let summary_counts = summary_counts(address, &range).await?;
+    if summary_counts != [stored, stored] {
+        differences.push(format!("{stored} readings are answered, summaries count {summary_counts:?} values"));
     }
-    differences.extend(expected.lost());
+    differences.extend(expected.missing_readings());
     if differences.is_empty() {
         println!("verified: acked = stored, {acked} acked readings, {stored} stored");
     }
@@ -108,12 +107,12 @@ impl Expected {
     }
 
     /// Returns the number of acked readings.
-    fn acked(&self) -> usize {
+    fn acked_count(&self) -> usize {
         self.0.values().flat_map(BTreeMap::values).filter(|(_, is_acked)| *is_acked).count()
     }
 
     /// Removes a stored reading, and describes its difference if there is one.
-    fn compare(&mut self, sensor: &str, stored: &Stored) -> Option<String> {
+    fn compare(&mut self, sensor: &str, stored: &StoredReading) -> Option<String> {
         let sent = self.0.get_mut(sensor).and_then(|readings| readings.remove(&stored.ts));
         let Some((sent, _)) = sent else {
             return Some(format!("{sensor} at {} ms is stored twice, or was never sent", stored.ts));
@@ -123,7 +122,7 @@ impl Expected {
     }
 
     /// Describes the acked readings that are not stored. Call it after comparing all stored ones.
-    fn lost(&self) -> Vec<String> {
+    fn missing_readings(&self) -> Vec<String> {
         let mut lost = Vec::new();
         for (sensor, readings) in &self.0 {
             for (time, _) in readings.iter().filter(|(_, (_, is_acked))| *is_acked) {
@@ -135,7 +134,7 @@ impl Expected {
 }
 
 /// Returns the numbers of values of temp and humidity in the summaries of the server.
-async fn counted(address: &str, range: &str) -> Result<[u64; 2]> {
+async fn summary_counts(address: &str, range: &str) -> Result<[u64; 2]> {
     let (body, _) = ask(address, &format!("/api/v1/summary?{range}&agg=count&group_by=*")).await?;
     let answer: Value = serde_json::from_str(&body)?;
     let mut counted = [0; 2];
@@ -183,17 +182,17 @@ mod tests {
         let (mut expected, _) = expected();
         let mut differences = Vec::new();
         for reading in stored {
-            let stored = Stored { ts: reading.time_ms, temp: reading.temp(), humidity: float(reading.humidity) };
+            let stored = StoredReading { ts: reading.time_ms, temp: reading.temp(), humidity: float(reading.humidity) };
             differences.extend(expected.compare("climate,sensor=s000000,site=site0", &stored));
         }
-        differences.extend(expected.lost());
+        differences.extend(expected.missing_readings());
         differences
     }
 
     #[test]
     fn acked_and_stored_is_exact_whatever_became_of_the_rest() {
         let (expected, readings) = expected();
-        assert_eq!(expected.acked(), 2);
+        assert_eq!(expected.acked_count(), 2);
         assert_eq!(differences(&readings[..2]), Vec::<String>::new());
         assert_eq!(differences(&readings), Vec::<String>::new());
     }

@@ -11,7 +11,7 @@ use super::system::Configuration;
 use crate::client::Connection;
 
 /// Maximum time for a start.
-const START: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(60);
 
 /// A product with an HTTP API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,7 +111,7 @@ async fn wait_until_ready(product: Product, address: &str, process: &mut Spawned
         Product::Influx => "/ping",
         Product::Victoria => "/health",
     };
-    let deadline = Instant::now() + START;
+    let deadline = Instant::now() + START_MAX;
     while Instant::now() < deadline {
         process.check()?;
         if let Ok(mut connection) = Connection::open(address).await {
@@ -123,7 +123,7 @@ async fn wait_until_ready(product: Product, address: &str, process: &mut Spawned
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    bail!("starting a server: {product:?} did not answer within {START:?}")
+    bail!("starting a server: {product:?} did not answer within {START_MAX:?}")
 }
 
 /// Returns the configuration of the package, without periodic jobs.

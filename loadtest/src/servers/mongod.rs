@@ -11,7 +11,7 @@ use mongodb::bson::doc;
 use super::spawn::Spawned;
 
 /// Maximum time for a start.
-const START: Duration = Duration::from_secs(60);
+const START_MAX: Duration = Duration::from_secs(60);
 
 /// A running mongod.
 pub struct Mongod {
@@ -32,15 +32,16 @@ impl Mongod {
         command.args(["--nounixsocket", "--wiredTigerCacheSizeGB", "1", "--dbpath"]).arg(data).current_dir(folder);
         command.args(["--zstdDefaultCompressionLevel", "1"]);
         command.args(["--setParameter", "diagnosticDataCollectionEnabled=false"]);
-        // By default, a primary waits for 15 s at its end, so that clients find another one.
+        // By default, a primary waits for 15 s before it exits, so that clients find another one.
         command.args(["--setParameter", "shutdownTimeoutMillisForSignaledShutdown=100"]);
         let mut process = Spawned::start(&mut command, folder)?;
         let client = Client::with_uri_str(uri(port, "admin")).await?;
-        tokio::time::timeout(START, primary(&client, port, &mut process)).await.context("starting mongod")??;
+        tokio::time::timeout(START_MAX, await_primary(&client, port, &mut process))
+            .await
+            .context("starting mongod")??;
         Ok(Self { process, port, client })
     }
 
-    /// Returns the URI of a database.
     pub fn uri(&self, database: &str) -> String {
         uri(self.port, database)
     }
@@ -67,12 +68,12 @@ fn uri(port: u16, database: &str) -> String {
     format!("mongodb://127.0.0.1:{port}/{database}?directConnection=true")
 }
 
-async fn primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()> {
+async fn await_primary(client: &Client, port: u16, process: &mut Spawned) -> Result<()> {
     let admin = client.database("admin");
     let hello = admin.run_command(doc! { "hello": 1 }).await?;
     if !hello.contains_key("setName") {
         let members = vec![doc! { "_id": 0, "host": format!("127.0.0.1:{port}") }];
-        // This fails if the folder was a replica set before, which it then becomes again by itself.
+        // This fails if the folder is a replica set already; it then elects itself.
         let _ = admin.run_command(doc! { "replSetInitiate": { "_id": "loadtest", "members": members } }).await;
     }
     loop {

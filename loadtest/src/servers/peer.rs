@@ -116,7 +116,7 @@ impl Peer {
     /// Describes the durability of an acked reading.
     pub fn durability(self) -> &'static str {
         match self {
-            Self::HourglassMongodb | Self::HourglassEmbedded => "acked when synced to its log",
+            Self::HourglassMongodb | Self::HourglassEmbedded => "acked when synced to its WAL",
             Self::Influxdb => "acked when synced to its WAL",
             Self::Victoriametrics => "acked from memory, on disk seconds later",
             Self::MongodbTimeseries => "acked by the majority, synced to the journal (one node)",
@@ -125,10 +125,10 @@ impl Peer {
     }
 
     /// Describes the use of the system, and its documented treatment of acks, equal timestamps and late data.
-    pub fn by_design(self) -> &'static str {
+    pub fn design_note(self) -> &'static str {
         match self {
             Self::HourglassMongodb | Self::HourglassEmbedded => {
-                "written by line protocol over HTTP; acked when synced to its own log (`ack = log`, the default); readings of \
+                "written by line protocol over HTTP; acked when synced to its own WAL (`ack = log`, the default); readings of \
                  one sensor and timestamp merge, the later value wins field by field"
             }
             Self::Influxdb => {

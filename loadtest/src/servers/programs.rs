@@ -28,13 +28,9 @@ pub struct ProgramOptions {
 
 /// Paths of the programs, valid from any working directory.
 pub struct Programs {
-    /// hourglass.
     pub hourglass: PathBuf,
-    /// MongoDB's server.
     pub mongod: PathBuf,
-    /// InfluxDB.
     pub influxd: PathBuf,
-    /// VictoriaMetrics.
     pub victoria: PathBuf,
 }
 
@@ -42,10 +38,10 @@ impl ProgramOptions {
     /// Returns the programs that the flags name.
     pub fn programs(&self) -> Programs {
         Programs {
-            hourglass: absolute(&self.hourglass),
-            mongod: absolute(&self.mongod.clone().unwrap_or_else(default_mongod)),
-            influxd: absolute(&self.influxd),
-            victoria: absolute(&self.victoria),
+            hourglass: make_absolute(&self.hourglass),
+            mongod: make_absolute(&self.mongod.clone().unwrap_or_else(default_mongod)),
+            influxd: make_absolute(&self.influxd),
+            victoria: make_absolute(&self.victoria),
         }
     }
 }
@@ -57,7 +53,7 @@ fn default_mongod() -> PathBuf {
 }
 
 /// Makes a path absolute. A name without a folder is unchanged, and is searched in PATH when it is run.
-fn absolute(program: &Path) -> PathBuf {
+fn make_absolute(program: &Path) -> PathBuf {
     match program.components().count() {
         1 => program.to_owned(),
         _ => std::path::absolute(program).unwrap_or_else(|_| program.to_owned()),

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 /// Maximum time for a program to end after SIGTERM.
-const STOP: Duration = Duration::from_secs(60);
+const STOP_MAX: Duration = Duration::from_secs(60);
 const SIGKILL: i32 = 9;
 
 /// A running program. Dropping it kills it.
@@ -46,10 +46,10 @@ impl Spawned {
     pub fn stop(mut self) -> Result<()> {
         let pid = self.child.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status().context("asking a program to end")?;
-        let deadline = Instant::now() + STOP;
+        let deadline = Instant::now() + STOP_MAX;
         while self.child.try_wait()?.is_none() {
             if Instant::now() > deadline {
-                bail!("{} did not end within {STOP:?}", self.name);
+                bail!("{} did not end within {STOP_MAX:?}", self.name);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -78,11 +78,11 @@ impl Drop for Spawned {
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// Creates a folder inside `within`.
-    pub fn new(within: &Path) -> Result<Self> {
+    /// Creates a folder inside `parent`.
+    pub fn new(parent: &Path) -> Result<Self> {
         static CREATED: AtomicUsize = AtomicUsize::new(0);
         let number = CREATED.fetch_add(1, Ordering::Relaxed);
-        let path = std::path::absolute(within)?.join(format!("loadtest-{}-{number}", std::process::id()));
+        let path = std::path::absolute(parent)?.join(format!("loadtest-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).with_context(|| format!("creating {}", path.display()))?;
         Ok(Self(path))
     }

@@ -14,7 +14,7 @@ use super::mongod::Mongod;
 use super::peer::Peer;
 use super::programs::Programs;
 use super::spawn::{Folder, free_port};
-use super::usage::{Usage, bytes_below};
+use super::usage::{Usage, disk_bytes};
 use crate::client::Connection;
 
 /// Maximum number of flush attempts that are answered with 503, 100 ms apart.
@@ -65,18 +65,18 @@ pub struct System<'a> {
 
 impl<'a> System<'a> {
     /// Starts the system with a fresh folder, ready for writes.
-    pub async fn start(peer: Peer, programs: &'a Programs, within: &Path) -> Result<Self> {
-        Self::start_with(peer, programs, within, Configuration::default()).await
+    pub async fn start(peer: Peer, programs: &'a Programs, parent: &Path) -> Result<Self> {
+        Self::start_with(peer, programs, parent, Configuration::default()).await
     }
 
     /// As [`Self::start`], with a configuration.
     pub async fn start_with(
         peer: Peer,
         programs: &'a Programs,
-        within: &Path,
+        parent: &Path,
         configuration: Configuration,
     ) -> Result<Self> {
-        let folder = Folder::new(within)?;
+        let folder = Folder::new(parent)?;
         let mongod_port = free_port()?;
         let mut system = Self { peer, configuration, programs, server: None, mongod: None, mongod_port, folder };
         system.start_again().await?;
@@ -158,7 +158,7 @@ impl<'a> System<'a> {
 
     /// Returns the disk usage of its data folders.
     pub fn data_bytes(&self) -> Result<f64> {
-        Ok(bytes_below(&self.folder.sub("server/data")?)? + bytes_below(&self.folder.sub("mongod/data")?)?)
+        Ok(disk_bytes(&self.folder.sub("server/data")?)? + disk_bytes(&self.folder.sub("mongod/data")?)?)
     }
 
     pub async fn connect(&self) -> Result<Connection> {
@@ -194,9 +194,9 @@ impl<'a> System<'a> {
 
     /// Waits until everything is in its final storage, and returns the usage at that time. hourglass answers a flush
     /// then; other servers must become idle.
-    pub async fn drained(&self) -> Result<Usage> {
+    pub async fn drain(&self) -> Result<Usage> {
         self.flush().await?;
-        if self.peer.is_hourglass() { self.usage() } else { Usage::at_rest(&self.pids()).await }
+        if self.peer.is_hourglass() { self.usage() } else { Usage::await_idle(&self.pids()).await }
     }
 
     /// Returns a metric of hourglass, summed over its labels.

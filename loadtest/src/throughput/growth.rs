@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 
-use super::measured;
-use crate::fleet::{Delivery, Fleet, float, rounded_up};
+use super::measure;
+use crate::fleet::{Delivery, Fleet, float, round_up};
 use crate::load::closed::Load;
 use crate::report::{Output, Results};
 use crate::servers::peer::{Peer, hourglass_peer};
@@ -19,9 +19,9 @@ use crate::stats::{quantile_ms, three_digits};
 /// Number of readings of a point that is not limited by time.
 const READINGS: i64 = 2_000_000;
 /// Maximum time of such a point. It is enough at 30,000 readings/s.
-const LONGEST: Duration = Duration::from_secs(60);
+const POINT_TIME_MAX: Duration = Duration::from_secs(60);
 /// Maximum time for filling the store; 100 million readings take minutes.
-const LONGEST_FILLING: Duration = Duration::from_secs(1200);
+const FILL_TIME_MAX: Duration = Duration::from_secs(1200);
 /// Number of parts in which a store is filled, to see how cost grows meanwhile.
 const PARTS: usize = 20;
 /// Limits of hourglass that would end a point.
@@ -65,14 +65,13 @@ pub enum Series {
 /// One point, measured with a fresh hourglass.
 #[derive(Debug, Clone, Copy)]
 struct Point {
-    /// The varied quantity.
-    at: i64,
+    /// The value of the varied quantity.
+    quantity: i64,
     /// Number of POSTs in the store before the measured part.
     filled: usize,
     load: Load,
 }
 
-/// Runs everything.
 pub async fn run(options: Growth) -> Result<()> {
     ensure!(options.scale.is_finite() && options.scale > 0.0, "--scale must be above 0");
     let programs = options.programs.programs();
@@ -80,7 +79,7 @@ pub async fn run(options: Growth) -> Result<()> {
     results.systems.push(options.peer.row(&programs, "")?);
     for series in Series::value_variants().iter().filter(|series| options.only.is_none_or(|only| only == **series)) {
         for point in series.points(options.filled, options.scale) {
-            println!("{}: {}", series.name(), point.at);
+            println!("{}: {}", series.name(), point.quantity);
             point.measure(&options, &programs, series.name(), &mut results).await.context(series.name())?;
             results.write(&options.output)?;
         }
@@ -98,24 +97,28 @@ impl Series {
         }
     }
 
-    /// Its points, in order.
+    /// Returns its points, in order.
     #[expect(clippy::cast_possible_truncation, reason = "a count, above 0 and below 2^53")]
     fn points(self, filled: i64, scale: f64) -> Vec<Point> {
         let scaled = |count: i64| if count == 0 { 0 } else { ((float(count) * scale).round() as i64).max(1) };
         // Batches like those of a gateway, as many readings as there is time for.
-        let by_readings = |at, sensors: i64, filled: i64| {
+        let by_readings = |quantity, sensors: i64, filled: i64| {
             let readings = scaled(READINGS).max(2 * sensors);
             let delivery =
-                Delivery::in_time_order(Fleet::by_minute(sensors, rounded_up(filled + readings, sensors) / sensors));
+                Delivery::in_time_order(Fleet::by_minute(sensors, round_up(filled + readings, sensors) / sensors));
             let filled = usize::try_from(filled / 5000).unwrap_or_default();
             let posts = delivery.posts(5000) - filled;
-            Point { at, filled, load: Load { first: filled, posts, longest: LONGEST, ..Load::all(delivery) } }
+            Point {
+                quantity,
+                filled,
+                load: Load { first: filled, posts, time_max: POINT_TIME_MAX, ..Load::all(delivery) },
+            }
         };
-        let by_time = |at, lines, connections| {
+        let by_time = |quantity, lines, connections| {
             let delivery = Delivery::in_time_order(Fleet::by_minute(1000, 100_000_000));
-            let longest = Duration::from_secs_f64((8.0 * scale).max(0.2));
-            let load = Load { first: 0, posts: usize::MAX, lines, connections, delivery, longest };
-            Point { at, filled: 0, load }
+            let time_max = Duration::from_secs_f64((8.0 * scale).max(0.2));
+            let load = Load { first: 0, posts: usize::MAX, lines, connections, delivery, time_max };
+            Point { quantity, filled: 0, load }
         };
         match self {
             Self::Sensors => {
@@ -147,8 +150,8 @@ impl Point {
         if self.filled > 0 {
             self.fill(&system, results).await?;
         }
-        let row = three_digits(float(self.at));
-        for (column, value) in measured(&system, self.load).await? {
+        let row = three_digits(float(self.quantity));
+        for (column, value) in measure(&system, self.load).await? {
             results.add(series, &row, column, value);
         }
         results.add(series, &row, "disk MiB", system.data_bytes()? / MIB);
@@ -160,10 +163,10 @@ impl Point {
         let begun = Instant::now();
         let part = self.filled.div_ceil(PARTS);
         let mut first = 0;
-        while first < self.filled && begun.elapsed() < LONGEST_FILLING {
+        while first < self.filled && begun.elapsed() < FILL_TIME_MAX {
             let before = system.usage()?;
             let posts = part.min(self.filled - first);
-            let load = Load { first, posts, longest: Duration::MAX, ..self.load };
+            let load = Load { first, posts, time_max: Duration::MAX, ..self.load };
             let sent = load.send(system.address()?, "/write?db=bench").await?;
             let readings = load.readings(posts);
             first += posts;
@@ -194,10 +197,10 @@ mod tests {
         for scale in [1.0, 0.01, 3.0, 0.0001] {
             for point in Series::Sensors.points(0, scale) {
                 let fleet = point.load.delivery.fleet;
-                assert!(fleet.ticks >= 2 && fleet.sensors == point.at && point.at > 0, "{scale}");
+                assert!(fleet.ticks >= 2 && fleet.sensors == point.quantity && point.quantity > 0, "{scale}");
             }
         }
-        let sensors: Vec<i64> = Series::Sensors.points(0, 0.01).iter().map(|point| point.at).collect();
+        let sensors: Vec<i64> = Series::Sensors.points(0, 0.01).iter().map(|point| point.quantity).collect();
         assert_eq!(sensors, [10, 100, 1000, 10_000]);
     }
 
@@ -205,7 +208,7 @@ mod tests {
     fn the_store_is_empty_and_then_filled() {
         let points = |scale| {
             let points = Series::Stored.points(100_000_000, scale);
-            points.iter().map(|point| (point.at, point.filled, point.load.posts)).collect::<Vec<_>>()
+            points.iter().map(|point| (point.quantity, point.filled, point.load.posts)).collect::<Vec<_>>()
         };
         assert_eq!(points(1.0), [(0, 0, 400), (100_000_000, 20_000, 400)]);
         assert_eq!(points(0.01), [(0, 0, 4), (1_000_000, 200, 4)]);

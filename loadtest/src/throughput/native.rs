@@ -9,14 +9,14 @@ use mongodb::bson::{DateTime, Document, RawDocumentBuf, doc};
 use mongodb::options::{Acknowledgment, WriteConcern};
 
 use crate::fleet::{Delivery, Reading, float, sensor_name, site_name};
-use crate::load::closed::{Load, Sender, Sent, send_all};
+use crate::load::closed::{Load, SendResult, Sender, send_all};
 use crate::servers::system::System;
 
 /// The documents of one command.
 type Batch = Vec<RawDocumentBuf>;
 
 /// Inserts a load, one command in place of each POST.
-pub async fn send(system: &System<'_>, load: Load) -> Result<Sent> {
+pub async fn send(system: &System<'_>, load: Load) -> Result<SendResult> {
     let batches: Vec<Batch> =
         (0..load.posts).map(|post| batch(load.delivery, post, load.lines)).collect::<Result<_>>()?;
     let batches = Arc::new(batches);

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
-use super::{ensure_stored, measured};
-use crate::fleet::{Delivery, float, rounded_up};
+use super::{ensure_stored, measure};
+use crate::fleet::{Delivery, float, round_up};
 use crate::load::closed::Load;
 use crate::load::open::OpenLoop;
 use crate::report::{Output, Results, load_average};
@@ -56,7 +56,6 @@ struct Work {
     peer: Peer,
 }
 
-/// Runs everything.
 pub async fn run(options: Peers) -> Result<()> {
     ensure!(options.rounds > 0 && options.scale > 0.0, "no rounds or no readings");
     let programs = options.programs.programs();
@@ -67,21 +66,21 @@ pub async fn run(options: Peers) -> Result<()> {
     }
     for round in 0..options.rounds {
         for scenario in &options.scenarios {
-            for peer in rotated(&options.peers, round) {
+            for peer in rotate(&options.peers, round) {
                 let Some(work) = Work::new(scenario, peer, options.scale) else { continue };
                 println!("round {}, {}: {} (load average {})", round + 1, scenario.name, work.row, load_average());
-                work.turn(&programs, &options, &mut results).await.with_context(|| work.row.clone())?;
+                work.run_at_maximum(&programs, &options, &mut results).await.with_context(|| work.row.clone())?;
                 results.write(&options.output)?;
             }
         }
     }
     for scenario in options.scenarios.iter().filter(|_| options.offered_seconds > 0) {
         for turn in 0..options.rounds.max(TURNS_MIN) {
-            for peer in rotated(&options.peers, turn).filter(|peer| peer.product().is_some()) {
+            for peer in rotate(&options.peers, turn).filter(|peer| peer.product().is_some()) {
                 let Some(work) = Work::new(scenario, peer, options.scale) else { continue };
                 let Some(rate) = work.rate(&results, &options.peers) else { continue };
                 println!("{rate:.0}/s offered, {}: {} (load average {})", scenario.name, work.row, load_average());
-                work.offered_turn(&programs, &options, rate, &mut results).await.with_context(|| work.row.clone())?;
+                work.run_at_rate(&programs, &options, rate, &mut results).await.with_context(|| work.row.clone())?;
             }
         }
     }
@@ -89,22 +88,22 @@ pub async fn run(options: Peers) -> Result<()> {
 }
 
 /// Returns the peers in another order in each turn, so that none follows the same one every time.
-fn rotated(peers: &[Peer], turn: usize) -> impl Iterator<Item = Peer> {
+fn rotate(peers: &[Peer], turn: usize) -> impl Iterator<Item = Peer> {
     let first = turn % peers.len();
     peers[first..].iter().chain(&peers[..first]).copied()
 }
 
 impl Work {
-    /// `None` if the peer does not take part.
+    /// Returns `None` if the peer does not take part.
     #[expect(clippy::cast_possible_truncation, reason = "a count of readings")]
     fn new(scenario: &Scenario, peer: Peer, scale: f64) -> Option<Self> {
-        let readings = rounded_up(((float(scenario.readings) * scale) as i64).max(1), scenario.lines);
+        let readings = round_up(((float(scenario.readings) * scale) as i64).max(1), scenario.lines);
         let table = format!("{}: {} readings, {}", scenario.name, three_digits(float(readings)), scenario.sizes());
         let is_native = peer == Peer::MongodbTimeseries;
         if is_native && scenario.native_part == 0 {
             return None;
         }
-        let part = if is_native { rounded_up(readings / scenario.native_part, scenario.lines) } else { readings };
+        let part = if is_native { round_up(readings / scenario.native_part, scenario.lines) } else { readings };
         let delivery = Delivery::in_time_order(scenario.fleet(readings));
         let posts = usize::try_from(part / scenario.lines).ok()?;
         let load = Load { posts, lines: scenario.lines, connections: scenario.connections, ..Load::all(delivery) };
@@ -120,29 +119,29 @@ impl Work {
     }
 
     /// Sends everything as fast as it is acked, and checks that it is stored.
-    async fn turn(&self, programs: &Programs, options: &Peers, results: &mut Results) -> Result<()> {
+    async fn run_at_maximum(&self, programs: &Programs, options: &Peers, results: &mut Results) -> Result<()> {
         let mut system = System::start(self.peer, programs, &options.programs.folder).await?;
         let bytes_before = system.data_bytes()?;
         // The title and the row have the number of readings.
-        for (column, value) in measured(&system, self.load).await?.into_iter().filter(|figure| figure.0 != "readings") {
+        for (column, value) in measure(&system, self.load).await?.into_iter().filter(|figure| figure.0 != "readings") {
             results.add(&self.table, &self.row, column, value);
         }
         ensure_stored(&system, self.load.delivery.fleet, self.readings()?).await?;
         system.stop()?;
-        let kept = (system.data_bytes()? - bytes_before) / float(self.readings()?);
-        results.add(&self.table, &self.row, "kept B", kept);
+        let stored_bytes = (system.data_bytes()? - bytes_before) / float(self.readings()?);
+        results.add(&self.table, &self.row, "kept B", stored_bytes);
         Ok(())
     }
 
     /// Returns half the maximum rate of the slowest server over HTTP, in readings per second.
     fn rate(&self, results: &Results, peers: &[Peer]) -> Option<f64> {
         let over_http = peers.iter().filter(|peer| peer.product().is_some());
-        let tops = over_http.filter_map(|peer| results.median(&self.table, peer.name(), "acked/s"));
-        tops.min_by(f64::total_cmp).map(|slowest| slowest * SHARE)
+        let maximum_rates = over_http.filter_map(|peer| results.median(&self.table, peer.name(), "acked/s"));
+        maximum_rates.min_by(f64::total_cmp).map(|slowest| slowest * SHARE)
     }
 
     /// Sends at this rate, and checks that the acked readings are stored.
-    async fn offered_turn(&self, programs: &Programs, options: &Peers, rate: f64, results: &mut Results) -> Result<()> {
+    async fn run_at_rate(&self, programs: &Programs, options: &Peers, rate: f64, results: &mut Results) -> Result<()> {
         let mut system = System::start(self.peer, programs, &options.programs.folder).await?;
         let Load { delivery, lines, posts, connections, .. } = self.load;
         let open_loop = OpenLoop {
@@ -153,21 +152,21 @@ impl Work {
             duration: Duration::from_secs(options.offered_seconds),
             reconnect_every: None,
         };
-        let offered = open_loop.start((0..posts).map(move |post| delivery.body(post, lines))).await??;
+        let load_result = open_loop.start((0..posts).map(move |post| delivery.body(post, lines))).await??;
         let mut add = |column, value| results.add(&self.table, &self.row, column, value);
         add("offered/s", rate);
-        add("offered p50 ms", quantile_ms(&offered.acks, 0.5));
-        add("offered p99 ms", offered.p99_ms());
-        if let Some(doubt) = offered.doubt() {
+        add("offered p50 ms", quantile_ms(&load_result.acks, 0.5));
+        add("offered p99 ms", load_result.p99_ms());
+        if let Some(doubt) = load_result.doubt() {
             println!("{doubt}");
         }
-        let never_acked = offered.never_acked();
-        if never_acked == 0 {
+        let unacked_posts = load_result.unacked_posts();
+        if unacked_posts == 0 {
             system.flush().await?;
-            let readings = i64::try_from(offered.outcomes.len())? * lines;
+            let readings = i64::try_from(load_result.outcomes.len())? * lines;
             ensure_stored(&system, delivery.fleet, readings).await?;
         } else {
-            add("POSTs never acked", to_f64(never_acked));
+            add("POSTs never acked", to_f64(unacked_posts));
         }
         system.stop()
     }

@@ -72,7 +72,7 @@ fn a_read_token_deletes_nothing() {
     for name in ["first", "reader"] {
         assert!(printed.contains(&format!("\"action\":\"created\",\"name\":\"{name}\"")), "{printed}");
     }
-    audit_command(&server, "verify").good();
+    audit_command(&server, "verify").expect_success();
 }
 
 /// Requests without a known token use neither memory nor audit space.
@@ -101,7 +101,7 @@ fn a_write_token_overwrites_no_token() {
     assert!(bytes < 256 << 10, "{bytes} bytes");
     let printed = audit_command(&server, "list").stdout;
     assert!(printed.contains("\"name\":\"first\"") && printed.contains("\"name\":\"writer\""), "{printed}");
-    audit_command(&server, "verify").good();
+    audit_command(&server, "verify").expect_success();
 }
 
 /// Regression: a line could be removed from the audit log unnoticed, and records lacked the caller and the rights.
@@ -116,7 +116,7 @@ fn a_removed_audit_record_is_detected() {
     let record: serde_json::Value = serde_json::from_str(text.lines().nth(1).unwrap()).unwrap();
     assert_eq!(record["scopes"]["read"][0], "climate_*", "{record}");
     assert_eq!(record["quota"]["readings_per_second"], 7, "{record}");
-    assert_eq!(record["user"], ran(Command::new("id").arg("-un")).stdout.trim(), "{record}");
+    assert_eq!(record["user"], run_program(Command::new("id").arg("-un")).stdout.trim(), "{record}");
     let without: String = text.split_inclusive('\n').filter(|line| !line.contains("\"two\"")).collect();
     assert_eq!(without.lines().count(), 3);
     fs::write(&file, without).unwrap();

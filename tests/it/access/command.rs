@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
 
 #[test]
 fn tokens_are_added_and_revoked_without_a_restart() {
@@ -13,7 +13,7 @@ fn tokens_are_added_and_revoked_without_a_restart() {
     await_status(&server, "", 401);
     await_status(&server, &one, 200);
     let duplicate = token_command(&server.data_dir(), &["add", "--name", "one", "--read", "a"]);
-    duplicate.refused("rotate the token");
+    duplicate.expect_failure("rotate the token");
     let rotated = token_command(&server.data_dir(), &["rotate", "one", "--keep-old", "1h"]);
     let two = rotated.stdout.trim().to_owned();
     assert_ne!(one, two);
@@ -26,7 +26,7 @@ fn tokens_are_added_and_revoked_without_a_restart() {
     let listed = token_command(&server.data_dir(), &["list"]).stdout;
     assert!(listed.starts_with("one ") && listed.contains("valid") && listed.contains("admin *"), "{listed}");
     assert!(listed.contains(&three[..15]) && !listed.contains(&three[16..]), "{listed}");
-    token_command(&server.data_dir(), &["revoke", "one"]).good();
+    token_command(&server.data_dir(), &["revoke", "one"]).expect_success();
     await_status(&server, &three, 401);
     // Revoking the last token does not open the service.
     await_status(&server, "", 401);
@@ -102,7 +102,7 @@ fn the_list_shows_when_a_token_was_last_used() {
         let data = server.data_dir();
         let token = |arguments: &[&str]| {
             let flags = ["--store", &store, "--data-dir", data.to_str().unwrap()];
-            ran(program().arg("token").args(arguments).args(flags)).good().stdout.trim().to_owned()
+            run_program(program().arg("token").args(arguments).args(flags)).expect_success().stdout.trim().to_owned()
         };
         let column = |name: &str| {
             let listed = token(&["list"]);
@@ -150,7 +150,7 @@ fn tokens_never_outlive_the_configured_maximum() {
     let create = |name: &str, more: &[&str]| {
         let mut command = program();
         command.args(["token", "add", "--read", "*", "--name", name, "--data-dir"]).arg(&data).args(more);
-        let output = ran(command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d"));
+        let output = run_program(command.env("HOURGLASS_AUTH_MAX_LIFETIME", "30d"));
         (output.status, output.stderr)
     };
     for more in [&[][..], &["--expires", "31d"]] {
@@ -191,7 +191,7 @@ fn invalid_arguments_are_refused_with_the_reason() {
 /// A service on an open address needs a token, even if the token file is damaged.
 #[test]
 fn a_damaged_token_file_keeps_the_loaded_tokens() {
-    let (mut server, admin) = guarded("");
+    let (mut server, admin) = start_with_auth("");
     std::fs::write(server.data_dir().join("tokens.json"), "nothing of the kind").unwrap();
     wait_until("it is warned of", PATIENCE, || {
         server.stderr().contains("reading the tokens failed; the last known tokens apply")
@@ -220,7 +220,7 @@ fn an_unreadable_token_record_grants_nothing() {
 }
 
 fn mongo_command(uri: &str, folder: &Path, words: &[&str]) -> CommandOutput {
-    ran(program().arg("token").args(words).args(["--store", uri, "--data-dir"]).arg(folder)).good()
+    run_program(program().arg("token").args(words).args(["--store", uri, "--data-dir"]).arg(folder)).expect_success()
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn tokens_grant_nothing_until_they_are_loaded() {
 
 #[test]
 fn refusals_and_deletions_are_audited() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     for _ in 0..200 {
         get(&server.url("/api/v1/measurements")).expect(401);
     }

@@ -2,12 +2,12 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
 
 const LISTEN: &str = "[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n";
 
 fn connect(server: &Server, text: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(server.other("tcp")).unwrap();
+    let mut stream = TcpStream::connect(server.scheme_address("tcp")).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream.write_all(text.as_bytes()).unwrap();
     stream
@@ -27,7 +27,7 @@ fn count(server: &Server, admin: &str) -> usize {
 
 #[test]
 fn tcp_lines_need_a_write_token() {
-    let (server, admin) = guarded(LISTEN);
+    let (server, admin) = start_with_auth(LISTEN);
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
     for (text, reply) in [
         ("m,site=lab v=1 1\n".to_owned(), "ERROR authorization failed"),
@@ -41,7 +41,7 @@ fn tcp_lines_need_a_write_token() {
     let mut open = connect(&server, &format!("auth {lab}\nm,site=lab v=1 1\nm,site=plant v=1 1\nm v=1 1\n"));
     wait_until("its reading is there", PATIENCE, || count(&server, &admin) == 1);
     // Connections outlive tokens, but later lines are refused.
-    token_command(&server.data_dir(), &["revoke", "lab"]).good();
+    token_command(&server.data_dir(), &["revoke", "lab"]).expect_success();
     await_status(&server, &lab, 401);
     let _ = open.write_all(b"m,site=lab v=2 2\n");
     assert!(farewell(open).starts_with("ERROR authorization failed"));
@@ -51,7 +51,7 @@ fn tcp_lines_need_a_write_token() {
 /// The server stops reading from a sender over its quota until the debt is paid; no line is lost.
 #[test]
 fn a_quota_slows_a_connection_down() {
-    let (server, admin) = guarded(LISTEN);
+    let (server, admin) = start_with_auth(LISTEN);
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let lines = |from: usize, to: usize| (from..to).map(|n| format!("m v={n} {n}\n")).collect::<String>();
     let mut stream = connect(&server, &format!("auth {slow}\n{}", lines(0, 600)));

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, guarded, token_command, with};
+use super::{PATIENCE, await_status, create, start_with_auth, token_command, with};
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Needs {
+enum Right {
     Nothing,
     /// Any valid token.
     Token,
@@ -18,118 +18,118 @@ enum Needs {
 }
 
 /// A request and the right that it needs.
-type RouteCase = (&'static str, &'static str, &'static str, &'static str, Needs);
+type RouteCase = (&'static str, &'static str, &'static str, &'static str, Right);
 
 /// Placeholder for a database that is created for each request, so that drops affect no other.
 const OWN: &str = "{own}";
 
 /// Some routes have several cells.
-const CELLS: &[RouteCase] = &[
-    ("GET", "/", "", "", Needs::Nothing),
-    ("GET", "/openapi.json", "", "", Needs::Nothing),
-    ("GET", "/ping", "", "", Needs::Nothing),
-    ("GET", "/health", "", "", Needs::Nothing),
-    ("GET", "/ready", "", "", Needs::Nothing),
-    ("GET", "/settings", "", "", Needs::Nothing),
-    ("GET", "/ui/{key}", "", "", Needs::Nothing),
+const ROUTES: &[RouteCase] = &[
+    ("GET", "/", "", "", Right::Nothing),
+    ("GET", "/openapi.json", "", "", Right::Nothing),
+    ("GET", "/ping", "", "", Right::Nothing),
+    ("GET", "/health", "", "", Right::Nothing),
+    ("GET", "/ready", "", "", Right::Nothing),
+    ("GET", "/settings", "", "", Right::Nothing),
+    ("GET", "/ui/{key}", "", "", Right::Nothing),
     (
         "POST",
         "/api/v1/readings",
         "db=a",
         "{\"measurement\":\"m\",\"tags\":{\"site\":\"lab\"},\"fields\":{\"v\":1}}",
-        Needs::Write,
+        Right::Write,
     ),
-    ("POST", "/write", "db=a", "m,site=lab v=1 1", Needs::Write),
-    ("POST", "/api/v1/explain", "db=a", "m,site=lab v=1 1", Needs::Write),
-    ("POST", "/api/v2/write", "bucket=a/autogen", "m,site=lab v=1 1", Needs::Write),
-    ("POST", "/api/v3/write_lp", "db=a", "m,site=lab v=1 1", Needs::Write),
-    ("POST", "/query", "q=CREATE+DATABASE+a", "", Needs::Write),
-    ("GET", "/api/v1/readings", "db=a&measurement=m", "", Needs::Read),
-    ("GET", "/api/v1/readings", "db=a&sensor=m,site=lab", "", Needs::Read),
-    ("GET", "/api/v1/summary", "db=a&measurement=m", "", Needs::Read),
-    ("GET", "/api/v1/sensors", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/sensors/{key}/meta", "db=a", "", Needs::Read),
-    ("PUT", "/api/v1/sensors/{key}/meta", "db=a", "{}", Needs::Write),
-    ("PATCH", "/api/v1/sensors/{key}/meta", "db=a", "{}", Needs::Write),
-    ("GET", "/api/v1/groups", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/groups/{key}", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/groups/{key}/{value}", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/meta", "db=a", "", Needs::Read),
-    ("POST", "/api/v1/meta", "db=a", "{\"sensor\":\"m,site=lab\",\"meta\":{}}", Needs::Write),
-    ("GET", "/api/v1/latest", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/tail", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/measurements", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/tags", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/tags/{key}", "db=a", "", Needs::Read),
-    ("GET", "/api/v1/fields", "db=a", "", Needs::Read),
-    ("GET", "/query", "db=a&q=SELECT+*+FROM+m", "", Needs::Read),
+    ("POST", "/write", "db=a", "m,site=lab v=1 1", Right::Write),
+    ("POST", "/api/v1/explain", "db=a", "m,site=lab v=1 1", Right::Write),
+    ("POST", "/api/v2/write", "bucket=a/autogen", "m,site=lab v=1 1", Right::Write),
+    ("POST", "/api/v3/write_lp", "db=a", "m,site=lab v=1 1", Right::Write),
+    ("POST", "/query", "q=CREATE+DATABASE+a", "", Right::Write),
+    ("GET", "/api/v1/readings", "db=a&measurement=m", "", Right::Read),
+    ("GET", "/api/v1/readings", "db=a&sensor=m,site=lab", "", Right::Read),
+    ("GET", "/api/v1/summary", "db=a&measurement=m", "", Right::Read),
+    ("GET", "/api/v1/sensors", "db=a", "", Right::Read),
+    ("GET", "/api/v1/sensors/{key}/meta", "db=a", "", Right::Read),
+    ("PUT", "/api/v1/sensors/{key}/meta", "db=a", "{}", Right::Write),
+    ("PATCH", "/api/v1/sensors/{key}/meta", "db=a", "{}", Right::Write),
+    ("GET", "/api/v1/groups", "db=a", "", Right::Read),
+    ("GET", "/api/v1/groups/{key}", "db=a", "", Right::Read),
+    ("GET", "/api/v1/groups/{key}/{value}", "db=a", "", Right::Read),
+    ("GET", "/api/v1/meta", "db=a", "", Right::Read),
+    ("POST", "/api/v1/meta", "db=a", "{\"sensor\":\"m,site=lab\",\"meta\":{}}", Right::Write),
+    ("GET", "/api/v1/latest", "db=a", "", Right::Read),
+    ("GET", "/api/v1/tail", "db=a", "", Right::Read),
+    ("GET", "/api/v1/measurements", "db=a", "", Right::Read),
+    ("GET", "/api/v1/tags", "db=a", "", Right::Read),
+    ("GET", "/api/v1/tags/{key}", "db=a", "", Right::Read),
+    ("GET", "/api/v1/fields", "db=a", "", Right::Read),
+    ("GET", "/query", "db=a&q=SELECT+*+FROM+m", "", Right::Read),
     // The statement names another database than the request.
-    ("GET", "/query", "db=b&q=SELECT+*+FROM+a..m", "", Needs::Read),
-    ("GET", "/query", "db=b&q=SHOW+SERIES+ON+a", "", Needs::Read),
-    ("POST", "/query", "db=a&q=SHOW+FIELD+KEYS", "", Needs::Read),
-    ("POST", "/query", "db=a&q=SELECT+v+FROM+(SELECT+v+FROM+m)", "", Needs::Read),
-    ("GET", "/query", "db=a&q=SHOW+MEASUREMENTS%3BSHOW+TAG+KEYS", "", Needs::Read),
-    ("GET", "/query", "q=SHOW+DATABASES", "", Needs::Token),
-    ("POST", "/query", "db=a&q=DELETE+FROM+nothing", "", Needs::Admin),
-    ("POST", "/query", "db=a&q=DROP+SERIES+FROM+nothing", "", Needs::Admin),
-    ("POST", "/query", "db=a&q=DROP+MEASUREMENT+nothing", "", Needs::Admin),
-    ("POST", "/query", "q=DROP+DATABASE+{own}", "", Needs::Admin),
+    ("GET", "/query", "db=b&q=SELECT+*+FROM+a..m", "", Right::Read),
+    ("GET", "/query", "db=b&q=SHOW+SERIES+ON+a", "", Right::Read),
+    ("POST", "/query", "db=a&q=SHOW+FIELD+KEYS", "", Right::Read),
+    ("POST", "/query", "db=a&q=SELECT+v+FROM+(SELECT+v+FROM+m)", "", Right::Read),
+    ("GET", "/query", "db=a&q=SHOW+MEASUREMENTS%3BSHOW+TAG+KEYS", "", Right::Read),
+    ("GET", "/query", "q=SHOW+DATABASES", "", Right::Token),
+    ("POST", "/query", "db=a&q=DELETE+FROM+nothing", "", Right::Admin),
+    ("POST", "/query", "db=a&q=DROP+SERIES+FROM+nothing", "", Right::Admin),
+    ("POST", "/query", "db=a&q=DROP+MEASUREMENT+nothing", "", Right::Admin),
+    ("POST", "/query", "q=DROP+DATABASE+{own}", "", Right::Admin),
     // The database of the request may be dropped by more tokens.
-    ("POST", "/query", "db=b&q=DROP+DATABASE+{own}", "", Needs::Admin),
-    ("POST", "/api/v1/flush", "", "", Needs::Admin),
-    ("GET", "/api/v1/backup", "", "", Needs::Admin),
-    ("GET", "/api/v1/backup/days", "db=a", "", Needs::Admin),
-    ("GET", "/api/v1/backup/day", "db=a&day=0", "", Needs::Admin),
-    ("GET", "/api/v1/backup/sensors", "db=a", "", Needs::Admin),
-    ("POST", "/api/v1/backup/proved", "began=1", "", Needs::Admin),
-    ("GET", "/api/v1/jobs", "", "", Needs::Admin),
-    ("GET", "/api/v1/jobs/{key}", "", "", Needs::Admin),
-    ("POST", "/api/v1/jobs/{key}/run", "", "", Needs::Admin),
-    ("PUT", "/api/v1/renames", "db=a&dry_run=true", r#"{"kind":"measurement","from":"m","to":"w"}"#, Needs::Admin),
-    ("PUT", "/api/v1/renames", "db=a", r#"{"kind":"tag_key","from":"unused","to":"w"}"#, Needs::Admin),
-    ("DELETE", "/api/v1/renames", "db=a&dry_run=true&kind=tag_key&from=unused", "", Needs::Admin),
-    ("GET", "/api/v1/renames", "db=a", "", Needs::Admin),
-    ("GET", "/api/v1/dead-letters", "", "", Needs::Admin),
-    ("GET", "/api/v1/rejections", "db=a", "", Needs::Admin),
-    ("DELETE", "/api/v1/rejections", "db=a&through=1", "", Needs::Admin),
-    ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Needs::Admin),
-    ("PUT", "/api/v1/databases/{key}", "", "{}", Needs::Admin),
-    ("GET", "/api/v1/databases/{key}", "", "", Needs::Admin),
-    ("POST", "/query", "q=CREATE+RETENTION+POLICY+week+ON+a+DURATION+7d+REPLICATION+1", "", Needs::Admin),
-    ("POST", "/query", "db=b&q=ALTER+RETENTION+POLICY+autogen+ON+a+REPLICATION+1", "", Needs::Admin),
-    ("POST", "/query", "db=b&q=DROP+RETENTION+POLICY+none+ON+a", "", Needs::Admin),
+    ("POST", "/query", "db=b&q=DROP+DATABASE+{own}", "", Right::Admin),
+    ("POST", "/api/v1/flush", "", "", Right::Admin),
+    ("GET", "/api/v1/backup", "", "", Right::Admin),
+    ("GET", "/api/v1/backup/days", "db=a", "", Right::Admin),
+    ("GET", "/api/v1/backup/day", "db=a&day=0", "", Right::Admin),
+    ("GET", "/api/v1/backup/sensors", "db=a", "", Right::Admin),
+    ("POST", "/api/v1/backup/proved", "began=1", "", Right::Admin),
+    ("GET", "/api/v1/jobs", "", "", Right::Admin),
+    ("GET", "/api/v1/jobs/{key}", "", "", Right::Admin),
+    ("POST", "/api/v1/jobs/{key}/run", "", "", Right::Admin),
+    ("PUT", "/api/v1/renames", "db=a&dry_run=true", r#"{"kind":"measurement","from":"m","to":"w"}"#, Right::Admin),
+    ("PUT", "/api/v1/renames", "db=a", r#"{"kind":"tag_key","from":"unused","to":"w"}"#, Right::Admin),
+    ("DELETE", "/api/v1/renames", "db=a&dry_run=true&kind=tag_key&from=unused", "", Right::Admin),
+    ("GET", "/api/v1/renames", "db=a", "", Right::Admin),
+    ("GET", "/api/v1/dead-letters", "", "", Right::Admin),
+    ("GET", "/api/v1/rejections", "db=a", "", Right::Admin),
+    ("DELETE", "/api/v1/rejections", "db=a&through=1", "", Right::Admin),
+    ("PUT", "/api/v1/databases/{key}", "dry_run=true", "{}", Right::Admin),
+    ("PUT", "/api/v1/databases/{key}", "", "{}", Right::Admin),
+    ("GET", "/api/v1/databases/{key}", "", "", Right::Admin),
+    ("POST", "/query", "q=CREATE+RETENTION+POLICY+week+ON+a+DURATION+7d+REPLICATION+1", "", Right::Admin),
+    ("POST", "/query", "db=b&q=ALTER+RETENTION+POLICY+autogen+ON+a+REPLICATION+1", "", Right::Admin),
+    ("POST", "/query", "db=b&q=DROP+RETENTION+POLICY+none+ON+a", "", Right::Admin),
     // A token for a database covers its policies.
-    ("POST", "/write", "db=a&rp=week", "m,site=lab v=1", Needs::Write),
-    ("POST", "/api/v2/write", "bucket=a/week", "m,site=lab v=1", Needs::Write),
-    ("GET", "/api/v1/readings", "db=a/week&measurement=m", "", Needs::Read),
-    ("GET", "/query", "db=a&q=SELECT+*+FROM+week.m", "", Needs::Read),
-    ("GET", "/api/v1/caller", "", "", Needs::Token),
-    ("GET", "/api/v1/tokens", "", "", Needs::Admin),
-    ("POST", "/api/v1/tokens", "", "{\"name\":\"made\",\"read\":[\"x\"]}", Needs::Admin),
-    ("POST", "/api/v1/tokens/{key}/revoke", "", "", Needs::Admin),
-    ("GET", "/api/v1/overview", "", "", Needs::Metrics),
-    ("GET", "/api/v1/status", "", "", Needs::Metrics),
-    ("GET", "/metrics", "", "", Needs::Metrics),
+    ("POST", "/write", "db=a&rp=week", "m,site=lab v=1", Right::Write),
+    ("POST", "/api/v2/write", "bucket=a/week", "m,site=lab v=1", Right::Write),
+    ("GET", "/api/v1/readings", "db=a/week&measurement=m", "", Right::Read),
+    ("GET", "/query", "db=a&q=SELECT+*+FROM+week.m", "", Right::Read),
+    ("GET", "/api/v1/caller", "", "", Right::Token),
+    ("GET", "/api/v1/tokens", "", "", Right::Admin),
+    ("POST", "/api/v1/tokens", "", "{\"name\":\"made\",\"read\":[\"x\"]}", Right::Admin),
+    ("POST", "/api/v1/tokens/{key}/revoke", "", "", Right::Admin),
+    ("GET", "/api/v1/overview", "", "", Right::Metrics),
+    ("GET", "/api/v1/status", "", "", Right::Metrics),
+    ("GET", "/metrics", "", "", Right::Metrics),
 ];
 
 /// A kind of token: name, arguments, rights in database `a`, and the visible ones of [`DATABASES`].
-type Kind = (&'static str, &'static [&'static str], &'static [Needs], &'static [&'static str]);
+type Kind = (&'static str, &'static [&'static str], &'static [Right], &'static [&'static str]);
 
 /// The token for all databases may also flush.
 const KINDS: &[Kind] = &[
-    ("write", &["--write", "a"], &[Needs::Token, Needs::Write], &["a"]),
-    ("read", &["--read", "a"], &[Needs::Token, Needs::Read], &["a"]),
-    ("both", &["--write", "?", "--read", "a*"], &[Needs::Token, Needs::Write, Needs::Read], &["a", "b"]),
-    ("elsewhere", &["--write", "b", "--read", "b"], &[Needs::Token], &["b"]),
-    ("elsewhere-all", &["--admin", "b"], &[Needs::Token], &["b"]),
-    ("metrics", &["--metrics"], &[Needs::Token, Needs::Metrics], &[]),
+    ("write", &["--write", "a"], &[Right::Token, Right::Write], &["a"]),
+    ("read", &["--read", "a"], &[Right::Token, Right::Read], &["a"]),
+    ("both", &["--write", "?", "--read", "a*"], &[Right::Token, Right::Write, Right::Read], &["a", "b"]),
+    ("elsewhere", &["--write", "b", "--read", "b"], &[Right::Token], &["b"]),
+    ("elsewhere-all", &["--admin", "b"], &[Right::Token], &["b"]),
+    ("metrics", &["--metrics"], &[Right::Token, Right::Metrics], &[]),
     (
         "pinned",
         &["--write", "*", "--read", "*", "--sensor-tag", "site=lab"],
-        &[Needs::Token, Needs::Write, Needs::Read],
+        &[Right::Token, Right::Write, Right::Read],
         DATABASES,
     ),
-    ("admin", &["--admin", "*"], &[Needs::Token, Needs::Write, Needs::Read, Needs::Metrics, Needs::Admin], DATABASES),
+    ("admin", &["--admin", "*"], &[Right::Token, Right::Write, Right::Read, Right::Metrics, Right::Admin], DATABASES),
 ];
 
 /// Shared databases, beside those created per cell.
@@ -150,7 +150,7 @@ struct Matrix {
 
 impl Matrix {
     fn new() -> Matrix {
-        let (server, admin) = guarded("[[groups]]\nname = \"site\"\nby = \"site\"\n");
+        let (server, admin) = start_with_auth("[[groups]]\nname = \"site\"\nby = \"site\"\n");
         for database in DATABASES {
             with(&admin, "POST", &server.url(&format!("/write?db={database}")), "m,site=lab v=1 1").expect(204);
         }
@@ -169,7 +169,7 @@ impl Matrix {
         let routes = self.server.fetch("/openapi.json");
         for (path, operations) in routes["paths"].as_object().unwrap() {
             for method in operations.as_object().unwrap().keys().map(|method| method.to_uppercase()) {
-                let known = CELLS.iter().any(|(m, p, ..)| *m == method && p == path);
+                let known = ROUTES.iter().any(|(m, p, ..)| *m == method && p == path);
                 assert!(known, "{method} {path} has no cell: what does it need?");
             }
         }
@@ -204,7 +204,9 @@ impl Matrix {
         let is_good = (200..300).contains(&answer.status);
         if expected.map_or(is_good, |expected| answer.status == expected) {
             // Only a permitted drop has dropped the database.
-            if own_database.is_some_and(|own_database| self.listed(&self.admin).contains(&own_database) == is_good) {
+            if own_database
+                .is_some_and(|own_database| self.list_databases(&self.admin).contains(&own_database) == is_good)
+            {
                 self.wrong.push(format!("{query} with {kind}: {}, which is not what happened", answer.status));
             }
         } else {
@@ -217,12 +219,11 @@ impl Matrix {
     fn make_database(&self) -> String {
         let name = format!("a{}", self.cells);
         with(&self.admin, "POST", &self.server.url(&format!("/write?db={name}")), "m,site=lab v=1 1").expect(204);
-        assert!(self.listed(&self.admin).contains(&name));
+        assert!(self.list_databases(&self.admin).contains(&name));
         name
     }
 
-    /// Returns the databases that SHOW DATABASES lists for a token.
-    fn listed(&self, token: &str) -> Vec<String> {
+    fn list_databases(&self, token: &str) -> Vec<String> {
         let answer = with(token, "GET", &self.server.url("/query?q=SHOW+DATABASES"), "").expect(200).json();
         let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
         rows.iter().map(|row| row[0].as_str().unwrap().to_owned()).collect()
@@ -238,9 +239,9 @@ fn refused_tokens(server: &Server, admin: &str) -> BTreeMap<&'static str, String
     }
     // Not by `create`, which would wait until the token is valid: on a slow machine it has expired by then.
     let expired = ["add", "--name", "expired", "--admin", "*", "--expires", "1s"];
-    tokens.insert("expired", token_command(&server.data_dir(), &expired).good().stdout.trim().to_owned());
-    token_command(&server.data_dir(), &["revoke", "revoked"]).good();
-    token_command(&server.data_dir(), &["rotate", "rotated-away"]).good();
+    tokens.insert("expired", token_command(&server.data_dir(), &expired).expect_success().stdout.trim().to_owned());
+    token_command(&server.data_dir(), &["revoke", "revoked"]).expect_success();
+    token_command(&server.data_dir(), &["rotate", "rotated-away"]).expect_success();
     let flipped = |text: &str| text[..text.len() - 1].to_owned() + if text.ends_with('0') { "1" } else { "0" };
     tokens.insert("wrong secret", flipped(admin));
     tokens.insert("unknown", admin.replacen(&admin[3..15], "000000000000", 1));
@@ -255,18 +256,18 @@ fn refused_tokens(server: &Server, admin: &str) -> BTreeMap<&'static str, String
 fn every_route_checks_every_kind_of_token() {
     let mut matrix = Matrix::new();
     matrix.check_routes();
-    for cell in CELLS {
+    for cell in ROUTES {
         let needs = cell.4;
         for kind in REFUSED {
-            matrix.check(cell, kind, (needs != Needs::Nothing).then_some(401));
+            matrix.check(cell, kind, (needs != Right::Nothing).then_some(401));
         }
         for (kind, _, may, _) in KINDS {
-            matrix.check(cell, kind, (needs != Needs::Nothing && !may.contains(&needs)).then_some(403));
+            matrix.check(cell, kind, (needs != Right::Nothing && !may.contains(&needs)).then_some(403));
         }
     }
     for (kind, _, _, visible_databases) in KINDS {
         matrix.cells += 1;
-        let listed = matrix.listed(&matrix.tokens[kind]);
+        let listed = matrix.list_databases(&matrix.tokens[kind]);
         let of_all: Vec<&str> = DATABASES.iter().copied().filter(|name| listed.iter().any(|one| one == name)).collect();
         if of_all != *visible_databases {
             matrix.wrong.push(format!("SHOW DATABASES with {kind}: {of_all:?}, not {visible_databases:?}"));
@@ -279,7 +280,7 @@ fn every_route_checks_every_kind_of_token() {
 /// Unknown paths and methods are answered as such without a token, and reveal nothing else.
 #[test]
 fn unknown_paths_need_no_token() {
-    let (server, _) = guarded("");
+    let (server, _) = start_with_auth("");
     get(&server.url("/nothing")).expect(404);
     request("DELETE", &server.url("/metrics"), b"", &[]).unwrap().expect(405);
     request("HEAD", &server.url("/metrics"), b"", &[]).unwrap().expect(401);
@@ -289,7 +290,7 @@ fn unknown_paths_need_no_token() {
 fn a_token_is_accepted_in_every_form_that_clients_send() {
     use base64::Engine;
     // Trace logs contain no secret, either.
-    let (server, token) = guarded("[telemetry]\nlog_level = \"trace\"\n");
+    let (server, token) = start_with_auth("[telemetry]\nlog_level = \"trace\"\n");
     let basic = base64::engine::general_purpose::STANDARD.encode(format!("somebody:{token}"));
     let headers =
         [format!("Token {token}"), format!("Bearer {token}"), format!("Basic {basic}"), format!("Token me:{token}")];
@@ -311,7 +312,7 @@ fn a_token_is_accepted_in_every_form_that_clients_send() {
 #[test]
 fn status_has_an_address_of_its_own() {
     let config = "[status]\nlisten = \"127.0.0.1:0\"\n";
-    let (server, admin) = guarded(config);
+    let (server, admin) = start_with_auth(config);
     let banner = server.stdout();
     let metrics = banner.split("metrics: ").nth(1).and_then(|rest| rest.split(')').next()).unwrap();
     assert!(get(metrics).expect(200).text().contains("hourglass_build_info"));
@@ -330,7 +331,7 @@ fn status_has_an_address_of_its_own() {
 /// Regression: a policy token was refused when `rp` named the policy beside the database.
 #[test]
 fn a_policy_token_covers_only_its_policy() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let run = |statement: &str| {
         let url = server.url(&format!("/query?q={}", statement.replace(' ', "+")));
         assert!(!with(&admin, "POST", &url, "").expect(200).text().contains("error"), "{statement}");
@@ -381,7 +382,7 @@ fn a_policy_token_covers_only_its_policy() {
 /// Regression: a policy admin could change settings of the whole database by the name `w/autogen`, and nest policies.
 #[test]
 fn a_policy_admin_changes_no_database_settings() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let query = |token: &str, statement: &str| {
         let statement = encode(statement);
         with(token, "POST", &server.url(&format!("/query?q={statement}")), "").text().to_owned()

@@ -2,11 +2,11 @@
 
 use crate::support::prelude::*;
 
-use super::{create, guarded, with};
+use super::{create, start_with_auth, with};
 
 #[test]
 fn a_pinned_token_writes_only_its_sensors() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let lab = create(&server, &["--name", "lab", "--write", "a", "--read", "a", "--sensor-tag", "site=lab"]);
     let url = server.url("/write?db=a");
     with(&lab, "POST", &url, "m,site=lab v=1 1").expect(204);
@@ -99,7 +99,7 @@ fn query(statement: &str) -> String {
 
 #[test]
 fn a_pinned_token_reads_only_its_sensors() {
-    let (server, admin) = guarded(GROUPS);
+    let (server, admin) = start_with_auth(GROUPS);
     with(&admin, "POST", &server.url("/write?db=a"), LINES).expect(204);
     let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "site=lab"]);
     check_what_is_seen(&server, &lab);
@@ -128,7 +128,7 @@ fn check_what_is_seen(server: &Server, lab: &str) {
 
 #[test]
 fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let pinned = |site: &str| {
         let tag = format!("site={site}");
         create(&server, &["--name", site, "--write", "a", "--read", "a", "--sensor-tag", &tag])
@@ -189,7 +189,7 @@ fn a_pinned_token_must_match_shown_names_to_read_and_both_names_to_write() {
 /// Regression: a token pinned to the old room could read a renamed sensor by its bare name.
 #[test]
 fn a_bare_name_reads_no_more_than_its_full_key() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let lab = create(&server, &["--name", "lab", "--read", "a", "--sensor-tag", "room=lab"]);
     let lines = "climate,room=lab,sensor=s1 temp=1 1768489140\nclimate,room=lab,sensor=s1 temp=2 1768489260\n\
                  climate,room=lab,sensor=s2 temp=3 1768489260";
@@ -212,7 +212,7 @@ fn a_bare_name_reads_no_more_than_its_full_key() {
 /// Regression: rejections and dry runs revealed other sensors and their field types to pinned tokens.
 #[test]
 fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let lab = create(&server, &["--name", "lab", "--write", "a", "--sensor-tag", "site=lab"]);
     with(&admin, "POST", &server.url("/write?db=a"), "m,site=plant v=\"text\" 1").expect(204);
     for _ in 0..2 {
@@ -247,7 +247,7 @@ fn a_dry_run_hides_sensors_that_the_token_cannot_write() {
 /// Regression: dry runs of a write-only token revealed metadata and sensors.
 #[test]
 fn a_write_only_token_learns_no_stored_metadata() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let writer = create(&server, &["--name", "writer", "--write", "a"]);
     with(&admin, "PUT", &server.url("/api/v1/sensors/m%2Cs%3D1/meta?db=a"), r#"{"code":"4711"}"#).expect(200);
     for (sensor, code) in [("m,s=1", "4711"), ("m,s=1", "4710"), ("m,s=2", "4711")] {

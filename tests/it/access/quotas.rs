@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{create, guarded, with};
+use super::{create, start_with_auth, with};
 
 fn lines(measurement: &str, from: usize, count: usize) -> String {
     (from..from + count).map(|n| format!("{measurement} v={n} {n}\n")).collect()
@@ -20,7 +20,7 @@ fn sensors(from: usize, count: usize) -> String {
 
 #[test]
 fn a_rate_quota_slows_only_its_own_token() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let slow = create(&server, &["--name", "slow", "--write", "a", "--rate", "100/s"]);
     let other = create(&server, &["--name", "other", "--write", "a"]);
     let url = server.url("/write?db=a");
@@ -48,7 +48,7 @@ fn a_rate_quota_slows_only_its_own_token() {
 
 #[test]
 fn a_sensor_quota_refuses_only_new_sensors() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let url = server.url("/write?db=a");
     with(&admin, "POST", &url, &sensors(1000, 50)).expect(204);
     let token = create(&server, &["--name", "t", "--write", "*", "--new-sensors", "10/h"]);
@@ -84,7 +84,7 @@ fn known_sensors_stay_known_after_a_restart() {
 
 #[test]
 fn total_sensors_are_limited_per_token_and_per_database() {
-    let (server, admin) = guarded("[quota]\ndatabase_sensors = 20\n");
+    let (server, admin) = start_with_auth("[quota]\ndatabase_sensors = 20\n");
     let url = server.url("/write?db=a");
     let token = create(&server, &["--name", "t", "--write", "*", "--sensors", "5"]);
     with(&token, "POST", &url, &sensors(0, 5)).expect(204);
@@ -116,7 +116,7 @@ fn database_rates_apply_without_tokens() {
 #[test]
 fn the_queries_of_one_token_leave_memory_for_others() {
     let bounds = "[query]\nrequest_bytes = \"16MiB\"\nbytes = \"64MiB\"\ntoken_bytes = \"3MiB\"\nlog_after = \"0s\"\n";
-    let (server, admin) = guarded(bounds);
+    let (server, admin) = start_with_auth(bounds);
     let reader = create(&server, &["--name", "reader", "--read", "a"]);
     let other = create(&server, &["--name", "other", "--read", "a"]);
     let lines = |name: &str, count: u32| (0..count).map(|n| format!("{name} v={n} {n}\n")).collect::<String>();
@@ -144,7 +144,7 @@ fn the_queries_of_one_token_leave_memory_for_others() {
 /// Regression: mistyped names counted as databases, were in no list, and could not be dropped.
 #[test]
 fn a_mistyped_name_uses_up_no_database() {
-    let (server, admin) = guarded("[limits]\ndatabases = 3\n");
+    let (server, admin) = start_with_auth("[limits]\ndatabases = 3\n");
     let tenant = create(&server, &["--name", "tenant", "--write", "*", "--databases", "1"]);
     let write = |database: &str, body: &str| with(&tenant, "POST", &server.url(&format!("/write?db={database}")), body);
     for number in 0..5 {
@@ -159,7 +159,7 @@ fn a_mistyped_name_uses_up_no_database() {
 /// Regression: a tenant with `--write 'a_*'` created 100 databases in a second and left no room for others.
 #[test]
 fn one_token_cannot_use_up_all_databases() {
-    let (mut server, admin) = guarded("[limits]\ndatabases = 12\n[quota]\ntoken_databases = 4\n");
+    let (mut server, admin) = start_with_auth("[limits]\ndatabases = 12\n[quota]\ntoken_databases = 4\n");
     let tenant = create(&server, &["--name", "tenant", "--write", "a_*", "--databases", "3"]);
     let usual = create(&server, &["--name", "usual", "--write", "b_*", "--admin", "b_*"]);
     // One database of the tenant exists already.
@@ -207,7 +207,7 @@ fn one_token_cannot_use_up_all_databases() {
 /// A dry run uses no quota and reports rates, new sensors and total sensors like a write.
 #[test]
 fn a_dry_run_uses_no_quota_and_reports_every_quota() {
-    let (server, _) = guarded("");
+    let (server, _) = start_with_auth("");
     let words = ["--name", "slow", "--write", "a", "--rate", "10/s", "--new-sensors", "2/h", "--sensors", "2"];
     let slow = create(&server, &words);
     let explain = |body: &str| with(&slow, "POST", &server.url("/api/v1/explain?db=a"), body).expect(200).json();

@@ -2,12 +2,12 @@
 
 use crate::support::prelude::*;
 
-use super::{PATIENCE, await_status, create, guarded, with};
+use super::{PATIENCE, await_status, create, start_with_auth, with};
 
 const PATH: &str = "/api/v1/rejections";
 
 #[track_caller]
-fn listed(server: &Server, token: &str, query: &str) -> Vec<Value> {
+fn fetch(server: &Server, token: &str, query: &str) -> Vec<Value> {
     let answer = with(token, "GET", &server.url(&format!("{PATH}?{query}")), "").expect(200).json();
     answer["rejections"].as_array().expect("a list").clone()
 }
@@ -21,7 +21,7 @@ fn brief(rejections: &[Value]) -> Vec<Value> {
 /// Regression: the owner of a device saw `204`, or over TCP nothing, and only one log line in ten seconds.
 #[test]
 fn only_the_owner_of_a_database_sees_its_rejections() {
-    let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
+    let (mut server, admin) = start_with_auth("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
     let device = create(&server, &["--name", "device", "--write", "a", "--write", "b"]);
     let owner = create(&server, &["--name", "owner", "--admin", "a"]);
     let reader = create(&server, &["--name", "reader", "--read", "*", "--write", "*", "--metrics"]);
@@ -29,8 +29,8 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     let lines = "m v=1 1\nbad one\nbad two\nm v=NaN\n";
     with(&device, "POST", &server.url("/write?db=a&precision=ns"), lines).expect(400);
     with(&device, "POST", &server.url("/api/v1/readings?db=b"), "{\"measurement\":7}").expect(400);
-    Raw::open(server.other("tcp")).send(format!("auth {device}\nevil\u{9b}2J v=1\nm v=1 1768485600\n"));
-    let seen = poll(PATIENCE, || Some(listed(&server, &owner, "db=a")).filter(|seen| seen.len() == 5)).expect("five");
+    Raw::open(server.scheme_address("tcp")).send(format!("auth {device}\nevil\u{9b}2J v=1\nm v=1 1768485600\n"));
+    let seen = poll(PATIENCE, || Some(fetch(&server, &owner, "db=a")).filter(|seen| seen.len() == 5)).expect("five");
     let expected = [
         json!(["a", "device", "unit", "m v=1 1768485600"]),
         json!(["a", "device", "encoding", "evil\\u{9b}2J v=1"]),
@@ -47,12 +47,12 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     assert!(oldest["time"].as_str().is_some_and(|time| time.ends_with('Z')), "{oldest}");
     assert!(oldest["reason"].as_str().is_some_and(|reason| reason.starts_with("expected ")), "{oldest}");
     // Without a database, the list covers all that the caller administers.
-    assert_eq!(listed(&server, &owner, "").len(), 5);
-    assert_eq!(listed(&server, &admin, "").len(), 6);
+    assert_eq!(fetch(&server, &owner, "").len(), 5);
+    assert_eq!(fetch(&server, &admin, "").len(), 6);
     let counts = with(&owner, "GET", &server.url(&format!("{PATH}?db=a&limit=1")), "").expect(200).json();
     assert_eq!(counts["codes"], json!({"encoding": 1, "not_finite": 1, "syntax": 2, "unit": 1}));
-    assert_eq!(brief(&listed(&server, &admin, "db=b")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
-    assert_eq!(listed(&server, &admin, "limit=2").len(), 2);
+    assert_eq!(brief(&fetch(&server, &admin, "db=b")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
+    assert_eq!(fetch(&server, &admin, "limit=2").len(), 2);
     let searched = [
         ("code=syntax", 2),
         ("code=nope", 0),
@@ -67,7 +67,7 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
         ("from=2100-01-01T00:00:00Z", 0),
     ];
     for (query, count) in searched {
-        assert_eq!(listed(&server, &owner, &format!("db=a&{query}")).len(), count, "{query}");
+        assert_eq!(fetch(&server, &owner, &format!("db=a&{query}")).len(), count, "{query}");
     }
     with(&admin, "GET", &server.url(&format!("{PATH}?from=yesterday")), "").expect(400);
     for (token, query) in [(&owner, "db=b"), (&device, "db=a"), (&device, ""), (&reader, "db=a"), (&pinned, "db=a")] {
@@ -79,23 +79,23 @@ fn only_the_owner_of_a_database_sees_its_rejections() {
     assert!(server.stop().success());
     server.restart_behind();
     await_status(&server, &owner, 403);
-    assert_eq!(listed(&server, &owner, "db=a"), seen);
+    assert_eq!(fetch(&server, &owner, "db=a"), seen);
     with(&admin, "POST", &server.url("/query?q=DROP+DATABASE+a"), "").expect(200);
-    assert_eq!(brief(&listed(&server, &admin, "")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
+    assert_eq!(brief(&fetch(&server, &admin, "")), [json!(["b", "device", "json", "{\"measurement\":7}"])]);
 }
 
 /// Regression: a misplaced `AUTH` or token in a line was shown in the list, its file and the log.
 #[test]
 fn rejected_lines_never_show_a_token() {
-    let (mut server, admin) = guarded("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
+    let (mut server, admin) = start_with_auth("[tcp]\nlisten = \"127.0.0.1:0\"\ndatabase = \"a\"\n");
     let owner = create(&server, &["--name", "owner", "--admin", "a"]);
     let secret = admin.rsplit('_').next().expect("a secret");
     let lines = format!("auth {admin}\nAUTH {admin}\nauth\t{admin} db=a\nm v=1,auth {admin} db=x\nm,t={admin} v=1 x\n");
-    Raw::open(server.other("tcp")).send(lines);
-    let seen = poll(PATIENCE, || Some(listed(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
+    Raw::open(server.scheme_address("tcp")).send(lines);
+    let seen = poll(PATIENCE, || Some(fetch(&server, &owner, "db=a")).filter(|seen| !seen.is_empty())).expect("some");
     assert!(seen.iter().any(|one| one["text"] == "auth ***"), "{seen:?}");
     with(&admin, "POST", &server.url("/write?db=a"), &format!("m,t={admin} v=")).expect(400);
-    let seen = listed(&server, &owner, "db=a");
+    let seen = fetch(&server, &owner, "db=a");
     assert!(seen.iter().any(|one| one["text"] == "m,t=hg_*** v="), "{seen:?}");
     assert!(server.stop().success());
     let entries = std::fs::read_dir(server.data_dir().join("rejections")).expect("a folder");
@@ -129,7 +129,7 @@ fn written_rejections_survive_a_kill() {
 /// A sender of bad lines fills neither the list nor the log; another sender appears in both.
 #[test]
 fn a_flood_of_bad_lines_hides_no_other_sender() {
-    let (server, admin) = guarded("[rejections]\nmax_bytes = \"256KiB\"\n");
+    let (server, admin) = start_with_auth("[rejections]\nmax_bytes = \"256KiB\"\n");
     let loud = create(&server, &["--name", "loud", "--write", "a"]);
     let quiet = create(&server, &["--name", "quiet", "--write", "a"]);
     let url = server.url("/write?db=a");
@@ -164,7 +164,7 @@ fn a_flood_of_bad_lines_hides_no_other_sender() {
 /// Export, correct, write, and remove up to the last exported line; later rejections stay.
 #[test]
 fn rejected_lines_are_exported_corrected_and_removed() {
-    let (mut server, admin) = guarded("");
+    let (mut server, admin) = start_with_auth("");
     let write = |body: &str, query: &str, status| {
         with(&admin, "POST", &server.url(&format!("/write?db=a&{query}")), body).expect(status);
     };
@@ -175,7 +175,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     let url = server.url("");
     let command = |words: &[&str]| {
         let service = ["--db", "a", "--server", &url, "--token", &admin];
-        ran(program().arg("rejections").args(words).args(service)).good().stdout
+        run_program(program().arg("rejections").args(words).args(service)).expect_success().stdout
     };
     let list = command(&["list"]);
     assert!(list.contains("family: 3") && list.contains("syntax: 1") && list.contains("warm"), "{list}");
@@ -197,7 +197,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     write(&corrected.replace("humidity=\n", "humidity=42i 1768485605000000000\n"), "precision=ns", 204);
     write("m temp=\"later\" 1768485606", "precision=s", 400);
     assert_eq!(command(&["done", "--through", through]), "4 rejections removed\n");
-    let remaining = listed(&server, &admin, "db=a");
+    let remaining = fetch(&server, &admin, "db=a");
     assert_eq!(brief(&remaining), [json!(["a", "first", "family", "m temp=\"later\" 1768485606"])]);
     let readings = server.url("/api/v1/readings?db=a&measurement=m&epoch=s&format=ndjson");
     let readings = with(&admin, "GET", &readings, "").expect(200);
@@ -210,7 +210,7 @@ fn rejected_lines_are_exported_corrected_and_removed() {
     assert_eq!(delete("through=9223372036854775807&code=syntax").expect(200).json()["removed"], 0);
     delete("").expect(400);
     delete("through=x").expect(400);
-    assert_eq!(listed(&server, &admin, "db=a"), remaining);
+    assert_eq!(fetch(&server, &admin, "db=a"), remaining);
     assert_eq!(delete("through=9223372036854775807").expect(200).json()["removed"], 1);
     assert_eq!(with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=lp")), "").expect(200).text(), "");
     with(&admin, "GET", &server.url(&format!("{PATH}?db=a&format=xml")), "").expect(400);

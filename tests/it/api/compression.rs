@@ -11,7 +11,7 @@ fn ask(client: &Client<'_>, path: &str, parameters: &str, headers: &[(&str, &str
     request("GET", &client.url(path, parameters), b"", headers).expect("an answer")
 }
 
-fn unpacked(answer: &Answer) -> String {
+fn decompress(answer: &Answer) -> String {
     let mut text = String::new();
     MultiGzDecoder::new(&*answer.body).read_to_string(&mut text).expect("gzip");
     text
@@ -35,7 +35,7 @@ fn large_answers_are_compressed_for_clients_that_ask() {
         assert_eq!(plain.header("content-encoding"), None, "{path}");
         let packed = ask(&client, path, parameters, &[GZIP]).expect(200);
         assert_eq!(packed.header("content-encoding"), Some("gzip"), "{path} {parameters}");
-        assert_eq!(unpacked(&packed), plain.text(), "{path} {parameters}");
+        assert_eq!(decompress(&packed), plain.text(), "{path} {parameters}");
         assert!(2 * packed.body.len() < plain.body.len(), "{path} {parameters}");
         for name in ["content-type", "etag", "x-next-cursor"] {
             assert_eq!(packed.header(name), plain.header(name), "{path} {name}");

@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 use super::{Client, client};
 
 /// Three sensors of two measurements, with quoted text and a field named like a column.
-fn filled(database: &str) -> Client<'_> {
+fn create_filled(database: &str) -> Client<'_> {
     let client = client(database);
     client.keep("m,room=r1,site=a v=1.5,note=\"x, \\\"y\\\"\" 1000000000\nm,room=r1,site=a v=2i,ts=7i 2000000000");
     client.keep("m,site=b v=3,on=true 1000000000\nn v=4 1000000000");
@@ -24,7 +24,7 @@ const LATEST: &str = "/api/v1/latest";
 
 #[test]
 fn tables_have_a_column_per_tag_and_field() {
-    let client = filled("tables");
+    let client = create_filled("tables");
     let cases = [
         (
             READINGS,
@@ -82,7 +82,7 @@ fn tables_have_a_column_per_tag_and_field() {
 
 #[test]
 fn every_output_line_names_its_sensor() {
-    let client = filled("lines");
+    let client = create_filled("lines");
     let of_a = "{\"sensor\":\"m,room=r1,site=a\",\"tags\":{\"room\":\"r1\",\"site\":\"a\"}";
     let of_b = "{\"sensor\":\"m,site=b\",\"tags\":{\"site\":\"b\"}";
     let reading = format!("{of_b},\"reading\":{{\"ts\":1,\"v\":3}}}}\n");
@@ -110,7 +110,7 @@ fn every_output_line_names_its_sensor() {
 
 #[test]
 fn the_format_parameter_wins_over_the_header_and_json_is_the_default() {
-    let client = filled("negotiated");
+    let client = create_filled("negotiated");
     for (accept, format, expected) in [
         (None, "", "application/json"),
         (Some("*/*"), "", "application/json"),

@@ -4,7 +4,7 @@ use crate::support::prelude::*;
 
 use super::{client, keys, text_at};
 
-fn kept(count: usize) -> Value {
+fn accepted_answer(count: usize) -> Value {
     json!({"accepted": count, "rejected": []})
 }
 
@@ -29,7 +29,7 @@ fn every_json_layout_is_accepted() {
         let url = client.url("/api/v1/readings", "precision=ns");
         for content_type in ["application/json", "application/x-ndjson", "text/plain"] {
             let answer = http::post(&url, &body, &[("content-type", content_type)]).expect(200);
-            assert_eq!(answer.json(), kept(count), "{name} as {content_type}");
+            assert_eq!(answer.json(), accepted_answer(count), "{name} as {content_type}");
             assert_eq!(answer.header("content-type"), Some("application/json"));
         }
         if count > 0 {
@@ -48,7 +48,7 @@ fn numbers_are_returned_exactly_as_sent() {
     let others = "0.1 1.7976931348623157e308 5e-324 -0.30000000000000004 45";
     for (number, value) in integers.split(' ').chain(others.split(' ')).enumerate() {
         let body = format!(r#"{{"sensor":"{number}","ts":"2026-01-15T14:00:00Z","fields":{{"v":{value}}}}}"#);
-        assert_eq!(client.write_json(&body).expect(200).json(), kept(1), "{value}");
+        assert_eq!(client.write_json(&body).expect(200).json(), accepted_answer(1), "{value}");
         let read = client.get("/api/v1/readings", &format!("sensor=readings,sensor={number}")).expect(200);
         let expected = format!(
             r#"{{"series":[{{"sensor":"readings,sensor={number}","tags":{{"sensor":"{number}"}},"readings":[{{"ts":"2026-01-15T14:00:00Z","v":{value}}}]}}],"next":null}}"#
@@ -70,7 +70,7 @@ fn every_type_is_returned_and_null_is_omitted() {
     let fields =
         json!({"f": 1.5, "i": -3, "yes": true, "no": false, "text": "a \"b\"\n\\ é 🌡", "empty": "", "none": null});
     let body = json!({"measurement": "m", "ts": 1, "fields": fields}).to_string();
-    assert_eq!(client.write_json(&body).expect(200).json(), kept(1));
+    assert_eq!(client.write_json(&body).expect(200).json(), accepted_answer(1));
     let expected = json!({
         "ts": 1_000_000_000, "f": 1.5, "i": -3, "yes": true, "no": false, "text": "a \"b\"\n\\ é 🌡", "empty": "",
     });

@@ -14,13 +14,13 @@ sensor_fields = 4
 sensors = 5
 "#;
 
-fn limited() -> Server {
+fn start_limited() -> Server {
     Launch::embedded().config(LIMITS).start()
 }
 
 #[test]
 fn every_limit_on_a_reading_is_enforced_and_named() {
-    let server = limited();
+    let server = start_limited();
     let client = Client { server: &server, database: "d" };
     let long = "n".repeat(17);
     let filler = "x".repeat(128);
@@ -50,7 +50,7 @@ fn every_limit_on_a_reading_is_enforced_and_named() {
 
 #[test]
 fn fields_over_the_limit_are_refused_and_the_others_kept() {
-    let server = limited();
+    let server = start_limited();
     let client = Client { server: &server, database: "d" };
     client.keep("m a=1,b=1 1\nm c=1,d=1 2");
     let answer = client.write("m a=3,e=3,b=3 3").expect(400).json();
@@ -63,7 +63,7 @@ fn fields_over_the_limit_are_refused_and_the_others_kept() {
 
 #[test]
 fn the_sensor_limit_refuses_only_new_sensors() {
-    let server = limited();
+    let server = start_limited();
     let client = Client { server: &server, database: "d" };
     let line = |number: usize, time: usize| format!("climate,s={number} v=1 {time}\n");
     client.keep(&(0..5).map(|number| line(number, 1)).collect::<String>());

@@ -8,7 +8,7 @@ fn document() -> Value {
     shared().fetch("/openapi.json")
 }
 
-fn described(document: &Value) -> BTreeSet<(String, String)> {
+fn endpoints(document: &Value) -> BTreeSet<(String, String)> {
     let mut operations = BTreeSet::new();
     for (path, methods) in document["paths"].as_object().expect("paths") {
         for method in methods.as_object().expect("methods").keys() {
@@ -24,7 +24,7 @@ fn target(path: &str) -> String {
 }
 
 /// Returns the method of a request; HEAD for endless answers.
-fn asked<'a>(method: &'a str, path: &str) -> &'a str {
+fn send_method<'a>(method: &'a str, path: &str) -> &'a str {
     if path == "/api/v1/tail" { "HEAD" } else { method }
 }
 
@@ -37,10 +37,10 @@ fn every_listed_endpoint_is_described_and_served() {
         let mut words = line.split_whitespace().map(str::to_owned);
         (words.next().expect("a method"), words.next().expect("a path"))
     });
-    assert_eq!(lines.collect::<BTreeSet<_>>(), described(&document));
-    assert!(described(&document).len() >= 20);
-    for (method, path) in described(&document) {
-        let answer = request(asked(&method, &path), &shared().url(&target(&path)), b"", &[]).expect("an answer");
+    assert_eq!(lines.collect::<BTreeSet<_>>(), endpoints(&document));
+    assert!(endpoints(&document).len() >= 20);
+    for (method, path) in endpoints(&document) {
+        let answer = request(send_method(&method, &path), &shared().url(&target(&path)), b"", &[]).expect("an answer");
         let answers = &document["paths"][&path][method.to_lowercase()]["responses"];
         assert!(answers[answer.status.to_string()].is_object(), "{method} {path}: {} is not described", answer.status);
         assert!(![404, 405].contains(&answer.status), "{method} {path} is not served");
@@ -55,7 +55,7 @@ fn refusals_before_routing_are_described() {
     let many: Vec<(String, String)> = (0..65).map(|n| (format!("x-{n}"), "x".to_owned())).collect();
     let many: Vec<(&str, &str)> = many.iter().map(|(name, value)| (&**name, &**value)).collect();
     let guarded = Launch::embedded().config("[auth]\nfirst_token = true\n").start();
-    for (method, path) in described(&document) {
+    for (method, path) in endpoints(&document) {
         let described = answers(&method, &path);
         let target = target(&path);
         let refused = request(&method, &shared().url(&target), b"", &many).expect("an answer").expect(431);
@@ -80,14 +80,14 @@ fn refusals_before_routing_are_described() {
 fn every_described_parameter_is_accepted() {
     let document = document();
     let mut count = 0;
-    for (method, path) in described(&document).into_iter().filter(|(method, _)| method == "GET") {
+    for (method, path) in endpoints(&document).into_iter().filter(|(method, _)| method == "GET") {
         let operation = &document["paths"][&path][method.to_lowercase()];
         let parameters = operation["parameters"].as_array().expect("parameters").iter();
         for parameter in parameters.filter(|parameter| parameter["in"] == "query") {
             assert!(parameter["description"].is_string(), "{path} {parameter}");
             let name = parameter["name"].as_str().expect("a name").replace("tag.KEY", "tag.k");
             let url = shared().url(&format!("{}?{name}=", target(&path)));
-            let answer = request(asked(&method, &path), &url, b"", &[]).expect("an answer");
+            let answer = request(send_method(&method, &path), &url, b"", &[]).expect("an answer");
             // Successful answers may be binary.
             let text = if answer.status == 400 { answer.text() } else { "" };
             assert!(!text.contains("unknown parameter"), "{path} {name}: {text}");

@@ -6,7 +6,7 @@ use super::{Client, client, keys, text_at};
 
 const PATH: &str = "/api/v1/sensors";
 
-fn listed(client: &Client<'_>, parameters: &str) -> Vec<Value> {
+fn list_sensors(client: &Client<'_>, parameters: &str) -> Vec<Value> {
     let answer = client.get(PATH, parameters).expect(200).json();
     let mut keys = keys(&answer);
     // The list of a missing database has a notice.
@@ -38,8 +38,8 @@ fn sensors_are_listed_with_their_statistics() {
         "outlier": null,
         "silent": false,
     });
-    assert_eq!(listed(&client, ""), std::slice::from_ref(&expected));
-    let epoch = listed(&client, "epoch=s");
+    assert_eq!(list_sensors(&client, ""), std::slice::from_ref(&expected));
+    let epoch = list_sensors(&client, "epoch=s");
     assert_eq!((&epoch[0]["first_seen"], &epoch[0]["latest"]["ts"]), (&json!(1), &json!(3)));
     let mut with_recent = expected;
     with_recent["recent"] = json!([
@@ -47,11 +47,11 @@ fn sensors_are_listed_with_their_statistics() {
         {"ts": "1970-01-01T00:00:02Z", "temp": 1.5, "ok": true},
         {"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 2},
     ]);
-    assert_eq!(listed(&client, "recent=true"), [with_recent]);
+    assert_eq!(list_sensors(&client, "recent=true"), [with_recent]);
     // The list shows the overwritten value.
     client.keep("climate,site=a,sensor=t1 temp=7 3000000000");
-    assert_eq!(listed(&client, "")[0]["latest"], json!({"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 7}));
-    assert!(listed(&super::client("nobody-there"), "").is_empty());
+    assert_eq!(list_sensors(&client, "")[0]["latest"], json!({"ts": "1970-01-01T00:00:03Z", "note": "x", "temp": 7}));
+    assert!(list_sensors(&super::client("nobody-there"), "").is_empty());
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn the_config_sets_the_number_of_recent_readings() {
     let server = Launch::embedded().config("[sensors]\nrecent = 3\n").start();
     let client = Client { server: &server, database: "d" };
     client.keep("m n=5i 5\nm n=1i 1\nm n=3i 3\nm n=4i 4\nm n=2i 2\nm n=6i 3600000000000");
-    let recent = listed(&client, "recent=true&epoch=ns")[0]["recent"].clone();
+    let recent = list_sensors(&client, "recent=true&epoch=ns")[0]["recent"].clone();
     assert_eq!(recent, json!([{"ts": 4, "n": 4}, {"ts": 5, "n": 5}, {"ts": 3_600_000_000_000_i64, "n": 6}]));
 }
 
@@ -69,7 +69,7 @@ fn sensors_are_paged_in_key_order() {
     let line = |n: usize| format!("m,s={n:03} v=1 1\n");
     client.keep(&(0..25).rev().map(line).collect::<String>());
     let all_keys: Vec<String> = (0..25).map(|n| format!("m,s={n:03}")).collect();
-    assert_eq!(names(&listed(&client, "")), all_keys);
+    assert_eq!(names(&list_sensors(&client, "")), all_keys);
     for limit in [1, 7, 24, 25, 26] {
         let mut found = Vec::new();
         let mut cursor = String::new();
@@ -111,9 +111,9 @@ fn a_sensor_with_overflow_is_listed_as_an_outlier() {
         |sensor: &str, count: usize| (0..count).map(|n| format!("m,s={sensor} n={n}i {n}\n")).collect::<String>();
     client.keep(&(readings("calm", 10) + &readings("busy", 35) + &readings("other", 3)));
     flush(&server);
-    assert_eq!(names(&listed(&client, "outlier=true")), ["m,s=busy"]);
-    assert_eq!(names(&listed(&client, "outlier=false")), ["m,s=busy", "m,s=calm", "m,s=other"]);
-    let all = listed(&client, "");
+    assert_eq!(names(&list_sensors(&client, "outlier=true")), ["m,s=busy"]);
+    assert_eq!(names(&list_sensors(&client, "outlier=false")), ["m,s=busy", "m,s=calm", "m,s=other"]);
+    let all = list_sensors(&client, "");
     assert_eq!((&all[1]["outlier"], &all[2]["outlier"]), (&Value::Null, &Value::Null));
     let outlier = all[0]["outlier"].clone();
     assert_eq!(keys(&outlier), ["last_hour", "pages", "since"]);
@@ -125,8 +125,8 @@ fn a_sensor_with_overflow_is_listed_as_an_outlier() {
     // A stop writes the mark, and the next start reads it.
     server.stop_and_restart();
     let client = Client { server: &server, database: "d" };
-    assert_eq!(names(&listed(&client, "outlier=true")), ["m,s=busy"]);
-    assert_eq!(listed(&client, "outlier=true")[0]["outlier"], outlier);
+    assert_eq!(names(&list_sensors(&client, "outlier=true")), ["m,s=busy"]);
+    assert_eq!(list_sensors(&client, "outlier=true")[0]["outlier"], outlier);
 }
 
 /// Regression: neither a metric nor a list showed a sensor that had stopped sending.
@@ -139,14 +139,14 @@ fn a_sensor_that_stops_sending_is_counted_and_listed() {
     assert_eq!(silent(), 0.0);
     let still = eventually("one sensor is silent", Duration::from_secs(30), || {
         client.keep("m,s=full v=1\nother,s=full v=1");
-        let seen = (silent(), names(&listed(&client, "silent=true")).join(" "));
+        let seen = (silent(), names(&list_sensors(&client, "silent=true")).join(" "));
         (seen.0 > 0.0 && !seen.1.is_empty()).then_some(seen)
     });
     assert_eq!(still, (1.0, "m,s=empty".to_owned()));
-    assert_eq!(listed(&client, "silent=false").len(), 3);
+    assert_eq!(list_sensors(&client, "silent=false").len(), 3);
     wait_until("no sensor is silent", Duration::from_secs(30), || {
         client.keep("m,s=empty v=1\nm,s=full v=1\nother,s=full v=1");
-        silent() == 0.0 && listed(&client, "silent=true").is_empty()
+        silent() == 0.0 && list_sensors(&client, "silent=true").is_empty()
     });
     // Off by default, because some sensors send rarely.
     let off = Launch::embedded().start();
@@ -159,14 +159,14 @@ fn sensors_are_listed_after_a_restart() {
     let mut server = Launch::embedded().start();
     let client = Client { server: &server, database: "d" };
     client.keep("m,s=a v=1 1000001\nm,s=a v=2 7200000000000\nm,s=b w=\"x\" 5000000");
-    let before = listed(&client, "recent=true");
+    let before = list_sensors(&client, "recent=true");
     assert_eq!(before.len(), 2);
     server.stop_and_restart();
     let client = Client { server: &server, database: "d" };
-    assert_eq!(listed(&client, "recent=true"), before);
+    assert_eq!(list_sensors(&client, "recent=true"), before);
     // One sends again, and its earlier values are remembered.
     client.keep("m,s=a v=3 3000000");
-    let after = listed(&client, "epoch=ns&recent=true");
+    let after = list_sensors(&client, "epoch=ns&recent=true");
     let recent = json!([{"ts": 1_000_001, "v": 1}, {"ts": 3_000_000, "v": 3}, {"ts": 7_200_000_000_000_i64, "v": 2}]);
     // Documents keep milliseconds, and unflushed sensors are shown alike.
     assert_eq!((&after[0]["first_seen"], &after[0]["recent"]), (&json!(1_000_000), &recent));
@@ -174,5 +174,5 @@ fn sensors_are_listed_after_a_restart() {
     server.kill_and_restart();
     let client = Client { server: &server, database: "d" };
     assert_eq!(client.readings("m,s=a", "").len(), 3);
-    assert_eq!(names(&listed(&client, "")), ["m,s=a", "m,s=b"]);
+    assert_eq!(names(&list_sensors(&client, "")), ["m,s=a", "m,s=b"]);
 }

@@ -16,7 +16,7 @@ const FIRST: i64 = -2 * DAY + 1;
 const PACE: i64 = 450 * SECOND;
 const COUNT: i64 = 4 * DAY / PACE;
 
-fn filled(database: &str) -> Client<'_> {
+fn create_filled(database: &str) -> Client<'_> {
     let line = |n: i64| format!("m v={:.2},i={}i {}\n", value(n), n - 300, FIRST + n * PACE);
     client_with(database, &(0..COUNT).map(line).collect::<String>())
 }
@@ -95,7 +95,7 @@ fn windows(client: &Client<'_>, sensor: &str, more: &str) -> Value {
 
 #[test]
 fn summaries_equal_the_fold_over_all_readings() {
-    let client = filled("windows");
+    let client = create_filled("windows");
     let ranges = [
         (-2 * DAY, 2 * DAY),
         (-DAY, DAY),

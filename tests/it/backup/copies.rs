@@ -2,11 +2,11 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, digest, filled, restored, write};
+use super::{PAGES, SEALS, START, digest, start_filled, start_restored, write};
 
 #[test]
 fn a_copy_to_another_store_and_back_has_the_same_digest() {
-    let mut server = filled("embedded", SEALS);
+    let mut server = start_filled("embedded", SEALS);
     assert!(server.stop().success());
     let there = Folder::new("there");
     let folder = server.data_dir();
@@ -23,14 +23,14 @@ fn a_copy_to_another_store_and_back_has_the_same_digest() {
             let folder = ["--config", path(&config), "--data-dir", path(&data)];
             let arguments = [&arguments[..], &folder].concat();
             let mut command = program();
-            ran(command.args(&arguments).env("FAULT_KILL_AT", "day_copied:2")).killed();
-            hourglass(&arguments).good();
-            hourglass(&arguments).refused("not empty");
+            run_program(command.args(&arguments).env("FAULT_KILL_AT", "day_copied:2")).expect_killed();
+            hourglass(&arguments).expect_success();
+            hourglass(&arguments).expect_failure("not empty");
         }
         assert_eq!(original, digest(&uri, &data));
         assert_eq!(original, digest("embedded", &back));
         for (store, data) in [(&*uri, &data), ("embedded", &back)] {
-            verify(store, data, &[]).good();
+            verify(store, data, &[]).expect_success();
         }
     }
 }
@@ -42,21 +42,22 @@ fn a_copy_needs_an_empty_wal_and_another_store() {
     server.kill();
     let target = Folder::new("target");
     let source = server.data_dir();
-    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())]).refused("wal flush");
-    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(&source)]).refused("the same");
-    hourglass(&["wal", "flush", "--data-dir", path(&source)]).good();
-    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())]).good();
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())])
+        .expect_failure("wal flush");
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(&source)]).expect_failure("the same");
+    hourglass(&["wal", "flush", "--data-dir", path(&source)]).expect_success();
+    hourglass(&["backup", "copy", "--source", path(&source), "--target", path(target.path())]).expect_success();
 }
 
 /// Writes after a restore win over restored values, and deletions and sealing work.
 #[test]
 fn a_restored_store_takes_writes_deletions_and_sealing() {
-    let mut server = filled("embedded", "");
+    let mut server = start_filled("embedded", "");
     let renamed = r#"{"kind":"tag_value","tag":"s","from":"1","to":"renamed"}"#;
     request("PUT", &server.url("/api/v1/renames?db=plant"), renamed.as_bytes(), &[]).unwrap().expect(200);
     let backup = Folder::new("backup");
-    super::backup(&server, backup.path(), &[]).good();
-    let mut copy = restored(backup.path());
+    super::backup(&server, backup.path(), &[]).expect_success();
+    let mut copy = start_restored(backup.path());
     let of_new_name =
         |server: &Server| server.fetch("/query?db=plant&q=SELECT+count(temp)+FROM+climate+WHERE+s='renamed'");
     let count = &of_new_name(&copy)["results"][0]["series"][0]["values"][0][1];
@@ -91,10 +92,10 @@ fn a_restored_store_takes_writes_deletions_and_sealing() {
 /// Stamps of restored data exceed those of another machine's clock.
 #[test]
 fn writes_after_a_restore_win_with_any_clock() {
-    let server = filled("embedded", "");
+    let server = start_filled("embedded", "");
     let backup = Folder::new("backup");
-    super::backup(&server, backup.path(), &[]).good();
-    let mut copy = restored(backup.path());
+    super::backup(&server, backup.path(), &[]).expect_success();
+    let mut copy = start_restored(backup.path());
     copy.kill();
     copy.restart_as(Launch::embedded().config(PAGES).env("FAULT_CLOCK_MS", -3_600_000));
     write(&copy, "plant", &format!("climate,s=0 temp=77 {START}\n"));

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, digest, filled, restore, write};
+use super::{PAGES, SEALS, START, backup, digest, restore, start_filled, write};
 
 #[track_caller]
 fn put(server: &Server, key: &str, meta: &Value) {
@@ -12,7 +12,7 @@ fn put(server: &Server, key: &str, meta: &Value) {
 }
 
 /// Returns key, metadata and statistics of each listed sensor.
-fn described(server: &Server) -> Vec<(String, Value, Value)> {
+fn descriptions(server: &Server) -> Vec<(String, Value, Value)> {
     let listed = server.fetch("/api/v1/sensors?db=plant&limit=1000");
     let description = |sensor: &Value| (sensor["sensor"].to_string(), sensor["meta"].clone(), sensor["fields"].clone());
     listed["sensors"].as_array().expect("a list").iter().map(description).collect()
@@ -34,7 +34,7 @@ fn describe(server: &Server) {
 }
 
 #[track_caller]
-fn started(store: &str, data: &std::path::Path) -> Server {
+fn start_with_data(store: &str, data: &std::path::Path) -> Server {
     let mut server = Launch::with_store(store).config(PAGES).start();
     assert!(server.stop().success());
     std::fs::remove_dir_all(server.data_dir()).expect("the folder exists");
@@ -50,39 +50,39 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
         let [embedded, mongo] = stores();
         [mongo, embedded]
     }) {
-        let mut server = filled(&store, SEALS);
+        let mut server = start_filled(&store, SEALS);
         describe(&server);
         let folder = Folder::new("backup");
         let data = Folder::new("restored");
-        backup(&server, folder.path(), &[]).good();
+        backup(&server, folder.path(), &[]).expect_success();
         // A change of metadata only, then no change.
         put(&server, "climate,s=1", &json!({"site": "roof"}));
         put(&server, "climate,s=0", &json!({"site": "lab"}));
-        let output = backup(&server, folder.path(), &["--prove"]).good().stdout;
+        let output = backup(&server, folder.path(), &["--prove"]).expect_success().stdout;
         assert!(output.contains("\n0 days written") && output.contains("sensors of 1 databases written"), "{output}");
-        let output = backup(&server, folder.path(), &[]).good().stdout;
+        let output = backup(&server, folder.path(), &[]).expect_success().stdout;
         assert!(output.contains("\n0 days written (0 bytes)") && output.contains("sensors of 0 databases"), "{output}");
-        let original = described(&server);
+        let original = descriptions(&server);
         assert!(
             original.iter().any(|(key, meta, _)| key.contains("never") && meta["name"].is_string()),
             "{original:?}"
         );
         assert!(server.stop().success());
         let data = data.file("data");
-        restore(folder.path(), &to_store, &data).good();
+        restore(folder.path(), &to_store, &data).expect_success();
         let before = digest(&store, &server.data_dir());
         assert_eq!(before["databases"], digest(&to_store, &data)["databases"]);
         assert_eq!(before["total"]["metadata"], 1 + 1 + 3 + 1, "{before}");
         // Later metadata wins, by name.
         let mut restored = match to_store.as_str() {
-            "embedded" => started("embedded", &data),
+            "embedded" => start_with_data("embedded", &data),
             store => Launch::with_store(store).config(PAGES).start(),
         };
-        assert_eq!(described(&restored), original);
+        assert_eq!(descriptions(&restored), original);
         put(&restored, "climate,s=never", &json!({"name": "later"}));
         restored.kill_and_restart();
         let later =
-            || described(&restored).into_iter().find(|(key, ..)| key.contains("never")).map(|(_, meta, _)| meta);
+            || descriptions(&restored).into_iter().find(|(key, ..)| key.contains("never")).map(|(_, meta, _)| meta);
         wait_until("it is replayed", Duration::from_secs(30), || later() == Some(json!({"name": "later"})));
     }
 }
@@ -90,9 +90,9 @@ fn a_backup_has_metadata_and_sensors_without_readings() {
 #[test]
 fn a_copy_of_a_stopped_store_has_metadata_and_sensors() {
     let [embedded, mongo] = stores();
-    let mut server = filled(&embedded, "");
+    let mut server = start_filled(&embedded, "");
     describe(&server);
-    let original = described(&server);
+    let original = descriptions(&server);
     assert!(server.stop().success());
     let there = Folder::new("there");
     let back = Folder::new("back");
@@ -100,22 +100,23 @@ fn a_copy_of_a_stopped_store_has_metadata_and_sensors() {
     let data = there.file("data");
     let back = back.file("data");
     for (from, folder) in [(path(&from), &*mongo), (&*mongo, path(&back))] {
-        hourglass(&["backup", "copy", "--source", from, "--target", folder, "--data-dir", path(&data)]).good();
+        hourglass(&["backup", "copy", "--source", from, "--target", folder, "--data-dir", path(&data)])
+            .expect_success();
     }
     assert_eq!(digest("embedded", &from), digest(&mongo, &data));
     assert_eq!(digest("embedded", &from), digest("embedded", &back));
-    let restored = started("embedded", &back);
-    assert_eq!(described(&restored), original);
+    let restored = start_with_data("embedded", &back);
+    assert_eq!(descriptions(&restored), original);
 }
 
 #[test]
 fn a_backup_in_an_unknown_format_is_refused() {
-    let server = filled("embedded", "");
+    let server = start_filled("embedded", "");
     let folder = Folder::new("backup");
     let target = Folder::new("restored");
-    backup(&server, folder.path(), &[]).good();
+    backup(&server, folder.path(), &[]).expect_success();
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(folder.file("manifest.json")).unwrap()).unwrap();
     manifest["form"] = json!(3);
     std::fs::write(folder.file("manifest.json"), manifest.to_string()).unwrap();
-    restore(folder.path(), "embedded", target.path()).refused("form 3");
+    restore(folder.path(), "embedded", target.path()).expect_failure("form 3");
 }

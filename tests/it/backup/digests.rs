@@ -75,7 +75,7 @@ fn an_hour_that_is_larger_than_memory_is_read_in_parts() {
     let config = folder.join("small.toml");
     std::fs::write(&config, "[query]\nrequest_bytes = \"1MiB\"\n").unwrap();
     let arguments = ["backup", "digest", "--output", "json", "--data-dir", path(&folder), "--config", path(&config)];
-    let small: serde_json::Value = serde_json::from_str(&hourglass(&arguments).good().stdout).unwrap();
+    let small: serde_json::Value = serde_json::from_str(&hourglass(&arguments).expect_success().stdout).unwrap();
     assert_eq!(whole, small);
 }
 
@@ -85,8 +85,10 @@ fn a_digest_names_what_it_leaves_out() {
     write(&server, "plant", "m v=1 1768435200\n");
     server.kill();
     let folder = server.data_dir();
-    let ran = hourglass(&["backup", "digest", "--data-dir", path(&folder)]).good();
+    let ran = hourglass(&["backup", "digest", "--data-dir", path(&folder)]).expect_success();
     assert!(ran.stderr.contains("wal flush") && ran.stdout.contains("0 readings"), "{ran:?}");
-    hourglass(&["wal", "flush", "--data-dir", path(&folder)]).good();
-    assert!(hourglass(&["backup", "digest", "--data-dir", path(&folder)]).good().stdout.contains("1 readings"));
+    hourglass(&["wal", "flush", "--data-dir", path(&folder)]).expect_success();
+    assert!(
+        hourglass(&["backup", "digest", "--data-dir", path(&folder)]).expect_success().stdout.contains("1 readings")
+    );
 }

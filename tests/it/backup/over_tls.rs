@@ -13,27 +13,28 @@ fn backups_work_over_tls() {
         let server = Launch::embedded().config(ours.config(&more)).start();
         let lines: String = (0..20_000).map(|n| format!("m,s={} v={n}.5 {}\n", n % 7, super::START + n)).collect();
         write(&server, "plant", &lines);
-        let port = server.other("https").port();
+        let port = server.scheme_address("https").port();
         let url = format!("https://localhost:{port}");
         let folder = Folder::new("backup");
         let ca = ours.file("ca.pem");
         let cert = ours.file("client.pem");
         let key = ours.file("client.key");
-        let by = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
-        let by = if shows { &by[..] } else { &by[..2] };
-        hourglass(&[&["backup", "create", path(folder.path()), "--server", &url, "--prove"], by].concat()).good();
-        hourglass(&[&["sensor", "export", "--db", "plant", "--server", &url], by].concat()).good();
+        let tls_flags = ["--ca", path(&ca), "--cert", path(&cert), "--key", path(&key)];
+        let tls_flags = if shows { &tls_flags[..] } else { &tls_flags[..2] };
+        hourglass(&[&["backup", "create", path(folder.path()), "--server", &url, "--prove"], tls_flags].concat())
+            .expect_success();
+        hourglass(&[&["sensor", "export", "--db", "plant", "--server", &url], tls_flags].concat()).expect_success();
         // Wrong authority, the system's authorities, wrong name, no certificate, and an address without TLS.
         let other = others.file("ca.pem");
         let backup = |url: &str, more: &[&str]| {
             hourglass(&[&["backup", "create", path(&folder.file("not")), "--server", url], more].concat())
         };
-        backup(&url, &["--ca", path(&other)]).refused("certificate");
-        backup(&url, &[]).refused("");
-        backup(&format!("https://[::1]:{port}"), by).refused("");
-        backup(&server.url(""), by).refused("https://");
+        backup(&url, &["--ca", path(&other)]).expect_failure("certificate");
+        backup(&url, &[]).expect_failure("");
+        backup(&format!("https://[::1]:{port}"), tls_flags).expect_failure("");
+        backup(&server.url(""), tls_flags).expect_failure("https://");
         if shows {
-            backup(&url, &by[..2]).refused("");
+            backup(&url, &tls_flags[..2]).expect_failure("");
         }
     }
 }

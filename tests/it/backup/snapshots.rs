@@ -43,15 +43,15 @@ fn the_log_replays_onto_a_restored_snapshot() {
     let of_snapshot = digest(&mongod().uri(&kept), empty.path());
     assert_eq!(of_snapshot["total"]["readings"], 300, "{of_snapshot}");
     assert_eq!(digest(&store, empty.path()), of_snapshot);
-    // With its own data folder, the server replays its log.
+    // With its own data folder, the server replays its WAL.
     server.restart();
     assert!(server.stop().success());
     let now = digest(&store, &server.data_dir());
     assert_eq!((&now["total"]["readings"], &now["total"]["sensors"]), (&500.into(), &2.into()), "{now}");
-    verify(&store, &server.data_dir(), &[]).good();
+    verify(&store, &server.data_dir(), &[]).expect_success();
 }
 
-/// Without a flush before the snapshot, the readings in the log are missing.
+/// Without a flush before the snapshot, the readings in the WAL are missing.
 #[test]
 fn a_snapshot_without_a_flush_lacks_unflushed_readings() {
     let name = fresh_database_name();

@@ -27,20 +27,20 @@ fn unflushed_wals_of_other_instances_stop_backup_and_copy() {
         || hourglass(&["backup", "copy", "--source", &store, "--target", path(&copied), "--data-dir", path(&own)]);
     let host = format!("{}: these instances", instance_identity(&store));
     for () in [(), ()] {
-        backup().refused(&host);
-        copy().refused(&host);
-        let digest_run = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).good();
+        backup().expect_failure(&host);
+        copy().expect_failure(&host);
+        let digest_run = hourglass(&["backup", "digest", "--store", &store, "--data-dir", path(&own)]).expect_success();
         assert!(digest_run.stderr.contains("may be incomplete") && digest_run.stderr.contains(&host), "{digest_run:?}");
         other.kill();
     }
-    hourglass(&["wal", "flush", "--store", &store, "--data-dir", path(&other.data_dir())]).good();
-    backup().good();
-    copy().good();
+    hourglass(&["wal", "flush", "--store", &store, "--data-dir", path(&other.data_dir())]).expect_success();
+    backup().expect_success();
+    copy().expect_success();
     let expected = digest(&store, &own);
     assert_eq!(expected["total"]["readings"], 1440, "{expected}");
     assert_eq!(digest("embedded", &copied), expected);
     let restored = there.file("restored");
-    restore(&kept, "embedded", &restored).good();
+    restore(&kept, "embedded", &restored).expect_success();
     assert_eq!(digest("embedded", &restored), expected);
 }
 

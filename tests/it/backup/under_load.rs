@@ -5,7 +5,7 @@ use std::thread;
 
 use crate::support::prelude::*;
 
-use super::{PAGES, SEALS, START, backup, restored};
+use super::{PAGES, SEALS, START, backup, start_restored};
 
 const SENDERS: u64 = 3;
 const LINES: u64 = 20;
@@ -74,19 +74,19 @@ fn a_backup_under_load_holds_everything_acked_before_it_began() {
         wait_until("some readings are acked", Duration::from_secs(60), || {
             (0..3).all(|sender| acked[sender].load(Ordering::SeqCst) > 60)
         });
-        let to = Folder::new("backup");
+        let backup_dir = Folder::new("backup");
         for _ in 0..backups() {
             let before: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
-            backup(&server, to.path(), &[]).good();
-            let mut restored = restored(to.path());
+            backup(&server, backup_dir.path(), &[]).expect_success();
+            let mut restored = start_restored(backup_dir.path());
             let after: Vec<u64> = acked.iter().map(|acked| acked.load(Ordering::SeqCst)).collect();
             for sender in 0..SENDERS {
-                let at = usize::try_from(sender).unwrap();
-                compare(&restored, sender, before[at], after[at] + LINES);
-                compare_sensors(&restored, sender, before[at]);
+                let index = usize::try_from(sender).unwrap();
+                compare(&restored, sender, before[index], after[index] + LINES);
+                compare_sensors(&restored, sender, before[index]);
             }
             assert!(restored.stop().success());
-            hourglass(&["verify", "--store", "embedded", "--data-dir", path(&restored.data_dir())]).good();
+            hourglass(&["verify", "--store", "embedded", "--data-dir", path(&restored.data_dir())]).expect_success();
         }
         println!("{} backups under load restored, verified, and held everything acked before they began", backups());
         stop.store(true, Ordering::SeqCst);
@@ -114,7 +114,7 @@ fn compare(restored: &Server, sender: u64, before: u64, after: u64) {
     let path = format!("/query?db=plant&epoch=s&q=SELECT+a,b,c+FROM+load+WHERE+s='{sender}'");
     let answer = restored.fetch(&path);
     let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
-    let value = |row: &Value, at: usize| row[at].as_u64().unwrap_or_else(|| panic!("half a reading: {row}"));
+    let value = |row: &Value, column: usize| row[column].as_u64().unwrap_or_else(|| panic!("half a reading: {row}"));
     let mut found: HashMap<u64, u64> = HashMap::new();
     for row in &rows {
         let time = value(row, 0);
@@ -128,7 +128,8 @@ fn compare(restored: &Server, sender: u64, before: u64, after: u64) {
     let mut expected: HashMap<u64, u64> = HashMap::new();
     expected.extend((0..before).map(|n| (place(n), n)));
     for (time, n) in expected {
-        let at = found.get(&time).unwrap_or_else(|| panic!("sender {sender}: the acked reading {n} at {time} is lost"));
-        assert!(*at >= n, "sender {sender}: {at} at {time} is older than the acked {n}");
+        let value =
+            found.get(&time).unwrap_or_else(|| panic!("sender {sender}: the acked reading {n} at {time} is lost"));
+        assert!(*value >= n, "sender {sender}: {value} at {time} is older than the acked {n}");
     }
 }

@@ -31,7 +31,7 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
     let server = Launch::with_store(mongod.uri(&name)).config("[store]\ncommand_timeout = \"1s\"\n").start();
     post(&server.url("/write?db=d"), "m v=1 1\nm v=2 2", &[]).expect(204);
     flush(&server);
-    assert_eq!(stored(&mongod, &name), 2, "a flush that was answered is in the store");
+    assert_eq!(count_stored(&mongod, &name), 2, "a flush that was answered is in the store");
     assert_eq!(check(&server, "store"), ("pass".to_owned(), "0 readings pending, the oldest for 0 s".to_owned()));
 
     mongod.pause();
@@ -64,11 +64,11 @@ fn metrics_show_how_far_the_store_is_behind_and_flushes_time_out() {
 
     mongod.resume();
     flush(&server);
-    assert_eq!((stored(&mongod, &name), status(&server, "pending_readings")), (5, 0.0));
+    assert_eq!((count_stored(&mongod, &name), status(&server, "pending_readings")), (5, 0.0));
     wait_until("the store is reachable again", RECOVERY, || store_health(&server) == "pass");
 }
 
 /// Returns the number of stored readings.
-fn stored(mongod: &Mongod, name: &str) -> usize {
+fn count_stored(mongod: &Mongod, name: &str) -> usize {
     Stored::in_mongo(mongod, name, "d").count(&CAPS)
 }

@@ -15,7 +15,7 @@ fn lines(client: &str) -> String {
     (0..LINES).map(line).collect()
 }
 
-fn stored(server: &Server, client: &str) -> i64 {
+fn count_stored(server: &Server, client: &str) -> i64 {
     let count = |sensor: i64| {
         let key = format!("gone,client={client},sensor=s{sensor}");
         i64::try_from(readings(server, "default", &key, None, 10_000).len()).expect("few")
@@ -51,9 +51,9 @@ fn clients_that_leave_tear_nothing(server: &Server) {
         metric(server, "hourglass_http_connections") <= 1.0
     });
     post(&server.url("/write"), lines("after"), &[]).expect(204);
-    assert_eq!(stored(server, "after"), LINES);
-    assert_eq!(stored(server, "half"), 0);
-    let counts: Vec<i64> = clients.iter().map(|client| stored(server, client)).collect();
+    assert_eq!(count_stored(server, "after"), LINES);
+    assert_eq!(count_stored(server, "half"), 0);
+    let counts: Vec<i64> = clients.iter().map(|client| count_stored(server, client)).collect();
     assert!(counts.iter().all(|count| [0, LINES].contains(count)), "{counts:?}");
     assert!(counts.contains(&LINES), "{counts:?}");
 }

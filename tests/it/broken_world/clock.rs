@@ -18,9 +18,9 @@ impl WallClock {
         clock
     }
 
-    /// Sets the clock ahead by `by` nanoseconds. Atomic, so that nobody reads a partial number.
-    fn set(&self, by: i64) {
-        std::fs::write(self.0.file("new"), (by / 1_000_000).to_string()).expect("a file");
+    /// Sets the clock ahead by `offset_ns`. Atomic, so that nobody reads a partial number.
+    fn set(&self, offset_ns: i64) {
+        std::fs::write(self.0.file("new"), (offset_ns / 1_000_000).to_string()).expect("a file");
         std::fs::rename(self.0.file("new"), self.0.file("step")).expect("it can be moved");
     }
 
@@ -54,16 +54,16 @@ fn a_clock_jump_expires_nothing() {
         // Creates an expiry by the right clock, though nothing is due.
         let server = &server;
         let expired = |times| move || (progress(server, "expire", "deletions") == times).then_some(());
-        eventually("the first retention is carried out", WITHIN, expired(1));
+        eventually("the first retention is carried out", TIMEOUT, expired(1));
         clock.set(366 * DAY);
-        wait_until("the clock jump is detected", WITHIN, || server.stderr().contains(CLOCK_WARNING));
+        wait_until("the clock jump is detected", TIMEOUT, || server.stderr().contains(CLOCK_WARNING));
         clock.set(0);
         let after = ["w", "s"].map(|database| since(server, database, start - 6 * DAY));
         assert_eq!(after, before, "{store}");
         assert_eq!(progress(server, "expire", "deletions"), 1);
         // The expiry that was skipped during the clock error is done now.
         server.set("w", r#"{"readings":"4d"}"#).expect(200);
-        eventually("readings expire by the right clock", WITHIN, expired(2));
+        eventually("readings expire by the right clock", TIMEOUT, expired(2));
         post(&server.url("/write?db=s"), format!("m v=5i {}", start - 5 * DAY), &[]).expect(204);
     }
 }
@@ -82,7 +82,7 @@ fn a_clock_jump_seals_no_open_day() {
         let why = refused["last_error"].as_str().unwrap_or_default();
         assert!(why.contains("clock.max_offset") && progress(&server, "seal", "days") == 0, "{store}: {refused}");
         clock.set(0);
-        wait_until("only the day that is over is sealed", WITHIN, || {
+        wait_until("only the day that is over is sealed", TIMEOUT, || {
             let sealed = run_job(&server, "seal");
             assert_ne!(sealed["progress"]["days"], 2, "{sealed}");
             sealed["last_error"].is_null() && sealed["progress"]["days"] == 1
@@ -102,7 +102,7 @@ fn sealed_days_are_read_with_a_clock_in_another_year() {
         let lines: String = (0..48).map(|n| format!("m v={n}i {}\n", first + n * HOUR / 2)).collect();
         post(&server.url("/write?db=d"), lines, &[]).expect(204);
         flush(&server);
-        wait_until("the day is sealed", WITHIN, || run_job(&server, "seal")["progress"]["days"] == 1);
+        wait_until("the day is sealed", TIMEOUT, || run_job(&server, "seal")["progress"]["days"] == 1);
         let before = since(&server, "d", first);
         assert_eq!(before.as_array().map(Vec::len), Some(48));
         server.stop();
@@ -110,7 +110,8 @@ fn sealed_days_are_read_with_a_clock_in_another_year() {
             clock.set(by);
             let mut command = program();
             command.args(["backup", "digest", "--output", "json", "--store", &store, "--data-dir"]);
-            let done = ran(command.arg(server.data_dir()).env("FAULT_STEP", clock.0.file("step"))).good();
+            let done =
+                run_program(command.arg(server.data_dir()).env("FAULT_STEP", clock.0.file("step"))).expect_success();
             serde_json::from_str::<Value>(&done.stdout).expect("a digest")["total"].take()
         };
         let behind = 365 * DAY - now();

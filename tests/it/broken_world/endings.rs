@@ -7,7 +7,7 @@ const LINES: usize = 600;
 /// Nothing is flushed without a request.
 const CONFIG: &str = "[flush]\ninterval = \"10m\"\n";
 
-/// Sends the readings that [`check_stored`] expects, acked by the log only.
+/// Sends the readings that [`check_stored`] expects, acked by the WAL only.
 fn send(server: &Server) {
     for body in 0..BODIES {
         let mut lines = String::new();
@@ -19,15 +19,15 @@ fn send(server: &Server) {
     }
 }
 
-/// Checks that the log is empty and all readings are in the store.
+/// Checks that the WAL is empty and all readings are in the store.
 #[track_caller]
 fn check_stored(server: &Server) {
-    assert_eq!(metric(server, "hourglass_ingest_readings_replayed_total"), 0.0, "nothing was left in the log");
+    assert_eq!(metric(server, "hourglass_ingest_readings_replayed_total"), 0.0, "nothing was left in the WAL");
     let counted = server.fetch("/query?db=default&q=SELECT+count(v)+FROM+m");
     assert_eq!(counted["results"][0]["series"][0]["values"][0][1], BODIES * LINES, "{counted}");
 }
 
-/// Regression: a stop right after a kill reported success, while 240,000 acked readings were in the log only.
+/// Regression: a stop right after a kill reported success, while 240,000 acked readings were in the WAL only.
 #[track_caller]
 fn a_stop_flushes_the_backlog(launch: Launch) {
     let mut server = launch.config(CONFIG).start();
@@ -47,7 +47,7 @@ tests! {
         a_stop_flushes_the_backlog(Launch::with_store(mongod().uri(&fresh_database_name())));
 }
 
-/// A deletion in the log is acked, too.
+/// A deletion in the WAL is acked, too.
 #[test]
 fn a_stop_completes_a_replayed_deletion() {
     let launch = Launch::embedded().config(CONFIG);
@@ -65,7 +65,7 @@ fn a_stop_completes_a_replayed_deletion() {
     assert!(!databases.contains("default"), "{databases}");
 }
 
-/// Records that cannot be flushed in time stay in the log, and the exit status says so.
+/// Records that cannot be flushed in time stay in the WAL, and the exit status says so.
 #[test]
 fn a_stop_reports_records_left_in_the_log() {
     let mut mongod = Mongod::start();

@@ -16,7 +16,7 @@ fn write_in(server: &Server, ack: &str, hour: i64, value: i64, second: i64) {
 }
 
 /// Returns the stored readings by second.
-fn stored(server: &Server) -> Vec<(i64, String)> {
+fn stored_readings(server: &Server) -> Vec<(i64, String)> {
     stored_in(server, HOUR)
 }
 
@@ -92,8 +92,8 @@ fn readings_from_beyond_the_horizon_of_a_sealed_day_are_set_aside() {
     silent.restart_as(launch);
     post(&silent.url("/api/v1/flush"), "", &[]).expect(409);
     let expected: Vec<(i64, String)> = [(1, 2), (3, 3), (5, 2)].map(|(at, value)| (at, value.to_string())).into();
-    assert_eq!(stored(&silent), expected);
-    assert_eq!(stored(&other), expected);
+    assert_eq!(stored_readings(&silent), expected);
+    assert_eq!(stored_readings(&other), expected);
     let letters: Value = silent.fetch("/api/v1/dead-letters");
     assert_eq!(letters["readings"], 1, "{letters}");
     assert_eq!(letters["letters"][0]["lines"].as_str().unwrap().trim(), format!("m v=1i {}000000000", HOUR + 1));
@@ -122,7 +122,7 @@ fn a_sweep_removes_pages_written_after_their_deletion() {
     for server in [&server, &late] {
         wait_until("it is forgotten", PATIENCE, || metric(server, "hourglass_registry_deletions") == 0.0);
         let answer = get(&server.url("/api/v1/readings?sensor=m"));
-        assert!(answer.status == 404 || stored(server).is_empty(), "{}", answer.text());
+        assert!(answer.status == 404 || stored_readings(server).is_empty(), "{}", answer.text());
     }
 }
 
@@ -144,6 +144,6 @@ fn a_deletion_is_forgotten_once_no_log_has_older_records() {
     drop_series().expect(200);
     for server in [&server, &holding] {
         let answer = get(&server.url("/api/v1/readings?sensor=m"));
-        assert!(answer.status == 404 || stored(server).is_empty(), "{}", answer.text());
+        assert!(answer.status == 404 || stored_readings(server).is_empty(), "{}", answer.text());
     }
 }

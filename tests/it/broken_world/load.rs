@@ -68,17 +68,17 @@ impl Load {
 
     /// Waits until every client got `more` acks.
     #[track_caller]
-    pub fn await_acks(&self, when: &str, more: usize, within: Duration) {
-        self.await_more(&format!("acks {when}"), more, within, |log| log.acked.iter().map(Vec::len).collect());
+    pub fn await_acks(&self, when: &str, more: usize, timeout: Duration) {
+        self.await_more(&format!("acks {when}"), more, timeout, |log| log.acked.iter().map(Vec::len).collect());
     }
 
     #[track_caller]
-    fn await_more(&self, what: &str, more: usize, within: Duration, count: fn(&Log) -> Vec<usize>) {
+    fn await_more(&self, what: &str, more: usize, timeout: Duration, count: fn(&Log) -> Vec<usize>) {
         let now = || count(&self.log.lock().expect("no client panicked"));
         let before = now();
         let done = || now().iter().zip(&before).all(|(now, before)| now - before >= more).then_some(());
-        if poll(within, done).is_none() {
-            panic!("{what}: not within {within:?}: {before:?} became {:?}", now());
+        if poll(timeout, done).is_none() {
+            panic!("{what}: not within {timeout:?}: {before:?} became {:?}", now());
         }
     }
 

@@ -40,7 +40,7 @@ impl Logins {
         if login.is_empty() { uri } else { format!("{uri}&authSource=admin") }
     }
 
-    fn may(&self, role: &str) {
+    fn grant_role(&self, role: &str) {
         let root = self.uri("root:right@").replace(&format!("/{}?", self.database), "/admin?");
         run_command(
             &root,
@@ -71,16 +71,16 @@ fn store_of(answer: &Answer) -> String {
 }
 
 #[track_caller]
-fn assert_told(server: &Server, logins: &Logins, class: &str) {
+fn assert_reported(server: &Server, logins: &Logins, class: &str) {
     let started = Instant::now();
-    let shown_message = eventually(&format!("health reports {class}"), REPORT_MAX, || {
+    let answer = eventually(&format!("health reports {class}"), REPORT_MAX, || {
         let answer = health(&server.url("/health"));
         (answer.status == 503 && store_of(&answer).contains(class)).then_some(answer)
     });
     assert!(started.elapsed() < REPORT_MAX);
-    let message = shown_message.json()["message"].as_str().expect("a text").to_owned();
+    let message = answer.json()["message"].as_str().expect("a text").to_owned();
     assert!(message.starts_with(&format!("store: {class}; ")), "{message}");
-    assert_public(shown_message.text(), logins);
+    assert_public(answer.text(), logins);
     let detail = store_of(&health(&format!("http://{}/health", server.status())));
     for part in [&logins.database, &format!("127.0.0.1:{}", logins.mongod.port())] {
         assert!(detail.contains(part), "{part} in {detail}");
@@ -136,20 +136,20 @@ fn a_store_that_turns_read_only_is_reported_and_costs_no_readings() {
     };
     write(&server);
     get(&server.url("/health")).expect(200);
-    logins.may("read");
-    assert_told(&server, &logins, "not authorised");
+    logins.grant_role("read");
+    assert_reported(&server, &logins, "not authorised");
     let message = write(&server)["message"].clone();
     assert!(message.as_str().is_some_and(|text| text.starts_with("store: not authorised; ")), "{message}");
     let refused = post(&server.url("/api/v1/flush"), "", &[]).expect(503);
     assert!(refused.json()["code"] == "store_timeout", "{}", refused.text());
-    logins.may("readWrite");
+    logins.grant_role("readWrite");
     wait_until("health passes", RECOVERY, || health(&server.url("/health")).status == 200);
     for (login, class) in
         [("writer:wrong@", "wrong credentials"), ("reader:right@", "not authorised"), ("", "not authorised")]
     {
         server.kill();
         server.restart_as(launch(login));
-        assert_told(&server, &logins, class);
+        assert_reported(&server, &logins, class);
         write(&server);
         let query = get(&server.url("/api/v1/readings?sensor=m,s=1"));
         assert_public(query.text(), &logins);

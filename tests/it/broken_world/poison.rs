@@ -82,7 +82,7 @@ impl Volume {
         (output.status.code().expect("a status"), String::from_utf8(report).expect("UTF-8"))
     }
 
-    fn listed(&self, query: &str) -> Value {
+    fn dead_letters_answer(&self, query: &str) -> Value {
         self.server.fetch(&format!("/api/v1/dead-letters{query}"))
     }
 
@@ -160,7 +160,7 @@ fn a_refused_page_becomes_dead_letters_and_delays_no_other() {
     assert_eq!(lines.len(), 3, "{kept}");
     assert!(lines.iter().all(|line| line.starts_with(BAD)), "{kept}");
 
-    // Nothing of it is left in the log or retried.
+    // Nothing of it is left in the WAL or retried.
     assert!(volume.server.stop().success());
     volume.server.restart();
     assert_eq!(metric(&volume.server, "hourglass_ingest_readings_replayed_total"), 0.0);
@@ -223,7 +223,7 @@ fn a_refused_update_becomes_dead_letters() {
 #[test]
 fn dead_letters_are_reported_until_they_are_resent() {
     let mut volume = Volume::new();
-    assert_eq!((volume.warning(), volume.listed("")["letters"].clone()), (None, json!([])));
+    assert_eq!((volume.warning(), volume.dead_letters_answer("")["letters"].clone()), (None, json!([])));
     volume.refuse(true);
     let lines = bad_lines();
     let write = volume.server.url("/write?ack=store");
@@ -236,13 +236,14 @@ fn dead_letters_are_reported_until_they_are_resent() {
         let flushed = post(&volume.server.url("/api/v1/flush"), "", &[]).expect(409).json();
         assert_eq!(flushed["dead_letters"], json!({ DATABASE: 3 }), "{flushed}");
         assert!(flushed["error"].as_str().is_some_and(|error| error.contains("3 readings")), "{flushed}");
-        assert!(volume.server.stop().success(), "nothing of it is left in the log");
+        assert!(volume.server.stop().success(), "nothing of it is left in the WAL");
         volume.server.restart();
     }
     // Batches with reason, time and lines.
-    let first = volume.listed("?limit=1");
+    let first = volume.dead_letters_answer("?limit=1");
     assert_eq!((&first["readings"], &first["databases"]), (&json!(3), &json!({ DATABASE: 3 })));
-    let second = volume.listed(&format!("?limit=1&cursor={}", first["next"].as_str().expect("there is more")));
+    let second =
+        volume.dead_letters_answer(&format!("?limit=1&cursor={}", first["next"].as_str().expect("there is more")));
     assert!(second["next"].is_null(), "{second}");
     for (part, expected) in [(&first, lines[0].clone()), (&second, lines[1..].join("\n"))] {
         let chunk = &part["letters"][0];
@@ -295,11 +296,11 @@ fn a_refused_batch_waits_and_no_other_is_sent_twice() {
     assert!(report.contains("2 readings sent, 1 not accepted") && report.contains("answered 400"), "{report}");
     // A truncated mark does not count.
     let last = volume.segments().pop().expect("a segment");
-    let id = volume.listed("")["letters"][0]["id"].as_str().expect("an id").to_owned();
+    let id = volume.dead_letters_answer("")["letters"][0]["id"].as_str().expect("an id").to_owned();
     std::fs::write(&last, std::fs::read_to_string(&last).unwrap() + &format!("00000000 1 {{\"done\":[{id}")).unwrap();
     volume.server.kill();
     volume.server.restart();
-    assert_eq!(volume.listed("")["databases"], json!({ DATABASE: 1 }));
+    assert_eq!(volume.dead_letters_answer("")["databases"], json!({ DATABASE: 1 }));
     volume.edit("v=--1e-300", "v=-1e-300");
     let (code, report) = volume.send();
     assert_eq!(code, 0, "{report}");
@@ -313,7 +314,7 @@ fn a_resolved_dead_letter_is_not_sent() {
     let volume = Volume::new();
     volume.refuse(true);
     post(&volume.server.url("/write?ack=store"), &bad_lines()[0], &[]).expect(400);
-    let id = volume.listed("")["letters"][0]["id"].as_str().expect("an id").to_owned();
+    let id = volume.dead_letters_answer("")["letters"][0]["id"].as_str().expect("an id").to_owned();
     let mut command = program();
     command.args(["dead-letters", "done", &id, "--data-dir"]).arg(volume.server.data_dir());
     assert!(command.output().expect("hourglass can be run").status.success());

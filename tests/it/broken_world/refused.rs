@@ -12,12 +12,12 @@ fn a_write_answered_with_503_sets_no_field_type() {
     let mut server = launch.start();
     post(&server.url("/write"), "m v=1 1", &[]).expect(204);
     server.kill();
-    // Nothing is replayed, so nothing is stored and the log is not truncated.
+    // Nothing is replayed, so nothing is stored and the WAL is not truncated.
     halt.set();
     server.restart_behind();
     for bytes in [20_000, 200] {
         let line = format!("m text=\"{}\" 2", "x".repeat(bytes));
-        wait_until("the log is full", Duration::from_secs(20), || {
+        wait_until("the WAL is full", Duration::from_secs(20), || {
             post(&server.url("/write"), &line, &[]).status == 503
         });
     }
@@ -26,7 +26,7 @@ fn a_write_answered_with_503_sets_no_field_type() {
     let body = format!("[{{\"measurement\":\"m\",\"fields\":{{\"other\":1,\"text\":\"{}\"}}}}]", "x".repeat(200));
     post(&server.url("/api/v1/readings"), &body, &[("content-type", "application/json")]).expect(503);
     halt.lift();
-    eventually("the log has room", Duration::from_secs(20), || {
+    eventually("the WAL has room", Duration::from_secs(20), || {
         let answer = post(&server.url("/write"), "m new=\"text\",other=\"text\" 3", &[]);
         (answer.status != 503).then(|| answer.expect(204))
     });

@@ -8,13 +8,13 @@ const LONG: &str = "20s";
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A server whose replay is halted at its first record while a file exists.
-struct Halted {
+struct HaltedServer {
     server: Server,
     halt: Halt,
 }
 
 /// Stores a reading of `m,s=old`, logs `more`, kills the server and starts it halted.
-fn halted(wait: &str, more: &str) -> Halted {
+fn start_halted(wait: &str, more: &str) -> HaltedServer {
     let halt = Halt::new();
     // Only the first reading is ever flushed.
     let config = format!(
@@ -30,14 +30,13 @@ fn halted(wait: &str, more: &str) -> Halted {
     server.kill();
     halt.set();
     server.restart_behind();
-    Halted { server, halt }
+    HaltedServer { server, halt }
 }
 
 fn write(server: &Server, lines: &str) {
     post(&server.url("/write?db=d"), lines, &[]).expect(204);
 }
 
-/// Returns a sensor's readings in an hour.
 fn readings(server: &Server, sensor: &str, hour: i64) -> Answer {
     let to = hour + HOUR;
     get(&server.url(&format!("/api/v1/readings?db=d&sensor=m,s={sensor}&from={hour}&to={to}&epoch=ns")))
@@ -65,14 +64,14 @@ fn expect_behind(answer: Answer) {
 #[test]
 fn a_backlog_delays_only_queries_that_need_it() {
     let more = format!("m,s=old v=2 {NEXT}\nm,s=new v=3,w=1 {START}\nother,s=new v=1 {START}");
-    let Halted { server, halt } = halted("500ms", &more);
+    let HaltedServer { server, halt } = start_halted("500ms", &more);
     let server = &server;
     // All queries wait until the backlog is known.
     wait_until("the backlog is known", PATIENCE, || readings(server, "old", START).status == 200);
     assert_eq!(values(readings(server, "old", START)), [1.0]);
     expect_behind(readings(server, "old", NEXT));
     expect_behind(readings(server, "new", START));
-    // A sensor that only the log knows is found in empty hours.
+    // A sensor that only the WAL knows is found in empty hours.
     assert!(values(readings(server, "old", NEXT + 2 * HOUR)).is_empty());
     let summary = |from: i64| {
         let to = from + HOUR;
@@ -80,7 +79,7 @@ fn a_backlog_delays_only_queries_that_need_it() {
     };
     assert!(summary(START).expect(200).text().contains("\"max\":1"));
     expect_behind(summary(NEXT));
-    // InfluxQL behaves alike, and sensors and fields that only the log knows are listed.
+    // InfluxQL behaves alike, and sensors and fields that only the WAL knows are listed.
     let select = |sensor: &str, from: i64| {
         influx(server, &format!("SELECT v FROM m WHERE s = '{sensor}' AND time >= {from} AND time < {}", from + 1))
     };
@@ -113,7 +112,7 @@ fn a_backlog_delays_only_queries_that_need_it() {
 /// Regression: a query for missing readings was answered 503 at once instead of waiting.
 #[test]
 fn a_query_for_dispatched_readings_waits_and_blocks_nobody() {
-    let halted = halted(LONG, &format!("m,s=new v=3 {START}\nm,s=old v=2 {NEXT}"));
+    let halted = start_halted(LONG, &format!("m,s=new v=3 {START}\nm,s=old v=2 {NEXT}"));
     let server = &halted.server;
     std::thread::scope(|threads| {
         let waiting = [("new", START, 3.0), ("old", NEXT, 2.0)].map(|(sensor, hour, value)| {

@@ -80,7 +80,6 @@ fn plain_mistakes(folder: &Folder) -> Vec<Mistake> {
     ]
 }
 
-/// Mistakes in files and folders.
 fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     let file = folder.file("a-file");
     let first = folder.file("first");
@@ -136,7 +135,6 @@ fn file_mistakes(folder: &Folder, data: &str) -> Vec<Mistake> {
     mistakes
 }
 
-/// Mistakes in the network.
 fn network_mistakes() -> Vec<Mistake> {
     let store = |uri: &str| format!("[store]\nuri = {uri:?}\ncommand_timeout = \"2s\"\n");
     let set = mongod().uri(&fresh_database_name());
@@ -151,7 +149,6 @@ fn network_mistakes() -> Vec<Mistake> {
     ]
 }
 
-/// Mistakes in certificates.
 fn certificate_mistakes(certificates: &Certificates, others: &Certificates) -> Vec<Mistake> {
     certificates.sign("server", "server", "");
     certificates.sign("other", "other", "");
@@ -219,8 +216,8 @@ fn every_config_mistake_is_reported_by_its_key() {
         assert_eq!(code, if *is_plain { EXIT_CONFIG } else { 0 }, "{message:?}: {complaints}");
         let (code, _, complaints) = run(&[&["doctor"], &flags[..]].concat(), &environment);
         assert_eq!(code, EXIT_CONFIG, "{message:?}: {complaints}");
-        let tells = |line: &&str| message.iter().all(|part| line.contains(part));
-        assert_eq!(complaints.lines().filter(tells).count(), 1, "{message:?}: {complaints}");
+        let mentions_all = |line: &&str| message.iter().all(|part| line.contains(part));
+        assert_eq!(complaints.lines().filter(mentions_all).count(), 1, "{message:?}: {complaints}");
         assert!(!complaints.contains("my password") && !complaints.contains("p@ss"), "{complaints}");
         assert!(!Path::new(data).exists(), "{message:?}: something is left");
     }

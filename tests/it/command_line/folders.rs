@@ -1,10 +1,10 @@
-//! Ownership of a data folder: one process at a time, and one store while the log has records for it.
+//! Ownership of a data folder: one process at a time, and one store while the WAL has records for it.
 
 use crate::support::prelude::*;
 
 use super::{readings, run, write};
 
-/// The second process has another store, so only the log is in use.
+/// The second process has another store, so only the WAL is in use.
 #[test]
 fn a_second_process_on_a_log_is_refused() {
     let name = fresh_database_name();
@@ -72,16 +72,16 @@ fn a_new_data_folder_beside_another_causes_a_warning() {
     let own = format!("\"folder\":{:?}", data.to_str().unwrap());
     assert!(first.stderr().contains(&own), "its absolute path is logged: {}", first.stderr());
     assert!(!first.stderr().contains("is near"), "{}", first.stderr());
-    let beside = data.with_file_name("data2");
+    let other_data = data.with_file_name("data2");
     let toml = data.with_file_name("beside.toml");
-    std::fs::write(&toml, format!("[server]\ndata_dir = {:?}\n", beside.to_str().unwrap())).unwrap();
+    std::fs::write(&toml, format!("[server]\ndata_dir = {:?}\n", other_data.to_str().unwrap())).unwrap();
     // The port is taken, so the process ends after it has created and checked the folder.
     let address = first.address().to_string();
     let start = || run(&["serve", "--listen", &address, "--config", toml.to_str().unwrap()], &[]).2;
     let complaint = start();
     let warnings: Vec<&str> = complaint.lines().filter(|line| line.contains("is near")).collect();
     assert_eq!(warnings.len(), 1, "{complaint}");
-    for path in [&data, &beside] {
+    for path in [&data, &other_data] {
         assert!(warnings[0].contains(path.to_str().unwrap()), "{complaint}");
     }
     // It has a store now and is no longer new.

@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CAPS, CONFIG, DATABASE, SECOND, START, WITHIN, listed, run, times, write};
+use super::{CAPS, CONFIG, DATABASE, SECOND, START, TIMEOUT, list_sensors, run, times, write};
 
 /// `query.cache_max_age`, after which deletions are known, plus time for a busy machine.
 const LEARN_MAX: Duration = Duration::from_secs(5 + 2);
@@ -52,7 +52,7 @@ fn databases(server: &Server) -> BTreeSet<String> {
     rows.iter().map(|row| row[0].as_str().expect("a name").to_owned()).collect()
 }
 
-fn shown(server: &Server) -> Vec<String> {
+fn list_series(server: &Server) -> Vec<String> {
     let answer = server.fetch(&format!("/query?db={DATABASE}&q=SHOW%20SERIES"));
     let rows = answer["results"][0]["series"][0]["values"].as_array().cloned().unwrap_or_default();
     rows.iter().map(|row| row[0].as_str().expect("a key").to_owned()).collect()
@@ -64,8 +64,8 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     world.fill();
     run(&world.here, "DROP SERIES FROM m WHERE t = 'a'");
     assert_eq!((times(&world.there, "m,t=a"), times(&world.there, "m,t=b").len()), (vec![], 40));
-    wait_until("it is not listed", LEARN_MAX, || listed(&world.there) == ["m,t=b"]);
-    wait_until("it is not shown", LEARN_MAX, || shown(&world.there) == ["m,t=b"]);
+    wait_until("it is not listed", LEARN_MAX, || list_sensors(&world.there) == ["m,t=b"]);
+    wait_until("it is not shown", LEARN_MAX, || list_series(&world.there) == ["m,t=b"]);
     wait_until("its missing document is noticed", LEARN_MAX, || {
         // Hot buckets of the other instance must not restore anything.
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
@@ -74,7 +74,7 @@ fn a_dropped_series_is_hidden_on_other_instances() {
     });
     for server in [&world.here, &world.there] {
         assert_eq!((times(server, "m,t=a"), times(server, "m,t=b").len()), (vec![START + 100 * SECOND], 40));
-        wait_until("both are shown", LEARN_MAX, || shown(server) == ["m,t=a", "m,t=b"]);
+        wait_until("both are shown", LEARN_MAX, || list_series(server) == ["m,t=a", "m,t=b"]);
     }
     world.stored.each_bucket(&CAPS, |_| {});
 }
@@ -89,7 +89,7 @@ fn a_write_during_a_deletion_survives_it() {
     world.fill();
     std::thread::scope(|threads| {
         let deletes = threads.spawn(|| run(&world.here, &format!("DELETE FROM m WHERE time < {}", START + SECOND)));
-        wait_until("it is deleted in the store", WITHIN, || world.stored.count(&CAPS) == 2 * 39);
+        wait_until("it is deleted in the store", TIMEOUT, || world.stored.count(&CAPS) == 2 * 39);
         write(&world.there, &format!("m,t=a v=2 {}", START + 100 * SECOND));
         flush(&world.there);
         std::fs::remove_file(&halt).unwrap();

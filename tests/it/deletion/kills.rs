@@ -2,9 +2,9 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, die_again, send, times, write};
+use super::{CONFIG, DATABASE, HOUR, SECOND, START, TIMEOUT, kill_during_replay, send, times, write};
 
-/// Kill points, and whether the deletion is certainly in the log by then.
+/// Kill points, and whether the deletion is certainly in the WAL by then.
 const POINTS: [(&str, Certainty); 11] = [
     ("before_append", Certainty::NotLogged),
     ("after_append", Certainty::Unknown),
@@ -79,10 +79,10 @@ fn kills(launch: &Launch, statement: &str) {
         ["a", "b"].iter().for_each(|tag| write(&server, &lines(second, tag)));
         assert_eq!((super::times(&server, "m,t=a"), super::times(&server, "m,t=b")), (times.clone(), times), "{point}");
 
-        let answered = delete_and_die(&mut server, launch, statement, point);
+        let answered = delete_until_killed(&mut server, launch, statement, point);
         reached += usize::from(!answered);
         // The next process also dies during replay.
-        die_again(&mut server, launch, &["during_replay:1", "during_deletion:1", "before_deletion:1"]);
+        kill_during_replay(&mut server, launch, &["during_replay:1", "during_deletion:1", "before_deletion:1"]);
         server.restart_with(launch.clone());
         flush(&server);
         check(&mut server, statement, point, certainty, answered);
@@ -92,12 +92,12 @@ fn kills(launch: &Launch, statement: &str) {
 }
 
 /// Restarts the server so that it dies at a point, sends the statement, and returns true if it was answered.
-fn delete_and_die(server: &mut Server, launch: &Launch, statement: &str, point: &str) -> bool {
+fn delete_until_killed(server: &mut Server, launch: &Launch, statement: &str, point: &str) -> bool {
     server.kill();
     server.relaunch(launch.clone().env("FAULT_KILL_AT", format!("{point}:1")));
     let url = server.url("/api/v1/status");
     let is_fed = || request("GET", &url, b"", &[]).is_ok_and(|answer| answer.json()["feeding"] == false);
-    poll(WITHIN, || (is_fed() || server.exited().is_some()).then_some(()));
+    poll(TIMEOUT, || (is_fed() || server.exited().is_some()).then_some(()));
     let q = encode(statement);
     let url = server.url(&format!("/query?db={DATABASE}&q={q}"));
     let answer = request("POST", &url, b"", &[]);
@@ -120,8 +120,8 @@ fn check(server: &mut Server, statement: &str, point: &str, certainty: Certainty
     assert!(is_done || seen == (every_time(), every_time()), "{point}: half of it is there: {seen:?}");
     assert!(is_done || !answered, "{point}: what was answered was not done");
     match certainty {
-        Certainty::Logged => assert!(is_done, "{point}: what is in the log was not done"),
-        Certainty::NotLogged => assert!(!is_done, "{point}: what is not in the log was done"),
+        Certainty::Logged => assert!(is_done, "{point}: what is in the WAL was not done"),
+        Certainty::NotLogged => assert!(!is_done, "{point}: what is not in the WAL was done"),
         Certainty::Unknown => {}
     }
     if !is_done {

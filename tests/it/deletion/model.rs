@@ -20,7 +20,7 @@ tests! {
 
 fn random_deletions(launch: Launch, seed: u64) {
     let mut server = launch.config(CONFIG).start();
-    let model = agree(&mut server, seed);
+    let model = compare_with_model(&mut server, seed);
     assert!(server.stop().success());
     check_stored(&Stored::from_server(&server, DATABASE), &model);
 }
@@ -31,7 +31,7 @@ fn key(measurement: &str, tag: &str) -> String {
 }
 
 #[track_caller]
-fn agree(server: &mut Server, seed: u64) -> Model {
+fn compare_with_model(server: &mut Server, seed: u64) -> Model {
     let mut random = Random::new(seed);
     let mut model = Model::new();
     run(server, &format!("CREATE DATABASE {DATABASE}"));
@@ -146,7 +146,7 @@ fn check(server: &Server, model: &Model, step: usize) {
         assert_eq!(windows, sums, "step {step}: windows of {key}");
     }
     let keys: Vec<&String> = model.keys().collect();
-    assert_eq!(super::listed(server).iter().collect::<Vec<_>>(), keys, "step {step}");
+    assert_eq!(super::list_sensors(server).iter().collect::<Vec<_>>(), keys, "step {step}");
     let latest = server.fetch(&format!("/api/v1/latest?db={DATABASE}&epoch=ns"));
     let latest: BTreeMap<String, i64> = latest["series"]
         .as_array()

@@ -10,7 +10,7 @@ const WRITERS: usize = 3;
 const DELETIONS: usize = 12;
 
 /// An acked line: its time, and when it was sent and acked.
-struct Acked {
+struct AckedReading {
     time: i64,
     sent: Instant,
     acked: Instant,
@@ -48,7 +48,7 @@ fn race(mut server: Server, statement: &str) {
                     let sent = Instant::now();
                     let answer = request("POST", &url, format!("m,t=a v=1 {time}").as_bytes(), &[]);
                     assert_eq!(answer.expect("an answer").status, 204);
-                    acked.lock().expect("no panic").push(Acked { time, sent, acked: Instant::now() });
+                    acked.lock().expect("no panic").push(AckedReading { time, sent, acked: Instant::now() });
                 }
             });
         }

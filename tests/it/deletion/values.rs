@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DATABASE, HOUR, SECOND, START, WITHIN, die_again, run, write};
+use super::{CONFIG, DATABASE, HOUR, SECOND, START, TIMEOUT, kill_during_replay, run, write};
 
 /// Days are sealed meanwhile.
 const SEALS: &str = "[seal]\nafter = \"1s\"\ninterval = \"50ms\"\n";
@@ -58,13 +58,13 @@ fn lines(model: &Model) -> String {
 }
 
 tests! {
-    fn random_deletions_by_value_agree_with_a_plain_map_in_the_embedded_store() => agree(Launch::embedded(), 3);
+    fn random_deletions_by_value_agree_with_a_plain_map_in_the_embedded_store() => compare_with_model(Launch::embedded(), 3);
     fn random_deletions_by_value_agree_with_a_plain_map_in_mongodb() =>
-        agree(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
+        compare_with_model(Launch::with_store(mongod().uri(&fresh_database_name())), 4);
 }
 
 /// Random writes, corrections, flushes, kills and deletions by value during sealing.
-fn agree(launch: Launch, seed: u64) {
+fn compare_with_model(launch: Launch, seed: u64) {
     let mut server = launch.config(format!("{CONFIG}{SEALS}{PARTS}")).start();
     let mut random = Random::new(seed);
     let mut model = Model::new();
@@ -73,8 +73,8 @@ fn agree(launch: Launch, seed: u64) {
             0..4 => {
                 let mut some = Model::new();
                 for _ in 0..60 {
-                    let at = (random.pick(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
-                    let fields = some.entry(at).or_default();
+                    let key = (random.pick(&TAGS), START + random.below(40) * HOUR + random.below(4) * SECOND);
+                    let fields = some.entry(key).or_default();
                     for name in ["v", "w"] {
                         if random.below(3) > 0 {
                             fields.insert(name, random.below(100));
@@ -83,7 +83,7 @@ fn agree(launch: Launch, seed: u64) {
                 }
                 some.retain(|_, fields| !fields.is_empty());
                 write(&server, &lines(&some));
-                some.into_iter().for_each(|(at, fields)| model.entry(at).or_default().extend(fields));
+                some.into_iter().for_each(|(key, fields)| model.entry(key).or_default().extend(fields));
             }
             4 => flush(&server),
             5 if step % 3 == 0 => {
@@ -120,7 +120,7 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
     let statement = format!("DELETE FROM m WHERE {condition}");
     let (gone, left): (Model, Model) = std::mem::take(model)
         .into_iter()
-        .partition(|(at, fields)| goes(at, fields.get("v").copied(), fields.get("w").copied()));
+        .partition(|(key, fields)| goes(key, fields.get("v").copied(), fields.get("w").copied()));
     *model = left;
     // Without a known field, a condition is one on tags.
     if gone.is_empty() {
@@ -138,18 +138,18 @@ fn some_deletion(server: &Server, random: &mut Random, model: &mut Model) {
         return;
     }
     // Some are written again and stay.
-    for at in gone.into_keys() {
+    for key in gone.into_keys() {
         if !random.once_in(4) {
             continue;
         }
-        let anew = BTreeMap::from([("v", -random.below(9) - 1)]);
-        write(server, &lines(&Model::from([(at, anew.clone())])));
-        model.insert(at, anew);
+        let rewrite = BTreeMap::from([("v", -random.below(9) - 1)]);
+        write(server, &lines(&Model::from([(key, rewrite.clone())])));
+        model.insert(key, rewrite);
     }
 }
 
 /// Returns 6,000 readings of two sensors; a third matches, in two parts.
-fn given() -> Model {
+fn initial_model() -> Model {
     let sensor =
         |tag| (0..3000).map(move |n| ((tag, START + n * 7 * SECOND), BTreeMap::from([("v", n % 3), ("w", n)])));
     sensor("a").chain(sensor("b")).collect()
@@ -157,8 +157,8 @@ fn given() -> Model {
 
 /// Writes them in records that fit into a small segment.
 #[track_caller]
-fn give(server: &Server, given: &Model) {
-    let all = lines(given);
+fn write_model(server: &Server, model: &Model) {
+    let all = lines(model);
     let all: Vec<&str> = all.lines().collect();
     all.chunks(1000).for_each(|some| write(server, &some.join("\n")));
 }
@@ -170,39 +170,39 @@ tests! {
 }
 
 fn kills(launch: impl Fn() -> Launch, more: &str) {
-    let given = given();
-    let left: Model = given.clone().into_iter().filter(|(_, fields)| fields["v"] != 2).collect();
+    let model = initial_model();
+    let left: Model = model.clone().into_iter().filter(|(_, fields)| fields["v"] != 2).collect();
     let points = "marked:1 before_append:2 after_sync:2 before_deletion:1 during_deletion:1 during_deletion:2 \
                   part_deleted:1 after_deletion:2";
     for point in points.split(' ') {
         let pages = "[page]\nmax_readings = 200\n[flush]\ninterval = \"200ms\"\n";
         let launch = launch().config(format!("{pages}{more}{PARTS}"));
         let mut server = launch.clone().start();
-        give(&server, &given);
+        write_model(&server, &model);
         flush(&server);
         server.kill();
         server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
-        eventually("it answers", WITHIN, || {
+        eventually("it answers", TIMEOUT, || {
             let status = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
             (status.status == 200 && status.json()["feeding"] == false).then_some(())
         });
         let q = encode("DELETE FROM m WHERE v = 2");
         let answer = request("POST", &server.url(&format!("/query?db={DATABASE}&q={q}")), b"", &[]);
         assert!(answer.is_err(), "{point}: {:?}", answer.map(|answer| answer.text().to_owned()));
-        assert!(poll(WITHIN, || server.exited()).is_some(), "{point}");
+        assert!(poll(TIMEOUT, || server.exited()).is_some(), "{point}");
         // The next process also dies during replay.
-        die_again(&mut server, &launch, &["during_replay:1", "during_deletion:1"]);
+        kill_during_replay(&mut server, &launch, &["during_replay:1", "during_deletion:1"]);
         server.restart_with(launch.clone());
         let seen = all(&server);
-        assert!(left.iter().all(|(at, fields)| seen.get(at) == Some(fields)), "{point}: it deleted others");
-        assert!(seen.iter().all(|(at, fields)| given.get(at) == Some(fields)), "{point}: half a reading is left");
+        assert!(left.iter().all(|(key, fields)| seen.get(key) == Some(fields)), "{point}: it deleted others");
+        assert!(seen.iter().all(|(key, fields)| model.get(key) == Some(fields)), "{point}: half a reading is left");
         // Once more, to its end; later writes into the gap stay.
         delete(&server, "DELETE FROM m WHERE v = 2");
         assert_eq!(all(&server), left, "{point}");
-        let anew = Model::from([(("a", START + 2 * 7 * SECOND), BTreeMap::from([("v", 2), ("w", 2)]))]);
-        write(&server, &lines(&anew));
+        let rewrite = Model::from([(("a", START + 2 * 7 * SECOND), BTreeMap::from([("v", 2), ("w", 2)]))]);
+        write(&server, &lines(&rewrite));
         let mut expected = left.clone();
-        expected.extend(anew);
+        expected.extend(rewrite);
         server.kill_and_restart();
         assert_eq!(all(&server), expected, "{point}");
     }
@@ -263,7 +263,7 @@ fn a_deletion_by_value_covers_unflushed_readings_of_other_instances() {
 #[test]
 fn a_preview_counts_and_changes_nothing() {
     let server = Launch::embedded().config(CONFIG).start();
-    give(&server, &given());
+    write_model(&server, &initial_model());
     assert_eq!(preview_deletion(&server, "DELETE FROM m WHERE v = 2"), (2, 2000));
     assert_eq!(preview_deletion(&server, &format!("DELETE FROM m WHERE time < {}", START + 70 * SECOND)), (2, 20));
     assert_eq!(preview_deletion(&server, "DROP SERIES FROM m WHERE t = 'a'"), (1, 3000));
@@ -278,14 +278,14 @@ fn a_preview_counts_and_changes_nothing() {
         let answer = ask(&server, statement, "&dry_run=true").expect(200).json();
         assert_eq!(answer["results"][0]["error"], error, "{statement}");
     }
-    assert_eq!(all(&server), given());
+    assert_eq!(all(&server), initial_model());
 }
 
 /// Regression: a misspelt field was compared as a tag, and beside a known field its comparison counted as false.
 #[test]
 fn a_deletion_by_an_unknown_field_lists_the_known_fields() {
     let server = Launch::embedded().config(CONFIG).start();
-    give(&server, &given());
+    write_model(&server, &initial_model());
     for (condition, name) in [
         ("nothing > 2", "nothing"),
         ("t = 'a' AND (time > 0 AND uu < 1)", "uu"),
@@ -298,7 +298,7 @@ fn a_deletion_by_an_unknown_field_lists_the_known_fields() {
             assert_eq!(answer["results"][0]["error"], error, "{condition}");
         }
     }
-    assert_eq!(all(&server), given());
+    assert_eq!(all(&server), initial_model());
 }
 
 /// Regression: a field unknown in a policy counted as an empty tag, so `status != 'ok'` deleted everything.

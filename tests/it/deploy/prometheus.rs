@@ -192,7 +192,7 @@ impl Guarded {
         http::post(&url, "m v=1 1\nm v=1 2\nm v=1 3\nm v=1 4\nm v=1 5\nm v=1 6", &[("authorization", &bearer)])
             .expect(204);
         http::post(&url, "m v=1 7", &[("authorization", &bearer)]).expect(429);
-        Raw::open(self.server.other("tcp")).send(format!("auth {}\n{}", self.token, "x".repeat(3000)));
+        Raw::open(self.server.scheme_address("tcp")).send(format!("auth {}\n{}", self.token, "x".repeat(3000)));
         std::fs::write(self.certificates.file("server.key"), "no key").expect("a file can be written");
         self.server.signal("HUP");
         let crowd: Vec<Raw> = (0..4).map(|_| Raw::open(self.server.address())).collect();
@@ -210,7 +210,7 @@ impl Guarded {
     }
 }
 
-/// Sends 8,000 bytes and returns true if the log accepted them.
+/// Sends 8,000 bytes and returns true if the WAL accepted them.
 fn is_taken(server: &Server, time: u64) -> bool {
     let line = format!("filler text=\"{}\" {time}", "x".repeat(8000));
     let status = http::post(&server.url("/write"), line, &[]).status;
@@ -218,14 +218,14 @@ fn is_taken(server: &Server, time: u64) -> bool {
     status == 204
 }
 
-/// Writes until the log is full, so writes are refused while the store is down.
+/// Writes until the WAL is full, so writes are refused while the store is down.
 fn fill_the_log(server: &Server) {
     let mut sent = 0;
-    wait_until("the log is full", PATIENCE, || {
+    wait_until("the WAL is full", PATIENCE, || {
         sent += 1;
         !is_taken(server, sent)
     });
-    assert!(sent > 3, "the log took {sent} requests");
+    assert!(sent > 3, "the WAL took {sent} requests");
 }
 
 #[test]
@@ -268,7 +268,7 @@ fn every_expression_finds_series_and_an_outage_fires_its_alerts() {
     // With their waiting times they would fire after minutes; alerts_test.yml checks those.
     for name in ["HourglassStoreErrors", "HourglassSheds", "HourglassAnswersFail"] {
         wait_until(&format!("{name} wakes"), PATIENCE, || {
-            assert!(!is_taken(&server, 0), "the log is full, and the store is away");
+            assert!(!is_taken(&server, 0), "the WAL is full, and the store is away");
             prometheus.alerts()[name].1 == "pending"
         });
     }

@@ -5,7 +5,7 @@ use crate::support::prelude::*;
 const PING: &str = "GET /ping HTTP/1.1\r\nhost: localhost\r\n\r\n";
 const POST_HEAD: &str = "POST /write HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000\r\n\r\n";
 
-fn crowded(connections: usize) -> Server {
+fn start_limited(connections: usize) -> Server {
     let config = format!(
         "[server]\nconnections = {connections}\nconnections_per_address = 10000\nidle_timeout = \"10m\"\nheader_timeout = \"10m\"\n"
     );
@@ -19,7 +19,7 @@ fn closed(server: &Server, reason: &str) -> f64 {
 /// Regression: idle connections, half heads and half bodies held all places for ever.
 #[test]
 fn idle_connections_lock_nobody_out() {
-    let server = crowded(40);
+    let server = start_limited(40);
     for opening in ["", "POST /write HTTP/1.1\r\nhost: ", POST_HEAD] {
         let mut held: Vec<Raw> = Vec::new();
         for _ in 0..80 {
@@ -37,7 +37,7 @@ fn idle_connections_lock_nobody_out() {
 
 #[test]
 fn the_longest_idle_connection_is_closed_first() {
-    let server = crowded(3);
+    let server = start_limited(3);
     let mut kept: Vec<Raw> = (0..3).map(|_| Raw::open(server.address())).collect();
     for order in [0, 2, 1] {
         kept[order].send(PING);
@@ -57,7 +57,7 @@ fn the_longest_idle_connection_is_closed_first() {
 
 #[test]
 fn active_requests_are_never_cut_off_for_new_connections() {
-    let server = crowded(2);
+    let server = start_limited(2);
     let done = AtomicBool::new(false);
     std::thread::scope(|threads| {
         let mut busy: Vec<Raw> = (0..2).map(|_| Raw::open(server.address())).collect();

@@ -71,13 +71,13 @@ fn a_connection_is_kept_between_requests() {
     }
 }
 
-/// Sends a chunked body at a fixed rate until it is answered, `over` is set, or patience ends.
-fn drip(raw: &mut Raw, bytes_per_second: u128, over: &AtomicBool) {
+/// Sends a chunked body at a fixed rate until it is answered, `is_over` is set, or patience ends.
+fn drip(raw: &mut Raw, bytes_per_second: u128, is_over: &AtomicBool) {
     let started = Instant::now();
     let mut sent = 0;
     // Sets the pace: each check for an answer takes this long.
     raw.0.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-    while raw.0.peek(&mut [0]).is_err() && !over.load(Ordering::SeqCst) && started.elapsed() < PATIENCE {
+    while raw.0.peek(&mut [0]).is_err() && !is_over.load(Ordering::SeqCst) && started.elapsed() < PATIENCE {
         let due = started.elapsed().as_millis() * bytes_per_second / 1000 - sent;
         if due > 0 && !raw.try_send(format!("{due:x}\r\n{}\r\n", "#".repeat(usize::try_from(due).unwrap()))) {
             break;
@@ -98,15 +98,15 @@ fn only_bodies_below_the_minimum_rate_are_given_up() {
         );
         raw
     };
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     // The faster one starts first and so lasts longer than the other one may.
     let mut above = open();
     std::thread::scope(|threads| {
-        threads.spawn(|| drip(&mut above, 3 * 1024, &over));
+        threads.spawn(|| drip(&mut above, 3 * 1024, &is_over));
         let mut below = open();
         drip(&mut below, 512, &AtomicBool::new(false));
         let head = below.head();
-        over.store(true, Ordering::SeqCst);
+        is_over.store(true, Ordering::SeqCst);
         assert!(head.starts_with("HTTP/1.1 503"), "{head:?}");
     });
     assert!(!above.is_closed(), "it was fast enough");

@@ -21,25 +21,25 @@ fn curl(program: &Path, certificates: &Certificates, url: &str, more: &[&str]) -
 }
 
 /// Starts a server with the pair `server`, `more` in its `[tls]` section and other sections after it.
-fn secure(certificates: &Certificates, more: &str) -> Server {
+fn start_with_tls(certificates: &Certificates, more: &str) -> Server {
     certificates.sign("server", "first", "");
     Launch::embedded().config(certificates.config(more)).start()
 }
 
 /// Starts a server with `client_auth` set to `optional` or `required`.
-fn asking(certificates: &Certificates, wanted: &str) -> Server {
+fn start_with_client_auth(certificates: &Certificates, wanted: &str) -> Server {
     let ca = shown(&certificates.file("ca.pem"));
-    secure(certificates, &format!("client_ca_file = {ca}\nclient_auth = \"{wanted}\""))
+    start_with_tls(certificates, &format!("client_ca_file = {ca}\nclient_auth = \"{wanted}\""))
 }
 
 fn url(server: &Server, path: &str) -> String {
-    format!("https://{}{path}", server.other("https"))
+    format!("https://{}{path}", server.scheme_address("https"))
 }
 
 #[test]
 fn https_is_served_beside_http_by_tls_1_2_and_up() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
-    let server = secure(&certificates, "hsts = \"24h\"");
+    let server = start_with_tls(&certificates, "hsts = \"24h\"");
     let kept = curl(&program, &certificates, &url(&server, "/write"), &["-d", "m v=1 1"]);
     assert!(kept.whole && kept.text.starts_with("HTTP/1.1 204"), "{}", kept.text);
     assert!(kept.text.to_lowercase().contains("strict-transport-security: max-age=86400\r\n"), "{}", kept.text);
@@ -49,7 +49,7 @@ fn https_is_served_beside_http_by_tls_1_2_and_up() {
     let days = (ends - hourglass::clock::now_seconds() as f64) / 86_400.0;
     assert!((1.9..=2.0).contains(&days), "signed for two days, and ends in {days}");
     for (version, spoken) in [("-tls1_3", true), ("-tls1_2", true), ("-tls1_1 -cipher ALL:@SECLEVEL=0", false)] {
-        let (_, response) = certificates.look(server.other("https"), version);
+        let (_, response) = certificates.look(server.scheme_address("https"), version);
         assert_eq!(response.contains("BEGIN CERTIFICATE"), spoken, "{version}: {response}");
     }
 }
@@ -65,20 +65,20 @@ fn https_can_be_served_without_http() {
     let more = "[tcp]\nlisten = \"127.0.0.1:0\"\n[status]\nlisten = \"127.0.0.1:0\"\n";
     let server = Launch::embedded().config(certificates.config(more)).listen("").start();
     let banner = server.stdout();
-    let https = format!("https://{}", server.other("https"));
+    let https = format!("https://{}", server.scheme_address("https"));
     assert!(banner.contains(&format!("serving  {https} ")) && banner.matches("http://").count() == 1, "{banner}");
     let kept = curl(&program, &certificates, &url(&server, "/write"), &["-d", "m v=1 1"]);
     assert!(kept.whole && kept.text.starts_with("HTTP/1.1 204"), "{}", kept.text);
     // Only health and metrics have a plain address.
     http::get(&server.url("/metrics")).expect(200);
     http::get(&server.url("/api/v1/sensors")).expect(404);
-    let mut lines = Raw::open(server.other("tcp"));
+    let mut lines = Raw::open(server.scheme_address("tcp"));
     lines.send("GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let response = lines.rest();
     assert!(response.contains(&https), "{response}");
     // Commands need no plain address.
     let job_list = |more: &[&str]| hourglass(&[&["job", "list", "--server", &https], more].concat());
-    job_list(&["--ca", path(&certificates.file("ca.pem"))]).good();
+    job_list(&["--ca", path(&certificates.file("ca.pem"))]).expect_success();
     assert_ne!(job_list(&[]).status, Some(0), "the system knows this authority");
 }
 
@@ -86,7 +86,7 @@ fn https_can_be_served_without_http() {
 fn http2_is_used_when_it_is_enabled() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     for (config, by_tls, by_plain) in [("", "HTTP/1.1 204", false), ("[server]\nhttp2 = true", "HTTP/2 204", true)] {
-        let server = secure(&certificates, config);
+        let server = start_with_tls(&certificates, config);
         let response = curl(&program, &certificates, &url(&server, "/write"), &["--http2", "-d", "m v=1 1"]);
         assert!(response.text.starts_with(by_tls), "{config:?}: {}", response.text);
         // Regression: over HTTP/2, which has no `Host` header, the own page was refused.
@@ -114,11 +114,11 @@ fn a_hangup_signal_stops_no_service() {
 #[test]
 fn an_unfinished_handshake_times_out() {
     let Some(certificates) = Certificates::new() else { return };
-    let server = secure(&certificates, "");
+    let server = start_with_tls(&certificates, "");
     // A 16 KiB handshake record with the start of a ClientHello of TLS 1.2 or newer.
     let hello = b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03";
     let open = |opening: &[u8]| {
-        let mut raw = Raw::open(server.other("https"));
+        let mut raw = Raw::open(server.scheme_address("https"));
         raw.send(opening);
         raw
     };
@@ -132,7 +132,7 @@ fn an_unfinished_handshake_times_out() {
     });
     assert_eq!((silent.rest(), torn.rest()), (String::new(), String::new()));
     assert_eq!(metric(&server, "hourglass_edge_connections_closed_total{reason=\"handshake\"}"), 3.0);
-    assert!(certificates.look(server.other("https"), "").1.contains("BEGIN CERTIFICATE"));
+    assert!(certificates.look(server.scheme_address("https"), "").1.contains("BEGIN CERTIFICATE"));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn client_certificates_are_required_when_configured() {
     certificates.sign("client", "gw-1", ",DNS:gw-1.example.org");
     strangers.sign("client", "gw-1", "");
     for (wanted, without) in [("optional", true), ("required", false)] {
-        let server = asking(&certificates, wanted);
+        let server = start_with_client_auth(&certificates, wanted);
         let ping = |signed: Option<&Certificates>| {
             let files = signed.map(|by| ["client.pem", "client.key"].map(|name| by.file(name).display().to_string()));
             let more: Vec<&str> = match &files {
@@ -164,9 +164,9 @@ fn a_certificate_acts_as_its_bound_token() {
     certificates.sign("named", "gw-1", "");
     certificates.sign("pinned", "gw-2", "");
     certificates.sign("dns", "gw-3", ",DNS:GW-3.example.org,DNS:gw-1");
-    let server = asking(&certificates, "optional");
+    let server = start_with_client_auth(&certificates, "optional");
     let run = |words: &[&str]| token_command(&server.data_dir(), words);
-    let token = |words: &[&str]| drop(run(words).good());
+    let token = |words: &[&str]| drop(run(words).expect_success());
     let pinned = format!("sha256:{}", certificates.fingerprint("pinned"));
     token(&["add", "--name", "gw-1", "--write", "a", "--certificate", &pinned]);
     let write = |name: &str, database: &str| {
@@ -185,7 +185,7 @@ fn a_certificate_acts_as_its_bound_token() {
     assert!(nobody.text.starts_with("HTTP/1.1 401"), "{}", nobody.text);
     // A certificate belongs to one token.
     let refused = run(&["add", "--name", "gw-2", "--write", "a", "--certificate", &pinned]);
-    refused.refused("hourglass token bind gw-1");
+    refused.expect_failure("hourglass token bind gw-1");
     let refused = run(&["bind", "gw-1", "--certificate", "cn:gw-1"]);
     assert!(refused.status != Some(0) && refused.stderr.contains("expected sha256:"), "{refused:?}");
 
@@ -203,8 +203,8 @@ fn a_stream_ends_when_its_certificate_is_unbound() {
     let (Some(program), Some(certificates)) = (require(Package::Curl), Certificates::new()) else { return };
     certificates.sign("old", "gw", "");
     certificates.sign("new", "gw", "");
-    let server = asking(&certificates, "optional");
-    let token = |words: &[&str]| drop(token_command(&server.data_dir(), words).good());
+    let server = start_with_client_auth(&certificates, "optional");
+    let token = |words: &[&str]| drop(token_command(&server.data_dir(), words).expect_success());
     let [old, new] = ["old", "new"].map(|name| format!("sha256:{}", certificates.fingerprint(name)));
     token(&["add", "--name", "gw", "--read", "a", "--certificate", &old]);
     wait_until("the token is valid", PATIENCE, || {
@@ -231,26 +231,26 @@ fn a_stream_ends_when_its_certificate_is_unbound() {
 }
 
 /// A connection by `openssl s_client` with a client certificate, for repeated requests.
-struct Talk {
+struct TlsClient {
     child: std::process::Child,
     ask: ChildStdin,
     answers: ChildStdout,
 }
 
-impl Talk {
-    fn open(certificates: &Certificates, name: &str, server: &Server, version: &str) -> Talk {
+impl TlsClient {
+    fn open(certificates: &Certificates, name: &str, server: &Server, version: &str) -> TlsClient {
         let [certificate, key] = ["pem", "key"].map(|end| certificates.file(&format!("{name}.{end}")));
-        Talk::with(server, &[version, "-cert", path(&certificate), "-key", path(&key)])
+        TlsClient::with(server, &[version, "-cert", path(&certificate), "-key", path(&key)])
     }
 
-    fn with(server: &Server, more: &[&str]) -> Talk {
+    fn with(server: &Server, more: &[&str]) -> TlsClient {
         let mut command = Command::new(require(Package::Openssl).unwrap());
-        command.args(["s_client", "-quiet", "-connect", &server.other("https").to_string()]).args(more);
+        command.args(["s_client", "-quiet", "-connect", &server.scheme_address("https").to_string()]).args(more);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("openssl can be run");
         let ask = child.stdin.take().unwrap();
         let answers = child.stdout.take().unwrap();
-        Talk { child, ask, answers }
+        TlsClient { child, ask, answers }
     }
 
     /// Returns the status of another `GET /ping`; empty once the connection is closed.
@@ -277,7 +277,7 @@ impl Talk {
     }
 }
 
-impl Drop for Talk {
+impl Drop for TlsClient {
     fn drop(&mut self) {
         let _ = (self.child.kill(), self.child.wait());
     }
@@ -287,10 +287,10 @@ impl Drop for Talk {
 #[test]
 fn an_expired_certificate_ends_its_connections() {
     let Some(certificates) = Certificates::new() else { return };
-    let server = asking(&certificates, "required");
+    let server = start_with_client_auth(&certificates, "required");
     let end = hourglass::clock::now_seconds() + 6;
     certificates.sign_until("client", "gw-1", "", end);
-    let mut talks = ["-tls1_2", "-tls1_3"].map(|version| Talk::open(&certificates, "client", &server, version));
+    let mut talks = ["-tls1_2", "-tls1_3"].map(|version| TlsClient::open(&certificates, "client", &server, version));
     for talk in &mut talks {
         assert_eq!(talk.ping(), "204", "the certificate is good for some seconds");
     }
@@ -302,7 +302,7 @@ fn an_expired_certificate_ends_its_connections() {
         assert_eq!((status.as_str(), late >= 1), ("403", true), "refused {late} s after the end");
         assert!(rest.contains("has expired since this connection was opened"), "{rest}");
     }
-    assert_eq!(Talk::open(&certificates, "client", &server, "-tls1_3").ping(), "", "no handshake either");
+    assert_eq!(TlsClient::open(&certificates, "client", &server, "-tls1_3").ping(), "", "no handshake either");
 }
 
 /// A resumed session skips the checks of the client certificate.
@@ -316,13 +316,13 @@ fn sessions_are_resumed_only_without_client_certificates() {
         (format!("client_ca_file = {ca}\nclient_auth = \"optional\""), false),
         (format!("client_ca_file = {ca}\nclient_auth = \"required\""), false),
     ] {
-        let server = secure(&certificates, &config);
+        let server = start_with_tls(&certificates, &config);
         for version in ["-tls1_2", "-tls1_3"] {
             let session = certificates.file(&format!("session{version}"));
             let _ = std::fs::remove_file(&session);
             let connect = |flag: &str| {
                 let mut command = Command::new(require(Package::Openssl).unwrap());
-                let address = server.other("https").to_string();
+                let address = server.scheme_address("https").to_string();
                 command.args(["s_client", "-ign_eof", version, "-connect", &address, "-cert"]);
                 command.arg(certificates.file("client.pem")).arg("-key").arg(certificates.file("client.key"));
                 let ask = b"GET /ping HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
@@ -355,8 +355,8 @@ fn a_revoked_certificate_ends_its_connections() {
     let crl = certificates.list_revoked();
     let lists = shown(&crl);
     let config = format!("client_ca_file = {ca}\nclient_crl_file = {lists}\nclient_auth = \"required\"");
-    let server = secure(&certificates, &config);
-    let open = |name: &str| Talk::open(&certificates, name, &server, "-tls1_3");
+    let server = start_with_tls(&certificates, &config);
+    let open = |name: &str| TlsClient::open(&certificates, name, &server, "-tls1_3");
     let mut lost = open("lost");
     let mut kept = open("kept");
     assert_eq!((lost.ping(), kept.ping()), ("204".to_owned(), "204".to_owned()));
@@ -380,11 +380,11 @@ fn a_revoked_certificate_ends_its_connections() {
 #[test]
 fn certificates_are_reloaded_unless_they_are_invalid() {
     let Some(certificates) = Certificates::new() else { return };
-    let mut server = secure(&certificates, "");
+    let mut server = start_with_tls(&certificates, "");
     certificates.sign("second", "second", "");
     certificates.sign("third", "third", "");
-    let address = server.other("https");
-    let mut open = Talk::with(&server, &[]);
+    let address = server.scheme_address("https");
+    let mut open = TlsClient::with(&server, &[]);
     assert_eq!(open.ping(), "204");
     let serves = |name: &str| certificates.look(address, "").1.contains(&format!("subject=CN = {name}"));
     assert!(serves("first"));

@@ -1,6 +1,6 @@
 //! Web pages of other origins.
 
-use crate::access::{create, guarded};
+use crate::access::{create, start_with_auth};
 use crate::support::prelude::*;
 
 fn ask(server: &Server, method: &str, path: &str, origin: &str) -> Answer {
@@ -88,7 +88,7 @@ fn cross_site_pages_change_nothing() {
 /// Regression: pages of `cors.origins` could manage tokens, which only the service's own page may do.
 #[test]
 fn tokens_are_refused_from_other_origins() {
-    let (server, admin) = guarded("[cors]\norigins = \"https://app.example\"\n");
+    let (server, admin) = start_with_auth("[cors]\norigins = \"https://app.example\"\n");
     let authorization = format!("Token {admin}");
     let cross_request = |method: &str, path: &str, body: &str, (origin, site): (&str, &str)| {
         let headers = [
@@ -157,14 +157,14 @@ fn refusals_before_routing_have_the_headers_of_every_answer() {
         assert_eq!(raw_answers.matches("x-content-type-options: nosniff\r\n").count(), 1, "{request}: {raw_answers}");
         assert_eq!(raw_answers.matches("cache-control: no-store\r\n").count(), 1, "{request}: {raw_answers}");
     }
-    let raw_answers = raw_answers(server.other("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let raw_answers = raw_answers(server.scheme_address("tcp"), "GET / HTTP/1.1\r\nhost: localhost\r\n\r\n");
     assert!(raw_answers.contains("\r\nx-content-type-options: nosniff\r\n"), "{raw_answers}");
 }
 
 /// Regression: the first of two `Authorization` headers counted, while a proxy may check the last one.
 #[test]
 fn two_credentials_are_refused() {
-    let (server, admin) = guarded("[server]\nhttp2 = true\n");
+    let (server, admin) = start_with_auth("[server]\nhttp2 = true\n");
     let reader = create(&server, &["--name", "reader", "--read", "*"]);
     let forms = [format!("Token {admin}"), format!("Bearer {reader}"), "Basic eDp5".to_owned(), String::new()];
     let http1 = server.address();
@@ -185,7 +185,6 @@ fn two_credentials_are_refused() {
     request("GET", &format!("{url}&p={reader}"), b"", &[]).unwrap().expect(401);
 }
 
-/// Returns the status of a request for a host.
 fn status_for(address: std::net::SocketAddr, method: &str, path: &str, host: &str) -> String {
     let raw_answers = raw_answers(
         address,
@@ -266,7 +265,7 @@ fn host_names_are_checked_over_http2() {
 /// Pages have no token, so names matter only without tokens and on the status address.
 #[test]
 fn host_names_are_checked_without_tokens() {
-    let (server, admin) = guarded("[status]\nlisten = \"127.0.0.1:0\"\n");
+    let (server, admin) = start_with_auth("[status]\nlisten = \"127.0.0.1:0\"\n");
     for host in OURS.iter().chain(&THEIRS[..4]) {
         let host = format!("host: {host}\r\n");
         assert_eq!(status_for(server.address(), "GET", "/api/v1/sensors", &host), "401");
@@ -344,8 +343,8 @@ fn only_a_trusted_proxy_names_its_clients() {
     ];
     let limits = "connections_per_address = 4\n";
     let trusting = format!("[server]\n{limits}trusted_proxies = \"127.0.0.0/8, 10.0.0.0/8\"\n");
-    let trusting = guarded(&trusting).0;
-    let doubting = guarded(&format!("[server]\n{limits}")).0;
+    let trusting = start_with_auth(&trusting).0;
+    let doubting = start_with_auth(&format!("[server]\n{limits}")).0;
     for (headers, client, peer) in forwarded {
         for (server, expected) in [(&trusting, client), (&doubting, peer)] {
             request("GET", &server.url("/api/v1/sensors"), b"", headers).unwrap().expect(401);

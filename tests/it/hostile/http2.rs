@@ -154,7 +154,7 @@ fn excess_streams_are_refused_and_the_others_answered() {
 #[test]
 fn stalled_streams_respect_the_answer_budget() {
     let server = super::queries::with_data("[server]\nhttp2 = true\n");
-    let before = super::queries::settled(&server);
+    let before = super::queries::reset_and_measure(&server);
     // SETTINGS_INITIAL_WINDOW_SIZE of 0: no byte of a body may be sent.
     let no_window = frame(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
     let path = format!("/query?db=h&q={}", encode("SELECT t FROM long LIMIT 100"));

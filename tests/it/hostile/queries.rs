@@ -9,7 +9,6 @@ pub const GROWTH_BYTES: u64 = 200 << 20;
 const TEXTS: usize = 2_000;
 const TEXT_BYTES: usize = 16 << 10;
 
-/// A request form.
 enum QueryForm {
     /// `GET /query?q=`, and more parameters.
     Get(String, &'static str),
@@ -136,7 +135,7 @@ pub fn with_data(config: &str) -> Server {
 }
 
 /// Returns the memory of a server and resets its peak.
-pub fn settled(server: &Server) -> Memory {
+pub fn reset_and_measure(server: &Server) -> Memory {
     forget_peak(server.pid());
     Memory::measure(server)
 }
@@ -145,7 +144,7 @@ pub fn settled(server: &Server) -> Memory {
 fn a_query_stays_within_its_budget() {
     let server = with_data("");
     for (name, attack) in attacks() {
-        let before = settled(&server);
+        let before = reset_and_measure(&server);
         let (status, length, error) = with_good_client(&server, &format!("query {name}"), || {
             let started = Instant::now();
             let answer = attack.ask(&server);
@@ -167,7 +166,7 @@ fn a_query_stays_within_its_budget() {
 #[test]
 fn concurrent_queries_stay_within_the_total_budget() {
     let server = with_data("");
-    let before = settled(&server);
+    let before = reset_and_measure(&server);
     let attacks = attacks();
     let next = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -190,7 +189,7 @@ fn concurrent_queries_stay_within_the_total_budget() {
 #[test]
 fn slow_readers_stay_within_the_answer_budget() {
     let server = with_data("");
-    let before = settled(&server);
+    let before = reset_and_measure(&server);
     {
         let path = format!("/query?db=h&q={}", encode("SELECT t FROM long LIMIT 500"));
         let head = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n");

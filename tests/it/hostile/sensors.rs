@@ -1,7 +1,7 @@
 //! A flood of new sensors against `limits.sensors` and a quota: memory stays flat, known sensors work.
 
 use super::{Client, Memory, print, while_served};
-use crate::access::{create, guarded};
+use crate::access::{create, start_with_auth};
 use crate::support::prelude::*;
 
 const LIMIT: usize = 20_000;
@@ -22,7 +22,7 @@ fn a_flood_of_sensors_of_one_client_stays_within_the_limit() {
 /// The service has room for all of them, but the quota of the token does not.
 #[test]
 fn a_flood_of_sensors_of_one_token_stays_within_its_quota() {
-    let (server, first) = guarded(NO_FLUSH);
+    let (server, first) = start_with_auth(NO_FLUSH);
     let token = create(&server, &["--name", "flood", "--write", "flood", "--sensors", &LIMIT.to_string()]);
     let good = Client { server: &server, token: Some(&first) };
     let bad = Client { server: &server, token: Some(&token) };
@@ -57,8 +57,8 @@ fn flood(good: &Client<'_>, bad: &Client<'_>, what: &str, bound: &str) {
             assert!(answer.body.len() < 100_000, "an answer of {} bytes", answer.body.len());
         }
         // Its known sensors are written, next to a refused one.
-        let beside = format!("{}m,device=one-more v=1 {START}", invented_sensors(0, START + 1));
-        let partial = bad.ask("POST", "/write?db=flood", &beside).expect(400);
+        let lines = format!("{}m,device=one-more v=1 {START}", invented_sensors(0, START + 1));
+        let partial = bad.ask("POST", "/write?db=flood", &lines).expect(400);
         assert!(partial.text().contains("dropped=1"), "{}", partial.text());
         print(&format!("hostile {what}: {} after {sensors}", Memory::measure(server)));
         Memory::assert_growth_at_most(server, full, GROWTH_BYTES);

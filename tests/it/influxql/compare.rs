@@ -88,24 +88,24 @@ fn parts(body: &str) -> Option<Vec<Value>> {
     serde_json::Deserializer::from_str(body).into_iter().collect::<Result<_, _>>().ok()
 }
 
-fn values(at: &str, expected: &Value, actual: &Value) -> Option<String> {
+fn values(path: &str, expected: &Value, actual: &Value) -> Option<String> {
     match (expected, actual) {
         (Value::Object(one), Value::Object(other)) => {
-            let lost = one.keys().find(|key| !other.contains_key(*key)).map(|key| format!("{at}.{key} is missing"));
-            let added = other.keys().find(|key| !one.contains_key(*key)).map(|key| format!("{at}.{key} is new"));
-            let mut within = one.iter().filter_map(|(key, value)| Some((key, value, other.get(key)?)));
-            let within = within.find_map(|(key, one, other)| values(&format!("{at}.{key}"), one, other));
-            lost.or(added).or(within)
+            let lost = one.keys().find(|key| !other.contains_key(*key)).map(|key| format!("{path}.{key} is missing"));
+            let added = other.keys().find(|key| !one.contains_key(*key)).map(|key| format!("{path}.{key} is new"));
+            let mut common = one.iter().filter_map(|(key, value)| Some((key, value, other.get(key)?)));
+            let difference = common.find_map(|(key, one, other)| values(&format!("{path}.{key}"), one, other));
+            lost.or(added).or(difference)
         }
         (Value::Array(one), Value::Array(other)) => {
             let mut pairs = one.iter().zip(other).enumerate();
-            let within = pairs.find_map(|(number, (one, other))| values(&format!("{at}[{number}]"), one, other));
-            let lengths = || format!("{at} has {} entries instead of {}", other.len(), one.len());
-            within.or_else(|| (one.len() != other.len()).then(lengths))
+            let difference = pairs.find_map(|(number, (one, other))| values(&format!("{path}[{number}]"), one, other));
+            let lengths = || format!("{path} has {} entries instead of {}", other.len(), one.len());
+            difference.or_else(|| (one.len() != other.len()).then(lengths))
         }
         (Value::Number(one), Value::Number(other)) if numbers(one, other) => None,
         (one, other) if one == other => None,
-        (one, other) => Some(format!("{at} is {other} instead of {one}")),
+        (one, other) => Some(format!("{path} is {other} instead of {one}")),
     }
 }
 

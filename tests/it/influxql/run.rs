@@ -22,7 +22,6 @@ pub struct Outcome {
     pub key: String,
     pub expected: Answer,
     pub actual: Answer,
-    /// First difference, if any.
     pub difference: Option<String>,
 }
 

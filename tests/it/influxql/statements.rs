@@ -12,7 +12,6 @@ pub struct Statement {
     pub text: String,
 }
 
-/// Options of the request.
 #[derive(Debug, Default, Clone, PartialEq)]
 pub struct Options {
     /// Parameters of the URL or form, beside `q`: `epoch=ms`, `chunked=true`, `db=other` and so on.

@@ -15,7 +15,7 @@ fn differs(media: &str, one: &str, other: &str) -> Option<String> {
 }
 
 /// Returns `BODY` with one change.
-fn changed(from: &str, to: &str) -> Option<String> {
+fn difference_after(from: &str, to: &str) -> Option<String> {
     assert!(BODY.contains(from), "{from}");
     differs(JSON, BODY, &BODY.replacen(from, to, 1))
 }
@@ -23,9 +23,12 @@ fn changed(from: &str, to: &str) -> Option<String> {
 #[test]
 fn equal_answers_compare_as_equal() {
     assert_eq!(differs(JSON, BODY, BODY), None);
-    assert_eq!(changed("Z\",1]", "Z\",1.0]"), None);
-    assert_eq!(changed("0.3", "0.30000000000000004"), None);
-    assert_eq!(changed(r#"{"name":"cpu","tags":{"host":"a"},"#, r#"{"tags":{"host":"a"},"name":"cpu","#), None);
+    assert_eq!(difference_after("Z\",1]", "Z\",1.0]"), None);
+    assert_eq!(difference_after("0.3", "0.30000000000000004"), None);
+    assert_eq!(
+        difference_after(r#"{"name":"cpu","tags":{"host":"a"},"#, r#"{"tags":{"host":"a"},"name":"cpu","#),
+        None
+    );
     assert_eq!(differs("text/csv", "name,time,v\ncpu,1,0.3\n", "name,time,v\ncpu,1,0.30000000000000004\n"), None);
     assert_eq!(differs("text/plain", "no JSON\n", "no JSON"), None);
 }
@@ -49,9 +52,9 @@ fn changed_missing_and_new_cells_are_found() {
         (r#","error":"database not found: x""#, ""),
         (r#""columns":["time","mean"],"#, r#""partial":true,"columns":["time","mean"],"#),
     ] {
-        assert!(changed(from, to).is_some(), "{from} became {to}");
+        assert!(difference_after(from, to).is_some(), "{from} became {to}");
     }
-    let found = changed("Z\",1]", "Z\",2]").expect("a difference");
+    let found = difference_after("Z\",1]", "Z\",2]").expect("a difference");
     assert_eq!(found, "part 0.results[0].series[0].values[0][1] is 2 instead of 1");
     let series = BODY.split_once("},\n    {\"name\"").expect("two series").0.to_owned();
     let without = format!("{series}}}]}},{{\"statement_id\":1,\"error\":\"database not found: x\"}}]}}");
@@ -66,8 +69,8 @@ fn unexpected_messages_are_found() {
     let silent = r#"{"results":[{"statement_id":0}]}"#;
     let with_messages = |messages: &str| format!(r#"{{"results":[{{"statement_id":0,{messages}}}]}}"#);
     assert_eq!(differs(JSON, silent, &with_messages(message)), None);
-    assert_eq!(changed(r#","error":"#, &format!(r#",{message},"error":"#)), None);
-    assert!(changed(r#""statement_id":0,"#, &format!(r#""statement_id":0,{message},"#)).is_some());
+    assert_eq!(difference_after(r#","error":"#, &format!(r#",{message},"error":"#)), None);
+    assert!(difference_after(r#""statement_id":0,"#, &format!(r#""statement_id":0,{message},"#)).is_some());
     for other in [
         r#""messages":[]"#,
         r#""messages":"unknown""#,

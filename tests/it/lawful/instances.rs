@@ -18,7 +18,7 @@ fn a_correction_after_an_ack_wins_on_every_instance() {
         // Alone, among others on an open page, and on a closed page.
         for others in [0, 5, 50] {
             let sensor = format!("corrected,case=c{case},others=o{others}");
-            let at = |second: i64| START + second * SECOND;
+            let time = |second: i64| START + second * SECOND;
             let write = |server: &Server, body: &[(&str, i64)]| {
                 let line = |(fields, time): &(&str, i64)| format!("{sensor} {fields} {time}\n");
                 let lines: String = body.iter().map(line).collect();
@@ -26,28 +26,28 @@ fn a_correction_after_an_ack_wins_on_every_instance() {
             };
             let assert_stored = |what: &str, expected: [&str; 2]| {
                 for server in [first, second] {
-                    let found = readings(server, DATABASE, &sensor, Some((at(0), at(1))), 10);
+                    let found = readings(server, DATABASE, &sensor, Some((time(0), time(1))), 10);
                     assert_eq!(found.len(), 1, "{sensor}: {what}");
                     let fields = &found[0].1;
                     assert_eq!([&*fields["x"], &*fields["y"]], expected, "{sensor}: {what}");
                 }
             };
-            write(first, &[("x=1i,y=1i", at(0))]);
+            write(first, &[("x=1i,y=1i", time(0))]);
             for other in 1..=others {
-                write(first, &[("x=0i", at(other))]);
+                write(first, &[("x=0i", time(other))]);
             }
-            write(second, &[("x=2i", at(0))]);
+            write(second, &[("x=2i", time(0))]);
             assert_stored("a correction by the other instance", ["2", "1"]);
-            write(first, &[("x=1i,y=1i", at(0))]);
+            write(first, &[("x=1i,y=1i", time(0))]);
             assert_stored("what the first instance remembers, sent again", ["1", "1"]);
-            write(second, &[("x=3i,y=3i", at(0))]);
-            write(first, &[("y=1i", at(0))]);
+            write(second, &[("x=3i,y=3i", time(0))]);
+            write(first, &[("y=1i", time(0))]);
             assert_stored("a single field of it", ["3", "1"]);
-            write(second, &[("x=4i", at(0))]);
-            write(first, &[("x=3i", at(0)), ("x=5i", at(1000)), ("y=6i", at(1000))]);
+            write(second, &[("x=4i", time(0))]);
+            write(first, &[("x=3i", time(0)), ("x=5i", time(1000)), ("y=6i", time(1000))]);
             assert_stored("together with a new reading", ["3", "1"]);
-            write(second, &[("x=7i", at(0))]);
-            write(first, &[("x=8i", at(1001))]);
+            write(second, &[("x=7i", time(0))]);
+            write(first, &[("x=8i", time(1001))]);
             assert_stored("a new reading alone corrects nothing", ["7", "1"]);
         }
     }

@@ -49,12 +49,10 @@ impl Model {
         self.sensors.iter().map(|(sensor, series)| (&**sensor, series))
     }
 
-    /// Returns the times of one sensor, in order.
     pub fn times(&self, sensor: &str) -> Vec<i64> {
         self.sensors.get(sensor).map(|series| series.keys().copied().collect()).unwrap_or_default()
     }
 
-    /// Returns the number of buckets.
     pub fn buckets(&self) -> usize {
         let of_sensor = |series: &Series| {
             let mut hours: Vec<i64> = series.keys().map(|time| time.div_euclid(HOUR)).collect();
@@ -109,7 +107,7 @@ fn check_readings(
     limit: usize,
 ) {
     let found = readings(server, database, sensor, range, limit);
-    let expected: Vec<_> = within(series, range).collect();
+    let expected: Vec<_> = select_range(series, range).collect();
     let times = |times: &mut dyn Iterator<Item = i64>| times.collect::<Vec<i64>>();
     assert_eq!(
         times(&mut found.iter().map(|(time, _)| *time)),
@@ -124,7 +122,7 @@ fn check_readings(
     }
 }
 
-fn within(series: &Series, range: Option<(i64, i64)>) -> impl Iterator<Item = (&i64, &BTreeMap<String, Value>)> {
+fn select_range(series: &Series, range: Option<(i64, i64)>) -> impl Iterator<Item = (&i64, &BTreeMap<String, Value>)> {
     series.iter().filter(move |(time, _)| range.is_none_or(|(from, to)| (from..to).contains(*time)))
 }
 
@@ -150,7 +148,7 @@ fn check_windows(
 ) {
     let mut expected: BTreeMap<(i64, i64), BTreeMap<&str, Vec<&Value>>> = BTreeMap::new();
     let cut = |time: i64| range.map_or(time, |(from, to)| time.clamp(from, to));
-    for (time, fields) in within(series, range) {
+    for (time, fields) in select_range(series, range) {
         let number = time.div_euclid(step);
         let numbers = fields.iter().filter(|(_, value)| !matches!(value, Value::Boolean(_) | Value::String(_)));
         for (name, value) in numbers {

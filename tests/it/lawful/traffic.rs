@@ -138,14 +138,15 @@ impl Writer {
 fn text(lines: &[Line]) -> String {
     let mut body = String::new();
     for line in lines {
-        let fields: Vec<String> = line.fields.iter().map(|(name, value)| format!("{name}={}", typed(value))).collect();
+        let fields: Vec<String> =
+            line.fields.iter().map(|(name, value)| format!("{name}={}", format_value(value))).collect();
         writeln!(body, "{} {} {}", line.sensor, fields.join(","), line.time).expect("writing to a String succeeds");
     }
     body
 }
 
 /// Formats a value for line protocol.
-fn typed(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::Float(v) => v.to_string(),
         Value::Integer(v) => format!("{v}i"),

@@ -206,8 +206,8 @@ fn colours_differ_for_colour_blind_readers() {
             assert!((one + 0.05) / (other + 0.05) >= 3.0, "{theme} {at}: too close to the background");
             for (before, earlier) in colours[..at].iter().enumerate() {
                 for (eyes, least) in EYES.iter().zip([0.13, 0.08, 0.08]) {
-                    let seen_colour = seen(eyes, colour);
-                    let seen_earlier = seen(eyes, earlier);
+                    let seen_colour = oklab_as_seen(eyes, colour);
+                    let seen_earlier = oklab_as_seen(eyes, earlier);
                     let distance =
                         (0..3).map(|axis| (seen_colour[axis] - seen_earlier[axis]).powi(2)).sum::<f64>().sqrt();
                     assert!(distance >= least, "{theme} {at} and {before}: {distance}");
@@ -244,7 +244,7 @@ fn luminance(colour: [f64; 3]) -> f64 {
 }
 
 /// Converts a colour, as seen with this vision, to Oklab, where distances match perception.
-fn seen(eyes: &Matrix, colour: &[f64; 3]) -> [f64; 3] {
+fn oklab_as_seen(eyes: &Matrix, colour: &[f64; 3]) -> [f64; 3] {
     const CONES: Matrix = [
         [0.4122214708, 0.5363325363, 0.0514459929],
         [0.2119034982, 0.6806995451, 0.1073969566],

@@ -1,7 +1,7 @@
 //! Copied queries match the chart: the same sensors and windows, in the browser's zone.
 
 use super::now;
-use crate::access::{guarded, with};
+use crate::access::{start_with_auth, with};
 use crate::support::prelude::*;
 
 /// Parts of names that would create a file if they were run.
@@ -18,7 +18,7 @@ fn signed_in(server: &Server, token: &str) -> Option<Browser> {
 }
 
 /// Loads a view and returns the text that a button copies.
-fn copied(browser: &Browser, url: &str, name: &str) -> String {
+fn copy_text(browser: &Browser, url: &str, name: &str) -> String {
     browser.load_until(url, "document.querySelector('.plot canvas')");
     browser.run("window.kept = ''; navigator.clipboard.writeText = async (text) => { window.kept = text; };");
     browser.click("button", name);
@@ -34,7 +34,7 @@ fn query(server: &Server, token: &str, statement: &str) -> Value {
 /// Regression: the copied statement, panel and command lacked the sensor and the zone, and the command the token.
 #[test]
 fn copied_queries_match_the_chart() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let midnight = now() / DAY * DAY;
     // The tags of one sensor are a subset of another's.
     let readings: Vec<Value> = NAMES
@@ -62,7 +62,7 @@ fn copied_queries_match_the_chart() {
             encode(&format!("m {name}")),
             encode(key.as_str().unwrap())
         ));
-        let statement = copied(&browser, &url, "Copy as InfluxQL");
+        let statement = copy_text(&browser, &url, "Copy as InfluxQL");
         // Chromium uses an older name of the zone.
         assert!(statement.ends_with("tz('Asia/Kolkata')") || statement.ends_with("tz('Asia/Calcutta')"), "{statement}");
         let found = query(&server, &admin, &statement);
@@ -74,8 +74,8 @@ fn copied_queries_match_the_chart() {
         assert!(rows.iter().all(|row| row[1].as_f64().unwrap() < 100.0), "only the chosen sensor: {found}");
         let begins = |row: &&&Value| (row[0].as_u64().unwrap() / 1000 + 19_800).is_multiple_of(DAY);
         assert!(rows.len() >= 4 && rows.iter().all(|row| begins(&row)), "days of India: {found}");
-        runs_as_pasted(&copied(&browser, &url, "Copy as curl"), &admin, name, rows.len());
-        let panel: Value = serde_json::from_str(&copied(&browser, &url, "Copy as Grafana panel")).unwrap();
+        runs_as_pasted(&copy_text(&browser, &url, "Copy as curl"), &admin, name, rows.len());
+        let panel: Value = serde_json::from_str(&copy_text(&browser, &url, "Copy as Grafana panel")).unwrap();
         let text = panel["targets"][0]["query"].as_str().unwrap();
         let panel_text = panel.to_string();
         let asked = text.replace("$timeFilter", "time > now() - 365d").replace("$__interval", "1d");

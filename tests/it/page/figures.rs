@@ -81,7 +81,7 @@ fn memory_and_delay_of_the_live_view_are_measured() {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| send(&server, &stop));
-        let _end = StopAtEnd(&stop);
+        let _end = StopOnDrop(&stop);
         watch_memory(&server, &browser, Duration::from_secs_f64(minutes * 60.0));
         watch_delay(&server, &browser);
     });

@@ -1,7 +1,7 @@
 //! The page by keyboard: the focus stays after each key, and screen readers are not told of fast changes.
 
 use super::{climate, now, page, write};
-use crate::access::{guarded, with};
+use crate::access::{start_with_auth, with};
 use crate::support::prelude::*;
 
 /// Presses a key in the focused element.
@@ -15,7 +15,7 @@ fn press(browser: &Browser, key: &str, code: u32) {
 }
 
 /// Runs `act` and waits until the selector finds a new element.
-fn redrawn(browser: &Browser, selector: &str, act: impl Fn()) {
+fn assert_focus_survives(browser: &Browser, selector: &str, act: impl Fn()) {
     let found = format!("document.querySelector({})", json!(selector));
     browser.run(&format!("{found}.wasThere = true;"));
     act();
@@ -38,7 +38,7 @@ fn the_focus_stays_when_the_chart_is_redrawn() {
     let mut begins = vec![i64::MAX];
     // Three hours back and beyond the readings, from where a key leads back.
     for key in [vec![("ArrowLeft", 37); 16], vec![("ArrowRight", 39); 16]].concat() {
-        redrawn(&browser, ".plot", || press(&browser, key.0, key.1));
+        assert_focus_survives(&browser, ".plot", || press(&browser, key.0, key.1));
         assert_eq!(run(&browser, "document.activeElement.matches('.plot')"), json!(true), "{key:?} at {begins:?}");
         begins.push(from());
     }
@@ -49,7 +49,7 @@ fn the_focus_stays_when_the_chart_is_redrawn() {
         [(".segment", "6 h"), (".chip", "humidity"), (".check input", "Compare"), ("select", "Show")]
     {
         let named = format!("(one) => ((one.labels?.[0] ?? one).textContent).startsWith({})", json!(text));
-        redrawn(&browser, ".controls .row", || {
+        assert_focus_survives(&browser, ".controls .row", || {
             browser.run(&format!("const one = [...document.querySelectorAll({})].find({named}); one.focus(); if (one.matches('select')) {{ one.value = 'max'; one.dispatchEvent(new Event('change')); }} else one.click();", json!(selector)));
         });
         assert_eq!(run(&browser, &format!("({named})(document.activeElement)")), json!(true), "{text}");
@@ -61,7 +61,7 @@ fn the_focus_stays_when_the_chart_is_redrawn() {
     let pressed =
         "[...document.querySelectorAll('.legend-item')].map((one) => one.getAttribute('aria-pressed')).join()";
     assert_eq!(run(&browser, pressed), json!("true,false"));
-    redrawn(&browser, ".legend", || {
+    assert_focus_survives(&browser, ".legend", || {
         browser.run("document.querySelector('[aria-label=\"Zoom out\"]').click();");
     });
     assert_eq!(run(&browser, pressed), json!("true,false"), "it stays switched off");
@@ -80,7 +80,7 @@ fn listen(browser: &Browser) {
 }
 
 /// Writes readings until one is on the page, then more, and waits until those are shown.
-fn heard(server: &Server, browser: &Browser, place: &str) {
+fn assert_announced_once(server: &Server, browser: &Browser, place: &str) {
     wait_until("one is on the page", Duration::from_secs(20), || {
         write(server, &format!("door,sensor=front opened=471i {}", now()));
         browser.is_true(&format!("document.querySelector('{place}')?.textContent.includes('471')"))
@@ -97,24 +97,24 @@ fn heard(server: &Server, browser: &Browser, place: &str) {
 #[test]
 fn fast_changes_are_not_announced_to_screen_readers() {
     let Some(browser) = Browser::start() else { return };
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     super::rights::sign_in(&server, &browser, &admin);
     let device = json!({ "name": "soon-gone", "read": ["nothing"], "expires_in": "1d" });
     with(&admin, "POST", &server.url("/api/v1/tokens"), &device.to_string()).expect(201);
     browser.load(&server.url("/#health"));
     browser.wait("document.querySelector('[role=alert]')?.textContent.includes('A token expires in')");
     listen(&browser);
-    redrawn(&browser, ".figures", || {});
+    assert_focus_survives(&browser, ".figures", || {});
     assert_eq!(run(&browser, "window.spoken"), json!([]), "Health");
     drop(server);
 
     let server = Launch::embedded().start();
     browser.load(&server.url("/#live"));
-    heard(&server, &browser, "table.live tbody");
+    assert_announced_once(&server, &browser, "table.live tbody");
     browser.wait("document.querySelector('.state').textContent.includes('readings/s')");
     assert_eq!(run(&browser, "window.spoken"), json!([]), "Live");
     browser.load(&server.url("/#connect?m=door&s=front"));
-    heard(&server, &browser, ".arrived");
+    assert_announced_once(&server, &browser, ".arrived");
     assert_eq!(run(&browser, "window.spoken"), json!([]), "Connect");
     browser.run("document.querySelector('.arrived button').focus();");
     write(&server, &format!("door,sensor=front opened=901i {}", now()));

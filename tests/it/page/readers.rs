@@ -15,11 +15,11 @@ class Tagged(yaml.SafeLoader): pass
 Tagged.add_multi_constructor('!', lambda loader, tag, node: {'!' + tag: loader.construct_scalar(node)})
 json.dump([yaml.load(text, Loader=Tagged) for text in json.load(sys.stdin.buffer)], sys.stdout)";
     let texts: Vec<&String> = snippets.iter().map(|snippet| &snippet.text).collect();
-    let done = run_with_input(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).good();
+    let done =
+        run_with_input(Command::new(python).args(["-c", READ]), json!(texts).to_string().as_bytes()).expect_success();
     serde_json::from_str(&done.stdout).unwrap()
 }
 
-/// A snippet and its parameters.
 struct Snippet {
     name: &'static str,
     token: Value,
@@ -27,11 +27,11 @@ struct Snippet {
 }
 
 /// Returns the snippets of a kind for each name, without a token, with a token inside, and with an external token.
-fn written(node: &Path, id: &str) -> Vec<Snippet> {
+fn write_snippets(node: &Path, id: &str) -> Vec<Snippet> {
     let tokens = |name: &'static str| [Value::Null, json!(name), json!(false)].map(|token| (name, token));
     let services: Vec<(&str, Value)> = NAMES.iter().flat_map(|name| tokens(name)).collect();
-    let to = |(name, token): &(&str, Value)| json!({ "origin": ORIGIN, "database": name, "measurement": name, "sensor": name, "token": token });
-    let texts = snippets(node, id, &services.iter().map(to).collect::<Vec<_>>());
+    let service = |(name, token): &(&str, Value)| json!({ "origin": ORIGIN, "database": name, "measurement": name, "sensor": name, "token": token });
+    let texts = snippets(node, id, &services.iter().map(service).collect::<Vec<_>>());
     let written = services.into_iter().zip(texts).map(|((name, token), text)| Snippet { name, token, text });
     let written: Vec<Snippet> = written.collect();
     for Snippet { text, .. } in &written {
@@ -43,7 +43,7 @@ fn written(node: &Path, id: &str) -> Vec<Snippet> {
 #[test]
 fn home_assistant_reads_names_as_data() {
     let (Some(node), Some(python)) = (require(Package::Node), require(Package::PyYaml)) else { return };
-    let snippets = written(&node, "home-assistant");
+    let snippets = write_snippets(&node, "home-assistant");
     for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
         let mut expected = json!({ "api_version": 1, "host": "hourglass.example", "port": 8443, "ssl": true, "database": name, "max_retries": 10 });
         if !token.is_null() {
@@ -58,7 +58,7 @@ fn home_assistant_reads_names_as_data() {
 #[test]
 fn grafana_reads_names_as_data() {
     let (Some(node), Some(python)) = (require(Package::Node), require(Package::PyYaml)) else { return };
-    let snippets = written(&node, "grafana");
+    let snippets = write_snippets(&node, "grafana");
     for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
         // Grafana reads two dollars as one and expands names after a single one.
         let doubled = name.replace('$', "$$");
@@ -83,7 +83,7 @@ fn promtool_takes_the_configuration_of_prometheus() {
         return;
     };
     let folder = Folder::new("prometheus");
-    let snippets = written(&node, "prometheus");
+    let snippets = write_snippets(&node, "prometheus");
     let mut check = Command::new(&promtool);
     check.args(["check", "config", "--syntax-only"]).current_dir(folder.path());
     for (number, snippet) in snippets.iter().enumerate() {
@@ -91,7 +91,7 @@ fn promtool_takes_the_configuration_of_prometheus() {
         fs::write(folder.file(&name), &snippet.text).unwrap();
         check.arg(name);
     }
-    ran(&mut check).good();
+    run_program(&mut check).expect_success();
     for (Snippet { name, token, .. }, found) in snippets.iter().zip(yaml(&python, &snippets)) {
         let found = &found["scrape_configs"][0];
         assert_eq!(
@@ -179,7 +179,7 @@ fn a_sketch_for_arduino_compiles_and_sends_its_reading() {
     let mut sketches = String::new();
     let mut runs = String::new();
     let mut expected = Vec::new();
-    for (number, Snippet { name, token, text }) in written(&node, "arduino").into_iter().enumerate() {
+    for (number, Snippet { name, token, text }) in write_snippets(&node, "arduino").into_iter().enumerate() {
         sketches.push_str(&format!("namespace n{number} {{\n{text}}}\n"));
         runs.push_str(&format!("n{number}::setup();\nn{number}::loop();\n"));
         let login = match token {
@@ -207,7 +207,7 @@ fn esphome_reads_names_as_data_and_its_lambda_sends_the_reading() {
     let mut lambdas = String::new();
     let mut runs = String::new();
     let mut expected = Vec::new();
-    let snippets = written(&node, "esphome");
+    let snippets = write_snippets(&node, "esphome");
     let read = yaml(&python, &snippets);
     for (number, (Snippet { name, token, text }, found)) in snippets.into_iter().zip(read).enumerate() {
         assert!(!text.contains('$') || token.is_string(), "ESPHome would substitute: {text}");

@@ -1,6 +1,6 @@
 //! Tokens on the page: entered when needed, kept in the tab only; controls without rights are hidden.
 
-use crate::access::{create, guarded, with};
+use crate::access::{create, start_with_auth, with};
 use crate::support::prelude::*;
 
 pub fn sign_in(server: &Server, browser: &Browser, token: &str) {
@@ -19,7 +19,7 @@ fn menu(browser: &Browser) -> Value {
 #[test]
 fn the_page_shows_only_views_that_the_token_can_use() {
     let Some(browser) = Browser::start() else { return };
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     with(&admin, "POST", &server.url("/write?db=default"), "climate,sensor=temp-01 temp=20").expect(204);
     let read = create(&server, &["--name", "reader", "--read", "default"]);
     sign_in(&server, &browser, &read);
@@ -122,7 +122,7 @@ fn the_page_does_not_create_the_first_token() {
 
 #[test]
 fn only_administrators_manage_tokens() {
-    let (server, admin) = guarded("[auth]\nmax_lifetime = \"365d\"\n");
+    let (server, admin) = start_with_auth("[auth]\nmax_lifetime = \"365d\"\n");
     let ask = |method: &str, path: &str, body: &Value| -> Answer {
         let body = if body.is_null() { String::new() } else { body.to_string() };
         with(&admin, method, &server.url(path), &body)

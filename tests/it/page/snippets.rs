@@ -23,7 +23,7 @@ pub(super) const NAMES: &[&str] = &[
 ];
 
 /// Returns snippets of a kind: without a token, with the text `token`, or `false` for an external one.
-pub(super) fn snippets(node: &Path, id: &str, to: &[Value]) -> Vec<String> {
+pub(super) fn snippets(node: &Path, id: &str, services: &[Value]) -> Vec<String> {
     let assets = root().join("src/http/ui/assets");
     let folder = Folder::new("snippet");
     // Node loads `.js` as a module only if a package says so.
@@ -37,8 +37,10 @@ pub(super) fn snippets(node: &Path, id: &str, to: &[Value]) -> Vec<String> {
         const texts = all.map((to) => write({ ...to, token: to.token === false ? undefined : to.token ?? null }));
         process.stdout.write(JSON.stringify(texts));";
     fs::write(folder.file("write.js"), script).unwrap();
-    let done = ran(Command::new(node).arg("write.js").arg(json!([id, to]).to_string()).current_dir(folder.path()));
-    serde_json::from_str(&done.good().stdout).unwrap()
+    let done = run_program(
+        Command::new(node).arg("write.js").arg(json!([id, services]).to_string()).current_dir(folder.path()),
+    );
+    serde_json::from_str(&done.expect_success().stdout).unwrap()
 }
 
 /// Returns true for characters that control a terminal or the text direction.
@@ -54,7 +56,7 @@ fn run_pasted(server: &Server, program: &Path, file: &str, database: &str, name:
     assert!(!text.contains(steers), "{database}: what one reads is not what one pastes: {text:?}");
     let folder = Folder::new("pasted");
     fs::write(folder.file(file), text).unwrap();
-    let done = ran(Command::new(program).arg(file).current_dir(folder.path()));
+    let done = run_program(Command::new(program).arg(file).current_dir(folder.path()));
     assert!(!folder.file("ran").exists(), "{database}: {name:?} ran:\n{text}");
     // Names have no controls: the service refuses them, and a shell without `$'…'` sends other ones.
     if name.chars().any(char::is_control) || program.ends_with("dash") && text.contains(" $'") {
@@ -62,8 +64,8 @@ fn run_pasted(server: &Server, program: &Path, file: &str, database: &str, name:
     }
     assert_eq!(done.status, Some(0), "{database} {name:?}: {}\n{text}", done.stderr);
     let listed = server.fetch(&format!("/api/v1/sensors?db={database}&limit=1000"));
-    let is_it = |one: &Value| one["measurement"] == name && one["tags"] == json!({ "sensor": name });
-    let found = listed["sensors"].as_array().unwrap().iter().any(is_it);
+    let is_expected = |one: &Value| one["measurement"] == name && one["tags"] == json!({ "sensor": name });
+    let found = listed["sensors"].as_array().unwrap().iter().any(is_expected);
     assert!(found, "{database}: {name:?} is not in {listed}\n{text}");
 }
 
@@ -84,8 +86,8 @@ fn pasted_snippets_only_write_their_reading() {
             continue;
         }
         let database = format!("{id}-{}", program.file_name().unwrap().display());
-        let to = |name: &&str| json!({ "origin": server.url(""), "database": database, "measurement": name, "sensor": name });
-        let texts = snippets(&node, id, &NAMES.iter().map(to).collect::<Vec<_>>());
+        let service = |name: &&str| json!({ "origin": server.url(""), "database": database, "measurement": name, "sensor": name });
+        let texts = snippets(&node, id, &NAMES.iter().map(service).collect::<Vec<_>>());
         for (name, text) in NAMES.iter().zip(texts) {
             run_pasted(&server, program, file, &database, name, &text);
         }
@@ -96,22 +98,22 @@ fn pasted_snippets_only_write_their_reading() {
 #[test]
 fn quoted_literals_keep_their_text() {
     let Some(node) = require(Package::Node) else { return };
-    let to =
+    let service =
         |name: &&str| json!({ "origin": "http://127.0.0.1:1", "database": name, "measurement": name, "sensor": name });
-    let to: Vec<Value> = NAMES.iter().map(to).collect();
-    assert!(!snippets(&node, "esphome", &to).concat().contains('$'), "ESPHome would replace it");
-    for (name, text) in NAMES.iter().zip(snippets(&node, "telegraf", &to)) {
+    let services: Vec<Value> = NAMES.iter().map(service).collect();
+    assert!(!snippets(&node, "esphome", &services).concat().contains('$'), "ESPHome would replace it");
+    for (name, text) in NAMES.iter().zip(snippets(&node, "telegraf", &services)) {
         assert!(!text.contains('$'), "Telegraf would replace it");
         let telegraf: toml::Table = text.parse().unwrap_or_else(|error| panic!("{name:?}: {error}"));
         assert_eq!(telegraf["outputs"]["influxdb"][0]["database"].as_str(), Some(*name));
     }
-    for (name, text) in NAMES.iter().zip(snippets(&node, "node-red", &to)) {
+    for (name, text) in NAMES.iter().zip(snippets(&node, "node-red", &services)) {
         let flow: Value = serde_json::from_str(&text).unwrap();
         let code = flow[1]["func"].as_str().unwrap();
         let check = format!(
             "const msg = {{ payload: 7 }}; const out = (() => {{ {code} }})(); process.stdout.write(JSON.stringify(out.payload));"
         );
-        let done = ran(Command::new(&node).args(["-e", &check])).good();
+        let done = run_program(Command::new(&node).args(["-e", &check])).expect_success();
         let body: Value = serde_json::from_str(&done.stdout).unwrap();
         assert_eq!(body, json!({ "measurement": name, "tags": { "sensor": name }, "fields": { "value": 7 } }));
     }

@@ -1,7 +1,7 @@
 //! `GET /api/v1/tail`: each chosen acked reading once, reports of missed ones, and no forbidden readings.
 
 use super::write;
-use crate::access::{create, guarded, with};
+use crate::access::{create, start_with_auth, with};
 use crate::support::prelude::*;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -192,7 +192,7 @@ fn streams_are_limited_and_leaving_makes_room() {
 
 #[test]
 fn a_stream_ends_with_its_token_and_respects_its_rights() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let pinned = create(&server, &["--name", "pinned", "--read", "a", "--sensor-tag", "site=lab"]);
     let of_other = create(&server, &["--name", "other", "--read", "b"]);
     let [pinned, of_other] = [pinned, of_other].map(|token| format!("Token {token}"));
@@ -210,7 +210,7 @@ fn a_stream_ends_with_its_token_and_respects_its_rights() {
 /// Regression: a stream of one sensor went on after a rename to a name that the token may not read.
 #[test]
 fn a_stream_uses_shown_names_and_hides_forbidden_ones() {
-    let (server, admin) = guarded("");
+    let (server, admin) = start_with_auth("");
     let pinned = create(&server, &["--name", "pinned", "--read", "*", "--sensor-tag", "room=lab"]);
     let [pinned, all] = [&pinned, &admin].map(|token| format!("Token {token}"));
     let write = |room: &str, value: i64| {

@@ -6,7 +6,7 @@ mod summaries;
 mod world;
 
 use self::clients::{Clients, ExpiringDatabase};
-use self::world::{Break, World};
+use self::world::{ServiceFault, World};
 
 use crate::support::prelude::*;
 
@@ -23,7 +23,7 @@ quiet = "100ms"
 interval = "100ms"
 "#;
 /// Time for a service to reach a fault point.
-const POINT_WITHIN: Duration = Duration::from_secs(2);
+const POINT_TIME_MAX: Duration = Duration::from_secs(2);
 /// The main points of these runs come first, because a short run has few cycles.
 const FIRST: [&str; 6] = ["sealed", "pages_removed", "claimed", "during_deletion", "during_expiry", "before_expiry"];
 
@@ -80,15 +80,15 @@ fn faults(name: &str, mut world: World, seed: u64, cycles: usize) {
         // Every other fault is a kill, at each point in turn.
         let fault = if cycle % 2 == 0 {
             turn += 1;
-            Break::KillAt { point: points[(turn - 1) % points.len()].clone(), nth: 1 + random.below(3) }
+            ServiceFault::KillAt { point: points[(turn - 1) % points.len()].clone(), nth: 1 + random.below(3) }
         } else if cycle % 4 == 1 {
             // Its backup succeeds.
-            Break::None
+            ServiceFault::None
         } else {
-            world.any_break(&mut random)
+            world.random_fault(&mut random)
         };
         *faults.entry(fault.kind()).or_default() += 1;
-        let is_of_expiry = matches!(&fault, Break::KillAt { point, .. } if point.ends_with("expiry"));
+        let is_of_expiry = matches!(&fault, ServiceFault::KillAt { point, .. } if point.ends_with("expiry"));
         let expires = cycle % 3 == 0 || is_of_expiry;
         if expires {
             kept.fill(&world, &clients);
@@ -107,18 +107,18 @@ fn faults(name: &str, mut world: World, seed: u64, cycles: usize) {
             if expires {
                 kept.expire(&world);
             }
-            if world.suffer(&fault, victim, &mut random, acks) {
-                missed.retain(|point| !matches!(&fault, Break::KillAt { point: at, .. } if at == *point));
+            if world.inject(&fault, victim, &mut random, acks) {
+                missed.retain(|point| !matches!(&fault, ServiceFault::KillAt { point: at, .. } if at == *point));
             }
-            world.await_well();
+            world.await_recovered();
             if expires {
                 kept.await_expired(&world, &clients);
             }
             let before = acks.count();
-            poll(WITHIN, || (acks.count() > before + 3).then_some(())).expect("clients are acked after a fault");
+            poll(TIMEOUT, || (acks.count() > before + 3).then_some(())).expect("clients are acked after a fault");
             meanwhile.take().and_then(|thread| thread.join().expect("it does not panic"))
         });
-        world.await_well();
+        world.await_recovered();
         if let Some(taken) = &backup {
             backups += 1;
             world.restore_and_check(taken, &clients, backups);

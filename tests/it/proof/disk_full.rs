@@ -6,7 +6,7 @@ use std::process::Child;
 use super::{DATABASE, flush};
 use crate::support::prelude::*;
 
-/// Small segments and budget, so that the log fills up soon; rare flushes.
+/// Small segments and budget, so that the WAL fills up soon; rare flushes.
 const BUDGET: &str = r#"
 [wal]
 segment_bytes = "1MiB"

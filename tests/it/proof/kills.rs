@@ -26,7 +26,7 @@ const PACE: Duration = Duration::from_millis(5);
 const CHECKS: usize = 5;
 const SIGKILL: i32 = 9;
 /// Time for a server to reach a point under load.
-const POINT_WITHIN: Duration = Duration::from_secs(10);
+const POINT_TIME_MAX: Duration = Duration::from_secs(10);
 
 #[test]
 fn kills_cost_no_acks_in_the_embedded_store() {
@@ -41,7 +41,7 @@ fn kills_cost_no_acks_in_mongodb() {
 }
 
 fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) {
-    let mut oracle = Oracle::new(seed, CONNECTIONS).paced(PACE);
+    let mut oracle = Oracle::new(seed, CONNECTIONS).with_pace(PACE);
     let mut random = Random::new(seed);
     let mut reached: BTreeSet<&str> = BTreeSet::new();
     let cycles = scaled([6, POINTS.len() + 1, 400]);
@@ -67,7 +67,7 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
         }
     }
     world.check(&mut oracle);
-    oracle.assert_kept(name);
+    oracle.assert_no_violations(name);
     let missed: Vec<&&str> = POINTS.iter().filter(|point| !reached.contains(**point)).collect();
     assert!(cycles < POINTS.len() || missed.is_empty(), "{name}: points that were not reached: {missed:?}");
 }
@@ -75,7 +75,7 @@ fn kills_cost_no_acks(name: &str, mut world: World, launch: &Launch, seed: u64) 
 /// Starts the server with a fault point under load; one that does not reach it is killed.
 fn ends_at(world: &mut World, launch: &Launch, point: &str) -> bool {
     world.server.relaunch(launch.clone().env("FAULT_KILL_AT", point));
-    let ended = poll(POINT_WITHIN, || world.server.exited());
+    let ended = poll(POINT_TIME_MAX, || world.server.exited());
     world.server.kill();
     ended.is_some_and(|status| status.signal() == Some(SIGKILL))
 }

@@ -1,4 +1,4 @@
-//! Damage at the end of the log after a kill: possibly acked records are kept aside and reported everywhere.
+//! Damage at the end of the WAL after a kill: possibly acked records are kept aside and reported everywhere.
 
 use crate::support::prelude::*;
 
@@ -16,7 +16,7 @@ fn possibly_acked_records_are_reported_and_kept() {
     let looked = verify(&server);
     assert!(looked.contains("unreadable bytes that may have been acked at"), "{looked}");
     server.restart();
-    assert_eq!(found(&server), 3, "the others are kept");
+    assert_eq!(count_readings(&server), 3, "the others are kept");
     assert_eq!(verdicts(&server), [("damaged", 0.0), ("in_doubt", 1.0), ("torn", 0.0)]);
     assert_eq!(quarantined(&server), [changed[last].to_vec()]);
     assert_warned(&server, "and 1 (");
@@ -25,7 +25,7 @@ fn possibly_acked_records_are_reported_and_kept() {
     let counts = ["log_damaged", "log_in_doubt", "log_torn"].map(|key| status[key].clone());
     assert_eq!(counts, [json!(0), json!(1), json!(0)]);
     post(&server.url("/write"), format!("m v=9 {}", START + 9), &[]).expect(204);
-    assert_eq!(found(&server), 4, "writes go on");
+    assert_eq!(count_readings(&server), 4, "writes go on");
 }
 
 /// The fourth record was written after the third had been synced, so the third was acked.
@@ -35,7 +35,7 @@ fn a_broken_record_before_a_synced_one_is_damage() {
     let places: Vec<usize> = records[2..].iter().map(|record| record.start + HEAD + 20).collect();
     let changed = flip(&newest_segment(&server), &places);
     server.restart();
-    assert_eq!(found(&server), 2, "the others are kept");
+    assert_eq!(count_readings(&server), 2, "the others are kept");
     assert_eq!(verdicts(&server), [("damaged", 1.0), ("in_doubt", 1.0), ("torn", 0.0)]);
     assert_eq!(quarantined(&server), [changed[records[2].clone()].to_vec(), changed[records[3].clone()].to_vec()]);
     assert_warned(&server, "1 places (");
@@ -90,11 +90,10 @@ fn quarantined(server: &Server) -> Vec<Vec<u8>> {
     files(&log(server).join("quarantine")).iter().map(|path| fs::read(path).expect("a kept place")).collect()
 }
 
-fn found(server: &Server) -> usize {
+fn count_readings(server: &Server) -> usize {
     readings(server, "default", "m", None, 100).len()
 }
 
-/// Returns the metric by verdict.
 fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
     let answer = get(&server.url("/metrics")).expect(200);
     ["damaged", "in_doubt", "torn"].map(|verdict| {
@@ -104,7 +103,7 @@ fn verdicts(server: &Server) -> [(&'static str, f64); 3] {
     })
 }
 
-/// Checks that `/health` passes with a warning about the log.
+/// Checks that `/health` passes with a warning about the WAL.
 #[track_caller]
 fn assert_warned(server: &Server, what: &str) {
     let health: Value = server.fetch("/health");

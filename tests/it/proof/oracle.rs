@@ -10,15 +10,14 @@ use crate::support::prelude::*;
 
 use super::DATABASE;
 
-/// A violation of a guarantee.
-#[allow(dead_code, reason = "what they hold is for those who read them")]
+#[allow(dead_code, reason = "failure messages print the fields")]
 #[derive(Debug, Clone)]
 pub enum Violation {
     /// A field of an acked reading is missing.
     Lost(String),
     /// A request without an ack is there in part, or is missing a part.
     PartMissing(String),
-    /// The same, by its markers.
+    /// As above, found by its markers.
     HalfARequest { connection: usize, request: i64, what: String },
     /// A value that is outdated or not yet possible.
     Wrong { place: String, found: f64, expected: Vec<f64> },
@@ -51,18 +50,15 @@ pub struct Oracle {
     pace: Duration,
 }
 
-/// Result of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tally {
     /// Number of faults under load.
     pub cycles: usize,
     /// Requests, acked or not.
     pub requests: usize,
-    /// Acked readings.
     pub acked: usize,
     /// Missing fields of acked readings.
     pub lost: usize,
-    /// Doubled readings.
     pub doubled: usize,
     /// Windows and documents that differ from their readings.
     pub summaries: usize,
@@ -70,18 +66,16 @@ pub struct Tally {
     pub violations: usize,
 }
 
-/// State of a connection.
 struct Connection {
     traffic: Traffic,
-    /// Sent requests, by number.
-    sent: Vec<Sent>,
+    sent: Vec<Request>,
     /// Times that undated readings received, by value.
     stamps: BTreeMap<i64, BTreeSet<i64>>,
 }
 
 /// A request that was sent or planned.
 #[derive(Debug, Clone, Copy, Default)]
-struct Sent {
+struct Request {
     /// Attempts that may have reached the server.
     attempts: usize,
     acked: bool,
@@ -95,10 +89,10 @@ pub struct Progress {
 }
 
 /// Time after a fault in which a write must be acked.
-const FRESH_WITHIN: Duration = Duration::from_secs(10);
+const FRESH_ACK_MAX: Duration = Duration::from_secs(10);
 /// Time after a start or a fault in which queries must be answered.
-const READABLE_WITHIN: Duration = Duration::from_secs(60);
-const SHOWN: usize = 12;
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+const DESCRIBED_MAX: usize = 12;
 
 impl Oracle {
     /// Creates an oracle with this many connections, each with its own sensors.
@@ -112,13 +106,13 @@ impl Oracle {
     }
 
     /// Sets a pause between requests, so that a long run needs no more readings.
-    pub fn paced(mut self, pace: Duration) -> Oracle {
+    pub fn with_pace(mut self, pace: Duration) -> Oracle {
         self.pace = pace;
         self
     }
 
     /// Disables requests with the store's ack, which would flush their buckets.
-    pub fn acked_by_the_log(mut self) -> Oracle {
+    pub fn with_wal_acks(mut self) -> Oracle {
         self.connections.iter_mut().for_each(|connection| connection.traffic.asks_for_store = false);
         self
     }
@@ -128,9 +122,9 @@ impl Oracle {
         let acks = self.connections.iter().map(|_| AtomicUsize::new(0)).collect();
         let progress = Progress { acks, stop: AtomicBool::new(false), late: Mutex::default() };
         let violations = Mutex::new(Vec::new());
-        let acted = std::thread::scope(|scope| {
+        let result = std::thread::scope(|scope| {
             // Also if `act` panics, or the scope would wait for ever.
-            let _stop = StopAtEnd(&progress.stop);
+            let _stop = StopOnDrop(&progress.stop);
             let pace = self.pace;
             for (connection, acks) in self.connections.iter_mut().zip(&progress.acks) {
                 let stop = &progress.stop;
@@ -157,7 +151,7 @@ impl Oracle {
         for what in progress.late.into_inner().expect("no client panicked") {
             self.note(Violation::Late(what));
         }
-        acted
+        result
     }
 
     /// Compares answers, flushed or not, and requires a quick ack.
@@ -166,7 +160,7 @@ impl Oracle {
         let url = server.url(&format!("/api/v1/sensors?db={DATABASE}&limit=1"));
         let windows_url = server.url(&format!("/api/v1/readings?db={DATABASE}&sensor=proof"));
         let is_answered = |url: &str| request("GET", url, b"", &[]).is_ok_and(|answer| answer.status != 503);
-        if poll(READABLE_WITHIN, || (is_answered(&url) && is_answered(&windows_url)).then_some(())).is_none() {
+        if poll(ANSWER_TIME_MAX, || (is_answered(&url) && is_answered(&windows_url)).then_some(())).is_none() {
             return self.note(Violation::Late("answers to queries".to_owned()));
         }
         self.write_fresh(server);
@@ -193,7 +187,6 @@ impl Oracle {
         self.violations.insert(format!("{violation:?}"), violation);
     }
 
-    /// Returns the distinct violations.
     pub fn violations(&self) -> Vec<&Violation> {
         self.violations.values().collect()
     }
@@ -214,11 +207,11 @@ impl Oracle {
 
     /// Prints the result and panics on violations, or if too little was acked to prove anything.
     #[track_caller]
-    pub fn assert_kept(&self, name: &str) -> Tally {
+    pub fn assert_no_violations(&self, name: &str) -> Tally {
         let tally = self.tally();
         // Not by eprintln!, which the test harness captures.
         let _ = writeln!(std::io::stderr(), "{name}: {tally:?}");
-        assert!(self.violations.is_empty(), "{name}:\n{}", self.shown());
+        assert!(self.violations.is_empty(), "{name}:\n{}", self.describe());
         for connection in &self.connections {
             assert!(connection.acked() > 100, "{name}: connection {} got few acks", connection.traffic.connection);
         }
@@ -226,15 +219,15 @@ impl Oracle {
     }
 
     /// Formats the first violations, one per line.
-    pub fn shown(&self) -> String {
-        let lines: Vec<&str> = self.violations.keys().take(SHOWN).map(String::as_str).collect();
+    pub fn describe(&self) -> String {
+        let lines: Vec<&str> = self.violations.keys().take(DESCRIBED_MAX).map(String::as_str).collect();
         format!("{}\n({} in all)", lines.join("\n"), self.violations.len())
     }
 
     fn compare(&mut self, found: &Found) {
-        let compared: Vec<Violation> =
+        let violations: Vec<Violation> =
             self.connections.iter_mut().flat_map(|connection| expected::compare(connection, found)).collect();
-        compared.into_iter().for_each(|violation| self.note(violation));
+        violations.into_iter().for_each(|violation| self.note(violation));
         let fresh = found.get(FRESH).map(|series| series.len());
         if fresh.map(i64::try_from) != Some(Ok(self.fresh)) && self.fresh > 0 {
             self.note(Violation::Lost(format!("{FRESH}: {fresh:?} of {}", self.fresh)));
@@ -253,8 +246,8 @@ impl Oracle {
         let acked = || request("POST", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 204);
         // A failed attempt counts, too: the next one is the same reading.
         self.fresh += 1;
-        if poll(FRESH_WITHIN, || acked().then_some(())).is_none() {
-            self.note(Violation::Late(format!("the ack of a write after a fault, within {FRESH_WITHIN:?}")));
+        if poll(FRESH_ACK_MAX, || acked().then_some(())).is_none() {
+            self.note(Violation::Late(format!("the ack of a write after a fault, within {FRESH_ACK_MAX:?}")));
         }
     }
 
@@ -277,7 +270,7 @@ impl Connection {
         let ack = if self.traffic.waits_for_store(number) { "&ack=store" } else { "" };
         let url = format!("{base}/write?db={DATABASE}{ack}");
         let body = body(&self.traffic, &self.traffic.lines(number));
-        self.sent.push(Sent::default());
+        self.sent.push(Request::default());
         let sent = self.sent.last_mut().expect("it was pushed");
         loop {
             sent.attempts += 1;
@@ -304,7 +297,6 @@ impl Connection {
         }
     }
 
-    /// Returns the number of acked readings.
     fn acked(&self) -> usize {
         let acked = self.sent.iter().zip(0..).filter(|(sent, _)| sent.acked);
         acked.map(|(_, request)| self.traffic.lines(request).len()).sum()
@@ -315,12 +307,12 @@ impl Connection {
 const BACK_OFF: Duration = Duration::from_millis(10);
 
 impl Progress {
-    /// Waits until every connection got `more` acks; records a violation after `within`.
-    pub fn await_acks(&self, more: usize, within: Duration) {
+    /// Waits until every connection got `more` acks; records a violation after `timeout`.
+    pub fn await_acks(&self, more: usize, timeout: Duration) {
         let now = || -> Vec<usize> { self.acks.iter().map(|acks| acks.load(Ordering::Relaxed)).collect() };
         let before = now();
         let done = || now().iter().zip(&before).all(|(now, before)| now - before >= more).then_some(());
-        if poll(within, done).is_none() {
+        if poll(timeout, done).is_none() {
             self.fail("acks for every connection".to_owned());
         }
     }

@@ -47,7 +47,7 @@ fn a_stop_during_an_outage_costs_no_acks() {
     send(&server, 1..2);
     mongod.kill();
     let status = server.stop();
-    assert_eq!(status.code(), Some(75), "what is left is safe in the log, and it says so");
+    assert_eq!(status.code(), Some(75), "what is left is safe in the WAL, and it says so");
     assert!(server.stderr().contains("records in the WAL are not in the store yet"), "{}", server.stderr());
     mongod.restart();
     server.restart();
@@ -71,7 +71,7 @@ fn an_outage_costs_no_acks(outage: &Outage) {
     send(&server, 1..bodies);
     let sent = begun.elapsed();
     assert!(number(&server, "pending_readings") >= readings * 9 / 10, "{}: the store was not away", outage.name);
-    assert!(number(&server, "log_bytes") > 0, "{}: the log holds what is pending", outage.name);
+    assert!(number(&server, "log_bytes") > 0, "{}: the WAL holds what is pending", outage.name);
     let in_memory = number(&server, "hot_bytes");
     assert!(in_memory <= i64::try_from(hot + HOT_EXCESS).expect("small"), "{}: {in_memory} hot bytes", outage.name);
     (outage.end)(&mut mongod);
@@ -135,10 +135,10 @@ fn body(connection: i64, number: i64) -> String {
 }
 
 /// Returns true if everything acked is stored in time.
-fn flushed(server: &Server, within: Duration) -> bool {
+fn flushed(server: &Server, timeout: Duration) -> bool {
     let url = server.url("/api/v1/flush");
     let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-    poll(within, || flushed().then_some(())).is_some()
+    poll(timeout, || flushed().then_some(())).is_some()
 }
 
 fn number(server: &Server, name: &str) -> i64 {

@@ -125,7 +125,7 @@ fn line(second: i64, value: i64) -> String {
     format!("{SENSOR} x={value}i {}\n", START + second * SECOND)
 }
 
-/// Writes with the log's ack; flushed on request only.
+/// Writes with the WAL's ack; flushed on request only.
 fn log(server: &Server, second: i64, value: i64) {
     wait_for_later_stamp();
     post(&write_url(server, "log"), line(second, value), &[]).expect(204);
@@ -303,5 +303,5 @@ pub fn a_clock_that_is_ahead() -> Oracle {
 }
 
 fn copy_folder(from: &Path, to: &Path) {
-    ran(Command::new("cp").args(["-r", "--no-target-directory"]).args([from, to])).good();
+    run_program(Command::new("cp").args(["-r", "--no-target-directory"]).args([from, to])).expect_success();
 }

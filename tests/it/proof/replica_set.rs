@@ -25,11 +25,11 @@ impl Case {
         let set = ReplicaSet::start(front);
         let launch = Launch::with_store(set.uri(&fresh_database_name())).config(config(FLUSH_INTERVAL));
         let world = World::start(launch);
-        Case { set, world, oracle: Oracle::new(seed, CONNECTIONS).paced(PACE) }
+        Case { set, world, oracle: Oracle::new(seed, CONNECTIONS).with_pace(PACE) }
     }
 
     /// Causes a fault several times under load; acks must resume after each, and the contents are checked at the end.
-    fn suffer(&mut self, kind: &str, fault: impl Fn(&mut ReplicaSet, &Progress, &Server)) {
+    fn inject(&mut self, kind: &str, fault: impl Fn(&mut ReplicaSet, &Progress, &Server)) {
         let base = self.world.base();
         for _ in 0..scaled([1, 1, 20]) {
             self.oracle.during(&base, |progress| {
@@ -43,24 +43,24 @@ impl Case {
         }
         self.set.await_healthy();
         self.world.check(&mut self.oracle);
-        self.oracle.assert_kept(&format!("replica set, {kind}"));
+        self.oracle.assert_no_violations(&format!("replica set, {kind}"));
     }
 }
 
 #[test]
 fn a_failing_primary_costs_no_acks() {
     let mut case = Case::start(Front::Direct, 11);
-    case.suffer("step-down", |set, _, _| {
+    case.inject("step-down", |set, _, _| {
         set.step_down();
     });
-    case.suffer("SIGKILL of the primary", |set, _, _| {
+    case.inject("SIGKILL of the primary", |set, _, _| {
         let primary = set.primary();
         set.kill(primary);
         set.primary_among(&set.others(primary));
         set.restart(primary);
         set.await_healthy();
     });
-    case.suffer("SIGSTOP of the primary", |set, _, _| {
+    case.inject("SIGSTOP of the primary", |set, _, _| {
         let primary = set.primary();
         set.pause(primary);
         set.primary_among(&set.others(primary));
@@ -81,7 +81,7 @@ fn a_faulty_network_costs_no_acks() {
         ("replies cut at once", Fault::CutReply { after: 0 }),
     ];
     for (name, fault) in faults.into_iter().take(scaled([3, 3, 6])) {
-        case.suffer(name, |set, progress, _| {
+        case.inject(name, |set, progress, _| {
             let primary = set.primary();
             set.proxy(primary).set(fault);
             match fault {
@@ -108,7 +108,7 @@ fn failed_commands_cost_no_acks() {
         ("error 11600", doc! { "errorCode": 11600 }),
     ];
     for (name, data) in faults.into_iter().take(scaled([3, 3, 5])) {
-        case.suffer(name, |set, progress, server| {
+        case.inject(name, |set, progress, server| {
             for command in ["update", "insert"] {
                 let primary = set.primary();
                 let before = set.fail_commands(primary, FAILURES, &[command], data.clone());
@@ -160,7 +160,7 @@ fn a_rollback_costs_no_acks() {
     });
     set.await_healthy();
     case.world.check(&mut case.oracle);
-    case.oracle.assert_kept("replica set, rollback");
+    case.oracle.assert_no_violations("replica set, rollback");
 }
 
 /// Writes a control document directly.
@@ -171,7 +171,6 @@ fn write_control(set: &ReplicaSet, member: usize, id: i32, concern: &str) {
     assert_eq!(answer.get_i32("n").ok(), Some(1), "{answer}");
 }
 
-/// Returns the control documents of a member.
 fn controls(set: &ReplicaSet, member: usize) -> Vec<i32> {
     eventually("the controls are read", Duration::from_secs(10), || try_controls(set, member))
 }

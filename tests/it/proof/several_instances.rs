@@ -5,7 +5,7 @@ use hourglass::reading::Value;
 
 use crate::support::prelude::*;
 
-use super::history::{Delete, History, Place};
+use super::history::{CellKey, Delete, History};
 use super::{CAPS, DATABASE, RECOVERY, config, flush};
 
 const WRITERS: usize = 4;
@@ -51,7 +51,7 @@ fn write_through_kills(servers: &mut [Server], history: &Mutex<History>, kills: 
     let acks = AtomicUsize::new(0);
     let mut conflicts = 0.0;
     std::thread::scope(|scope| {
-        let _stop = StopAtEnd(&stop);
+        let _stop = StopOnDrop(&stop);
         for writer in 0..WRITERS {
             let bases = &bases;
             let stop = &stop;
@@ -92,8 +92,8 @@ fn delete(server: &Server, number: usize, history: &Mutex<History>) {
     let done = answer.is_ok_and(|answer| answer.status == 200 && !answer.text().contains("error"));
     let sensor = format!("shared,sensor=s{sensor}");
     let end = done.then(Instant::now);
-    let via = server.url("");
-    let deleted = Delete { sensor, range, start, end, done, via };
+    let source = server.url("");
+    let deleted = Delete { sensor, range, start, end, done, source };
     history.lock().expect("no writer panicked").note_deletion(deleted);
 }
 
@@ -102,15 +102,15 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
     let mut random = Random::new(u64::try_from(writer).expect("small") + 4711);
     for body in 0.. {
         let mut lines = String::new();
-        let mut places = Vec::new();
+        let mut cells = Vec::new();
         for line in 0..LINES {
             let sensor = format!("shared,sensor=s{}", random.below(SENSORS));
             let time = START + random.below(TIMES) * STEP;
             let value = (i64::try_from(writer).expect("small") * 1_000_000 + body) * LINES + line;
             let own = ["w0", "w1", "w2", "w3"][writer];
             lines.push_str(&format!("{sensor} {own}={value}i,all={value}i {time}\n"));
-            let place = |field: &str| Place { sensor: sensor.clone(), time, field: field.to_owned() };
-            places.extend([own, "all"].map(|field| (place(field), value)));
+            let cell = |field: &str| CellKey { sensor: sensor.clone(), time, field: field.to_owned() };
+            cells.extend([own, "all"].map(|field| (cell(field), value)));
         }
         let mut instance = usize::try_from(random.below(i64::try_from(bases.len()).expect("few"))).expect("small");
         let ack = random.pick(&["", "&ack=store"]);
@@ -120,7 +120,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
                 return;
             }
             let url = format!("{}/write?db={DATABASE}{ack}", bases[instance]);
-            let attempt = history.lock().expect("no writer panicked").begin(&places, &bases[instance]);
+            let attempt = history.lock().expect("no writer panicked").begin(&cells, &bases[instance]);
             let acked = match request("POST", &url, lines.as_bytes(), &[]) {
                 // It may be logged after the answer.
                 Ok(answer) if answer.status == 503 => None,
@@ -141,7 +141,7 @@ fn write(writer: usize, bases: &[String], history: &Mutex<History>, stop: &Atomi
 }
 
 /// Returns the stored values, each timestamp once.
-fn values(stored: &Stored) -> BTreeMap<Place, i64> {
+fn values(stored: &Stored) -> BTreeMap<CellKey, i64> {
     let mut found = BTreeMap::new();
     let mut overflowing = 0;
     stored.each_bucket(&CAPS, |pages| {
@@ -150,8 +150,8 @@ fn values(stored: &Stored) -> BTreeMap<Place, i64> {
             for (field, value) in &reading.fields {
                 let Value::Integer(value) = value else { panic!("{field}: {value:?}") };
                 let sensor = pages[0].sensor.clone();
-                let place = Place { sensor, time: reading.time, field: field.clone() };
-                assert!(found.insert(place.clone(), *value).is_none(), "{place:?} twice");
+                let cell = CellKey { sensor, time: reading.time, field: field.clone() };
+                assert!(found.insert(cell.clone(), *value).is_none(), "{cell:?} twice");
             }
         }
     });
@@ -160,13 +160,13 @@ fn values(stored: &Stored) -> BTreeMap<Place, i64> {
 }
 
 /// Returns the values that an instance answers.
-fn answers(server: &Server) -> BTreeMap<Place, i64> {
+fn answers(server: &Server) -> BTreeMap<CellKey, i64> {
     let mut found = BTreeMap::new();
     for sensor in (0..SENSORS).map(|sensor| format!("shared,sensor=s{sensor}")) {
         for (time, fields) in readings(server, DATABASE, &sensor, None, 1000) {
             let value = |text: String| text.parse().expect("an integer");
-            let place = |field: String| Place { sensor: sensor.clone(), time, field };
-            found.extend(fields.into_iter().map(|(field, text)| (place(field), value(text))));
+            let cell = |field: String| CellKey { sensor: sensor.clone(), time, field };
+            found.extend(fields.into_iter().map(|(field, text)| (cell(field), value(text))));
         }
     }
     found

@@ -12,30 +12,30 @@ const FLUSH_FAILED: &str = "cannot store readings";
 
 /// Runs a scenario and expects no violation.
 #[track_caller]
-fn holds(scenario: fn() -> Oracle) {
+fn assert_no_violation(scenario: fn() -> Oracle) {
     let oracle = scenario();
-    assert!(oracle.violations().is_empty(), "{}", oracle.shown());
+    assert!(oracle.violations().is_empty(), "{}", oracle.describe());
 }
 
 tests! {
-    fn answers_and_documents_agree() => holds(undisturbed);
-    fn a_changed_hour_is_not_answered_from_the_cache() => holds(queried_again);
-    fn a_kill_before_the_flush_loses_nothing() => holds(killed_before_the_flush);
-    fn a_kill_after_the_flush_counts_nothing_twice() => holds(|| killed_at("after_flush:1"));
-    fn a_kill_after_the_truncation_loses_nothing() => holds(|| killed_at("after_truncate:1"));
-    fn an_outage_drops_no_flush() => holds(store_away);
-    fn a_write_conflict_is_no_success() => holds(pair::conflicts);
-    fn the_later_value_of_two_instances_wins() => holds(pair::corrected_before_the_flush);
-    fn a_replay_leaves_a_newer_correction_alone() => holds(pair::corrected_before_the_replay);
+    fn answers_and_documents_agree() => assert_no_violation(undisturbed);
+    fn a_changed_hour_is_not_answered_from_the_cache() => assert_no_violation(queried_again);
+    fn a_kill_before_the_flush_loses_nothing() => assert_no_violation(killed_before_the_flush);
+    fn a_kill_after_the_flush_counts_nothing_twice() => assert_no_violation(|| killed_at("after_flush:1"));
+    fn a_kill_after_the_truncation_loses_nothing() => assert_no_violation(|| killed_at("after_truncate:1"));
+    fn an_outage_drops_no_flush() => assert_no_violation(store_away);
+    fn a_write_conflict_is_no_success() => assert_no_violation(pair::conflicts);
+    fn the_later_value_of_two_instances_wins() => assert_no_violation(pair::corrected_before_the_flush);
+    fn a_replay_leaves_a_newer_correction_alone() => assert_no_violation(pair::corrected_before_the_replay);
     fn a_retried_write_leaves_a_newer_correction_alone() =>
-        holds(pair::corrected_before_the_outcome_is_known);
-    fn a_replayed_duplicate_leaves_a_newer_correction_alone() => holds(pair::a_duplicate_and_a_correction);
-    fn a_duplicate_wins_over_unflushed_older_values() => holds(pair::a_duplicate_over_an_unflushed_value);
-    fn a_deletion_during_the_downtime_of_an_instance_holds() => holds(pair::deleted_while_an_instance_is_down);
-    fn the_floor_stays_below_unflushed_readings() => holds(pair::unflushed_for_some_time);
-    fn a_restored_folder_reuses_no_sequence() => holds(pair::a_folder_is_restored);
-    fn two_clones_of_a_folder_merge_and_the_later_value_wins() => holds(pair::a_folder_is_cloned);
-    fn a_fast_clock_makes_no_value_later() => holds(pair::a_clock_that_is_ahead);
+        assert_no_violation(pair::corrected_before_the_outcome_is_known);
+    fn a_replayed_duplicate_leaves_a_newer_correction_alone() => assert_no_violation(pair::a_duplicate_and_a_correction);
+    fn a_duplicate_wins_over_unflushed_older_values() => assert_no_violation(pair::a_duplicate_over_an_unflushed_value);
+    fn a_deletion_during_the_downtime_of_an_instance_holds() => assert_no_violation(pair::deleted_while_an_instance_is_down);
+    fn the_floor_stays_below_unflushed_readings() => assert_no_violation(pair::unflushed_for_some_time);
+    fn a_restored_folder_reuses_no_sequence() => assert_no_violation(pair::a_folder_is_restored);
+    fn two_clones_of_a_folder_merge_and_the_later_value_wins() => assert_no_violation(pair::a_folder_is_cloned);
+    fn a_fast_clock_makes_no_value_later() => assert_no_violation(pair::a_clock_that_is_ahead);
 }
 
 /// Traffic, and checks before and after a flush, twice, so that pages change.
@@ -66,7 +66,7 @@ fn queried_again() -> Oracle {
 fn killed_before_the_flush() -> Oracle {
     let launch = Launch::embedded().config(config(NEVER));
     let mut world = World::start(launch.clone());
-    let mut oracle = Oracle::new(22, CONNECTIONS).acked_by_the_log();
+    let mut oracle = Oracle::new(22, CONNECTIONS).with_wal_acks();
     oracle.during(&world.base(), |progress| progress.await_acks(6, RECOVERY));
     // Also records the times of undated readings.
     oracle.check_answers(&world.server);

@@ -14,7 +14,7 @@ fn the_oracle_detects_tampering() {
     let mut oracle = Oracle::new(31, 2);
     oracle.during(&world.base(), |progress| progress.await_acks(4, RECOVERY));
     world.check(&mut oracle);
-    assert!(oracle.violations().is_empty(), "{}", oracle.shown());
+    assert!(oracle.violations().is_empty(), "{}", oracle.describe());
 
     // Changes a value, adds a reading, and repeats an undated one.
     let changed = START;
@@ -25,14 +25,14 @@ fn the_oracle_detects_tampering() {
     );
     post(&world.server.url(&format!("/write?db={DATABASE}")), lines, &[]).expect(204);
     oracle.check_answers(&world.server);
-    assert_seen(
+    assert_violation(
         &oracle,
         "Wrong",
         |one| matches!(one, Violation::Wrong { found, .. } if found.total_cmp(&-1.0).is_eq()),
     );
-    assert_seen(&oracle, "NeverSent", |one| matches!(one, Violation::NeverSent(_)));
-    assert_seen(&oracle, "Doubled", |one| matches!(one, Violation::Doubled { there: 2, sent: 1, .. }));
-    assert_seen(&oracle, "Restamped", |one| matches!(one, Violation::Restamped { .. }));
+    assert_violation(&oracle, "NeverSent", |one| matches!(one, Violation::NeverSent(_)));
+    assert_violation(&oracle, "Doubled", |one| matches!(one, Violation::Doubled { there: 2, sent: 1, .. }));
+    assert_violation(&oracle, "Restamped", |one| matches!(one, Violation::Restamped { .. }));
 
     // The server evicts its buckets and reads the changed ones.
     assert!(flush(&world.server), "a flush");
@@ -48,14 +48,18 @@ fn the_oracle_detects_tampering() {
     oracle.check_answers(&world.server);
     oracle.check_stored(&world.stored);
     let is_marker = |place: &str| place.contains("conn=c1,kind=marker,n=n0");
-    assert_seen(&oracle, "Lost", |one| matches!(one, Violation::Lost(place) if is_marker(place)));
-    assert_seen(&oracle, "Window", |one| matches!(one, Violation::Window { .. }));
-    assert_seen(&oracle, "Documents", |one| matches!(one, Violation::Documents(why) if why.contains("count of v")));
+    assert_violation(&oracle, "Lost", |one| matches!(one, Violation::Lost(place) if is_marker(place)));
+    assert_violation(&oracle, "Window", |one| matches!(one, Violation::Window { .. }));
+    assert_violation(
+        &oracle,
+        "Documents",
+        |one| matches!(one, Violation::Documents(why) if why.contains("count of v")),
+    );
 }
 
 #[track_caller]
-fn assert_seen(oracle: &Oracle, what: &str, is_it: impl Fn(&Violation) -> bool) {
-    assert!(oracle.violations().into_iter().any(is_it), "{what} was not seen among:\n{}", oracle.shown());
+fn assert_violation(oracle: &Oracle, what: &str, is_expected: impl Fn(&Violation) -> bool) {
+    assert!(oracle.violations().into_iter().any(is_expected), "{what} was not seen among:\n{}", oracle.describe());
 }
 
 /// Runs a command that changes one document.

@@ -1,6 +1,6 @@
 //! Random renames against a plain model of stored and shown names.
 
-use super::{T, change, delete, influxql, listed, put, readings, sensor, value};
+use super::{T, change, delete, influxql, list_sensors, put, readings, sensor, value};
 use crate::support::prelude::*;
 
 /// A sensor: measurement, room, s.
@@ -9,10 +9,10 @@ type Readings = BTreeMap<(Name, i64), i64>;
 
 /// Renames by kind and stored name.
 #[derive(Debug, Default, Clone)]
-struct Table(BTreeMap<(&'static str, String), String>);
+struct RenameTable(BTreeMap<(&'static str, String), String>);
 
-impl Table {
-    fn shown(&self, stored: &Name) -> Name {
+impl RenameTable {
+    fn shown_name(&self, stored: &Name) -> Name {
         if let Some(to) = self.0.get(&("sensor", key(stored))) {
             return parts(to);
         }
@@ -23,23 +23,23 @@ impl Table {
     /// Returns true if a name stands for two sensors, by their stored and shown names.
     fn is_unclear(&self, known: &BTreeSet<Name>) -> bool {
         let mut owners: BTreeMap<Name, &Name> = known.iter().map(|name| (name.clone(), name)).collect();
-        known.iter().any(|name| *owners.entry(self.shown(name)).or_insert(name) != name)
+        known.iter().any(|name| *owners.entry(self.shown_name(name)).or_insert(name) != name)
     }
 
     /// Returns the stored sensor of a written name.
-    fn written(&self, name: &Name, known: &BTreeSet<Name>) -> Name {
-        let shown_as = |shown: &Name| known.iter().find(|stored| self.shown(stored) == *shown).cloned();
-        // Of the candidates, the one with most renames.
+    fn stored_name(&self, name: &Name, known: &BTreeSet<Name>) -> Name {
+        let find_known = |shown: &Name| known.iter().find(|stored| self.shown_name(stored) == *shown).cloned();
         let all = all_names();
-        let new_as = |shown: &Name| {
-            let sources = all.iter().filter(|stored| self.shown(stored) == *shown);
+        // Prefers the candidate with the most renames.
+        let find_unused = |shown: &Name| {
+            let sources = all.iter().filter(|stored| self.shown_name(stored) == *shown);
             sources.max_by_key(|stored| self.distance(stored, shown)).cloned()
         };
         // A name means a stored sensor first, then a shown name, then an unused stored name by its shown name.
-        let own = known.contains(name).then(|| name.clone());
-        let as_shown = || shown_as(name).or_else(|| new_as(name));
-        let in_place = || shown_as(&self.shown(name)).or_else(|| new_as(&self.shown(name)));
-        own.or_else(as_shown).or_else(in_place).unwrap()
+        let known_name = known.contains(name).then(|| name.clone());
+        let by_shown_name = || find_known(name).or_else(|| find_unused(name));
+        let by_own_name = || find_known(&self.shown_name(name)).or_else(|| find_unused(&self.shown_name(name)));
+        known_name.or_else(by_shown_name).or_else(by_own_name).unwrap()
     }
 
     fn distance(&self, stored: &Name, shown: &Name) -> (bool, usize) {
@@ -88,7 +88,9 @@ fn random_renames_agree_with_a_plain_model() {
         let mut random = Random::new(0x5e1a + run as u64);
         change(&server, "CREATE DATABASE d");
         change(&server, "DROP DATABASE d");
-        let (mut stored, mut known, mut table): (Readings, BTreeSet<Name>, Table) = Default::default();
+        let mut stored = Readings::new();
+        let mut known = BTreeSet::new();
+        let mut table = RenameTable::default();
         for step in 0..steps {
             let mut pick = |all: &[&str]| random.pick(all).to_string();
             let name = (pick(&MEASUREMENTS[..2]), pick(&ROOMS[..3]), pick(&S[..3]));
@@ -96,61 +98,67 @@ fn random_renames_agree_with_a_plain_model() {
                 0..55 => {
                     let time = T + random.below(12) * 900;
                     write(&server, format!("{} v={step}i {time}\n", key(&name)));
-                    let meant = table.written(&name, &known);
-                    known.insert(meant.clone());
-                    stored.insert((meant, time), step);
+                    let stored_name = table.stored_name(&name, &known);
+                    known.insert(stored_name.clone());
+                    stored.insert((stored_name, time), step);
                 }
                 55..80 => {
                     let mut pick = |all: &[&str]| random.pick(all).to_string();
-                    let (place, to) = match pick(&["sensor", "measurement", "room", "s"]).as_str() {
+                    let (source, to) = match pick(&["sensor", "measurement", "room", "s"]).as_str() {
                         "sensor" => (("sensor", key(&name)), key(&(pick(&MEASUREMENTS), pick(&ROOMS), pick(&S)))),
                         "measurement" => (("measurement", name.0.clone()), pick(&MEASUREMENTS)),
                         "room" => (("room", name.1.clone()), pick(&ROOMS)),
                         _ => (("s", name.2.clone()), pick(&S)),
                     };
-                    if place.1 == to {
+                    if source.1 == to {
                         continue;
                     }
-                    let answer = put(&server, &entry(&place, &to), "");
-                    let is_made = answer.status == 200;
+                    let answer = put(&server, &entry(&source, &to), "");
+                    let is_accepted = answer.status == 200;
                     // A shown name means its stored name.
                     let mut changed = table.clone();
-                    let from: Vec<String> = match place.0 {
+                    let from: Vec<String> = match source.0 {
                         "sensor" => {
-                            let shown = known.iter().find(|stored| key(&table.shown(stored)) == place.1);
-                            vec![shown.map_or(place.1.clone(), key)]
+                            let shown = known.iter().find(|stored| key(&table.shown_name(stored)) == source.1);
+                            vec![shown.map_or(source.1.clone(), key)]
                         }
                         kind => {
-                            let shown = table.0.iter().filter(|((of, _), to)| *of == kind && **to == place.1);
+                            let shown =
+                                table.0.iter().filter(|((entry_kind, _), to)| *entry_kind == kind && **to == source.1);
                             let shown: Vec<String> = shown.map(|((_, from), _)| from.clone()).collect();
-                            if shown.is_empty() { vec![place.1.clone()] } else { shown }
+                            if shown.is_empty() { vec![source.1.clone()] } else { shown }
                         }
                     };
-                    edited += i64::from(from != [place.1.clone()]);
-                    // An entry of a sensor may use its shown name without one of that kind.
+                    edited += i64::from(from != [source.1.clone()]);
+                    // With `m` shown as `n`, an entry from `n` changes that of `m`. The sensor `n,room=a,s=1` may be named
+                    // so as well, although no entry of the kind `sensor` made that name.
                     for from in from {
-                        changed.0.insert((place.0, from), to.clone());
+                        changed.0.insert((source.0, from), to.clone());
                     }
                     changed.0.retain(|(_, from), to| from != to);
                     assert_eq!(
-                        is_made,
+                        is_accepted,
                         !changed.is_unclear(&known),
-                        "step {step}: {place:?} {to}, {table:?}, {known:?}: {}",
+                        "step {step}: {source:?} {to}, {table:?}, {known:?}: {}",
                         answer.text()
                     );
-                    refused += i64::from(!is_made);
-                    if is_made {
+                    refused += i64::from(!is_accepted);
+                    if is_accepted {
                         table = changed;
                     }
                 }
                 80..90 if !table.0.is_empty() => {
-                    let places: Vec<_> = table.0.keys().cloned().collect();
-                    let place = &places[usize::try_from(random.below(places.len() as i64)).unwrap()];
+                    let sources: Vec<_> = table.0.keys().cloned().collect();
+                    let source = &sources[usize::try_from(random.below(sources.len() as i64)).unwrap()];
                     let mut changed = table.clone();
-                    changed.0.remove(place);
-                    let is_gone = delete(&server, &entry(place, "")).status == 200;
-                    assert_eq!(is_gone, !changed.is_unclear(&known), "step {step}: {place:?}, {table:?}, {known:?}");
-                    if is_gone {
+                    changed.0.remove(source);
+                    let is_removed = delete(&server, &entry(source, "")).status == 200;
+                    assert_eq!(
+                        is_removed,
+                        !changed.is_unclear(&known),
+                        "step {step}: {source:?}, {table:?}, {known:?}"
+                    );
+                    if is_removed {
                         table = changed;
                     }
                 }
@@ -158,8 +166,8 @@ fn random_renames_agree_with_a_plain_model() {
                     let room = name.1;
                     let from = T + random.below(12) * 900;
                     change(&server, &format!("DELETE FROM /.*/ WHERE room = '{room}' AND time >= {from}s"));
-                    stored.retain(|(name, time), _| table.shown(name).1 != room || *time < from);
-                    known.retain(|name| stored.keys().any(|(of, _)| of == name));
+                    stored.retain(|(name, time), _| table.shown_name(name).1 != room || *time < from);
+                    known.retain(|name| stored.keys().any(|(sensor, _)| sensor == name));
                 }
                 95..98 => super::flush(&server),
                 _ => {
@@ -179,13 +187,13 @@ fn random_renames_agree_with_a_plain_model() {
     assert!(refused > 0 && edited > 0, "{refused} refused, {edited} edited");
 }
 
-fn check(server: &Server, stored: &Readings, table: &Table, step: i64) {
+fn check(server: &Server, stored: &Readings, table: &RenameTable, step: i64) {
     let mut series: BTreeMap<String, Vec<(i64, i64)>> = BTreeMap::new();
     for ((name, time), value) in stored {
-        series.entry(key(&table.shown(name))).or_default().push((*time, *value));
+        series.entry(key(&table.shown_name(name))).or_default().push((*time, *value));
     }
     let context = || format!("step {step}, {table:?}, stored {stored:?}");
-    assert_eq!(listed(server), series.keys().cloned().collect(), "{}", context());
+    assert_eq!(list_sensors(server), series.keys().cloned().collect(), "{}", context());
     for (name, values) in &series {
         assert_eq!(readings(server, name), *values, "{name}: {}", context());
     }

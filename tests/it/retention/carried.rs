@@ -10,7 +10,7 @@ const KEPT: &str = r#"{"readings":"3d","summaries":"inf"}"#;
 /// Runs `hourglass` successfully and returns its output.
 #[track_caller]
 fn run(arguments: &[&str]) -> String {
-    hourglass(arguments).good().stdout
+    hourglass(arguments).expect_success().stdout
 }
 
 /// Starts a service on a restored or copied store: equal answers, and no writes into expired days.
@@ -44,23 +44,23 @@ fn summaries_without_readings_are_in_backups_and_copies() {
         server.set("w", KEPT).expect(200);
         await_gone(&server);
         let folder = Folder::new("carried");
-        let to = folder.file("backup");
+        let backup_dir = folder.file("backup");
         let from = server.url("");
-        let output = run(&["backup", "create", path(&to), "--server", &from, "--prove"]);
+        let output = run(&["backup", "create", path(&backup_dir), "--server", &from, "--prove"]);
         assert!(output.contains("hours of summaries") && !output.contains("not in the backup"), "{output}");
         // A second one finds the days unchanged; a third one finds the day with a deleted hour.
-        assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n0 days written"));
+        assert!(run(&["backup", "create", path(&backup_dir), "--server", &from]).contains("\n0 days written"));
         let gone = format!("DELETE FROM m WHERE time >= {first} AND time < {}", first + HOUR);
         let result = super::ask(&server, "db=w", &gone);
         assert!(result["error"].is_null(), "{result}");
         let after = whole_hours(&server, first);
         assert_ne!(after, before);
-        assert!(run(&["backup", "create", path(&to), "--server", &from]).contains("\n1 days written"));
+        assert!(run(&["backup", "create", path(&backup_dir), "--server", &from]).contains("\n1 days written"));
         // Restores into the other store, with a kill.
         let other = STORES[1 - place]();
         let data = folder.file("data");
-        let arguments = ["backup", "restore", path(&to), "--store", &other, "--data-dir", path(&data)];
-        ran(program().args(arguments).env("FAULT_KILL_AT", "day_restored:2")).killed();
+        let arguments = ["backup", "restore", path(&backup_dir), "--store", &other, "--data-dir", path(&data)];
+        run_program(program().args(arguments).env("FAULT_KILL_AT", "day_restored:2")).expect_killed();
         run(&arguments);
         assert!(server.stop().success());
         let original = digest(&store, &server.data_dir());
@@ -80,7 +80,7 @@ fn a_store_killed_during_expiry_can_be_copied() {
         let first = fill(&server);
         let before = whole_hours(&server, first);
         server.set("w", KEPT).expect(200);
-        assert!(poll(super::WITHIN, || server.exited()).is_some(), "{}", server.stderr());
+        assert!(poll(super::TIMEOUT, || server.exited()).is_some(), "{}", server.stderr());
         let folder = Folder::new("carried");
         let data = server.data_dir();
         let there = folder.file("there");

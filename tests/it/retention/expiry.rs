@@ -1,6 +1,6 @@
 //! Readings older than the retention are refused and hidden at once, and removed from the store.
 
-use super::{CONFIG, DAY, HOUR, STORES, WITHIN, ask, shown, start, values};
+use super::{CONFIG, DAY, HOUR, STORES, TIMEOUT, ask, database_settings, start, values};
 use crate::support::prelude::*;
 
 const CAPS: hourglass::bucket::Caps =
@@ -16,18 +16,18 @@ fn fill(server: &Server, time: i64) {
 }
 
 #[track_caller]
-fn seen(server: &Server) -> Vec<i64> {
+fn query_values(server: &Server) -> Vec<i64> {
     values(server, "db=w", &format!("SELECT v FROM m WHERE s = '0' AND time < {}", now() + 500 * DAY))
 }
 
 #[track_caller]
 fn await_seen(server: &Server, ages: &[i64]) {
-    wait_until("what has expired is hidden", WITHIN, || seen(server) == ages);
+    wait_until("what has expired is hidden", TIMEOUT, || query_values(server) == ages);
 }
 
 /// Waits until the deletion is forgotten: it is done everywhere and hides nothing any more.
 fn await_removed(server: &Server) {
-    wait_until("what has expired is removed from the store", WITHIN, || {
+    wait_until("what has expired is removed from the store", TIMEOUT, || {
         metric(server, "hourglass_registry_deletions") == 0.0
     });
 }
@@ -41,7 +41,7 @@ fn readings_expire_by_the_wall_clock_flushed_or_not() {
         flush(&server);
         // Only in memory.
         write_to(&server, "db=w", format!("m,s=0 v=-9i {}\nm,s=0 v=-1i {}", time - 9 * DAY - 1, time - 1));
-        assert_eq!(seen(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
+        assert_eq!(query_values(&server), [40, 20, -9, 9, 8, 3, 1, -1, 0, -400]);
         post(&server.url("/write?db=w"), format!("old v=1 {}", time - 30 * DAY), &[]).expect(204);
         server.set("w", r#"{"readings":"7d"}"#).expect(200);
         // A sensor without readings is not listed and has no latest reading.
@@ -56,9 +56,9 @@ fn readings_expire_by_the_wall_clock_flushed_or_not() {
         assert_eq!(refused, json!({"error": "partial write: points beyond retention policy dropped=2"}));
         assert_eq!(metric(&server, "hourglass_ingest_readings_rejected_total{reason=\"retention\"}"), 2.0);
         await_seen(&server, &[3, 2, 1, -1, 0, -400]);
-        wait_until("the expiry is counted", WITHIN, || progress(&server, "expire", "deletions") == 1);
+        wait_until("the expiry is counted", TIMEOUT, || progress(&server, "expire", "deletions") == 1);
         await_removed(&server);
-        assert_eq!(seen(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
+        assert_eq!(query_values(&server), [3, 2, 1, -1, 0, -400], "nothing comes back");
         // Summaries and lists agree.
         assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 9);
         assert_eq!(progress(&server, "expire", "deletions"), 1, "once per step");
@@ -108,9 +108,9 @@ fn a_revoked_retention_deletes_nothing() {
             halt.lift();
             // A later expiry is done, and so is the running one.
             server.set("x", r#"{"readings":"1d"}"#).expect(200);
-            wait_until("another database expires", WITHIN, || progress(&server, "expire", "deletions") == 1);
+            wait_until("another database expires", TIMEOUT, || progress(&server, "expire", "deletions") == 1);
             assert_eq!(ask(&server, "db=w", "SELECT count(v) FROM m")["series"][0]["values"][0][1], 2, "{shorter}");
-            let own = shown(&server, "w");
+            let own = database_settings(&server, "w");
             assert_eq!((&own["kept"], &own["expired_before"]), (&json!("inf"), &Value::Null), "{own}");
         }
     }
@@ -121,10 +121,10 @@ fn a_query_of_an_expired_range_has_a_notice() {
     let server = start("embedded");
     fill(&server, now() - HOUR);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
-    let before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
+    let before = database_settings(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
     let notice = format!("readings of \"w\" before {before} have expired: it keeps them for 168h");
     let asked = |from: &str| server.fetch(&format!("/api/v1/readings?db=w&measurement=m{from}"));
-    wait_until("it is deleted", WITHIN, || asked("&from=-30d")["notices"] == json!([notice]));
+    wait_until("it is deleted", TIMEOUT, || asked("&from=-30d")["notices"] == json!([notice]));
     assert_eq!(asked("&from=-1d")["notices"], Value::Null);
     assert_eq!(asked("")["notices"], Value::Null);
     let summary = server.fetch("/api/v1/summary?db=w&measurement=m&step=1d&from=-30d");
@@ -146,7 +146,7 @@ fn stored_readings_are_never_reported_as_expired() {
         for (kept, shown, left) in [("7d", "168h", 3), ("2d", "48h", 2)] {
             let body = json!({ "readings": kept }).to_string();
             server.set("w", &body).expect(200);
-            wait_until("it is deleted, and said", WITHIN, || {
+            wait_until("it is deleted, and said", TIMEOUT, || {
                 let counted = ask(
                     &server,
                     "db=w",
@@ -183,7 +183,7 @@ fn expired_readings_use_no_space() {
     };
     // All except today's and future ones. An hour ago may be yesterday.
     let lately = if time.div_euclid(DAY) < now().div_euclid(DAY) { 2 } else { 0 };
-    wait_until("the days are sealed", WITHIN, || count("days") == 13 + lately);
+    wait_until("the days are sealed", TIMEOUT, || count("days") == 13 + lately);
     server.set("w", r#"{"readings":"7d"}"#).expect(200);
     await_seen(&server, &[3, 1, 0, -400]);
     await_removed(&server);
@@ -202,18 +202,18 @@ fn a_kill_at_any_step_of_an_expiry_changes_no_answer() {
             fill(&server, time);
             flush(&server);
             post(&server.url("/write?db=w"), format!("m,s=0 v=-9i {}", time - 9 * DAY - 1), &[]).expect(204);
-            // That one is in the log only.
+            // That one is in the WAL only.
             server.kill();
             server.restart_with(launch.clone().env("FAULT_KILL_AT", point));
             // Dies in this request or shortly after it.
             let path = server.url("/api/v1/databases/w");
             let _ = request("PUT", &path, br#"{"readings":"7d"}"#, &[]);
-            eventually("the server is killed", WITHIN, || server.exited());
+            eventually("the server is killed", TIMEOUT, || server.exited());
             server.restart_with(launch);
-            assert_eq!(shown(&server, "w")["readings"], "168h", "{point}");
+            assert_eq!(database_settings(&server, "w")["readings"], "168h", "{point}");
             await_seen(&server, &[3, 1, 0, -400]);
             await_removed(&server);
-            assert_eq!(seen(&server), [3, 1, 0, -400], "{point}");
+            assert_eq!(query_values(&server), [3, 1, 0, -400], "{point}");
         }
     }
 }
@@ -233,20 +233,20 @@ fn two_instances_apply_the_same_retention() {
     let old = |server: &Server, parameters: &str, age: i64| {
         post(&server.url(&format!("/write?{parameters}")), format!("m,s=0 v=100i {}", now() - age), &[]).status
     };
-    wait_until("the other instance refuses, too", WITHIN, || old(&second_server, "db=w", 30 * DAY) == 400);
+    wait_until("the other instance refuses, too", TIMEOUT, || old(&second_server, "db=w", 30 * DAY) == 400);
     // A new policy of the other instance is known.
     assert_eq!((old(&second_server, "db=w&rp=day", HOUR), old(&second_server, "db=w&rp=day", 2 * DAY)), (204, 400));
     let ages = [3, 1, 0, -400];
     let hidden = "hidden on both";
     for server in [&first_server, &second_server] {
-        wait_until(hidden, WITHIN, || {
-            let seen: Vec<i64> = seen(server).into_iter().filter(|v| *v != 100).collect();
+        wait_until(hidden, TIMEOUT, || {
+            let seen: Vec<i64> = query_values(server).into_iter().filter(|v| *v != 100).collect();
             seen == ages
         });
     }
     for server in [&first_server, &second_server] {
         await_removed(server);
-        assert!(seen(server).iter().all(|v| ages.contains(v)), "{:?}", seen(server));
+        assert!(query_values(server).iter().all(|v| ages.contains(v)), "{:?}", query_values(server));
         assert_eq!(values(server, "db=w", "SELECT v FROM m WHERE s = 'there'"), Vec::<i64>::new());
     }
     let expiries = progress(&first_server, "expire", "deletions") + progress(&second_server, "expire", "deletions");

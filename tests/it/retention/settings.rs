@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DAY, HOUR, STORES, ask, shown, start};
+use super::{CONFIG, DAY, HOUR, STORES, ask, database_settings, start};
 
 fn dry_run(server: &Server, name: &str, body: &str) -> Value {
     let url = server.url(&format!("/api/v1/databases/{name}?dry_run=true"));
@@ -15,7 +15,7 @@ fn settings_survive_a_restart() {
         let mut server = start(&store());
         let body = r#"{"readings":"30d"}"#;
         let answer = server.set("w", body).expect(200).json();
-        assert_eq!(answer, shown(&server, "w"));
+        assert_eq!(answer, database_settings(&server, "w"));
         let midnight = (now() - 30 * DAY).div_euclid(DAY);
         let before = answer["expired_before"].as_str().expect("a time").to_owned();
         let expected = json!({
@@ -29,7 +29,7 @@ fn settings_survive_a_restart() {
         let databases = ask(&server, "", "SHOW DATABASES");
         assert_eq!(databases["series"][0]["values"], json!([["w"]]));
         server.stop_and_restart();
-        assert_eq!(shown(&server, "w")["readings"], "720h");
+        assert_eq!(database_settings(&server, "w")["readings"], "720h");
         assert_eq!(server.set("w", "{}").expect(200).json()["kept"], "720h");
         assert_eq!(server.set("w", r#"{"readings":null}"#).expect(200).json()["kept"], "inf");
         assert_eq!(server.set("w/week", r#"{"readings":"7d"}"#).expect(200).json()["kept"], "168h");
@@ -52,20 +52,20 @@ fn omitted_settings_stay() {
         ("seal_form", "\"columns\""),
         ("drift", "\"keep\""),
     ];
-    let mut expected = shown(&server, "w");
+    let mut expected = database_settings(&server, "w");
     for (key, value) in all {
         let body = format!("{{\"{key}\":{value}}}");
         let preview = dry_run(&server, "w", &body);
         assert!(preview["before"].is_null(), "{body}: {preview}");
         server.set("w", &body).expect(200);
         expected[key] = serde_json::from_str(value).expect("JSON");
-        let found = shown(&server, "w");
+        let found = database_settings(&server, "w");
         for (key, _) in all {
             assert_eq!(found[key], expected[key], "{key} after {body}");
         }
     }
     assert_eq!(server.set("w", r#"{"readings":null}"#).expect(200).json()["kept"], "48h");
-    assert_eq!(shown(&server, "w")["drift"], "keep");
+    assert_eq!(database_settings(&server, "w")["drift"], "keep");
 }
 
 /// Regression: a PUT of the values shown by GET shortened the retention of summaries.
@@ -130,7 +130,7 @@ fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     post(&server.url("/write?db=w"), format!("m,s=new a=1 {}", now()), &[]).expect(204);
     let dry = |body: &str| dry_run(&server, "w", body);
     flush(&server);
-    wait_until("the sensors' documents are written", super::WITHIN, || dry(r#"{"readings":"7d"}"#)["sensors"] == 2);
+    wait_until("the sensors' documents are written", super::TIMEOUT, || dry(r#"{"readings":"7d"}"#)["sensors"] == 2);
     let preview = dry(r#"{"readings":"7d"}"#);
     assert_eq!(
         (&preview["readings"], &preview["days"], &preview["sensors_wholly"]),
@@ -140,7 +140,7 @@ fn a_settings_dry_run_counts_losses_and_changes_nothing() {
     assert_eq!(dry("{}")["before"], json!(null));
     let count = ask(&server, "db=w", "SELECT count(a) FROM m");
     assert_eq!(count["series"][0]["values"][0][1], 81);
-    assert_eq!(shown(&server, "w")["readings"], json!(null));
+    assert_eq!(database_settings(&server, "w")["readings"], json!(null));
 }
 
 /// Regression: a dry run missed sensors without a stored document and readings without numbers.
@@ -182,5 +182,5 @@ fn the_config_sets_the_default_retention() {
     server.set("own", r#"{"readings":"inf"}"#).expect(200);
     server.set("plain/all", "{}").expect(200);
     assert_eq!([write("db=plain"), write("db=own"), write("db=plain&rp=all")], [400, 204, 204]);
-    assert_eq!(shown(&server, "plain")["kept"], "48h");
+    assert_eq!(database_settings(&server, "plain")["kept"], "48h");
 }

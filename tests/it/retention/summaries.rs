@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::{CONFIG, DAY, HOUR, STORES, WITHIN, answer, ask, shown};
+use super::{CONFIG, DAY, HOUR, STORES, TIMEOUT, answer, ask, database_settings};
 
 /// Age of the first day with readings; days before `KEPT` lose them.
 const DAYS: i64 = 5;
@@ -74,11 +74,11 @@ pub(super) fn whole_hours(server: &Server, first: i64) -> Vec<Value> {
 
 /// Waits until the readings are gone from the store.
 pub(super) fn await_gone(server: &Server) {
-    let gone = poll(WITHIN, || {
-        let shown = shown(server, "w");
+    let gone = poll(TIMEOUT, || {
+        let shown = database_settings(server, "w");
         (!shown["expired_before"].is_null() && shown["expired_before"] == shown["removed_before"]).then_some(())
     });
-    assert!(gone.is_some(), "{}\n{}", shown(server, "w"), server.stderr());
+    assert!(gone.is_some(), "{}\n{}", database_settings(server, "w"), server.stderr());
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn summaries_survive_their_readings_bit_for_bit() {
         // Queries that need readings have a notice and no older rows.
         let raw = get(&server.url(&format!("/api/v1/readings?db=w&sensor=m,s=1&from={first}&limit=1000"))).expect(200);
         let raw = raw.json();
-        let shown_before = shown(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
+        let shown_before = database_settings(&server, "w")["expired_before"].as_str().expect("a time").to_owned();
         assert!(raw["notices"][0].as_str().expect("a notice").contains(&shown_before), "{raw}");
         let result = ask(&server, "db=w", &format!("SELECT temp FROM m WHERE time >= {first}"));
         assert!(result["series"][0]["values"][0][0].as_i64().expect("a time") >= kept, "{result}");
@@ -133,7 +133,7 @@ fn summaries_survive_their_readings_bit_for_bit() {
         assert_eq!(post(&server.url("/write?db=w"), format!("m,s=0 temp=1 {}", first + HOUR), &[]).status, 400);
         assert_eq!(whole_hours(&server, first), before, "kept longer");
         assert!(server.stop().success());
-        verify(&store, &server.data_dir(), &[]).good();
+        verify(&store, &server.data_dir(), &[]).expect_success();
     }
 }
 
@@ -176,11 +176,11 @@ fn only_whole_expired_hours_can_be_deleted() {
         check(&server, "gone");
         // Then the summaries expire, too, by whole days.
         server.set("w", r#"{"readings":"3d","summaries":"4d"}"#).expect(200);
-        wait_until("the summaries expire", WITHIN, || counts(&server, "1d").is_empty());
+        wait_until("the summaries expire", TIMEOUT, || counts(&server, "1d").is_empty());
         let later = ask(&server, "db=w", &format!("SELECT count(temp) FROM m WHERE time >= {}", first + DAY));
         assert!(later["series"][0]["values"][0][1].as_i64().expect("a count") > 0, "{later}");
         assert!(server.stop().success());
-        verify(&store, &server.data_dir(), &[]).good();
+        verify(&store, &server.data_dir(), &[]).expect_success();
     }
 }
 
@@ -238,7 +238,7 @@ fn a_kill_at_any_step_changes_no_answer() {
             let first = fill(&server);
             let before = whole_hours(&server, first);
             let _ = std::panic::catch_unwind(|| server.set("w", KEPT));
-            let ended = poll(WITHIN, || server.exited());
+            let ended = poll(TIMEOUT, || server.exited());
             assert!(ended.is_some(), "{point}: {}", server.stderr());
             server.restart_as(launch);
             assert_eq!(whole_hours(&server, first), before, "{point}");
@@ -271,7 +271,7 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
     let url = server.url("/api/v1/databases/w?dry_run=true");
     let dry = |body: &str| request("PUT", &url, body.as_bytes(), &[]).expect("an answer").expect(200).json();
     let settings = r#"{"readings":"3d","summaries":"4d"}"#;
-    wait_until("the sensors' documents are written", WITHIN, || dry(settings)["sensors"] == 2);
+    wait_until("the sensors' documents are written", TIMEOUT, || dry(settings)["sensors"] == 2);
     let preview = dry(settings);
     // Readings of two days and summaries of one: a reading every quarter of an hour, and a few of the other sensor.
     assert_eq!((&preview["days"], &preview["summaries"]["days"]), (&json!(2), &json!(1)), "{preview}");
@@ -280,11 +280,11 @@ fn a_dry_run_counts_readings_and_summaries_separately() {
         (&json!(192 + 6), &json!(96 + 3)),
         "{preview}"
     );
-    assert_eq!(shown(&server, "w")["readings"], json!(null));
+    assert_eq!(database_settings(&server, "w")["readings"], json!(null));
     let refused = server.set("w", r#"{"readings":"3d","summaries":"1d"}"#).expect(400).json();
     assert!(refused["error"].as_str().expect("a text").contains("summaries cannot be kept shorter"), "{refused}");
     // Regression: days that were already gone were counted again.
     server.set("w", settings).expect(200);
     let both = r#"{"readings":"3d","summaries":"3d"}"#;
-    wait_until("what has gone is not counted", WITHIN, || dry(both)["oldest"] != preview["oldest"]);
+    wait_until("what has gone is not counted", TIMEOUT, || dry(both)["oldest"] != preview["oldest"]);
 }

@@ -18,7 +18,7 @@ fn a_requested_seal_covers_every_earlier_ack() {
     for store in stores() {
         let server = Launch::with_store(store).config(LAZY).start();
         write(&server);
-        let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+        let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).expect_success().stdout;
         assert!(output.contains("days 1,") && output.contains("readings 24"), "{output}");
         assert_eq!(progress(&server, "seal", "days"), 1);
     }
@@ -44,11 +44,11 @@ fn the_status_shows_a_running_round() {
     assert_eq!((&request["state"], &request["left"]), (&json!("running"), &json!(null)), "{request}");
     halt.lift();
     let ended =
-        eventually("the run ends", WITHIN, || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));
+        eventually("the run ends", TIMEOUT, || Some(job(&server, "seal")).filter(|now| now["state"] == "waiting"));
     assert_eq!((&ended["progress"]["days"], &ended["left"]), (&json!(1), &json!(0)), "{ended}");
 }
 
-/// Regression: the command repeated "0 days" without the reason: the log of a killed instance held the floor.
+/// Regression: the command repeated "0 days" without the reason: the WAL of a killed instance held the floor.
 #[test]
 fn the_seal_command_names_what_it_waits_for() {
     let store = mongod().uri(&fresh_database_name());

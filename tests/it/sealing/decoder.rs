@@ -117,20 +117,19 @@ fn decoder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/explanation/sealed_days.py")
 }
 
-fn decoded(python: &Path, arguments: &[&Path]) -> String {
+fn run_decoder(python: &Path, arguments: &[&Path]) -> String {
     let output = Command::new(python).arg(decoder()).args(arguments).env("PYTHONUTF8", "1").output();
     let output = output.expect("Python can be run");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Returns all documents of a collection.
 pub fn documents(mongo_database: &str, collection: &str) -> Vec<Document> {
     find(&mongod().uri(mongo_database), collection, doc! {})
 }
 
 /// Returns the lines of all sensors, in one day.
-fn written() -> String {
+fn sent_lines() -> String {
     let start = i64::try_from(START).expect("a time") * 1_000_000_000;
     let mut lines = String::new();
     for (sensor, interval) in SENSORS {
@@ -142,7 +141,7 @@ fn written() -> String {
     lines
 }
 
-fn packed(day: &Document) -> &[u8] {
+fn packed_bytes(day: &Document) -> &[u8] {
     day.get_binary_generic("readings").expect("packed readings")
 }
 
@@ -151,7 +150,7 @@ fn the_documented_decoder_reads_stored_days() {
     let Some(python) = require(Package::Zstandard) else { return };
     let database = fresh_database_name();
     let server = Launch::with_store(mongod().uri(&database)).config(CONFIG).start();
-    let lines = written();
+    let lines = sent_lines();
     post(&server.url("/write?db=d&precision=ns"), &lines, &[]).expect(204);
     flush(&server);
     await_sealed(&server);
@@ -162,13 +161,13 @@ fn the_documented_decoder_reads_stored_days() {
     let exported: String = days
         .iter()
         .map(|day| {
-            let readings = json!({"$binary": {"base64": STANDARD.encode(packed(day)), "subType": "00"}});
+            let readings = json!({"$binary": {"base64": STANDARD.encode(packed_bytes(day)), "subType": "00"}});
             json!({"_id": day.get_str("_id").unwrap(), "sensor": day.get_str("sensor").unwrap(), "readings": readings})
         })
         .map(|day| format!("{day}\n"))
         .collect();
     std::fs::write(folder.file("days.json"), exported).expect("the disk has room");
-    let found = cells(&decoded(&python, &[&folder.file("days.json")]));
+    let found = cells(&run_decoder(&python, &[&folder.file("days.json")]));
     let written = cells(&lines);
     assert_eq!(found.len(), written.len());
     for ((found, value), (cell, expected)) in found.iter().zip(&written) {
@@ -176,11 +175,11 @@ fn the_documented_decoder_reads_stored_days() {
     }
 
     let seconds = days.iter().find(|day| day.get_str("sensor").ok() == Some(SENSORS[0].0)).expect("its day");
-    std::fs::write(folder.file("readings"), packed(seconds)).expect("the disk has room");
-    let alone = cells(&decoded(&python, &[&folder.file("readings")]));
+    std::fs::write(folder.file("readings"), packed_bytes(seconds)).expect("the disk has room");
+    let alone = cells(&run_decoder(&python, &[&folder.file("readings")]));
     assert!(alone.keys().all(|(sensor, ..)| sensor == "readings"));
     assert!(alone.values().eq(written.iter().filter(|((s, ..), _)| s == SENSORS[0].0).map(|(_, value)| value)));
-    let json = decoded(&python, &[Path::new("--json"), &folder.file("readings")]);
+    let json = run_decoder(&python, &[Path::new("--json"), &folder.file("readings")]);
     let rows: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     assert_eq!(rows.len(), usize::try_from(ROWS).expect("few"));
     let greatest = |row: &Value| row["fields"]["größe"] == json!(u64::MAX) && row["fields"]["whole number"].is_i64();
@@ -196,7 +195,7 @@ fn an_empty_day_hides_no_other() {
     let columns =
         json!({"sensor": "m", "readings": {"at": [{"$date": "1970-01-01T00:00:01Z"}], "fields": {"v": [1.5]}}});
     std::fs::write(folder.file("days.json"), format!("{expired}\n{columns}\n{expired}\n")).expect("the disk has room");
-    assert_eq!(decoded(&python, &[&folder.file("days.json")]), "m v=1.5 1000000000\n");
+    assert_eq!(run_decoder(&python, &[&folder.file("days.json")]), "m v=1.5 1000000000\n");
 }
 
 /// Formats a value as mongoexport does.
@@ -233,7 +232,7 @@ fn the_decoder_reads_columns() {
     let database = fresh_database_name();
     let config = CONFIG.replace("[seal]", "[seal]\nform = \"columns\"");
     let server = Launch::with_store(mongod().uri(&database)).config(config).start();
-    let lines = written();
+    let lines = sent_lines();
     post(&server.url("/write?db=d&precision=ns"), &lines, &[]).expect(204);
     flush(&server);
     await_sealed(&server);
@@ -248,7 +247,7 @@ fn the_decoder_reads_columns() {
         };
         let exported = days.iter().map(shown);
         std::fs::write(folder.file("days.json"), exported.collect::<String>()).expect("the disk has room");
-        let found = cells(&decoded(&python, &[&folder.file("days.json")]));
+        let found = cells(&run_decoder(&python, &[&folder.file("days.json")]));
         let written = cells(&lines);
         assert_eq!(found.len(), written.len());
         for ((found, value), (cell, expected)) in found.iter().zip(&written) {

@@ -30,15 +30,15 @@ fn dropped_at(point: &str, store: String) {
     let request = std::thread::spawn(move || post(&url, "", &[]));
     halt.await_met("it is halted");
     post(&server.url("/query?q=DROP%20DATABASE%20d"), "", &[]).expect(200);
-    assert!(!listed(&server).contains("\"d\""), "{point}");
+    assert!(!list_databases(&server).contains("\"d\""), "{point}");
     halt.lift();
     request.join().expect("an answer");
     // The halted round has ended once a later one has.
-    wait_until("sealing goes on", WITHIN, || ask_job(&server, "seal").status == 200);
-    let listed = listed(&server);
+    wait_until("sealing goes on", TIMEOUT, || ask_job(&server, "seal").status == 200);
+    let listed = list_databases(&server);
     assert!(!listed.contains("\"d\"") && listed.contains("\"other\""), "{point}: {listed}");
 }
 
-fn listed(server: &Server) -> String {
+fn list_databases(server: &Server) -> String {
     get(&server.url("/query?q=SHOW%20DATABASES")).expect(200).text().to_owned()
 }

@@ -12,7 +12,7 @@ fn choose(server: &Server, database: &str, form: &str) {
     assert_eq!((&answer["seal_form"], &answer["sealed_as"]), (&json!(form), &json!(form)), "{answer}");
 }
 
-fn give(servers: &[&Server], database: &str, lines: &str) {
+fn write_to_all(servers: &[&Server], database: &str, lines: &str) {
     for server in servers {
         post(&server.url(&format!("/write?db={database}&precision=s")), lines, &[]).expect(204);
         flush(server);
@@ -20,7 +20,7 @@ fn give(servers: &[&Server], database: &str, lines: &str) {
 }
 
 /// Returns the values of `line` at a minute, as stored in a document.
-fn written(minute: i64) -> [Bson; 4] {
+fn stored_values(minute: i64) -> [Bson; 4] {
     let value = minute * 7 % 101;
     let number = |rest: f64| Bson::Double(f64::from(i32::try_from(value).expect("small")) + rest);
     let null = Bson::Null;
@@ -43,7 +43,7 @@ fn check_columns(day: &Document) -> usize {
         let seconds = offsets.as_datetime().expect("a date").timestamp_millis() / 1000;
         let found = ["temp", "hum", "ok", "note"]
             .map(|name| fields.get_array(name).map_or(Bson::Null, |cells| cells[place].clone()));
-        assert_eq!(found, written((seconds - i64::try_from(START).expect("a time")) / 60), "{offsets}");
+        assert_eq!(found, stored_values((seconds - i64::try_from(START).expect("a time")) / 60), "{offsets}");
     }
     offsets.len()
 }
@@ -57,7 +57,7 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     for sensor in 0..3 {
         let step = if sensor == 2 { 400 } else { 1 };
         let lines = (0..MINUTES).step_by(step).map(|minute| line(sensor, minute, minute * 7 % 101));
-        give(&[&sealing, &plain], "d", &lines.collect::<String>());
+        write_to_all(&[&sealing, &plain], "d", &lines.collect::<String>());
     }
     await_sealed(&sealing);
     compare(&sealing, &plain, "in columns");
@@ -68,11 +68,11 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
 
     // New days have the chosen form; the others stay.
     choose(&sealing, "d", "packed");
-    give(&[&sealing, &plain], "d", &line(0, 77, 50));
+    write_to_all(&[&sealing, &plain], "d", &line(0, 77, 50));
     let is_packed =
         |day: &&Document| day.get_binary_generic("readings").is_ok() && day.get_str("kind").ok() == Some("packed");
     let packed = || documents(&name, "d.days").iter().filter(is_packed).count();
-    wait_until("one is packed", WITHIN, || packed() == 1);
+    wait_until("one is packed", TIMEOUT, || packed() == 1);
     compare(&sealing, &plain, "one of them packed");
     // A deletion writes days, too.
     choose(&sealing, "d", "columns");
@@ -80,9 +80,9 @@ fn column_days_are_set_per_database_and_all_forms_answer_alike() {
     for server in [&sealing, &plain] {
         execute(server, "d", &statement);
     }
-    wait_until("none is packed", WITHIN, || packed() == 0);
+    wait_until("none is packed", TIMEOUT, || packed() == 0);
     compare(&sealing, &plain, "after a deletion");
-    verify(&mongod().uri(&name), &sealing.data_dir(), &[]).good();
+    verify(&mongod().uri(&name), &sealing.data_dir(), &[]).expect_success();
 }
 
 #[test]
@@ -91,14 +91,14 @@ fn an_unsealed_database_keeps_its_hour_pages() {
     let server = Launch::with_store(mongod().uri(&name)).config(format!("{PAGES}{SEALS}")).start();
     choose(&server, "o", "off");
     let lines: String = (0..1440).map(|minute| line(0, minute, minute * 7 % 101)).collect();
-    give(&[&server], "o", &lines);
-    give(&[&server], "d", &lines);
+    write_to_all(&[&server], "o", &lines);
+    write_to_all(&[&server], "d", &lines);
     let round = jobs::seal(&server);
     let [days, off] = ["days", "databases_off"].map(|figure| &round["progress"][figure]);
     assert_eq!((days, off, &round["left"]), (&json!(1), &json!(1), &json!(0)), "{round}");
     let count = |collection: &str| documents(&name, collection).len();
     assert_eq!((count("d.days"), count("d.buckets"), count("o.days"), count("o.buckets")), (1, 0, 0, 24));
-    let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).good().stdout;
+    let output = hourglass(&["job", "run", "seal", "--server", &server.url("")]).expect_success().stdout;
     assert!(output.contains("databases_off 1"), "{output}");
     let ask = |database: &str| server.fetch(&format!("/api/v1/summary?db={database}&sensor=climate,s=0&step=1h"));
     assert_eq!(ask("o"), ask("d"));
@@ -106,13 +106,13 @@ fn an_unsealed_database_keeps_its_hour_pages() {
     // Off and on again: sealed days stay, and later readings stay beside them.
     choose(&server, "o", "columns");
     let days = || documents(&name, "o.days").iter().filter(|day| day.get_str("kind").ok() == Some("columns")).count();
-    wait_until("it is sealed", WITHIN, || days() == 1 && count("o.buckets") == 0);
+    wait_until("it is sealed", TIMEOUT, || days() == 1 && count("o.buckets") == 0);
     assert_eq!(ask("o"), ask("d"));
     choose(&server, "o", "off");
     for database in ["o", "d"] {
-        give(&[&server], database, &line(0, 77, 50));
+        write_to_all(&[&server], database, &line(0, 77, 50));
     }
-    wait_until("the other one is sealed", WITHIN, || count("d.buckets") == 0);
+    wait_until("the other one is sealed", TIMEOUT, || count("d.buckets") == 0);
     ask_job(&server, "seal").expect(200);
     assert_eq!((days(), count("o.days"), count("o.buckets")), (1, 1, 1));
     assert_eq!(ask("o"), ask("d"));
@@ -127,7 +127,7 @@ fn other_fields_have_counts_first_and_last() {
         let note = if minute < 10 { String::new() } else { format!(",note=\"m{minute}\"") };
         format!("door temp=1,open={}{note},long=\"{}\" {}\n", minute % 60 > 30, "x".repeat(257), START + minute * 60)
     };
-    give(&[&server], "d", &(0..90).map(line).collect::<String>());
+    write_to_all(&[&server], "d", &(0..90).map(line).collect::<String>());
     let sealed = || {
         ask_job(&server, "seal").expect(200);
         documents(&name, "d.days").into_iter().find(|day| !day.contains_key("chunk"))

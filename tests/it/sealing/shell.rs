@@ -30,8 +30,8 @@ fn the_documented_queries_work_on_sealed_days() {
     };
     write(0..80);
     let days = || documents(&database, "plant.days");
-    wait_until("the day is sealed", WITHIN, || {
-        // Once its log has nothing of the day.
+    wait_until("the day is sealed", TIMEOUT, || {
+        // Once its WAL has nothing of the day.
         ask_job(&server, "seal");
         days().iter().any(|day| !day.contains_key("chunk"))
     });

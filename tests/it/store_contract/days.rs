@@ -9,7 +9,7 @@ use hourglass::bucket::{
 };
 use hourglass::reading::{Day, Hour, Sensor, Value};
 
-use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, read, reading, seconds, sensor};
+use super::test_store::{CAPS, DB, SMALL, TestStore, bucket_id, put, read, reading, seconds, sensor};
 
 const DAY: Day = Day(20_468);
 const ALL: std::ops::Range<Hour> = Hour(-3_000_000)..Hour(3_000_000);
@@ -44,7 +44,7 @@ async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings:
     store.write_days(DB, &[DayWrite { id, rev, next_rev, readings, expired: None }]).await.remove(0)
 }
 
-async fn stored(store: &dyn Store, id: &DayId) -> Option<StoredDay> {
+async fn read_day(store: &dyn Store, id: &DayId) -> Option<StoredDay> {
     store.read_days(DB, std::slice::from_ref(id)).await.expect("a read").remove(0)
 }
 
@@ -57,16 +57,16 @@ fn hours(pages: &[ScannedPage]) -> Vec<i64> {
     pages.iter().map(|page| page.hour.0 - DAY.hours().start.0).collect()
 }
 
-pub async fn a_day_round_trips(place: &mut impl Place) {
+pub async fn a_day_round_trips(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
     let set = readings(0, &[0, 1, 4, 9, 23], 5);
-    assert_eq!(write(place.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, Written::Yes);
-    place.reopen().await;
-    let day = stored(place.store(), &id(&sensor, 0)).await.expect("a day");
+    assert_eq!(write(target.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, Written::Yes);
+    target.reopen().await;
+    let day = read_day(target.store(), &id(&sensor, 0)).await.expect("a day");
     assert_eq!((day.rev, &day.readings), (9 << 30, &set));
     assert_eq!(day.readings.stamps().floor(), FLOOR);
     assert!(day.readings.stamps().is_settled());
-    let store = place.store();
+    let store = target.store();
     for (projection, with_readings) in [(Projection::ALL, true), (Projection::SUMMARIES, false)] {
         let pages = scan_all(store, &sensor, &projection).await;
         assert_eq!(hours(&pages), [0, 1, 4, 9, 23]);
@@ -101,16 +101,16 @@ pub async fn a_day_round_trips(place: &mut impl Place) {
     assert_eq!(hours(&pages), [0, 1, 4, 9, 23], "all hours, without any field");
 }
 
-pub async fn a_day_needs_the_current_rev(place: &mut impl Place) {
+pub async fn a_day_needs_the_current_rev(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[]);
-    let store = place.store();
+    let store = target.store();
     let first = readings(0, &[1], 1);
     let second = readings(0, &[1, 2], 2);
     let day = id(&sensor, 0);
     assert_eq!(write(store, &day, 3, 4, Some(&first)).await, Written::Conflict, "there is none");
     assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, Written::Yes, "a claim");
     assert_eq!(write(store, &day, 0, 200, Some(&first)).await, Written::Conflict, "it is claimed");
-    let claim = stored(store, &day).await.expect("a claim");
+    let claim = read_day(store, &day).await.expect("a claim");
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
     assert!(scan_all(store, &sensor, &Projection::ALL).await.is_empty(), "a claim is no hour");
     let parts = store.list_day_parts(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
@@ -118,26 +118,26 @@ pub async fn a_day_needs_the_current_rev(place: &mut impl Place) {
     assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);
     assert_eq!(write(store, &day, 100, 101, Some(&second)).await, Written::Conflict);
     assert_eq!(write(store, &day, 100, 101, None).await, Written::Conflict);
-    assert_eq!(stored(store, &day).await.expect("a day").readings, first);
+    assert_eq!(read_day(store, &day).await.expect("a day").readings, first);
     assert_eq!(write(store, &day, 101, 102, Some(&second)).await, Written::Yes);
-    assert_eq!(stored(store, &day).await.expect("a day").readings, second);
+    assert_eq!(read_day(store, &day).await.expect("a day").readings, second);
     assert_eq!(write(store, &day, 102, 103, None).await, Written::Yes);
-    assert!(stored(store, &day).await.is_none());
+    assert!(read_day(store, &day).await.is_none());
     assert_eq!(write(store, &day, 102, 103, Some(&first)).await, Written::Conflict, "it is gone");
 }
 
-pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
+pub async fn summaries_of_expired_readings_stay(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
     let hourly = DayId { part: DayPart::Hour(4), ..id(&sensor, 1) };
     for (id, set) in [(id(&sensor, 0), readings(0, &[0, 1, 4, 9, 23], 5)), (hourly, readings(1, &[4], 6))] {
-        assert_eq!(write(place.store(), &id, 0, 40, Some(&set)).await, Written::Yes);
+        assert_eq!(write(target.store(), &id, 0, 40, Some(&set)).await, Written::Yes);
         let scan = async |store: &dyn Store, projection: &Projection| {
             let scanned = store.scan_days(DB, &sensor.key, id.hours(), Order::Ascending, projection, Extent::ALL).await;
             let mut pages = scanned.expect("a scan").pages;
             pages.iter_mut().for_each(|page| page.summary.sort_by(|a, b| a.0.cmp(&b.0)));
             pages.into_iter().map(|page| (page.hour, page.summary)).collect::<Vec<_>>()
         };
-        let before = scan(place.store(), &Projection::SUMMARIES).await;
+        let before = scan(target.store(), &Projection::SUMMARIES).await;
         let mut expired = ExpiredDay::of(&set);
         let mut none = Readings::default();
         none.raise_floor(FLOOR + 1);
@@ -146,18 +146,18 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
             let day_write =
                 DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
             let late = DayWrite { rev: rev + 7, ..day_write.clone() };
-            assert_eq!(place.store().write_days(DB, &[late]).await, [Written::Conflict]);
-            assert_eq!(place.store().write_days(DB, &[day_write]).await, [Written::Yes]);
-            place.reopen().await;
+            assert_eq!(target.store().write_days(DB, &[late]).await, [Written::Conflict]);
+            assert_eq!(target.store().write_days(DB, &[day_write]).await, [Written::Yes]);
+            target.reopen().await;
             rev += 1;
-            let day = stored(place.store(), &id).await.expect("a day");
+            let day = read_day(target.store(), &id).await.expect("a day");
             assert_eq!((day.rev, day.expired.as_ref(), day.readings.len()), (rev, Some(&expired), 0));
             assert_eq!(day.readings.stamps().floor(), FLOOR + 1);
             let left: Vec<_> =
                 before.iter().filter(|(hour, _)| expired.hours.iter().any(|one| one.hour == *hour)).cloned().collect();
-            assert_eq!(scan(place.store(), &Projection::SUMMARIES).await, left, "bit by bit");
-            assert_eq!(scan(place.store(), &Projection::ALL).await, [], "no reading");
-            let walked = place.store().walk_days(DB, None, 100).await.expect("a walk").found;
+            assert_eq!(scan(target.store(), &Projection::SUMMARIES).await, left, "bit by bit");
+            assert_eq!(scan(target.store(), &Projection::ALL).await, [], "no reading");
+            let walked = target.store().walk_days(DB, None, 100).await.expect("a walk").found;
             let found = walked.iter().filter_map(|day| day.document.as_ref().ok()).find(|day| day.id == id);
             assert_eq!(found.expect("the part").mismatches, []);
             // Then again, without its first hour.
@@ -166,12 +166,12 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
                 assert!(expired.remove(&(hour.start_ns()..hour.end_ns())));
             }
         }
-        assert_eq!(write(place.store(), &id, rev, rev + 1, None).await, Written::Yes);
+        assert_eq!(write(target.store(), &id, rev, rev + 1, None).await, Written::Yes);
     }
 }
 
 /// Every form can be read, and rewritten parts get the chosen form.
-pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
+pub async fn days_of_all_forms_coexist(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
     let held = |id: &DayId, rev: u64| {
         let value = i64::try_from(rev).expect("small");
@@ -182,23 +182,23 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     let mut written: Vec<(DayId, u64)> = Vec::new();
     for (number, form) in (0..).zip(forms) {
         let settings = DatabaseSettings { rev: number + 1, seal_form: form, ..DatabaseSettings::default() };
-        assert_eq!(place.store().write_settings(DB, number, Some(&settings)).await, Written::Yes);
+        assert_eq!(target.store().write_settings(DB, number, Some(&settings)).await, Written::Yes);
         // Rewrites every second day with other readings, and adds two.
         for (id, rev) in written.iter_mut().step_by(2) {
-            assert_eq!(write(place.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await, Written::Yes);
+            assert_eq!(write(target.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await, Written::Yes);
             *rev += 1;
         }
         let day = 2 * i64::try_from(number).expect("small");
         for id in [DayId { part: DayPart::Hour(4), ..id(&sensor, day + 1) }, id(&sensor, day)] {
-            assert_eq!(write(place.store(), &id, 0, 7, Some(&held(&id, 7))).await, Written::Yes);
+            assert_eq!(write(target.store(), &id, 0, 7, Some(&held(&id, 7))).await, Written::Yes);
             written.push((id, 7));
         }
-        place.reopen().await;
+        target.reopen().await;
         for (id, rev) in &written {
-            let day = stored(place.store(), id).await.expect("a day");
+            let day = read_day(target.store(), id).await.expect("a day");
             assert_eq!((day.rev, &day.readings), (*rev, &held(id, *rev)), "{form:?}");
         }
-        let walked = place.store().walk_days(DB, None, 100).await.expect("a walk").found;
+        let walked = target.store().walk_days(DB, None, 100).await.expect("a walk").found;
         assert_eq!(walked.len(), written.len());
         assert!(walked.iter().all(|day| day.document.as_ref().is_ok_and(|day| day.mismatches.is_empty())), "{form:?}");
     }
@@ -207,14 +207,14 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     let expired = ExpiredDay::of(&held(id, *rev));
     let none = Readings::default();
     let gone = DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
-    assert_eq!(place.store().write_days(DB, &[gone]).await, [Written::Yes]);
-    assert_eq!(stored(place.store(), id).await.expect("a day").expired, Some(expired));
+    assert_eq!(target.store().write_days(DB, &[gone]).await, [Written::Yes]);
+    assert_eq!(read_day(target.store(), id).await.expect("a day").expired, Some(expired));
 }
 
-pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(place: &mut impl Place) {
+pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(target: &mut impl TestStore) {
     let ours = sensor("climate", &[("s", "1")]);
     let theirs = sensor("climate", &[("s", "0")]);
-    let store = place.store();
+    let store = target.store();
     for day in [-2, 0, 1, 5] {
         assert_eq!(write(store, &id(&ours, day), 0, 1, Some(&readings(day, &[0, 7, 23], day))).await, Written::Yes);
     }
@@ -272,7 +272,7 @@ fn chunk(sensor: &Arc<Sensor>, day: i64, times: &[(i64, u64)]) -> (DayId, Readin
     (DayId { part: DayPart::Chunk { stamp, hour }, ..id(sensor, day) }, set)
 }
 
-pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
+pub async fn chunks_and_hours_belong_to_their_day(target: &mut impl TestStore) {
     let ours = sensor("climate", &[("s", "1")]);
     let theirs = sensor("climate", &[("s", "0")]);
     // A realistic stamp, and cells with their own stamps.
@@ -285,13 +285,13 @@ pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
     let whole = readings(0, &[1, 9], 8);
     let all = [(&first, &set), (&second, &other), (&third, &far), (&hour, &of_hour), (&id(&ours, 0), &whole)];
     for (id, set) in all {
-        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, Written::Yes, "{:?}", id.part);
-        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, Written::Conflict, "{:?}", id.part);
+        assert_eq!(write(target.store(), id, 0, stamp, Some(set)).await, Written::Yes, "{:?}", id.part);
+        assert_eq!(write(target.store(), id, 0, stamp, Some(set)).await, Written::Conflict, "{:?}", id.part);
     }
-    place.reopen().await;
-    let store = place.store();
+    target.reopen().await;
+    let store = target.store();
     for (id, set) in all {
-        let stored = stored(store, id).await.expect("stored");
+        let stored = read_day(store, id).await.expect("stored");
         assert_eq!((stored.rev, &stored.readings), (stamp, set), "{:?}", id.part);
         assert_eq!(stored.readings.stamps(), set.stamps(), "{:?}", id.part);
     }
@@ -376,20 +376,20 @@ pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
     assert_eq!(listed(9, 9, &from).await, []);
 }
 
-pub async fn a_walk_visits_every_day_once(place: &mut impl Place) {
+pub async fn a_walk_visits_every_day_once(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
     let mut none = Readings::default();
     none.raise_floor(FLOOR);
     for day in [-3, 0, 4] {
         let set = readings(day, &[0, 4, 23], 11 + day);
-        assert_eq!(write(place.store(), &id(&sensor, day), 0, 9 << 30, Some(&set)).await, Written::Yes);
+        assert_eq!(write(target.store(), &id(&sensor, day), 0, 9 << 30, Some(&set)).await, Written::Yes);
     }
-    assert_eq!(write(place.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, Written::Yes);
+    assert_eq!(write(target.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, Written::Yes);
     for most in [1, 2, 100] {
         let mut found = Vec::new();
         let mut from = None;
         loop {
-            let walked = place.store().walk_days(DB, from.as_ref(), most).await.expect("a part");
+            let walked = target.store().walk_days(DB, from.as_ref(), most).await.expect("a part");
             assert!(walked.found.len() <= most);
             found.extend(walked.found);
             from = walked.next;
@@ -403,23 +403,23 @@ pub async fn a_walk_visits_every_day_once(place: &mut impl Place) {
             assert_eq!(document.mismatches, []);
             let set = if day == 5 { none.clone() } else { readings(day, &[0, 4, 23], 11 + day) };
             assert_eq!(document.day.readings, set);
-            let again = place.store().walk_days(DB, Some(&raw.from), 1).await.expect("a part").found;
+            let again = target.store().walk_days(DB, Some(&raw.from), 1).await.expect("a part").found;
             assert_eq!(again[0].key, raw.key);
         }
         assert_eq!(found.len(), 4);
     }
-    assert_eq!(place.store().estimate_pages().await.expect("a number"), 4);
+    assert_eq!(target.store().estimate_pages().await.expect("a number"), 4);
 }
 
-pub async fn buckets_are_listed_by_hour_and_pages_removed_by_rev(place: &mut impl Place) {
+pub async fn buckets_are_listed_by_hour_and_pages_removed_by_rev(target: &mut impl TestStore) {
     let a = sensor("m", &[("s", "a")]);
     let b = sensor("m", &[("s", "b")]);
     for (sensor, hour, many) in [(&a, 5, 1), (&b, 5, 12), (&b, 6, 1), (&a, 7, 1), (&a, 9, 1)] {
         let values: Vec<i64> = (0..many).collect();
         let caps = if many > 1 { &SMALL } else { &CAPS };
-        put(place.store(), &bucket_id(sensor, Hour(hour)), &seconds(Hour(hour), 0, &values), caps).await;
+        put(target.store(), &bucket_id(sensor, Hour(hour)), &seconds(Hour(hour), 0, &values), caps).await;
     }
-    let store = place.store();
+    let store = target.store();
     let mut from = (Hour(-10), String::new());
     let mut found: Vec<(i64, String)> = Vec::new();
     loop {

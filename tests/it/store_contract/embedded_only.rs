@@ -12,9 +12,9 @@ use redb::{Database, TableDefinition};
 
 use crate::support::prelude::*;
 
-use super::place::{
-    CAPS, DB, Documents, Embedded, PAGES, Place, SENSORS, assert_stored, bucket_id, bucket_of, merge, page_row, put,
-    read, reading, row_with, seconds, sensor,
+use super::test_store::{
+    CAPS, DB, Documents, Embedded, PAGES, SENSORS, TestStore, assert_stored, bucket_id, bucket_of, merge, page_row,
+    put, read, reading, row_with, seconds, sensor,
 };
 
 const HOUR: Hour = Hour(491_150);
@@ -27,7 +27,7 @@ fn damage(database: &Database, table: Documents, key: &[u8], mut value: Vec<u8>)
 }
 
 /// Appends the store's checksum to a value.
-fn sealed(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
+fn with_checksum(key: &[u8], mut bytes: Vec<u8>) -> Vec<u8> {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(key);
     hasher.update(&bytes);
@@ -59,28 +59,28 @@ fn assert_unreadable<T: std::fmt::Debug>(result: Result<T, StorageError>, expect
 
 #[tokio::test]
 async fn a_damaged_page_is_named_and_never_overwritten() {
-    let mut place = Embedded::new();
+    let mut target = Embedded::new();
     let good = bucket_id(&sensor("good", &[]), HOUR);
     let bad = bucket_id(&sensor("bad", &[]), HOUR);
-    let mut bucket = put(place.store(), &good, &seconds(HOUR, 0, &[1]), &CAPS).await;
-    put(place.store(), &bad, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    let mut bucket = put(target.store(), &good, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    put(target.store(), &bad, &seconds(HOUR, 0, &[1]), &CAPS).await;
     let bad_page = page_id("bad", HOUR, 0);
-    place.with_file(|database| {
+    target.with_file(|database| {
         let (key, value) = page_row(database, &bad_page);
         damage(database, PAGES, &key, value);
     });
 
-    assert_unreadable(place.store().read_buckets(DB, &[good.clone(), bad.clone()], usize::MAX).await, &bad_page);
+    assert_unreadable(target.store().read_buckets(DB, &[good.clone(), bad.clone()], usize::MAX).await, &bad_page);
     assert_unreadable(
-        place
+        target
             .store()
             .scan(DB, "bad", HOUR..HOUR.next(), Order::Ascending, &Projection::SUMMARIES, Extent::pages(9))
             .await,
         &bad_page,
     );
-    assert_stored(&bucket, &read(place.store(), DB, &good).await);
+    assert_stored(&bucket, &read(target.store(), DB, &good).await);
     // A walk names it and continues.
-    let walked = place.store().walk_buckets(DB, None, 100).await.expect("a part").found;
+    let walked = target.store().walk_buckets(DB, None, 100).await.expect("a part").found;
     let [bad_bucket, good_bucket] = &walked[..] else { panic!("{walked:?}") };
     assert_unreadable(bad_bucket.pages[0].clone(), &bad_page);
     assert!(good_bucket.pages[0].is_ok());
@@ -88,95 +88,95 @@ async fn a_damaged_page_is_named_and_never_overwritten() {
     let new = bucket_of(&seconds(HOUR, 5, &[2]), &CAPS);
     merge(&mut bucket, &seconds(HOUR, 5, &[2]), &CAPS);
     let writes = [(&bad, &new), (&good, &bucket)].map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] });
-    let outcomes = place.store().write_pages(DB, &writes).await;
+    let outcomes = target.store().write_pages(DB, &writes).await;
     assert!(matches!(&outcomes[0], Written::Failed(StorageError::Unreadable { id, .. }) if *id == bad_page));
     assert_eq!(outcomes[1], Written::Yes);
-    assert_unreadable(place.store().read_buckets(DB, std::slice::from_ref(&bad), usize::MAX).await, &bad_page);
+    assert_unreadable(target.store().read_buckets(DB, std::slice::from_ref(&bad), usize::MAX).await, &bad_page);
 }
 
 #[tokio::test]
 async fn a_page_under_a_wrong_key_is_unreadable() {
-    let mut place = Embedded::new();
+    let mut target = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
-    put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
-    put(place.store(), &bucket_id(&id.sensor, HOUR.next()), &seconds(HOUR.next(), 0, &[2]), &CAPS).await;
-    place.with_file(|database| {
+    put(target.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    put(target.store(), &bucket_id(&id.sensor, HOUR.next()), &seconds(HOUR.next(), 0, &[2]), &CAPS).await;
+    target.with_file(|database| {
         let (key, _) = page_row(database, &page_id("climate", HOUR, 0));
         let (_, value) = page_row(database, &page_id("climate", HOUR.next(), 0));
         set(database, PAGES, &key, &value);
     });
-    assert_unreadable(place.store().read_buckets(DB, &[id], usize::MAX).await, &page_id("climate", HOUR, 0));
+    assert_unreadable(target.store().read_buckets(DB, &[id], usize::MAX).await, &page_id("climate", HOUR, 0));
 }
 
 #[tokio::test]
 async fn a_damaged_sensor_is_named() {
-    let mut place = Embedded::new();
+    let mut target = Embedded::new();
     let document = SensorDocument::new(sensor("climate", &[("room", "lab")]));
-    assert_eq!(place.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
-    place.with_file(|database| {
+    assert_eq!(target.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
+    target.with_file(|database| {
         let (key, value) = row_with(database, SENSORS, "climate,room=lab");
         damage(database, SENSORS, &key, value);
     });
     let key = "climate,room=lab";
-    assert_unreadable(place.store().read_sensors(DB, &[key]).await, key);
+    assert_unreadable(target.store().read_sensors(DB, &[key]).await, key);
     let filter = SensorFilter { limit: 9, ..SensorFilter::default() };
-    assert_unreadable(place.store().list_sensors(DB, &filter).await, key);
-    let walked = place.store().walk_sensors(DB, None, 9).await.expect("a part").found;
+    assert_unreadable(target.store().list_sensors(DB, &filter).await, key);
+    let walked = target.store().walk_sensors(DB, None, 9).await.expect("a part").found;
     assert_unreadable(walked[0].document.clone(), key);
-    let outcomes = place.store().write_sensors(DB, &[SensorDocument { rev: 1, ..document }]).await;
+    let outcomes = target.store().write_sensors(DB, &[SensorDocument { rev: 1, ..document }]).await;
     assert!(matches!(&outcomes[..], [Written::Failed(StorageError::Unreadable { .. })]), "{outcomes:?}");
 }
 
 #[tokio::test]
 async fn a_folder_is_used_by_one_store_at_a_time() {
-    let mut place = Embedded::new();
-    let second = EmbeddedStore::open(place.folder().path(), 1 << 20);
+    let mut target = Embedded::new();
+    let second = EmbeddedStore::open(target.folder().path(), 1 << 20);
     let Err(error @ FileOpenError::InUse { .. }) = second.map(drop) else { panic!("the file is locked") };
     assert!(error.to_string().starts_with("another process has "), "{error}");
-    place.store().close().await;
-    let again = EmbeddedStore::open(place.folder().path(), 1 << 20).expect("closing lets go of the lock");
+    target.store().close().await;
+    let again = EmbeddedStore::open(target.folder().path(), 1 << 20).expect("closing lets go of the lock");
     drop(again);
-    place.reopen().await;
+    target.reopen().await;
 }
 
 #[tokio::test]
 async fn a_closed_store_is_unavailable() {
-    let place = Embedded::new();
+    let target = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
-    put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
-    place.store().close().await;
-    place.store().close().await;
+    put(target.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    target.store().close().await;
+    target.store().close().await;
     let unavailable = |error: &StorageError| matches!(error, StorageError::Unavailable { .. });
-    assert!(place.store().check().await.is_err_and(|e| unavailable(&e)));
-    assert!(place.store().databases().await.is_err_and(|e| unavailable(&e)));
+    assert!(target.store().check().await.is_err_and(|e| unavailable(&e)));
+    assert!(target.store().databases().await.is_err_and(|e| unavailable(&e)));
     let bucket = bucket_of(&seconds(HOUR, 0, &[1]), &CAPS);
-    let outcomes = place.store().write_pages(DB, &[PageWrite { id: &id, bucket: &bucket, group: vec![0] }]).await;
+    let outcomes = target.store().write_pages(DB, &[PageWrite { id: &id, bucket: &bucket, group: vec![0] }]).await;
     assert!(matches!(&outcomes[..], [Written::Failed(e)] if unavailable(e)));
 }
 
 #[tokio::test]
 async fn a_store_dropped_without_close_keeps_everything() {
-    let mut place = Embedded::new();
+    let mut target = Embedded::new();
     let id = bucket_id(&sensor("climate", &[]), HOUR);
-    let bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
-    place.with_file(|_| {});
-    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+    let bucket = put(target.store(), &id, &seconds(HOUR, 0, &[1]), &CAPS).await;
+    target.with_file(|_| {});
+    assert_stored(&bucket, &read(target.store(), DB, &id).await);
 }
 
 #[tokio::test]
 async fn a_write_completes_when_its_caller_is_dropped() {
-    let place = Embedded::new();
+    let target = Embedded::new();
     let ids: Vec<_> = (0..50).map(|n| bucket_id(&sensor(&format!("s{n}"), &[]), HOUR)).collect();
     let mut bucket = bucket_of(&seconds(HOUR, 0, &[1]), &CAPS);
     {
         let writes: Vec<_> = ids.iter().map(|id| PageWrite { id, bucket: &bucket, group: vec![0] }).collect();
-        let mut write = pin!(place.store().write_pages(DB, &writes));
+        let mut write = pin!(target.store().write_pages(DB, &writes));
         assert!(write.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     }
     let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
     bucket.mark_written(&[0]);
     loop {
-        let stored = place.store().read_buckets(DB, &ids, usize::MAX).await.expect("all buckets");
+        let stored = target.store().read_buckets(DB, &ids, usize::MAX).await.expect("all buckets");
         match stored.iter().filter(|pages| !pages.is_empty()).count() {
             50 => return stored.iter().for_each(|stored| assert_stored(&bucket, stored)),
             0 => assert!(tokio::time::Instant::now() < deadline, "the write went with its caller"),
@@ -199,7 +199,7 @@ fn a_file_of_a_later_version_is_refused() {
 /// Any changed byte, even with a matching checksum, is either read as valid or the page is named.
 #[tokio::test]
 async fn a_damaged_byte_never_causes_a_wrong_read() {
-    let mut place = Embedded::new();
+    let mut target = Embedded::new();
     let id = bucket_id(&sensor("climate", &[("room", "lab")]), HOUR);
     let readings: Vec<Reading> = (0..5)
         .map(|n: i32| {
@@ -208,16 +208,16 @@ async fn a_damaged_byte_never_causes_a_wrong_read() {
             reading(time, &[("f", Value::Float(f64::from(n) / 3.0)), ("n", Value::Integer(n.into())), ("t", text)])
         })
         .collect();
-    put(place.store(), &id, &readings, &CAPS).await;
+    put(target.store(), &id, &readings, &CAPS).await;
     let page = page_id(&id.sensor.key, HOUR, 0);
-    let (key, whole) = place.with_file(|database| page_row(database, &page));
+    let (key, whole) = target.with_file(|database| page_row(database, &page));
     let whole = &whole[..whole.len() - 4];
     let mut named = 0;
     for at in 0..whole.len() {
         let mut changed = whole.to_vec();
         changed[at] ^= 0x81;
-        place.with_file(|database| set(database, PAGES, &key, &sealed(&key, changed)));
-        match place.store().read_buckets(DB, std::slice::from_ref(&id), usize::MAX).await {
+        target.with_file(|database| set(database, PAGES, &key, &with_checksum(&key, changed)));
+        match target.store().read_buckets(DB, std::slice::from_ref(&id), usize::MAX).await {
             Ok(_) => {}
             // An unknown form belongs to a later version.
             Err(StorageError::Unreadable { id, .. } | StorageError::Newer { id, .. }) => {
@@ -226,8 +226,8 @@ async fn a_damaged_byte_never_causes_a_wrong_read() {
             }
             Err(other) => panic!("byte {at}: {other}"),
         }
-        assert!(place.store().walk_buckets(DB, None, 9).await.is_ok(), "byte {at}");
-        assert_eq!(place.store().check().await, Ok(()), "byte {at}");
+        assert!(target.store().walk_buckets(DB, None, 9).await.is_ok(), "byte {at}");
+        assert_eq!(target.store().check().await, Ok(()), "byte {at}");
     }
     assert!(named > whole.len() / 4, "{named} of {} bytes", whole.len());
 }

@@ -7,12 +7,12 @@ use hourglass::store::{MongoOptions, MongoStore};
 
 use crate::support::prelude::*;
 
-use super::place::{DB, sensor};
+use super::test_store::{DB, sensor};
 
 const SENSORS: i64 = 5;
 const ROUNDS: u64 = 400;
 
-fn described(sensor: &Arc<Sensor>, stamp: u64, site: &str) -> SensorDocument {
+fn described_sensor(sensor: &Arc<Sensor>, stamp: u64, site: &str) -> SensorDocument {
     let value: Arc<str> = serde_json::Value::from(site).to_string().into();
     SensorDocument {
         fields: vec![(Arc::from("v"), Family::Number)],
@@ -25,7 +25,7 @@ fn described(sensor: &Arc<Sensor>, stamp: u64, site: &str) -> SensorDocument {
 async fn without_declared_groups_nothing_changes() {
     let store = MongoStore::open(&mongod().uri(&fresh_database_name()), MongoOptions::default()).await;
     let store = store.expect("a good URI");
-    let document = described(&sensor("m", &[("s", "1")]), 1, "lab");
+    let document = described_sensor(&sensor("m", &[("s", "1")]), 1, "lab");
     assert_eq!(store.write_sensors(DB, &[document]).await, [Written::Yes]);
     assert!(!store.keeps_groups());
     assert_eq!(store.regroup(10).await, Ok(Regrouped::default()));
@@ -57,7 +57,7 @@ async fn change(store: &MongoStore, writer: u64) {
                 store.remove_sensors(DB, &[(&sensor.key, Some(rev))]).await.expect("it can be removed");
                 break;
             }
-            let document = SensorDocument { rev, ..described(&sensor, 2 * round + writer, &site) };
+            let document = SensorDocument { rev, ..described_sensor(&sensor, 2 * round + writer, &site) };
             match store.write_sensors(DB, &[document]).await.pop() {
                 Some(Written::Yes) => break,
                 Some(Written::Conflict) => {}
@@ -112,7 +112,7 @@ async fn concurrent_stores_leave_each_sensor_in_one_group() {
     let database = fresh_database_name();
     let stores = [open(&database).await, open(&database).await];
     // Creates the collection, because earlier snapshots could not be read.
-    let first = described(&sensor("n", &[]), 1, "site 0");
+    let first = described_sensor(&sensor("n", &[]), 1, "site 0");
     assert_eq!(stores[0].write_sensors(DB, &[first]).await, [Written::Yes]);
     assert_eq!(stores[0].regroup(7).await.map(|done| done.sensors), Ok(1));
     let is_over = AtomicBool::new(false);

@@ -8,7 +8,9 @@ use hourglass::reading::{Hour, Value};
 
 use crate::support::random;
 
-use super::place::{Place, Plain, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through};
+use super::test_store::{
+    Plain, TestStore, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through,
+};
 
 const SEEDS: std::ops::Range<u64> = 1..4;
 const STEPS: usize = 120;
@@ -73,7 +75,7 @@ impl Model {
     }
 }
 
-pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
+pub async fn random_writers_agree_with_a_plain_map(target: &mut impl TestStore) {
     // Each seed has its own sensors; the databases are shared.
     for seed in SEEDS {
         let mut random = Random(random::Random::new(seed));
@@ -83,24 +85,24 @@ pub async fn random_writers_agree_with_a_plain_map(place: &mut impl Place) {
             let key = (random.pick(&DATABASES), random.pick(&SENSORS), random.pick(&HOURS));
             // Writers do not always learn of deletions.
             if random.below(6) == 0 {
-                delete(place, seed, key, &mut model, &mut random).await;
+                delete(target, seed, key, &mut model, &mut random).await;
             }
             let readings = random.readings(key.2);
             let writer = random.below(3);
             let forgets = random.below(4) == 0;
             model.merge(key, &readings);
             let known = writers[writer].remove(&key).filter(|_| !forgets);
-            let bucket = write(place, seed, key, known, &readings, step).await;
+            let bucket = write(target, seed, key, known, &readings, step).await;
             writers[writer].insert(key, bucket);
-            let stored = read(place.store(), key.0, &id(seed, key)).await;
+            let stored = read(target.store(), key.0, &id(seed, key)).await;
             let readings = plain(stored.iter().map(|page| &page.readings));
             assert_eq!(Some(&readings), model.buckets.get(&key), "seed {seed}, step {step}");
             if random.below(40) == 0 {
-                place.reopen().await;
+                target.reopen().await;
             }
         }
-        check_scans(place, seed, &model, &mut random).await;
-        check_scans_of_all(place, seed).await;
+        check_scans(target, seed, &model, &mut random).await;
+        check_scans_of_all(target, seed).await;
     }
 }
 
@@ -110,7 +112,7 @@ fn id(seed: u64, key: Key) -> BucketId {
 
 /// Merges into the writer's view or into nothing; after a conflict, into the stored bucket.
 async fn write(
-    place: &impl Place,
+    target: &impl TestStore,
     seed: u64,
     key: Key,
     known: Option<Bucket>,
@@ -121,27 +123,27 @@ async fn write(
     let mut bucket = known.unwrap_or_default();
     for attempt in 0.. {
         merge_as(step as u64 + 1, &mut bucket, readings, &CAPS);
-        if write_through(place.store(), key.0, &id, &mut bucket).await {
+        if write_through(target.store(), key.0, &id, &mut bucket).await {
             return bucket;
         }
         assert!(attempt < 2, "seed {seed}, step {step}: a conflict without anybody else");
-        bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
+        bucket = Bucket::from_stored(read(target.store(), key.0, &id).await);
     }
     bucket
 }
 
 /// Deletes a range of times in one bucket, or whole hours.
-async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, random: &mut Random) {
+async fn delete(target: &impl TestStore, seed: u64, key: Key, model: &mut Model, random: &mut Random) {
     let id = id(seed, key);
     if random.below(3) == 0 {
         let hours = random.pick(&HOURS)..random.pick(&HOURS).next();
-        place.store().remove_buckets(key.0, &[&id.sensor.key], hours.clone(), u64::MAX >> 1).await.expect("removed");
+        target.store().remove_buckets(key.0, &[&id.sensor.key], hours.clone(), u64::MAX >> 1).await.expect("removed");
         // Buckets of several pages may be left for deletion page by page.
         for hour in HOURS.into_iter().filter(|hour| hours.contains(hour)) {
             let id = BucketId { sensor: id.sensor.clone(), hour };
-            let mut bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
+            let mut bucket = Bucket::from_stored(read(target.store(), key.0, &id).await);
             bucket.delete(&(i64::MIN..i64::MAX), u64::MAX >> 1);
-            assert!(write_through(place.store(), key.0, &id, &mut bucket).await, "seed {seed}: nobody else writes");
+            assert!(write_through(target.store(), key.0, &id, &mut bucket).await, "seed {seed}: nobody else writes");
         }
         model.buckets.retain(|(d, s, hour), _| (*d, *s) != (key.0, key.1) || !hours.contains(hour));
         return;
@@ -150,10 +152,10 @@ async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, rand
     let a = slot(random);
     let b = slot(random);
     let range = a.min(b)..a.max(b);
-    let mut bucket = Bucket::from_stored(read(place.store(), key.0, &id).await);
+    let mut bucket = Bucket::from_stored(read(target.store(), key.0, &id).await);
     let removed = bucket.delete(&range, u64::MAX >> 1);
-    assert!(write_through(place.store(), key.0, &id, &mut bucket).await, "seed {seed}: nobody else writes");
-    assert_stored(&bucket, &read(place.store(), key.0, &id).await);
+    assert!(write_through(target.store(), key.0, &id, &mut bucket).await, "seed {seed}: nobody else writes");
+    assert_stored(&bucket, &read(target.store(), key.0, &id).await);
     let Some(plain) = model.buckets.get_mut(&key) else { return assert_eq!(removed, 0) };
     let before = plain.len();
     plain.retain(|time, _| !range.contains(time));
@@ -163,7 +165,7 @@ async fn delete(place: &impl Place, seed: u64, key: Key, model: &mut Model, rand
     }
 }
 
-async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut Random) {
+async fn check_scans(target: &impl TestStore, seed: u64, model: &Model, random: &mut Random) {
     for database in DATABASES {
         for sensor in SENSORS {
             let key = &id(seed, (database, sensor, Hour(0))).sensor.key.clone();
@@ -173,7 +175,7 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
             let mut rest = first..to;
             let mut found: BTreeMap<Key, Vec<hourglass::bucket::Readings>> = BTreeMap::new();
             while !rest.is_empty() {
-                let scan = place.store().scan(
+                let scan = target.store().scan(
                     database,
                     key,
                     rest,
@@ -200,7 +202,7 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
 }
 
 /// A scan of all sensors finds the same as a scan of each; unknown sensors have nothing.
-async fn check_scans_of_all(place: &impl Place, seed: u64) {
+async fn check_scans_of_all(target: &impl TestStore, seed: u64) {
     let hours = Hour::of(i64::MIN)..Hour(491_151);
     let shown = |pages: &[ScannedPage]| -> Vec<String> {
         let page = |page: &ScannedPage| {
@@ -217,9 +219,9 @@ async fn check_scans_of_all(place: &impl Place, seed: u64) {
         keys.push("nobody".to_owned());
         let asked: Vec<&str> = keys.iter().map(String::as_str).collect();
         for projection in [Projection::ALL, Projection::SUMMARIES] {
-            let scan = place.store().scan_sensors(database, &asked, hours.clone(), &projection, usize::MAX).await;
+            let scan = target.store().scan_sensors(database, &asked, hours.clone(), &projection, usize::MAX).await;
             for (sensor, found) in asked.iter().zip(scan.expect("a scan").expect("nothing bounds it")) {
-                let one = place
+                let one = target
                     .store()
                     .scan(database, sensor, hours.clone(), Order::Ascending, &projection, Extent::ALL)
                     .await;

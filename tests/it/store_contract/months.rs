@@ -7,7 +7,7 @@ use hourglass::bucket::{DayId, DayPart, DayWrite, MonthId, MonthTotals, MonthWri
 use hourglass::reading::{Day, Month, Sensor};
 
 use super::days::readings;
-use super::place::{DB, Place, sensor};
+use super::test_store::{DB, TestStore, sensor};
 
 /// First day of `days::readings`.
 const DAY: Day = Day(20_468);
@@ -29,7 +29,7 @@ async fn write_day(store: &dyn Store, sensor: &Arc<Sensor>, day: i64, rev: u64) 
         .remove(0)
 }
 
-async fn stored(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMonth)> {
+async fn read_months(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMonth)> {
     let months = Month(Month::of(DAY).0 - 2)..Month(Month::of(DAY).0 + 3);
     let read = store.read_months(DB, &["nobody", &sensor.key], months, &Projection::SUMMARIES).await.expect("a read");
     let mut found: Vec<_> = read
@@ -54,42 +54,42 @@ async fn totals(store: &dyn Store, sensor: &Arc<Sensor>, month: Month) -> MonthT
     totals
 }
 
-pub async fn a_month_round_trips(place: &mut impl Place) {
+pub async fn a_month_round_trips(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s 1"), ("room", "a,=")]);
     for day in [0, 1, 3, 20] {
-        assert_eq!(write_day(place.store(), &sensor, day, 0).await, Written::Yes);
+        assert_eq!(write_day(target.store(), &sensor, day, 0).await, Written::Yes);
     }
     for month in [0, 1] {
         let id = id(&sensor, month);
-        let mut totals = totals(place.store(), &sensor, id.month).await;
+        let mut totals = totals(target.store(), &sensor, id.month).await;
         totals.overlapping.push(Day(id.month.days().end.0 - 1));
-        assert_eq!(write(place.store(), &id, 0, 40, None).await, Written::Yes);
-        assert_eq!(write(place.store(), &id, 40, 41, Some(&totals)).await, Written::Yes);
-        place.reopen().await;
-        let found = stored(place.store(), &sensor).await;
+        assert_eq!(write(target.store(), &id, 0, 40, None).await, Written::Yes);
+        assert_eq!(write(target.store(), &id, 40, 41, Some(&totals)).await, Written::Yes);
+        target.reopen().await;
+        let found = read_months(target.store(), &sensor).await;
         let (number, found) = found.last().expect("a month");
         assert_eq!((*number, found), (month, &StoredMonth { rev: 41, totals: Some(totals) }), "bit by bit");
     }
 }
 
-pub async fn a_month_needs_the_current_rev(place: &mut impl Place) {
+pub async fn a_month_needs_the_current_rev(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[]);
-    let store = place.store();
+    let store = target.store();
     let month = id(&sensor, 0);
     let none = MonthTotals::default();
     assert_eq!(write(store, &month, 3, 4, Some(&none)).await, Written::Conflict, "there is none");
     assert_eq!(write(store, &month, 0, 100, None).await, Written::Yes, "a claim");
     assert_eq!(write(store, &month, 0, 200, None).await, Written::Conflict, "it is claimed");
-    assert_eq!(stored(store, &sensor).await, [(0, StoredMonth { rev: 100, totals: None })]);
+    assert_eq!(read_months(store, &sensor).await, [(0, StoredMonth { rev: 100, totals: None })]);
     assert_eq!(write(store, &month, 100, 300, None).await, Written::Yes, "a claim can be taken over");
     assert_eq!(write(store, &month, 100, 101, Some(&none)).await, Written::Conflict);
     assert_eq!(write(store, &month, 300, 301, Some(&none)).await, Written::Yes);
-    assert_eq!(stored(store, &sensor).await, [(0, StoredMonth { rev: 301, totals: Some(none) })]);
+    assert_eq!(read_months(store, &sensor).await, [(0, StoredMonth { rev: 301, totals: Some(none) })]);
 }
 
-pub async fn writing_a_day_removes_its_month(place: &mut impl Place) {
+pub async fn writing_a_day_removes_its_month(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
-    let store = place.store();
+    let store = target.store();
     let none = MonthTotals::default();
     for (rev, totals) in [(40, None), (50, Some(&none))] {
         for month in [-1, 0, 1] {
@@ -103,7 +103,7 @@ pub async fn writing_a_day_removes_its_month(place: &mut impl Place) {
         }
         // A new part, then an existing part.
         assert_eq!(write_day(store, &sensor, 1, if totals.is_none() { 0 } else { 10 }).await, Written::Yes);
-        let left: Vec<i64> = stored(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
+        let left: Vec<i64> = read_months(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
         assert_eq!(left, [-1, 1]);
     }
     assert_eq!(write(store, &id(&sensor, 0), 40, 41, Some(&none)).await, Written::Conflict, "the claim is gone");
@@ -111,8 +111,8 @@ pub async fn writing_a_day_removes_its_month(place: &mut impl Place) {
     assert_eq!(write(store, &id(&sensor, 0), 0, 70, None).await, Written::Yes);
     let removal = DayWrite { id: &day, rev: 20, next_rev: 21, readings: None, expired: None };
     assert_eq!(store.write_days(DB, &[removal]).await, [Written::Yes]);
-    let left: Vec<i64> = stored(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
+    let left: Vec<i64> = read_months(store, &sensor).await.into_iter().map(|(month, _)| month).collect();
     assert_eq!(left, [-1, 1], "a removed part");
     store.drop_database(DB).await.expect("dropped");
-    assert!(stored(store, &sensor).await.is_empty());
+    assert!(read_months(store, &sensor).await.is_empty());
 }

@@ -4,8 +4,8 @@ use hourglass::bucket::store::BucketId;
 use hourglass::bucket::{Bucket, Caps, Reading, Store};
 use hourglass::reading::{Hour, Value};
 
-use super::place::{
-    CAPS, DB, Place, Plain, SMALL, bucket_id, merge_as, plain, put, read, reading, sensor, write_through,
+use super::test_store::{
+    CAPS, DB, Plain, SMALL, TestStore, bucket_id, merge_as, plain, put, read, reading, sensor, write_through,
 };
 
 const HOUR: Hour = Hour(491_150);
@@ -48,11 +48,11 @@ fn union() -> Plain {
     all
 }
 
-pub async fn writers_of_one_page_lose_nothing(place: &mut impl Place) {
+pub async fn writers_of_one_page_lose_nothing(target: &mut impl TestStore) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
-    let first = put(place.store(), &id, &batch(0, 0), &CAPS).await;
-    race(place.store(), &id, &CAPS).await;
-    let stored = read(place.store(), DB, &id).await;
+    let first = put(target.store(), &id, &batch(0, 0), &CAPS).await;
+    race(target.store(), &id, &CAPS).await;
+    let stored = read(target.store(), DB, &id).await;
     assert_eq!(stored.len(), 1);
     assert_eq!(plain(stored.iter().map(|page| &page.readings)), union());
     assert_eq!(
@@ -62,10 +62,10 @@ pub async fn writers_of_one_page_lose_nothing(place: &mut impl Place) {
     );
 }
 
-pub async fn writers_of_an_overflowing_bucket_store_every_time_once(place: &mut impl Place) {
+pub async fn writers_of_an_overflowing_bucket_store_every_time_once(target: &mut impl TestStore) {
     let id = bucket_id(&sensor("fast", &[]), HOUR);
-    race(place.store(), &id, &Caps { max_readings: 40, ..SMALL }).await;
-    let stored = read(place.store(), DB, &id).await;
+    race(target.store(), &id, &Caps { max_readings: 40, ..SMALL }).await;
+    let stored = read(target.store(), DB, &id).await;
     assert!(stored.len() > 2, "{} pages", stored.len());
     assert_eq!(plain(stored.iter().map(|page| &page.readings)), union());
     assert_eq!(stored.iter().filter(|page| !page.closed).count(), 1, "one page is open");

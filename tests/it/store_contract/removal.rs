@@ -4,8 +4,8 @@ use hourglass::bucket::store::{Extent, Order, Projection, SensorFilter, Written}
 use hourglass::bucket::{Bucket, SensorDocument, Store};
 use hourglass::reading::Hour;
 
-use super::place::{
-    CAPS, DB, Place, SMALL, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
+use super::test_store::{
+    CAPS, DB, SMALL, TestStore, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
     write_through,
 };
 
@@ -26,14 +26,14 @@ fn range(from: i64, to: i64) -> std::ops::Range<i64> {
 }
 
 /// The second and third of five pages are emptied; later pages take their numbers.
-pub async fn empty_pages_are_removed(place: &mut impl Place) {
+pub async fn empty_pages_are_removed(target: &mut impl TestStore) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
     let values: Vec<i64> = (0..23).collect();
-    let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
+    let mut bucket = put(target.store(), &id, &seconds(HOUR, 0, &values), &SMALL).await;
     assert_eq!(bucket.pages().len(), 5);
     assert_eq!(bucket.delete(&range(5, 15), 1 << 40), 10);
-    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
-    let stored = read(place.store(), DB, &id).await;
+    assert!(write_through(target.store(), DB, &id, &mut bucket).await);
+    let stored = read(target.store(), DB, &id).await;
     assert_stored(&bucket, &stored);
     assert_eq!(
         stored.iter().map(|page| (page.number, page.closed)).collect::<Vec<_>>(),
@@ -43,55 +43,55 @@ pub async fn empty_pages_are_removed(place: &mut impl Place) {
 
     // The rest is still open, and can be removed, too.
     merge(&mut bucket, &seconds(HOUR, 100, &[1, 2, 3, 4]), &SMALL);
-    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
-    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+    assert!(write_through(target.store(), DB, &id, &mut bucket).await);
+    assert_stored(&bucket, &read(target.store(), DB, &id).await);
     assert_eq!(bucket.delete(&range(0, 3600), 1 << 40), 17);
-    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
-    assert!(bucket.pages().is_empty() && read(place.store(), DB, &id).await.is_empty());
-    assert!(hours(place.store(), "climate").await.is_empty());
+    assert!(write_through(target.store(), DB, &id, &mut bucket).await);
+    assert!(bucket.pages().is_empty() && read(target.store(), DB, &id).await.is_empty());
+    assert!(hours(target.store(), "climate").await.is_empty());
 }
 
-pub async fn a_removal_needs_the_current_rev(place: &mut impl Place) {
+pub async fn a_removal_needs_the_current_rev(target: &mut impl TestStore) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
-    let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
+    let mut bucket = put(target.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     let mut old = bucket.clone();
     merge(&mut bucket, &seconds(HOUR, 2, &[3]), &CAPS);
-    assert!(write_through(place.store(), DB, &id, &mut bucket).await);
+    assert!(write_through(target.store(), DB, &id, &mut bucket).await);
     old.delete(&range(0, 2), 1 << 40);
-    assert_eq!(write_group(place.store(), &id, &old, &[0]).await, Written::Conflict);
-    assert_stored(&bucket, &read(place.store(), DB, &id).await);
+    assert_eq!(write_group(target.store(), &id, &old, &[0]).await, Written::Conflict);
+    assert_stored(&bucket, &read(target.store(), DB, &id).await);
 }
 
 /// Regression: an append by an outdated view matched a recreated page, because revs started at 1 again.
-pub async fn an_old_view_does_not_match_a_recreated_page(place: &mut impl Place) {
+pub async fn an_old_view_does_not_match_a_recreated_page(target: &mut impl TestStore) {
     let id = bucket_id(&sensor("climate", &[]), HOUR);
-    let mut old = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
-    place.store().remove_buckets(DB, &["climate"], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
-    let anew = put(place.store(), &id, &seconds(HOUR, 10, &[3, 4]), &CAPS).await;
+    let mut old = put(target.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
+    target.store().remove_buckets(DB, &["climate"], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
+    let rewritten = put(target.store(), &id, &seconds(HOUR, 10, &[3, 4]), &CAPS).await;
     merge(&mut old, &seconds(HOUR, 20, &[5]), &CAPS);
-    assert_eq!(write_group(place.store(), &id, &old, &[0]).await, Written::Conflict);
-    assert_stored(&anew, &read(place.store(), DB, &id).await);
+    assert_eq!(write_group(target.store(), &id, &old, &[0]).await, Written::Conflict);
+    assert_stored(&rewritten, &read(target.store(), DB, &id).await);
 }
 
-pub async fn buckets_are_removed_by_sensor_and_hour(place: &mut impl Place) {
+pub async fn buckets_are_removed_by_sensor_and_hour(target: &mut impl TestStore) {
     let sensors: Vec<_> = ["a", "a!", "b"].map(|name| sensor(name, &[])).into_iter().collect();
     let values: Vec<i64> = (0..12).collect();
     for sensor in &sensors {
         for hour in 0..4 {
-            put(place.store(), &bucket_id(sensor, later(hour)), &seconds(later(hour), 0, &values), &CAPS).await;
+            put(target.store(), &bucket_id(sensor, later(hour)), &seconds(later(hour), 0, &values), &CAPS).await;
         }
     }
-    place.store().remove_buckets(DB, &["a", "b", "nobody"], later(1)..later(3), 1 << 40).await.expect("removed");
+    target.store().remove_buckets(DB, &["a", "b", "nobody"], later(1)..later(3), 1 << 40).await.expect("removed");
     for (name, left) in [("a", vec![0, 3]), ("a!", vec![0, 1, 2, 3])] {
-        assert_eq!(hours(place.store(), name).await, left.into_iter().map(later).collect::<Vec<_>>(), "{name}");
+        assert_eq!(hours(target.store(), name).await, left.into_iter().map(later).collect::<Vec<_>>(), "{name}");
     }
-    assert_eq!(hours(place.store(), "b").await.len(), 2);
-    place.store().remove_buckets(DB, &["a"], ALL, 1 << 40).await.expect("removed");
-    place.store().remove_buckets("another", &["a!"], ALL, 1 << 40).await.expect("nothing to remove");
-    place.reopen().await;
-    assert!(hours(place.store(), "a").await.is_empty());
-    assert_eq!(hours(place.store(), "a!").await.len(), 4);
-    let gone = read(place.store(), DB, &bucket_id(&sensors[0], HOUR)).await;
+    assert_eq!(hours(target.store(), "b").await.len(), 2);
+    target.store().remove_buckets(DB, &["a"], ALL, 1 << 40).await.expect("removed");
+    target.store().remove_buckets("another", &["a!"], ALL, 1 << 40).await.expect("nothing to remove");
+    target.reopen().await;
+    assert!(hours(target.store(), "a").await.is_empty());
+    assert_eq!(hours(target.store(), "a!").await.len(), 4);
+    let gone = read(target.store(), DB, &bucket_id(&sensors[0], HOUR)).await;
     assert!(Bucket::from_stored(gone).pages().is_empty());
 }
 
@@ -99,40 +99,40 @@ fn document(name: &str) -> SensorDocument {
     SensorDocument::new(sensor(name, &[]))
 }
 
-pub async fn sensor_documents_are_removed(place: &mut impl Place) {
+pub async fn sensor_documents_are_removed(target: &mut impl TestStore) {
     let documents: Vec<SensorDocument> = ["a", "b", "c"].map(document).into_iter().collect();
-    assert_eq!(place.store().write_sensors(DB, &documents).await, vec![Written::Yes; 3]);
+    assert_eq!(target.store().write_sensors(DB, &documents).await, vec![Written::Yes; 3]);
     let gone = [("a", Some(1)), ("b", Some(7)), ("c", None), ("nobody", None), ("nobody", Some(1))];
-    place.store().remove_sensors(DB, &gone).await.expect("removed");
+    target.store().remove_sensors(DB, &gone).await.expect("removed");
     let filter = SensorFilter { limit: 10, ..SensorFilter::default() };
-    let left = place.store().list_sensors(DB, &filter).await.expect("a list");
+    let left = target.store().list_sensors(DB, &filter).await.expect("a list");
     assert_eq!(left.iter().map(|document| &*document.sensor.key).collect::<Vec<_>>(), ["b"]);
 }
 
-pub async fn a_dropped_database_can_be_recreated(place: &mut impl Place) {
+pub async fn a_dropped_database_can_be_recreated(target: &mut impl TestStore) {
     let values: Vec<i64> = (0..12).collect();
     for database in ["plant", "planted"] {
         let id = bucket_id(&sensor("a", &[]), HOUR);
         let mut bucket = Bucket::default();
         merge(&mut bucket, &seconds(HOUR, 0, &values), &SMALL);
-        assert!(write_through(place.store(), database, &id, &mut bucket).await);
-        assert_eq!(place.store().write_sensors(database, &[document("a")]).await, [Written::Yes]);
+        assert!(write_through(target.store(), database, &id, &mut bucket).await);
+        assert_eq!(target.store().write_sensors(database, &[document("a")]).await, [Written::Yes]);
     }
-    place.store().drop_database("plant").await.expect("dropped");
-    place.store().drop_database("plant").await.expect("nothing to drop");
-    place.store().drop_database("never there").await.expect("nothing to drop");
+    target.store().drop_database("plant").await.expect("dropped");
+    target.store().drop_database("plant").await.expect("nothing to drop");
+    target.store().drop_database("never there").await.expect("nothing to drop");
     assert_eq!(
-        place.store().databases().await.expect("a list"),
+        target.store().databases().await.expect("a list"),
         ["plant", "planted"],
         "it may have been created again"
     );
     for name in ["plant", "plant", "never there"] {
-        place.store().unlist_database(name).await.expect("unlisted");
+        target.store().unlist_database(name).await.expect("unlisted");
     }
-    assert_eq!(place.store().databases().await.expect("a list"), ["planted"]);
-    assert!(hours(place.store(), "a").await.is_empty());
-    assert!(place.store().read_sensors("plant", &["a"]).await.expect("none").is_empty());
-    let other = place
+    assert_eq!(target.store().databases().await.expect("a list"), ["planted"]);
+    assert!(hours(target.store(), "a").await.is_empty());
+    assert!(target.store().read_sensors("plant", &["a"]).await.expect("none").is_empty());
+    let other = target
         .store()
         .scan("planted", "a", ALL, Order::Ascending, &Projection::ALL, Extent::ALL)
         .await
@@ -140,9 +140,9 @@ pub async fn a_dropped_database_can_be_recreated(place: &mut impl Place) {
         .pages;
     assert_eq!(other.len(), 3);
 
-    put(place.store(), &bucket_id(&sensor("b", &[]), HOUR), &seconds(HOUR, 0, &[1]), &CAPS).await;
-    place.reopen().await;
-    assert_eq!(place.store().databases().await.expect("a list"), ["plant", "planted"]);
-    assert_eq!(hours(place.store(), "b").await, [HOUR]);
-    assert!(hours(place.store(), "a").await.is_empty());
+    put(target.store(), &bucket_id(&sensor("b", &[]), HOUR), &seconds(HOUR, 0, &[1]), &CAPS).await;
+    target.reopen().await;
+    assert_eq!(target.store().databases().await.expect("a list"), ["plant", "planted"]);
+    assert_eq!(hours(target.store(), "b").await, [HOUR]);
+    assert!(hours(target.store(), "a").await.is_empty());
 }

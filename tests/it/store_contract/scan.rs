@@ -6,7 +6,7 @@ use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage};
 use hourglass::bucket::{Reading, StorageError, Store, Summary};
 use hourglass::reading::{Hour, Value};
 
-use super::place::{CAPS, DB, Place, SMALL, bucket_id, put, reading, scan, seconds, sensor};
+use super::test_store::{CAPS, DB, SMALL, TestStore, bucket_id, put, reading, scan, seconds, sensor};
 
 async fn pages(store: &dyn Store, sensor: &str, hours: Range<i64>, order: Order, pages_max: usize) -> Vec<ScannedPage> {
     let hours = Hour(hours.start)..Hour(hours.end);
@@ -17,7 +17,7 @@ fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
     pages.iter().map(|page| (page.hour.0, page.number)).collect()
 }
 
-pub async fn a_scan_covers_a_half_open_range_of_hours(place: &mut impl Place) {
+pub async fn a_scan_covers_a_half_open_range_of_hours(target: &mut impl TestStore) {
     let ours = sensor("climate", &[("sensor", "s1")]);
     let theirs = sensor("climate", &[("sensor", "s0")]);
     let least = Hour::of(i64::MIN + 2).0;
@@ -27,10 +27,10 @@ pub async fn a_scan_covers_a_half_open_range_of_hours(place: &mut impl Place) {
         let first = Hour(hour).start_ns().max(i64::MIN + 2);
         let readings: Vec<Reading> =
             (0..7).map(|n| reading(first + n * 1_000_000, &[("n", Value::Integer(n))])).collect();
-        put(place.store(), &bucket_id(&ours, Hour(hour)), &readings, &SMALL).await;
+        put(target.store(), &bucket_id(&ours, Hour(hour)), &readings, &SMALL).await;
     }
     for hour in [-2, -1, 1, 3, 4, 5] {
-        put(place.store(), &bucket_id(&theirs, Hour(hour)), &seconds(Hour(hour), 0, &[1]), &SMALL).await;
+        put(target.store(), &bucket_id(&theirs, Hour(hour)), &seconds(Hour(hour), 0, &[1]), &SMALL).await;
     }
     let cases: [(Range<i64>, &[i64]); 9] = [
         (-3..3, &[-3, -1, 0, 2]),
@@ -44,15 +44,15 @@ pub async fn a_scan_covers_a_half_open_range_of_hours(place: &mut impl Place) {
         (Range { start: 2, end: -3 }, &[]),
     ];
     for (hours, expected) in cases {
-        let found = pages(place.store(), &ours.key, hours.clone(), Order::Ascending, 100).await;
+        let found = pages(target.store(), &ours.key, hours.clone(), Order::Ascending, 100).await;
         let expected: Vec<(i64, u32)> = expected.iter().flat_map(|hour| [(*hour, 0), (*hour, 1)]).collect();
         assert_eq!(places(&found), expected, "{hours:?}");
-        let back = pages(place.store(), &ours.key, hours.clone(), Order::Descending, 100).await;
+        let back = pages(target.store(), &ours.key, hours.clone(), Order::Descending, 100).await;
         let falling: Vec<(i64, u32)> = expected.chunks(2).rev().flatten().copied().collect();
         assert_eq!(places(&back), falling, "{hours:?}");
     }
     assert!(
-        place
+        target
             .store()
             .scan("never written", "s", Hour(0)..Hour(9), Order::Ascending, &Projection::ALL, Extent::pages(9))
             .await
@@ -62,21 +62,21 @@ pub async fn a_scan_covers_a_half_open_range_of_hours(place: &mut impl Place) {
     );
 }
 
-pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Place) {
+pub async fn a_scan_stops_after_the_hour_that_makes_it_full(target: &mut impl TestStore) {
     let sensor = sensor("fast", &[]);
     // One, three, one and two pages.
     for (hour, count) in [(0, 5), (1, 13), (3, 2), (4, 6)] {
         let values: Vec<i64> = (0..count).collect();
-        put(place.store(), &bucket_id(&sensor, Hour(hour)), &seconds(Hour(hour), 0, &values), &SMALL).await;
+        put(target.store(), &bucket_id(&sensor, Hour(hour)), &seconds(Hour(hour), 0, &values), &SMALL).await;
     }
     let all = [(0, 0), (1, 0), (1, 1), (1, 2), (3, 0), (4, 0), (4, 1)];
     for (pages_max, expected) in [(1, 1), (2, 4), (3, 4), (4, 4), (5, 5), (6, 7), (7, 7), (8, 7)] {
-        let found = pages(place.store(), &sensor.key, 0..5, Order::Ascending, pages_max).await;
+        let found = pages(target.store(), &sensor.key, 0..5, Order::Ascending, pages_max).await;
         assert_eq!(places(&found), all[..expected], "at most {pages_max} pages");
     }
     let falling = [(4, 0), (4, 1), (3, 0), (1, 0), (1, 1), (1, 2), (0, 0)];
     for (pages_max, expected) in [(1, 2), (2, 2), (3, 3), (4, 6), (6, 6), (7, 7), (8, 7)] {
-        let found = pages(place.store(), &sensor.key, 0..5, Order::Descending, pages_max).await;
+        let found = pages(target.store(), &sensor.key, 0..5, Order::Descending, pages_max).await;
         assert_eq!(places(&found), falling[..expected], "at most {pages_max} pages, from the end");
         assert!(found.iter().all(|page| page.readings.is_some()));
     }
@@ -84,7 +84,7 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
     let mut from = 0;
     let mut found = Vec::new();
     loop {
-        let more = pages(place.store(), &sensor.key, from..5, Order::Ascending, 2).await;
+        let more = pages(target.store(), &sensor.key, from..5, Order::Ascending, 2).await;
         let Some(last) = more.last() else { break };
         from = last.hour.next().0;
         found.extend(places(&more));
@@ -92,7 +92,7 @@ pub async fn a_scan_stops_after_the_hour_that_makes_it_full(place: &mut impl Pla
     assert_eq!(found, all);
 }
 
-pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) {
+pub async fn a_stored_summary_is_the_fold_over_its_page(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[]);
     let hour = Hour(491_150);
     let readings: Vec<Reading> = (0..13)
@@ -110,11 +110,11 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
             reading(hour.start_ns() + i64::from(n) * 1_000_000, some)
         })
         .collect();
-    let bucket = put(place.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
+    let bucket = put(target.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
     for projection in [Projection::ALL, Projection::SUMMARIES] {
         let hours = hour..hour.next();
         let found =
-            scan(place.store(), &sensor.key, hours, Order::Ascending, &projection, Extent::pages(100)).await.pages;
+            scan(target.store(), &sensor.key, hours, Order::Ascending, &projection, Extent::pages(100)).await.pages;
         assert_eq!(found.len(), 3);
         for (found, page) in found.iter().zip(bucket.pages()) {
             assert_eq!(found.readings.as_ref(), projection.readings.then_some(&page.readings));
@@ -133,7 +133,7 @@ pub async fn a_stored_summary_is_the_fold_over_its_page(place: &mut impl Place) 
 }
 
 /// Regression: scans read all fields, and scans of many sensors had no limit.
-pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(place: &mut impl Place) {
+pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(target: &mut impl TestStore) {
     let sensor = sensor("wide", &[]);
     let whole = |hour: Hour| -> Vec<Reading> {
         let fields = |n: i64| ["a", "b", "c.d"].map(|name| (name, Value::Integer(n)));
@@ -142,16 +142,16 @@ pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(place: &mut impl
         (0..4).map(|n| reading(hour.start_ns() + n * 1_000_000_000, &some(n))).collect()
     };
     for hour in (0..5).map(Hour) {
-        put(place.store(), &bucket_id(&sensor, hour), &whole(hour), &SMALL).await;
+        put(target.store(), &bucket_id(&sensor, hour), &whole(hour), &SMALL).await;
     }
     let key = &*sensor.key;
     let hours = Hour(0)..Hour(5);
     let fields: std::sync::Arc<[std::sync::Arc<str>]> = ["b".into(), "c.d".into(), "nobody".into()].into();
     for readings in [true, false] {
         let projection = Projection { readings, fields: Some(fields.clone()), ..Projection::ALL };
-        let one = scan(place.store(), key, hours.clone(), Order::Ascending, &projection, Extent::ALL).await.pages;
-        let back = scan(place.store(), key, hours.clone(), Order::Descending, &projection, Extent::ALL).await.pages;
-        let many = place.store().scan_sensors(DB, &[key], hours.clone(), &projection, usize::MAX).await;
+        let one = scan(target.store(), key, hours.clone(), Order::Ascending, &projection, Extent::ALL).await.pages;
+        let back = scan(target.store(), key, hours.clone(), Order::Descending, &projection, Extent::ALL).await.pages;
+        let many = target.store().scan_sensors(DB, &[key], hours.clone(), &projection, usize::MAX).await;
         let many = many.expect("a scan").expect("nothing bounds it").remove(0);
         assert_eq!((one.len(), back.len(), many.len()), (5, 5, 5));
         for page in one.iter().chain(&back).chain(&many) {
@@ -165,18 +165,18 @@ pub async fn a_scan_returns_its_projection_and_stops_at_a_limit(place: &mut impl
     }
     let all = &Projection::ALL;
     let small = Extent { bytes: 1, ..Extent::pages(9) };
-    let first = scan(place.store(), key, hours.clone(), Order::Ascending, all, small).await;
-    let last = scan(place.store(), key, hours.clone(), Order::Descending, all, small).await;
+    let first = scan(target.store(), key, hours.clone(), Order::Ascending, all, small).await;
+    let last = scan(target.store(), key, hours.clone(), Order::Descending, all, small).await;
     assert_eq!((places(&first.pages), places(&last.pages)), (vec![(0, 0)], vec![(4, 0)]));
     assert_eq!((first.rest, last.rest), (hours.start.next()..hours.end, hours.start..Hour(4)));
-    let all_of_it = scan(place.store(), key, hours.clone(), Order::Ascending, all, Extent::ALL).await;
-    let back = scan(place.store(), key, hours.clone(), Order::Descending, all, Extent::pages(9)).await;
+    let all_of_it = scan(target.store(), key, hours.clone(), Order::Ascending, all, Extent::ALL).await;
+    let back = scan(target.store(), key, hours.clone(), Order::Descending, all, Extent::pages(9)).await;
     assert_eq!((all_of_it.rest, back.rest), (hours.end..hours.end, hours.start..hours.start));
-    assert!(place.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
+    assert!(target.store().scan_sensors(DB, &[key], hours, all, 1).await.expect("a scan").is_none());
 }
 
 /// Regression: an hour with a thousand readings a second was always read whole, 250 MB.
-pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place) {
+pub async fn only_the_requested_pages_of_an_hour_are_read(target: &mut impl TestStore) {
     let sensor = sensor("fast", &[]);
     let key = &*sensor.key;
     let hour = Hour(3);
@@ -185,14 +185,14 @@ pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place
     // Each of the 12 pages has 1.5 kB of text and little else.
     let text = |n: i64| Value::String(format!("{n:0300}").into());
     let all: Vec<Reading> = (0..60).map(|n| reading(second(n), &[("line", text(n))])).collect();
-    put(place.store(), &bucket_id(&sensor, hour), &all, &SMALL).await;
+    put(target.store(), &bucket_id(&sensor, hour), &all, &SMALL).await;
     let with_times = |times: std::ops::Range<i64>| Projection { times, ..Projection::ALL };
     let some = with_times(second(22)..second(31));
     let limit = 12_000;
     let tight = Extent { hour_bytes: limit, ..Extent::ALL };
     for (projection, extent) in [(&some, Extent::ALL), (&some, tight)] {
-        let one = scan(place.store(), key, hours.clone(), Order::Ascending, projection, extent).await;
-        let back = scan(place.store(), key, hours.clone(), Order::Descending, projection, extent).await;
+        let one = scan(target.store(), key, hours.clone(), Order::Ascending, projection, extent).await;
+        let back = scan(target.store(), key, hours.clone(), Order::Descending, projection, extent).await;
         for scanned in [&one, &back] {
             let found: Vec<i64> = scanned
                 .pages
@@ -207,19 +207,19 @@ pub async fn only_the_requested_pages_of_an_hour_are_read(place: &mut impl Place
     }
     // An exceeded limit is reported before memory is filled.
     for failed in [
-        place.store().scan(DB, key, hours.clone(), Order::Ascending, &Projection::ALL, tight).await,
-        place.store().scan(DB, key, hours.clone(), Order::Descending, &Projection::ALL, tight).await,
+        target.store().scan(DB, key, hours.clone(), Order::Ascending, &Projection::ALL, tight).await,
+        target.store().scan(DB, key, hours.clone(), Order::Descending, &Projection::ALL, tight).await,
     ] {
         assert_eq!(failed.map(|scanned| scanned.pages.len()), Err(StorageError::HourTooLarge { limit, hour }));
     }
-    let many = place.store().scan_sensors(DB, &[key], hours.clone(), &Projection::ALL, limit).await;
+    let many = target.store().scan_sensors(DB, &[key], hours.clone(), &Projection::ALL, limit).await;
     assert!(many.expect("a scan").is_none(), "the pages after the first one count");
     // A summary needs no readings of any page, either.
-    let summaries = place.store().scan(DB, key, hours, Order::Ascending, &Projection::SUMMARIES, tight).await;
+    let summaries = target.store().scan(DB, key, hours, Order::Ascending, &Projection::SUMMARIES, tight).await;
     assert_eq!(summaries.expect("a scan").pages.len(), 12);
 }
 
-pub async fn sensors_with_a_common_key_prefix_are_kept_apart(place: &mut impl Place) {
+pub async fn sensors_with_a_common_key_prefix_are_kept_apart(target: &mut impl TestStore) {
     let sensors = [
         sensor("a", &[]),
         sensor("a", &[("b", "c")]),
@@ -232,14 +232,15 @@ pub async fn sensors_with_a_common_key_prefix_are_kept_apart(place: &mut impl Pl
     ];
     for (n, sensor) in (0..).zip(&sensors) {
         for hour in [Hour(0), Hour(n), Hour(10)] {
-            let known = place.store().read_buckets(DB, &[bucket_id(sensor, hour)], usize::MAX).await.expect("a bucket");
+            let known =
+                target.store().read_buckets(DB, &[bucket_id(sensor, hour)], usize::MAX).await.expect("a bucket");
             if known[0].is_empty() {
-                put(place.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &[n; 7]), &SMALL).await;
+                put(target.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &[n; 7]), &SMALL).await;
             }
         }
     }
     for (n, sensor) in (0..).zip(&sensors) {
-        let found = pages(place.store(), &sensor.key, -1..20, Order::Ascending, 100).await;
+        let found = pages(target.store(), &sensor.key, -1..20, Order::Ascending, 100).await;
         let mut hours = vec![0, n, 10];
         hours.dedup();
         let expected: Vec<(i64, u32)> = hours.into_iter().flat_map(|hour| [(hour, 0), (hour, 1)]).collect();
@@ -250,14 +251,14 @@ pub async fn sensors_with_a_common_key_prefix_are_kept_apart(place: &mut impl Pl
             assert!(ours, "{}", sensor.key);
         }
         let bucket =
-            place.store().read_buckets(DB, &[bucket_id(sensor, Hour(10))], usize::MAX).await.expect("a bucket");
+            target.store().read_buckets(DB, &[bucket_id(sensor, Hour(10))], usize::MAX).await.expect("a bucket");
         assert_eq!(bucket[0].len(), 2, "{}", sensor.key);
     }
     assert!(
-        pages(place.store(), "a,b=", -1..20, Order::Ascending, 100).await.is_empty(),
+        pages(target.store(), "a,b=", -1..20, Order::Ascending, 100).await.is_empty(),
         "a key's beginning is no sensor"
     );
     // Normal pages in the same hours are not affected.
-    put(place.store(), &bucket_id(&sensor("aa", &[]), Hour(0)), &seconds(Hour(0), 0, &[1]), &CAPS).await;
-    assert_eq!(pages(place.store(), "aa", -1..20, Order::Ascending, 100).await.len(), 1);
+    put(target.store(), &bucket_id(&sensor("aa", &[]), Hour(0)), &seconds(Hour(0), 0, &[1]), &CAPS).await;
+    assert_eq!(pages(target.store(), "aa", -1..20, Order::Ascending, 100).await.len(), 1);
 }

@@ -4,7 +4,7 @@ use hourglass::bucket::settings::{Drift, ExpiredReadings};
 use hourglass::bucket::store::Written;
 use hourglass::bucket::{DatabaseSettings, Keep, Rename, Renames, SealForm, Store};
 
-use super::place::Place;
+use super::test_store::TestStore;
 
 fn week(rev: u64) -> DatabaseSettings {
     DatabaseSettings { rev, readings: Some(Keep::For(7 * 86_400_000_000_000)), ..DatabaseSettings::default() }
@@ -16,8 +16,8 @@ async fn all(store: &dyn Store) -> Vec<(String, DatabaseSettings)> {
     found
 }
 
-pub async fn settings_round_trip(place: &mut impl Place) {
-    assert_eq!(all(place.store()).await, []);
+pub async fn settings_round_trip(target: &mut impl TestStore) {
+    assert_eq!(all(target.store()).await, []);
     let entry = |fields: &[(&str, &'static str)]| {
         let field = |name: &str| fields.iter().find(|(known, _)| *known == name).map(|(_, text)| *text);
         Rename::from_fields(field).expect("an entry")
@@ -43,16 +43,16 @@ pub async fn settings_round_trip(place: &mut impl Place) {
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];
     for (name, settings) in &rows {
-        assert_eq!(place.store().write_settings(name, 0, Some(settings)).await, Written::Yes);
+        assert_eq!(target.store().write_settings(name, 0, Some(settings)).await, Written::Yes);
     }
-    place.reopen().await;
-    assert_eq!(all(place.store()).await, rows.map(|(name, settings)| (name.to_owned(), settings)));
+    target.reopen().await;
+    assert_eq!(all(target.store()).await, rows.map(|(name, settings)| (name.to_owned(), settings)));
     // Settings create no database.
-    assert_eq!(place.store().databases().await, Ok(Vec::new()));
+    assert_eq!(target.store().databases().await, Ok(Vec::new()));
 }
 
-pub async fn settings_need_the_current_rev(place: &mut impl Place) {
-    let store = place.store();
+pub async fn settings_need_the_current_rev(target: &mut impl TestStore) {
+    let store = target.store();
     assert_eq!(store.write_settings("d", 7, Some(&week(8))).await, Written::Conflict);
     assert_eq!(store.write_settings("d", 7, None).await, Written::Conflict);
     assert_eq!(store.write_settings("d", 0, None).await, Written::Yes);

@@ -8,7 +8,7 @@ use hourglass::bucket::{Meta, Reading, SensorDocument, Store};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
 
-use super::place::{CAPS, DB, Place, SMALL, bucket_id, merge, put, reading, seconds, sensor, write_through};
+use super::test_store::{CAPS, DB, SMALL, TestStore, bucket_id, merge, put, reading, seconds, sensor, write_through};
 
 async fn walk(store: &dyn Store, pages_max: usize) -> Vec<Vec<RawBucket>> {
     let mut parts: Vec<Vec<RawBucket>> = Vec::new();
@@ -28,8 +28,8 @@ fn pages(bucket: &RawBucket) -> Vec<&RawPage> {
     bucket.pages.iter().map(|page| page.as_ref().expect("a page that can be read")).collect()
 }
 
-pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
-    assert_eq!(walk(place.store(), 9).await.concat().len(), 0);
+pub async fn a_walk_visits_every_bucket_once(target: &mut impl TestStore) {
+    assert_eq!(walk(target.store(), 9).await.concat().len(), 0);
     // Keys with common prefixes, whose documents interleave in MongoDB.
     let sensors = ["a", "a!", "b", "a\\", "a 1", "a\\ 1"].map(|name| sensor(name, &[]));
     let mut expected: BTreeMap<String, usize> = BTreeMap::new();
@@ -38,14 +38,14 @@ pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
             // Up to twelve pages, so that the id of the tenth sorts before the second.
             let count = if hour.0 == 0 { 58 } else { n * 3 + 1 };
             let values: Vec<i64> = (0..count).collect();
-            put(place.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &values), &SMALL).await;
+            put(target.store(), &bucket_id(sensor, hour), &seconds(hour, 0, &values), &SMALL).await;
             for number in 0..u32::try_from(count).expect("few").div_ceil(5) {
                 expected.insert(page_id(&sensor.key, hour, number), usize::try_from(count.min(5)).expect("few"));
             }
         }
     }
     for pages_max in [1, 2, 7, 30, 1000] {
-        let parts = walk(place.store(), pages_max).await;
+        let parts = walk(target.store(), pages_max).await;
         let mut found = BTreeMap::new();
         for bucket in parts.iter().flatten() {
             for (number, page) in (0..).zip(pages(bucket)) {
@@ -54,7 +54,7 @@ pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
                 assert_eq!(none, None, "{pages_max}: {} came twice", page.key);
             }
             // A walk from there returns it again.
-            let again = place.store().walk_buckets(DB, Some(&bucket.from), 1).await.expect("a part").found;
+            let again = target.store().walk_buckets(DB, Some(&bucket.from), 1).await.expect("a part").found;
             let again = again.iter().find(|again| again.from == bucket.from).expect("the bucket");
             assert_eq!(again.pages.len(), bucket.pages.len());
         }
@@ -66,12 +66,12 @@ pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
         assert!(largest.expect("a part") <= 2 * pages_max + 2 * 12, "{pages_max}: {largest:?}");
         assert!(pages_max > 100 || parts.len() > 1, "{pages_max}");
     }
-    assert_eq!(place.store().estimate_pages().await, Ok(expected.len() as u64));
-    let other = place.store().walk_buckets("never written", None, 9).await.expect("a part");
+    assert_eq!(target.store().estimate_pages().await, Ok(expected.len() as u64));
+    let other = target.store().walk_buckets("never written", None, 9).await.expect("a part");
     assert!(other.found.is_empty() && other.next.is_none());
 }
 
-pub async fn a_walk_reports_the_headers_of_documents(place: &mut impl Place) {
+pub async fn a_walk_reports_the_headers_of_documents(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("room", "lab, 2")]);
     let hour = Hour(491_150);
     let readings: Vec<Reading> = (0..7)
@@ -85,8 +85,8 @@ pub async fn a_walk_reports_the_headers_of_documents(place: &mut impl Place) {
             reading(hour.start_ns() + i64::from(n) * 1_000_000_500, &fields)
         })
         .collect();
-    let bucket = put(place.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
-    let parts = walk(place.store(), 9).await;
+    let bucket = put(target.store(), &bucket_id(&sensor, hour), &readings, &SMALL).await;
+    let parts = walk(target.store(), 9).await;
     let found = pages(&parts[0][0]);
     assert_eq!(found.len(), 2);
     for (kept, page) in found.iter().zip(bucket.pages()) {
@@ -110,25 +110,25 @@ pub async fn a_walk_reports_the_headers_of_documents(place: &mut impl Place) {
     }
 }
 
-pub async fn a_walk_continues_past_concurrent_writes(place: &mut impl Place) {
+pub async fn a_walk_continues_past_concurrent_writes(target: &mut impl TestStore) {
     let id = |n: i64| bucket_id(&sensor("m", &[]), Hour(491_150 + n));
     for n in 0..4 {
-        put(place.store(), &id(n), &seconds(id(n).hour, 0, &[n]), &CAPS).await;
+        put(target.store(), &id(n), &seconds(id(n).hour, 0, &[n]), &CAPS).await;
     }
-    let first = place.store().walk_buckets(DB, None, 2).await.expect("a part");
+    let first = target.store().walk_buckets(DB, None, 2).await.expect("a part");
     assert_eq!(first.found.len(), 2);
-    put(place.store(), &id(-1), &seconds(id(-1).hour, 0, &[9]), &CAPS).await;
-    let mut third = put(place.store(), &id(4), &seconds(id(4).hour, 0, &[1]), &CAPS).await;
+    put(target.store(), &id(-1), &seconds(id(-1).hour, 0, &[9]), &CAPS).await;
+    let mut third = put(target.store(), &id(4), &seconds(id(4).hour, 0, &[1]), &CAPS).await;
     merge(&mut third, &seconds(id(4).hour, 5, &[1, 2, 3, 4, 5, 6]), &SMALL);
-    assert!(write_through(place.store(), DB, &id(4), &mut third).await);
-    let rest = place.store().walk_buckets(DB, first.next.as_ref(), 100).await.expect("a part");
+    assert!(write_through(target.store(), DB, &id(4), &mut third).await);
+    let rest = target.store().walk_buckets(DB, first.next.as_ref(), 100).await.expect("a part");
     let found: Vec<(Hour, usize)> =
         rest.found.iter().map(|bucket| (pages(bucket)[0].hour(), bucket.pages.len())).collect();
     assert_eq!(found, [(id(2).hour, 1), (id(3).hour, 1), (id(4).hour, 2)]);
     assert_eq!(rest.next, None);
 }
 
-pub async fn sensor_documents_are_walked_in_key_order(place: &mut impl Place) {
+pub async fn sensor_documents_are_walked_in_key_order(target: &mut impl TestStore) {
     let document = |name: &str| SensorDocument {
         sensor: sensor(name, &[("t", "1")]),
         rev: 0,
@@ -140,14 +140,14 @@ pub async fn sensor_documents_are_walked_in_key_order(place: &mut impl Place) {
         meta: Meta::default(),
     };
     let documents: Vec<SensorDocument> = ["b", "a", "ü", "a!", "c"].map(document).to_vec();
-    place.store().write_sensors(DB, &documents).await;
+    target.store().write_sensors(DB, &documents).await;
     let mut keys: Vec<String> = documents.iter().map(|document| document.sensor.key.to_string()).collect();
     keys.sort_unstable();
     for max in [1, 2, 5, 9] {
         let mut found = Vec::new();
         let mut from = None;
         loop {
-            let part = place.store().walk_sensors(DB, from.as_ref(), max).await.expect("a part");
+            let part = target.store().walk_sensors(DB, from.as_ref(), max).await.expect("a part");
             assert!(part.found.len() <= max);
             for kept in part.found {
                 let read = kept.document.expect("a document that can be read");

@@ -113,7 +113,6 @@ impl Browser {
         self.ask("execute/sync", &json!({ "script": script, "args": [] }))
     }
 
-    /// Returns true if an expression is true now.
     #[track_caller]
     pub fn is_true(&self, expression: &str) -> bool {
         self.run(&format!("return Boolean({expression});")) == true
@@ -144,7 +143,6 @@ impl Browser {
         ));
     }
 
-    /// Clicks, and waits for an expression.
     #[track_caller]
     pub fn click_until(&self, selector: &str, text: &str, expression: &str) {
         self.click(selector, text);
@@ -220,7 +218,6 @@ impl Browser {
         );
     }
 
-    /// Sends a DevTools command.
     #[track_caller]
     pub fn devtools(&self, command: &str, parameters: Value) -> Value {
         self.ask("goog/cdp/execute", &json!({ "cmd": command, "params": parameters }))

@@ -95,10 +95,10 @@ impl Certificates {
     }
 
     /// Replaces the files of one pair with another's, as a renewal does.
-    pub fn replace(&self, pair: &str, by: &str) {
+    pub fn replace(&self, pair: &str, replacement: &str) {
         for end in ["pem", "key"] {
             let fresh = self.file(&format!("fresh.{end}"));
-            std::fs::copy(self.file(&format!("{by}.{end}")), &fresh).expect("a file can be copied");
+            std::fs::copy(self.file(&format!("{replacement}.{end}")), &fresh).expect("a file can be copied");
             std::fs::rename(fresh, self.file(&format!("{pair}.{end}"))).expect("a file can be moved");
         }
     }

@@ -34,15 +34,15 @@ impl Exact {
         let fraction = double.to_bits() & ((1 << 52) - 1);
         let exponent = double.to_bits() >> 52 & 0x7ff;
         let hidden = if exponent == 0 { 0 } else { 1 << 52 };
-        let at = usize::try_from(exponent.max(1) - 1).expect("small");
-        self.add(fraction | hidden, at, if double < 0.0 { -1 } else { 1 });
+        let shift = usize::try_from(exponent.max(1) - 1).expect("small");
+        self.add(fraction | hidden, shift, if double < 0.0 { -1 } else { 1 });
     }
 
-    fn add(&mut self, number: u64, at: usize, sign: i64) {
-        let moved = u128::from(number) << (at % 32);
+    fn add(&mut self, number: u64, shift: usize, sign: i64) {
+        let moved = u128::from(number) << (shift % 32);
         for lane in 0..3 {
             let bits = i64::try_from(moved >> (32 * lane) & 0xffff_ffff).expect("32 bits");
-            self.0[at / 32 + lane] += sign * bits;
+            self.0[shift / 32 + lane] += sign * bits;
         }
         // A lane has room for two billion additions.
     }

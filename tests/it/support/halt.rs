@@ -9,7 +9,7 @@ use super::server::Launch;
 use super::wait_until;
 
 /// Time for a server to reach the point.
-const WITHIN: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A file that halts servers while it exists.
 pub struct Halt {
@@ -47,6 +47,6 @@ impl Halt {
     /// Waits until a server is halted.
     #[track_caller]
     pub fn await_met(&self, what: &str) {
-        wait_until(what, WITHIN, || self.file.with_extension("met").exists());
+        wait_until(what, TIMEOUT, || self.file.with_extension("met").exists());
     }
 }

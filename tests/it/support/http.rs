@@ -7,7 +7,6 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ureq::Agent;
 use ureq::http::{HeaderMap, Method, Request};
 
-/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -17,7 +16,6 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Returns a header, if present.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("a header is text"))
     }

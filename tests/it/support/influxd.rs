@@ -49,7 +49,6 @@ impl Influxd {
         format!("http://127.0.0.1:{}{path}", self.port)
     }
 
-    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }

@@ -8,7 +8,6 @@ use super::http::{Answer, post};
 use super::poll;
 use super::server::Server;
 
-/// Returns the state of a job.
 pub fn job(server: &Server, name: &str) -> Value {
     server.fetch(&format!("/api/v1/jobs/{name}"))
 }
@@ -18,7 +17,6 @@ pub fn progress(server: &Server, name: &str, figure: &str) -> u64 {
     job(server, name)["progress"][figure].as_u64().unwrap_or(0)
 }
 
-/// Returns the URL that runs a job.
 pub fn run_url(server: &Server, name: &str) -> String {
     server.url(&format!("/api/v1/jobs/{name}/run"))
 }

@@ -24,8 +24,8 @@ pub mod packed;
 pub mod pages;
 pub mod prelude;
 pub mod process;
+pub mod programs;
 pub mod proxy;
-pub mod ran;
 pub mod random;
 pub mod raw;
 pub mod replica_set;
@@ -41,23 +41,23 @@ pub const DAY: i64 = 24 * HOUR;
 /// 2026-01-15T14:00:00Z, the time of most readings in the tests.
 pub const START: i64 = 1_768_485_600 * SECOND;
 /// Maximum waiting time on a busy machine.
-pub const WITHIN: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Polls `probe` until it returns a value; panics with `what` after `within`.
+/// Polls `probe` until it returns a value; panics with `what` after `timeout`.
 #[track_caller]
-pub fn eventually<T>(what: &str, within: Duration, probe: impl FnMut() -> Option<T>) -> T {
-    poll(within, probe).unwrap_or_else(|| panic!("{what}: not within {within:?}"))
+pub fn eventually<T>(what: &str, timeout: Duration, probe: impl FnMut() -> Option<T>) -> T {
+    poll(timeout, probe).unwrap_or_else(|| panic!("{what}: not within {timeout:?}"))
 }
 
-/// Waits until `is_met` returns true; panics with `what` after `within`.
+/// Waits until `is_met` returns true; panics with `what` after `timeout`.
 #[track_caller]
-pub fn wait_until(what: &str, within: Duration, mut is_met: impl FnMut() -> bool) {
-    eventually(what, within, || is_met().then_some(()));
+pub fn wait_until(what: &str, timeout: Duration, mut is_met: impl FnMut() -> bool) {
+    eventually(what, timeout, || is_met().then_some(()));
 }
 
-/// Polls `probe`, at least once, until it returns a value or `within` has passed.
-pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
-    let deadline = Instant::now() + within;
+/// Polls `probe`, at least once, until it returns a value or `timeout` has passed.
+pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + timeout;
     loop {
         if let Some(found) = probe() {
             return Some(found);
@@ -70,9 +70,9 @@ pub fn poll<T>(within: Duration, mut probe: impl FnMut() -> Option<T>) -> Option
 }
 
 /// Sets its flag on drop, also during a panic, so that threads waiting for it end.
-pub struct StopAtEnd<'a>(pub &'a AtomicBool);
+pub struct StopOnDrop<'a>(pub &'a AtomicBool);
 
-impl Drop for StopAtEnd<'_> {
+impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -31,7 +31,6 @@ pub fn stores() -> [String; 2] {
     ["embedded".to_owned(), mongod().uri(&fresh_database_name())]
 }
 
-/// Returns an unused database name.
 pub fn fresh_database_name() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     format!("test_{}_{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed))
@@ -74,7 +73,6 @@ impl Mongod {
         format!("mongodb://127.0.0.1:{}/{database}?replicaSet={REPLICA_SET}", self.port)
     }
 
-    /// Returns the port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -182,7 +180,7 @@ impl Mongod {
     fn become_primary(&mut self) -> Result<(), Refusal> {
         let opened = poll(START_TIMEOUT, || {
             if let Some(status) = self.process.exited() {
-                return Some(Err(Refusal::Ended(status)));
+                return Some(Err(Refusal::FinishedServer(status)));
             }
             TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).ok().map(|_| Ok(()))
         });
@@ -204,7 +202,7 @@ impl Mongod {
 
 /// Reasons to give up a started mongod.
 enum Refusal {
-    Ended(ExitStatus),
+    FinishedServer(ExitStatus),
     Late,
     Stranger { pid: i64 },
     Driver(String),
@@ -213,7 +211,7 @@ enum Refusal {
 impl Refusal {
     fn is_port_clash(&self) -> bool {
         match self {
-            Refusal::Ended(status) => status.code() == Some(EXIT_NET_ERROR),
+            Refusal::FinishedServer(status) => status.code() == Some(EXIT_NET_ERROR),
             Refusal::Stranger { .. } => true,
             Refusal::Late | Refusal::Driver(_) => false,
         }
@@ -221,7 +219,7 @@ impl Refusal {
 
     fn sentence(&self, mongod: &Mongod) -> String {
         let what = match self {
-            Refusal::Ended(status) => format!("ended at its start ({status})"),
+            Refusal::FinishedServer(status) => format!("ended at its start ({status})"),
             Refusal::Late => format!("was not primary after {START_TIMEOUT:?}"),
             Refusal::Stranger { pid } => format!("lost port {} to process {pid}", mongod.port),
             Refusal::Driver(error) => format!("did not become a replica set ({error})"),

@@ -22,7 +22,7 @@ use super::server::Server;
 
 /// Location of a database's documents.
 pub struct Stored {
-    place: Place,
+    location: Location,
     database: String,
 }
 
@@ -44,7 +44,6 @@ pub struct Page {
     pub number: i64,
     pub closed: bool,
     pub has_overflow: bool,
-    /// Readings, in time order.
     pub readings: Vec<Reading>,
 }
 
@@ -83,7 +82,7 @@ impl Kind {
     }
 }
 
-enum Place {
+enum Location {
     Mongo { runtime: Runtime, mongo: mongodb::Database },
     Embedded { file: PathBuf },
 }
@@ -116,13 +115,13 @@ impl Stored {
         let runtime = runtime.expect("a tokio runtime can be built");
         let client = runtime.block_on(Client::with_uri_str(uri)).expect("a good URI");
         let mongo = client.database(mongo_database);
-        Stored { place: Place::Mongo { runtime, mongo }, database: database.to_owned() }
+        Stored { location: Location::Mongo { runtime, mongo }, database: database.to_owned() }
     }
 
     /// In the embedded file of a stopped server.
     fn in_file(data_dir: PathBuf, database: &str) -> Stored {
         let file = data_dir.join(hourglass::store::embedded::FILE_NAME);
-        Stored { place: Place::Embedded { file }, database: database.to_owned() }
+        Stored { location: Location::Embedded { file }, database: database.to_owned() }
     }
 
     /// Checks every page and bucket, and visits the buckets as pages in order.
@@ -171,7 +170,7 @@ impl Stored {
         };
         let of_document = |document: &RawDocument| (text(document, "_id").to_owned(), whole(document, "rev"));
         for kind in [Kind::Buckets, Kind::Overflow, Kind::Sensors] {
-            let in_file = matches!(self.place, Place::Embedded { .. });
+            let in_file = matches!(self.location, Location::Embedded { .. });
             if in_file && kind != Kind::Sensors {
                 self.each_row(kind, |key, bytes| {
                     let page = packed::Key::parse(key, &self.database);
@@ -194,7 +193,9 @@ impl Stored {
     /// Returns the registry document; panics for an embedded file.
     #[track_caller]
     pub fn registry(&self) -> Document {
-        let Place::Mongo { runtime, mongo } = &self.place else { panic!("the registry of a file is not looked at") };
+        let Location::Mongo { runtime, mongo } = &self.location else {
+            panic!("the registry of a file is not looked at")
+        };
         let registry = mongo.collection::<Document>("registry");
         runtime.block_on(async { registry.find_one(doc! {}).await }).expect("an answer").expect("a registry")
     }
@@ -203,7 +204,7 @@ impl Stored {
     #[track_caller]
     pub fn check_collections(&self) {
         self.check_validators();
-        let Place::Mongo { runtime, mongo } = &self.place else { panic!("a file has no collections") };
+        let Location::Mongo { runtime, mongo } = &self.location else { panic!("a file has no collections") };
         runtime.block_on(async {
             for kind in ["buckets", "overflow", "sensors"] {
                 let name = format!("{}.{kind}", self.database);
@@ -216,7 +217,7 @@ impl Stored {
 
     /// Checks validators and indexes of the collections, and that the database is listed.
     pub fn check_validators(&self) {
-        let Place::Mongo { runtime, mongo } = &self.place else { panic!("a file has no collections") };
+        let Location::Mongo { runtime, mongo } = &self.location else { panic!("a file has no collections") };
         runtime.block_on(async {
             for kind in ["buckets", "overflow", "sensors"] {
                 let name = format!("{}.{kind}", self.database);
@@ -241,15 +242,15 @@ impl Stored {
     }
 
     fn each(&self, kind: Kind, mut visit: impl FnMut(&RawDocument)) {
-        match &self.place {
-            Place::Mongo { runtime, mongo } => runtime.block_on(async {
+        match &self.location {
+            Location::Mongo { runtime, mongo } => runtime.block_on(async {
                 let collection = mongo.collection::<RawDocumentBuf>(&format!("{}.{}", self.database, kind.name()));
                 let mut cursor = collection.find(doc! {}).await.expect("documents");
                 while cursor.advance().await.expect("the next document") {
                     visit(cursor.current());
                 }
             }),
-            Place::Embedded { .. } => self.each_row(kind, |key, bytes| {
+            Location::Embedded { .. } => self.each_row(kind, |key, bytes| {
                 let document = match kind {
                     Kind::Sensors => RawDocumentBuf::from_bytes(bytes.to_vec()),
                     Kind::Buckets | Kind::Overflow => {
@@ -263,7 +264,7 @@ impl Stored {
 
     /// Visits the rows of this database in the embedded file, without checksums.
     fn each_row(&self, kind: Kind, mut visit: impl FnMut(&[u8], &[u8])) {
-        let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
+        let Location::Embedded { file } = &self.location else { panic!("rows are in a file") };
         let database = Database::open(file).expect("the file is intact and not open elsewhere");
         let transaction = database.begin_read().expect("a read");
         let table = if kind == Kind::Sensors { SENSORS } else { PAGES };

@@ -29,8 +29,8 @@ pub use super::mongod::{Mongod, find, fresh_database_name, in_mongo, mongod, run
 pub use super::packages::{Package, not_run, on_path, require};
 pub use super::pages::{Kind, Sensor, Stored, millis};
 pub use super::process::{Folder, Process, file_bytes, forget_peak, last_lines, peak_bytes, resident_bytes};
+pub use super::programs::{CommandOutput, digest, hourglass, path, run_program, run_with_input, verify};
 pub use super::proxy::{Fault, Proxy};
-pub use super::ran::{CommandOutput, digest, hourglass, path, ran, run_with_input, verify};
 pub use super::random::Random;
 pub use super::raw::{PATIENCE, Raw};
 pub use super::replica_set::{Front, ReplicaSet};
@@ -41,5 +41,5 @@ pub use super::series::{
 };
 pub use super::server::{Launch, Server, program};
 pub use super::{
-    DAY, HOUR, MINUTE, SECOND, START, StopAtEnd, WITHIN, block_on, eventually, now, poll, root, wait_until,
+    DAY, HOUR, MINUTE, SECOND, START, StopOnDrop, TIMEOUT, block_on, eventually, now, poll, root, wait_until,
 };

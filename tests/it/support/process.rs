@@ -84,9 +84,9 @@ impl Process {
         self.status
     }
 
-    /// Waits for the exit status; `None` if the program still runs after `within`.
-    pub fn wait(&mut self, within: Duration) -> Option<ExitStatus> {
-        poll(within, || self.exited())
+    /// Waits for the exit status; `None` if the program still runs after `timeout`.
+    pub fn wait(&mut self, timeout: Duration) -> Option<ExitStatus> {
+        poll(timeout, || self.exited())
     }
 
     /// Sends SIGKILL, also to a stopped program, and waits for the end.
@@ -132,7 +132,6 @@ impl Folder {
         &self.path
     }
 
-    /// Returns the path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -153,7 +152,6 @@ pub fn last_lines(path: &Path, count: usize) -> String {
     lines[lines.len().saturating_sub(count)..].join("\n")
 }
 
-/// Returns the resident bytes of a process.
 pub fn resident_bytes(pid: u32) -> u64 {
     memory(pid, "VmRSS:")
 }
@@ -168,7 +166,6 @@ pub fn file_bytes(pid: u32) -> u64 {
     memory(pid, "RssFile:")
 }
 
-/// Returns the peak of resident bytes.
 pub fn peak_bytes(pid: u32) -> u64 {
     memory(pid, "VmHWM:")
 }

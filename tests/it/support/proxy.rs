@@ -62,7 +62,6 @@ enum Direction {
     Reply,
 }
 
-/// Reason for the end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum EndReason {
     Closed,
@@ -72,7 +71,6 @@ enum EndReason {
 const PIECE: usize = 64 << 10;
 
 impl Proxy {
-    /// Starts a proxy for this port on 127.0.0.1.
     pub fn start(target: u16) -> Proxy {
         let order = Order::new(0, Fault::Pass);
         let (sender, receiver) = watch::channel(order);

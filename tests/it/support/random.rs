@@ -17,12 +17,10 @@ impl Random {
         i64::try_from((z ^ (z >> 31)) % u64::try_from(bound).expect("a bound is positive")).expect("below an i64")
     }
 
-    /// Returns true once in `times`.
     pub fn once_in(&mut self, times: i64) -> bool {
         self.below(times) == 0
     }
 
-    /// Returns one of the choices.
     pub fn pick<T: Clone>(&mut self, choices: &[T]) -> T {
         let length = i64::try_from(choices.len()).expect("a short list");
         choices[usize::try_from(self.below(length)).expect("an index")].clone()

@@ -89,7 +89,6 @@ impl Server {
         get(&self.url(path)).expect(200).json()
     }
 
-    /// Changes the settings of a database.
     #[track_caller]
     pub fn set(&self, database: &str, settings: &str) -> Answer {
         let url = self.url(&format!("/api/v1/databases/{}", encode(database)));
@@ -125,7 +124,6 @@ pub fn execute(server: &Server, database: &str, statement: &str) -> Value {
     answer["results"][0].take()
 }
 
-/// Returns the keys of the listed sensors.
 #[track_caller]
 pub fn sensor_keys(server: &Server, parameters: &str) -> Vec<String> {
     let answer = server.fetch(&format!("/api/v1/sensors?{parameters}"));
@@ -153,7 +151,7 @@ pub fn flush(server: &Server) {
     post(&server.url("/api/v1/flush"), "", &[]).expect(204);
 }
 
-/// Waits until the log of the start is dispatched, so that queries are answered.
+/// Waits until the WAL of the start is dispatched, so that queries are answered.
 #[track_caller]
 pub fn await_dispatched(server: &Server) {
     let is_fed = || server.fetch("/api/v1/status")["feeding"] == false;

@@ -30,7 +30,7 @@ pub struct Server {
 
 /// Result of a server that ended by itself.
 #[derive(Debug)]
-pub struct Ended {
+pub struct FinishedServer {
     pub status: ExitStatus,
     pub stdout: String,
     pub stderr: String,
@@ -83,14 +83,14 @@ impl Launch {
 
     /// Starts a server that should fail, and waits for its end.
     #[track_caller]
-    pub fn run_to_end(self) -> Ended {
+    pub fn run_to_end(self) -> FinishedServer {
         let folder = Folder::new("server");
         let mut process = self.spawn(&folder);
         let status = process.wait(START_TIMEOUT);
         let stdout = read(&folder.file(STDOUT));
         let stderr = read(&folder.file(STDERR));
         let status = status.unwrap_or_else(|| panic!("hourglass runs and does not end:\n{stdout}\n{stderr}"));
-        Ended { status, stdout, stderr }
+        FinishedServer { status, stdout, stderr }
     }
 
     fn spawn(&self, folder: &Folder) -> Process {
@@ -137,7 +137,7 @@ impl Server {
 
     /// Returns the address of its `https` or `tcp` listener, by the banner.
     #[track_caller]
-    pub fn other(&self, scheme: &str) -> SocketAddr {
+    pub fn scheme_address(&self, scheme: &str) -> SocketAddr {
         let banner = self.stdout();
         let start = format!("{scheme}://");
         let rest = banner.split(&start).nth(1).unwrap_or_else(|| panic!("no {start} in {banner}"));
@@ -238,13 +238,13 @@ impl Server {
         super::series::await_dispatched(self);
     }
 
-    /// As [`restart`](Server::restart), without waiting until the log is dispatched, which needs the store.
+    /// As [`restart`](Server::restart), without waiting until the WAL is dispatched, which needs the store.
     #[track_caller]
     pub fn restart_behind(&mut self) {
         self.restart_as(self.launch.clone());
     }
 
-    /// As [`restart_with`](Server::restart_with), without waiting until the log is dispatched.
+    /// As [`restart_with`](Server::restart_with), without waiting until the WAL is dispatched.
     #[track_caller]
     pub fn restart_as(&mut self, launch: Launch) {
         self.relaunch(launch);

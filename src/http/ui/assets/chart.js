@@ -14,9 +14,9 @@ export const COLOURS = {
 /** Minimum width of a visible line, in pixels. A shorter run of readings is drawn as a point. */
 const LINE_WIDTH_MIN = 3;
 
-export function colour(at, alpha = 1) {
+export function colour(index, alpha = 1) {
   const colours = COLOURS[isDark() ? "dark" : "light"];
-  return `${colours[at % colours.length]}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
+  return `${colours[index % colours.length]}${Math.round(alpha * 255).toString(16).padStart(2, "0")}`;
 }
 
 export function isDark() {
@@ -42,8 +42,9 @@ function axisWidth(_, texts) {
 
 /** The axes: time, numbers with their unit, and booleans on a separate scale. */
 function axes(series, unit) {
-  const [booleans, numbers] = [series.some(isBoolean), !series.every(isBoolean)];
-  const values = (_, at) => at.map((tick) => `${number(tick)}${unit}`);
+  const booleans = series.some(isBoolean);
+  const numbers = !series.every(isBoolean);
+  const values = (_, splits) => splits.map((tick) => `${number(tick)}${unit}`);
   return [
     axis({ space: 84, size: 44, values: (_, times, __, ___, step) => ticks(times, step) }),
     ...(numbers ? [axis({ size: axisWidth, values })] : []),
@@ -56,15 +57,15 @@ function isBoolean({ kind }) {
 }
 
 /**
- * Draws series `{ label, values, kind, say, low, high, dashed }` over `times` (seconds) in the element `place`. Null is a gap. Booleans are 0 and 1, drawn
- * as steps. `say` formats a value. Calls `zoom` with a dragged range. Returns `{ toggle(at), destroy() }`.
+ * Draws series `{ label, values, kind, say, low, high, dashed }` over `times` (seconds) in the element `container`. Null is a gap. Booleans are 0 and 1, drawn
+ * as steps. `say` formats a value. Calls `zoom` with a dragged range. Returns `{ toggle(index), destroy() }`.
  */
-export function chart(place, times, series, { height = 320, zoom, unit = "", name = "Chart" } = {}) {
+export function chart(container, times, series, { height = 320, zoom, unit = "", name = "Chart" } = {}) {
   const columns = [times];
   const lines = [{}];
   const bands = [];
-  const ofSeries = series.map((one, at) => {
-    const stroke = one.stroke ?? colour(one.hue ?? at);
+  const lineRanges = series.map((one, index) => {
+    const stroke = one.stroke ?? colour(one.hue ?? index);
     const first = lines.length;
     const own = isBoolean(one) ? { scale: "boolean", paths: window.uPlot.paths.stepped({ align: 1 }) } : {};
     lines.push({ label: one.label, stroke, width: 1.6, dash: one.dashed ? [5, 4] : undefined, spanGaps: false, points: { filter: points }, ...own });
@@ -73,13 +74,13 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
       const edge = { stroke: "transparent", width: 0, points: { show: false }, spanGaps: false };
       lines.push({ label: `${one.label}, max`, ...edge }, { label: `${one.label}, min`, ...edge });
       columns.push(one.high, one.low);
-      bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? at, isDark() ? 0.15 : 0.14) });
+      bands.push({ series: [first + 1, first + 2], fill: colour(one.hue ?? index, isDark() ? 0.15 : 0.14) });
     }
     return [first, lines.length];
   });
   const tip = h("div", { class: "tip", hidden: true });
   const options = {
-    width: Math.max(place.clientWidth, 200),
+    width: Math.max(container.clientWidth, 200),
     height,
     series: lines,
     bands,
@@ -89,19 +90,19 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
     axes: axes(series, unit),
     hooks: {
       setSelect: [(plot) => plot.select.width > 3 && zoom?.(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"))],
-      setCursor: [(plot) => updateTip(plot, tip, series, ofSeries, unit)],
+      setCursor: [(plot) => updateTip(plot, tip, series, lineRanges, unit)],
     },
   };
-  place.replaceChildren();
-  place.setAttribute("role", "img");
-  place.setAttribute("aria-label", name);
-  const plot = new window.uPlot(options, columns, place);
+  container.replaceChildren();
+  container.setAttribute("role", "img");
+  container.setAttribute("aria-label", name);
+  const plot = new window.uPlot(options, columns, container);
   plot.over.append(tip);
-  const resized = new ResizeObserver(() => plot.setSize({ width: Math.max(place.clientWidth, 200), height }));
-  resized.observe(place);
+  const resized = new ResizeObserver(() => plot.setSize({ width: Math.max(container.clientWidth, 200), height }));
+  resized.observe(container);
   return {
-    toggle(at) {
-      const [from, to] = ofSeries[at];
+    toggle(index) {
+      const [from, to] = lineRanges[index];
       const shown = !plot.series[from].show;
       for (let line = from; line < to; line += 1) plot.setSeries(line, { show: shown });
       return shown;
@@ -116,33 +117,35 @@ export function chart(place, times, series, { height = 320, zoom, unit = "", nam
 /** The indexes of drawn points: all if there is room, else the first of each run that is too short for a visible line. */
 function points(plot, line, isRoomy) {
   if (isRoomy) return null;
-  const [times, values] = [plot.data[0], plot.data[line]];
-  const found = [];
-  let [first, last] = [-1, -1];
+  const times = plot.data[0];
+  const values = plot.data[line];
+  const drawn = [];
+  let first = -1;
+  let last = -1;
   const end = () => {
-    if (first >= 0 && plot.valToPos(times[last], "x") - plot.valToPos(times[first], "x") < LINE_WIDTH_MIN) found.push(first);
+    if (first >= 0 && plot.valToPos(times[last], "x") - plot.valToPos(times[first], "x") < LINE_WIDTH_MIN) drawn.push(first);
     first = -1;
   };
-  for (const [at, value] of values.entries()) {
+  for (const [index, value] of values.entries()) {
     if (value === null) end();
     if (value === null || value === undefined) continue;
-    if (first < 0) first = at;
-    last = at;
+    if (first < 0) first = index;
+    last = index;
   }
   end();
-  return found;
+  return drawn;
 }
 
 /** Shows the values at the cursor: all series if there are at most six, else the nearest one. */
-function updateTip(plot, tip, series, ofSeries, unit) {
+function updateTip(plot, tip, series, lineRanges, unit) {
   const { idx, left, top } = plot.cursor;
   if (idx === null || idx === undefined || left < 0) {
     tip.hidden = true;
     return;
   }
-  const near = series.length <= 6 ? series.map((_, at) => at) : [nearest(plot, ofSeries, idx, top)].filter((at) => at >= 0);
-  const lines = near.filter((at) => plot.series[ofSeries[at][0]].show && series[at].values[idx] !== null && series[at].values[idx] !== undefined).map((at) => {
-    const { label, values, low, high, say = number } = series[at];
+  const near = series.length <= 6 ? series.map((_, index) => index) : [nearest(plot, lineRanges, idx, top)].filter((index) => index >= 0);
+  const lines = near.filter((index) => plot.series[lineRanges[index][0]].show && series[index].values[idx] !== null && series[index].values[idx] !== undefined).map((index) => {
+    const { label, values, low, high, say = number } = series[index];
     const range = low ? ` (${say(low[idx])} to ${say(high[idx])})` : "";
     return h("div", null, h("b", null, `${say(values[idx])}${unit}`), `${range} ${label}`);
   });
@@ -151,13 +154,17 @@ function updateTip(plot, tip, series, ofSeries, unit) {
   tip.classList.toggle("tip-left", left > plot.over.clientWidth / 2);
 }
 
-function nearest(plot, ofSeries, idx, top) {
-  let [best, smallest] = [-1, Infinity];
-  ofSeries.forEach(([line], at) => {
+function nearest(plot, lineRanges, idx, top) {
+  let best = -1;
+  let smallest = Infinity;
+  lineRanges.forEach(([line], index) => {
     const value = plot.data[line][idx];
     if (value === null || value === undefined || !plot.series[line].show) return;
     const distance = Math.abs(plot.valToPos(value, plot.series[line].scale) - top);
-    if (distance < smallest) [best, smallest] = [at, distance];
+    if (distance < smallest) {
+      best = index;
+      smallest = distance;
+    }
   });
   return best;
 }
@@ -166,8 +173,9 @@ function nearest(plot, ofSeries, idx, top) {
 export function sparkline(svg, values, name) {
   const numbers = values.filter((value) => typeof value === "number");
   if (numbers.length < 2) return null;
-  const [min, max] = [Math.min(...numbers), Math.max(...numbers)];
+  const min = Math.min(...numbers);
+  const max = Math.max(...numbers);
   const y = (value) => (max === min ? 12 : 22 - ((value - min) / (max - min)) * 20);
-  const path = numbers.map((value, at) => `${((at / (numbers.length - 1)) * 96 + 2).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
+  const path = numbers.map((value, index) => `${((index / (numbers.length - 1)) * 96 + 2).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
   return svg("svg", { class: "spark", viewBox: "0 0 100 24", role: "img", "aria-label": name }, svg("polyline", { points: path }));
 }

@@ -9,7 +9,7 @@ import { SNIPPETS } from "./snippets.js";
 import { change, go, settings } from "./state.js";
 import { listen, runInOneTab } from "./stream.js";
 
-export function connect(place, { caller, database }) {
+export function connect(container, { caller, database }) {
   const wanted = settings();
   const chosen = {
     id: SNIPPETS.some(({ id }) => id === wanted.get("with")) ? wanted.get("with") : "curl",
@@ -17,26 +17,26 @@ export function connect(place, { caller, database }) {
     sensor: wanted.get("s") ?? "temp-01",
   };
   // The token created here, and the id of its snippet.
-  let made = null;
+  let createdToken = null;
   const code = h("code");
   const aside = h("div", { class: "row" });
   const hint = h("p", { class: "hint" });
   const tabs = h("div");
-  const arrived = h("div");
+  const incoming = h("div");
 
-  const watched = watch(arrived, caller, database);
+  const watcher = watch(incoming, caller, database);
   const canCreateToken = caller.token_needed && caller.name && rights(caller, database).everything;
   const draw = () => {
     const snippet = SNIPPETS.find(({ id }) => id === chosen.id);
     // A new token appears only in the snippet that it was created for. Without authentication, snippets have no token.
-    const token = caller.token_needed ? (made?.id === chosen.id ? made.token : undefined) : null;
+    const token = caller.token_needed ? (createdToken?.id === chosen.id ? createdToken.token : undefined) : null;
     code.textContent = snippet.write({ origin: location.origin, database, ...chosen, token });
     show(aside, canCreateToken && !snippet.needs && tokenControl(database, (token) => {
-      made = { id: snippet.id, token };
+      createdToken = { id: snippet.id, token };
       draw();
       code.parentElement.focus();
     }));
-    watched.wait(snippet.isOne ? { measurement: chosen.measurement, sensor: chosen.sensor } : null);
+    watcher.wait(snippet.isOne ? { measurement: chosen.measurement, sensor: chosen.sensor } : null);
     show(hint, token === undefined ? tokenHint(snippet, database) : []);
     show(tabs, segments("With", SNIPPETS.map(({ id, name }) => [id, name]), chosen.id, (id) => {
       chosen.id = id;
@@ -50,43 +50,43 @@ export function connect(place, { caller, database }) {
     change({ [key]: event.target.value });
     draw();
   } } }));
-  show(place,
+  show(container,
     title("Connect", "Paste one of these snippets into a device or a program. Its readings appear below."),
     card(null, tabs,
       h("div", { class: "row" }, input("measurement", "m", "Measurement"), input("sensor", "s", "Sensor"), aside),
       h("div", { class: "snippet" }, h("pre", { tabindex: "0", "aria-label": "Snippet" }, code), button("Copy", () => copy(code.textContent), { class: "primary copy" })),
       hint),
-    card("Incoming readings", arrived));
+    card("Incoming readings", incoming));
   draw();
-  return watched.end;
+  return watcher.end;
 }
 
 /** Explains how to create the token that the snippet needs. */
 function tokenHint({ needs }, database) {
-  const [may, flag] = { read: ["read", `--read ${shell(database)}`], metrics: ["see metrics", "--metrics"] }[needs] ?? ["write", `--write ${shell(database)}`];
+  const [right, flag] = { read: ["read", `--read ${shell(database)}`], metrics: ["see metrics", "--metrics"] }[needs] ?? ["write", `--write ${shell(database)}`];
   const isPattern = needs !== "metrics" && /[*?]/.test(database);
-  return [`The snippet needs a token that can ${may}. Create it with `, h("code", null, `hourglass token add --name NAME ${flag}`), isPattern ? ". The token also matches other databases, because * and ? are wildcards." : "."];
+  return [`The snippet needs a token that can ${right}. Create it with `, h("code", null, `hourglass token add --name NAME ${flag}`), isPattern ? ". The token also matches other databases, because * and ? are wildcards." : "."];
 }
 
 /** A button that creates a token for the snippet. The token can only write to one database, and is shown only in the snippet. */
-function tokenControl(database, use) {
+function tokenControl(database, onCreate) {
   // In a token these characters are wildcards, which would match other databases.
   const isPattern = /[*?]/.test(database);
   return h("div", { class: "field" }, h("span", { class: "label" }, "Token"), isPattern
     ? h("p", { class: "hint" }, "The name of this database contains a wildcard (* or ?), so no token can be limited to it.")
-    : button("Create a write token", () => askToken(database, use)));
+    : button("Create a write token", () => askToken(database, onCreate)));
 }
 
-function askToken(database, use) {
+function askToken(database, onCreate) {
   const name = h("input", { value: `device-${Date.now().toString(36)}`, autocomplete: "off", spellcheck: "false" });
   let expires = "";
   const problem = h("div");
   const create = async () => {
     try {
-      const made = await post("/api/v1/tokens", { name: name.value, write: [database], ...(expires ? { expires_in: expires } : {}) });
+      const createdToken = await post("/api/v1/tokens", { name: name.value, write: [database], ...(expires ? { expires_in: expires } : {}) });
       close();
-      use(made.token);
-      toast(`The token ${made.name} was added to the snippet. It is shown only once.`);
+      onCreate(createdToken.token);
+      toast(`The token ${createdToken.name} was added to the snippet. It is shown only once.`);
     } catch (error) {
       show(problem, failure(error));
     }
@@ -102,57 +102,68 @@ function askToken(database, use) {
  * Shows incoming readings. `wait(sensor)` selects the sensor to show and counts the other sensors; `wait(null)` shows all sensors. Returns
  * `{ wait(sensor), end() }`.
  */
-function watch(place, caller, database) {
+function watch(container, caller, database) {
   if (!rights(caller, database).read) {
-    show(place, empty("This token cannot read, so incoming readings are not shown."));
+    show(container, empty("This token cannot read, so incoming readings are not shown."));
     return { wait() {}, end() {} };
   }
   // Screen readers announce only that readings arrive, because the values change too often.
-  const [status, shown, beside] = [h("div", { role: "status" }), h("div", { class: "arrived" }), h("p", { class: "hint" })];
-  const [big, about] = [h("p", { class: "big" }), h("p")];
-  let [wanted, others, heard, sensor, isOpen, end] = [undefined, new Set(), 0, "", false, null];
-  const explored = button("Open in Explore", () => go("explore", { db: database, sensor, m: partsOf(sensor).measurement, range: "1h" }), { class: "primary" });
+  const status = h("div", { role: "status" });
+  const details = h("div", { class: "arrived" });
+  const otherCount = h("p", { class: "hint" });
+  const latestValues = h("p", { class: "big" });
+  const summary = h("p");
+  let wanted;
+  let otherSensors = new Set();
+  let readingCount = 0;
+  let sensor = "";
+  let isOpen = false;
+  let stopListening = null;
+  const exploreButton = button("Open in Explore", () => go("explore", { db: database, sensor, m: partsOf(sensor).measurement, range: "1h" }), { class: "primary" });
   const waiting = (text) => announce(status, text, () => h("div", { class: "waiting" }, h("span", { class: "pulse", "aria-hidden": "true" }), visible(text)));
-  const ready = () => {
-    const arrive = `Receiving readings of ${visible(sensor)}.`;
-    if (heard) announce(status, arrive, () => h("p", { class: "hint" }, arrive));
+  const showState = () => {
+    const receiving = `Receiving readings of ${visible(sensor)}.`;
+    if (readingCount) announce(status, receiving, () => h("p", { class: "hint" }, receiving));
     else waiting(wanted ? `Waiting for a reading of ${wanted.measurement} with sensor ${wanted.sensor} …` : `Waiting for a reading in ${database} …`);
   };
   const isWanted = ({ sensor: key, tags }) => !wanted || (tags.sensor === wanted.sensor && partsOf(key).measurement === wanted.measurement);
-  const take = (mine) => {
-    heard += mine.length;
-    const { reading } = mine.at(-1);
-    ({ sensor } = mine.at(-1));
+  const showReadings = (matching) => {
+    readingCount += matching.length;
+    const { reading } = matching.at(-1);
+    ({ sensor } = matching.at(-1));
     const fields = Object.entries(reading).filter(([name]) => name !== "ts");
-    show(big, fields.slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))]));
-    show(about, `${visible(sensor)} · ${ago(reading.ts)} · ${heard} ${heard === 1 ? "reading" : "readings"} since you opened this view`);
+    show(latestValues, fields.slice(0, 3).map(([name, stored], at) => [at ? ", " : "", `${visible(name)} `, h("b", null, value(stored))]));
+    show(summary, `${visible(sensor)} · ${ago(reading.ts)} · ${readingCount} ${readingCount === 1 ? "reading" : "readings"} since you opened this view`);
     // Add the button only once, so that it keeps the focus.
-    if (!explored.isConnected) show(shown, big, about, explored);
-    ready();
+    if (!exploreButton.isConnected) show(details, latestValues, summary, exploreButton);
+    showState();
   };
-  const hear = ({ state, why, error, readings = [] }) => {
+  const handle = ({ state, reason, error, readings = [] }) => {
     if (state) isOpen = state === "open";
     if (error) announce(status, error.message, () => failure(error));
     if (state === "hidden") waiting("Paused while this page is hidden.");
-    if (state === "waiting") waiting(why);
-    if (state === "open") ready();
-    const mine = readings.filter(isWanted);
-    if (mine.length) take(mine);
-    if (mine.length === readings.length) return;
-    readings.filter((one) => !isWanted(one)).forEach((one) => others.add(one.sensor));
-    show(beside, `Other sensors sending: ${others.size}`);
+    if (state === "waiting") waiting(reason);
+    if (state === "open") showState();
+    const matching = readings.filter(isWanted);
+    if (matching.length) showReadings(matching);
+    if (matching.length === readings.length) return;
+    readings.filter((one) => !isWanted(one)).forEach((one) => otherSensors.add(one.sensor));
+    show(otherCount, `Other sensors sending: ${otherSensors.size}`);
   };
   const begin = () => {
-    show(place, status, shown, beside);
+    show(container, status, details, otherCount);
     waiting("Connecting …");
-    end = runInOneTab(() => listen({ db: database }, hear), () => show(place, h("div", { class: "waiting" }, "Readings are shown in another tab of this browser.", button("Listen here", begin))));
+    stopListening = runInOneTab(() => listen({ db: database }, handle), () => show(container, h("div", { class: "waiting" }, "Readings are shown in another tab of this browser.", button("Listen here", begin))));
   };
   const wait = (now) => {
     if (JSON.stringify(now) === JSON.stringify(wanted)) return;
-    [wanted, others, heard] = [now, new Set(), 0];
-    [shown, beside].forEach((one) => show(one));
-    if (isOpen) ready();
+    wanted = now;
+    otherSensors = new Set();
+    readingCount = 0;
+    show(details);
+    show(otherCount);
+    if (isOpen) showState();
   };
   begin();
-  return { wait, end: () => end() };
+  return { wait, end: () => stopListening() };
 }

@@ -9,40 +9,40 @@ export function curl(url, { token_needed: isGuarded }, flags = "") {
 }
 
 /** The measurement, and conditions that match only the chosen sensors. `tags` are all tag keys of the measurement. */
-function chosen({ measurement, sensor, filters, tags }) {
+function selectedSensors({ measurement, sensor, filters, tags }) {
   const equal = ([key, wanted]) => `${influxName(key)} = ${influxText(wanted)}`;
   if (!sensor) return [measurement ?? "", filters.map(equal)];
-  const of = partsOf(sensor);
+  const parsed = partsOf(sensor);
   // A name without tags means the sensor with this value in its tag `sensor`.
-  if (of.tags.length === 0 && measurement && of.measurement !== measurement) return [measurement, [equal(["sensor", sensor])]];
-  const others = (tags ?? []).filter((key) => !of.tags.some(([known]) => known === key));
-  return [of.measurement, [...of.tags, ...others.map((key) => [key, ""])].map(equal)];
+  if (parsed.tags.length === 0 && measurement && parsed.measurement !== measurement) return [measurement, [equal(["sensor", sensor])]];
+  const others = (tags ?? []).filter((key) => !parsed.tags.some(([known]) => known === key));
+  return [parsed.measurement, [...parsed.tags, ...others.map((key) => [key, ""])].map(equal)];
 }
 
-function statement(asked, range, window) {
-  const names = asked.fields.length ? asked.fields : ["*"];
+function statement(query, range, window) {
+  const names = query.fields.length ? query.fields : ["*"];
   const selected = names.map((name) => {
     const quoted = name === "*" ? "*" : influxName(name);
     // Strings and booleans have no mean: use the last value, as the chart does.
-    const fn = (asked.kinds?.get(name) ?? "number") === "number" || asked.fn === "first" ? asked.fn : "last";
+    const fn = (query.kinds?.get(name) ?? "number") === "number" || query.fn === "first" ? query.fn : "last";
     const call = { avg: "mean", p95: "percentile" }[fn] ?? fn;
-    return asked.fn === "raw" ? quoted : `${call}(${quoted}${fn === "p95" ? ", 95" : ""})`;
+    return query.fn === "raw" ? quoted : `${call}(${quoted}${fn === "p95" ? ", 95" : ""})`;
   });
-  const [measurement, wheres] = chosen(asked);
-  const groups = asked.fn === "raw" ? [] : [`time(${window})`];
-  if (asked.group === "none") groups.push("*");
-  else if (asked.group !== "*") groups.push(influxName(asked.group));
+  const [measurement, conditions] = selectedSensors(query);
+  const groups = query.fn === "raw" ? [] : [`time(${window})`];
+  if (query.group === "none") groups.push("*");
+  else if (query.group !== "*") groups.push(influxName(query.group));
   const by = groups.length ? ` GROUP BY ${groups.join(", ")}` : "";
   // Windows of days begin at midnight in the user's time zone, as on the chart.
-  const zone = asked.fn === "raw" || !asked.zone || asked.zone === "UTC" ? "" : ` tz(${influxText(asked.zone)})`;
-  return `SELECT ${selected.join(", ")} FROM ${influxName(measurement)} WHERE ${[...wheres, range].join(" AND ")}${by}${zone}`;
+  const zone = query.fn === "raw" || !query.zone || query.zone === "UTC" ? "" : ` tz(${influxText(query.zone)})`;
+  return `SELECT ${selected.join(", ")} FROM ${influxName(measurement)} WHERE ${[...conditions, range].join(" AND ")}${by}${zone}`;
 }
 
-export function influx(asked) {
-  return statement(asked, `time >= ${asked.from}ms AND time < ${asked.to}ms`, `${asked.step}s`);
+export function influx(query) {
+  return statement(query, `time >= ${query.from}ms AND time < ${query.to}ms`, `${query.step}s`);
 }
 
-export function panel(asked) {
-  const target = { refId: "A", rawQuery: true, query: statement(asked, "$timeFilter", "$__interval"), resultFormat: "time_series" };
-  return pretty({ type: "timeseries", title: chosen(asked)[0] || "hourglass", datasource: { type: "influxdb" }, targets: [target] });
+export function panel(query) {
+  const target = { refId: "A", rawQuery: true, query: statement(query, "$timeFilter", "$__interval"), resultFormat: "time_series" };
+  return pretty({ type: "timeseries", title: selectedSensors(query)[0] || "hourglass", datasource: { type: "influxdb" }, targets: [target] });
 }

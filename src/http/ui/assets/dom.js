@@ -38,10 +38,10 @@ export function show(parent, ...children) {
 }
 
 /** Updates a live region, unless it already has this text: screen readers would announce it again. */
-export function announce(place, text, make) {
-  if (place.dataset.announced === text) return;
-  place.dataset.announced = text;
-  show(place, make());
+export function announce(region, text, make) {
+  if (region.dataset.announced === text) return;
+  region.dataset.announced = text;
+  show(region, make());
 }
 
 /** The accessible name of a control, without changing values. */
@@ -54,17 +54,19 @@ function nameOf(control) {
  * Remembers the focused control before a redraw. Returns a function that restores the focus, to the control with the same name or else at the same
  * position.
  */
-export function keepFocus(place) {
-  const all = () => [...place.querySelectorAll("button, input, select, textarea, summary, a[href], [tabindex='0']")];
-  const had = document.activeElement;
-  if (!place.contains(had)) return () => {};
-  const [at, name, { tagName, scrollTop }] = [all().indexOf(had), nameOf(had), had];
+export function keepFocus(container) {
+  const all = () => [...container.querySelectorAll("button, input, select, textarea, summary, a[href], [tabindex='0']")];
+  const focused = document.activeElement;
+  if (!container.contains(focused)) return () => {};
+  const index = all().indexOf(focused);
+  const name = nameOf(focused);
+  const { tagName, scrollTop } = focused;
   return () => {
-    if (had.isConnected) return;
+    if (focused.isConnected) return;
     const now = all();
-    const again = now.find((one) => one.tagName === tagName && nameOf(one) === name) ?? now[Math.min(at, now.length - 1)];
-    again?.focus({ preventScroll: true });
-    if (again) again.scrollTop = scrollTop;
+    const successor = now.find((one) => one.tagName === tagName && nameOf(one) === name) ?? now[Math.min(index, now.length - 1)];
+    successor?.focus({ preventScroll: true });
+    if (successor) successor.scrollTop = scrollTop;
   };
 }
 
@@ -158,10 +160,10 @@ export function dialog(heading, ...children) {
 
 /** Downloads a file. */
 export function save(name, parts, type) {
-  const place = URL.createObjectURL(new Blob(parts, { type }));
+  const url = URL.createObjectURL(new Blob(parts, { type }));
   const link = document.createElement("a");
-  link.href = place;
+  link.href = url;
   link.download = name;
   link.click();
-  setTimeout(() => URL.revokeObjectURL(place), 1000);
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
 }

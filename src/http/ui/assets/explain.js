@@ -8,7 +8,7 @@ import { change, settings } from "./state.js";
 const EXAMPLE = "climate,sensor=temp-01,site=lab temp=22.4,humidity=45i";
 const UNITS = [["", "default: ns for lines, by magnitude for JSON"], ["ns", "ns"], ["us", "µs"], ["ms", "ms"], ["s", "s"]];
 
-export function explain(place, { database }) {
+export function explain(container, { database }) {
   const wanted = settings();
   const text = h("textarea", { rows: "6", spellcheck: "false", value: wanted.get("line") ?? EXAMPLE });
   const result = h("div", { "aria-live": "polite" });
@@ -22,7 +22,7 @@ export function explain(place, { database }) {
       show(result, failure(error));
     }
   };
-  show(place, title("Try a line", "Shows how the service would handle line protocol or JSON. Nothing is stored."),
+  show(container, title("Try a line", "Shows how the service would handle line protocol or JSON. Nothing is stored."),
     card(null, field("Lines", text),
       h("div", { class: "row" }, field("Timestamp unit", select(UNITS, precision, (unit) => (precision = unit))), button("Try", run, { class: "primary" }))),
     result);

@@ -37,10 +37,13 @@ const COMPUTED = new Set(["avg", "sum", "median", "p95"]);
 /** Buttons for touch screens: key, sign and label. */
 const MOVES = [["ArrowLeft", "‹", "Earlier"], ["ArrowRight", "›", "Later"], ["+", "+", "Zoom in"], ["-", "−", "Zoom out"]];
 
-export function explore(place, { caller, database }) {
+export function explore(container, { caller, database }) {
   const controls = h("div", { class: "controls" });
   const result = h("div");
-  let [drawn, loading, timer, closed] = [null, null, null, false];
+  let drawn = null;
+  let loading = null;
+  let timer = null;
+  let isClosed = false;
   const kinds = kindsOf(database);
   // Keys of the series that the user hid. They stay hidden when the chart is redrawn.
   const hidden = new Set();
@@ -49,9 +52,9 @@ export function explore(place, { caller, database }) {
     clearTimeout(timer);
     loading?.abort();
     loading = new AbortController();
-    const asked = queryFromUrl(database);
-    if (closed) return;
-    if (!asked) {
+    const query = queryFromUrl(database);
+    if (isClosed) return;
+    if (!query) {
       // The database is empty: check again soon, so that the first reading appears without a reload.
       timer = setTimeout(() => choose().then(run), EMPTY_REFRESH);
       return;
@@ -59,23 +62,23 @@ export function explore(place, { caller, database }) {
     result.setAttribute("aria-busy", "true");
     try {
       const { signal } = loading;
-      asked.kinds = await kinds(asked, signal);
+      query.kinds = await kinds(query, signal);
       const [now, before, tags] = await Promise.all([
-        load(asked, 0, signal),
-        asked.compare ? load(asked, WEEK, signal) : null,
-        asked.sensor ? get("/api/v1/tags", { db: database, measurement: asked.measurement }, signal) : null,
+        load(query, 0, signal),
+        query.compare ? load(query, WEEK, signal) : null,
+        query.sensor ? get("/api/v1/tags", { db: database, measurement: query.measurement }, signal) : null,
       ]);
-      asked.tags = tags?.tags.map(({ tag }) => tag);
+      query.tags = tags?.tags.map(({ tag }) => tag);
       const refocus = keepFocus(result);
       drawn?.destroy();
-      drawn = draw(result, asked, now, before, { zoomed, caller, hidden });
+      drawn = draw(result, query, now, before, { zoom, caller, hidden });
       refocus();
     } catch (error) {
       if (error.name === "AbortError") return;
       show(result, failure(error));
     }
     result.removeAttribute("aria-busy");
-    if (asked.follows && asked.refresh) timer = setTimeout(() => (document.hidden ? (timer = setTimeout(run, REFRESH)) : run()), REFRESH);
+    if (query.follows && query.refresh) timer = setTimeout(() => (document.hidden ? (timer = setTimeout(run, REFRESH)) : run()), REFRESH);
   }
 
   const set = (changes, more) => {
@@ -85,7 +88,7 @@ export function explore(place, { caller, database }) {
     if (settings().getAll("f").length === 0) chosen.then(run);
     else run();
   };
-  const zoomed = (from, to) => set({ from: Math.floor(from * 1000), to: Math.ceil(to * 1000), range: null }, { push: true });
+  const zoom = (from, to) => set({ from: Math.floor(from * 1000), to: Math.ceil(to * 1000), range: null }, { push: true });
 
   async function choose() {
     try {
@@ -96,18 +99,18 @@ export function explore(place, { caller, database }) {
   }
 
   const move = (key) => {
-    const asked = queryFromUrl(database);
-    const moved = asked && rangeAfter(key, asked);
-    if (moved) set({ from: Math.round(moved[0]), to: Math.round(moved[1]), range: null });
-    return Boolean(moved);
+    const query = queryFromUrl(database);
+    const newRange = query && rangeAfter(key, query);
+    if (newRange) set({ from: Math.round(newRange[0]), to: Math.round(newRange[1]), range: null });
+    return Boolean(newRange);
   };
-  show(place, title("Explore", "Drag over the chart to zoom in; arrow keys pan, + and − zoom."), controls, result);
+  show(container, title("Explore", "Drag over the chart to zoom in; arrow keys pan, + and − zoom."), controls, result);
   result.addEventListener("keydown", (event) => {
     if (event.target.closest?.(".plot") && move(event.key)) event.preventDefault();
   });
   choose().then(run);
   return () => {
-    closed = true;
+    isClosed = true;
     clearTimeout(timer);
     loading?.abort();
     drawn?.destroy();
@@ -136,14 +139,16 @@ function queryFromUrl(database) {
  * not in the cache.
  */
 function kindsOf(database) {
-  let [of, known] = ["", new Map()];
+  let cachedFor = "";
+  let kindOfField = new Map();
   return async ({ sensor, measurement, fields: chosen }, signal) => {
     const wanted = sensor ? { sensor } : { measurement };
-    if (of !== JSON.stringify(wanted) || !chosen.every((name) => known.has(name))) {
+    if (cachedFor !== JSON.stringify(wanted) || !chosen.every((name) => kindOfField.has(name))) {
       const { fields } = await get("/api/v1/fields", { db: database, ...wanted }, signal);
-      [of, known] = [JSON.stringify(wanted), new Map(fields.map(({ field: name, type }) => [name, type]))];
+      cachedFor = JSON.stringify(wanted);
+      kindOfField = new Map(fields.map(({ field: name, type }) => [name, type]));
     }
-    return known;
+    return kindOfField;
   };
 }
 
@@ -167,47 +172,47 @@ function rangeAfter(key, { from, to }) {
   return null;
 }
 
-function request(asked, back = 0) {
-  const range = [["from", `${asked.from - back}`], ["to", `${asked.to - back}`], ["precision", "ms"], ["epoch", "ms"]];
-  const common = [...selection(asked), ...range, ["fields", asked.fields.join(",")]];
-  if (asked.fn === "raw") return ["/api/v1/readings", [...common, ...(areTexts(asked) ? [["order", "desc"], ["limit", `${TEXTS}`]] : [["max_points", "2000"]])]];
-  const functions = [...(asked.fn === "avg" ? ["avg", "min", "max"] : [asked.fn]), ...(hasNonNumbers(asked) && asked.fn !== "last" && asked.fn !== "first" ? ["last"] : [])].join(",");
-  return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${asked.step}s`], ["tz", asked.zone], ["group_by", asked.group === "none" ? "" : asked.group]]];
+function request(query, back = 0) {
+  const range = [["from", `${query.from - back}`], ["to", `${query.to - back}`], ["precision", "ms"], ["epoch", "ms"]];
+  const common = [...selection(query), ...range, ["fields", query.fields.join(",")]];
+  if (query.fn === "raw") return ["/api/v1/readings", [...common, ...(areTexts(query) ? [["order", "desc"], ["limit", `${TEXTS}`]] : [["max_points", "2000"]])]];
+  const functions = [...(query.fn === "avg" ? ["avg", "min", "max"] : [query.fn]), ...(hasNonNumbers(query) && query.fn !== "last" && query.fn !== "first" ? ["last"] : [])].join(",");
+  return ["/api/v1/summary", [...common, ["agg", functions], ["step", `${query.step}s`], ["tz", query.zone], ["group_by", query.group === "none" ? "" : query.group]]];
 }
 
 /** Fetches the series, each with the type, times (ms) and values of one field, and the notices. */
-async function load(asked, back, signal) {
-  const [path, parameters] = request(asked, back);
+async function load(query, back, signal) {
+  const [path, parameters] = request(query, back);
   const { series, notices, next } = await get(path, parameters, signal);
   const lines = [];
-  const names = labels(series, asked);
-  for (const [place, one] of series.entries()) {
-    const name = names[place];
-    for (const [field, points] of pointsOf(one, asked, back)) {
+  const names = labels(series, query);
+  for (const [index, one] of series.entries()) {
+    const name = names[index];
+    for (const [field, points] of pointsOf(one, query, back)) {
       const kind = typeof points[0][1];
-      const shown = points.map(([at, found, ...range]) => [at, kind === "boolean" ? Number(found) : found, ...range]);
+      const shown = points.map(([ms, found, ...range]) => [ms, kind === "boolean" ? Number(found) : found, ...range]);
       const key = `${one.sensor ?? name} ${field}`;
-      lines.push({ key, kind, title: visible(key), name: asked.fields.length === 1 ? name : `${name} · ${visible(field)}`, points: shown });
+      lines.push({ key, kind, title: visible(key), name: query.fields.length === 1 ? name : `${name} · ${visible(field)}`, points: shown });
     }
   }
-  const cut = asked.fn === "raw" && next ? [`Only the newest ${TEXTS} strings are listed. Choose a shorter range or fewer sensors to see the others.`] : [];
+  const cut = query.fn === "raw" && next ? [`Only the newest ${TEXTS} strings are listed. Choose a shorter range or fewer sensors to see the others.`] : [];
   return { lines, notices: [...(notices ?? []), ...cut] };
 }
 
 /** The points of a series by field, in time order: time, value, minimum and maximum. */
-function pointsOf({ windows, readings }, asked, back) {
+function pointsOf({ windows, readings }, query, back) {
   const byField = new Map();
   for (const point of windows ?? readings) {
     const fields = windows ? point.fields : point;
-    const at = (point.ts ?? point.start) + back;
+    const ms = (point.ts ?? point.start) + back;
     for (const field of Object.keys(fields)) {
-      if (field === "ts" || (asked.fields.length && !asked.fields.includes(field))) continue;
+      if (field === "ts" || (query.fields.length && !query.fields.includes(field))) continue;
       const found = windows ? fields[field] : {};
       // Strings and booleans have no mean: show their last value.
-      const shown = windows ? found[asked.fn] ?? found.last : fields[field];
+      const shown = windows ? found[query.fn] ?? found.last : fields[field];
       if (shown === undefined || shown === null) continue;
       if (!byField.has(field)) byField.set(field, []);
-      byField.get(field).push([at, shown, found.min, found.max]);
+      byField.get(field).push([ms, shown, found.min, found.max]);
     }
   }
   for (const points of byField.values()) points.sort(([one], [other]) => one - other);
@@ -218,7 +223,7 @@ function pointsOf({ windows, readings }, asked, back) {
 function labels(series, { group }) {
   const differing = group === "none" ? tagsThatDiffer(series) : [];
   const all = series.map((one) => (group === "none" ? label(one, differing) : labelOfGroup(one)));
-  return all.map((name, at) => (all.indexOf(name) === all.lastIndexOf(name) ? name : visible(series[at].sensor ?? name)));
+  return all.map((name, index) => (all.indexOf(name) === all.lastIndexOf(name) ? name : visible(series[index].sensor ?? name)));
 }
 
 /** Keys of the tags with different values among the series, `sensor` first. */
@@ -242,46 +247,46 @@ function labelOfGroup({ measurement, tags }) {
   return Object.entries(tags ?? {}).map(([key, stored]) => `${visible(key)} ${visible(stored)}`).join(", ") || visible(measurement ?? "all");
 }
 
-function draw(place, asked, now, before, { zoomed, caller, hidden }) {
+function draw(container, query, now, before, { zoom, caller, hidden }) {
   const all = now.lines.slice(0, SERIES_MAX);
   const notices = [...now.notices.map(visible)];
   if (now.lines.length > SERIES_MAX) notices.push(`Showing the first ${SERIES_MAX} of ${now.lines.length} series. Choose fewer sensors, or group them.`);
-  if (hasNonNumbers(asked) && !["raw", "first", "last"].includes(asked.fn)) notices.push("For strings and booleans, the last value of each window is shown.");
-  const noticed = notices.length > 0 && h("ul", { class: "notices", "aria-label": "Notices" }, notices.map((notice) => h("li", null, notice)));
+  if (hasNonNumbers(query) && !["raw", "first", "last"].includes(query.fn)) notices.push("For strings and booleans, the last value of each window is shown.");
+  const noticeList = notices.length > 0 && h("ul", { class: "notices", "aria-label": "Notices" }, notices.map((notice) => h("li", null, notice)));
   if (all.length === 0) {
     // The empty chart takes arrow keys, so that the user can go back.
-    show(place, noticed, h("div", { class: "plot", tabindex: "0", role: "group", "aria-label": "Chart" }, empty("No readings in this range.", h("p", null, "Try a longer range."))));
+    show(container, noticeList, h("div", { class: "plot", tabindex: "0", role: "group", "aria-label": "Chart" }, empty("No readings in this range.", h("p", null, "Try a longer range."))));
     return { destroy() {} };
   }
-  const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), asked);
+  const { times, series } = seriesOf(all, (before?.lines ?? []).slice(0, SERIES_MAX), query);
   const lines = series.filter(({ kind }) => kind !== "string");
-  const rows = tableOf(series, times, asked);
+  const rows = tableOf(series, times, query);
   if (lines.length === 0) {
-    show(place, card(null, noticed, empty("Strings cannot be charted.", h("p", null, "See the table below or the CSV."))), card("Values", rows), exportActions(asked, caller));
-    place.dataset.series = "0";
+    show(container, card(null, noticeList, empty("Strings cannot be charted.", h("p", null, "See the table below or the CSV."))), card("Values", rows), exportActions(query, caller));
+    container.dataset.series = "0";
     return { destroy() {} };
   }
   const plot = h("div", { class: "plot", tabindex: "0" });
   const legend = h("ul", { class: "legend", "aria-label": "Series" });
   const hint = lines.length < series.length && h("p", { class: "hint" }, "Strings cannot be charted. See the table below or the CSV.");
-  show(place, card(null, noticed, plot, legend, hint), card("Values", rows), exportActions(asked, caller));
+  show(container, card(null, noticeList, plot, legend, hint), card("Values", rows), exportActions(query, caller));
   const started = performance.now();
-  const drawn = chart(plot, times, lines, { zoom: zoomed, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${lines.length} series from ${time(asked.from)} to ${time(asked.to)}` });
-  legend.append(...lines.map((one, at) => legendEntry(one, at, drawn, hidden)));
+  const drawn = chart(plot, times, lines, { zoom, height: Math.max(260, Math.min(420, innerHeight * 0.45)), name: `Chart of ${lines.length} series from ${time(query.from)} to ${time(query.to)}` });
+  legend.append(...lines.map((one, index) => legendEntry(one, index, drawn, hidden)));
   performance.measure("draw", { start: started });
-  place.dataset.series = String(lines.length);
+  container.dataset.series = String(lines.length);
   return drawn;
 }
 
 /** The shared times (s), and the series: the current ones, and those of the week before, dashed and in the same colours. */
-function seriesOf(all, earlier, asked) {
-  const { times, columns } = align([...all, ...earlier], asked);
-  const banded = asked.fn === "avg" && all.length <= BANDS_MAX;
-  const series = columns.map(([values, low, high], at) => {
-    const isEarlier = at >= all.length;
-    const line = [...all, ...earlier][at];
+function seriesOf(all, earlier, query) {
+  const { times, columns } = align([...all, ...earlier], query);
+  const banded = query.fn === "avg" && all.length <= BANDS_MAX;
+  const series = columns.map(([values, low, high], index) => {
+    const isEarlier = index >= all.length;
+    const line = [...all, ...earlier][index];
     const { key, kind, title } = line;
-    const hue = isEarlier ? Math.max(all.findIndex((now) => now.key === key), 0) : at;
+    const hue = isEarlier ? Math.max(all.findIndex((now) => now.key === key), 0) : index;
     const band = banded && !isEarlier && kind === "number" ? { low, high } : {};
     // The week before may have fewer sensors with other labels: use the current label of the same sensor.
     const name = all[hue].key === key ? all[hue].name : line.name;
@@ -297,10 +302,10 @@ function formatterFor(kind, formatNumber) {
   return (stored) => (stored === null || stored === undefined ? "–" : text(stored));
 }
 
-function legendEntry(one, at, drawn, hidden) {
+function legendEntry(one, index, drawn, hidden) {
   const last = one.values.findLast((stored) => stored !== null && stored !== undefined);
   const toggle = () => {
-    const shown = drawn.toggle(at);
+    const shown = drawn.toggle(index);
     if (shown) hidden.delete(one.key);
     else hidden.add(one.key);
     item.setAttribute("aria-pressed", String(shown));
@@ -321,18 +326,23 @@ function legendEntry(one, at, drawn, hidden) {
 function align(lines, { fn, step, from, to }) {
   const window = fn === "raw" ? 0 : step * 1000;
   const gaps = lines.map(({ points }) => gapsOf(points, window));
-  const times = [...new Set([from, to, ...lines.flatMap(({ points }) => points.map(([at]) => at)), ...gaps.flat().map(([before, after]) => Math.floor((before + after) / 2))])].sort((a, b) => a - b);
-  const places = new Map(times.map((at, place) => [at, place]));
+  const times = [...new Set([from, to, ...lines.flatMap(({ points }) => points.map(([ms]) => ms)), ...gaps.flat().map(([before, after]) => Math.floor((before + after) / 2))])].sort((a, b) => a - b);
+  const rows = new Map(times.map((ms, row) => [ms, row]));
   const columns = lines.map(({ points }, line) => {
-    const [values, low, high] = [0, 1, 2].map(() => new Array(times.length).fill(undefined));
-    for (const [before, after] of gaps[line]) [values, low, high].forEach((column) => column.fill(null, places.get(before) + 1, places.get(after)));
-    for (const [at, shown, min, max] of points) {
-      const row = places.get(at);
-      [values[row], low[row], high[row]] = [shown, min, max];
+    const emptyColumn = () => new Array(times.length).fill(undefined);
+    const values = emptyColumn();
+    const low = emptyColumn();
+    const high = emptyColumn();
+    for (const [before, after] of gaps[line]) [values, low, high].forEach((column) => column.fill(null, rows.get(before) + 1, rows.get(after)));
+    for (const [ms, shown, min, max] of points) {
+      const row = rows.get(ms);
+      values[row] = shown;
+      low[row] = min;
+      high[row] = max;
     }
     return [values, low, high];
   });
-  return { times: times.map((at) => at / 1000), columns };
+  return { times: times.map((ms) => ms / 1000), columns };
 }
 
 /**
@@ -340,11 +350,11 @@ function align(lines, { fn, step, from, to }) {
  * long. The comparison is local, because a sensor may change its interval.
  */
 function gapsOf(points, window) {
-  const steps = points.slice(1).map(([at], before) => at - points[before][0]);
-  const isGap = (length, at) => {
+  const steps = points.slice(1).map(([ms], before) => ms - points[before][0]);
+  const isGap = (length, index) => {
     if (length <= window * 1.5) return false;
-    const around = [...steps.slice(Math.max(at - 4, 0), at), ...steps.slice(at + 1, at + 5)];
-    return around.length > 0 && around.filter((step) => step * 3 < length).length >= around.length * 0.75;
+    const neighbours = [...steps.slice(Math.max(index - 4, 0), index), ...steps.slice(index + 1, index + 5)];
+    return neighbours.length > 0 && neighbours.filter((step) => step * 3 < length).length >= neighbours.length * 0.75;
   };
   return steps.flatMap((length, before) => (isGap(length, before) ? [[points[before][0], points[before][0] + length]] : []));
 }
@@ -354,23 +364,23 @@ function tableOf(series, times, { fn }) {
   const shown = series.slice(0, 8);
   const texts = shown.map((one) => formatterFor(one.kind, COMPUTED.has(fn) ? number : value));
   const rows = [];
-  for (let at = times.length - 1; at >= 0 && rows.length < 100; at -= 1) {
-    const cells = shown.map(({ values }) => values[at]);
-    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[at] * 1000), ...cells.map((cell, place) => texts[place](cell))]);
+  for (let index = times.length - 1; index >= 0 && rows.length < 100; index -= 1) {
+    const cells = shown.map(({ values }) => values[index]);
+    if (cells.some((cell) => cell !== null && cell !== undefined)) rows.push([time(times[index] * 1000), ...cells.map((cell, column) => texts[column](cell))]);
   }
   const more = series.length > shown.length && h("p", { class: "hint" }, `Showing the first ${shown.length} of ${series.length} series. The CSV has all of them.`);
   return [table("Values", ["Time", ...shown.map(({ label, title }) => h("span", { title }, label))], rows, { class: "scroll tall" }), more];
 }
 
-function exportActions(asked, caller) {
-  const [path, parameters] = request(asked);
+function exportActions(query, caller) {
+  const [path, parameters] = request(query);
   const full = `${location.origin}${address(path, parameters)}`;
   return h("div", { class: "actions" },
     button("Copy as curl", () => copy(curl(full, caller))),
-    button("Copy as InfluxQL", () => copy(influx(asked))),
-    button("Copy as Grafana panel", () => copy(panel(asked))),
+    button("Copy as InfluxQL", () => copy(influx(query))),
+    button("Copy as Grafana panel", () => copy(panel(query))),
     button("Download CSV", () => download(path, parameters).catch((error) => toast(error.message))),
-    h("span", { class: "hint" }, asked.fn === "raw" ? (areTexts(asked) ? "Readings" : "Readings, downsampled for the chart") : `Windows of ${asked.step} s`, ` · as of ${clock(Date.now())}`));
+    h("span", { class: "hint" }, query.fn === "raw" ? (areTexts(query) ? "Readings" : "Readings, downsampled for the chart") : `Windows of ${query.step} s`, ` · as of ${clock(Date.now())}`));
 }
 
 async function download(path, parameters) {
@@ -382,7 +392,10 @@ async function download(path, parameters) {
 /** Fetches a CSV in parts, up to `LINES_MAX` lines, and keeps only the first header row. */
 async function csv(path, parameters) {
   const parts = [];
-  let [head, cursor, lines, limit] = [null, "", 0, path === "/api/v1/readings" ? CSV_PAGE : ""];
+  let head = null;
+  let cursor = "";
+  let lines = 0;
+  let limit = path === "/api/v1/readings" ? CSV_PAGE : "";
   const part = () => send("GET", path, { parameters: [...parameters, ["limit", limit], ["cursor", cursor]] });
   do {
     const answer = await part().catch((error) => {
@@ -397,7 +410,8 @@ async function csv(path, parameters) {
     // Each part has the columns that exist at the time. Values would get into the wrong columns if new ones appear.
     if (head !== null && head !== text.slice(0, end)) throw new Error("Fields or tags were added during the download. Try again.");
     parts.push(new Blob([head === null ? text : text.slice(end)]));
-    [head, cursor] = [text.slice(0, end), cursorOf(answer)];
+    head = text.slice(0, end);
+    cursor = cursorOf(answer);
   } while (cursor && lines < LINES_MAX);
   return { parts, isWhole: !cursor };
 }
@@ -409,25 +423,25 @@ function cursorOf(answer) {
 }
 
 /** Draws the controls, with the measurements, fields and tags of the database. */
-async function chooseFrom(place, database, set, move) {
+async function chooseFrom(container, database, set, move) {
   const wanted = settings();
   const { measurements } = await get("/api/v1/measurements", { db: database });
   if (measurements.length === 0 && !wanted.get("m")) {
     // Draw it only once, so that its link keeps the focus.
-    if (!place.querySelector(".empty")) show(place, empty(`The database ${visible(database)} is empty.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), " to see its readings here.")));
+    if (!container.querySelector(".empty")) show(container, empty(`The database ${visible(database)} is empty.`, h("p", null, h("a", { href: "#connect" }, "Connect a device"), " to see its readings here.")));
     return;
   }
   if (!wanted.get("m")) {
     change({ m: measurements[0].measurement });
-    return chooseFrom(place, database, set, move);
+    return chooseFrom(container, database, set, move);
   }
-  const of = { db: database, measurement: wanted.get("m") };
-  const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", of), get("/api/v1/tags", of)]);
-  const places = Object.keys(KINDS);
-  const order = (a, b) => places.indexOf(a.type) - places.indexOf(b.type) || b.sensors - a.sensors;
-  const offered = fields.filter(({ field: name }) => isListed(name)).sort(order);
+  const parameters = { db: database, measurement: wanted.get("m") };
+  const [{ fields }, { tags }] = await Promise.all([get("/api/v1/fields", parameters), get("/api/v1/tags", parameters)]);
+  const kinds = Object.keys(KINDS);
+  const order = (a, b) => kinds.indexOf(a.type) - kinds.indexOf(b.type) || b.sensors - a.sensors;
+  const fieldChoices = fields.filter(({ field: name }) => isListed(name)).sort(order);
   const chosen = wanted.getAll("f");
-  if (chosen.length === 0 && offered.length > 0) change({ f: [offered[0].field] });
+  if (chosen.length === 0 && fieldChoices.length > 0) change({ f: [fieldChoices[0].field] });
   const now = settings();
   const sensor = now.get("sensor");
   const filters = conditions(now);
@@ -435,13 +449,13 @@ async function chooseFrom(place, database, set, move) {
   const groups = [["none", "sensor"], ...tags.filter(({ tag }) => isListed(tag) && tag !== "none" && tag !== "*").map(({ tag, values }) => [tag, `${visible(tag)} (${values})`]), ["*", "measurement"], [META, "metadata …"]];
   if (!groups.some(([key]) => key === by)) groups.push([by, visible(by)]);
   const names = measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`]);
-  const refocus = keepFocus(place);
-  show(place,
+  const refocus = keepFocus(container);
+  show(container,
     h("div", { class: "row" },
       field("Measurement", select(names, now.get("m"), (m) => set({ m, f: null, where: null, by: null, sensor: null }, { push: true }))),
       field("Show", select(FUNCTIONS, now.get("fn") ?? "avg", (fn) => set({ fn }))),
       field("One line per", select(groups, by, (wanted) => (wanted === META ? chooseMeta({ database, measurement: now.get("m") }, (name) => set({ by: name }), () => set({})) : set({ by: wanted === "none" ? null : wanted }))))),
-    h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), offered.map(({ field: name, type, sensors }) => chip(visible(name), KINDS[type], sensors, now.getAll("f").includes(name), (on) => {
+    h("div", { class: "row wide" }, h("fieldset", { class: "chips" }, h("legend", null, "Fields"), fieldChoices.map(({ field: name, type, sensors }) => chip(visible(name), KINDS[type], sensors, now.getAll("f").includes(name), (on) => {
       // Read the URL again, because a second click may come before the first one is drawn.
       const others = settings().getAll("f").filter((known) => known !== name);
       set({ f: on ? [...others, name] : others });

@@ -58,24 +58,25 @@ const TICKS = [
   [60, { timeStyle: "short" }, DAY],
   [1, { timeStyle: "medium" }, DAY],
   [0, { hour: "numeric", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3 }, DAY],
-].map(([from, each, below]) => [from, new Intl.DateTimeFormat(undefined, each), new Intl.DateTimeFormat(undefined, below)]);
+].map(([from, tickFormat, dateFormat]) => [from, new Intl.DateTimeFormat(undefined, tickFormat), new Intl.DateTimeFormat(undefined, dateFormat)]);
 
 /** Labels for ticks (seconds) that are `step` seconds apart. */
 export function ticks(times, step) {
-  const [, each, below] = TICKS.find(([from]) => step >= from);
+  const [, tickFormat, dateFormat] = TICKS.find(([from]) => step >= from);
   let before = "";
-  return times.map((at) => {
-    const [text, under] = [each.format(at * 1000), below.format(at * 1000)];
-    const isNew = under !== before;
-    before = under;
-    return isNew ? `${text}\n${under}` : text;
+  return times.map((tick) => {
+    const text = tickFormat.format(tick * 1000);
+    const date = dateFormat.format(tick * 1000);
+    const isNew = date !== before;
+    before = date;
+    return isNew ? `${text}\n${date}` : text;
   });
 }
 
 export function ago(value) {
   if (!value) return "never";
-  const passed = (Date.now() - new Date(value)) / 1000;
-  return passed < 1 ? "now" : `${seconds(passed)} ago`;
+  const elapsed = (Date.now() - new Date(value)) / 1000;
+  return elapsed < 1 ? "now" : `${seconds(elapsed)} ago`;
 }
 
 /** A stored value as text, with all digits. */

@@ -2,9 +2,9 @@
 
 /** Parses a key to `{ measurement, tags }`, where tags are pairs of name and value. */
 export function partsOf(key) {
-  const [measurement, behind] = part(key, [",", " "]);
+  const [measurement, tail] = part(key, [",", " "]);
   const tags = [];
-  let rest = behind;
+  let rest = tail;
   while (rest.startsWith(",")) {
     const [name, equals] = part(rest.slice(1), [",", "=", " "]);
     const [value, next] = part(equals.slice(1), [",", "=", " "]);
@@ -16,8 +16,8 @@ export function partsOf(key) {
 
 /** Splits a text at the first unescaped separator. Returns the unescaped start, and the rest from the separator on. */
 function part(text, marks) {
-  let at = 0;
-  for (let escaped = false; at < text.length && (escaped || !marks.includes(text[at])); at += 1) escaped = text[at] === "\\" && !escaped;
-  const plain = [...text.slice(0, at)].filter((letter, place, all) => letter !== "\\" || !marks.includes(all[place + 1])).join("");
-  return [plain, text.slice(at)];
+  let end = 0;
+  for (let escaped = false; end < text.length && (escaped || !marks.includes(text[end])); end += 1) escaped = text[end] === "\\" && !escaped;
+  const plain = [...text.slice(0, end)].filter((letter, place, all) => letter !== "\\" || !marks.includes(all[place + 1])).join("");
+  return [plain, text.slice(end)];
 }

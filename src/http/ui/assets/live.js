@@ -13,14 +13,21 @@ const ROWS = 200;
 /** Minimum time between two redraws, in milliseconds. */
 const PAUSE = 250;
 
-export function live(place, { caller, database }) {
+export function live(container, { caller, database }) {
   const rows = h("tbody");
   // Screen readers announce `status`, but not `rate`, which changes too often.
-  const [status, rate] = [h("span", { role: "status" }), h("span")];
+  const status = h("span", { role: "status" });
+  const rate = h("span");
   const state = h("div", { class: "state" }, status, rate);
   const chooser = h("div", { class: "controls" });
   const command = h("code");
-  let [stop, waiting, timer, came, missed, count, since] = [null, [], null, 0, 0, 0, Date.now()];
+  let stop = null;
+  let waiting = [];
+  let timer = null;
+  let received = 0;
+  let missed = 0;
+  let count = 0;
+  let since = Date.now();
 
   const say = (text) => {
     show(rate);
@@ -32,31 +39,37 @@ export function live(place, { caller, database }) {
     rows.prepend(...fresh);
     while (rows.childElementCount > ROWS) rows.lastElementChild.remove();
     const seconds = Math.max((Date.now() - since) / 1000, 1);
-    const told = [`${number(Math.round((count / seconds) * 10) / 10)} readings/s`, came > ROWS && `${number(came)} received, the newest ${ROWS} are shown`, missed && missedText(missed)];
-    show(rate, told.filter(Boolean).join(" · "));
-    if (seconds > 20) [count, since] = [count / 2, Date.now() - seconds * 500];
+    const parts = [`${number(Math.round((count / seconds) * 10) / 10)} readings/s`, received > ROWS && `${number(received)} received, the newest ${ROWS} are shown`, missed && missedText(missed)];
+    show(rate, parts.filter(Boolean).join(" · "));
+    if (seconds > 20) {
+      count /= 2;
+      since = Date.now() - seconds * 500;
+    }
   };
-  const hear = (news) => {
-    if (news.readings) {
-      count += news.readings.length;
-      came += news.readings.length;
-      waiting.push(...news.readings);
+  const handle = (event) => {
+    if (event.readings) {
+      count += event.readings.length;
+      received += event.readings.length;
+      waiting.push(...event.readings);
       if (waiting.length > ROWS) waiting.splice(0, waiting.length - ROWS);
       timer ??= setTimeout(flush, rows.childElementCount ? PAUSE : 0);
     }
-    if ("missed" in news) {
-      missed = news.missed === null ? "some" : missed === "some" ? missed : missed + news.missed;
+    if ("missed" in event) {
+      missed = event.missed === null ? "some" : missed === "some" ? missed : missed + event.missed;
       timer ??= setTimeout(flush, PAUSE);
     }
-    if (news.state === "open") say("Listening …");
-    if (news.state === "hidden") say("Paused while this page is hidden.");
-    if (news.state === "waiting") say(news.why);
-    if (news.ended) say(news.ended);
-    if (news.error) announce(status, news.error.message, () => failure(news.error));
+    if (event.state === "open") say("Listening …");
+    if (event.state === "hidden") say("Paused while this page is hidden.");
+    if (event.state === "waiting") say(event.reason);
+    if (event.ended) say(event.ended);
+    if (event.error) announce(status, event.error.message, () => failure(event.error));
   };
   const begin = () => {
-    [came, missed, count, since] = [0, 0, 0, Date.now()];
-    stop = runInOneTab(() => listen(wanted(), hear), () => {
+    received = 0;
+    missed = 0;
+    count = 0;
+    since = Date.now();
+    stop = runInOneTab(() => listen(parameters(), handle), () => {
       stop = null;
       draw();
       say("Paused: readings are shown in another tab of this browser.");
@@ -75,8 +88,8 @@ export function live(place, { caller, database }) {
     say(stop ? "Listening …" : "Paused.");
   };
 
-  const asked = () => ({ database, measurement: settings().get("m"), sensor: settings().get("sensor"), filters: conditions(settings()) });
-  const wanted = () => selection(asked());
+  const query = () => ({ database, measurement: settings().get("m"), sensor: settings().get("sensor"), filters: conditions(settings()) });
+  const parameters = () => selection(query());
   const set = (changes) => {
     change(changes);
     rows.replaceChildren();
@@ -87,16 +100,17 @@ export function live(place, { caller, database }) {
     }
     draw();
   };
-  let [names, tags] = [[], []];
+  let measurements = [];
+  let tags = [];
   const draw = () => {
     show(chooser, h("div", { class: "row" },
-      field("Measurement", select([["", "all"], ...names.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`])], settings().get("m") ?? "", (m) => set({ m, sensor: null, where: null }))),
+      field("Measurement", select([["", "all"], ...measurements.map(({ measurement, sensors }) => [measurement, `${visible(measurement)} (${sensors})`])], settings().get("m") ?? "", (m) => set({ m, sensor: null, where: null }))),
       h("div", { class: "field" }, h("span", { class: "label" }, "Stream"), button(stop ? "Pause" : "Resume", toggle, { class: stop ? "" : "primary" }))),
-    filterBar({ ...asked(), tags }, set));
-    command.textContent = curl(`${location.origin}${address("/api/v1/tail", wanted())}`, caller, "-N ");
+    filterBar({ ...query(), tags }, set));
+    command.textContent = curl(`${location.origin}${address("/api/v1/tail", parameters())}`, caller, "-N ");
   };
 
-  show(place, title("Live", "Readings as they are acknowledged, newest first."), chooser, state,
+  show(container, title("Live", "Readings as they are acknowledged, newest first."), chooser, state,
     card(null, h("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Readings" },
       h("table", { class: "live" }, h("thead", null, h("tr", null, ["Time", "Sensor", "Fields"].map((text) => h("th", { scope: "col" }, text)))), rows))),
     h("p", { class: "hint" }, "The same in a terminal: ", command));
@@ -104,8 +118,9 @@ export function live(place, { caller, database }) {
   draw();
   say("Listening …");
   // Without these lists there are no filters, and the view shows all readings.
-  Promise.all([get("/api/v1/measurements", { db: database }), get("/api/v1/tags", { db: database })]).then(([found, known]) => {
-    [names, tags] = [found.measurements, known.tags];
+  Promise.all([get("/api/v1/measurements", { db: database }), get("/api/v1/tags", { db: database })]).then(([measurementList, tagList]) => {
+    measurements = measurementList.measurements;
+    tags = tagList.tags;
     draw();
   }, () => {});
   return end;

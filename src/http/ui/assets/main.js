@@ -13,32 +13,37 @@ import { sensors } from "./sensors.js";
 import { access } from "./settings.js";
 import { format, parse } from "./state.js";
 
-/** The views in menu order. `may` tests the caller's rights; `open` draws the view and returns a function that closes it. */
+/** The views in menu order. `isVisible` tests the caller's rights; `open` draws the view and returns a function that closes it. */
 const VIEWS = [
-  { id: "explore", name: "Explore", may: (may) => may.read, open: explore },
-  { id: "live", name: "Live", may: (may) => may.read, open: live },
-  { id: "sensors", name: "Sensors", may: (may) => may.read, open: sensors },
-  { id: "connect", name: "Connect", may: (may) => may.write, open: connect },
-  { id: "explain", name: "Try a line", may: (may) => may.write, open: explain },
-  { id: "rejections", name: "Rejections", may: (may) => may.manage, open: rejections },
-  { id: "health", name: "Health", may: (may) => may.metrics, open: health },
-  { id: "access", name: "Access", may: (may) => may.manage, open: access },
+  { id: "explore", name: "Explore", isVisible: (can) => can.read, open: explore },
+  { id: "live", name: "Live", isVisible: (can) => can.read, open: live },
+  { id: "sensors", name: "Sensors", isVisible: (can) => can.read, open: sensors },
+  { id: "connect", name: "Connect", isVisible: (can) => can.write, open: connect },
+  { id: "explain", name: "Try a line", isVisible: (can) => can.write, open: explain },
+  { id: "rejections", name: "Rejections", isVisible: (can) => can.manage, open: rejections },
+  { id: "health", name: "Health", isVisible: (can) => can.metrics, open: health },
+  { id: "access", name: "Access", isVisible: (can) => can.manage, open: access },
 ];
 const THEME = "hourglass-theme";
 
-const [main, nav, tools] = ["main", "nav", "tools"].map((id) => document.getElementById(id));
-let [caller, known, close, shown] = [null, [], null, ""];
+const main = document.getElementById("main");
+const nav = document.getElementById("nav");
+const tools = document.getElementById("tools");
+let caller = null;
+let databaseNames = [];
+let closeView = null;
+let shownKey = "";
 /** The error of listing the databases; null if the list is complete. */
 let listError = null;
 
 function database() {
   const named = parse(location.hash).settings.get("db");
-  return named ?? (known.includes("default") || known.length === 0 ? "default" : known[0]);
+  return named ?? (databaseNames.includes("default") || databaseNames.length === 0 ? "default" : databaseNames[0]);
 }
 
 function views() {
-  const may = rights(caller, database());
-  return VIEWS.filter((view) => view.may(may));
+  const can = rights(caller, database());
+  return VIEWS.filter((view) => view.isVisible(can));
 }
 
 function render() {
@@ -47,8 +52,8 @@ function render() {
   const all = views();
   const view = all.find(({ id }) => id === wanted) ?? all[0];
   const key = `${view?.id} ${database()} ${settings.get("line") ?? ""}`;
-  close?.();
-  close = null;
+  closeView?.();
+  closeView = null;
   drawMenu(all, view);
   drawTools();
   if (!view) {
@@ -57,11 +62,11 @@ function render() {
   }
   if (wanted !== view.id) history.replaceState(null, "", format(view.id, settings));
   document.title = `${view.name} · hourglass`;
-  const place = h("div", { class: `view ${view.id}` });
-  show(main, listError && h("div", { class: "notices" }, `The list of databases is unavailable: ${listError.message} `, h("div", { class: "actions" }, button("Retry", () => begin().catch((error) => toast(error.message))))), place);
-  close = view.open(place, { caller, database: database() });
-  if (shown && (shown !== key || document.activeElement === document.body)) main.focus({ preventScroll: true });
-  shown = key;
+  const container = h("div", { class: `view ${view.id}` });
+  show(main, listError && h("div", { class: "notices" }, `The list of databases is unavailable: ${listError.message} `, h("div", { class: "actions" }, button("Retry", () => load().catch((error) => toast(error.message))))), container);
+  closeView = view.open(container, { caller, database: database() });
+  if (shownKey && (shownKey !== key || document.activeElement === document.body)) main.focus({ preventScroll: true });
+  shownKey = key;
 }
 
 function drawMenu(all, view) {
@@ -73,7 +78,7 @@ function drawMenu(all, view) {
 }
 
 function drawTools() {
-  const names = known.includes(database()) ? known : [database(), ...known];
+  const names = databaseNames.includes(database()) ? databaseNames : [database(), ...databaseNames];
   const refocus = keepFocus(tools);
   show(tools,
     h("label", { class: "database" }, h("span", { "aria-hidden": "true" }, "Database"), select(names.map((name) => [name, visible(name)]), database(), (name) => {
@@ -93,12 +98,12 @@ function theme() {
   render();
 }
 
-let asking = false;
+let isSigningIn = false;
 
 /** Asks for a token, and keeps it until the tab is closed. */
 function signIn() {
-  if (asking) return;
-  asking = true;
+  if (isSigningIn) return;
+  isSigningIn = true;
   const text = h("input", { type: "password", autocomplete: "off", spellcheck: "false" });
   const problem = h("div");
   const enter = async (event) => {
@@ -106,7 +111,7 @@ function signIn() {
     const before = token();
     setToken(text.value.trim());
     try {
-      await begin();
+      await load();
       done();
     } catch (error) {
       setToken(before);
@@ -120,28 +125,30 @@ function signIn() {
       location.reload();
     })));
   const done = dialog("Sign in with a token", form);
-  form.closest("dialog").addEventListener("close", () => (asking = false));
+  form.closest("dialog").addEventListener("close", () => (isSigningIn = false));
   text.focus();
 }
 
-async function begin() {
-  const asking = await get("/api/v1/caller");
+async function load() {
+  const newCaller = await get("/api/v1/caller");
   try {
-    [known, listError] = [await databases(), null];
+    databaseNames = await databases();
+    listError = null;
   } catch (error) {
-    // Most views work while the store is unavailable or the log is replayed.
+    // Most views work while the store is unavailable or the WAL is replayed.
     if (error.status === 401) throw error;
-    [known, listError] = [named(asking), error];
+    databaseNames = named(newCaller);
+    listError = error;
   }
-  caller = asking;
+  caller = newCaller;
   render();
 }
 
 async function start() {
-  const chosen = sessionStorage.getItem(THEME);
-  if (chosen) document.documentElement.dataset.theme = chosen;
+  const chosenTheme = sessionStorage.getItem(THEME);
+  if (chosenTheme) document.documentElement.dataset.theme = chosenTheme;
   try {
-    await begin();
+    await load();
   } catch (error) {
     if (error instanceof Failure && error.status === 401) {
       show(main, h("div", { class: "empty" }, h("h1", null, "hourglass"), h("p", null, "This service requires a token."), button("Sign in", signIn, { class: "primary" })));

@@ -10,7 +10,7 @@ function hex(number, digits) {
 
 /** `\uXXXX` per UTF-16 code unit. */
 function units(letter) {
-  return [...Array(letter.length).keys()].map((at) => `\\u${hex(letter.charCodeAt(at), 4)}`).join("");
+  return [...Array(letter.length).keys()].map((index) => `\\u${hex(letter.charCodeAt(index), 4)}`).join("");
 }
 
 /** A JSON string in which the characters of HTML markup are escaped. */

@@ -27,28 +27,30 @@ const SHOWN = 200;
 const PATH = "/api/v1/rejections";
 
 /** The API parameters of the current filters. */
-function chosen(database) {
+function filterParameters(database) {
   const wanted = settings();
   return { db: database, contains: wanted.get("q"), code: wanted.get("code"), measurement: wanted.get("m") };
 }
 
-export function rejections(place, { database }) {
-  const [list, choice] = [h("div"), h("div", { class: "row" })];
-  let [timer, asked] = [null, 0];
+export function rejections(container, { database }) {
+  const list = h("div");
+  const filterRow = h("div", { class: "row" });
+  let timer = null;
+  let newestLoad = 0;
   async function load() {
-    asked += 1;
-    const mine = asked;
+    newestLoad += 1;
+    const thisLoad = newestLoad;
     try {
-      const { rejections: all, codes } = await get(PATH, { ...chosen(database), limit: SHOWN });
-      if (mine !== asked) return;
+      const { rejections: all, codes } = await get(PATH, { ...filterParameters(database), limit: SHOWN });
+      if (thisLoad !== newestLoad) return;
       const total = Object.values(codes).reduce((sum, count) => sum + count, 0);
       show(list,
         all.length > 0 && summary(codes, total, all[0].id),
-        all.length ? all.map((rejection) => one(rejection, database))
+        all.length ? all.map((rejection) => rejectionCard(rejection, database))
           : card(null, empty("Nothing was rejected.", h("p", null, "Rejected lines appear here, with the reason."))),
         total > all.length && h("p", { class: "hint" }, `Showing the newest ${all.length} of ${total}.`));
     } catch (error) {
-      if (mine === asked) show(list, failure(error));
+      if (thisLoad === newestLoad) show(list, failure(error));
     }
   }
   const choose = (changes, pause = 0) => {
@@ -58,42 +60,43 @@ export function rejections(place, { database }) {
   };
   /** The numbers by code, and actions for all matching rejections. */
   const summary = (codes, total, newest) => {
-    const told = h("span", { class: "hint", "aria-live": "polite" });
-    const run = (work) => () => work().catch((error) => show(told, failure(error)));
-    const exported = run(async () => save(`rejections-${database}.lp`, [await exportAll(database)], "text/plain"));
+    const message = h("span", { class: "hint", "aria-live": "polite" });
+    const run = (work) => () => work().catch((error) => show(message, failure(error)));
+    const exportLines = run(async () => save(`rejections-${database}.lp`, [await exportAll(database)], "text/plain"));
     const remove = run(async () => {
-      await send("DELETE", PATH, { parameters: { ...chosen(database), through: newest } });
+      await send("DELETE", PATH, { parameters: { ...filterParameters(database), through: newest } });
       load();
     });
     return card(null,
       h("p", null, Object.entries(codes).map(([code, count]) => h("span", { class: "badge" }, `${count} ${visible(code)}`))),
-      h("div", { class: "actions" }, button("Export", exported), button(`Remove ${total === 1 ? "it" : `all ${total}`}`, remove, { class: "quiet" }), told));
+      h("div", { class: "actions" }, button("Export", exportLines), button(`Remove ${total === 1 ? "it" : `all ${total}`}`, remove, { class: "quiet" }), message));
   };
-  const typed = (key, type) => h("input", { type, value: settings().get(key) ?? "", autocomplete: "off", spellcheck: "false", on: { input: (event) => choose({ [key]: event.target.value }, 250) } });
+  const textInput = (key, type) => h("input", { type, value: settings().get(key) ?? "", autocomplete: "off", spellcheck: "false", on: { input: (event) => choose({ [key]: event.target.value }, 250) } });
   const code = settings().get("code") ?? "";
   const codes = [...new Set([...Object.keys(ADVICE), code])].filter(Boolean).map((name) => [name, visible(name)]);
-  show(choice, field("Search in lines and reasons", typed("q", "search")), field("Code", select([["", "all"], ...codes], code, (name) => choose({ code: name }))), field("Measurement", typed("m", "search")));
-  show(place, title("Rejections", "Rejected lines, newest first, with advice. Export the lines, correct them, send them again, then remove them here."), choice, list);
+  show(filterRow, field("Search in lines and reasons", textInput("q", "search")), field("Code", select([["", "all"], ...codes], code, (name) => choose({ code: name }))), field("Measurement", textInput("m", "search")));
+  show(container, title("Rejections", "Rejected lines, newest first, with advice. Export the lines, correct them, send them again, then remove them here."), filterRow, list);
   load();
   return () => clearTimeout(timer);
 }
 
 /** Fetches all matching lines as line protocol, in parts. */
 async function exportAll(database) {
-  let [text, after] = ["", ""];
+  let text = "";
+  let after = "";
   for (;;) {
-    const part = await (await send("GET", PATH, { parameters: { ...chosen(database), format: "lp", limit: 1000, after } })).text();
+    const part = await (await send("GET", PATH, { parameters: { ...filterParameters(database), format: "lp", limit: 1000, after } })).text();
     if (!part) return text;
     text += part;
     after = part.trimEnd().split(" ").at(-1);
   }
 }
 
-function one(rejection, database) {
+function rejectionCard(rejection, database) {
   const { time: received, code, column, text, reason, token, address } = rejection;
   return card(null,
     h("div", { class: "rejection-head" }, h("span", { class: "badge bad" }, code), h("strong", null, `${column > 0 ? `Column ${column}: ` : ""}${visible(reason)}`), h("span", { class: "hint" }, time(received))),
-    h("pre", { class: "line", tabindex: "0", "aria-label": "The line" }, h("code", null, marked(text, column))),
+    h("pre", { class: "line", tabindex: "0", "aria-label": "The line" }, h("code", null, markFault(text, column))),
     h("p", null, (Object.hasOwn(ADVICE, code) ? ADVICE[code] : null) ?? "Correct the line, and try it here."),
     h("div", { class: "actions" },
       button("Try the line", () => go("explain", { db: database, line: text })),
@@ -101,7 +104,7 @@ function one(rejection, database) {
 }
 
 /** The line with the faulty character marked. Columns count bytes from 1, and may be after the end of the line. */
-function marked(text, column) {
+function markFault(text, column) {
   if (!(column > 0)) return visible(text);
   const before = new TextDecoder().decode(new TextEncoder().encode(text).slice(0, column - 1));
   const [fault = " "] = text.slice(before.length);

@@ -19,71 +19,80 @@ const lastSeen = ({ last_seen: last }) => Date.parse(last ?? "") || 0;
 const latestFirst = (a, b) => lastSeen(b) - lastSeen(a);
 const PAGES = "In at least one recent hour the sensor needed more than one storage page. All its readings are kept.";
 
-export function sensors(place, { caller, database }) {
-  const [list, problem] = [h("div"), h("div")];
+export function sensors(container, { caller, database }) {
+  const list = h("div");
+  const problem = h("div");
   const filters = h("div", { class: "row" });
-  let [rows, found, next, asked, timer, closed] = [ROWS, [], null, 0, null, false];
+  let rows = ROWS;
+  let loaded = [];
+  let nextCursor = null;
+  let newestLoad = 0;
+  let timer = null;
+  let isClosed = false;
   const mayWrite = rights(caller, database).write;
   const isSorted = () => settings().get("sort") === "latest";
 
   /** Fetches the sensors to show or to sort, from the first one on. */
   async function load() {
     clearTimeout(timer);
-    asked += 1;
-    const mine = asked;
+    newestLoad += 1;
+    const thisLoad = newestLoad;
     const kind = settings().get("kind") ?? "";
-    let [all, cursor, parts] = [[], "", 0];
+    let all = [];
+    let cursor = "";
+    let parts = 0;
     try {
       do {
         const answer = await get("/api/v1/sensors", { db: database, contains: settings().get("q"), recent: "true", limit: PAGE_SENSORS, cursor, silent: kind === "silent" ? "true" : "", outlier: kind === "outlier" ? "true" : "" });
-        if (mine !== asked || closed) return;
+        if (thisLoad !== newestLoad || isClosed) return;
         all.push(...answer.sensors);
         cursor = answer.next;
         parts += 1;
       } while (cursor && all.length < (isSorted() ? SORTED_MAX : rows));
-      [found, next] = [all, cursor];
+      loaded = all;
+      nextCursor = cursor;
       draw();
     } catch (error) {
-      if (mine !== asked || closed) return;
+      if (thisLoad !== newestLoad || isClosed) return;
       announce(problem, error.message, () => failure(error));
       if (!problem.isConnected) show(list, problem);
     }
-    again(REFRESH * Math.max(parts, 1));
+    scheduleLoad(REFRESH * Math.max(parts, 1));
   }
 
-  function again(pause) {
-    timer = setTimeout(() => (document.hidden ? again(pause) : load()), pause);
+  function scheduleLoad(pause) {
+    timer = setTimeout(() => (document.hidden ? scheduleLoad(pause) : load()), pause);
   }
 
   function draw() {
-    if (found.length === 0) {
+    if (loaded.length === 0) {
       show(list, card(null, empty(settings().get("q") ? "No sensor matches the search." : "No sensors.")));
       return;
     }
-    const shown = [...found].sort(isSorted() ? latestFirst : byName).slice(0, rows);
+    const shown = [...loaded].sort(isSorted() ? latestFirst : byName).slice(0, rows);
     const cells = shown.map((sensor) => [
-      named(sensor, () => open(sensor, { database, mayWrite })),
+      nameCell(sensor, () => open(sensor, { database, mayWrite })),
       latest(sensor),
       spark(sensor),
       h("span", { title: time(sensor.last_seen) }, ago(sensor.last_seen)),
       h("div", { class: "actions" }, sensor.silent && h("span", { class: "badge bad" }, "silent"), sensor.outlier && h("span", { class: "badge warn", title: PAGES }, "over one page per hour")),
     ]);
     const refocus = keepFocus(list);
-    const left = list.querySelector(".scroll")?.scrollLeft ?? 0;
-    show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Last seen", "Note"], cells), h("p", { class: "hint" }, counted(shown.length)),
-      (next || found.length > rows) && button("Load more", () => {
+    const scrollLeft = list.querySelector(".scroll")?.scrollLeft ?? 0;
+    show(list, card(null, table("Sensors", ["Sensor", "Latest", "Recent", "Last seen", "Note"], cells), h("p", { class: "hint" }, countText(shown.length)),
+      (nextCursor || loaded.length > rows) && button("Load more", () => {
         rows += ROWS;
         load();
       })));
-    list.querySelector(".scroll").scrollLeft = left;
+    list.querySelector(".scroll").scrollLeft = scrollLeft;
     refocus();
   }
 
-  function counted(shown) {
-    const of = `${number(shown)} ${shown === 1 ? "sensor" : "sensors"}`;
-    if (!isSorted()) return `${of}${next ? "; there are more" : ""}`;
-    if (next) return `The ${number(shown)} latest of the first ${number(found.length)} by name. There are more: narrow the search to sort them.`;
-    return found.length > shown ? `The ${number(shown)} latest of ${number(found.length)}.` : of;
+  function countText(shown) {
+    const count = `${number(shown)} ${shown === 1 ? "sensor" : "sensors"}`;
+    if (!isSorted()) return `${count}${nextCursor ? "; there are more" : ""}`;
+    if (nextCursor) return `The ${number(shown)} latest of the first ${number(loaded.length)} by name. There are more: narrow the search to sort them.`;
+    return loaded.length > shown ? `The ${number(shown)} latest of ${number(loaded.length)}.` : count;
   }
 
   const choose = (changes, pause = 0) => {
@@ -92,7 +101,7 @@ export function sensors(place, { caller, database }) {
     clearTimeout(timer);
     timer = setTimeout(load, pause);
   };
-  const segment = (name, key, options, otherwise) => h("div", { class: "field" }, h("span", { class: "label" }, name), segments(name, options, settings().get(key) ?? otherwise, (value) => {
+  const segment = (name, key, options, defaultValue) => h("div", { class: "field" }, h("span", { class: "label" }, name), segments(name, options, settings().get(key) ?? defaultValue, (value) => {
     choose({ [key]: value });
     drawFilters();
   }));
@@ -104,17 +113,17 @@ export function sensors(place, { caller, database }) {
       segment("Order", "sort", [["sensor", "By name"], ["latest", "Latest first"]], "sensor"));
     refocus();
   };
-  show(place, title("Sensors", "All sensors of this database."), filters, list);
+  show(container, title("Sensors", "All sensors of this database."), filters, list);
   drawFilters();
   load();
   return () => {
-    closed = true;
+    isClosed = true;
     clearTimeout(timer);
   };
 }
 
 /** The key of a sensor, and the name from its metadata. */
-function named({ sensor, meta }, click) {
+function nameCell({ sensor, meta }, click) {
   const name = typeof meta?.name === "string" && meta.name;
   return [button(visible(sensor), click, { class: "link" }), name && h("div", { class: "hint" }, visible(name))];
 }
@@ -131,7 +140,7 @@ function spark({ recent, fields, sensor }) {
 }
 
 /** Parses JSON. Numbers that a double cannot represent keep their text, in browsers with `JSON.rawJSON`. */
-function parsed(text) {
+function parseJson(text) {
   return JSON.parse(text, (_, stored, context) => (typeof stored === "number" && JSON.rawJSON && context?.source && String(stored) !== context.source ? JSON.rawJSON(context.source) : stored));
 }
 
@@ -141,14 +150,14 @@ function isObject(stored) {
 
 /** The merge patch (RFC 7396) from `stored` to `wanted`, with changed names only; null if nothing changes. */
 function patchOf(stored, wanted) {
-  const gone = Object.keys(stored).filter((name) => !Object.hasOwn(wanted, name)).map((name) => [name, null]);
+  const removed = Object.keys(stored).filter((name) => !Object.hasOwn(wanted, name)).map((name) => [name, null]);
   const changed = Object.entries(wanted).flatMap(([name, now]) => {
     const before = Object.hasOwn(stored, name) ? stored[name] : undefined;
     if (JSON.stringify(before) === JSON.stringify(now)) return [];
     const change = isObject(before) && isObject(now) ? patchOf(before, now) : now;
     return change === null && now !== null ? [] : [[name, change]];
   });
-  const all = [...gone, ...changed];
+  const all = [...removed, ...changed];
   return all.length ? Object.fromEntries(all) : null;
 }
 
@@ -158,10 +167,12 @@ async function open(sensor, { database, mayWrite }) {
   const close = dialog(visible(sensor.sensor), body);
   const key = encodeURIComponent(sensor.sensor);
   const path = `/api/v1/sensors/${key}/meta`;
-  let [meta, tag] = [{}, null];
+  let meta = {};
+  let tag = null;
   try {
     const answer = await send("GET", path, { parameters: { db: database } });
-    [meta, tag] = [parsed(await answer.text()), answer.headers.get("etag")];
+    meta = parseJson(await answer.text());
+    tag = answer.headers.get("etag");
   } catch (error) {
     show(body, failure(error));
     return;
@@ -170,7 +181,7 @@ async function open(sensor, { database, mayWrite }) {
   const problem = h("div");
   const save = async () => {
     try {
-      const wanted = parsed(text.value);
+      const wanted = parseJson(text.value);
       if (!isObject(wanted)) throw new Error("Metadata is a JSON object, such as {\"site\":\"lab\"}.");
       const changes = patchOf(meta, wanted);
       if (changes) await send("PATCH", path, { body: JSON.stringify(changes), parameters: { db: database }, headers: { "Content-Type": "application/json", ...(tag ? { "If-Match": tag } : {}) } });

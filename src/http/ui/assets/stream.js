@@ -15,7 +15,7 @@ export class EventParser {
   push(text) {
     const blocks = (this.rest + text).split("\n\n");
     this.rest = blocks.pop();
-    return blocks.map(parsed).filter((event) => event.data !== null);
+    return blocks.map(parseEvent).filter((event) => event.data !== null);
   }
 }
 
@@ -23,12 +23,13 @@ function sentence(text) {
   return `${text[0]?.toUpperCase() ?? ""}${text.slice(1)}${/[.?!]$/.test(text) ? "" : "."}`;
 }
 
-function parsed(block) {
+function parseEvent(block) {
   const event = { event: "message", id: null, data: null };
   for (const line of block.split("\n")) {
-    const at = line.indexOf(":");
-    if (at <= 0) continue;
-    const [name, value] = [line.slice(0, at), line.slice(at + 1).replace(/^ /, "")];
+    const colon = line.indexOf(":");
+    if (colon <= 0) continue;
+    const name = line.slice(0, colon);
+    const value = line.slice(colon + 1).replace(/^ /, "");
     if (name === "data") event.data = event.data === null ? value : `${event.data}\n${value}`;
     else if (name === "event" || name === "id") event[name] = value;
   }
@@ -36,58 +37,62 @@ function parsed(block) {
 }
 
 /**
- * Listens until the returned function is called. Calls `hear` with one of: `readings` (a list), `missed` (a number, or null if unknown), `state`
- * (`open`, `hidden`, or `waiting` with a reason `why`), `ended` (the reason of the service), or `error`, after which it stops. Disconnects while the page
+ * Listens until the returned function is called. Calls `onEvent` with one of: `readings` (a list), `missed` (a number, or null if unknown), `state`
+ * (`open`, `hidden`, or `waiting` with a reason `reason`), `ended` (the reason of the service), or `error`, after which it stops. Disconnects while the page
  * is hidden. When it is shown again, it fetches the readings that the service still has.
  */
-export function listen(parameters, hear) {
-  let stopped = false;
-  let last = "";
+export function listen(parameters, onEvent) {
+  let isStopped = false;
+  let lastId = "";
   let controller = null;
 
-  async function once() {
+  async function readStream() {
     controller = new AbortController();
-    const headers = last ? { "Last-Event-ID": last } : {};
+    const headers = lastId ? { "Last-Event-ID": lastId } : {};
     const answer = await send("GET", "/api/v1/tail", { parameters, headers, signal: controller.signal });
-    hear({ state: "open" });
-    const [reader, decoder, parser] = [answer.body.getReader(), new TextDecoder(), new EventParser()];
+    onEvent({ state: "open" });
+    const reader = answer.body.getReader();
+    const decoder = new TextDecoder();
+    const parser = new EventParser();
     for (;;) {
       const { done, value } = await reader.read();
       if (done) return;
       const readings = [];
       for (const event of parser.push(decoder.decode(value, { stream: true }))) {
-        if (event.id) last = event.id;
+        if (event.id) lastId = event.id;
         const data = JSON.parse(event.data);
         if (event.event === "message") readings.push(data);
-        else if (event.event === "missed") hear({ missed: data.readings });
-        else if (event.event === "end") hear({ ended: data.reason });
+        else if (event.event === "missed") onEvent({ missed: data.readings });
+        else if (event.event === "end") onEvent({ ended: data.reason });
       }
-      if (readings.length) hear({ readings });
+      if (readings.length) onEvent({ readings });
     }
   }
 
   async function run() {
-    while (!stopped) {
+    while (!isStopped) {
       if (document.hidden) {
-        hear({ state: "hidden" });
+        onEvent({ state: "hidden" });
         await new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
         continue;
       }
-      let [why, pause] = ["The connection ended.", PAUSE];
+      let reason = "The connection ended.";
+      let pause = PAUSE;
       try {
-        await once();
+        await readStream();
       } catch (error) {
-        if (stopped) return;
+        if (isStopped) return;
         if (error instanceof Failure) {
           if (error.status >= 400 && error.status < 500 && !error.retryAfter) {
-            hear({ error });
+            onEvent({ error });
             return;
           }
-          [why, pause] = [sentence(error.message), error.retryAfter * 1000 || PAUSE];
+          reason = sentence(error.message);
+          pause = error.retryAfter * 1000 || PAUSE;
         }
       }
-      if (stopped || document.hidden) continue;
-      hear({ state: "waiting", why: `${why} Reconnecting …` });
+      if (isStopped || document.hidden) continue;
+      onEvent({ state: "waiting", reason: `${reason} Reconnecting …` });
       await new Promise((passed) => setTimeout(passed, pause));
     }
   }
@@ -96,16 +101,16 @@ export function listen(parameters, hear) {
   document.addEventListener("visibilitychange", hide);
   run();
   return () => {
-    stopped = true;
+    isStopped = true;
     document.removeEventListener("visibilitychange", hide);
     controller?.abort();
   };
 }
 
 /**
- * Runs `work` in only one tab of this browser, the one shown last. Calls `lost` when another tab takes over. Returns a function that ends it.
+ * Runs `work` in only one tab of this browser, the one shown last. Calls `onLost` when another tab takes over. Returns a function that ends it.
  */
-export function runInOneTab(work, lost) {
+export function runInOneTab(work, onLost) {
   // The Web Locks API needs TLS or localhost, so tabs coordinate over a channel.
   const channel = new BroadcastChannel("hourglass-tail");
   const claim = () => document.hidden || channel.postMessage("listening");
@@ -119,7 +124,7 @@ export function runInOneTab(work, lost) {
     // A hidden tab has no stream. It claims the stream again when it is shown.
     if (document.hidden) return;
     stop();
-    lost();
+    onLost();
   });
   document.addEventListener("visibilitychange", claim);
   claim();

@@ -197,7 +197,6 @@ impl Maker {
         if both.is_empty() { String::new() } else { format!(" WHERE {}", both.join(" AND ")) }
     }
 
-    /// Returns tags to group by.
     fn tags(&mut self, measurement: &Measurement) -> Vec<&'static str> {
         match (measurement.tags, self.random.below(5)) {
             ([], _) | (_, 0 | 1) => Vec::new(),

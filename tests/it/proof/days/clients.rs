@@ -2,9 +2,9 @@
 
 use crate::support::prelude::*;
 
-use super::super::history::{Delete, History, Place};
+use super::super::history::{CellKey, Delete, History};
 use super::world::World;
-use super::{DAY, SECOND, WITHIN};
+use super::{DAY, SECOND, TIMEOUT};
 
 /// Database of the clients, and the one with expiring readings.
 pub const DATABASE: &str = "h";
@@ -54,11 +54,11 @@ fn today() -> i64 {
     now().div_euclid(DAY) * DAY
 }
 
-/// A body and its values by place.
+/// A body and its values by cell.
 #[derive(Default)]
 struct Body {
     lines: String,
-    places: Vec<(Place, i64)>,
+    cells: Vec<(CellKey, i64)>,
 }
 
 impl Body {
@@ -73,8 +73,8 @@ impl Body {
                 .collect();
         let text: Vec<String> = fields.iter().map(|(name, text)| format!("{name}={text}")).collect();
         self.lines.push_str(&format!("{sensor} {} {time}\n", text.join(",")));
-        let place = |name: &str| Place { sensor: sensor.to_owned(), time, field: name.to_owned() };
-        self.places.extend(fields.into_iter().map(|(name, _)| (place(name), value)));
+        let cell = |name: &str| CellKey { sensor: sensor.to_owned(), time, field: name.to_owned() };
+        self.cells.extend(fields.into_iter().map(|(name, _)| (cell(name), value)));
     }
 }
 
@@ -83,7 +83,7 @@ fn quarter(value: i64) -> f64 {
 }
 
 /// Returns the integer from which a field's JSON text was made.
-pub fn noted(field: &str, text: &str) -> i64 {
+pub fn parse_value(field: &str, text: &str) -> i64 {
     match field {
         "v" => text.parse().expect("a whole number"),
         "f" => (text.parse::<f64>().expect("a number") * 4.0) as i64,
@@ -105,7 +105,6 @@ impl Clients {
         self.acked.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of completed deletions.
     pub fn deletions(&self) -> usize {
         self.deleted.load(Ordering::Relaxed)
     }
@@ -116,7 +115,7 @@ impl Clients {
         let acks = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             // Also if `act` panics, or the scope would wait for ever.
-            let _stop = StopAtEnd(&stop);
+            let _stop = StopOnDrop(&stop);
             for (client, random) in self.randoms.iter().enumerate() {
                 let clients = self;
                 let stop = &stop;
@@ -166,13 +165,13 @@ impl Clients {
 
     /// Writes a body; returns true if it was acked.
     fn write(&self, base: &str, database: &str, ack: &str, body: &Body) -> bool {
-        let number = self.lock().begin(&body.places, base);
+        let number = self.lock().begin(&body.cells, base);
         let answer = request("POST", &format!("{base}/write?db={database}{ack}"), body.lines.as_bytes(), &[]);
         let mut history = self.lock();
         match answer {
             Ok(Answer { status: 204, .. }) => {
                 history.end(number, Some(true));
-                self.acked.fetch_add(body.places.len(), Ordering::Relaxed);
+                self.acked.fetch_add(body.cells.len(), Ordering::Relaxed);
                 return true;
             }
             Ok(answer) if answer.status == 400 && database == EXPIRING => {
@@ -207,7 +206,14 @@ impl Clients {
         // A killed process gives out no more stamps. A failed one may have logged the deletion and do it later.
         let done = reply.is_some();
         let end = (reply.is_some() || answer.is_err()).then(Instant::now);
-        self.lock().note_deletion(Delete { sensor: sensor.to_owned(), range, start, end, done, via: base.to_owned() });
+        self.lock().note_deletion(Delete {
+            sensor: sensor.to_owned(),
+            range,
+            start,
+            end,
+            done,
+            source: base.to_owned(),
+        });
         self.deleted.fetch_add(usize::from(done), Ordering::Relaxed);
         reply
     }
@@ -238,19 +244,19 @@ impl Clients {
     }
 
     #[track_caller]
-    pub fn check_between(&self, first: Instant, last: Instant, found: &BTreeMap<Place, i64>) {
+    pub fn check_between(&self, first: Instant, last: Instant, found: &BTreeMap<CellKey, i64>) {
         self.lock().check_between(first, last, found);
     }
 
     /// Returns the first difference from the history.
-    pub fn wrong(&self, found: &BTreeMap<Place, i64>) -> Option<String> {
+    pub fn find_error(&self, found: &BTreeMap<CellKey, i64>) -> Option<String> {
         let now = Instant::now();
-        self.lock().wrong_between(now, now, found)
+        self.lock().find_error(now, now, found)
     }
 
     /// Compares the readings with the history at rest.
     #[track_caller]
-    pub fn check(&self, found: BTreeMap<Place, i64>) {
+    pub fn check(&self, found: BTreeMap<CellKey, i64>) {
         let mut history = self.lock();
         history.check(&found);
         history.settle(found);
@@ -289,7 +295,7 @@ impl ExpiringDatabase {
                 }
             }
             // An instance learns of the retention within a second.
-            wait_until("old readings are accepted", WITHIN, || clients.write(base, EXPIRING, "", &body));
+            wait_until("old readings are accepted", TIMEOUT, || clients.write(base, EXPIRING, "", &body));
         }
     }
 
@@ -309,7 +315,7 @@ impl ExpiringDatabase {
             for server in &world.servers {
                 let gone =
                     || world.readings(server, EXPIRING, &expiring(n), Some((cutoff - 90 * DAY, cutoff))).is_empty();
-                wait_until("old readings expire", WITHIN, gone);
+                wait_until("old readings expire", TIMEOUT, gone);
             }
             let start = self.began.expect("a change runs");
             let end = Some(Instant::now());
@@ -319,7 +325,7 @@ impl ExpiringDatabase {
                 start,
                 end,
                 done: true,
-                via: "expiry".to_owned(),
+                source: "expiry".to_owned(),
             });
         }
         self.expiries += 1;
@@ -332,5 +338,5 @@ fn put(base: &str, kept: &str) {
     let url = format!("{base}/api/v1/databases/{EXPIRING}");
     let body = format!("{{\"readings\":\"{kept}\"}}");
     let put = || request("PUT", &url, body.as_bytes(), &[]).is_ok_and(|answer| answer.status == 200);
-    wait_until("the retention is set", WITHIN, put);
+    wait_until("the retention is set", TIMEOUT, put);
 }

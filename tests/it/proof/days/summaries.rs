@@ -2,7 +2,7 @@
 
 use crate::support::prelude::*;
 
-use super::super::history::Place;
+use super::super::history::CellKey;
 use super::{DAY, SECOND};
 
 /// Count, min, max and sum, all in quarters or all in integers.
@@ -10,7 +10,7 @@ type Fold = (i64, i64, i64, i64);
 
 /// Checks a sensor's windows of an hour and of a day against its readings.
 #[track_caller]
-pub fn check(server: &Server, database: &str, sensor: &str, found: &BTreeMap<Place, i64>, when: &str) {
+pub fn check(server: &Server, database: &str, sensor: &str, found: &BTreeMap<CellKey, i64>, when: &str) {
     let difference = difference(server, database, sensor, found, when);
     assert!(difference.is_none(), "{}", difference.unwrap_or_default());
 }
@@ -21,12 +21,12 @@ pub fn difference(
     server: &Server,
     database: &str,
     sensor: &str,
-    found: &BTreeMap<Place, i64>,
+    found: &BTreeMap<CellKey, i64>,
     when: &str,
 ) -> Option<String> {
     for (step, length) in [("1h", 3600 * SECOND), ("1d", DAY)] {
         let mut expected: BTreeMap<(i64, &str), Fold> = BTreeMap::new();
-        for (Place { sensor: found_sensor, time, field }, value) in found {
+        for (CellKey { sensor: found_sensor, time, field }, value) in found {
             if found_sensor == sensor && field != "t" {
                 let fold =
                     expected.entry((time.div_euclid(length) * length, field)).or_insert((0, i64::MAX, i64::MIN, 0));

@@ -1,8 +1,8 @@
 //! The service, its store and their faults.
 
-use super::super::history::Place;
-use super::clients::{Acks, Clients, noted, sensors};
-use super::{POINT_WITHIN, busy_config, summaries};
+use super::super::history::CellKey;
+use super::clients::{Acks, Clients, parse_value, sensors};
+use super::{POINT_TIME_MAX, busy_config, summaries};
 use crate::support::prelude::*;
 
 /// A service of one or more instances, and its store.
@@ -23,7 +23,7 @@ struct OwnStore {
 
 /// A fault of the service or its store.
 #[derive(Debug, Clone)]
-pub enum Break {
+pub enum ServiceFault {
     /// No fault besides the running jobs.
     None,
     Kill,
@@ -40,7 +40,7 @@ pub enum Break {
     Network(Fault),
 }
 
-impl Break {
+impl ServiceFault {
     /// Returns the name of the fault in the report.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -56,12 +56,12 @@ impl Break {
 }
 
 /// Time after which every instance applies the deletions of others.
-const LATER: Duration = Duration::from_secs(10);
+const DELETION_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// A successful backup and its time.
 #[derive(Debug, Clone, Copy)]
 pub struct FinishedBackup {
-    began: Instant,
+    started: Instant,
     ended: Instant,
 }
 
@@ -103,12 +103,12 @@ impl World {
     }
 
     /// Chooses a fault other than a kill at a point.
-    pub fn any_break(&self, random: &mut Random) -> Break {
-        let mut all = vec![Break::None, Break::Kill, Break::Kill];
+    pub fn random_fault(&self, random: &mut Random) -> ServiceFault {
+        let mut all = vec![ServiceFault::None, ServiceFault::Kill, ServiceFault::Kill];
         if self.is_shared() {
-            all.extend([Break::Stall, Break::StoreKill, Break::StepDown]);
+            all.extend([ServiceFault::Stall, ServiceFault::StoreKill, ServiceFault::StepDown]);
             let faults = [Fault::BlackHole, Fault::Reset, Fault::CutReply { after: 0 }, Fault::CutReply { after: 40 }];
-            all.extend(faults.map(Break::Network));
+            all.extend(faults.map(ServiceFault::Network));
         }
         random.pick(&all)
     }
@@ -120,16 +120,16 @@ impl World {
         random: &mut Random,
     ) -> Option<JoinHandle<Option<FinishedBackup>>> {
         let base = self.servers[instance].url("");
-        let to = self.backups.path().to_owned();
-        let killed_at = random.once_in(3).then(|| random.pick(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
+        let backup_dir = self.backups.path().to_owned();
+        let kill_point = random.once_in(3).then(|| random.pick(&["day_kept:1", "days_kept:1", "manifest_kept:1"]));
         match asked {
             Some("backup") => Some(std::thread::spawn(move || {
-                let began = Instant::now();
+                let started = Instant::now();
                 let mut command = program();
-                command.args(["backup", "create"]).arg(to).args(["--server", &base, "--patience", "20s"]);
-                command.envs(killed_at.map(|point| ("FAULT_KILL_AT", point)));
+                command.args(["backup", "create"]).arg(backup_dir).args(["--server", &base, "--patience", "20s"]);
+                command.envs(kill_point.map(|point| ("FAULT_KILL_AT", point)));
                 let output = command.output().expect("hourglass can be run");
-                output.status.success().then(|| FinishedBackup { began, ended: Instant::now() })
+                output.status.success().then(|| FinishedBackup { started, ended: Instant::now() })
             })),
             Some(what) => {
                 let url = format!("{base}/api/v1/jobs/{what}/run");
@@ -143,34 +143,34 @@ impl World {
     }
 
     /// Causes a fault; returns true if a requested point was reached.
-    pub fn suffer(&mut self, fault: &Break, victim: usize, random: &mut Random, acks: &Acks<'_>) -> bool {
-        let some_time = Duration::from_millis(200 + random.below(900).unsigned_abs());
+    pub fn inject(&mut self, fault: &ServiceFault, victim: usize, random: &mut Random, acks: &Acks<'_>) -> bool {
+        let pause = Duration::from_millis(200 + random.below(900).unsigned_abs());
         match fault {
-            Break::None => {
+            ServiceFault::None => {
                 let before = acks.count();
-                poll(WITHIN, || (acks.count() > before + 10).then_some(()));
+                poll(TIMEOUT, || (acks.count() > before + 10).then_some(()));
             }
-            Break::Kill => {
+            ServiceFault::Kill => {
                 self.servers[victim].kill();
                 self.servers[victim].restart_behind();
             }
-            Break::KillAt { point, nth } => return self.kill_at(victim, &format!("{point}:{nth}")),
-            Break::Stall => {
+            ServiceFault::KillAt { point, nth } => return self.kill_at(victim, &format!("{point}:{nth}")),
+            ServiceFault::Stall => {
                 let own = self.store.as_mut().expect("a store of its own");
                 own.mongod.pause();
-                std::thread::sleep(some_time);
+                std::thread::sleep(pause);
                 own.mongod.resume();
             }
-            Break::StoreKill => {
+            ServiceFault::StoreKill => {
                 let own = self.store.as_mut().expect("a store of its own");
                 own.mongod.kill();
                 own.mongod.restart();
             }
-            Break::StepDown => self.store.as_ref().expect("a store of its own").step_down(),
-            Break::Network(fault) => {
+            ServiceFault::StepDown => self.store.as_ref().expect("a store of its own").step_down(),
+            ServiceFault::Network(fault) => {
                 let own = self.store.as_ref().expect("a store of its own");
                 own.proxy.set(*fault);
-                std::thread::sleep(some_time);
+                std::thread::sleep(pause);
                 own.proxy.set(Fault::Pass);
             }
         }
@@ -182,21 +182,21 @@ impl World {
         let server = &mut self.servers[victim];
         server.kill();
         server.relaunch(self.launch.clone().env("FAULT_KILL_AT", point));
-        let ended = poll(POINT_WITHIN, || server.exited());
+        let ended = poll(POINT_TIME_MAX, || server.exited());
         server.kill();
         server.restart_as(self.launch.clone());
         ended.is_some_and(|status| status.signal() == Some(9))
     }
 
     /// Waits until all instances have dispatched their backlog with its deletions; before that, answers may differ.
-    pub fn await_well(&self) {
+    pub fn await_recovered(&self) {
         for server in &self.servers {
-            let is_well = || {
+            let is_recovered = || {
                 let answer = request("GET", &server.url("/api/v1/status"), b"", &[]).ok()?;
                 let status = (answer.status == 200).then(|| answer.json())?;
                 (status["feeding"] == false && status["deletions_in_progress"] == 0).then_some(())
             };
-            eventually("the backlog is dispatched and its deletions are done", WITHIN, is_well);
+            eventually("the backlog is dispatched and its deletions are done", TIMEOUT, is_recovered);
         }
     }
 
@@ -209,7 +209,7 @@ impl World {
         range: Option<(i64, i64)>,
     ) -> Vec<crate::support::series::ReadingTexts> {
         let ask = |path: &str| -> Answer {
-            eventually("a question is answered", WITHIN, || {
+            eventually("a question is answered", TIMEOUT, || {
                 let answer = request("GET", &server.url(path), b"", &[]).expect("the service is there");
                 (answer.status != 503).then_some(answer)
             })
@@ -217,13 +217,13 @@ impl World {
         readings_for(ask, database, sensor, range, 10_000)
     }
 
-    fn found(&self, server: &Server) -> BTreeMap<Place, i64> {
+    fn read_values(&self, server: &Server) -> BTreeMap<CellKey, i64> {
         let mut found = BTreeMap::new();
         for (database, sensor) in sensors() {
             for (time, fields) in self.readings(server, database, &sensor, None) {
                 for (field, text) in fields {
-                    let value = noted(&field, &text);
-                    found.insert(Place { sensor: sensor.clone(), time, field }, value);
+                    let value = parse_value(&field, &text);
+                    found.insert(CellKey { sensor: sensor.clone(), time, field }, value);
                 }
             }
         }
@@ -234,7 +234,7 @@ impl World {
         for server in &self.servers {
             let url = server.url("/api/v1/flush");
             let flushed = || request("POST", &url, b"", &[]).is_ok_and(|answer| answer.status == 204);
-            wait_until("a flush", WITHIN, flushed);
+            wait_until("a flush", TIMEOUT, flushed);
         }
     }
 
@@ -249,11 +249,11 @@ impl World {
         let mut found = BTreeMap::new();
         for server in &self.servers {
             // With several instances, deletions of others apply a moment later.
-            let patience = if self.servers.len() > 1 { LATER } else { Duration::ZERO };
+            let patience = if self.servers.len() > 1 { DELETION_DELAY_MAX } else { Duration::ZERO };
             let mut wrong = None;
             let is_right = || {
-                found = self.found(server);
-                let now = clients.wrong(&found);
+                found = self.read_values(server);
+                let now = clients.find_error(&found);
                 let is_right = now.is_none();
                 wrong = wrong.take().or(now);
                 is_right.then_some(())
@@ -266,12 +266,12 @@ impl World {
         }
         clients.check(found.clone());
         for server in &self.servers {
-            assert!(self.found(server) == found, "{when}: two answers differ");
+            assert!(self.read_values(server) == found, "{when}: two answers differ");
             sensors().iter().for_each(|(database, sensor)| summaries::check(server, database, sensor, &found, when));
         }
         if thoroughly {
             self.verify(when);
-            let again = self.found(&self.servers[0]);
+            let again = self.read_values(&self.servers[0]);
             assert!(again == found, "{when}: verify changed an answer");
         }
     }
@@ -279,11 +279,11 @@ impl World {
     #[track_caller]
     fn verify(&mut self, when: &str) {
         match &self.store {
-            Some(own) => verified(&own.mongod.uri(&own.name), &self.servers[0].data_dir(), when),
+            Some(own) => assert_verified(&own.mongod.uri(&own.name), &self.servers[0].data_dir(), when),
             None => {
                 // The file can be opened after the stop.
                 assert!(self.servers[0].stop().success(), "{when}: a stop");
-                verified("embedded", &self.servers[0].data_dir(), when);
+                assert_verified("embedded", &self.servers[0].data_dir(), when);
                 self.servers[0].restart();
             }
         }
@@ -298,21 +298,21 @@ impl World {
         let restore = |store: &str, data: &Path| {
             let data = data.to_str().expect("UTF-8");
             let arguments = ["backup", "restore", from, "--store", store, "--data-dir", data];
-            ran_twice(&arguments, (number % 3 == 2).then_some("day_restored:1"));
+            run_with_kill(&arguments, (number % 3 == 2).then_some("day_restored:1"));
         };
-        let server = self.other(number.is_multiple_of(2), restore, &when);
+        let server = self.start_other_store(number.is_multiple_of(2), restore, &when);
         // Readings that are about to expire may do so in the restored service between both queries.
         let mut wrong = None;
         let is_right = || {
-            let found = self.found(&server);
-            clients.check_between(backup.began, backup.ended, &found);
+            let found = self.read_values(&server);
+            clients.check_between(backup.started, backup.ended, &found);
             let difference =
                 |(database, sensor): &(&str, String)| summaries::difference(&server, database, sensor, &found, &when);
             wrong = sensors().iter().find_map(difference);
-            let is_at_rest = self.found(&server) == found;
+            let is_at_rest = self.read_values(&server) == found;
             is_at_rest.then_some(())
         };
-        assert!(poll(WITHIN, is_right).is_some(), "{when}: readings go on to change");
+        assert!(poll(TIMEOUT, is_right).is_some(), "{when}: readings go on to change");
         assert!(wrong.is_none(), "{}", wrong.unwrap_or_default());
     }
 
@@ -322,7 +322,7 @@ impl World {
         let when = format!("copy {number}");
         let _last_operation = LastOperation(&when);
         self.flush();
-        let found = self.found(&self.servers[0]);
+        let found = self.read_values(&self.servers[0]);
         clients.check(found.clone());
         self.servers.iter_mut().for_each(|server| assert!(server.stop().success(), "{when}: a stop"));
         let scratch = Folder::new("copy");
@@ -335,21 +335,21 @@ impl World {
             None => self.servers[0].data_dir().display().to_string(),
         };
         let copy = |store: &str, folder: &Path| {
-            let to = if store == "embedded" { folder.to_str().expect("UTF-8") } else { store };
+            let target = if store == "embedded" { folder.to_str().expect("UTF-8") } else { store };
             let [config, data] = [&config, &data].map(|path| path.to_str().expect("UTF-8"));
             let arguments =
-                ["backup", "copy", "--source", &from, "--target", to, "--config", config, "--data-dir", data];
-            ran_twice(&arguments, Some("day_copied:2"));
+                ["backup", "copy", "--source", &from, "--target", target, "--config", config, "--data-dir", data];
+            run_with_kill(&arguments, Some("day_copied:2"));
         };
-        let server = self.other(!self.is_shared(), copy, &when);
-        assert!(self.found(&server) == found, "{when}: a copy answers something else");
+        let server = self.start_other_store(!self.is_shared(), copy, &when);
+        assert!(self.read_values(&server) == found, "{when}: a copy answers something else");
         drop(server);
         self.servers.iter_mut().for_each(Server::restart);
     }
 
     /// Starts a service on another store after filling it, and verifies it.
     #[track_caller]
-    fn other(&self, is_mongo: bool, fill: impl Fn(&str, &Path), when: &str) -> Server {
+    fn start_other_store(&self, is_mongo: bool, fill: impl Fn(&str, &Path), when: &str) -> Server {
         let store = if is_mongo { mongod().uri(&fresh_database_name()) } else { "embedded".to_owned() };
         // It has the folder that is filled.
         let mut server = Launch::embedded().config(busy_config()).start();
@@ -359,7 +359,7 @@ impl World {
         if is_mongo {
             std::fs::create_dir_all(server.data_dir()).expect("a folder can be made");
         }
-        verified(&store, &server.data_dir(), when);
+        assert_verified(&store, &server.data_dir(), when);
         server.restart_with(Launch::with_store(&store).config(busy_config()));
         server
     }
@@ -375,13 +375,13 @@ impl OwnStore {
 
 /// Runs a command with a kill at a point, then again until it succeeds.
 #[track_caller]
-fn ran_twice(arguments: &[&str], killed_at: Option<&str>) {
+fn run_with_kill(arguments: &[&str], kill_point: Option<&str>) {
     let run = |point: Option<&str>| {
         let mut command = program();
         command.args(arguments).envs(point.map(|point| ("FAULT_KILL_AT", point)));
         command.output().expect("hourglass can be run")
     };
-    if let Some(point) = killed_at {
+    if let Some(point) = kill_point {
         let first = run(Some(point));
         if first.status.success() {
             return;
@@ -393,7 +393,7 @@ fn ran_twice(arguments: &[&str], killed_at: Option<&str>) {
 }
 
 #[track_caller]
-fn verified(store: &str, data: &Path, when: &str) {
+fn assert_verified(store: &str, data: &Path, when: &str) {
     let mut command = program();
     command.args(["verify", "--store", store, "--data-dir"]).arg(data).env("HOURGLASS_TELEMETRY_LOG_LEVEL", "warn");
     for (key, value) in [("MAX_READINGS", "20"), ("MAX_BYTES", "2KiB"), ("HARD_BYTES", "3KiB")] {

@@ -24,12 +24,12 @@ pub fn by_query(server: &Server, sensors: &[String]) -> Result<Found, Violation>
             |fields: BTreeMap<String, String>| fields.into_iter().map(|(name, text)| (name, number(text))).collect();
         (sensor.clone(), rows.map(|(time, row)| (time, fields(row))).collect())
     };
-    caught(|| sensors.iter().map(of_sensor).collect()).map_err(Violation::Answers)
+    catch_panic(|| sensors.iter().map(of_sensor).collect()).map_err(Violation::Answers)
 }
 
 /// Reads the documents and checks each document and bucket.
 pub fn in_store(stored: &Stored) -> Result<Found, Violation> {
-    let scanned = caught(|| {
+    let scanned = catch_panic(|| {
         let mut found = Found::new();
         stored.each_bucket(&CAPS, |pages| {
             let series = found.entry(pages[0].sensor.clone()).or_default();
@@ -59,13 +59,13 @@ pub fn check_windows(server: &Server, sensor: &str, series: &Series) -> Vec<Viol
         if range.is_some_and(|(from, to)| from >= to) {
             continue;
         }
-        let found = match caught(|| windows(server, DATABASE, sensor, range, name)) {
+        let found = match catch_panic(|| windows(server, DATABASE, sensor, range, name)) {
             Ok(found) => found,
             Err(why) => return vec![Violation::Answers(why)],
         };
         let mut expected: BTreeMap<(i64, &str), Vec<f64>> = BTreeMap::new();
-        let within = |time: i64| range.is_none_or(|(from, to)| (from..to).contains(&time));
-        for (time, fields) in series.iter().filter(|(time, _)| within(**time)) {
+        let is_in_range = |time: i64| range.is_none_or(|(from, to)| (from..to).contains(&time));
+        for (time, fields) in series.iter().filter(|(time, _)| is_in_range(**time)) {
             for (field, value) in fields {
                 expected.entry((time.div_euclid(step), field)).or_default().push(*value);
             }
@@ -115,7 +115,7 @@ fn number(name: &str, value: &Value) -> f64 {
 }
 
 /// Runs a check; a panic becomes the error.
-fn caught<T>(check: impl FnOnce() -> T) -> Result<T, String> {
+fn catch_panic<T>(check: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(check)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

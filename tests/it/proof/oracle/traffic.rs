@@ -49,7 +49,6 @@ pub struct Line {
     pub time: Option<i64>,
     /// Unique, except in repetitions of this line.
     pub value: i64,
-    /// Fields to send.
     pub fields: Fields,
 }
 
@@ -70,7 +69,6 @@ impl Kind {
 }
 
 impl Line {
-    /// Returns the values by field name.
     #[allow(clippy::cast_precision_loss, reason = "the numbers are below 2^53")]
     pub fn values(&self) -> Vec<(&'static str, f64)> {
         let whole = ("v", self.value as f64);
@@ -84,7 +82,6 @@ impl Line {
 }
 
 impl Traffic {
-    /// Returns the key of a sensor.
     pub fn sensor(&self, kind: Kind) -> String {
         let connection = self.connection;
         match kind {
@@ -95,7 +92,6 @@ impl Traffic {
         }
     }
 
-    /// Returns the time of a request's markers.
     pub fn marker_time(request: i64) -> i64 {
         START + request * MARKER_STEP
     }
@@ -105,7 +101,6 @@ impl Traffic {
         !self.random(request, 1).once_in(4)
     }
 
-    /// Returns true if a request waits for the store.
     pub fn waits_for_store(&self, request: i64) -> bool {
         self.asks_for_store && self.random(request, 2).once_in(8)
     }

@@ -3,7 +3,7 @@
 use mongodb::bson::{Document, doc};
 use redb::{Database, ReadableDatabase, ReadableTable};
 
-use super::{CHECKSUM_BYTES, Kind, PAGES, Place, SENSORS, Stored, packed};
+use super::{CHECKSUM_BYTES, Kind, Location, PAGES, SENSORS, Stored, packed};
 
 /// Key and value of a row in the embedded file, without the checksum.
 type Row = (Vec<u8>, Vec<u8>);
@@ -11,7 +11,7 @@ type Row = (Vec<u8>, Vec<u8>);
 impl Stored {
     /// Returns true if pages are packed under keys that alone identify them.
     pub fn is_embedded(&self) -> bool {
-        matches!(self.place, Place::Embedded { .. })
+        matches!(self.location, Location::Embedded { .. })
     }
 
     /// Turns the sensor key of a page in the embedded file into a measurement without tags.
@@ -54,8 +54,8 @@ impl Stored {
 
     #[track_caller]
     fn replace(&self, kind: Kind, id: &str, change: impl FnOnce(Document) -> Option<Document>) {
-        match &self.place {
-            Place::Mongo { runtime, mongo } => runtime.block_on(async {
+        match &self.location {
+            Location::Mongo { runtime, mongo } => runtime.block_on(async {
                 let collection = mongo.collection::<Document>(&format!("{}.{}", self.database, kind.name()));
                 let found = collection.find_one(doc! { "_id": id }).await.expect("an answer");
                 let Some(changed) = change(found.unwrap_or_else(|| panic!("{id} is stored"))) else {
@@ -70,7 +70,7 @@ impl Stored {
                 let answer = mongo.run_command(command).await.expect("an answer");
                 assert_eq!(answer.get_i32("n").expect("a number"), 1, "{answer}");
             }),
-            Place::Embedded { .. } => self.replace_row(kind, id, |(key, value)| {
+            Location::Embedded { .. } => self.replace_row(kind, id, |(key, value)| {
                 if kind == Kind::Sensors {
                     let changed = change(Document::from_reader(&*value).expect("BSON"))?;
                     return Some((key, changed.to_vec().expect("BSON")));
@@ -85,11 +85,11 @@ impl Stored {
     /// Replaces an existing row in the embedded file and updates its checksum.
     #[track_caller]
     fn replace_row(&self, kind: Kind, id: &str, change: impl FnOnce(Row) -> Option<Row>) {
-        let Place::Embedded { file } = &self.place else { panic!("rows are in a file") };
+        let Location::Embedded { file } = &self.location else { panic!("rows are in a file") };
         let database = Database::open(file).expect("the file is intact and not open elsewhere");
         let table = if kind == Kind::Sensors { SENSORS } else { PAGES };
         let prefix = [self.database.as_bytes(), &[0, 0]].concat();
-        let is_it = |key: &[u8]| {
+        let is_match = |key: &[u8]| {
             key.starts_with(&prefix)
                 && match kind {
                     Kind::Sensors => &key[prefix.len()..] == id.as_bytes(),
@@ -104,7 +104,7 @@ impl Stored {
                 let bytes = value.value();
                 (key.value().to_vec(), bytes[..bytes.len() - CHECKSUM_BYTES].to_vec())
             });
-            rows.filter(|(key, _)| is_it(key)).collect()
+            rows.filter(|(key, _)| is_match(key)).collect()
         };
         let [row] = &rows[..] else { panic!("{} rows are {id}", rows.len()) };
         let transaction = database.begin_write().expect("a transaction");

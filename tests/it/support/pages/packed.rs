@@ -174,10 +174,10 @@ impl Reader<'_> {
     /// Keys with escapes are left to the wire format.
     fn sensor(&mut self, key: &str) -> (String, Document) {
         let count = usize::try_from(self.varint()).expect("few");
-        let mut at = 0;
+        let mut offset = 0;
         let mut part = |length: u64| {
-            let part = &key[at..at + usize::try_from(length).expect("short")];
-            at += part.len() + 1;
+            let part = &key[offset..offset + usize::try_from(length).expect("short")];
+            offset += part.len() + 1;
             part.replace('\\', "")
         };
         let measurement = part(self.varint());
@@ -457,7 +457,6 @@ fn whole(value: &Bson) -> i64 {
     }
 }
 
-/// Escapes a name as in a document.
 fn escaped(name: &str) -> String {
     hourglass::store::names::key(name).into_owned()
 }

@@ -21,7 +21,7 @@ pub const SMALL: Caps = Caps { max_readings: 5, max_bytes: 1 << 20, hard_bytes: 
 
 /// An empty store, and direct access to it.
 #[async_trait]
-pub trait Place: Send + Sync {
+pub trait TestStore: Send + Sync {
     fn store(&self) -> &dyn Store;
 
     /// Closes the store and opens it again.
@@ -67,7 +67,7 @@ fn open_embedded(folder: &Folder) -> EmbeddedStore {
 }
 
 #[async_trait]
-impl Place for Embedded {
+impl TestStore for Embedded {
     fn store(&self) -> &dyn Store {
         self.store.as_ref().expect("the store is open between two steps of a case")
     }
@@ -94,13 +94,13 @@ pub fn page_row(database: &Database, page_id: &str) -> (Vec<u8>, Vec<u8>) {
     let rest = parts.next().expect("a sensor and a number");
     let (sensor, number) = rest.rsplit_once(' ').expect("a number");
     let tail = [sensor.as_bytes(), &[0, 0], &number.parse::<u32>().expect("a number").to_be_bytes()].concat();
-    let is_it = |key: &[u8]| {
+    let is_match = |key: &[u8]| {
         let Some(start) = key.strip_prefix(&[DB.as_bytes(), &[0, 0]].concat()[..]) else { return false };
         let (start, rest) = start.split_at(8);
         let start = Hour(i64::from_be_bytes(start.try_into().expect("eight bytes")) ^ i64::MIN);
         rest == tail && hourglass::store::document::page_id("", start, 0).starts_with(hour)
     };
-    only_row(database, PAGES, |key, _| is_it(key))
+    only_row(database, PAGES, |key, _| is_match(key))
 }
 
 /// Returns the only row of a table whose value contains this text.
@@ -108,14 +108,14 @@ pub fn row_with(database: &Database, table: Documents, text: &str) -> (Vec<u8>, 
     only_row(database, table, |_, value| value.windows(text.len()).any(|window| window == text.as_bytes()))
 }
 
-fn only_row(database: &Database, table: Documents, is_it: impl Fn(&[u8], &[u8]) -> bool) -> (Vec<u8>, Vec<u8>) {
+fn only_row(database: &Database, table: Documents, is_match: impl Fn(&[u8], &[u8]) -> bool) -> (Vec<u8>, Vec<u8>) {
     let transaction = database.begin_read().expect("begin");
     let table = transaction.open_table(table).expect("the table");
     let rows = table.iter().expect("rows").map(|row| {
         let (key, value) = row.expect("a row");
         (key.value().to_vec(), value.value().to_vec())
     });
-    let mut found: Vec<_> = rows.filter(|(key, value)| is_it(key, value)).collect();
+    let mut found: Vec<_> = rows.filter(|(key, value)| is_match(key, value)).collect();
     assert_eq!(found.len(), 1, "rows");
     found.remove(0)
 }
@@ -139,7 +139,7 @@ async fn open_mongo(database: &str) -> MongoStore {
 }
 
 #[async_trait]
-impl Place for Mongo {
+impl TestStore for Mongo {
     fn store(&self) -> &dyn Store {
         &self.store
     }

@@ -10,11 +10,11 @@ use super::server::program;
 
 /// Runs a command; the exit status is a number, without one it was killed.
 pub fn hourglass(arguments: &[&str]) -> CommandOutput {
-    ran(program().args(arguments))
+    run_program(program().args(arguments))
 }
 
 /// Runs a prepared command to its end.
-pub fn ran(command: &mut Command) -> CommandOutput {
+pub fn run_program(command: &mut Command) -> CommandOutput {
     command.output().expect("it can be run").into()
 }
 
@@ -33,7 +33,7 @@ pub fn run_with_input(command: &mut Command, input: &[u8]) -> CommandOutput {
 #[track_caller]
 pub fn digest(store: &str, data_dir: &Path) -> Value {
     let arguments = ["backup", "digest", "--output", "json", "--store", store, "--data-dir", path(data_dir)];
-    serde_json::from_str(&hourglass(&arguments).good().stdout).expect("one line of JSON")
+    serde_json::from_str(&hourglass(&arguments).expect_success().stdout).expect("one line of JSON")
 }
 
 /// Output and exit status of a command.
@@ -53,14 +53,14 @@ impl From<Output> for CommandOutput {
 
 impl CommandOutput {
     #[track_caller]
-    pub fn good(self) -> Self {
+    pub fn expect_success(self) -> Self {
         assert_eq!(self.status, Some(0), "{self:?}");
         self
     }
 
     #[track_caller]
-    pub fn refused(self, because: &str) -> Self {
-        assert!(self.status == Some(1) && self.stderr.contains(because), "{because}: {self:?}");
+    pub fn expect_failure(self, reason: &str) -> Self {
+        assert!(self.status == Some(1) && self.stderr.contains(reason), "{reason}: {self:?}");
         self
     }
 
@@ -70,7 +70,7 @@ impl CommandOutput {
     }
 
     #[track_caller]
-    pub fn killed(self) -> Self {
+    pub fn expect_killed(self) -> Self {
         assert_eq!(self.status, None, "{self:?}");
         self
     }
@@ -78,7 +78,7 @@ impl CommandOutput {
 
 /// Runs `hourglass verify` on a store whose service is stopped, or that is shared.
 pub fn verify(store: &str, data_dir: &Path, flags: &[&str]) -> CommandOutput {
-    ran(program().args(["verify", "--store", store, "--data-dir"]).arg(data_dir).args(flags))
+    run_program(program().args(["verify", "--store", store, "--data-dir"]).arg(data_dir).args(flags))
 }
 
 /// Returns a path as an argument.

@@ -1,4 +1,4 @@
-//! The bytes of a system at rest.
+//! The disk usage of a stopped system.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use mongodb::bson::{Document, doc};
 use crate::servers::http::Product;
 use crate::servers::mongod::Mongod;
 use crate::servers::system::System;
-use crate::servers::usage::bytes_below;
+use crate::servers::usage::disk_bytes;
 
-/// Checkpoints after which MongoDB has freed what was deleted, and the time between them.
+/// Number of checkpoints after which MongoDB has freed deleted data, and the pause between two.
 const CHECKPOINTS: usize = 3;
-const BETWEEN: Duration = Duration::from_secs(2);
+const CHECKPOINT_PAUSE: Duration = Duration::from_secs(2);
 
-/// Bytes on disk.
+/// Disk usage in bytes.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Rest {
-    /// The readings, with whatever summaries stand beside them. For MongoDB all collections.
+pub struct DiskUsage {
+    /// Readings and their summaries; for MongoDB, all collections.
     pub data: f64,
     pub indexes: f64,
     /// The write-ahead log, which has only readings that are also in the data.
@@ -28,44 +28,44 @@ pub struct Rest {
     pub before_compaction: Option<f64>,
 }
 
-impl Rest {
+impl DiskUsage {
     /// Stops a system, compacts its files if possible, and adds up their sizes.
     pub async fn measure(system: &mut System<'_>) -> Result<Self> {
-        let in_mongodb = match system.mongod() {
-            Ok(mongod) => Some(of_mongodb(mongod).await?),
+        let mongodb_usage = match system.mongod() {
+            Ok(mongod) => Some(measure_mongodb(mongod).await?),
             Err(_) => None,
         };
         system.stop()?;
-        let below = |name: &str| bytes_below(&system.folder().sub(&format!("server/data{name}"))?);
-        Ok(match (system.peer.product(), in_mongodb) {
-            (_, Some(rest)) => Self { log: below("/log")?, ..rest },
+        let bytes = |name: &str| disk_bytes(&system.folder().sub(&format!("server/data{name}"))?);
+        Ok(match (system.peer.product(), mongodb_usage) {
+            (_, Some(usage)) => Self { log: bytes("/log")?, ..usage },
             (Some(Product::Hourglass), None) => {
-                let before = below("")? - below("/log")?;
+                let before = bytes("")? - bytes("/log")?;
                 system.command("compact")?;
-                let log = below("/log")?;
-                Self { data: below("")? - log, log, before_compaction: Some(before), ..Self::default() }
+                let log = bytes("/log")?;
+                Self { data: bytes("")? - log, log, before_compaction: Some(before), ..Self::default() }
             }
             (Some(Product::Influx), None) => {
-                let log = below("/wal")?;
-                let indexes = below("/data/bench/_series")?;
-                Self { data: below("")? - log - indexes, indexes, log, ..Self::default() }
+                let log = bytes("/wal")?;
+                let indexes = bytes("/data/bench/_series")?;
+                Self { data: bytes("")? - log - indexes, indexes, log, ..Self::default() }
             }
             (_, None) => {
-                let indexes = below("/indexdb")?;
-                Self { data: below("")? - indexes, indexes, ..Self::default() }
+                let indexes = bytes("/indexdb")?;
+                Self { data: bytes("")? - indexes, indexes, ..Self::default() }
             }
         })
     }
 
     /// Returns the bytes of data and indexes.
-    pub fn stored(&self) -> f64 {
+    pub fn stored_bytes(&self) -> f64 {
         self.data + self.indexes
     }
 
     /// Returns the figures per reading.
     pub fn figures(&self, readings: f64) -> Vec<(&'static str, f64)> {
         let all = [
-            ("bytes per reading: data and indexes", Some(self.stored())),
+            ("bytes per reading: data and indexes", Some(self.stored_bytes())),
             ("of these, indexes", Some(self.indexes)),
             ("of these, free for later writes", self.reusable),
             ("data and indexes before `compact`", self.before_compaction),
@@ -76,22 +76,22 @@ impl Rest {
 }
 
 /// Releases free space of MongoDB's files, takes a checkpoint, and sums up its collections.
-async fn of_mongodb(mongod: &Mongod) -> Result<Rest> {
-    // MongoDB keeps what was deleted for reads at a time in the past, by default for five minutes. Then checkpoints free it.
-    let forgets = doc! { "setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0 };
-    mongod.client().database("admin").run_command(forgets).await?;
+async fn measure_mongodb(mongod: &Mongod) -> Result<DiskUsage> {
+    // MongoDB keeps deleted data for snapshot reads, by default for five minutes. Without that, checkpoints free it.
+    let parameter = doc! { "setParameter": 1, "minSnapshotHistoryWindowInSeconds": 0 };
+    mongod.client().database("admin").run_command(parameter).await?;
     for _ in 0..CHECKPOINTS {
-        tokio::time::sleep(BETWEEN).await;
+        tokio::time::sleep(CHECKPOINT_PAUSE).await;
         checkpoint(mongod).await?;
     }
-    let before = summed(mongod).await?;
+    let before = sum_collections(mongod).await?;
     let database = mongod.client().database("hourglass");
     for name in database.list_collection_names().await? {
         database.run_command(doc! { "compact": name, "force": true }).await?;
     }
     checkpoint(mongod).await?;
-    let after = summed(mongod).await?;
-    Ok(Rest { before_compaction: Some(before.data + before.indexes), ..after })
+    let after = sum_collections(mongod).await?;
+    Ok(DiskUsage { before_compaction: Some(before.data + before.indexes), ..after })
 }
 
 async fn checkpoint(mongod: &Mongod) -> Result<()> {
@@ -99,16 +99,16 @@ async fn checkpoint(mongod: &Mongod) -> Result<()> {
     Ok(())
 }
 
-async fn summed(mongod: &Mongod) -> Result<Rest> {
+async fn sum_collections(mongod: &Mongod) -> Result<DiskUsage> {
     let database = mongod.client().database("hourglass");
-    let mut rest = Rest { reusable: Some(0.0), ..Rest::default() };
+    let mut usage = DiskUsage { reusable: Some(0.0), ..DiskUsage::default() };
     for name in database.list_collection_names().await? {
         let stats = database.run_command(doc! { "collStats": name }).await?;
-        rest.data += number(&stats, "storageSize");
-        rest.indexes += number(&stats, "totalIndexSize");
-        rest.reusable = rest.reusable.map(|sum| sum + number(&stats, "freeStorageSize"));
+        usage.data += number(&stats, "storageSize");
+        usage.indexes += number(&stats, "totalIndexSize");
+        usage.reusable = usage.reusable.map(|sum| sum + number(&stats, "freeStorageSize"));
     }
-    Ok(rest)
+    Ok(usage)
 }
 
 /// Returns the number of hour pages in MongoDB.
