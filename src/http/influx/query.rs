@@ -162,7 +162,7 @@ fn render_style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> Render
 
 fn parse_statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
     let params = parse_params(params)?;
-    let options = ParseOptions { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
+    let options = ParseOptions { params: &params, is_known_zone: &is_zone, regex_error: &pattern_fault };
     let statements =
         influxql::parse(q, &options).map_err(|error| ApiError::Bad(format!("error parsing query: {error}")))?;
     if statements.len() > STATEMENTS_MAX {

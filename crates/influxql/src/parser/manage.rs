@@ -28,7 +28,7 @@ impl Parser<'_, '_> {
                 Ok(Statement::DropPolicy { name, database })
             }
             TokenKind::Series => {
-                let (sources, condition) = self.deleted()?;
+                let (sources, condition) = self.deletion_scope()?;
                 Ok(Statement::DropSeries { sources, condition })
             }
             TokenKind::Shard => self.unsupported("DROP SHARD", &[]),
@@ -173,12 +173,12 @@ impl Parser<'_, '_> {
 
     /// Parses DELETE after its first word.
     pub(super) fn delete(&mut self) -> Parsed<Statement> {
-        let (sources, condition) = self.deleted()?;
+        let (sources, condition) = self.deletion_scope()?;
         Ok(Statement::Delete { sources, condition })
     }
 
     /// `FROM … WHERE …`, at least one of them.
-    fn deleted(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
+    fn deletion_scope(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
         let first = self.next();
         self.put_back(first.clone());
         let sources = self.optional_sources()?;
