@@ -10,8 +10,8 @@ use super::positions::WalPositions;
 use super::registry_view::{FRESH, RegistryView};
 use super::store_time::{note_registry_time, note_sealed_days};
 use crate::bucket::deletions::RememberedDeletion;
-use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
-use crate::bucket::store::Written;
+use crate::bucket::registry::{MemberRegistry, RegistryEntry, settled_before};
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{HourVersions, StorageError, Store};
 use crate::catalog::Catalog;
 use crate::clock::{ClockSample, StampClock, wall_ms};
@@ -263,7 +263,7 @@ impl Member {
             let registry = self.store.read_registry().await?;
             let oldest_ms = self.clock.now_ms().saturating_sub(millis(2 * FRESH));
             let is_live =
-                |log: &&Registered| log.opening != self.opening && log.taken.is_none() && log.seen_ms > oldest_ms;
+                |log: &&RegistryEntry| log.opening != self.opening && log.takeover.is_none() && log.seen_ms > oldest_ms;
             let live = registry.logs.iter().filter(is_live);
             let beats: Vec<_> = live.map(|log| MemberBeat { opening: log.opening, beat: log.beat }).collect();
             let first_beats = first_beats.get_or_insert_with(|| beats.clone());
@@ -276,15 +276,15 @@ impl Member {
         Ok(())
     }
 
-    fn entry(&self, beat: u64) -> Registered {
-        Registered {
+    fn entry(&self, beat: u64) -> RegistryEntry {
+        RegistryEntry {
             opening: self.opening,
             log: self.wal_id,
             folder: self.mark.id(),
             watermark: self.watermark(),
             beat,
             seen_ms: self.clock.now_ms(),
-            taken: None,
+            takeover: None,
             host: self.host.clone(),
         }
     }
@@ -341,7 +341,7 @@ impl Member {
     fn leads_in(&self, registry: &MemberRegistry) -> bool {
         let oldest_ms = self.clock.now_ms().saturating_sub(millis(SILENCE));
         let is_live =
-            |log: &&Registered| log.taken.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
+            |log: &&RegistryEntry| log.takeover.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
         registry.logs.iter().filter(is_live).map(|log| log.opening).min() == Some(self.opening)
     }
 
@@ -409,8 +409,8 @@ impl Member {
             registry.publish(self.entry(u64::MAX >> 1));
             registry.take_over_self(self.opening);
             match self.store.write_registry(&registry).await {
-                Written::Conflict => {}
-                Written::Yes | Written::Failed(_) => return,
+                WriteOutcome::Conflict => {}
+                WriteOutcome::Applied | WriteOutcome::Failed(_) => return,
             }
         }
     }

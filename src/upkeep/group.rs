@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::job::{Job, JobError, Run};
 use crate::bucket::store::MongoExtras;
-use crate::bucket::{Regrouped, StorageError};
+use crate::bucket::{GroupUpdateProgress, StorageError};
 
 /// The interval at which changed sensors are processed.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -70,7 +70,7 @@ impl Group {
     }
 }
 
-fn show(done: &Regrouped, run: &Run) {
+fn show(done: &GroupUpdateProgress, run: &Run) {
     run.count("sensors", done.sensors);
     run.count("documents", done.documents);
     run.set_left(Some(done.left));

@@ -6,7 +6,7 @@ use super::pages::{check_bucket, is_sound, readings_of};
 use super::sensors::SeenSensor;
 use super::walk::DatabaseCheck;
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay, RawPage};
-use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::store::{BucketId, PageWrite, WriteOutcome};
 use crate::bucket::{Bucket, DayWrite, SensorDocument, StorageError, StoredPage};
 use crate::clock;
 use crate::reading::Hour;
@@ -36,7 +36,7 @@ impl DatabaseCheck<'_> {
         let DayDocument { id, day, .. } = stored;
         let write = DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref());
         match self.store.write_days(&self.report.name, &[write]).await.pop() {
-            Some(Written::Failed(error)) if error.is_away() => Err(error),
+            Some(WriteOutcome::Failed(error)) if error.is_away() => Err(error),
             _ => Ok(()),
         }
     }
@@ -64,9 +64,9 @@ impl DatabaseCheck<'_> {
             let writes: Vec<PageWrite<'_>> = groups.into_iter().map(write).collect();
             for written in self.store.write_pages(&self.report.name, &writes).await {
                 match written {
-                    Written::Failed(error) if error.is_away() => return Err(error),
+                    WriteOutcome::Failed(error) if error.is_away() => return Err(error),
                     // The bucket is read again, so a page that was not written is found again.
-                    Written::Yes | Written::Conflict | Written::Failed(_) => {}
+                    WriteOutcome::Applied | WriteOutcome::Conflict | WriteOutcome::Failed(_) => {}
                 }
             }
             bucket = self.read_again(&bucket.from).await?;
@@ -92,10 +92,10 @@ impl DatabaseCheck<'_> {
             }
             document.fields.extend(missing);
             match self.store.write_sensors(&self.report.name, &[document]).await.pop() {
-                Some(Written::Yes) => return Ok(true),
-                Some(Written::Failed(error)) if error.is_away() => return Err(error),
-                Some(Written::Failed(_)) | None => return Ok(false),
-                Some(Written::Conflict) => {}
+                Some(WriteOutcome::Applied) => return Ok(true),
+                Some(WriteOutcome::Failed(error)) if error.is_away() => return Err(error),
+                Some(WriteOutcome::Failed(_)) | None => return Ok(false),
+                Some(WriteOutcome::Conflict) => {}
             }
         }
         Ok(false)

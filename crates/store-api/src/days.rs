@@ -5,7 +5,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 
 use super::Result;
-use super::pages::{Extent, Order, Scanned, Written};
+use super::pages::{Extent, Order, Scanned, WriteOutcome};
 use hourglass_model::bucket::day::{DayId, DayPart, DayWrite, StoredDay};
 use hourglass_model::bucket::stored::{Projection, ScannedPage};
 use hourglass_model::bucket::totals::{MonthId, MonthWrite, StoredMonth};
@@ -30,7 +30,7 @@ pub trait DayStore: Send + Sync {
     ///
     /// Before it returns, it removes the monthly totals of every day that was written or whose outcome is unknown. If that
     /// removal fails, the write counts as failed.
-    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written>;
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome>;
 
     /// Reads one sensor's day parts that overlap `hours`, until the end of the range or the extent is reached. Returns one
     /// page per hour and part, in hour order, from one snapshot. Hours are never split.
@@ -81,5 +81,5 @@ pub trait DayStore: Send + Sync {
     ) -> Result<Vec<(MonthId, StoredMonth)>>;
 
     /// Writes monthly totals, each by compare-and-set on its rev. Returns the outcomes in the order given.
-    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written>;
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<WriteOutcome>;
 }

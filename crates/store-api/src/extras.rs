@@ -3,8 +3,8 @@
 use async_trait::async_trait;
 
 use super::{DatabaseStore, Result};
-use hourglass_model::bucket::copies::{CopiesRefreshed, CopyScope};
-use hourglass_model::bucket::groups::Regrouped;
+use hourglass_model::bucket::copies::{CopyRefreshProgress, CopyScope};
+use hourglass_model::bucket::groups::GroupUpdateProgress;
 
 /// Features of the MongoDB store only: copies of metadata in pages and days, group documents and declared indexes.
 #[async_trait]
@@ -14,7 +14,7 @@ pub trait MongoExtras: DatabaseStore {
 
     /// Updates the metadata copies in pages and days of these sensors from their documents. Changes nothing else, not even
     /// the revs, because writers of readings set copies in new documents only.
-    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopiesRefreshed>;
+    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopyRefreshProgress>;
 
     /// Examines the next `most` sensors after a key. Returns the sensors whose copies may be outdated, and the last key
     /// examined if more sensors may follow.
@@ -30,11 +30,16 @@ pub trait MongoExtras: DatabaseStore {
 
     /// Updates the group documents for up to `most` sensors of one database whose documents were written or removed through
     /// this store since the last call.
-    async fn regroup(&self, most: usize) -> Result<Regrouped>;
+    async fn regroup(&self, most: usize) -> Result<GroupUpdateProgress>;
 
     /// Updates the group documents for the next `most` sensors after a key, and for members in that range that no longer
     /// have a document. Also returns the last key examined if more sensors may follow.
-    async fn regroup_after(&self, database: &str, after: &str, most: usize) -> Result<(Regrouped, Option<String>)>;
+    async fn regroup_after(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(GroupUpdateProgress, Option<String>)>;
 
     /// Creates the declared indexes of a database and drops those that are no longer declared. Returns the number of
     /// indexes created and dropped. Can take long, and blocks no other operation.

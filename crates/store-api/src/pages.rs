@@ -23,23 +23,23 @@ pub struct PageWrite<'a> {
 
 /// The outcome of one write.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// The write is durable: `{w: majority, j: true}` in MongoDB, an fsynced commit in the embedded store.
-    Yes,
+    Applied,
     /// The store holds another rev and wrote nothing. The caller reads, merges and writes again.
     Conflict,
     /// The write failed, or its outcome is unknown ([`StorageError::Unknown`]).
     Failed(StorageError),
 }
 
-impl Written {
-    /// Returns false after a conflict.
+impl WriteOutcome {
+    /// Returns true if the write was applied, and false after a conflict.
     ///
     /// # Errors
     /// If the write failed, or its outcome is unknown.
     pub fn applied(self) -> Result<bool> {
         match self {
-            Self::Yes => Ok(true),
+            Self::Applied => Ok(true),
             Self::Conflict => Ok(false),
             Self::Failed(error) => Err(error),
         }
@@ -91,7 +91,7 @@ impl Extent {
 pub trait PageStore: Send + Sync {
     /// Writes groups of pages, each by compare-and-set on the revs of its pages. Returns one outcome per group, in the
     /// order given. Groups succeed or fail independently.
-    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written>;
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<WriteOutcome>;
 
     /// Reads all pages of each bucket, in the order given. A bucket that is not stored has no pages. `ids` must be free of
     /// duplicates. The result contains every write that was confirmed before the call.

@@ -19,14 +19,14 @@ pub struct Cursor(pub Vec<u8>);
 
 /// One step of a walk through all documents of a kind.
 #[derive(Debug, Clone)]
-pub struct Walked<T> {
+pub struct WalkStep<T> {
     /// The documents found, in the order of the store's keys.
     pub found: Vec<T>,
     /// The start of the next step, or `None` at the end.
     pub next: Option<Cursor>,
 }
 
-impl<T> Default for Walked<T> {
+impl<T> Default for WalkStep<T> {
     fn default() -> Self {
         Self { found: Vec::new(), next: None }
     }
@@ -138,13 +138,18 @@ pub trait WalkStore: Send + Sync {
     /// Reads whole buckets in key order from the cursor: about `pages_max` pages or a few megabytes, and at least one bucket
     /// unless none is left. The pages of a bucket come from one snapshot. An unreadable document is an error in the result
     /// and does not hide the others.
-    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>>;
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<WalkStep<RawBucket>>;
 
     /// Reads at most `max` sensor documents in key order from the cursor.
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>>;
+    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>>;
 
     /// Reads at most `max` sealed days, or a few megabytes of them, in key order from the cursor.
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>>;
+    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>>;
 
     /// Estimates the number of pages and sealed days in all databases, for progress reports.
     async fn estimate_pages(&self) -> Result<u64>;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::bucket::day::{in_several, keep_expired, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
-use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, WriteOutcome};
 #[cfg(doc)]
 use crate::bucket::store::{DayStore, PageStore, SensorStore};
 use crate::bucket::{DayId, DayWrite, MonthId, Result, SensorDocument, Store, StoredDay, StoredMonth};
@@ -155,7 +155,7 @@ impl MergedView {
     }
 
     /// As [`DayStore::write_days`]. Also notes that these days are over, in case the clock is set back later.
-    pub async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+    pub async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome> {
         days.iter().for_each(|day| note_passed(day.id.day.hours().end.start_ns()));
         self.store.write_days(database, days).await
     }

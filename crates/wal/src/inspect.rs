@@ -16,7 +16,7 @@ const ATTEMPTS_MAX: usize = 20;
 
 /// The contents of a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Inspected {
+pub struct WalContents {
     /// The store that the newest segment's records are flushed to; `None` for a log without segments.
     pub store: Option<String>,
     /// The position up to which the log is truncated, according to the checkpoint.
@@ -36,7 +36,7 @@ pub struct Inspected {
 ///
 /// # Errors
 /// As [`Wal::open`](super::Wal::open), except for errors that concern only a writer.
-pub fn inspect(disk: &impl Disk) -> Result<Inspected, WalOpenError> {
+pub fn inspect(disk: &impl Disk) -> Result<WalContents, WalOpenError> {
     let mut tail_before = Vec::new();
     for _ in 1..ATTEMPTS_MAX {
         match look(disk) {
@@ -51,13 +51,13 @@ pub fn inspect(disk: &impl Disk) -> Result<Inspected, WalOpenError> {
 
 /// One attempt of an inspection.
 struct Look {
-    inspected: Inspected,
+    inspected: WalContents,
     /// The damage after the last record.
     tail: Vec<Damage>,
 }
 
 impl Look {
-    fn with_tail(mut self) -> Inspected {
+    fn with_tail(mut self) -> WalContents {
         self.inspected.damage.extend(self.tail);
         self.inspected
     }
@@ -67,14 +67,14 @@ fn look(disk: &dyn Disk) -> Result<Look, WalOpenError> {
     let inventory = take_inventory(disk)?;
     let Some(log) = inventory.log()? else {
         let damage = headless(inventory.headless);
-        return Ok(Look { inspected: Inspected { damage, ..Inspected::default() }, tail: Vec::new() });
+        return Ok(Look { inspected: WalContents { damage, ..WalContents::default() }, tail: Vec::new() });
     };
     let truncated = checkpoint::read(disk, log).map_err(attempted("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
     let mut damage = headless(inventory.headless);
     damage.extend(lacks_segment.map(|segment| Damage::of_segment(segment, 0, None)));
     let classified = classify(inventory.headed)?;
-    let mut inspected = Inspected { truncated, ..Inspected::default() };
+    let mut inspected = WalContents { truncated, ..WalContents::default() };
     let mut tail = Vec::new();
     for classified in classified {
         tail.extend(classified.tail_damage());
@@ -89,7 +89,7 @@ fn look(disk: &dyn Disk) -> Result<Look, WalOpenError> {
     Ok(Look { inspected, tail })
 }
 
-impl Inspected {
+impl WalContents {
     fn count(&mut self, disk: &dyn Disk, segment: &Segment, damage: &mut Vec<Damage>) -> io::Result<()> {
         let mut scanner = SegmentScanner::new(disk.open(&segment.name)?, segment.id, segment.first, segment.end);
         while let Some(item) = scanner.next()? {

@@ -81,7 +81,7 @@ pub use self::damage::{Counts, Damage, Verdict};
 pub use self::disk::{Disk, DiskFile};
 pub use self::error::{AppendError, DiskError, WalOpenError};
 pub use self::folder::Folder;
-pub use self::inspect::{Inspected, inspect};
+pub use self::inspect::{WalContents, inspect};
 pub use self::log::Wal;
 pub use self::options::{LeastSequence, Sequence, WalOptions};
 pub use self::reader::{Record, WalReader};

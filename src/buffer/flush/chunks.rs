@@ -5,9 +5,11 @@ use std::collections::HashMap;
 
 use super::task::{BucketFlush, BucketFlushState, FlushContext};
 use crate::bucket::day::CELLS_MAX;
-use crate::bucket::packed::Unpacked;
-use crate::bucket::store::Written;
-use crate::bucket::{Applied, Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Readings, SealForm, StorageError};
+use crate::bucket::packed::UnpackedRows;
+use crate::bucket::store::WriteOutcome;
+use crate::bucket::{
+    Bucket, Caps, DayId, DayPart, DayWrite, MergeCounts, MergeOptions, Readings, SealForm, StorageError,
+};
 use crate::catalog::Database;
 use crate::config::{Settings, bound_ns};
 use crate::faults;
@@ -113,9 +115,9 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
         let mut again = Vec::new();
         for (chunk, outcome) in std::mem::take(&mut left).into_iter().zip(outcomes) {
             match outcome {
-                Written::Yes => {}
-                Written::Conflict => again.push(chunk),
-                Written::Failed(error) => fail(runs, &chunk.places, &error),
+                WriteOutcome::Applied => {}
+                WriteOutcome::Conflict => again.push(chunk),
+                WriteOutcome::Failed(error) => fail(runs, &chunk.places, &error),
             }
         }
         left = merge_stored(context, database, runs, again).await;
@@ -176,7 +178,7 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
     let mut places: Vec<usize> = (0..runs.len()).filter(|place| is_chosen(&runs[*place])).collect();
     places.sort_by_key(|place| (runs[*place].known.id, runs[*place].id.hour));
     let mut chunks: Vec<Chunk> = Vec::new();
-    let mut room = Unpacked::default();
+    let mut room = UnpackedRows::default();
     for place in places {
         let run = &mut runs[place];
         let (readings, applied) = stamped_readings(run, &mut room);
@@ -210,7 +212,7 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
 }
 
 /// Returns a bucket's readings as a set in which every cell has its stamp.
-fn stamped_readings(run: &BucketFlush, room: &mut Unpacked) -> (Readings, Applied) {
+fn stamped_readings(run: &BucketFlush, room: &mut UnpackedRows) -> (Readings, MergeCounts) {
     const UNCAPPED: Caps = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
     let fields = run.known.fields();
     room.unpack_in_time_order([&*run.load.rows]);

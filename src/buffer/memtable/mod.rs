@@ -12,7 +12,7 @@ use rapidhash::fast::RandomState;
 use super::memtable::bucket::{MemtableBucket, find, place};
 use super::record::batch::{BatchReading, DispatchedBatch, stored_bytes};
 use crate::bucket::cache::CacheKey;
-use crate::bucket::packed::Packed;
+use crate::bucket::packed::PackedRows;
 use crate::bucket::{Caps, UnflushedHour};
 use crate::catalog::{Database, KnownSensor};
 use crate::members::positions::PendingAck;
@@ -99,7 +99,7 @@ pub struct Load {
     pub database: Arc<Database>,
     pub hour: Hour,
     /// In WAL order.
-    pub rows: Arc<Packed>,
+    pub rows: Arc<PackedRows>,
     /// Estimated bytes in the store.
     pub bytes: usize,
     /// WAL record of the first reading.
@@ -360,7 +360,7 @@ impl MemtableBuckets {
     /// Completes a flush whose readings are in the store or in the dead-letter file. Returns the readings, which the
     /// caller must pass to [`MemtableBuckets::release`] to answer the waiting writes.
     #[must_use]
-    pub fn complete(&mut self, key: CacheKey) -> Option<Arc<Packed>> {
+    pub fn complete(&mut self, key: CacheKey) -> Option<Arc<PackedRows>> {
         let bucket = self.get(key)?;
         let completed = bucket.flushing.take()?;
         let is_empty = bucket.rows.is_empty();
@@ -374,7 +374,7 @@ impl MemtableBuckets {
     }
 
     /// Counts readings as flushed. Drops a request's pending ack with its last reading here.
-    pub fn release(&mut self, completed: &Packed) {
+    pub fn release(&mut self, completed: &PackedRows) {
         self.pending_acks.release(completed.stamps());
     }
 

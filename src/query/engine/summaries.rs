@@ -145,7 +145,7 @@ impl Engine {
 
     fn hours_asked<'a>(&self, wanted: &PointsQuery<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
         let (database, sensor) = (wanted.database, &*wanted.sensors[place].key);
-        let at = self.memtables.changes().place(database, sensor);
+        let at = self.memtables.changes().hash(database, sensor);
         Hours { database, sensor, place: at, hours: hours.clone(), fields: wanted.fields, ends: wanted.ends }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Run, Sealer};
-use crate::bucket::store::{Projection, SensorFilter, Written};
+use crate::bucket::store::{Projection, SensorFilter, WriteOutcome};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
 use crate::buffer::deleter::is_listed;
 use crate::clock::first_rev;
@@ -131,7 +131,7 @@ impl Sealer {
         let claimed: Vec<(&'a MonthId, u64)> = claims
             .iter()
             .zip(claimed)
-            .filter(|(_, written)| *written == Written::Yes)
+            .filter(|(_, written)| *written == WriteOutcome::Applied)
             .map(|(claim, _)| (claim.id, claim.next_rev))
             .collect();
         let mut totals: BTreeMap<&'a MonthId, MonthTotals> = BTreeMap::new();
@@ -162,6 +162,6 @@ impl Sealer {
         let written = store.raw().write_months(database, &fills).await;
         faults::point("month_filled");
         // A writer that has changed a part in the meantime has removed the claim.
-        Ok(written.iter().filter(|written| **written == Written::Yes).count() as u64)
+        Ok(written.iter().filter(|written| **written == WriteOutcome::Applied).count() as u64)
     }
 }

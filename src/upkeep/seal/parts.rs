@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Sealing;
 use super::lot::{Lot, Work};
-use crate::bucket::store::{BucketId, Written};
+use crate::bucket::store::{BucketId, WriteOutcome};
 use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
 use crate::buffer::deleter::write_buckets;
 use crate::catalog::deletion::ALWAYS;
@@ -139,7 +139,7 @@ impl Sealing<'_> {
             })
             .collect();
         let outcomes = self.context.store.write_days(self.database, &writes).await;
-        outcomes.into_iter().map(Written::applied).collect()
+        outcomes.into_iter().map(WriteOutcome::applied).collect()
     }
 
     /// Removes the pages of sealed buckets with several pages, and adds buckets with a single page to `singles`.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, Written};
+use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, WriteOutcome};
 use hourglass::bucket::summary::Figures;
 use hourglass::bucket::{
     DatabaseSettings, DayId, DayPart, DayWrite, ExpiredDay, Reading, Readings, SealForm, Store, StoredDay, Summary,
@@ -40,7 +40,7 @@ pub fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
     set
 }
 
-async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings: Option<&Readings>) -> Written {
+async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings: Option<&Readings>) -> WriteOutcome {
     store.write_days(DB, &[DayWrite { id, rev, next_rev, readings, expired: None }]).await.remove(0)
 }
 
@@ -60,7 +60,7 @@ fn hours(pages: &[ScannedPage]) -> Vec<i64> {
 pub async fn a_day_round_trips(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
     let set = readings(0, &[0, 1, 4, 9, 23], 5);
-    assert_eq!(write(place.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, Written::Yes);
+    assert_eq!(write(place.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, WriteOutcome::Applied);
     place.reopen().await;
     let day = stored(place.store(), &id(&sensor, 0)).await.expect("a day");
     assert_eq!((day.rev, &day.readings), (9 << 30, &set));
@@ -107,30 +107,30 @@ pub async fn a_day_needs_the_current_rev(place: &mut impl Place) {
     let first = readings(0, &[1], 1);
     let second = readings(0, &[1, 2], 2);
     let day = id(&sensor, 0);
-    assert_eq!(write(store, &day, 3, 4, Some(&first)).await, Written::Conflict, "there is none");
-    assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, Written::Yes, "a claim");
-    assert_eq!(write(store, &day, 0, 200, Some(&first)).await, Written::Conflict, "it is claimed");
+    assert_eq!(write(store, &day, 3, 4, Some(&first)).await, WriteOutcome::Conflict, "there is none");
+    assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, WriteOutcome::Applied, "a claim");
+    assert_eq!(write(store, &day, 0, 200, Some(&first)).await, WriteOutcome::Conflict, "it is claimed");
     let claim = stored(store, &day).await.expect("a claim");
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
     assert!(scan_all(store, &sensor, &Projection::ALL).await.is_empty(), "a claim is no hour");
     let parts = store.list_day_parts(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
     assert_eq!(parts, [(0, DAY, DayPart::Whole)]);
-    assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);
-    assert_eq!(write(store, &day, 100, 101, Some(&second)).await, Written::Conflict);
-    assert_eq!(write(store, &day, 100, 101, None).await, Written::Conflict);
+    assert_eq!(write(store, &day, 100, 101, Some(&first)).await, WriteOutcome::Applied);
+    assert_eq!(write(store, &day, 100, 101, Some(&second)).await, WriteOutcome::Conflict);
+    assert_eq!(write(store, &day, 100, 101, None).await, WriteOutcome::Conflict);
     assert_eq!(stored(store, &day).await.expect("a day").readings, first);
-    assert_eq!(write(store, &day, 101, 102, Some(&second)).await, Written::Yes);
+    assert_eq!(write(store, &day, 101, 102, Some(&second)).await, WriteOutcome::Applied);
     assert_eq!(stored(store, &day).await.expect("a day").readings, second);
-    assert_eq!(write(store, &day, 102, 103, None).await, Written::Yes);
+    assert_eq!(write(store, &day, 102, 103, None).await, WriteOutcome::Applied);
     assert!(stored(store, &day).await.is_none());
-    assert_eq!(write(store, &day, 102, 103, Some(&first)).await, Written::Conflict, "it is gone");
+    assert_eq!(write(store, &day, 102, 103, Some(&first)).await, WriteOutcome::Conflict, "it is gone");
 }
 
 pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
     let hourly = DayId { part: DayPart::Hour(4), ..id(&sensor, 1) };
     for (id, set) in [(id(&sensor, 0), readings(0, &[0, 1, 4, 9, 23], 5)), (hourly, readings(1, &[4], 6))] {
-        assert_eq!(write(place.store(), &id, 0, 40, Some(&set)).await, Written::Yes);
+        assert_eq!(write(place.store(), &id, 0, 40, Some(&set)).await, WriteOutcome::Applied);
         let scan = async |store: &dyn Store, projection: &Projection| {
             let scanned = store.scan_days(DB, &sensor.key, id.hours(), Order::Ascending, projection, Extent::ALL).await;
             let mut pages = scanned.expect("a scan").pages;
@@ -146,8 +146,8 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
             let day_write =
                 DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
             let late = DayWrite { rev: rev + 7, ..day_write.clone() };
-            assert_eq!(place.store().write_days(DB, &[late]).await, [Written::Conflict]);
-            assert_eq!(place.store().write_days(DB, &[day_write]).await, [Written::Yes]);
+            assert_eq!(place.store().write_days(DB, &[late]).await, [WriteOutcome::Conflict]);
+            assert_eq!(place.store().write_days(DB, &[day_write]).await, [WriteOutcome::Applied]);
             place.reopen().await;
             rev += 1;
             let day = stored(place.store(), &id).await.expect("a day");
@@ -166,7 +166,7 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
                 assert!(expired.remove(&(hour.start_ns()..hour.end_ns())));
             }
         }
-        assert_eq!(write(place.store(), &id, rev, rev + 1, None).await, Written::Yes);
+        assert_eq!(write(place.store(), &id, rev, rev + 1, None).await, WriteOutcome::Applied);
     }
 }
 
@@ -182,15 +182,18 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     let mut written: Vec<(DayId, u64)> = Vec::new();
     for (number, form) in (0..).zip(forms) {
         let settings = DatabaseSettings { rev: number + 1, seal_form: form, ..DatabaseSettings::default() };
-        assert_eq!(place.store().write_settings(DB, number, Some(&settings)).await, Written::Yes);
+        assert_eq!(place.store().write_settings(DB, number, Some(&settings)).await, WriteOutcome::Applied);
         // Rewrites every second day with other readings, and adds two.
         for (id, rev) in written.iter_mut().step_by(2) {
-            assert_eq!(write(place.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await, Written::Yes);
+            assert_eq!(
+                write(place.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await,
+                WriteOutcome::Applied
+            );
             *rev += 1;
         }
         let day = 2 * i64::try_from(number).expect("small");
         for id in [DayId { part: DayPart::Hour(4), ..id(&sensor, day + 1) }, id(&sensor, day)] {
-            assert_eq!(write(place.store(), &id, 0, 7, Some(&held(&id, 7))).await, Written::Yes);
+            assert_eq!(write(place.store(), &id, 0, 7, Some(&held(&id, 7))).await, WriteOutcome::Applied);
             written.push((id, 7));
         }
         place.reopen().await;
@@ -207,7 +210,7 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     let expired = ExpiredDay::of(&held(id, *rev));
     let none = Readings::default();
     let gone = DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
-    assert_eq!(place.store().write_days(DB, &[gone]).await, [Written::Yes]);
+    assert_eq!(place.store().write_days(DB, &[gone]).await, [WriteOutcome::Applied]);
     assert_eq!(stored(place.store(), id).await.expect("a day").expired, Some(expired));
 }
 
@@ -216,10 +219,13 @@ pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(place: &mut i
     let theirs = sensor("climate", &[("s", "0")]);
     let store = place.store();
     for day in [-2, 0, 1, 5] {
-        assert_eq!(write(store, &id(&ours, day), 0, 1, Some(&readings(day, &[0, 7, 23], day))).await, Written::Yes);
+        assert_eq!(
+            write(store, &id(&ours, day), 0, 1, Some(&readings(day, &[0, 7, 23], day))).await,
+            WriteOutcome::Applied
+        );
     }
     for day in [-3, -1, 0, 4] {
-        assert_eq!(write(store, &id(&theirs, day), 0, 1, Some(&readings(day, &[3], day))).await, Written::Yes);
+        assert_eq!(write(store, &id(&theirs, day), 0, 1, Some(&readings(day, &[3], day))).await, WriteOutcome::Applied);
     }
     let all = [-48, -41, -25, 0, 7, 23, 24, 31, 47, 120, 127, 143];
     let start = DAY.hours().start.0;
@@ -285,8 +291,8 @@ pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
     let whole = readings(0, &[1, 9], 8);
     let all = [(&first, &set), (&second, &other), (&third, &far), (&hour, &of_hour), (&id(&ours, 0), &whole)];
     for (id, set) in all {
-        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, Written::Yes, "{:?}", id.part);
-        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, Written::Conflict, "{:?}", id.part);
+        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, WriteOutcome::Applied, "{:?}", id.part);
+        assert_eq!(write(place.store(), id, 0, stamp, Some(set)).await, WriteOutcome::Conflict, "{:?}", id.part);
     }
     place.reopen().await;
     let store = place.store();
@@ -368,9 +374,9 @@ pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
         assert_eq!(document.mismatches, []);
         assert!(all.iter().any(|(id, set)| **id == document.id && **set == document.day.readings));
     }
-    assert_eq!(write(store, &first, stamp, stamp + 1, None).await, Written::Yes);
+    assert_eq!(write(store, &first, stamp, stamp + 1, None).await, WriteOutcome::Applied);
     assert_eq!(listed(9, 9, &from).await, both, "the other chunk of the day is left");
-    assert_eq!(write(store, &second, stamp, stamp + 1, None).await, Written::Yes);
+    assert_eq!(write(store, &second, stamp, stamp + 1, None).await, WriteOutcome::Applied);
     assert_eq!(listed(9, 9, &from).await, both[1..]);
     store.drop_database(DB).await.expect("a drop");
     assert_eq!(listed(9, 9, &from).await, []);
@@ -382,9 +388,9 @@ pub async fn a_walk_visits_every_day_once(place: &mut impl Place) {
     none.raise_floor(FLOOR);
     for day in [-3, 0, 4] {
         let set = readings(day, &[0, 4, 23], 11 + day);
-        assert_eq!(write(place.store(), &id(&sensor, day), 0, 9 << 30, Some(&set)).await, Written::Yes);
+        assert_eq!(write(place.store(), &id(&sensor, day), 0, 9 << 30, Some(&set)).await, WriteOutcome::Applied);
     }
-    assert_eq!(write(place.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, Written::Yes);
+    assert_eq!(write(place.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, WriteOutcome::Applied);
     for most in [1, 2, 100] {
         let mut found = Vec::new();
         let mut from = None;

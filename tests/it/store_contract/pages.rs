@@ -1,6 +1,6 @@
 //! Writing and reading pages.
 
-use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, Written};
+use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, WriteOutcome};
 use hourglass::bucket::{Bucket, Caps, Reading, StoredPage, WriteKind};
 use hourglass::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use hourglass::reading::{Hour, Value};
@@ -86,7 +86,7 @@ pub async fn a_page_is_inserted_once(place: &mut impl Place) {
     let id = bucket_id(&sensor("climate", &[("sensor", "s1")]), HOUR);
     let first = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     let second = bucket_of(&seconds(HOUR, 1, &[7, 8]), &CAPS);
-    assert_eq!(write_group(place.store(), &id, &second, &[0]).await, Written::Conflict);
+    assert_eq!(write_group(place.store(), &id, &second, &[0]).await, WriteOutcome::Conflict);
     assert_stored(&first, &read(place.store(), DB, &id).await);
 }
 
@@ -109,10 +109,10 @@ async fn stale_writes_conflict(place: &mut impl Place, ours: &[Reading], theirs:
     merge(&mut them, theirs, &CAPS);
     assert_eq!((us.pages()[0].pending(), them.pages()[0].pending()), (Some(kind), Some(kind)));
 
-    assert_eq!(write_group(place.store(), &id, &us, &[0]).await, Written::Yes);
+    assert_eq!(write_group(place.store(), &id, &us, &[0]).await, WriteOutcome::Applied);
     us.mark_written(&[0]);
     assert_stored(&us, &read(place.store(), DB, &id).await);
-    assert_eq!(write_group(place.store(), &id, &them, &[0]).await, Written::Conflict);
+    assert_eq!(write_group(place.store(), &id, &them, &[0]).await, WriteOutcome::Conflict);
     assert_stored(&us, &read(place.store(), DB, &id).await);
 
     let mut them = Bucket::from_stored(read(place.store(), DB, &id).await);
@@ -143,7 +143,7 @@ pub async fn a_bucket_overflows_page_by_page(place: &mut impl Place) {
     // A writer that knows only the first page creates none beside them.
     merge(&mut before, &seconds(HOUR, 30, &values), &SMALL);
     let groups = before.next_writes();
-    assert_eq!(write_group(place.store(), &id, &before, &groups[0]).await, Written::Conflict);
+    assert_eq!(write_group(place.store(), &id, &before, &groups[0]).await, WriteOutcome::Conflict);
     assert_stored(&bucket, &read(place.store(), DB, &id).await);
 
     // One more page, where only the rev of page 0 changes.
@@ -174,7 +174,7 @@ pub async fn a_deleted_bucket_gets_no_overflow_page(place: &mut impl Place) {
     merge(&mut bucket, &seconds(HOUR, 5, &values), &SMALL);
     let groups = bucket.next_writes();
     place.store().remove_buckets(DB, &[&id.sensor.key], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
-    assert_eq!(write_group(place.store(), &id, &bucket, &groups[0]).await, Written::Conflict);
+    assert_eq!(write_group(place.store(), &id, &bucket, &groups[0]).await, WriteOutcome::Conflict);
     let left = place.store().walk_buckets(DB, None, 10).await.expect("a walk");
     assert!(left.found.is_empty(), "{left:?}");
 }
@@ -198,7 +198,7 @@ pub async fn outcomes_follow_the_order_of_the_writes(place: &mut impl Place) {
             assert!(write_through(place.store(), DB, id, &mut other).await);
         }
         merge(&mut bucket, &seconds(HOUR, from, &[i64::try_from(n).expect("small") + 100]), &CAPS);
-        expected.push(if stale { Written::Conflict } else { Written::Yes });
+        expected.push(if stale { WriteOutcome::Conflict } else { WriteOutcome::Applied });
         buckets.push(bucket);
     }
     let writes: Vec<_> =
@@ -207,7 +207,7 @@ pub async fn outcomes_follow_the_order_of_the_writes(place: &mut impl Place) {
     drop(writes);
     let stored = place.store().read_buckets(DB, &ids, usize::MAX).await.expect("all buckets");
     for ((bucket, outcome), stored) in buckets.iter_mut().zip(&expected).zip(&stored) {
-        if *outcome == Written::Yes {
+        if *outcome == WriteOutcome::Applied {
             bucket.mark_written(&[0]);
             assert_stored(bucket, stored);
         } else {
@@ -233,14 +233,14 @@ pub async fn a_split_is_atomic(place: &mut impl Place) {
 
     // The stored page is not the one that was split, so nothing may be written.
     assert!(write_through(place.store(), DB, &id, &mut us).await);
-    assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, Written::Conflict);
+    assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, WriteOutcome::Conflict);
     assert_stored(&us, &read(place.store(), DB, &id).await);
 
     let mut them = Bucket::from_stored(read(place.store(), DB, &id).await);
     merge(&mut them, &lines(500), &caps);
     let groups = them.next_writes();
     assert!(groups[0].len() > 1);
-    assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, Written::Yes);
+    assert_eq!(write_group(place.store(), &id, &them, &groups[0]).await, WriteOutcome::Applied);
     them.mark_written(&groups[0]);
     assert!(write_through(place.store(), DB, &id, &mut them).await);
     assert!(read(place.store(), DB, &id).await[0].has_overflow);
@@ -253,7 +253,7 @@ pub async fn an_append_never_restores_a_deleted_page(place: &mut impl Place) {
         let mut bucket = put(place.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
         merge(&mut bucket, late, &CAPS);
         place.delete_page(DB, &page_id(&id.sensor.key, HOUR, 0)).await;
-        assert_eq!(write_group(place.store(), &id, &bucket, &[0]).await, Written::Conflict);
+        assert_eq!(write_group(place.store(), &id, &bucket, &[0]).await, WriteOutcome::Conflict);
         assert!(read(place.store(), DB, &id).await.is_empty(), "no torso");
     }
     let bucket = put(place.store(), &id, &seconds(HOUR, 0, &[9]), &CAPS).await;

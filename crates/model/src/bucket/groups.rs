@@ -24,7 +24,7 @@ pub struct GroupRule {
 
 /// The result of an update of group documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Regrouped {
+pub struct GroupUpdateProgress {
     /// The number of sensors that were examined.
     pub sensors: u64,
     /// The number of group documents that were written or removed.

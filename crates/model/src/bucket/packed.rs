@@ -22,7 +22,7 @@ use crate::reading::{Stamp, Value};
 
 /// Packed readings in push order, each with its record's stamp.
 #[derive(Debug, Clone, Default)]
-pub struct Packed {
+pub struct PackedRows {
     bytes: Vec<u8>,
     rows: u32,
     /// The state that the next row is encoded against.
@@ -43,7 +43,7 @@ struct RowState {
 
 /// Decoded readings. The memory is reused between uses.
 #[derive(Debug, Default)]
-pub struct Unpacked {
+pub struct UnpackedRows {
     rows: Vec<UnpackedRow>,
     cells: Vec<(u16, Value)>,
 }
@@ -52,11 +52,11 @@ pub struct Unpacked {
 struct UnpackedRow {
     time: i64,
     stamp: Stamp,
-    /// The row's range in the cells of [`Unpacked`].
+    /// The row's range in the cells of [`UnpackedRows`].
     cells: Range<usize>,
 }
 
-impl Packed {
+impl PackedRows {
     /// The number of readings.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -142,7 +142,7 @@ impl Packed {
 
     /// Appends readings that come later in the WAL.
     pub fn append(&mut self, later: &Self) {
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack([later]);
         for row in &unpacked.rows {
             self.push(row.stamp, row.time, unpacked.cells_of(row));
@@ -151,7 +151,7 @@ impl Packed {
 
     /// Removes and returns the readings for which `is_taken(time, stamp)` is true.
     pub fn take_out(&mut self, is_taken: impl Fn(i64, Stamp) -> bool) -> Self {
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack([&*self]);
         let mut kept = Self::default();
         let mut taken = Self::default();
@@ -228,7 +228,7 @@ struct Block<'a> {
 }
 
 impl<'a> PackedParts<'a> {
-    fn new(packed: &'a Packed, count: usize) -> Self {
+    fn new(packed: &'a PackedRows, count: usize) -> Self {
         let mut walk = Walk::new(packed);
         let mut blocks = Vec::with_capacity(packed.len().div_ceil(BLOCK));
         loop {
@@ -247,7 +247,7 @@ impl<'a> PackedParts<'a> {
 
     /// Decodes the next part into `part`, in time order; readings of one time stay in push order. Returns false at the
     /// end.
-    pub fn next_in_time_order(&mut self, part: &mut Unpacked) -> bool {
+    pub fn next_in_time_order(&mut self, part: &mut UnpackedRows) -> bool {
         part.rows.clear();
         part.cells.clear();
         let Some(span) = self.parts.next() else { return false };
@@ -323,7 +323,7 @@ struct RowHead {
 }
 
 impl<'a> Walk<'a> {
-    fn new(packed: &'a Packed) -> Self {
+    fn new(packed: &'a PackedRows) -> Self {
         Self { bytes: &packed.bytes, at: 0, before: RowState::default() }
     }
 
@@ -365,9 +365,9 @@ impl<'a> Walk<'a> {
     }
 }
 
-impl Unpacked {
+impl UnpackedRows {
     /// Decodes packed readings, replacing earlier content, and sorts them by time; the sort is stable.
-    pub fn unpack_in_time_order<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
+    pub fn unpack_in_time_order<'p>(&mut self, packed: impl IntoIterator<Item = &'p PackedRows>) {
         self.unpack(packed);
         self.sort();
     }
@@ -379,7 +379,7 @@ impl Unpacked {
         }
     }
 
-    fn unpack<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
+    fn unpack<'p>(&mut self, packed: impl IntoIterator<Item = &'p PackedRows>) {
         self.rows.clear();
         self.cells.clear();
         for packed in packed {

@@ -4,7 +4,7 @@
 mod merge;
 mod packed;
 
-pub use self::merge::Merged;
+pub use self::merge::MergeOutcome;
 pub use self::packed::PackedReadings;
 
 use std::ops::Range;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::hour_versions::HourVersions;
 use super::merge::{Bucket, Caps, MergeOptions};
 use super::meta::Meta;
-use super::packed::{Packed, Unpacked};
+use super::packed::{PackedRows, UnpackedRows};
 use super::readings::Readings;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Family, Hour, Sensor, Stamp, Value};
@@ -23,15 +23,15 @@ pub struct Behind;
 pub struct UnflushedHour {
     /// The hour that the readings lie in.
     pub hour: Hour,
-    packed: Vec<Arc<Packed>>,
+    packed: Vec<Arc<PackedRows>>,
     names: Arc<[Arc<str>]>,
 }
 
 impl UnflushedHour {
     /// An hour from packed readings in WAL order, whose cells index `names`; `None` if there are no readings.
     #[must_use]
-    pub fn new(hour: Hour, packed: impl IntoIterator<Item = Arc<Packed>>, names: &Arc<[Arc<str>]>) -> Option<Self> {
-        let packed: Vec<Arc<Packed>> = packed.into_iter().filter(|packed| !packed.is_empty()).collect();
+    pub fn new(hour: Hour, packed: impl IntoIterator<Item = Arc<PackedRows>>, names: &Arc<[Arc<str>]>) -> Option<Self> {
+        let packed: Vec<Arc<PackedRows>> = packed.into_iter().filter(|packed| !packed.is_empty()).collect();
         (!packed.is_empty()).then(|| Self { hour, packed, names: names.clone() })
     }
 
@@ -57,7 +57,7 @@ impl UnflushedHour {
     /// The readings with their stamps, merged by stamp.
     #[must_use]
     pub fn readings(&self) -> Readings {
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack_in_time_order(self.packed.iter().map(|packed| &**packed));
         let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
         let mut bucket = Bucket::default();

@@ -55,7 +55,7 @@ pub use decode::{
     document_rev,
 };
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
-pub use groups::{GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, group_changes, place_prefix};
+pub use groups::{GROUPED_FIELDS, GroupChanges, GroupId, GroupPage, GroupedSensor, group_changes, group_prefix};
 pub use month::{decode_month, month_document, month_id, month_update};
 pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};

@@ -247,8 +247,8 @@ impl Compaction<'_> {
 
     /// Replaces the old file by the new one, while writes are blocked.
     fn swap_files(&self, new: Database) -> Result<u64, CompactError> {
-        let mut turn = self.file.journal().wait_for_turn(0);
-        for redo in turn.take_all().map_err(CompactError::GivenUp)? {
+        let mut permit = self.file.journal().wait_for_permit(0);
+        for redo in permit.take_all().map_err(CompactError::GivenUp)? {
             redo(&new)?;
         }
         self.file.run(|old| Ok(check_row_counts(old, &new)))??;
@@ -268,7 +268,7 @@ impl Compaction<'_> {
                 return Err(CompactError::Io("syncing the folder", source));
             }
         }
-        drop(turn);
+        drop(permit);
         disk_bytes(self.path).map_err(io_failed("measuring the file"))
     }
 }

@@ -35,7 +35,7 @@ use super::{EmbeddedStore, SMALL_WRITE_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
-use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
+use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, WriteOutcome};
 use crate::bucket::{
     DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, Result, StorageError, StoredDay, StoredMonth, Summary,
 };
@@ -352,7 +352,7 @@ impl DayStore for EmbeddedStore {
         self.read_table(DAYS, database, move |keys, days| read(keys, days, &ids)).await
     }
 
-    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome> {
         let name = database.to_owned();
         let keys = Keys::new(database);
         let puts: Vec<_> = days.iter().map(|day| encode(&keys, day)).collect();
@@ -447,7 +447,7 @@ impl DayStore for EmbeddedStore {
         Ok(futures_util::future::try_join_all(batches).await?.into_iter().flatten().collect())
     }
 
-    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<WriteOutcome> {
         let name = database.to_owned();
         let keys = Keys::new(database);
         let puts: Vec<_> = months.iter().map(|month| months::encode(&keys, month)).collect();

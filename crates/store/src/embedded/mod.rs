@@ -35,7 +35,7 @@ use self::file::{DatabaseFile, FileFailure};
 use self::keys::Keys;
 use self::tables::{DocumentRows, DocumentTable};
 use crate::ScanBudget;
-use crate::bucket::store::{Scanned, ScannedPage, Written};
+use crate::bucket::store::{Scanned, ScannedPage, WriteOutcome};
 use crate::bucket::{Result, StorageError};
 
 /// Maximum time that a caller waits for the disk. A write that takes longer continues in the background.
@@ -315,12 +315,12 @@ impl EmbeddedStore {
         &self,
         count: usize,
         bytes: usize,
-        work: impl Fn(&Database) -> Result<Vec<Written>, FileFailure> + Send + Sync + 'static,
-    ) -> Vec<Written> {
+        work: impl Fn(&Database) -> Result<Vec<WriteOutcome>, FileFailure> + Send + Sync + 'static,
+    ) -> Vec<WriteOutcome> {
         if count == 0 {
             return Vec::new();
         }
-        self.run(bytes, work).await.unwrap_or_else(|error| vec![Written::Failed(error); count])
+        self.run(bytes, work).await.unwrap_or_else(|error| vec![WriteOutcome::Failed(error); count])
     }
 }
 

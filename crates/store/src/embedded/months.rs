@@ -9,7 +9,7 @@ use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{DocumentRows, Listing, Put, unseal, write_each};
 use crate::bucket::columns::PackedBytes;
-use crate::bucket::store::{Projection, Written};
+use crate::bucket::store::{Projection, WriteOutcome};
 use crate::bucket::{MonthId, MonthWrite, StorageError, StoredMonth};
 use crate::figures::Room;
 use crate::months;
@@ -42,7 +42,7 @@ fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
 }
 
 /// Implements `Store::write_months`.
-pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec<Written>, FileFailure> {
+pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec<WriteOutcome>, FileFailure> {
     // The database may have been dropped since the sealer read its days. Totals must not list it again.
     write_each(database, name, Listing::Keep, puts, |tables, put| {
         let is_expected = put.matches(&tables.months, rev)?;

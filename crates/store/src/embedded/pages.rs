@@ -10,7 +10,9 @@ use super::keys::Keys;
 use super::page_form::{self, PageKey};
 use super::tables::{DocumentRows, Listing, PAGES, Put, Tables, begin, unseal, write_each};
 use super::{EmbeddedStore, SizedScan, remove};
-use crate::bucket::store::{BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, Written};
+use crate::bucket::store::{
+    BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, WriteOutcome,
+};
 use crate::bucket::{Result, StorageError, StoredPage, WriteKind};
 use crate::reading::{Hour, Stamp};
 
@@ -140,7 +142,7 @@ fn for_each_page(
 
 #[async_trait]
 impl PageStore for EmbeddedStore {
-    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<WriteOutcome> {
         let name = database.to_owned();
         let keys = Keys::new(database);
         let groups: Vec<_> = writes.iter().map(|write| encode_group(&keys, write)).collect();

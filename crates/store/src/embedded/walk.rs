@@ -7,7 +7,7 @@ use super::keys::Keys;
 use super::page_form::{self, PageKey};
 use super::tables::{DAYS, DocumentTable, PAGES, SENSORS, unseal, unseal_document};
 use super::{EmbeddedStore, days};
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, WalkStep};
 use crate::bucket::store::WalkStore;
 use crate::bucket::{Result, StorageError};
 use crate::document::decode_raw_sensor;
@@ -27,12 +27,12 @@ impl EmbeddedStore {
         rows_max: usize,
         continues: fn(&T, &[u8]) -> bool,
         add: fn(&mut Vec<T>, &[u8], &[u8]),
-    ) -> Result<Walked<T>> {
+    ) -> Result<WalkStep<T>> {
         let from = from.cloned();
         self.read_table(table, database, move |keys, table| {
             let all = keys.all();
             let start = from.as_ref().map_or(&*all.start, |from| &*from.0);
-            let mut walked = Walked::default();
+            let mut walked = WalkStep::default();
             let mut bytes = 0;
             for (rows, row) in table.range::<&[u8]>(start..&*all.end)?.enumerate() {
                 let (key, value) = row?;
@@ -54,7 +54,12 @@ impl EmbeddedStore {
 
 #[async_trait]
 impl WalkStore for EmbeddedStore {
-    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<WalkStep<RawBucket>> {
         let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_prefix(key);
         self.walk(PAGES, database, from, pages_max, continues, |found, key, value| {
             let bucket = Keys::bucket_prefix(key);
@@ -68,12 +73,12 @@ impl WalkStore for EmbeddedStore {
         .await
     }
 
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
+    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>> {
         self.walk(SENSORS, database, from, max, |_, _| false, |found, key, value| found.push(raw_sensor(key, value)))
             .await
     }
 
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
+    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
         self.walk(DAYS, database, from, max, |_, _| false, |found, key, value| found.push(days::raw_day(key, value)))
             .await
     }

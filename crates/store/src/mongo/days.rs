@@ -14,7 +14,7 @@ use super::setup::Collections;
 use super::writes::{MongoWrite, insertion, insertion_with};
 use super::{MongoStore, READ_BUCKETS_MAX, date};
 use crate::bucket::day::within;
-use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
+use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, WriteOutcome};
 use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, Result, StorageError, StoredDay, StoredMonth};
 use crate::document;
 use crate::faults;
@@ -73,7 +73,7 @@ impl MongoStore {
     }
 
     /// Removes parts by compare-and-set on their revs. Uses a single command, because every command waits for a sync.
-    async fn remove_parts(&self, collections: &Collections, parts: &[PartRemoval]) -> Result<Vec<Written>> {
+    async fn remove_parts(&self, collections: &Collections, parts: &[PartRemoval]) -> Result<Vec<WriteOutcome>> {
         let filters: Vec<Document> = parts.iter().map(|part| doc! { "_id": &part.id, "rev": part.rev }).collect();
         self.remove(&collections.days, doc! { "$or": filters }).await?;
         // A part that is still stored has another rev.
@@ -81,7 +81,8 @@ impl MongoStore {
         let query = Query::new(doc! { "_id": { "$in": ids } }).project(doc! { "_id": 1 });
         let left = self.find(&collections.days, query).await?;
         let left: HashSet<&str> = left.iter().filter_map(|part| part.get_str("_id").ok()).collect();
-        let outcome = |part: &PartRemoval| if left.contains(&*part.id) { Written::Conflict } else { Written::Yes };
+        let outcome =
+            |part: &PartRemoval| if left.contains(&*part.id) { WriteOutcome::Conflict } else { WriteOutcome::Applied };
         Ok(parts.iter().map(outcome).collect())
     }
 }
@@ -122,7 +123,7 @@ impl DayStore for MongoStore {
         Ok(names.iter().map(|name| found.remove(name)).collect())
     }
 
-    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome> {
         // Only new readings create a database. Claims, removals and changes of stored parts must not recreate a dropped one.
         let is_new = |day: &DayWrite<'_>| day.rev == 0 && day.readings.is_some_and(|readings| !readings.is_empty());
         let new = days.iter().filter(|day| day.rev == 0).map(|day| &*day.id.sensor.key);
@@ -134,11 +135,11 @@ impl DayStore for MongoStore {
         };
         let copies = match prepared.await {
             Ok(copies) => copies,
-            Err(error) => return vec![Written::Failed(error); days.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); days.len()],
         };
         let collections = Collections::new(&self.mongo, database);
         let form = self.seal_form(database).await;
-        let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; days.len()]);
         let mut changes = Vec::new();
         let mut removals = Vec::new();
         for (index, day) in days.iter().enumerate() {
@@ -155,14 +156,14 @@ impl DayStore for MongoStore {
             if bytes > PART_BYTES_MAX {
                 let detail =
                     format!("part of a day exceeds the {PART_BYTES_MAX} bytes that MongoDB takes: {bytes} bytes");
-                outcomes.lock()[index] = Written::Failed(StorageError::Refused(detail));
+                outcomes.lock()[index] = WriteOutcome::Failed(StorageError::Refused(detail));
                 continue;
             }
             changes.push((index, change));
         }
         for batch in removals.chunks(REMOVED_MAX) {
             let removed = self.remove_parts(&collections, batch).await;
-            let removed = removed.unwrap_or_else(|error| vec![Written::Failed(error); batch.len()]);
+            let removed = removed.unwrap_or_else(|error| vec![WriteOutcome::Failed(error); batch.len()]);
             let mut outcomes = outcomes.lock();
             for (removal, outcome) in batch.iter().zip(removed) {
                 outcomes[removal.index] = outcome;
@@ -173,7 +174,7 @@ impl DayStore for MongoStore {
         // Remove the months even if writes failed, because a failed write may have been applied.
         match self.remove_months(&collections, days).await {
             Ok(()) => outcomes.into_inner(),
-            Err(error) => vec![Written::Failed(error); days.len()],
+            Err(error) => vec![WriteOutcome::Failed(error); days.len()],
         }
     }
 
@@ -283,10 +284,10 @@ impl DayStore for MongoStore {
         found.iter().flatten().map(|month| document::decode_month(month, projection)).collect()
     }
 
-    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<WriteOutcome> {
         // If the database was dropped since its days were added up, this must not recreate it, so create no collections.
         let collections = Collections::new(&self.mongo, database);
-        let outcomes = Mutex::new(vec![Written::Yes; months.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; months.len()]);
         let change = |month: &MonthWrite<'_>| match month.rev {
             0 => insertion(document::month_document(month)),
             rev => MongoWrite::Update {

@@ -11,7 +11,7 @@ use super::copies::{copied_fields, decode_copies, refresh_statement};
 use super::reads::Query;
 use super::setup::Collections;
 use crate::bucket::store::{Extent, MongoExtras};
-use crate::bucket::{CopiesRefreshed, CopyScope, Regrouped, Result, StorageError};
+use crate::bucket::{CopyRefreshProgress, CopyScope, GroupUpdateProgress, Result, StorageError};
 use crate::document::GroupPage;
 
 #[async_trait]
@@ -20,11 +20,11 @@ impl MongoExtras for MongoStore {
         !self.options.copies.is_empty()
     }
 
-    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopiesRefreshed> {
+    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopyRefreshProgress> {
         let names = self.options.copies.names(database);
         let collections = Collections::new(&self.mongo, database);
         let copies = if names.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
-        let mut done = CopiesRefreshed { documents: 0, is_complete: true };
+        let mut done = CopyRefreshProgress { documents: 0, is_complete: true };
         if copies.is_empty() {
             return Ok(done);
         }
@@ -73,27 +73,32 @@ impl MongoExtras for MongoStore {
         !self.options.groups.is_empty()
     }
 
-    async fn regroup(&self, most: usize) -> Result<Regrouped> {
-        let mut done = Regrouped::default();
-        if let Some((database, keys)) = self.noted.take(most) {
+    async fn regroup(&self, most: usize) -> Result<GroupUpdateProgress> {
+        let mut done = GroupUpdateProgress::default();
+        if let Some((database, keys)) = self.pending.take(most) {
             done.sensors = keys.len() as u64;
             match self.regroup_keys(&database, keys.clone()).await {
                 Ok(documents) => done.documents = documents,
                 Err(error) => {
-                    self.noted.add(&database, keys.iter().map(String::as_str));
+                    self.pending.add(&database, keys.iter().map(String::as_str));
                     return Err(error);
                 }
             }
         }
-        done.left = self.noted.left();
-        done.is_incomplete = self.noted.take_incomplete();
+        done.left = self.pending.left();
+        done.is_incomplete = self.pending.take_incomplete();
         Ok(done)
     }
 
-    async fn regroup_after(&self, database: &str, after: &str, most: usize) -> Result<(Regrouped, Option<String>)> {
+    async fn regroup_after(
+        &self,
+        database: &str,
+        after: &str,
+        most: usize,
+    ) -> Result<(GroupUpdateProgress, Option<String>)> {
         let rules = self.options.groups.of(database);
         if rules.is_empty() {
-            return Ok((Regrouped::default(), None));
+            return Ok((GroupUpdateProgress::default(), None));
         }
         let Collections { sensors, groups, .. } = Collections::new(&self.mongo, database);
         if after.is_empty() {
@@ -117,7 +122,7 @@ impl MongoExtras for MongoStore {
         }
         let sensors = keys.len() as u64;
         let documents = self.regroup_keys(database, keys.into_iter().collect()).await?;
-        Ok((Regrouped { sensors, documents, left: self.noted.left(), is_incomplete: false }, last))
+        Ok((GroupUpdateProgress { sensors, documents, left: self.pending.left(), is_incomplete: false }, last))
     }
 
     async fn settle_indexes(&self, database: &str) -> Result<u64> {

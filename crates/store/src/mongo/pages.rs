@@ -16,7 +16,8 @@ use super::writes::MongoWrite;
 use super::{MongoStore, READ_BUCKETS_MAX, READ_SENSORS_MAX, REMOVE_SENSORS_MAX, date, remove, scan, writes};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{
-    BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, SensorStore, Written,
+    BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, SensorStore,
+    WriteOutcome,
 };
 use crate::bucket::{Result, SensorDocument, StorageError, WriteKind};
 use crate::reading::{Hour, Stamp};
@@ -24,7 +25,7 @@ use crate::{ScanBudget, document};
 
 #[async_trait]
 impl PageStore for MongoStore {
-    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<WriteOutcome> {
         let has_pending =
             |write: &PageWrite<'_>, page: usize, kind: WriteKind| write.bucket.pages()[page].pending() == Some(kind);
         let has_new_page =
@@ -32,13 +33,13 @@ impl PageStore for MongoStore {
         let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor.key);
         let collections = match self.ensure_created(database).await {
             Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); writes.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); writes.len()],
         };
         let copies = match self.new_copies(database, new).await {
             Ok(copies) => copies,
-            Err(error) => return vec![Written::Failed(error); writes.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); writes.len()],
         };
-        let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; writes.len()]);
         // Single pages go into shared commands. Groups and removals need a transaction each.
         let mut buckets = Vec::new();
         let mut overflow = Vec::new();
@@ -264,10 +265,10 @@ impl SensorStore for MongoStore {
         found.iter().map(|sensor| document::decode_sensor(sensor)).collect()
     }
 
-    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<WriteOutcome> {
         let collections = match self.ensure_created(database).await {
             Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); documents.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); documents.len()],
         };
         let change = |sensor: &SensorDocument| match sensor.rev {
             0 => writes::insertion(document::sensor_document(sensor)),
@@ -276,7 +277,7 @@ impl SensorStore for MongoStore {
                 MongoWrite::Update { id, shard: None, rev, update: document::sensor_update(sensor) }
             }
         };
-        let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; documents.len()]);
         self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
         self.note_grouped(database, documents.iter().map(|document| &*document.sensor.key));
         self.wait_for_newer(database, outcomes.into_inner()).await

@@ -10,7 +10,7 @@ use super::indexes::is_no_collection;
 use super::outcome::{has_code, update_outcomes, write_errors};
 use super::setup::Collections;
 use super::versions;
-use crate::bucket::store::Written;
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError};
 use crate::reading::Stamp;
 
@@ -42,9 +42,9 @@ pub fn outcome(reply: Result<Document, Error>) -> Result<bool> {
         return Ok(false);
     }
     match update_outcomes(reply, 1).pop() {
-        Some(Written::Yes) => Ok(true),
-        Some(Written::Failed(error)) => Err(error),
-        Some(Written::Conflict) | None => Err(StorageError::Failing("cannot remove some documents".to_owned())),
+        Some(WriteOutcome::Applied) => Ok(true),
+        Some(WriteOutcome::Failed(error)) => Err(error),
+        Some(WriteOutcome::Conflict) | None => Err(StorageError::Failing("cannot remove some documents".to_owned())),
     }
 }
 

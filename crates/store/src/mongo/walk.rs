@@ -12,7 +12,7 @@ use super::outcome::classify;
 use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
 use crate::bucket::Result;
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, WalkStep};
 use crate::bucket::store::{DatabaseStore, Extent, WalkStore};
 use crate::document::{decode_raw_day, decode_raw_page, decode_raw_sensor};
 
@@ -21,7 +21,12 @@ const STEP_BYTES: usize = 8 << 20;
 
 #[async_trait]
 impl WalkStore for MongoStore {
-    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        from: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<WalkStep<RawBucket>> {
         let client = self.client.clone();
         let collections = Collections::new(&self.mongo, database);
         let from = start_id(from);
@@ -44,12 +49,12 @@ impl WalkStore for MongoStore {
         .await
     }
 
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
+    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>> {
         let sensors = Collections::new(&self.mongo, database).sensors;
         self.walk(&sensors, from, max, |document, key| decode_raw_sensor(document, key)).await
     }
 
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
+    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
         let days = Collections::new(&self.mongo, database).days;
         let day = |document: &RawDocumentBuf, key: String| RawDay {
             from: Cursor(key.clone().into_bytes()),
@@ -84,7 +89,7 @@ impl MongoStore {
         from: Option<&Cursor>,
         max: usize,
         decode: impl Fn(&RawDocumentBuf, String) -> T,
-    ) -> Result<Walked<T>> {
+    ) -> Result<WalkStep<T>> {
         let extent = Extent { pages: max.max(1), bytes: STEP_BYTES, hour_bytes: usize::MAX };
         let query = Query::new(doc! { "_id": { "$gte": start_id(from) } }).sort(doc! { "_id": 1 }).limit(extent);
         let documents = self.find(collection, query).await?;
@@ -94,7 +99,7 @@ impl MongoStore {
         // The next greater text after the last id.
         let next = documents.last().filter(|_| !is_end).map(|last| Cursor(format!("{}\0", key(last)).into_bytes()));
         let found = documents.iter().map(|document| decode(document, key(document))).collect();
-        Ok(Walked { found, next })
+        Ok(WalkStep { found, next })
     }
 }
 
@@ -130,7 +135,7 @@ async fn walk_collection(
 }
 
 /// Returns the buckets that have all their pages in the two steps, and the cursor to continue from.
-fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> Walked<RawBucket> {
+fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> WalkStep<RawBucket> {
     // Both steps are complete below this `_id`.
     let end = [&first.next, &overflow.next].into_iter().flatten().min().cloned();
     let mut buckets: BTreeMap<String, RawBucket> = BTreeMap::new();
@@ -142,11 +147,11 @@ fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> Walked<RawB
             bucket.pages.push(decode_raw_page(&document, &id, Some(in_overflow)));
         }
     }
-    let Some(end) = end else { return Walked { found: sorted(buckets), next: None } };
+    let Some(end) = end else { return WalkStep { found: sorted(buckets), next: None } };
     // The ids of two buckets can interleave if a name ends in a backslash.
     let cut = buckets.keys().find(|from| end_of(from) > end).filter(|from| **from < end).unwrap_or(&end).clone();
     buckets.retain(|from, _| end_of(from) <= cut);
-    Walked { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
+    WalkStep { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
 }
 
 fn sorted(buckets: BTreeMap<String, RawBucket>) -> Vec<RawBucket> {

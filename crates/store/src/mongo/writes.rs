@@ -10,7 +10,7 @@ use super::copies::NewCopies;
 use super::outcome::{exact_updates_outcome, statement, transaction_outcome};
 use super::setup::Collections;
 use crate::bucket::WriteKind;
-use crate::bucket::store::{PageWrite, Written};
+use crate::bucket::store::{PageWrite, WriteOutcome};
 use crate::document::{self, BsonWriter};
 
 /// Maximum size of a command's statements in bytes. The server limits commands to 16 MiB; smaller ones share the
@@ -222,13 +222,13 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[M
 pub type TransactionWrites = [(Collection<RawDocumentBuf>, Vec<MongoWrite>); 2];
 
 /// Writes all changes in one transaction.
-pub async fn transact(client: &Client, mongo: &Database, changes: TransactionWrites) -> Result<Written, Error> {
+pub async fn transact(client: &Client, mongo: &Database, changes: TransactionWrites) -> Result<WriteOutcome, Error> {
     let mut session = client.start_session().await?;
     session.start_transaction().write_concern(durable()).await?;
     let written = all_changes(&mut session, mongo, changes).await;
     match written {
-        Ok(Written::Yes) => match session.commit_transaction().await {
-            Ok(()) => Ok(Written::Yes),
+        Ok(WriteOutcome::Applied) => match session.commit_transaction().await {
+            Ok(()) => Ok(WriteOutcome::Applied),
             Err(error) => Ok(transaction_outcome(&error)),
         },
         other => {
@@ -244,7 +244,7 @@ async fn all_changes(
     session: &mut ClientSession,
     mongo: &Database,
     changes: TransactionWrites,
-) -> Result<Written, Error> {
+) -> Result<WriteOutcome, Error> {
     for (collection, changes) in changes {
         let (inserts, rest): (Vec<_>, Vec<_>) =
             changes.into_iter().enumerate().partition(|(_, change)| matches!(change, MongoWrite::Insert(_)));
@@ -255,13 +255,13 @@ async fn all_changes(
             let command = update_command(collection.name(), &changes, UpdateMode::InTransaction)?;
             let reply = mongo.run_raw_command(command).session(&mut *session).await?;
             match exact_updates_outcome(&reply, changes.len()) {
-                Written::Yes => {}
+                WriteOutcome::Applied => {}
                 other => return Ok(other),
             }
         }
         for (_, change) in removes {
             if !remove(session, &collection, change).await? {
-                return Ok(Written::Conflict);
+                return Ok(WriteOutcome::Conflict);
             }
         }
         for chunk in chunks(inserts) {
@@ -269,7 +269,7 @@ async fn all_changes(
             collection.insert_many(documents).session(&mut *session).await?;
         }
     }
-    Ok(Written::Yes)
+    Ok(WriteOutcome::Applied)
 }
 
 /// Removes a page by compare-and-set. Returns false if it did not match.

@@ -91,7 +91,7 @@ fn bytes_of((time, fields): &Given) -> usize {
 }
 
 /// A bucket after merges from one WAL, each with its own stamp.
-fn merged(merges: &[Vec<Given>], caps: &Caps) -> (Bucket, Vec<Applied>) {
+fn merged(merges: &[Vec<Given>], caps: &Caps) -> (Bucket, Vec<MergeCounts>) {
     let mut bucket = Bucket::default();
     let applied = (1..).zip(merges).map(|(stamp, rows)| apply(&mut bucket, rows, caps, at(stamp)));
     let applied = applied.collect();
@@ -146,7 +146,7 @@ proptest! {
         let once = union(&bucket);
         for mut again in [bucket, store.load()] {
             let applied = apply(&mut again, &rows, &caps, at(2));
-            prop_assert_eq!(applied, Applied { duplicate: rows.len() as u64, ..Applied::default() });
+            prop_assert_eq!(applied, MergeCounts { duplicate: rows.len() as u64, ..MergeCounts::default() });
             prop_assert!(again.next_writes().is_empty(), "duplicates cause no write");
             prop_assert_eq!(&union(&again), &once);
         }
@@ -317,11 +317,11 @@ fn a_retried_merge_does_not_overwrite_a_newer_correction() {
 
     let mut reloaded = store.load();
     let resent = apply(&mut reloaded, &rows, &roomy(), at(5));
-    let expected = Applied { new: 1, duplicate: 1, ..Applied::default() };
+    let expected = MergeCounts { new: 1, duplicate: 1, ..MergeCounts::default() };
     assert_eq!(resent, expected, "the earlier attempt stored them, and one was corrected since");
     assert!(reloaded.next_writes().is_empty());
     let later = apply(&mut reloaded, &rows, &roomy(), at(7));
-    assert_eq!(later, Applied { duplicate: 1, overwritten: 1, ..Applied::default() }, "a new stamp overwrites");
+    assert_eq!(later, MergeCounts { duplicate: 1, overwritten: 1, ..MergeCounts::default() }, "a new stamp overwrites");
 }
 
 /// Regression: instance A acked v=1, instance B acked v=2 and stored it, then A flushed, and v=1 was stored for good,

@@ -27,8 +27,8 @@ fn readings() -> impl Strategy<Value = Vec<Given>> {
     prop::collection::vec((behind, times, cells), 0..30)
 }
 
-fn pack(given: &[Given]) -> Packed {
-    let mut packed = Packed::default();
+fn pack(given: &[Given]) -> PackedRows {
+    let mut packed = PackedRows::default();
     let mut sequence = 1_000_000;
     for (behind, time, cells) in given {
         sequence += behind;
@@ -38,8 +38,8 @@ fn pack(given: &[Given]) -> Packed {
 }
 
 /// The readings with their stamps, times and cells as text.
-fn describe(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
-    let mut unpacked = Unpacked::default();
+fn describe(packed: &PackedRows, in_time_order: bool) -> Vec<(u64, i64, String)> {
+    let mut unpacked = UnpackedRows::default();
     if in_time_order {
         unpacked.unpack_in_time_order([packed])
     } else {
@@ -48,7 +48,7 @@ fn describe(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
     describe_unpacked(&unpacked)
 }
 
-fn describe_unpacked(unpacked: &Unpacked) -> Vec<(u64, i64, String)> {
+fn describe_unpacked(unpacked: &UnpackedRows) -> Vec<(u64, i64, String)> {
     let names: Vec<Arc<str>> = (0..4).map(|field| Arc::from(format!("f{field}"))).collect();
     let bits =
         |value: &Value| if let Value::Float(v) = value { format!("{:x}", v.to_bits()) } else { format!("{value:?}") };
@@ -87,7 +87,7 @@ proptest! {
     fn parts_together_are_the_whole(given in readings(), count in 1..5_usize, skipped in 0..3_usize) {
         let packed = pack(&given);
         let mut parts = packed.parts(count);
-        let mut part = Unpacked::default();
+        let mut part = UnpackedRows::default();
         let mut found = Vec::new();
         while parts.next_in_time_order(&mut part) {
             let times: Vec<i64> = part.rows(&[]).map(|row| row.time).collect();
@@ -129,7 +129,7 @@ proptest! {
 
 #[test]
 fn a_steady_sensor_takes_few_bytes() {
-    let mut packed = Packed::default();
+    let mut packed = PackedRows::default();
     for tick in 0..60 {
         let cells = [(0, Value::Float(20.07)), (1, Value::Float(45.0))];
         packed.push(

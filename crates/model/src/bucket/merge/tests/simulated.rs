@@ -43,7 +43,7 @@ pub(super) struct Origin {
 }
 
 /// Merges rows after sorting them by time, as [`Bucket::apply`] requires; the sort is stable, so their order is kept.
-pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Origin) -> Applied {
+pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Origin) -> MergeCounts {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|(time, _)| *time);
     let mut names: Vec<Arc<str>> = Vec::new();
