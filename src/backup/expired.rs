@@ -195,7 +195,7 @@ mod tests {
                 time: start + time,
                 fields: fields.into_iter().map(|(name, value)| (Arc::from(name), value)).collect(),
             };
-            ExpiredDay::of(&readings.into_iter().map(reading).collect())
+            ExpiredDay::from_readings(&readings.into_iter().map(reading).collect())
         })
     }
 

@@ -188,7 +188,7 @@ impl<'a> Fill<'a> {
         let collected = match &mut current.readings {
             Some(collected) if fits_sealed(collected, &readings) => {
                 collected.merge_set(&readings);
-                collected.settle_at(self.options.stamp);
+                collected.settle_all(self.options.stamp);
                 return Ok(());
             }
             collected => collected.take(),

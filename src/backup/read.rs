@@ -331,7 +331,7 @@ fn merge_pages(pages: Vec<ScannedPage>) -> Vec<Readings> {
             _ => {
                 let mut set = Readings::default();
                 set.merge_set(&readings);
-                set.settle_at(SETTLED);
+                set.settle_all(SETTLED);
                 sets.push(set);
             }
         }

@@ -92,7 +92,7 @@ impl Strip {
     async fn waiting(&mut self) -> Result<Vec<(String, ExpiredReadings)>, StorageError> {
         let settings = self.retention.settings.now();
         // Under another stamp, readings may have arrived for days that were stripped already.
-        self.left.retain(|name, (of, _)| settings.of(name).expired_readings == Some(*of));
+        self.left.retain(|name, (of, _)| settings.for_database(name).expired_readings == Some(*of));
         let floor = self.floor();
         let is_left = |gone: &ExpiredReadings| gone.done < gone.before && gone.stamp < floor;
         let waiting =
@@ -213,7 +213,7 @@ impl Strip {
         // Skip a part without readings, which is an abandoned claim.
         let strip = |(id, held): (&'_ DayId, Option<crate::bucket::StoredDay>)| {
             let held = held.filter(|held| held.expired.is_none() && !held.readings.is_empty())?;
-            Some((id.clone(), held.rev, ExpiredDay::of(&held.readings)))
+            Some((id.clone(), held.rev, ExpiredDay::from_readings(&held.readings)))
         };
         let stripped: Vec<(DayId, u64, ExpiredDay)> = ids.iter().zip(held).filter_map(strip).collect();
         if stripped.is_empty() {

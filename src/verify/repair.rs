@@ -10,7 +10,7 @@ use crate::bucket::store::{BucketId, PageWrite, WriteOutcome};
 use crate::bucket::{Bucket, DayWrite, SensorDocument, StorageError, StoredPage};
 use crate::clock;
 use crate::reading::Hour;
-use crate::reading::stamp::first_of;
+use crate::reading::stamp::first_stamp;
 use crate::reading::time::MILLI_NS;
 
 /// Maximum number of attempts to repair a document while others write to it.
@@ -129,7 +129,7 @@ fn stored(page: &RawPage) -> StoredPage {
     let mut readings = readings_of(page);
     if page.order.is_err() {
         // The ages of the cells are unknown, so they count as older than all later writes.
-        readings.raise_floor(first_of(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));
+        readings.raise_floor(first_stamp(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));
     }
     StoredPage {
         number: page.number,

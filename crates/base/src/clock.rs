@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::faults;
-use hourglass_model::reading::stamp::first_for;
+use hourglass_model::reading::stamp::opening_stamp;
 use hourglass_model::reading::time::MILLI_NS;
 
 /// Nanoseconds since the epoch: 0 before it, `i64::MAX` after the year 2262.
@@ -201,7 +201,7 @@ impl StampClock {
     /// A lower bound for the next record's stamp, in an opening of a WAL with these random bits.
     #[must_use]
     pub fn stamp(&self, random: u8) -> u64 {
-        let now = first_for(self.now_ms(), random);
+        let now = opening_stamp(self.now_ms(), random);
         now.max(self.floor.load(Ordering::Relaxed) + 1)
     }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bucket::day::{in_several, keep_expired, may_be_sealed, unite};
+use crate::bucket::day::{duplicate_hours, keep_expired, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, WriteOutcome};
@@ -73,7 +73,7 @@ impl MergedView {
         let mut buckets = self.store.read_buckets(database, ids, pages_max).await?;
         if deletions.has_database(database) {
             for (id, pages) in ids.iter().zip(&mut buckets) {
-                let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
+                let covers = deletions.covers_for(database, &id.sensor, &(id.hour..id.hour.next()));
                 // A page without its readings does not show which of them are deleted.
                 if !covers.is_empty() && pages.iter().any(|page| page.left_out.is_some()) {
                     let whole = self.store.read_buckets(database, std::slice::from_ref(id), usize::MAX).await?;
@@ -93,7 +93,7 @@ impl MergedView {
         let deletions = self.masks.now();
         let mut pages = self.store.read_pages(database, id, numbers).await?;
         if deletions.has_database(database) {
-            let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
+            let covers = deletions.covers_for(database, &id.sensor, &(id.hour..id.hour.next()));
             pages.iter_mut().for_each(|page| page.cut |= cut(&mut page.readings, &covers));
         }
         Ok(pages)
@@ -139,7 +139,7 @@ impl MergedView {
         let mut days = self.store.read_days(database, ids).await?;
         if deletions.has_database(database) {
             for (id, day) in ids.iter().zip(&mut days) {
-                let covers = deletions.of(database, &id.sensor, &id.hours());
+                let covers = deletions.covers_for(database, &id.sensor, &id.hours());
                 let Some(day) = day else { continue };
                 let floor = day.readings.stamps().floor();
                 if let Some(expired) = &mut day.expired {
@@ -196,7 +196,7 @@ impl MergedView {
             let Some(totals) = &mut month.totals else { continue };
             let days = id.month.days();
             let sensor = if has_deletions { self.sensor(database, &id.sensor).await? } else { None };
-            let covers = sensor.map(|sensor| deletions.of(database, &sensor, &hours)).unwrap_or_default();
+            let covers = sensor.map(|sensor| deletions.covers_for(database, &sensor, &hours)).unwrap_or_default();
             let pages = pages_by_sensor.get(&*id.sensor);
             let with_pages = pages.into_iter().flatten().map(|page| Day::of(page.hour));
             let with_chunks = chunks.iter().filter(|(_, sensor)| **sensor == *id.sensor).map(|(day, _)| *day);
@@ -259,7 +259,7 @@ impl MergedView {
         let deletions = self.masks.now();
         if deletions.has_database(database) {
             for document in documents.iter_mut().filter(|document| !document.meta.is_empty()) {
-                document.meta.cut(deletions.of_sensor(database, &document.sensor, &ALL_TIMES));
+                document.meta.cut(deletions.sensor_deleted_below(database, &document.sensor, &ALL_TIMES));
             }
         }
         documents
@@ -280,7 +280,7 @@ impl MergedView {
             return Ok(pages);
         }
         let Some(identity) = self.sensor(sensor.database, sensor.key).await? else { return Ok(pages) };
-        let covers = deletions.of(sensor.database, &identity, hours);
+        let covers = deletions.covers_for(sensor.database, &identity, hours);
         if covers.is_empty() {
             return Ok(pages);
         }
@@ -330,7 +330,7 @@ impl MergedView {
             return Ok(pages);
         }
         keep_expired(&mut pages, &mut days);
-        let both = if projection.readings { Vec::new() } else { in_several(&pages, &days) };
+        let both = if projection.readings { Vec::new() } else { duplicate_hours(&pages, &days) };
         // The same reading can be in both, so their summaries cannot be added up. Read these hours again with readings.
         for hour in &both {
             let hours = *hour..hour.next();

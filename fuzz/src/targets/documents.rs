@@ -105,7 +105,7 @@ fn stamps(readings: &Readings) -> (Stamp, BTreeMap<(i64, &str), Stamp>) {
     let mut found = BTreeMap::new();
     for (column, (name, cells)) in readings.columns().enumerate() {
         for (row, time) in readings.times().iter().enumerate().filter(|(row, _)| cells[*row].is_some()) {
-            found.insert((*time, &**name), readings.stamps().of(row, column));
+            found.insert((*time, &**name), readings.stamps().get(row, column));
         }
     }
     (readings.stamps().floor(), found)

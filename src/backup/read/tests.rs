@@ -36,7 +36,7 @@ async fn expire(store: &MergedView, sensor: &Arc<Sensor>, readings: &Readings) {
     let settings = DatabaseSettings { expired_readings: Some(gone), ..DatabaseSettings::default() };
     assert!(matches!(store.raw().write_settings("d", 0, Some(&settings)).await, WriteOutcome::Applied));
     let id = DayId { sensor: sensor.clone(), day: Day(0), part: DayPart::Whole };
-    let expired = ExpiredDay::of(readings);
+    let expired = ExpiredDay::from_readings(readings);
     let none = Readings::default();
     let write = DayWrite { id: &id, rev: 0, next_rev: 1, readings: Some(&none), expired: Some(&expired) };
     assert!(matches!(&store.write_days("d", &[write]).await[..], [WriteOutcome::Applied]));
@@ -78,7 +78,7 @@ async fn readings_and_summaries_of_one_part_are_never_both_given() {
         assert!(matches!(failed, StorageError::ReadAgain { .. }), "{failed}");
         let mut again = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
         let piece = again.next().await.expect("read").expect("a piece");
-        assert_eq!(piece.digest(), SetDigest::of_expired(&sensor.key, &ExpiredDay::of(&readings)));
+        assert_eq!(piece.digest(), SetDigest::of_expired(&sensor.key, &ExpiredDay::from_readings(&readings)));
         assert!(again.next().await.expect("read").is_none());
     }
 }

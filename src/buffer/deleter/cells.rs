@@ -37,7 +37,7 @@ impl DeletedCells<'_> {
             Choice::Range(range) => readings.delete(range, self.before),
             Choice::Times(_) => {
                 let times = self.times_of(sensor);
-                readings.delete_at(|time: i64| times.binary_search(&time).is_ok(), self.before)
+                readings.delete_where(|time: i64| times.binary_search(&time).is_ok(), self.before)
             }
         }
     }

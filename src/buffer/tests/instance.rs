@@ -13,7 +13,7 @@ use crate::bucket::packed::PackedRows;
 use crate::bucket::registry::{MemberRegistry, RegistryEntry, settled_before};
 use crate::bucket::{Bucket, Readings, UnflushedHour};
 use crate::members::registry_view::{Fate, ReadingFates, RegistryView};
-use crate::reading::stamp::{SETTLED, first_for};
+use crate::reading::stamp::{SETTLED, opening_stamp};
 use crate::reading::{Hour, Sensor, Stamp};
 use crate::wal::Recovery;
 
@@ -164,7 +164,7 @@ impl Instance {
     /// The stamp of the next record.
     pub(crate) fn stamp(&mut self, now: u64, above: Stamp) -> Stamp {
         let floor = self.registry_view.view().floor.max(self.above).max(above);
-        let stamp = first_for(self.now_ms(now), self.random).max(floor + 1).max(self.next);
+        let stamp = opening_stamp(self.now_ms(now), self.random).max(floor + 1).max(self.next);
         self.next = stamp + 1;
         stamp
     }

@@ -131,7 +131,7 @@ fn retention_text(kept: Keep) -> String {
 }
 
 fn settings_json(name: &str, settings: &Settings) -> Value {
-    let own = settings.of(name);
+    let own = settings.for_database(name);
     let kept = settings.kept(name);
     let now = now_ns();
     let policy_json = |(policy, own): (&str, &DatabaseSettings)| {

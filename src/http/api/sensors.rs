@@ -69,7 +69,7 @@ fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
 /// Replaces stored names by shown names, and sorts by key.
 fn rename_sensors(renames: &Renames, mut sensors: Vec<ListedSensor>) -> Vec<ListedSensor> {
     for ListedSensor { document, .. } in &mut sensors {
-        if let Some(shown) = renames.shown(&document.sensor) {
+        if let Some(shown) = renames.shown_sensor(&document.sensor) {
             document.sensor = Arc::new(shown);
         }
     }
@@ -322,7 +322,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let selected = Selected::new(parameters.all());
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
-    let groups = app.groups.of(&database);
+    let groups = app.groups.for_database(&database);
     let mut text = Text::list(&budget, "sensors")?;
     for sensor in &sensors {
         let item = SensorItem { sensor, groups: &groups, is_silent: is_silent(app, sensor, now) };

@@ -184,7 +184,7 @@ impl Stream {
             let stored = &reading.known.sensor;
             let renames = settings.renames(&record.database);
             let sensor = names.entry(reading.known.id).or_insert_with(|| {
-                renames.and_then(|renames| renames.shown(stored)).map_or_else(|| stored.clone(), Arc::new)
+                renames.and_then(|renames| renames.shown_sensor(stored)).map_or_else(|| stored.clone(), Arc::new)
             });
             if !chooser.selects(sensor, None) || !self.rights.can_see(sensor) {
                 continue;

@@ -44,7 +44,7 @@ impl Ingest {
         if database.contains('/') {
             return Err(RenameRefusal::Policy { database: database.to_owned() }.into());
         }
-        Ok(self.settings_now().await?.of(database).renames)
+        Ok(self.settings_now().await?.for_database(database).renames)
     }
 
     /// Replaces the renames of a database if they still equal `held`. Returns true if they did.

@@ -61,7 +61,7 @@ pub async fn covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<V
 #[must_use]
 pub fn expired(settings: &Settings, database: &str, from: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_kept(database);
-    let deleted = settings.of(database).expired?;
+    let deleted = settings.for_database(database).expired?;
     let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| from < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));

@@ -12,7 +12,7 @@ use crate::buffer::deleter::write_buckets;
 use crate::catalog::deletion::ALWAYS;
 use crate::catalog::reads::read_sensors_each;
 use crate::clock::{first_rev, now_ns};
-use crate::reading::stamp::millis_of;
+use crate::reading::stamp::stamp_millis;
 use crate::reading::{Day, Sensor, Stamp};
 
 /// From how many chunks of a day on they are folded, even if more are coming: queries read all of them.
@@ -173,7 +173,7 @@ pub(super) fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
 fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
     let stamps =
         parts.iter().filter_map(|part| if let DayPart::Chunk { stamp, .. } = part { Some(*stamp) } else { None });
-    let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, millis_of));
+    let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, stamp_millis));
     let rested = u64::try_from(now_ns() / 1_000_000).unwrap_or_default().saturating_sub(latest);
     (1..CHUNKS_MOST).contains(&count) && u128::from(rested) < quiet.as_millis()
 }

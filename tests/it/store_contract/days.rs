@@ -138,7 +138,7 @@ pub async fn summaries_of_expired_readings_stay(place: &mut impl Place) {
             pages.into_iter().map(|page| (page.hour, page.summary)).collect::<Vec<_>>()
         };
         let before = scan(place.store(), &Projection::SUMMARIES).await;
-        let mut expired = ExpiredDay::of(&set);
+        let mut expired = ExpiredDay::from_readings(&set);
         let mut none = Readings::default();
         none.raise_floor(FLOOR + 1);
         let mut rev = 40;
@@ -207,7 +207,7 @@ pub async fn days_of_all_forms_coexist(place: &mut impl Place) {
     }
     // Expired days have no form.
     let (id, rev) = &written[2];
-    let expired = ExpiredDay::of(&held(id, *rev));
+    let expired = ExpiredDay::from_readings(&held(id, *rev));
     let none = Readings::default();
     let gone = DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
     assert_eq!(place.store().write_days(DB, &[gone]).await, [WriteOutcome::Applied]);

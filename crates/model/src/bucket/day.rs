@@ -201,7 +201,7 @@ pub fn fold<'a>(
 ) -> Result<Readings, Unsealable> {
     let mut all = Readings::default();
     for set in sets {
-        let cells = all.cells_in_all() + set.cells_in_all();
+        let cells = all.cell_count() + set.cell_count();
         if all.bytes() + set.bytes() > 2 * bounds.bytes || cells > 2 * bounds.cells {
             return Err(Unsealable::Large);
         }
@@ -210,7 +210,7 @@ pub fn fold<'a>(
         }
         all.unite(set);
     }
-    if all.cells_in_all() > bounds.cells || all.bytes() > bounds.bytes {
+    if all.cell_count() > bounds.cells || all.bytes() > bounds.bytes {
         return Err(Unsealable::Large);
     }
     all.raise_floor(floor);
@@ -282,14 +282,14 @@ pub fn keep_expired(pages: &mut Vec<ScannedPage>, sealed: &mut Vec<ScannedPage>)
 
 /// The hours of a day that lie in a range of hours.
 #[must_use]
-pub fn within(day: Day, hours: &Range<Hour>) -> Range<Hour> {
+pub fn hours_in_range(day: Day, hours: &Range<Hour>) -> Range<Hour> {
     let day_hours = day.hours();
     day_hours.start.max(hours.start)..day_hours.end.min(hours.end)
 }
 
 /// The hours that appear in a part and also in another part or a page, in order.
 #[must_use]
-pub fn in_several(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
+pub fn duplicate_hours(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
     let twice = sealed.windows(2).filter(|pair| pair[0].hour == pair[1].hour).map(|pair| pair[0].hour);
     let mut several: BTreeSet<Hour> = twice.collect();
     // History has almost no hour pages.

@@ -283,7 +283,7 @@ impl SumPart {
 
     /// The part `significand * 2^exponent`; `None` if no sum can have it as a part.
     #[must_use]
-    pub fn of(significand: i64, exponent: i32) -> Option<Self> {
+    pub fn from_parts(significand: i64, exponent: i32) -> Option<Self> {
         let is_odd = significand & 1 == 1;
         let bits = (64 - significand.unsigned_abs().leading_zeros()).cast_signed();
         let is_within = (LEAST - BIAS..EXPONENT_END).contains(&exponent) && exponent + bits <= EXPONENT_END;
@@ -321,7 +321,7 @@ impl SumPart {
         let zeros = significand.trailing_zeros();
         let odd = (significand >> zeros).cast_signed();
         let signed = if double < 0.0 { -odd } else { odd };
-        Self::of(signed, biased.max(LEAST) - BIAS + zeros.cast_signed() + scale)
+        Self::from_parts(signed, biased.max(LEAST) - BIAS + zeros.cast_signed() + scale)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]

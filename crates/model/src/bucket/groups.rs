@@ -53,7 +53,7 @@ impl GroupRules {
 
     /// The groups of a database, each name once.
     #[must_use]
-    pub fn of(&self, database: &str) -> Vec<&GroupRule> {
+    pub fn for_database(&self, database: &str) -> Vec<&GroupRule> {
         let applies = |rule: &&GroupRule| rule.database.as_deref().is_none_or(|name| name == owner(database));
         let mut rules: Vec<&GroupRule> = self.0.iter().filter(applies).collect();
         rules.dedup_by(|later, kept| later.name == kept.name);
@@ -89,10 +89,11 @@ mod tests {
             rule("gateway", "gw", Some("plant")),
             rule("site", "site", Some("plant")),
         ]);
-        let by = |database: &str| rules.of(database).iter().map(|rule| rule.by.to_string()).collect::<Vec<_>>();
+        let by =
+            |database: &str| rules.for_database(database).iter().map(|rule| rule.by.to_string()).collect::<Vec<_>>();
         assert_eq!(by("plant"), ["gw", "site"]);
         assert_eq!(by("other"), ["meta.site"]);
-        assert!(GroupRules::default().is_empty() && GroupRules::default().of("plant").is_empty());
+        assert!(GroupRules::default().is_empty() && GroupRules::default().for_database("plant").is_empty());
     }
 
     #[test]

@@ -342,7 +342,7 @@ impl Bucket {
     /// Counts one row of a group as new, duplicate or overwritten. The earlier rows of the group count as stored.
     fn counts_of_row(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> MergeCounts {
         // If an earlier attempt already merged this record, its readings count as they did then.
-        let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_of(*index, row.stamp);
+        let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_stamp(*index, row.stamp);
         let at = self.locate(row.time).filter(|at| !has_landed(at));
         if at.is_none() && earlier.is_empty() {
             return MergeCounts { new: 1, ..MergeCounts::default() };

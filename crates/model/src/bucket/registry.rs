@@ -11,7 +11,7 @@
 
 use super::deletions::RememberedDeletion;
 use crate::reading::Stamp;
-use crate::reading::stamp::{SETTLED, first_of};
+use crate::reading::stamp::{SETTLED, first_stamp};
 
 /// Maximum number of WALs listed, including those taken over.
 const LOGS_MAX: usize = 1000;
@@ -185,7 +185,7 @@ impl MemberRegistry {
 /// The last stamp before this millisecond: the watermark of a WAL without unflushed readings.
 #[must_use]
 pub fn settled_before(now_ms: u64) -> Stamp {
-    first_of(now_ms).saturating_sub(1)
+    first_stamp(now_ms).saturating_sub(1)
 }
 
 #[cfg(test)]

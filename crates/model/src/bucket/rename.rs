@@ -192,7 +192,7 @@ impl Renames {
 
     /// The name under which a stored sensor is shown; `None` if it is not renamed.
     #[must_use]
-    pub fn shown(&self, stored: &Sensor) -> Option<Sensor> {
+    pub fn shown_sensor(&self, stored: &Sensor) -> Option<Sensor> {
         if self.is_empty() || !is_unambiguous(stored) {
             return None;
         }
@@ -217,7 +217,7 @@ impl Renames {
 
     /// The stored names that are shown as `shown`, those with the most renamed parts first.
     #[must_use]
-    pub fn stored(&self, shown: &Sensor) -> Vec<Sensor> {
+    pub fn stored_sensors(&self, shown: &Sensor) -> Vec<Sensor> {
         if !is_unambiguous(shown) {
             return vec![shown.clone()];
         }
@@ -239,7 +239,7 @@ impl Renames {
             drafts = longer;
         }
         found.extend(drafts.into_iter().filter_map(|(measurement, tags)| Sensor::new(measurement, tags).ok()));
-        found.retain(|stored| match self.shown(stored) {
+        found.retain(|stored| match self.shown_sensor(stored) {
             Some(name) => name.key == shown.key,
             None => stored.key == shown.key,
         });
@@ -250,10 +250,10 @@ impl Renames {
     /// none of them exists, the last is the name of the new sensor. So a write under a shown name reaches the sensor
     /// that is shown under it.
     #[must_use]
-    pub fn written(&self, name: &Sensor) -> Vec<Sensor> {
-        let mut stored = self.stored(name);
+    pub fn stored_candidates(&self, name: &Sensor) -> Vec<Sensor> {
+        let mut stored = self.stored_sensors(name);
         if stored.is_empty() {
-            stored = self.shown(name).map(|shown| self.stored(&shown)).unwrap_or_default();
+            stored = self.shown_sensor(name).map(|shown| self.stored_sensors(&shown)).unwrap_or_default();
         }
         let mut names = vec![name.clone()];
         names.extend(stored.iter().skip(1).cloned());

@@ -216,7 +216,7 @@ pub struct Settings {
 impl Settings {
     /// The settings of a database; default settings if none are stored.
     #[must_use]
-    pub fn of(&self, database: &str) -> DatabaseSettings {
+    pub fn for_database(&self, database: &str) -> DatabaseSettings {
         self.by_database.get(database).cloned().unwrap_or_default()
     }
 

@@ -31,7 +31,7 @@ const ELEMENT_BYTES: usize = 16;
 /// Encodes the readings as columns. Returns `None` if they exceed [`BYTES_MAX`].
 pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
     let times = readings.times();
-    let capacity = (times.len() + readings.cells_in_all()) * ELEMENT_BYTES;
+    let capacity = (times.len() + readings.cell_count()) * ELEMENT_BYTES;
     let mut w = BsonWriter::document(capacity.min(BYTES_MAX));
     w.array("at", times.iter(), |w, key, time| w.date(key, time.div_euclid(MILLI_NS)));
     if times.iter().any(|time| time.rem_euclid(MILLI_NS) != 0) {

@@ -9,7 +9,7 @@ use super::columns::readings_of;
 use super::day::{KIND, Kind, day_document};
 use super::decode::{self, Detail, date, field_value, get, named, rest_of, whole};
 use super::elements::items;
-use crate::bucket::day::within;
+use crate::bucket::day::hours_in_range;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, Mismatch};
 use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
@@ -157,12 +157,12 @@ pub fn decode_day_scanned(
     named(document, |document| {
         let kind = Kind::of_document(document)?;
         let day = Day::of(Hour::of_ms(date(document, "start")?));
-        let wanted = within(day, hours);
+        let wanted = hours_in_range(day, hours);
         if projection.readings && kind == Kind::Expired {
             return Ok(Vec::new());
         }
         if projection.readings || kind == Kind::Chunk {
-            return Ok(projection.pages_of(readings(document, kind)?, &wanted));
+            return Ok(projection.hour_pages(readings(document, kind)?, &wanted));
         }
         let mut pages = summarized_hours(document, kind, day, projection)?;
         pages.retain(|page| wanted.contains(&page.hour));
@@ -197,7 +197,7 @@ fn summarized_hours(
     let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
     for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
         let (name, figures) = element.map_err(|e| e.to_string())?;
-        if let Some(name) = projection.name_of(&from_key(name.as_str())) {
+        if let Some(name) = projection.shared_name(&from_key(name.as_str())) {
             let figures = figures.as_document().ok_or_else(|| format!("hours.fields.{name} is not a document"))?;
             add_field_summaries(&name, figures, &mut pages)?;
         }
@@ -226,7 +226,7 @@ fn add_field_summaries(name: &Arc<str>, figures: &RawDocument, pages: &mut [Scan
         };
         let count = u64::try_from(counts[index]).map_err(|e| e.to_string())?;
         let rest = rest_of(Some(rests[index]), sum)?;
-        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest);
+        let summary = Summary::from_numbers(count, [min, max, first, last], sum, &rest);
         page.summary.push((name.clone(), summary));
     }
     Ok(())
@@ -249,7 +249,7 @@ fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Detail> {
 }
 
 fn number(value: RawBsonRef<'_>) -> Option<Option<Number>> {
-    optional(value).map(|value| value.as_ref().map(Number::of))
+    optional(value).map(|value| value.as_ref().map(Number::from_value))
 }
 
 /// Converts a value, or null to no value. Returns `None` for a value of another type.

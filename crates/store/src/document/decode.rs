@@ -85,7 +85,7 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
             number: page_number(document)?,
             summary: summary.into(),
             oldest: order(document)?.oldest,
-            readings: if projection.readings { Some(projection.of(stamped(document)?)) } else { None },
+            readings: if projection.readings { Some(projection.project(stamped(document)?)) } else { None },
             is_expired: false,
         })
     })
@@ -340,12 +340,12 @@ fn summaries(document: &RawDocument) -> Result<Summaries, Detail> {
         let summary = summary.as_document().ok_or("a summary is not a document")?;
         let part = |name: &str| -> Result<Number, Detail> {
             let value = field_value(get(summary, name)?);
-            value.as_ref().map(Number::of).ok_or_else(|| format!("{name} of a summary is not a number"))
+            value.as_ref().map(Number::from_value).ok_or_else(|| format!("{name} of a summary is not a number"))
         };
         let sum = part("sum")?;
         let values = [part("min")?, part("max")?, part("first")?, part("last")?];
         let rest = rest_of(summary.get("rest").map_err(|e| e.to_string())?, sum)?;
-        let summary = Summary::of_numbers(whole(summary, "count")?, values, sum, &rest);
+        let summary = Summary::from_numbers(whole(summary, "count")?, values, sum, &rest);
         summaries.push((Arc::from(from_key(field.as_str())), summary));
     }
     Ok(summaries)

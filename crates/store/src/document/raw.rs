@@ -79,7 +79,7 @@ fn figures_of(document: &RawDocument) -> Option<Figures> {
         count: whole(document, "count").ok()?,
         min: part("min")?,
         max: part("max")?,
-        rest: rest_of(document.get("rest").ok()?, Number::of(&sum)).ok()?,
+        rest: rest_of(document.get("rest").ok()?, Number::from_value(&sum)).ok()?,
         sum,
         avg: part("avg")?,
         first: part("first")?,

@@ -235,12 +235,12 @@ impl<'a> DayHead<'a> {
                 part_lengths: take_part_lengths(&mut rest)?,
                 names: Vec::new(),
                 summaries: None,
-                stamps: rest.counted()?,
-                readings: rest.rest(),
+                stamps: rest.prefixed_bytes()?,
+                readings: rest.unread(),
             });
         }
-        let mut head = PackedBytes::new(rest.counted()?);
-        let before = &bytes[..bytes.len() - rest.left()];
+        let mut head = PackedBytes::new(rest.prefixed_bytes()?);
+        let before = &bytes[..bytes.len() - rest.unread_len()];
         if rest.take(CHECKSUM_BYTES)? != checksum(key, before).to_le_bytes() {
             return Err(PageError::Checksum);
         }
@@ -249,7 +249,17 @@ impl<'a> DayHead<'a> {
         let part_lengths = take_part_lengths(&mut head)?;
         let names = head.texts()?;
         let summaries = Some(PackedFigures::at_end(Span::Hours, head)?);
-        Ok(Self { kind, rev, floor, oldest: floor, part_lengths, names, summaries, stamps: &[], readings: rest.rest() })
+        Ok(Self {
+            kind,
+            rev,
+            floor,
+            oldest: floor,
+            part_lengths,
+            names,
+            summaries,
+            stamps: &[],
+            readings: rest.unread(),
+        })
     }
 
     /// Returns the summaries of all fields by hour.

@@ -33,7 +33,7 @@ struct PackedMonth<'v> {
 fn read_packed<'v>(key: &[u8], value: &'v [u8]) -> Option<PackedMonth<'v>> {
     let mut bytes = PackedBytes::new(unseal(key, value, String::new).ok()?);
     let rev = bytes.varint().ok()?;
-    Some(PackedMonth { rev, totals: bytes.rest() })
+    Some(PackedMonth { rev, totals: bytes.unread() })
 }
 
 /// Returns the rev of a stored month; 0 if the row is damaged.

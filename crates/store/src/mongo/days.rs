@@ -13,7 +13,7 @@ use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
 use super::writes::{MongoWrite, insertion, insertion_with};
 use super::{MongoStore, READ_BUCKETS_MAX, date};
-use crate::bucket::day::within;
+use crate::bucket::day::hours_in_range;
 use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, WriteOutcome};
 use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, Result, StorageError, StoredDay, StoredMonth};
 use crate::document;
@@ -415,7 +415,7 @@ impl PartsScan {
 
 /// Returns a batch for each of the hours that some part of a day has, in ascending order.
 fn hourly_batches(day: Day, parts: &[ListedPart], hours: &Range<Hour>) -> Vec<PartBatch> {
-    let wanted = within(day, hours);
+    let wanted = hours_in_range(day, hours);
     let mut batches = Vec::new();
     for hour in (wanted.start.0..wanted.end.0).map(Hour) {
         let has_hour = |listed: &&ListedPart| listed.part.hours(day).contains(&hour);

@@ -90,8 +90,8 @@ impl DeclaredIndex {
 impl MongoStore {
     fn declared_indexes(&self, database: &str) -> [(Collection<RawDocumentBuf>, DeclaredIndexes); 4] {
         let Collections { buckets, overflow, days, sensors, .. } = Collections::new(&self.mongo, database);
-        let readings = declared(Content::Readings, self.options.indexes.of(database));
-        let sensor_indexes = declared(Content::Sensors, self.options.indexes.of(database));
+        let readings = declared(Content::Readings, self.options.indexes.for_database(database));
+        let sensor_indexes = declared(Content::Sensors, self.options.indexes.for_database(database));
         [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, sensor_indexes)]
     }
 

@@ -96,7 +96,7 @@ impl MongoExtras for MongoStore {
         after: &str,
         most: usize,
     ) -> Result<(GroupUpdateProgress, Option<String>)> {
-        let rules = self.options.groups.of(database);
+        let rules = self.options.groups.for_database(database);
         if rules.is_empty() {
             return Ok((GroupUpdateProgress::default(), None));
         }

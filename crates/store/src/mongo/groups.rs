@@ -107,7 +107,7 @@ fn failed(error: &Error) -> StorageError {
 impl MongoStore {
     /// Notes sensors whose documents were, or may have been, written or removed.
     pub(super) fn note_grouped<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
-        if !self.options.groups.of(database).is_empty() {
+        if !self.options.groups.for_database(database).is_empty() {
             self.pending.add(database, keys);
         }
     }
@@ -187,7 +187,7 @@ impl GroupTransaction {
 
     /// Writes the changes and returns the number of documents that it changed.
     async fn write_changes(&self, session: &mut ClientSession) -> Result<u64> {
-        let rules = self.rules.of(&self.database);
+        let rules = self.rules.for_database(&self.database);
         let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
         let mut sensors = Vec::new();
         let fields: Document = GROUPED_FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();

@@ -210,7 +210,7 @@ fn parts_that_no_sum_has_are_rejected() {
     for (significand, exponent) in
         [(0, 0), (2, 0), (1, -1075), (1, 1076), ((1 << 53) + 1, 0), (i64::MIN, 0), (1, i32::MIN), (3, i32::MAX)]
     {
-        assert_eq!(SumPart::of(significand, exponent), None, "{significand} {exponent}");
+        assert_eq!(SumPart::from_parts(significand, exponent), None, "{significand} {exponent}");
     }
     for doubles in [[0.0], [f64::NAN], [f64::INFINITY]] {
         assert_eq!(SumRest::of_doubles(1.0, doubles.into_iter()), None);

@@ -19,7 +19,8 @@ impl Bucket {
             let row_bytes = reading_bytes(row.time, row.fields().map(|(n, v)| (&**n, v)));
             let fits = page.readings.len() < caps.max_readings
                 && page.readings.bytes() + row_bytes <= caps.max_bytes
-                && page.readings.cells_with(row.fields().map(|(name, _)| name)) <= caps.max_bytes / CELL_BYTES_MIN;
+                && page.readings.cells_after_push(row.fields().map(|(name, _)| name))
+                    <= caps.max_bytes / CELL_BYTES_MIN;
             if fits || page.readings.is_empty() {
                 return p;
             }

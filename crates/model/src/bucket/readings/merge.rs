@@ -48,7 +48,7 @@ impl Readings {
                 self.replace(column, index, value);
                 continue;
             };
-            let held_stamp = self.stamps.of(index, column);
+            let held_stamp = self.stamps.get(index, column);
             has_landed &= held_stamp == stamp;
             let wins = stamp > held_stamp || (stamp == held_stamp && value.is_greater(held));
             if !wins {
@@ -82,7 +82,7 @@ impl Readings {
             let Some(column) = self.columns.iter().position(|column| column.name == *name) else { return false };
             let Some(Some(held)) = self.columns[column].cells.get(index) else { return false };
             // A cell above the floor is later, whatever its value.
-            held == value || self.stamps.of(index, column) != SETTLED
+            held == value || self.stamps.get(index, column) != SETTLED
         };
         if fields.all(is_present) { MergeOutcome::Same } else { MergeOutcome::Outdated }
     }
@@ -102,7 +102,7 @@ impl Readings {
     pub(super) fn unite_stamps(&mut self, index: usize) {
         let has_cell = |column: &FieldColumn| column.cells.get(index).is_some_and(Option::is_some);
         let with_cell = self.columns.iter().enumerate().filter(|(_, column)| has_cell(column));
-        let mut stamps = with_cell.map(|(number, _)| self.stamps.of(index, number));
+        let mut stamps = with_cell.map(|(number, _)| self.stamps.get(index, number));
         let Some(first) = stamps.next() else { return };
         if stamps.all(|stamp| stamp == first) {
             self.stamps.set_row(index, first);
@@ -115,14 +115,14 @@ impl Readings {
         let mut has_added = false;
         for (row, time) in other.times.iter().enumerate() {
             let Some(index) = self.find(*time) else {
-                self.push_from(other, row);
+                self.push_row(other, row);
                 has_added = true;
                 continue;
             };
             for (number, column) in other.columns.iter().enumerate() {
                 if let Some(value) = &column.cells[row] {
                     let field = std::iter::once((&column.name, value));
-                    has_changed |= self.merge(index, other.stamps.of(row, number), field) == MergeOutcome::Changed;
+                    has_changed |= self.merge(index, other.stamps.get(row, number), field) == MergeOutcome::Changed;
                 }
             }
         }

@@ -17,7 +17,7 @@ fn table(entries: impl IntoIterator<Item = Rename>) -> Renames {
 }
 
 fn shown(renames: &Renames, key: &str) -> String {
-    renames.shown(&sensor(key)).map_or_else(|| key.to_owned(), |shown| shown.key.to_string())
+    renames.shown_sensor(&sensor(key)).map_or_else(|| key.to_owned(), |shown| shown.key.to_string())
 }
 
 fn keys(sensors: &[Sensor]) -> Vec<&str> {
@@ -145,13 +145,13 @@ proptest::proptest! {
             renames = renames.with(entry).unwrap_or(renames);
         }
         let name = Sensor::new(NAMES[at.0], [(NAMES[at.1], NAMES[at.2])]).expect("one tag");
-        let shown = renames.shown(&name).unwrap_or_else(|| name.clone());
+        let shown = renames.shown_sensor(&name).unwrap_or_else(|| name.clone());
         proptest::prop_assert!(renames.stored(&shown).contains(&name));
         for stored in renames.stored(&name) {
-            proptest::prop_assert_eq!(renames.shown(&stored).unwrap_or(stored).key, name.key.clone());
+            proptest::prop_assert_eq!(renames.shown_sensor(&stored).unwrap_or(stored).key, name.key.clone());
         }
         let new = renames.written(&name).pop().expect("at least one");
-        let new_shown = renames.shown(&new).unwrap_or(new);
+        let new_shown = renames.shown_sensor(&new).unwrap_or(new);
         proptest::prop_assert!(new_shown == name || renames.stored(&name).is_empty() && new_shown == shown);
     }
 }
