@@ -89,7 +89,7 @@ impl<'a> Fill<'a> {
             seal_form: Some(options.seal_form),
             ..Settings::default()
         };
-        let seals = options.seals && settings.sealed_as(database) != SealForm::Off;
+        let seals = options.seals && settings.seal_form(database) != SealForm::Off;
         let options = FillOptions { seals, ..options };
         Ok(Self {
             store,

@@ -204,7 +204,7 @@ impl Retention {
     /// [`CutsExpired`] if it does.
     pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), CutsExpired> {
         let settings = self.settings.now();
-        let Some(before) = settings.readings_from(database, now_ns()) else { return Ok(()) };
+        let Some(before) = settings.readings_start(database, now_ns()) else { return Ok(()) };
         if range.is_empty() {
             return Ok(());
         }

@@ -123,16 +123,19 @@ impl Expire {
 
     async fn expire_in(&mut self, database: &str, now: i64, run: &Run) -> Result<Expired, IngestError> {
         let settings = self.retention.settings.now();
-        let kept = KeptTimes { readings: settings.kept(database), summaries: settings.summaries_kept(database) };
+        let kept = KeptTimes {
+            readings: settings.readings_retention(database),
+            summaries: settings.summaries_retention(database),
+        };
         if !self.is_known_by_all(database, kept) {
             return Ok(Expired::Some);
         }
         let present = settings.for_database(database);
         let mut done = Expired::All;
-        if let Some(before) = settings.summaries_only_before(database, now) {
+        if let Some(before) = settings.summaries_only_cutoff(database, now) {
             done = self.expire_readings(database, &present, before, now).await?;
         }
-        let Some(cutoff) = settings.gone_before(database, now) else { return Ok(done) };
+        let Some(cutoff) = settings.cutoff(database, now) else { return Ok(done) };
         // Ignore an earlier cutoff in the future, which comes from a wrong clock.
         if present.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
             return Ok(done);
@@ -222,6 +225,9 @@ fn has_same_retention(one: &DatabaseSettings, other: &DatabaseSettings) -> bool 
 }
 
 fn kept_by_database(settings: &Settings) -> BTreeMap<String, KeptTimes> {
-    let kept = |name: &str| KeptTimes { readings: settings.kept(name), summaries: settings.summaries_kept(name) };
+    let kept = |name: &str| KeptTimes {
+        readings: settings.readings_retention(name),
+        summaries: settings.summaries_retention(name),
+    };
     settings.by_database.keys().map(|name| (name.clone(), kept(name))).collect()
 }

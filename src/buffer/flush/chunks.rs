@@ -55,7 +55,7 @@ struct DayBuckets {
 /// Marks the buckets whose readings become chunks. The readings of the day must be enough, all of them newer than the
 /// floor, not covered by a remembered deletion, and in hours whose readings cannot have expired.
 pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) {
-    let Some(rules) = context.direct.filter(|_| context.settings.now().sealed_as(database) != SealForm::Off) else {
+    let Some(rules) = context.direct.filter(|_| context.settings.now().seal_form(database) != SealForm::Off) else {
         return;
     };
     let Ok(clock) = context.trusted_ns() else { return };

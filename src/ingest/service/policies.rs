@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Ingest, check_database_name};
 use crate::access::Caller;
-use crate::bucket::settings::{AUTOGEN, Drift, KEPT_MIN, NoSuchPolicy, Settings, is_policy_name, policy_database};
+use crate::bucket::settings::{AUTOGEN, Drift, NoSuchPolicy, RETENTION_MIN, Settings, is_policy_name, policy_database};
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm};
 use crate::ingest::error::IngestError;
 
@@ -107,7 +107,7 @@ impl PolicyTerms {
     /// Checks the terms as InfluxDB does. Terms that are not given have their defaults.
     fn check(&self) -> Result<(), PolicyError> {
         let kept = self.kept.unwrap_or(Keep::Forever);
-        if matches!(kept, Keep::For(ns) if ns < KEPT_MIN) {
+        if matches!(kept, Keep::For(ns) if ns < RETENTION_MIN) {
             return Err(PolicyError::TooShort);
         }
         if kept != Keep::Forever && self.shard_duration.unwrap_or_default() > kept.ns() {
@@ -193,7 +193,7 @@ impl Ingest {
         let settings = self.settings_now().await?;
         let named = policy.map_or_else(|| database.to_owned(), |policy| policy_database(database, policy));
         let has_policy = policy.is_none_or(|policy| settings.has_policy(database, policy));
-        if !is_new && has_policy && !terms.fit(&settings.for_database(&named), settings.kept(&named)) {
+        if !is_new && has_policy && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named)) {
             return Err(PolicyError::Conflict.into());
         }
         check_database_name(&named)?;
@@ -237,7 +237,9 @@ impl Ingest {
         }
         let settings = self.settings_now().await?;
         let named = named(database, policy);
-        if settings.has_policy(database, policy) && !terms.fit(&settings.for_database(&named), settings.kept(&named)) {
+        if settings.has_policy(database, policy)
+            && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named))
+        {
             return Err(PolicyError::Exists.into());
         }
         check_database_name(&named)?;
@@ -284,7 +286,7 @@ impl Ingest {
             return Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into());
         }
         let named = named(database, policy);
-        let kept = settings.kept(&named);
+        let kept = settings.readings_retention(&named);
         let shard_duration = settings.for_database(&named).shard_duration(kept);
         let resulting = PolicyTerms {
             kept: terms.kept.or(Some(kept)),

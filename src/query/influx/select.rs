@@ -7,7 +7,7 @@ use super::rows::{ResultCell, ResultSeries, StatementAnswer};
 use super::run::Run;
 use super::show::is_measurement;
 use super::statement::{StatementContext, StatementFailure};
-use crate::bucket::settings::{named_in_full, owner};
+use crate::bucket::settings::{owner, qualified_name};
 use crate::influxql::{CheckedSelect, check};
 use crate::influxql::{Expr, FromSource, Measurement, Select};
 use crate::query::engine::choose::Chosen;
@@ -110,7 +110,7 @@ impl Run<'_> {
     pub async fn sensors_in(self, database: &str) -> Result<SensorsIn, StatementFailure> {
         let Self { engine, context, .. } = self;
         let by = context.by;
-        if !by.may_read(&named_in_full(database)) {
+        if !by.may_read(&qualified_name(database)) {
             return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
         }
         let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;

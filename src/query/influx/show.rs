@@ -99,7 +99,7 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
         let [duration, shards] = [kept.ns(), policy.shard_duration(kept)].map(|ns| ResultCell::text(shown(ns)));
         vec![ResultCell::text(name), duration, shards, replicas, is_default]
     };
-    let own = row(AUTOGEN, &settings.for_database(database), settings.kept(database));
+    let own = row(AUTOGEN, &settings.for_database(database), settings.readings_retention(database));
     let policies = settings.policies(database).map(|(name, of)| row(name, of, of.readings.unwrap_or(Keep::Forever)));
     let rows: Vec<_> = std::iter::once(own).chain(policies).collect();
     answer.list(None, &columns, Box::new(rows.into_iter())).await

@@ -203,7 +203,7 @@ impl Seal {
         let mut left = Left::default();
         let mut failed = None;
         for database in context.store.raw().databases().await? {
-            if settings.sealed_as(&database) == SealForm::Off {
+            if settings.seal_form(&database) == SealForm::Off {
                 left.off += 1;
                 continue;
             }
