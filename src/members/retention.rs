@@ -210,12 +210,13 @@ impl Retention {
         }
         // Before this time, the summaries have expired too.
         let summaries_from = settings.for_database(database).expired.unwrap_or(i64::MIN).max(ALWAYS.start + 1);
-        let splits_hour = |time: &i64| (summaries_from..before).contains(time) && Hour::of(*time).start_ns() != *time;
+        let splits_hour =
+            |time: &i64| (summaries_from..before).contains(time) && Hour::from_ns(*time).start_ns() != *time;
         let Some(time) = [range.start, range.end].into_iter().find(splits_hour) else { return Ok(()) };
         Err(CutsExpired {
             database: database.to_owned(),
             before: rfc3339(before),
-            hour: rfc3339(Hour::of(time).start_ns()),
+            hour: rfc3339(Hour::from_ns(time).start_ns()),
         })
     }
 

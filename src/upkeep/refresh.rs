@@ -65,7 +65,7 @@ impl Refresh {
 
     async fn refresh(&mut self, next: &NextCopies, began: Instant, run: &Run) -> Result<(), StorageError> {
         let sensors: Vec<&str> = next.sensors.iter().map(|sensor| &**sensor).collect();
-        let latest = Hour(Hour::of(now_ns()).0 - LATEST_HOURS);
+        let latest = Hour(Hour::from_ns(now_ns()).0 - LATEST_HOURS);
         let scope = if next.is_settled { CopyScope::All } else { CopyScope::Since(latest) };
         if next.is_settled {
             faults::point("before_copies");

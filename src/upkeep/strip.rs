@@ -69,7 +69,7 @@ impl Job for Strip {
         let mut failed = None;
         for (database, gone) in self.waiting().await? {
             let began = Instant::now();
-            let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
+            let all = || Day::from_hour(Hour::from_ns(gone.done))..Day::from_hour(Hour::from_ns(gone.before));
             let days = self.left.get(&database).map_or_else(all, |(_, left)| left.clone());
             let stripped = Stripped { database: &database, days, before: gone.before, left: LeftDays::default() };
             match self.strip(stripped, run).await {
@@ -174,7 +174,7 @@ impl Strip {
         // A day with pages or chunks cannot be stripped, because a stripped part cannot take their readings.
         let mut unsealed: HashSet<(usize, Day)> = HashSet::new();
         for (place, pages) in places.iter().enumerate() {
-            unsealed.extend(pages.iter().map(|page| (place, Day::of(page.hour))));
+            unsealed.extend(pages.iter().map(|page| (place, Day::from_hour(page.hour))));
         }
         unsealed.extend(parts.iter().filter(|(.., part)| part.is_chunk()).map(|(place, day, _)| (*place, *day)));
         let by_hour: HashSet<(usize, Day)> = parts

@@ -30,7 +30,8 @@ impl DatabaseCheck<'_> {
             // FindingKind cannot be read is told elsewhere.
             let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
             if let Some(first) = part.found.iter().filter_map(seen).min() {
-                let months = Month::of(Day::of(Hour::of(first)))..Month::of(Day::of(Hour::of(now_ns()))).next();
+                let months = Month::from_day(Day::from_hour(Hour::from_ns(first)))
+                    ..Month::from_day(Day::from_hour(Hour::from_ns(now_ns()))).next();
                 let keys: Vec<&str> = part.found.iter().map(|sensor| &*sensor.key).collect();
                 let stored = self.store.read_months(&self.report.name, &keys, months, &Projection::SUMMARIES).await?;
                 for (id, month) in stored {

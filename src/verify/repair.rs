@@ -105,7 +105,7 @@ impl DatabaseCheck<'_> {
     async fn new_document(&self, seen: &SeenSensor) -> Result<SensorDocument, StorageError> {
         let mut recent = Vec::new();
         if let Some((_, last)) = seen.times {
-            let id = BucketId { sensor: seen.sensor.clone(), hour: Hour::of(last) };
+            let id = BucketId { sensor: seen.sensor.clone(), hour: Hour::from_ns(last) };
             match self.store.read_buckets(&self.report.name, &[id], usize::MAX).await {
                 Ok(buckets) => {
                     let tail = |pages: Vec<StoredPage>| Bucket::from_stored(pages).tail(self.options.recent);

@@ -86,7 +86,7 @@ impl RawPage {
     /// Returns the hour that contains the stored start.
     #[must_use]
     pub fn hour(&self) -> Hour {
-        Hour::of_ms(self.start_ms)
+        Hour::from_ms(self.start_ms)
     }
 }
 

@@ -172,7 +172,7 @@ impl MergedView {
         projection: &Projection,
     ) -> Result<Vec<(MonthId, StoredMonth)>> {
         // Only past months have totals.
-        let months = months.start..months.end.min(Month::of(Day::of(Hour::of(now_ns()))));
+        let months = months.start..months.end.min(Month::from_day(Day::from_hour(Hour::from_ns(now_ns()))));
         if months.is_empty() {
             return Ok(Vec::new());
         }
@@ -198,7 +198,7 @@ impl MergedView {
             let sensor = if has_deletions { self.sensor(database, &id.sensor).await? } else { None };
             let covers = sensor.map(|sensor| deletions.covers_for(database, &sensor, &hours)).unwrap_or_default();
             let pages = pages_by_sensor.get(&*id.sensor);
-            let with_pages = pages.into_iter().flatten().map(|page| Day::of(page.hour));
+            let with_pages = pages.into_iter().flatten().map(|page| Day::from_hour(page.hour));
             let with_chunks = chunks.iter().filter(|(_, sensor)| **sensor == *id.sensor).map(|(day, _)| *day);
             let covered = covers.iter().flat_map(|(range, _)| overlapped_days(range, &days));
             totals.narrow(&days, with_pages.chain(with_chunks).chain(covered));
@@ -423,7 +423,7 @@ enum Source {
 
 /// Returns the days among `days` that overlap a time range in nanoseconds.
 fn overlapped_days(range: &Range<i64>, days: &Range<Day>) -> impl Iterator<Item = Day> + use<> {
-    let day = |time: i64| Day::of(Hour::of(time));
+    let day = |time: i64| Day::from_hour(Hour::from_ns(time));
     let first = day(range.start).max(days.start);
     let end = day(range.end.saturating_sub(1)).next().min(days.end);
     (first.0..end.0).map(Day)

@@ -173,7 +173,7 @@ impl Deleter {
             store.scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &Projection::ALL, Extent::pages(1)).await?;
         let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
-        let first = first_hour.filter(|hour| *hour < Hour::of(first)).map_or(first, Hour::start_ns);
+        let first = first_hour.filter(|hour| *hour < Hour::from_ns(first)).map_or(first, Hour::start_ns);
         Ok(Some(RemainingPages { first, last, recent: newest(recent, most) }))
     }
 }

@@ -60,14 +60,14 @@ pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) 
     };
     let Ok(clock) = context.trusted_ns() else { return };
     let floor = context.registry_view.view().floor;
-    let is_over = |hour: Hour| Day::of(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
+    let is_over = |hour: Hour| Day::from_hour(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
     let mut days: HashMap<(u32, Day), DayBuckets> = HashMap::new();
     for (place, run) in runs.iter().enumerate() {
         let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
         let fits = cells <= CHUNK_CELLS_MAX && run.load.bytes <= CHUNK_BYTES_MAX;
         let merges_all = || !context.may_have_expired(run) && run.fates(context).merges_all();
         if is_over(run.id.hour) && run.load.first > floor && fits && merges_all() {
-            let day = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
+            let day = days.entry((run.known.id, Day::from_hour(run.id.hour))).or_default();
             day.readings += run.load.rows.len();
             day.places.push(place);
         }
@@ -185,7 +185,7 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { continue };
         run.in_chunk = Some((*first, *last));
         run.applied = applied;
-        let day = Day::of(run.id.hour);
+        let day = Day::from_hour(run.id.hour);
         let is_same = |chunk: &&mut Chunk| {
             let is_of_day = chunk.id.day == day && chunk.id.sensor.key == run.id.sensor.key;
             let cells = chunk.readings.cell_count() + readings.cell_count();

@@ -333,7 +333,7 @@ impl Documents<'_> {
             .context
             .store
             .raw()
-            .list_day_parts(self.database, &[sensor], Day::of_hours(&ALL_HOURS))
+            .list_day_parts(self.database, &[sensor], Day::range_from_hours(&ALL_HOURS))
             .await?
             .is_empty())
     }

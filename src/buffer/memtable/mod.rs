@@ -191,7 +191,7 @@ impl MemtableBuckets {
         reading: &BatchReading<'_>,
         now: Instant,
     ) {
-        let hour = Hour::of(reading.time);
+        let hour = Hour::from_ns(reading.time);
         let sequence = dispatched.pending_ack.sequence();
         let buckets = self.sensors.entry(known.id).or_insert_with(|| {
             // Dispatch has set this, but the flush of the sensor's previous reading may have cleared it since.
@@ -325,13 +325,13 @@ impl MemtableBuckets {
     /// Returns the other hours of a bucket's day that can be flushed with it. There are none unless the day has been
     /// over for [`DueRules::direct_after`].
     pub fn hours_of_day(&self, (id, hour): CacheKey, now: Instant, clock_ns: i64) -> Vec<CacheKey> {
-        let day = Day::of(hour);
+        let day = Day::from_hour(hour);
         let is_over = |after: i64| day.hours().end.start_ns().saturating_add(after) <= clock_ns;
         if !self.rules.direct_after.is_some_and(is_over) {
             return Vec::new();
         }
         let is_ready = |bucket: &&MemtableBucket| {
-            Day::of(bucket.hour) == day && !bucket.is_held_back(now) && !bucket.rows.is_empty()
+            Day::from_hour(bucket.hour) == day && !bucket.is_held_back(now) && !bucket.rows.is_empty()
         };
         let ready = self.sensors.get(&id).into_iter().flatten().filter(is_ready);
         ready.map(|bucket| (id, bucket.hour)).filter(|key| key.1 != hour).collect()

@@ -36,7 +36,7 @@ pub(crate) struct Gone {
 
 impl Given {
     pub(crate) fn key(&self) -> Key {
-        (self.sensor, Hour::of(self.time).0)
+        (self.sensor, Hour::from_ns(self.time).0)
     }
 }
 

@@ -250,9 +250,9 @@ fn summarized(
     {
         return None;
     }
-    let start = Hour::of(range.start.saturating_add(HOUR - 1)).start_ns();
-    let start = if frame.has_min { start } else { Hour::of(range.start.saturating_add(HOUR)).start_ns() };
-    let end = Hour::of(range.end).start_ns();
+    let start = Hour::from_ns(range.start.saturating_add(HOUR - 1)).start_ns();
+    let start = if frame.has_min { start } else { Hour::from_ns(range.start.saturating_add(HOUR)).start_ns() };
+    let end = Hour::from_ns(range.end).start_ns();
     if start >= end {
         return None;
     }

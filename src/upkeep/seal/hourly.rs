@@ -75,7 +75,7 @@ impl Sealing<'_> {
         whole: &[(DayId, u64)],
         floor: Stamp,
     ) -> Result<Hourly, StorageError> {
-        let day = Day::of(hour);
+        let day = Day::from_hour(hour);
         let number = u8::try_from(hour.0 - day.hours().start.0).unwrap_or_default();
         let id = DayId { sensor: sensor.clone(), day, part: DayPart::Hour(number) };
         let held = self.context.store.read_days(self.database, std::slice::from_ref(&id)).await?.pop().flatten();

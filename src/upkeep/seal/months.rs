@@ -26,7 +26,7 @@ const DAYS_OVER: i64 = 1;
 
 /// Returns the sensor's key, and the range of months with its readings.
 fn months_of(document: &SensorDocument) -> Option<(Arc<str>, Range<i64>)> {
-    let month = |time: i64| Month::of(Day::of(Hour::of(time))).0;
+    let month = |time: i64| Month::from_day(Day::from_hour(Hour::from_ns(time))).0;
     let (first, last) = (month(document.first_seen?), month(document.last_seen?));
     Some((Arc::from(&*document.sensor.key), first..last + 1))
 }
@@ -49,7 +49,7 @@ impl Sealer {
     /// If the store fails.
     pub(super) async fn add_up_months(&self, database: &str, run: &Run) -> Result<u64, StorageError> {
         let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
-        let end = Month::of(Day(Day::of(Hour::of(now)).0 - DAYS_OVER));
+        let end = Month::from_day(Day(Day::from_hour(Hour::from_ns(now)).0 - DAYS_OVER));
         let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
         loop {
             let sensors = self.context.store.list_sensors(database, &filter).await?;

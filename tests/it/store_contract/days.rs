@@ -113,7 +113,7 @@ pub async fn a_day_needs_the_current_rev(place: &mut impl Place) {
     let claim = stored(store, &day).await.expect("a claim");
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
     assert!(scan_all(store, &sensor, &Projection::ALL).await.is_empty(), "a claim is no hour");
-    let parts = store.list_day_parts(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
+    let parts = store.list_day_parts(DB, &[&sensor.key], Day::range_from_hours(&ALL)).await.expect("parts");
     assert_eq!(parts, [(0, DAY, DayPart::Whole)]);
     assert_eq!(write(store, &day, 100, 101, Some(&first)).await, WriteOutcome::Applied);
     assert_eq!(write(store, &day, 100, 101, Some(&second)).await, WriteOutcome::Conflict);
@@ -260,7 +260,7 @@ pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(place: &mut i
     let tight = store.scan_days_of(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
     assert!(tight.is_none());
     store.drop_database(DB).await.expect("a drop");
-    assert!(store.list_day_parts(DB, &[&ours.key], Day::of_hours(&ALL)).await.expect("parts").is_empty());
+    assert!(store.list_day_parts(DB, &[&ours.key], Day::range_from_hours(&ALL)).await.expect("parts").is_empty());
 }
 
 /// Returns a chunk with one reading per record; the last one names it.

@@ -201,7 +201,7 @@ async fn check_scans(place: &impl Place, seed: u64, model: &Model, random: &mut 
 
 /// A scan of all sensors finds the same as a scan of each; unknown sensors have nothing.
 async fn check_scans_of_all(place: &impl Place, seed: u64) {
-    let hours = Hour::of(i64::MIN)..Hour(491_151);
+    let hours = Hour::from_ns(i64::MIN)..Hour(491_151);
     let shown = |pages: &[ScannedPage]| -> Vec<String> {
         let page = |page: &ScannedPage| {
             let mut summary = page.summary.clone();

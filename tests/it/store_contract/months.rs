@@ -13,7 +13,7 @@ use super::place::{DB, Place, sensor};
 const DAY: Day = Day(20_468);
 
 fn id(sensor: &Arc<Sensor>, month: i64) -> MonthId {
-    MonthId { sensor: Arc::from(&*sensor.key), month: Month(Month::of(DAY).0 + month) }
+    MonthId { sensor: Arc::from(&*sensor.key), month: Month(Month::from_day(DAY).0 + month) }
 }
 
 async fn write(store: &dyn Store, id: &MonthId, rev: u64, next_rev: u64, totals: Option<&MonthTotals>) -> WriteOutcome {
@@ -30,7 +30,7 @@ async fn write_day(store: &dyn Store, sensor: &Arc<Sensor>, day: i64, rev: u64) 
 }
 
 async fn stored(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMonth)> {
-    let months = Month(Month::of(DAY).0 - 2)..Month(Month::of(DAY).0 + 3);
+    let months = Month(Month::from_day(DAY).0 - 2)..Month(Month::from_day(DAY).0 + 3);
     let read = store.read_months(DB, &["nobody", &sensor.key], months, &Projection::SUMMARIES).await.expect("a read");
     let mut found: Vec<_> = read
         .into_iter()
@@ -38,7 +38,7 @@ async fn stored(store: &dyn Store, sensor: &Arc<Sensor>) -> Vec<(i64, StoredMont
             assert_eq!(*id.sensor, *sensor.key);
             let days = month.totals.iter_mut().flat_map(|totals| &mut totals.days);
             days.for_each(|(_, fields)| fields.sort_by(|a, b| a.0.cmp(&b.0)));
-            (id.month.0 - Month::of(DAY).0, month)
+            (id.month.0 - Month::from_day(DAY).0, month)
         })
         .collect();
     found.sort_by_key(|(month, _)| *month);

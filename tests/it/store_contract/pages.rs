@@ -46,7 +46,7 @@ pub async fn values_names_and_times_round_trip(place: &mut impl Place) {
         vec![TIMESTAMP_MAX],
     ];
     for times in times {
-        let id = bucket_id(&odd, Hour::of(times[0]));
+        let id = bucket_id(&odd, Hour::from_ns(times[0]));
         // The first reading has all fields, the others two each, so that the columns have gaps.
         let fields = |index: usize| if index == 0 { &every_value[..] } else { &every_value[index..index + 2] };
         let readings: Vec<Reading> = times.iter().enumerate().map(|(i, time)| reading(*time, fields(i))).collect();

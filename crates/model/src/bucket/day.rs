@@ -225,13 +225,13 @@ const CLOCKS_NS: i64 = 600 * 1_000_000_000;
 /// before the day is over by its own clock.
 #[must_use]
 pub fn may_be_sealed(hour: Hour, now: i64) -> bool {
-    hour < Day::of(Hour::of(now.saturating_add(CLOCKS_NS))).hours().start
+    hour < Day::from_hour(Hour::from_ns(now.saturating_add(CLOCKS_NS))).hours().start
 }
 
 /// Divides the readings of a day by hour.
 #[must_use]
 pub fn by_hour(readings: Readings) -> Vec<(Hour, Readings)> {
-    readings.parts(Hour::of)
+    readings.parts(Hour::from_ns)
 }
 
 /// Merges hour pages with the parts of days, both ordered by hour. The result is ordered by hour. An hour of a part

@@ -42,7 +42,7 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
     named(document, |document| {
         let part = part(document)?;
         let day = stored_day(document)?;
-        let start = Day::of(Hour::of_ms(date(document, "start")?));
+        let start = Day::from_hour(Hour::from_ms(date(document, "start")?));
         let id = DayId { sensor: decode::identity(document)?, day: start, part };
         let expired = day.expired.as_ref();
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
@@ -106,7 +106,7 @@ fn stored_day(document: &RawDocument) -> Result<StoredDay, Detail> {
 }
 
 fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
-    let day = Day::of(Hour::of_ms(date(document, "start")?));
+    let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
     let pages = summarized_hours(document, Kind::Expired, day, &Projection::SUMMARIES)?;
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let counts = list(by_hour, "count", |value| value.as_i32())?;
@@ -156,7 +156,7 @@ pub fn decode_day_scanned(
 ) -> Result<Vec<ScannedPage>> {
     named(document, |document| {
         let kind = Kind::of_document(document)?;
-        let day = Day::of(Hour::of_ms(date(document, "start")?));
+        let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
         let wanted = hours_in_range(day, hours);
         if projection.readings && kind == Kind::Expired {
             return Ok(Vec::new());

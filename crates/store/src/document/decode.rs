@@ -81,7 +81,7 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
         let mut summary = summaries(stored)?;
         summary.retain(|(name, _)| projection.has(name));
         Ok(ScannedPage {
-            hour: Hour::of_ms(date(document, "start")?),
+            hour: Hour::from_ms(date(document, "start")?),
             number: page_number(document)?,
             summary: summary.into(),
             oldest: order(document)?.oldest,
@@ -384,7 +384,7 @@ fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Detail> {
     Ok(Some(Outlier {
         since: clock("since")?,
         seen: clock("seen")?,
-        last_hour: Hour::of_ms(date(outlier, "lastHour")?),
+        last_hour: Hour::from_ms(date(outlier, "lastHour")?),
         pages: u32::try_from(whole(outlier, "pages")?).map_err(|e| e.to_string())?,
     }))
 }

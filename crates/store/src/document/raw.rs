@@ -45,7 +45,7 @@ fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<
         key: key.to_owned(),
         in_overflow,
         id: text(document, "_id")?.to_owned(),
-        own_id: page_id(sensor_key, Hour::of_ms(start_ms), number),
+        own_id: page_id(sensor_key, Hour::from_ms(start_ms), number),
         sensor_key: sensor_key.into(),
         sensor: identity(document)?,
         start_ms,

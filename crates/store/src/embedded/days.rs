@@ -97,7 +97,7 @@ fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
         (None, _) => Vec::new(),
     };
     let put = Put::new(key, write.rev, bytes);
-    let month = keys.month(Month::of(*day), &sensor.key);
+    let month = keys.month(Month::from_day(*day), &sensor.key);
     DayPut { put, month, is_removal: write.readings.is_none(), is_chunk: part.is_chunk() }
 }
 

@@ -103,7 +103,7 @@ fn raw_sensor(key: &[u8], value: &[u8]) -> RawSensor {
 
 fn raw_page(key: &[u8], value: &[u8]) -> Result<RawPage> {
     // Hours outside the range of timestamps cannot be formatted.
-    let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
+    let hours = Hour::from_ns(i64::MIN)..=Hour::from_ns(i64::MAX);
     let Some((hour, sensor, number)) = Keys::parse_any_page(key).filter(|(hour, ..)| hours.contains(hour)) else {
         let detail = "the key is not a valid page key".to_owned();
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });

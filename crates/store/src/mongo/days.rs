@@ -63,7 +63,7 @@ impl MongoStore {
 
     /// Removes the monthly totals that include these days.
     async fn remove_months(&self, collections: &Collections, days: &[DayWrite<'_>]) -> Result<()> {
-        let month_id = |day: &DayWrite<'_>| document::month_id(&day.id.sensor.key, Month::of(day.id.day));
+        let month_id = |day: &DayWrite<'_>| document::month_id(&day.id.sensor.key, Month::from_day(day.id.day));
         let names: BTreeSet<String> = days.iter().map(month_id).collect();
         let names: Vec<String> = names.into_iter().collect();
         for names in names.chunks(MONTHS_MAX) {
@@ -209,7 +209,7 @@ impl DayStore for MongoStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
-        let days = Day::of_hours(&hours);
+        let days = Day::range_from_hours(&hours);
         let range = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
         let mut found: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
         let mut left = bytes_max;
@@ -368,7 +368,7 @@ impl PartsScan {
         order: Order,
         days_max: usize,
     ) -> Result<Vec<PartBatch>> {
-        let days = Day::of_hours(hours);
+        let days = Day::range_from_hours(hours);
         let filter = doc! { "sensor": sensor, "start": {
             "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),
         } };
@@ -428,7 +428,7 @@ fn hourly_batches(day: Day, parts: &[ListedPart], hours: &Range<Hour>) -> Vec<Pa
 }
 
 fn day_of(part: &RawDocumentBuf) -> Option<Day> {
-    Some(Day::of(Hour::of_ms(part.get_datetime("start").ok()?.timestamp_millis())))
+    Some(Day::from_hour(Hour::from_ms(part.get_datetime("start").ok()?.timestamp_millis())))
 }
 
 /// Returns the fields that a scan needs: all of them (`None`) for readings, otherwise the summaries.

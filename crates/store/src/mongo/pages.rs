@@ -214,7 +214,7 @@ impl PageStore for MongoStore {
         let query = Query::new(doc! { "_id": range }).sort(doc! { "_id": 1 }).project(fields);
         let entry = |page: &bson::RawDocumentBuf| {
             let start = page.get_datetime("start").ok()?.timestamp_millis();
-            Some((Hour::of_ms(start), page.get_str("sensor").ok()?.to_owned()))
+            Some((Hour::from_ms(start), page.get_str("sensor").ok()?.to_owned()))
         };
         Ok(self.find(&buckets, query.limit(Extent::pages(most))).await?.iter().filter_map(entry).collect())
     }

@@ -65,7 +65,7 @@ fn hours() -> impl Strategy<Value = i64> {
 fn place(batches: &mut [Vec<Vec<Given>>], hour: i64) {
     for (time, _) in batches.iter_mut().flatten().flatten() {
         *time += hour * HOUR_NS;
-        assert_eq!(Hour::of(*time), Hour(hour));
+        assert_eq!(Hour::from_ns(*time), Hour(hour));
     }
 }
 

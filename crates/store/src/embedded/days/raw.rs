@@ -14,7 +14,7 @@ use crate::reading::{Day, Hour};
 /// Decodes a part for a walk, as it is stored.
 pub(in crate::embedded) fn raw_day(key: &[u8], value: &[u8]) -> RawDay {
     let from = Cursor(key.to_vec());
-    let days = Day::of(Hour::of(i64::MIN))..=Day::of(Hour::of(i64::MAX));
+    let days = Day::from_hour(Hour::from_ns(i64::MIN))..=Day::from_hour(Hour::from_ns(i64::MAX));
     let Some((sensor, day, part)) = Keys::parse_any_day(key).filter(|(_, day, _)| days.contains(day)) else {
         let key = key.escape_ascii().to_string();
         let detail = "the key is not a valid day key".to_owned();

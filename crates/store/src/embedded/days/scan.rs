@@ -116,14 +116,14 @@ fn next_rows(
 ) -> Result<Option<DayRows>, FileFailure> {
     // Try the first day before searching, because most sensors have parts on every day.
     let day = match order {
-        Order::Ascending => Day::of(hours.start),
-        Order::Descending => Day::of(Hour(hours.end.0 - 1)),
+        Order::Ascending => Day::from_hour(hours.start),
+        Order::Descending => Day::from_hour(Hour(hours.end.0 - 1)),
     };
     let rows = read_rows(days, keys, sensor, day)?;
     if !rows.is_empty() {
         return Ok(Some(DayRows { day, rows }));
     }
-    let Some(day) = next_day(days, keys, sensor, order, &Day::of_hours(hours))? else { return Ok(None) };
+    let Some(day) = next_day(days, keys, sensor, order, &Day::range_from_hours(hours))? else { return Ok(None) };
     Ok(Some(DayRows { day, rows: read_rows(days, keys, sensor, day)? }))
 }
 
@@ -141,7 +141,7 @@ fn read_rows(days: &DocumentRows, keys: &Keys, sensor: &str, day: Day) -> Result
 }
 
 fn day_count(hours: &Range<Hour>) -> usize {
-    let days = Day::of_hours(hours);
+    let days = Day::range_from_hours(hours);
     usize::try_from(days.end.0.saturating_sub(days.start.0)).unwrap_or_default()
 }
 
