@@ -1,4 +1,4 @@
-//! Inspection of a log: the counts match the records of a reader, and nothing changes.
+//! Inspection of a WAL: the counts match the records of a reader, and nothing changes.
 
 use std::thread;
 
