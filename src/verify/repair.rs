@@ -20,14 +20,14 @@ impl DatabaseCheck<'_> {
     /// Reads all pages of the bucket again, at the same moment. A deleted bucket has no pages.
     pub(super) async fn read_again(&self, from: &Cursor) -> Result<RawBucket, StorageError> {
         let part = self.store.walk_buckets(&self.report.name, Some(from), 1).await?;
-        let found = part.found.into_iter().find(|bucket| bucket.from == *from);
-        Ok(found.unwrap_or_else(|| RawBucket { from: from.clone(), pages: Vec::new() }))
+        let found = part.found.into_iter().find(|bucket| bucket.cursor == *from);
+        Ok(found.unwrap_or_else(|| RawBucket { cursor: from.clone(), pages: Vec::new() }))
     }
 
     /// Reads a sealed day again. Returns `None` if it was deleted.
     pub(super) async fn read_day_again(&self, from: &Cursor) -> Result<Option<RawDay>, StorageError> {
         let part = self.store.walk_days(&self.report.name, Some(from), 1).await?;
-        Ok(part.found.into_iter().find(|day| day.from == *from))
+        Ok(part.found.into_iter().find(|day| day.cursor == *from))
     }
 
     /// Writes a sealed day again from its readings. Read it again afterwards, because another instance may have written
@@ -69,7 +69,7 @@ impl DatabaseCheck<'_> {
                     WriteOutcome::Applied | WriteOutcome::Conflict | WriteOutcome::Failed(_) => {}
                 }
             }
-            bucket = self.read_again(&bucket.from).await?;
+            bucket = self.read_again(&bucket.cursor).await?;
         }
         Ok(bucket)
     }

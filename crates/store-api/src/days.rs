@@ -5,7 +5,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 
 use super::Result;
-use super::pages::{Extent, Order, Scanned, WriteOutcome};
+use super::pages::{Extent, Order, ScanResult, WriteOutcome};
 use hourglass_model::bucket::day::{DayId, DayPart, DayWrite, StoredDay};
 use hourglass_model::bucket::stored::{Projection, ScannedPage};
 use hourglass_model::bucket::totals::{MonthId, MonthWrite, StoredMonth};
@@ -44,11 +44,11 @@ pub trait DayStore: Send + Sync {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned>;
+    ) -> Result<ScanResult>;
 
     /// Reads the day parts of several sensors. Returns, per sensor in the order given, one page per hour and part, in hour
     /// order. The pages of one sensor come from one snapshot. Returns `None` if the pages exceed `bytes_max` bytes.
-    async fn scan_days_of(
+    async fn scan_sensor_days(
         &self,
         database: &str,
         sensors: &[&str],
@@ -57,14 +57,14 @@ pub trait DayStore: Send + Sync {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>>;
 
-    /// Lists the days and sensors that have chunks, in that order and without duplicates, after `from` and before the day
-    /// `until`: at most `most` of them.
+    /// Lists the days and sensors that have chunks, in that order and without duplicates, after `start` and before the day
+    /// `end`: at most `max` of them.
     async fn next_chunks(
         &self,
         database: &str,
-        from: &(Day, String),
-        until: Day,
-        most: usize,
+        start: &(Day, String),
+        end: Day,
+        max: usize,
     ) -> Result<Vec<(Day, String)>>;
 
     /// Returns the latest day that any sensor has a part of. The day was over by the clock of the instance that sealed it.

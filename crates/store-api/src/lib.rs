@@ -32,8 +32,8 @@ pub use coordination::{Coordination, StoreSpace};
 pub use databases::DatabaseStore;
 pub use days::DayStore;
 pub use error::{Result, StorageError, Unusable};
-pub use extras::MongoExtras;
-pub use pages::{Extent, Order, PageStore, PageWrite, Scanned, WriteOutcome};
+pub use extras::{GroupUpdateStep, MongoExtras, StaleCopyStep};
+pub use pages::{Extent, Order, PageStore, PageWrite, ScanResult, WriteOutcome};
 pub use sensors::{SensorFilter, SensorStore};
 pub use walks::WalkStore;
 

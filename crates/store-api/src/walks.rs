@@ -36,7 +36,7 @@ impl<T> Default for WalkStep<T> {
 #[derive(Debug, Clone)]
 pub struct RawBucket {
     /// The position of the bucket. A walk from here starts with this bucket.
-    pub from: Cursor,
+    pub cursor: Cursor,
     /// The pages in key order; an unreadable page is an error.
     pub pages: Vec<Result<RawPage>>,
 }
@@ -94,7 +94,7 @@ impl RawPage {
 #[derive(Debug, Clone)]
 pub struct RawDay {
     /// The position of the day. A walk from here starts with this day.
-    pub from: Cursor,
+    pub cursor: Cursor,
     /// The day's id from the store's key.
     pub key: String,
     /// The day, or the reason that it is unreadable.
@@ -141,15 +141,15 @@ pub trait WalkStore: Send + Sync {
     async fn walk_buckets(
         &self,
         database: &str,
-        from: Option<&Cursor>,
+        start: Option<&Cursor>,
         pages_max: usize,
     ) -> Result<WalkStep<RawBucket>>;
 
     /// Reads at most `max` sensor documents in key order from the cursor.
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>>;
+    async fn walk_sensors(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>>;
 
     /// Reads at most `max` sealed days, or a few megabytes of them, in key order from the cursor.
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>>;
+    async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>>;
 
     /// Estimates the number of pages and sealed days in all databases, for progress reports.
     async fn estimate_pages(&self) -> Result<u64>;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::bucket::day::{duplicate_hours, keep_expired, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
-use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, WriteOutcome};
+use crate::bucket::store::{BucketId, Extent, Order, Projection, ScanResult, ScannedPage, SensorFilter, WriteOutcome};
 #[cfg(doc)]
 use crate::bucket::store::{DayStore, PageStore, SensorStore};
 use crate::bucket::{DayId, DayWrite, MonthId, Result, SensorDocument, Store, StoredDay, StoredMonth};
@@ -115,7 +115,7 @@ impl MergedView {
         let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
         let Some(scanned) = scanned else { return Ok(None) };
         let days = if can_be_sealed(&hours) {
-            self.store.scan_days_of(database, sensors, hours.clone(), projection, bytes_max).await?
+            self.store.scan_sensor_days(database, sensors, hours.clone(), projection, bytes_max).await?
         } else {
             Some(vec![Vec::new(); sensors.len()])
         };
@@ -218,12 +218,12 @@ impl MergedView {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let deletions = self.masks.now();
         let scanned = self.store.scan_days(database, sensor, hours.clone(), order, projection, extent).await?;
         let sensor = SensorRef { database, key: sensor };
         let pages = self.mask(&deletions, sensor, &hours, projection, Source::Days, scanned.pages).await?;
-        Ok(Scanned { pages, ..scanned })
+        Ok(ScanResult { pages, ..scanned })
     }
 
     /// As [`SensorStore::read_sensors`], without deleted metadata.
@@ -362,14 +362,14 @@ impl MergedView {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let deletions = self.masks.now();
         let sensor = SensorRef { database, key: sensor };
         let mut left = hours;
         // A result without pages ends the caller's scan, so go on where a deletion has emptied a step.
         loop {
             let scanned = self.store.scan(database, sensor.key, left.clone(), order, projection, extent).await?;
-            let Scanned { mut pages, mut rest } = scanned;
+            let ScanResult { mut pages, mut rest } = scanned;
             let covered = match order {
                 Order::Ascending => left.start..rest.start,
                 Order::Descending => rest.end..left.end,
@@ -400,7 +400,7 @@ impl MergedView {
                 pages.sort_by_key(|page| Reverse(page.hour));
             }
             if !pages.is_empty() || rest.is_empty() {
-                return Ok(Scanned { pages, rest });
+                return Ok(ScanResult { pages, rest });
             }
             left = rest;
         }

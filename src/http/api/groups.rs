@@ -21,7 +21,7 @@ const BATCH_SENSORS: usize = 256;
 /// `GET /api/v1/groups`.
 pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
     let rules = parameters.app.groups.for_database(&parameters.database()?);
-    let groups: Vec<Value> = rules.iter().map(|rule| json!({ "group": rule.name, "by": rule.by })).collect();
+    let groups: Vec<Value> = rules.iter().map(|rule| json!({ "group": rule.name, "by": rule.source })).collect();
     Ok(Json(json!({ "groups": groups })))
 }
 

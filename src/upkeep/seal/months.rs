@@ -141,7 +141,7 @@ impl Sealer {
             let days = first.month.days();
             let hours = days.start.hours().start..days.end.hours().start;
             let keys: Vec<&str> = some.iter().map(|(id, _)| &*id.sensor).collect();
-            match store.raw().scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
+            match store.raw().scan_sensor_days(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
                 Some(found) => {
                     totals
                         .extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::from_pages(&pages))));

@@ -252,12 +252,12 @@ pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(place: &mut i
             }
             assert_eq!(found, expected, "{from}..{to} {order:?}");
         }
-        let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], range, &Projection::ALL, usize::MAX).await;
+        let of_both = store.scan_sensor_days(DB, &[&theirs.key, &ours.key], range, &Projection::ALL, usize::MAX).await;
         let of_both = of_both.expect("a scan").expect("it fits");
         assert_eq!(hours(&of_both[1]), expected);
         assert!(hours(&of_both[0]).iter().all(|hour| (from..to).contains(hour) && hour.rem_euclid(24) == 3));
     }
-    let tight = store.scan_days_of(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
+    let tight = store.scan_sensor_days(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
     assert!(tight.is_none());
     store.drop_database(DB).await.expect("a drop");
     assert!(store.list_day_parts(DB, &[&ours.key], Day::range_from_hours(&ALL)).await.expect("parts").is_empty());
@@ -363,7 +363,7 @@ pub async fn chunks_and_hours_belong_to_their_day(place: &mut impl Place) {
     let some = Hour(start + 5)..Hour(start + 6);
     let scanned = store.scan_days(DB, &ours.key, some.clone(), Order::Ascending, &Projection::ALL, Extent::ALL).await;
     assert_eq!(hours(&scanned.expect("a scan").pages), [5]);
-    let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], ALL, &Projection::ALL, usize::MAX).await;
+    let of_both = store.scan_sensor_days(DB, &[&theirs.key, &ours.key], ALL, &Projection::ALL, usize::MAX).await;
     let of_both = of_both.expect("a scan").expect("it fits");
     assert_eq!((hours(&of_both[0]), hours(&of_both[1])), (vec![48], vec![1, 1, 2, 3, 5, 9]));
     // A walk visits all of them; a removal takes one.
@@ -409,7 +409,7 @@ pub async fn a_walk_visits_every_day_once(place: &mut impl Place) {
             assert_eq!(document.mismatches, []);
             let set = if day == 5 { none.clone() } else { readings(day, &[0, 4, 23], 11 + day) };
             assert_eq!(document.day.readings, set);
-            let again = place.store().walk_days(DB, Some(&raw.from), 1).await.expect("a part").found;
+            let again = place.store().walk_days(DB, Some(&raw.cursor), 1).await.expect("a part").found;
             assert_eq!(again[0].key, raw.key);
         }
         assert_eq!(found.len(), 4);

@@ -29,12 +29,12 @@ async fn without_declared_groups_nothing_changes() {
     assert_eq!(store.write_sensors(DB, &[document]).await, [WriteOutcome::Applied]);
     assert!(!store.keeps_groups());
     assert_eq!(store.regroup(10).await, Ok(GroupUpdateProgress::default()));
-    assert_eq!(store.regroup_after(DB, "", 10).await, Ok((GroupUpdateProgress::default(), None)));
+    assert_eq!(store.regroup_after(DB, "", 10).await, Ok(GroupUpdateStep::default()));
     store.close().await;
 }
 
 async fn open(database: &str) -> MongoStore {
-    let rule = GroupRule { name: "site".into(), by: "meta.site".into(), database: None };
+    let rule = GroupRule { name: "site".into(), source: "meta.site".into(), database: None };
     let options = MongoOptions {
         command_timeout: Duration::from_secs(60),
         groups: GroupRules::new([rule]),
@@ -131,6 +131,6 @@ async fn concurrent_stores_leave_each_sensor_in_one_group() {
     assert!(expected.len() > 1, "{expected:?}");
     assert_eq!(members(&database).await, expected);
     // A walk finds nothing to change.
-    let (done, next) = stores[0].regroup_after(DB, "", 1000).await.expect("a walk");
-    assert_eq!((done.documents, next), (0, None));
+    let step = stores[0].regroup_after(DB, "", 1000).await.expect("a walk");
+    assert_eq!((step.progress.documents, step.last_key), (0, None));
 }

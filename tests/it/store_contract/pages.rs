@@ -91,7 +91,7 @@ pub async fn a_page_is_inserted_once(place: &mut impl Place) {
 }
 
 pub async fn an_append_needs_the_current_rev(place: &mut impl Place) {
-    stale_writes_conflict(place, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { from: 3 })
+    stale_writes_conflict(place, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { start: 3 })
         .await;
 }
 

@@ -1,7 +1,9 @@
 //! The tested stores with direct access, and helpers of the cases: readings, merges, and the write loop of ingest.
 
 use async_trait::async_trait;
-use hourglass::bucket::store::{BucketId, Coordination, Extent, Order, PageWrite, Projection, Scanned, WriteOutcome};
+use hourglass::bucket::store::{
+    BucketId, Coordination, Extent, Order, PageWrite, Projection, ScanResult, WriteOutcome,
+};
 use hourglass::bucket::{Bucket, Caps, MergeCounts, MergeOptions, Page, Reading, Row, Store, StoredPage};
 use hourglass::reading::{Hour, Sensor, Value};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME};
@@ -257,7 +259,7 @@ pub async fn scan(
     order: Order,
     projection: &Projection,
     extent: Extent,
-) -> Scanned {
+) -> ScanResult {
     store.scan(DB, sensor, hours, order, projection, extent).await.expect("a scan")
 }
 

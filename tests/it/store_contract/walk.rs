@@ -54,8 +54,8 @@ pub async fn a_walk_visits_every_bucket_once(place: &mut impl Place) {
                 assert_eq!(none, None, "{pages_max}: {} came twice", page.key);
             }
             // A walk from there returns it again.
-            let again = place.store().walk_buckets(DB, Some(&bucket.from), 1).await.expect("a part").found;
-            let again = again.iter().find(|again| again.from == bucket.from).expect("the bucket");
+            let again = place.store().walk_buckets(DB, Some(&bucket.cursor), 1).await.expect("a part").found;
+            let again = again.iter().find(|again| again.cursor == bucket.cursor).expect("the bucket");
             assert_eq!(again.pages.len(), bucket.pages.len());
         }
         assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{pages_max}");

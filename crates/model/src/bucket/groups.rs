@@ -17,7 +17,7 @@ pub struct GroupRule {
     /// The group's name: letters, digits, `_` and `-`.
     pub name: Box<str>,
     /// The source of the value: the name of a tag, or `meta.` and the name of metadata. A tag takes precedence.
-    pub by: Box<str>,
+    pub source: Box<str>,
     /// The database in which it is declared; `None` for all.
     pub database: Option<Box<str>>,
 }
@@ -65,9 +65,9 @@ impl GroupRule {
     /// The sensor's group; `None` if it belongs to no group.
     #[must_use]
     pub fn value<'a>(&self, sensor: &'a Sensor, meta: &'a Meta) -> Option<Cow<'a, str>> {
-        let value = match sensor.tag(&self.by) {
+        let value = match sensor.tag(&self.source) {
             Some(tag) => Cow::Borrowed(tag),
-            None => meta.text(self.by.strip_prefix(META_PREFIX)?)?,
+            None => meta.text(self.source.strip_prefix(META_PREFIX)?)?,
         };
         (!value.is_empty()).then_some(value)
     }
@@ -78,8 +78,8 @@ impl GroupRule {
 mod tests {
     use super::*;
 
-    fn rule(name: &str, by: &str, database: Option<&str>) -> GroupRule {
-        GroupRule { name: name.into(), by: by.into(), database: database.map(Into::into) }
+    fn rule(name: &str, source: &str, database: Option<&str>) -> GroupRule {
+        GroupRule { name: name.into(), source: source.into(), database: database.map(Into::into) }
     }
 
     #[test]
@@ -89,8 +89,9 @@ mod tests {
             rule("gateway", "gw", Some("plant")),
             rule("site", "site", Some("plant")),
         ]);
-        let by =
-            |database: &str| rules.for_database(database).iter().map(|rule| rule.by.to_string()).collect::<Vec<_>>();
+        let by = |database: &str| {
+            rules.for_database(database).iter().map(|rule| rule.source.to_string()).collect::<Vec<_>>()
+        };
         assert_eq!(by("plant"), ["gw", "site"]);
         assert_eq!(by("other"), ["meta.site"]);
         assert!(GroupRules::default().is_empty() && GroupRules::default().for_database("plant").is_empty());

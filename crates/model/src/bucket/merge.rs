@@ -136,7 +136,7 @@ impl Bucket {
     pub fn from_stored(pages: impl IntoIterator<Item = StoredPage>) -> Self {
         let mut pages: Vec<Page> = pages.into_iter().map(Page::from).collect();
         pages.sort_unstable_by_key(|page| page.number);
-        let is_cut = pages.iter().any(|page| page.rewritten);
+        let is_cut = pages.iter().any(|page| page.is_rewritten);
         let mut bucket = Self { pages, set_aside: Vec::new() };
         if is_cut {
             bucket.close_gaps();
@@ -168,7 +168,7 @@ impl Bucket {
     pub fn mark_for_rewrite(&mut self, has_several: bool) {
         for page in &mut self.pages {
             page.has_overflow = page.number == 0 && (page.has_overflow || has_several);
-            page.touched |= page.stored.is_some();
+            page.is_touched |= page.stored.is_some();
         }
     }
 
@@ -179,7 +179,7 @@ impl Bucket {
         let Some(last) = self.pages.last_mut().filter(|last| last.number > 0) else { return };
         let readings = std::mem::take(&mut last.readings);
         let closed = last.closed;
-        last.removed = true;
+        last.is_removed = true;
         self.pages.insert(0, Page { readings, closed, has_overflow, ..Page::new(0) });
     }
 
@@ -293,16 +293,16 @@ impl Bucket {
         let page = &mut self.pages[p];
         page.readings.push(row.time, row.stamp, row.fields());
         // A reading can be appended only if its millisecond is after that of every stored reading.
-        page.rewritten |=
+        page.is_rewritten |=
             page.stored.is_some() && pass.stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
         let is_late = pass.last.is_some_and(|last| row.time < last);
         Some(MergeCounts { new: 1, late: u64::from(is_late), ..MergeCounts::default() })
     }
 
-    /// Deletes the cells in a time range whose stamp is below `before`; returns the number of readings that lost a
+    /// Deletes the cells in a time range whose stamp is below `limit`; returns the number of readings that lost a
     /// cell. Emptied pages are removed, and later pages take their numbers, so that the numbers have no gap.
-    pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
-        self.cut(|readings| readings.delete(range, before))
+    pub fn delete(&mut self, range: &Range<i64>, limit: Stamp) -> usize {
+        self.cut(|readings| readings.delete(range, limit))
     }
 
     /// As [`Bucket::delete`], for any choice of cells: `cut` removes cells from a page's readings, and returns the
@@ -312,7 +312,7 @@ impl Bucket {
         for page in &mut self.pages {
             let count = cut(&mut page.readings);
             deleted += count;
-            page.rewritten |= count > 0;
+            page.is_rewritten |= count > 0;
         }
         self.close_gaps();
         deleted
@@ -321,20 +321,20 @@ impl Bucket {
     /// Moves the readings of the last pages to emptied pages, so that page numbers have no gap. Requires that all pages
     /// are loaded.
     fn close_gaps(&mut self) {
-        let is_kept = |page: &Page| !page.removed;
+        let is_kept = |page: &Page| !page.is_removed;
         while let Some(empty) = self.pages.iter().position(|page| is_kept(page) && page.readings.is_empty()) {
             let last = self.pages.iter().rposition(is_kept).unwrap_or(empty);
             let moved = &mut self.pages[last];
-            moved.removed = true;
-            moved.displaced = true;
+            moved.is_removed = true;
+            moved.is_displaced = true;
             if empty < last {
                 let readings = std::mem::take(&mut moved.readings);
                 let closed = moved.closed;
                 let refilled = &mut self.pages[empty];
                 refilled.readings = readings;
                 refilled.closed = closed;
-                refilled.rewritten = true;
-                refilled.displaced = true;
+                refilled.is_rewritten = true;
+                refilled.is_displaced = true;
             }
         }
     }
@@ -367,8 +367,8 @@ impl Bucket {
         let page = &mut self.pages[p];
         let merged = page.readings.merge(index, row.stamp, row.fields());
         match merged {
-            MergeOutcome::Changed => page.rewritten |= page.has_stored(index),
-            MergeOutcome::Restamped => page.touched |= options.restamps && page.has_stored(index),
+            MergeOutcome::Changed => page.is_rewritten |= page.has_stored(index),
+            MergeOutcome::Restamped => page.is_touched |= options.restamps && page.has_stored(index),
             MergeOutcome::Landed | MergeOutcome::Same | MergeOutcome::Outdated => {}
         }
         merged

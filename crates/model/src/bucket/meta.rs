@@ -91,10 +91,10 @@ impl Meta {
         }
     }
 
-    /// Removes entries with a stamp below that of a deletion. The registry remembers the deletion for as long as older
+    /// Removes entries with a stamp below `limit`, which is that of a deletion. The registry remembers the deletion for as long as older
     /// changes can arrive.
-    pub fn cut(&mut self, before: Stamp) {
-        self.drop_unless(|entry| entry.stamp >= before);
+    pub fn cut(&mut self, limit: Stamp) {
+        self.drop_unless(|entry| entry.stamp >= limit);
     }
 
     /// Keeps the entries for whose stamps `is_kept` is true.

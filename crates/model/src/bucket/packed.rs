@@ -145,7 +145,7 @@ impl PackedRows {
         let mut unpacked = UnpackedRows::default();
         unpacked.unpack([later]);
         for row in &unpacked.rows {
-            self.push(row.stamp, row.time, unpacked.cells_of(row));
+            self.push(row.stamp, row.time, unpacked.row_cells(row));
         }
     }
 
@@ -157,7 +157,7 @@ impl PackedRows {
         let mut taken = Self::default();
         for row in &unpacked.rows {
             let target = if is_taken(row.time, row.stamp) { &mut taken } else { &mut kept };
-            target.push(row.stamp, row.time, unpacked.cells_of(row));
+            target.push(row.stamp, row.time, unpacked.row_cells(row));
         }
         *self = kept;
         taken
@@ -418,7 +418,7 @@ impl UnpackedRows {
         self.rows.iter().map(row)
     }
 
-    fn cells_of(&self, row: &UnpackedRow) -> impl ExactSizeIterator<Item = (u16, &Value)> + Clone {
+    fn row_cells(&self, row: &UnpackedRow) -> impl ExactSizeIterator<Item = (u16, &Value)> + Clone {
         self.cells[row.cells.clone()].iter().map(|(field, value)| (*field, value))
     }
 }

@@ -388,20 +388,20 @@ impl Readings {
         later
     }
 
-    /// Deletes the cells in a time range whose stamp is below `before`, and then readings without cells and fields
+    /// Deletes the cells in a time range whose stamp is below `limit`, and then readings without cells and fields
     /// without readings. Returns the number of readings that lost a cell.
     ///
     /// Settled cells count as old as the floor. Therefore apply pending deletions before raising the floor.
-    pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
-        self.delete_where(|time| range.contains(&time), before)
+    pub fn delete(&mut self, range: &Range<i64>, limit: Stamp) -> usize {
+        self.delete_where(|time| range.contains(&time), limit)
     }
 
     /// As [`Readings::delete`], for the times for which `is_selected` is true.
-    pub fn delete_where(&mut self, is_selected: impl Fn(i64) -> bool, before: Stamp) -> usize {
-        if self.stamps.oldest() >= before {
+    pub fn delete_where(&mut self, is_selected: impl Fn(i64) -> bool, limit: Stamp) -> usize {
+        if self.stamps.oldest() >= limit {
             return 0;
         }
-        let is_old = |stamp: Stamp| if stamp == SETTLED { self.stamps.floor() < before } else { stamp < before };
+        let is_old = |stamp: Stamp| if stamp == SETTLED { self.stamps.floor() < limit } else { stamp < limit };
         let mut rest = Self { stamps: Stamps::all_settled(0, self.stamps.floor()), ..Self::default() };
         let mut cut_readings = 0;
         for i in 0..self.times.len() {

@@ -221,7 +221,7 @@ impl Renames {
         if !is_unambiguous(shown) {
             return vec![shown.clone()];
         }
-        let whole = self.of_kind(RenameKind::Sensor).filter(|entry| entry.to == shown.key);
+        let whole = self.entries_of_kind(RenameKind::Sensor).filter(|entry| entry.to == shown.key);
         let mut found: Vec<Sensor> = whole.filter_map(|entry| Sensor::from_key(&entry.from)).collect();
         let measurements = self.sources(RenameKind::Measurement, "", &shown.measurement);
         let mut drafts: Vec<(&str, Vec<(&str, &str)>)> =
@@ -262,7 +262,7 @@ impl Renames {
         names
     }
 
-    fn of_kind(&self, kind: RenameKind) -> impl Iterator<Item = &Rename> {
+    fn entries_of_kind(&self, kind: RenameKind) -> impl Iterator<Item = &Rename> {
         self.0.iter().filter(move |entry| entry.kind == kind)
     }
 
@@ -273,7 +273,7 @@ impl Renames {
 
     /// The stored names that entries of this kind show as `name`, and `name` itself.
     fn sources<'n>(&'n self, kind: RenameKind, tag: &str, name: &'n str) -> Vec<&'n str> {
-        let entries = self.of_kind(kind).filter(|entry| *entry.tag == *tag && *entry.to == *name);
+        let entries = self.entries_of_kind(kind).filter(|entry| *entry.tag == *tag && *entry.to == *name);
         let mut sources: Vec<&str> = Vec::new();
         for source in entries.map(|entry| &*entry.from).chain([name]) {
             if !sources.contains(&source) {
@@ -291,14 +291,14 @@ impl Renames {
     /// An upper bound on the number of stored names that one shown name stands for.
     fn sources_max(&self) -> usize {
         let widest = |kind, tag: &str| {
-            let in_tag = || self.of_kind(kind).filter(move |entry| *entry.tag == *tag);
+            let in_tag = || self.entries_of_kind(kind).filter(move |entry| *entry.tag == *tag);
             let count = |to: &str| in_tag().filter(|entry| *entry.to == *to).count();
             in_tag().map(|entry| count(&entry.to)).max().unwrap_or(0)
         };
-        let mut tags: Vec<&str> = self.of_kind(RenameKind::TagValue).map(|entry| &*entry.tag).collect();
+        let mut tags: Vec<&str> = self.entries_of_kind(RenameKind::TagValue).map(|entry| &*entry.tag).collect();
         tags.dedup();
         let values = tags.into_iter().map(|tag| 1 + widest(RenameKind::TagValue, tag));
-        let keys = self.of_kind(RenameKind::TagKey).map(|_| 2);
+        let keys = self.entries_of_kind(RenameKind::TagKey).map(|_| 2);
         let product = values.chain(keys).fold(1 + widest(RenameKind::Measurement, ""), usize::saturating_mul);
         product.saturating_add(widest(RenameKind::Sensor, ""))
     }

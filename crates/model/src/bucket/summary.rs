@@ -239,12 +239,12 @@ impl Summary {
 
     /// Restores a summary from its figures.
     #[must_use]
-    pub fn of_figures(figures: &Figures) -> Self {
+    pub fn from_figures(figures: &Figures) -> Self {
         let Figures { count, min, max, sum, rest, first, last, avg: _ } = figures;
         Self::from_numbers(*count, [min, max, first, last].map(Number::from_value), Number::from_value(sum), rest)
     }
 
-    /// As [`Self::of_figures`]; `values` are the minimum, maximum, first and last value.
+    /// As [`Self::from_figures`]; `values` are the minimum, maximum, first and last value.
     #[must_use]
     #[inline]
     pub fn from_numbers(count: u64, values: [Number; 4], sum: Number, rest: &SumRest) -> Self {
@@ -254,7 +254,7 @@ impl Summary {
             Number::Float(sum),
         ) = (values, sum)
         {
-            return Self::Floats(Fold { count, min, max, sum: ExactSum::of_rounded(sum, rest), first, last });
+            return Self::Floats(Fold { count, min, max, sum: ExactSum::from_rounded(sum, rest), first, last });
         }
         let has_float = values.iter().any(|number| matches!(number, Number::Float(_)));
         if !has_float && let [Some(min), Some(max), Some(first), Some(last)] = values.map(Number::integer) {
@@ -262,7 +262,7 @@ impl Summary {
             return Self::Integers(Fold { count, min, max, sum, first, last });
         }
         let [min, max, first, last] = values.map(Number::float);
-        let sum = ExactSum::of_rounded(sum.float(), rest);
+        let sum = ExactSum::from_rounded(sum.float(), rest);
         Self::Floats(Fold { count, min, max, sum, first, last })
     }
 

@@ -41,9 +41,9 @@ impl UnflushedHour {
         self.packed.iter().map(|packed| packed.memory()).sum::<usize>() + size_of::<Self>()
     }
 
-    /// The number of readings as written; several may share a time.
+    /// The number of rows; several may share a time.
     #[must_use]
-    pub fn written(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.packed.iter().map(|packed| packed.len()).sum()
     }
 
@@ -51,7 +51,7 @@ impl UnflushedHour {
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
         let reading = size_of::<i64>() + size_of::<Stamp>() + self.names.len() * size_of::<Option<Value>>();
-        self.written() * reading + self.memory()
+        self.row_count() * reading + self.memory()
     }
 
     /// The readings with their stamps, merged by stamp.
@@ -108,9 +108,9 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
         hours: Range<Hour>,
     ) -> Result<Vec<Vec<UnflushedHour>>, Behind>;
 
-    /// The sensors of a database that a list read from the store after `since` may lack: those with unflushed readings,
+    /// The sensors of a database that a list read from the store after `version` may lack: those with unflushed readings,
     /// and those whose documents were stored later.
-    fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor>;
+    fn catalog_sensors(&self, database: &str, version: CatalogVersion) -> Vec<CatalogSensor>;
 
     /// A sensor that has unflushed readings, or whose document is known to be stored.
     fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor>;

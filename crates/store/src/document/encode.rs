@@ -29,7 +29,7 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     identity(&mut w, &id.sensor);
     w.date("start", id.hour.start_ms());
     w.date("end", id.hour.next().start_ms());
-    w.count("page", u64::from(page.number));
+    w.count("page", u64::start(page.number));
     marks(&mut w, page);
     w.begin_array("readings");
     readings(&mut w, &page.readings, 0..page.readings.len());
@@ -39,20 +39,20 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     w.finish()
 }
 
-/// Encodes the update `{ $set: marks, summary, order; $push: readings }` for the readings from index `from`.
+/// Encodes the update `{ $set: marks, summary, order; $push: readings }` for the readings from index `start`.
 ///
 /// The update does not set the page's identity, so the validator refuses it as an upsert. A page that was deleted
 /// meanwhile is not recreated as an incomplete document.
 #[must_use]
-pub fn append_update(page: &Page, from: usize) -> Vec<u8> {
+pub fn append_update(page: &Page, start: usize) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
     begin_set(&mut w, page);
     w.end();
-    if from < page.readings.len() {
+    if start < page.readings.len() {
         w.begin("$push");
         w.begin("readings");
         w.begin_array("$each");
-        readings(&mut w, &page.readings, from..page.readings.len());
+        readings(&mut w, &page.readings, start..page.readings.len());
         w.end();
         w.end();
         w.end();
@@ -242,7 +242,7 @@ fn sensor_state(w: &mut BsonWriter, document: &SensorDocument) {
         w.date("since", outlier.since.div_euclid(MILLI_NS));
         w.date("seen", outlier.seen.div_euclid(MILLI_NS));
         w.date("lastHour", outlier.last_hour.start_ms());
-        w.count("pages", u64::from(outlier.pages));
+        w.count("pages", u64::start(outlier.pages));
         w.end();
     }
 }

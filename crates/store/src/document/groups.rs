@@ -261,8 +261,8 @@ mod tests {
 
     use super::*;
 
-    fn rule(name: &str, by: &str) -> GroupRule {
-        GroupRule { name: name.into(), by: by.into(), database: None }
+    fn rule(name: &str, source: &str) -> GroupRule {
+        GroupRule { name: name.into(), source: source.into(), database: None }
     }
 
     fn sensor(number: usize, site: Option<&str>) -> GroupedSensor {

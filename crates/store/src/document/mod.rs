@@ -93,7 +93,7 @@ pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
 
 /// Returns the field `chunkOf`, which all chunks of a sensor's day share. It sorts by day and sensor.
 #[must_use]
-pub fn chunks_of(sensor: &str, day: Day) -> String {
+pub fn day_chunks_id(sensor: &str, day: Day) -> String {
     date_of(day, sensor.len()) + " " + sensor
 }
 

@@ -35,7 +35,7 @@ use super::{EmbeddedStore, SMALL_WRITE_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
-use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, WriteOutcome};
+use crate::bucket::store::{DayStore, Extent, Order, Projection, ScanResult, ScannedPage, WriteOutcome};
 use crate::bucket::{
     DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, Result, StorageError, StoredDay, StoredMonth, Summary,
 };
@@ -380,7 +380,7 @@ impl DayStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let sensor = sensor.to_owned();
         let projection = projection.clone();
         let scanned = self.read_table(DAYS, database, move |keys, days| {
@@ -389,7 +389,7 @@ impl DayStore for EmbeddedStore {
         Ok(scanned.await?.scanned)
     }
 
-    async fn scan_days_of(
+    async fn scan_sensor_days(
         &self,
         database: &str,
         sensors: &[&str],
@@ -408,18 +408,18 @@ impl DayStore for EmbeddedStore {
     async fn next_chunks(
         &self,
         database: &str,
-        from: &(Day, String),
-        until: Day,
+        start: &(Day, String),
+        end: Day,
         max: usize,
     ) -> Result<Vec<(Day, String)>> {
         let name = database.to_owned();
-        let from = from.clone();
+        let (first_day, first_sensor) = start.clone();
         self.read(move |db| {
             let keys = Keys::new(&name);
             let chunks = db.begin_read()?.open_table(CHUNKS)?;
             let mut found: Vec<(Day, String)> = Vec::new();
-            let mut start = keys.day_end(from.0, &from.1);
-            let end = keys.day_start(until);
+            let mut start = keys.day_end(first_day, &first_sensor);
+            let end = keys.day_start(end);
             while found.len() < max && start < end {
                 let Some(row) = chunks.range::<&[u8]>(&*start..&*end)?.next() else { break };
                 let Some((sensor, day, _)) = Keys::parse_any_day(row?.0.value()) else { break };

@@ -35,7 +35,7 @@ use self::file::{DatabaseFile, FileFailure};
 use self::keys::Keys;
 use self::tables::{DocumentRows, DocumentTable};
 use crate::ScanBudget;
-use crate::bucket::store::{Scanned, ScannedPage, WriteOutcome};
+use crate::bucket::store::{ScanResult, ScannedPage, WriteOutcome};
 use crate::bucket::{Result, StorageError};
 
 /// Maximum time that a caller waits for the disk. A write that takes longer continues in the background.
@@ -60,7 +60,7 @@ pub struct EmbeddedStore {
 
 /// The result of a scan, with the bytes that count against its budget.
 struct SizedScan {
-    scanned: Scanned,
+    scanned: ScanResult,
     bytes: usize,
 }
 

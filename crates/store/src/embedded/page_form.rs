@@ -205,7 +205,7 @@ pub(super) fn decode_for_scan(bytes: &[u8], key: PageKey<'_>, projection: &Proje
                 return Ok(None);
             }
             let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
-            let summary = wanted.map(|(name, figures)| (name.clone(), Summary::of_figures(figures))).collect();
+            let summary = wanted.map(|(name, figures)| (name.clone(), Summary::from_figures(figures))).collect();
             let readings = if projection.readings { Some(projection.project(head.unpack_readings()?)) } else { None };
             let oldest = head.order.oldest;
             Ok(Some(ScannedPage { hour: key.hour, number: key.number, summary, oldest, readings, is_expired: false }))

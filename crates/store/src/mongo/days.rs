@@ -14,7 +14,7 @@ use super::setup::Collections;
 use super::writes::{MongoWrite, insertion, insertion_with};
 use super::{MongoStore, READ_BUCKETS_MAX, date};
 use crate::bucket::day::hours_in_range;
-use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, WriteOutcome};
+use crate::bucket::store::{DayStore, Extent, Order, Projection, ScanResult, ScannedPage, WriteOutcome};
 use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, Result, StorageError, StoredDay, StoredMonth};
 use crate::document;
 use crate::faults;
@@ -186,7 +186,7 @@ impl DayStore for MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         self.read_snapshot(|| {
             let client = self.client.clone();
             let collection = Collections::new(&self.mongo, database).days;
@@ -201,7 +201,7 @@ impl DayStore for MongoStore {
         .await
     }
 
-    async fn scan_days_of(
+    async fn scan_sensor_days(
         &self,
         database: &str,
         sensors: &[&str],
@@ -234,26 +234,26 @@ impl DayStore for MongoStore {
     async fn next_chunks(
         &self,
         database: &str,
-        from: &(Day, String),
-        until: Day,
-        most: usize,
+        start: &(Day, String),
+        end: Day,
+        max: usize,
     ) -> Result<Vec<(Day, String)>> {
-        let (day, sensor) = from;
+        let (day, sensor) = start;
         let mut found: Vec<(Day, String)> = Vec::new();
-        let mut after = document::chunks_of(sensor, *day);
+        let mut last_id = document::day_chunks_id(sensor, *day);
         let days = Collections::new(&self.mongo, database).days;
-        while found.len() < most {
-            let range = doc! { "$gt": &after, "$lt": document::chunks_of("", until) };
+        while found.len() < max {
+            let range = doc! { "$gt": &last_id, "$lt": document::day_chunks_id("", end) };
             let fields = doc! { "_id": 0, "chunkOf": 1, "sensor": 1, "start": 1 };
             let query = Query::new(doc! { "chunkOf": range }).sort(doc! { "chunkOf": 1 }).project(fields);
-            let chunks = self.find(&days, query.limit(Extent::pages(most))).await?;
+            let chunks = self.find(&days, query.limit(Extent::pages(max))).await?;
             let Some(last) = chunks.last() else { break };
-            last.get_str("chunkOf").unwrap_or_default().clone_into(&mut after);
+            last.get_str("chunkOf").unwrap_or_default().clone_into(&mut last_id);
             let entry = |chunk: &RawDocumentBuf| Some((day_of(chunk)?, chunk.get_str("sensor").ok()?.to_owned()));
             found.extend(chunks.iter().filter_map(entry));
             found.dedup();
         }
-        found.truncate(most);
+        found.truncate(max);
         Ok(found)
     }
 
@@ -332,7 +332,7 @@ struct PartBatch {
 }
 
 impl PartsScan {
-    async fn run(&mut self, sensor: &str, hours: Range<Hour>, order: Order, extent: Extent) -> Result<Scanned> {
+    async fn run(&mut self, sensor: &str, hours: Range<Hour>, order: Order, extent: Extent) -> Result<ScanResult> {
         let mut pages = Vec::new();
         let mut bytes = 0;
         let days_max = (extent.pages / DAY_HOURS).clamp(1, SCAN_DAYS_MAX);
@@ -357,7 +357,7 @@ impl PartsScan {
             (Some(next), Order::Ascending) => next.hours.start.max(hours.start)..hours.end,
             (Some(next), Order::Descending) => hours.start..next.hours.end.min(hours.end),
         };
-        Ok(Scanned { pages, rest })
+        Ok(ScanResult { pages, rest })
     }
 
     /// Lists the sensor's parts that overlap `hours`, in the scan's order, in batches of at most `days_max` days.

@@ -61,17 +61,17 @@ impl PendingSensors {
         }
     }
 
-    /// Takes up to `most` neighbouring keys of one database, and returns them with the database's name.
-    pub(super) fn take(&self, most: usize) -> Option<(String, Vec<String>)> {
+    /// Takes up to `max` neighbouring keys of one database, and returns them with the database's name.
+    pub(super) fn take(&self, max: usize) -> Option<(String, Vec<String>)> {
         let mut pending = self.0.lock();
         let (database, key) = pending.next.clone();
-        let following = |keys: &BTreeSet<String>| keys.range(key.clone()..).take(most).cloned().collect::<Vec<_>>();
+        let following = |keys: &BTreeSet<String>| keys.range(key.clone()..).take(max).cloned().collect::<Vec<_>>();
         let in_database = pending.by_database.get(&database).map(following).filter(|keys| !keys.is_empty());
         let (database, keys) = in_database.map(|keys| (database.clone(), keys)).or_else(|| {
             let after_database = (Bound::Excluded(&*database), Bound::Unbounded);
             let later = pending.by_database.range::<str, _>(after_database);
             let mut others = later.chain(pending.by_database.iter()).filter(|(_, keys)| !keys.is_empty());
-            others.next().map(|(name, keys)| (name.clone(), keys.iter().take(most).cloned().collect()))
+            others.next().map(|(name, keys)| (name.clone(), keys.iter().take(max).cloned().collect()))
         })?;
         if let Some(pending_keys) = pending.by_database.get_mut(&database) {
             for key in &keys {

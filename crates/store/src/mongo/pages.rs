@@ -16,7 +16,7 @@ use super::writes::MongoWrite;
 use super::{MongoStore, READ_BUCKETS_MAX, READ_SENSORS_MAX, REMOVE_SENSORS_MAX, date, remove, scan, writes};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{
-    BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, SensorStore,
+    BucketId, Extent, Order, PageStore, PageWrite, Projection, ScanResult, ScannedPage, SensorFilter, SensorStore,
     WriteOutcome,
 };
 use crate::bucket::{Result, SensorDocument, StorageError, WriteKind};
@@ -131,7 +131,7 @@ impl PageStore for MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let collections = Collections::new(&self.mongo, database);
         let mut rest = hours;
         loop {
@@ -202,30 +202,30 @@ impl PageStore for MongoStore {
     async fn next_buckets(
         &self,
         database: &str,
-        from: &(Hour, String),
-        until: Hour,
-        most: usize,
+        start: &(Hour, String),
+        end: Hour,
+        max: usize,
     ) -> Result<Vec<(Hour, String)>> {
         let buckets = Collections::new(&self.mongo, database).buckets;
-        let (hour, sensor) = from;
+        let (hour, sensor) = start;
         // Ids begin with the hour, and the id of an empty key sorts before all other ids of its hour.
-        let range = doc! { "$gt": document::page_id(sensor, *hour, 0), "$lt": document::page_id("", until, 0) };
+        let range = doc! { "$gt": document::page_id(sensor, *hour, 0), "$lt": document::page_id("", end, 0) };
         let fields = doc! { "_id": 1, "sensor": 1, "start": 1 };
         let query = Query::new(doc! { "_id": range }).sort(doc! { "_id": 1 }).project(fields);
         let entry = |page: &bson::RawDocumentBuf| {
             let start = page.get_datetime("start").ok()?.timestamp_millis();
             Some((Hour::from_ms(start), page.get_str("sensor").ok()?.to_owned()))
         };
-        Ok(self.find(&buckets, query.limit(Extent::pages(most))).await?.iter().filter_map(entry).collect())
+        Ok(self.find(&buckets, query.limit(Extent::pages(max))).await?.iter().filter_map(entry).collect())
     }
 
-    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()> {
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, limit: Stamp) -> Result<()> {
         let collections = Collections::new(&self.mongo, database);
         let hours = doc! { "$gte": date(hours.start), "$lt": date(hours.end) };
         for batch in sensors.chunks(remove::SENSORS_MAX) {
             let filter = doc! {
                 "sensor": { "$in": batch }, "start": hours.clone(), "hasOverflow": false,
-                "$nor": [remove::has_stamp_from(before), remove::is_newer()],
+                "$nor": [remove::has_stamp_at_least(limit), remove::is_newer()],
             };
             self.remove(&collections.buckets, filter).await?;
             let range = doc! { "sensor": { "$in": batch }, "start": hours.clone() };

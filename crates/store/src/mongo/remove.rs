@@ -49,7 +49,7 @@ pub fn outcome(reply: Result<Document, Error>) -> Result<bool> {
 }
 
 /// Returns the filter for pages with a cell whose stamp is at least `stamp`.
-pub fn has_stamp_from(stamp: Stamp) -> Document {
+pub fn has_stamp_at_least(stamp: Stamp) -> Document {
     let stamp = i64::try_from(stamp).unwrap_or(i64::MAX);
     doc! { "order.last": { "$gte": stamp } }
 }

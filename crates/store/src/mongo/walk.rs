@@ -24,19 +24,19 @@ impl WalkStore for MongoStore {
     async fn walk_buckets(
         &self,
         database: &str,
-        from: Option<&Cursor>,
+        start: Option<&Cursor>,
         pages_max: usize,
     ) -> Result<WalkStep<RawBucket>> {
         let client = self.client.clone();
         let collections = Collections::new(&self.mongo, database);
-        let from = start_id(from);
+        let start = start_id(start);
         let mut pages = pages_max.max(1);
         let mut bytes = STEP_BYTES;
         self.read(async move {
             loop {
                 let mut session = snapshot_session(&client).await?;
-                let first = walk_collection(&mut session, &collections.buckets, &from, pages, bytes).await?;
-                let overflow = walk_collection(&mut session, &collections.overflow, &from, pages, bytes).await?;
+                let first = walk_collection(&mut session, &collections.buckets, &start, pages, bytes).await?;
+                let overflow = walk_collection(&mut session, &collections.overflow, &start, pages, bytes).await?;
                 let walked = whole_buckets(first, overflow);
                 if walked.next.is_none() || !walked.found.is_empty() {
                     return Ok(walked);
@@ -49,19 +49,19 @@ impl WalkStore for MongoStore {
         .await
     }
 
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>> {
+    async fn walk_sensors(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>> {
         let sensors = Collections::new(&self.mongo, database).sensors;
-        self.walk(&sensors, from, max, |document, key| decode_raw_sensor(document, key)).await
+        self.walk(&sensors, start, max, |document, key| decode_raw_sensor(document, key)).await
     }
 
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
+    async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
         let days = Collections::new(&self.mongo, database).days;
         let day = |document: &RawDocumentBuf, key: String| RawDay {
-            from: Cursor(key.clone().into_bytes()),
+            cursor: Cursor(key.clone().into_bytes()),
             document: decode_raw_day(document),
             key,
         };
-        self.walk(&days, from, max, day).await
+        self.walk(&days, start, max, day).await
     }
 
     async fn estimate_pages(&self) -> Result<u64> {
@@ -86,12 +86,12 @@ impl MongoStore {
     async fn walk<T>(
         &self,
         collection: &Collection<RawDocumentBuf>,
-        from: Option<&Cursor>,
+        start: Option<&Cursor>,
         max: usize,
         decode: impl Fn(&RawDocumentBuf, String) -> T,
     ) -> Result<WalkStep<T>> {
         let extent = Extent { pages: max.max(1), bytes: STEP_BYTES, hour_bytes: usize::MAX };
-        let query = Query::new(doc! { "_id": { "$gte": start_id(from) } }).sort(doc! { "_id": 1 }).limit(extent);
+        let query = Query::new(doc! { "_id": { "$gte": start_id(start) } }).sort(doc! { "_id": 1 }).limit(extent);
         let documents = self.find(collection, query).await?;
         let bytes: usize = documents.iter().map(|document| document.as_bytes().len()).sum();
         let is_end = documents.len() < extent.pages && bytes < extent.bytes;
@@ -118,13 +118,13 @@ struct CollectionWalk {
 async fn walk_collection(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
-    from: &str,
+    start: &str,
     pages: usize,
     bytes: usize,
 ) -> Result<CollectionWalk> {
     // Read one document more, which shows whether the step is the last.
     let extent = Extent { pages: pages.saturating_add(1), bytes, ..Extent::ALL };
-    let query = Query::new(doc! { "_id": { "$gte": from } }).sort(doc! { "_id": 1 }).limit(extent);
+    let query = Query::new(doc! { "_id": { "$gte": start } }).sort(doc! { "_id": 1 }).limit(extent);
     let found = find_in_session(session, collection, query).await?;
     let read: usize = found.iter().map(|document| document.as_bytes().len()).sum();
     let is_cut = found.len() > pages || read >= bytes;
@@ -141,16 +141,16 @@ fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> WalkStep<Ra
     let mut buckets: BTreeMap<String, RawBucket> = BTreeMap::new();
     for (step, in_overflow) in [(first, false), (overflow, true)] {
         for (id, document) in step.documents {
-            let from = bucket_of(&id).to_owned();
-            let new = || RawBucket { from: Cursor(from.clone().into_bytes()), pages: Vec::new() };
-            let bucket = buckets.entry(from.clone()).or_insert_with(new);
+            let start = bucket_of(&id).to_owned();
+            let new = || RawBucket { cursor: Cursor(start.clone().into_bytes()), pages: Vec::new() };
+            let bucket = buckets.entry(start.clone()).or_insert_with(new);
             bucket.pages.push(decode_raw_page(&document, &id, Some(in_overflow)));
         }
     }
     let Some(end) = end else { return WalkStep { found: sorted(buckets), next: None } };
     // The ids of two buckets can interleave if a name ends in a backslash.
-    let cut = buckets.keys().find(|from| end_of(from) > end).filter(|from| **from < end).unwrap_or(&end).clone();
-    buckets.retain(|from, _| end_of(from) <= cut);
+    let cut = buckets.keys().find(|start| end_of(start) > end).filter(|start| **start < end).unwrap_or(&end).clone();
+    buckets.retain(|start, _| end_of(start) <= cut);
     WalkStep { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
 }
 
@@ -190,7 +190,7 @@ mod tests {
     fn walked(first: &[&str], next: Next, overflow: &[&str], overflow_next: Next) -> (Vec<String>, Option<String>) {
         let text = |cursor: Cursor| String::from_utf8(cursor.0).expect("UTF-8");
         let walked = whole_buckets(step(first, next), step(overflow, overflow_next));
-        let found = walked.found.into_iter().map(|bucket| format!("{}×{}", text(bucket.from), bucket.pages.len()));
+        let found = walked.found.into_iter().map(|bucket| format!("{}×{}", text(bucket.cursor), bucket.pages.len()));
         (found.collect(), walked.next.map(text))
     }
 

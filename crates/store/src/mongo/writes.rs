@@ -83,7 +83,7 @@ pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> M
             return insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key);
         }
         WriteKind::Remove => return MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
-        WriteKind::Append { from } => document::append_update(page, from),
+        WriteKind::Append { start } => document::append_update(page, start),
         WriteKind::Replace => document::replace_update(page),
     };
     MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }

@@ -14,7 +14,7 @@ impl Bucket {
     /// The open page if it has room for the row; otherwise closes it and opens the next page.
     pub(super) fn page_with_room(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, expected: usize) -> usize {
         let caps = options.caps;
-        if let Some(p) = self.pages.iter().position(|page| !page.closed && !page.removed) {
+        if let Some(p) = self.pages.iter().position(|page| !page.closed && !page.is_removed) {
             let page = &mut self.pages[p];
             let row_bytes = reading_bytes(row.time, row.fields().map(|(n, v)| (&**n, v)));
             let fits = page.readings.len() < caps.max_readings
@@ -27,11 +27,11 @@ impl Bucket {
             page.closed = true;
         }
         // Reuse a page that a deletion emptied and that is still stored, so that the numbers have no gap.
-        if let Some(p) = self.pages.iter().position(|page| page.removed) {
+        if let Some(p) = self.pages.iter().position(|page| page.is_removed) {
             let page = &mut self.pages[p];
-            page.removed = false;
+            page.is_removed = false;
             page.closed = false;
-            page.rewritten = true;
+            page.is_rewritten = true;
             return p;
         }
         let mut readings = Readings::default();
@@ -61,7 +61,7 @@ impl Bucket {
             }
             let later = page.readings.split_off(page.readings.len() / 2);
             page.closed = true;
-            page.rewritten = true;
+            page.is_rewritten = true;
             let root = if page.stored.is_some() { Some(page.number) } else { page.moved_from };
             let moved = self.add_page(later);
             self.pages[moved].closed = true;

@@ -23,7 +23,7 @@ impl Bucket {
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
         let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());
-        if self.pages.iter().any(|page| page.displaced) {
+        if self.pages.iter().any(|page| page.is_displaced) {
             let has_new = self.pages.iter().any(|page| page.stored.is_none());
             let is_written = |p: &usize| self.pages[*p].pending().is_some() || (has_new && self.pages[*p].number == 0);
             return vec![(0..self.pages.len()).filter(is_written).collect()];
@@ -67,6 +67,6 @@ impl Bucket {
         for p in group {
             self.pages[*p].mark_written();
         }
-        self.pages.retain(|page| !page.removed);
+        self.pages.retain(|page| !page.is_removed);
     }
 }

@@ -7,7 +7,7 @@ use redb::AccessGuard;
 
 use super::{CHUNK, DayHead, EXPIRED, part_id, unreadable};
 use crate::bucket::day::hours_in_range;
-use crate::bucket::store::{Extent, Order, PageSummaries, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, Order, PageSummaries, Projection, ScanResult, ScannedPage};
 use crate::bucket::{DayPart, Summary};
 use crate::embedded::SizedScan;
 use crate::embedded::file::FileFailure;
@@ -88,7 +88,7 @@ pub(in crate::embedded) fn scan(
         }
         rest = left;
     }
-    Ok(SizedScan { scanned: Scanned { pages: found, rest }, bytes })
+    Ok(SizedScan { scanned: ScanResult { pages: found, rest }, bytes })
 }
 
 /// A stored part.

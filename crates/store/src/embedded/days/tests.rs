@@ -7,7 +7,7 @@ use redb::{Database, ReadableTable};
 
 use super::*;
 use crate::bucket::columns::Cell;
-use crate::bucket::store::{Extent, Projection, Scanned};
+use crate::bucket::store::{Extent, Projection, ScanResult};
 use crate::embedded::tables::{begin, prepare};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Sensor, Value};
@@ -100,7 +100,7 @@ proptest! {
         }
         let summaries = scanned(&by_column, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
         let pages = Projection::SUMMARIES.hour_pages(readings, &DAY.hours());
-        let whole = Scanned { pages, rest: DAY.next().hours().start..DAY.hours().end };
+        let whole = ScanResult { pages, rest: DAY.next().hours().start..DAY.hours().end };
         prop_assert_eq!(summaries, Ok(format!("{whole:?}")));
     }
 }

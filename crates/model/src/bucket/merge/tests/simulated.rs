@@ -196,11 +196,11 @@ impl SimulatedStore {
                     assert!(with_page_0, "page {} is inserted without a compare-and-set on page 0", page.number);
                     page.readings.clone()
                 }
-                WriteKind::Append { from } => {
+                WriteKind::Append { start } => {
                     self.appends += 1;
                     let held = &before[&page.number].readings;
-                    assert_eq!(held.len(), from, "an append starts after the stored readings");
-                    let appended = &page.readings.times()[from..];
+                    assert_eq!(held.len(), start, "an append starts after the stored readings");
+                    let appended = &page.readings.times()[start..];
                     assert!(appended.iter().all(|t| last_ms.is_none_or(|last| t.div_euclid(MILLI_NS) > last)));
                     let all = (0..held.len()).map(|i| held.reading(i));
                     let all: Readings =

@@ -21,7 +21,7 @@ fn appends_are_decided_in_whole_milliseconds() {
             let (mut bucket, _) = merged(&[vec![float(stored, 1.0)]], &roomy());
             store_all(&mut store, &mut bucket);
             apply(&mut bucket, &[float(next, 2.0)], &roomy(), at(2));
-            let kind = if append { WriteKind::Append { from: 1 } } else { WriteKind::Replace };
+            let kind = if append { WriteKind::Append { start: 1 } } else { WriteKind::Replace };
             assert_eq!(bucket.pages()[0].pending(), Some(kind), "{next} after {stored}");
             store_all(&mut store, &mut bucket);
             assert_eq!(store.appends, usize::from(append));
@@ -37,7 +37,7 @@ fn a_new_page_goes_with_a_compare_and_set_on_page_0() {
     let mut bucket = Bucket::from_stored([stored_page(true, readings)]);
     apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(1));
     assert_eq!(bucket.next_writes(), [[0, 1]]);
-    assert_eq!(bucket.pages()[0].pending(), Some(WriteKind::Append { from: 1 }), "only its marks change");
+    assert_eq!(bucket.pages()[0].pending(), Some(WriteKind::Append { start: 1 }), "only its marks change");
     let first_rev = bucket.pages()[1].next_rev();
     bucket.mark_written(&[0, 1]);
     assert_eq!((bucket.pages()[0].rev(), bucket.pages()[1].rev()), (4, first_rev));
@@ -79,5 +79,5 @@ fn an_empty_open_page_takes_a_reading_of_any_size() {
     let mut bucket = Bucket::from_stored([stored_page(false, Readings::default())]);
     let caps = Caps { max_bytes: 100, hard_bytes: 200, ..roomy() };
     apply(&mut bucket, &[text(0, 1000)], &caps, at(1));
-    assert_eq!((bucket.pages().len(), bucket.pages()[0].pending()), (1, Some(WriteKind::Append { from: 0 })));
+    assert_eq!((bucket.pages().len(), bucket.pages()[0].pending()), (1, Some(WriteKind::Append { start: 0 })));
 }
