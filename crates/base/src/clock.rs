@@ -254,7 +254,7 @@ impl StampClock {
     }
 
     /// The time for expiry and sealing, in nanoseconds since the epoch. It must be right, because removed data cannot
-    /// be restored. If the store has a clock of its own (`has_other`), it is the store's time, as long as the wall
+    /// be restored. If the store has its own clock (`has_other`), the result is the store's time, as long as the wall
     /// clock agrees within `max_offset`. Otherwise it is the wall clock, as long as it was not set by more than
     /// `max_offset` since the start.
     ///

@@ -190,7 +190,7 @@ struct ColumnKinds<'s> {
     has_only_selectors: bool,
     /// True if there is a `distinct` that is not an argument of another function.
     has_distinct: bool,
-    /// The name `top` or `bottom`, if there is such a call.
+    /// The name of the call of `top` or `bottom`, if there is one.
     top_bottom: Option<&'s str>,
     /// True if there is a field or a tag outside functions.
     has_bare_field: bool,

@@ -7,7 +7,7 @@
 //!   though the quote is character 22.
 //! * An invalid escape is placed at the character after its backslash: in `select value from cpu where host = 'a\qb'`
 //!   at character 39, the `q`.
-//! * The position of the end increases by one after a word, white space or a lookahead has reached it: after `show` it
+//! * The position of the end increases by one once a word, white space or a lookahead has reached it. After `show` it
 //!   is character 6, after `select *` character 9.
 
 use super::token::{Lexeme, Position, TokenKind};

@@ -15,9 +15,9 @@
 //! ```
 //!
 //! Magic, version and crc are at these offsets in every version. "Previous" describes the previous segment at the time
-//! when this one replaced it: bytes after its end were never acked and are not part of the WAL. "Synced for certain to"
-//! is less than the end if a restart found a last group that may have been synced and acked, or may be lost in the next
-//! power cut. Id 0 means none; no segment has id 0.
+//! when this one replaced it. Bytes after its end were never acked and are not part of the WAL. "Synced for certain to"
+//! is less than the end if a restart found a last group in doubt: it may have been synced and acked, or may be lost in
+//! the next power cut. Id 0 means none; no segment has id 0.
 //!
 //! A record has a head of 32 bytes and a payload, which is padded with zeros to a multiple of 8:
 //!

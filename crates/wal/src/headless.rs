@@ -20,7 +20,7 @@ pub(super) fn sequence_bound(disk: &dyn Disk, name: &str, first: Sequence) -> Se
 }
 
 /// The last sequence plus one. `None` unless the first record is complete and has the sequence in the file name, or a
-/// second record confirms the segment id: one changed byte must not use up all sequences.
+/// second record confirms the segment id. Otherwise one changed byte could use up all sequences.
 fn last_sequence_bound(file: Box<dyn DiskFile>, first: Sequence) -> io::Result<Option<Sequence>> {
     let mut head = [0; RECORD_BYTES as usize];
     let bytes = file.size()?;

@@ -1,5 +1,5 @@
-//! Inspection of a WAL without any change: no lock, no write, no new segment. It works while another process has the
-//! WAL open, and then shows the WAL at some moment during the call.
+//! Inspection of a WAL without any change: no lock, no write, no new segment. Another process may have the WAL open.
+//! The result is then a snapshot from some moment during the call.
 
 use std::io;
 

@@ -47,8 +47,8 @@
 //!
 //! After a failed write or sync, the file descriptor is never used again. The records of the group, whose callbacks
 //! have not run, are written to a fresh segment with new sequences. The header of a segment records the end of the
-//! previous segment at the time of the switch, so bytes that a failed write left after that end are never read as
-//! records. A fresh file gets its segment name only after its header and first records are synced, and callbacks run
+//! previous segment at the time of the switch. Bytes that a failed write left after that end are therefore never read
+//! as records. A fresh file gets its segment name only after its header and first records are synced, and callbacks run
 //! only after the folder is synced.
 
 #![warn(missing_docs)]

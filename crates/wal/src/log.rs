@@ -148,10 +148,9 @@ impl Wal {
     }
 
     /// Reduces the disk space of a quiet WAL; call this regularly. A WAL is quiet if less than a sixteenth of its
-    /// smallest segment was appended during [`WalOptions::quiet`]. If then more than a quarter of a full segment is
-    /// preallocated or no longer needed, the WAL switches to a new segment of the smallest size and drops the prepared
-    /// one. [`Wal::truncate`] then removes the previous segment. Appends are accepted throughout. Returns true if the
-    /// switch was requested.
+    /// smallest segment was appended during [`WalOptions::quiet`]. If more than a quarter of a full segment is then
+    /// unused, the WAL switches to a new segment of the smallest size and drops the prepared one. [`Wal::truncate`]
+    /// then removes the previous segment. Appends are accepted throughout. Returns true if the switch was requested.
     pub fn rest_if_quiet(&self, now: Instant) -> bool {
         let largest = self.shared.options.segment_bytes;
         let mut quiet = self.quiet.lock();
@@ -210,7 +209,7 @@ impl Wal {
         self.shared.damage.list()
     }
 
-    /// All counters, as of one moment.
+    /// A snapshot of all counters.
     #[must_use]
     pub fn stats(&self) -> WalStats {
         let found = self.shared.damage.counts();

@@ -33,9 +33,9 @@ impl WalReader {
         Self { shared, next: start, current: None }
     }
 
-    /// Returns the next durable record, or `None` if there is none at present. A later call may return one. Every
-    /// durable record from the start position on is returned exactly once, in WAL order, except truncated and damaged
-    /// ones; damage is registered. Blocks on the disk.
+    /// Returns the next durable record, or `None` if there is none yet. Every durable record from the start position on
+    /// is returned exactly once, in WAL order, except truncated and damaged ones; damage is registered. Blocks on the
+    /// disk.
     ///
     /// # Errors
     /// [`DiskError`] if the disk cannot be read. The reader keeps its position, so the call can be repeated.

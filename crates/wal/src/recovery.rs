@@ -18,6 +18,6 @@ pub struct Recovery {
     pub truncated: Sequence,
     /// The damage found so far. Older segments are verified when they are read.
     pub damage: Vec<Damage>,
-    /// The error because of which no record can be appended at present. The WAL keeps trying.
+    /// The error that prevents appends now. The WAL keeps trying.
     pub unwritable: Option<String>,
 }

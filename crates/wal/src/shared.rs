@@ -77,11 +77,11 @@ pub(super) struct WalState {
     pub(super) spare: u64,
     /// True if the writer thread sleeps until it is notified.
     pub(super) is_writer_asleep: bool,
-    /// The error because of which no record can be written at present.
+    /// The error that prevents all writes now.
     pub(super) unwritable: Option<String>,
-    /// The error because of which no new segment can be prepared at present.
+    /// The error that prevents the preparation of a new segment now.
     pub(super) no_segment: Option<String>,
-    /// The size of the latest record, if it was rejected for lack of space.
+    /// The size of the latest record if it was rejected for lack of space.
     pub(super) rejected_bytes: Option<u64>,
     pub(super) plan: SegmentPlan,
     pub(super) stats: WalStats,

@@ -2,7 +2,7 @@
 
 use super::{Counts, Sequence};
 
-/// A snapshot of the counters at one moment.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WalStats {
     /// The number of records made durable.
@@ -29,8 +29,8 @@ pub struct WalStats {
     pub truncated: Sequence,
     /// The damage found so far.
     pub found: Counts,
-    /// The reason that appends are rejected at present: the disk fails, or a record like the latest one has no space on
-    /// it or in the budget.
+    /// The reason for which appends are rejected now: the disk fails, or the disk or the budget has no space for
+    /// another record of the latest size.
     pub unwritable: Option<String>,
 }
 

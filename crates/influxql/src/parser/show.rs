@@ -72,7 +72,7 @@ impl Parser<'_, '_> {
         if self.accept(TokenKind::On) { self.identifier().map(Some) } else { Ok(None) }
     }
 
-    /// `ON … FROM …`, and `WITH KEY …` for tag values.
+    /// Parses `ON … FROM …`, and `WITH KEY …` for tag values.
     fn parse_scope(&mut self, kind: ListingKind) -> Parsed<Listing> {
         let database = self.on_database()?;
         let sources = self.optional_sources()?;
@@ -84,13 +84,13 @@ impl Parser<'_, '_> {
         Ok(listing)
     }
 
-    /// `WHERE … ORDER BY … LIMIT … OFFSET …`
+    /// Parses `WHERE … ORDER BY … LIMIT … OFFSET …`.
     fn parse_filter(&mut self, mut listing: Listing) -> Parsed<Listing> {
         listing.condition = self.condition()?;
         self.parse_order(listing)
     }
 
-    /// `ORDER BY … LIMIT … OFFSET …`. The order has no effect, because lists are always sorted.
+    /// Parses `ORDER BY … LIMIT … OFFSET …`. The order has no effect, because lists are always sorted.
     fn parse_order(&mut self, mut listing: Listing) -> Parsed<Listing> {
         self.order()?;
         listing.limit = self.count(TokenKind::Limit)?;
@@ -168,7 +168,7 @@ impl Parser<'_, '_> {
         self.parse_filter(listing).map(Statement::Show)
     }
 
-    /// `[EXACT] CARDINALITY …`
+    /// Parses `[EXACT] CARDINALITY …`.
     fn expect_cardinality(&mut self, kind: ListingKind) -> Parsed<Statement> {
         let is_exact = self.accept(TokenKind::Exact);
         let lexeme = self.next();

@@ -19,9 +19,9 @@
 //! Readings move in one direction: from pages and chunks to the part of the whole day, and from all of these to parts
 //! by hour ([`DayPart::stage`]). A deletion therefore cuts pages first, then the parts stage by stage, and lists each
 //! stage only after all earlier stages are cut. An instance that read a source before the cut has claimed the target by
-//! then, so the listing contains the target: it is either written before it is cut, or its writer fails. A single
-//! listing of all stages would miss a target that is claimed after the listing and filled from a source that is not cut
-//! yet.
+//! then, so the listing contains the target. Either the target is written before it is cut, or its writer fails. A
+//! single listing of all stages would miss a target that is claimed after the listing and filled from a source that is
+//! not cut yet.
 //!
 //! Sealing is a merge: it folds pages and chunks, writes the part by compare-and-set, and then removes each source by
 //! its rev. If it is interrupted, readings are in both, and the union is the same.

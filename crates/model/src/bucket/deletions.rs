@@ -50,8 +50,8 @@ impl RememberedDeletion {
 /// A test that returns true for the sensors that a deletion selects.
 pub type SensorTest = Arc<dyn Fn(&Sensor) -> bool + Send + Sync>;
 
-/// A function that compiles a statement into a test. For an invalid statement it reports the error and returns `None`;
-/// such a deletion selects no sensor.
+/// A function that compiles a statement into a test. For an invalid statement it reports the error and returns `None`,
+/// and the deletion then selects no sensor.
 pub type StatementCompiler = Arc<dyn Fn(&str) -> Option<SensorTest> + Send + Sync>;
 
 /// A snapshot of all remembered deletions.

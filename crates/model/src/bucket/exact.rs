@@ -281,7 +281,7 @@ impl SumPart {
         Some(Self { significand, exponent: exponent + zeros.cast_signed() })
     }
 
-    /// The part `significand * 2^exponent`; `None` if no sum can have it as a part.
+    /// Creates the part `significand * 2^exponent`; `None` if it is not a valid part of a sum.
     #[must_use]
     pub fn from_parts(significand: i64, exponent: i32) -> Option<Self> {
         let is_odd = significand & 1 == 1;

@@ -1,4 +1,4 @@
-//! The remains of a part of a day whose readings have expired: exact summaries by hour. No readings can be added to
+//! The part of a day that stays after its readings have expired: exact summaries by hour. No readings can be added to
 //! such a part or read from it. Whole hours can still be removed, and all other figures are computed from the hours.
 
 use std::collections::BTreeSet;

@@ -4,8 +4,8 @@
 //!
 //! A WAL's **watermark** is below every stamp of the WAL whose readings may not be stored yet. The WAL assigns no stamp
 //! at or below its watermark. The **floor** is the least watermark and never falls. An instance that knows a floor also
-//! knows every deletion below it: both are read from one document, and the watermark of the WAL with a deletion stays
-//! below the deletion's stamp until the registry lists the deletion.
+//! knows every deletion below it. Both are read from one document, and a WAL with a deletion keeps its watermark below
+//! the deletion's stamp until the registry lists the deletion.
 //!
 //! An **opening** is one use of a WAL by one process, from start to end.
 
@@ -44,7 +44,7 @@ pub struct RegistryEntry {
     pub beat: u64,
     /// When `beat` last grew: milliseconds since the epoch, by the writing instance's estimate of the store's clock.
     pub seen_ms: u64,
-    /// The opening that took over this one's records. An entry taken over no longer holds down the floor.
+    /// The takeover of this opening's records. An entry with a takeover no longer holds down the floor.
     pub takeover: Option<Takeover>,
     /// The host name and the process id, shown to administrators.
     pub host: String,
@@ -112,8 +112,8 @@ impl MemberRegistry {
         }
     }
 
-    /// Removes WALs that were not seen for longer than the horizon, and raises the floor. If such a WAL returns, its
-    /// records may be at or below the floor.
+    /// Removes WALs that were not seen for longer than the horizon, and raises the floor. If such a WAL is used again,
+    /// its records may be at or below the floor.
     pub fn settle(&mut self, now_ms: u64, horizon_ms: u64) {
         self.logs.retain(|log| now_ms.saturating_sub(log.seen_ms) <= horizon_ms);
         if self.logs.len() > LOGS_MAX {

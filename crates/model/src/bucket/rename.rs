@@ -9,7 +9,7 @@ use crate::reading::Sensor;
 
 /// Maximum number of entries per database.
 pub const RENAMES_MAX: usize = 256;
-/// Maximum number of stored names that one shown name may stand for.
+/// Maximum number of stored names that share one shown name.
 const SOURCES_MAX: usize = 256;
 
 /// The kind of name that an entry replaces.
@@ -63,7 +63,7 @@ pub enum InvalidRename {
     /// The database has [`RENAMES_MAX`] entries.
     #[error("there are {RENAMES_MAX} renames, which is the limit: delete some")]
     TooMany,
-    /// One shown name would stand for too many stored names, all of which a write looks up.
+    /// Too many stored names would share one shown name. A write looks all of them up.
     #[error("one name would stand for more than {SOURCES_MAX} stored names: rename single sensors instead")]
     TooWide,
 }
@@ -124,7 +124,7 @@ impl Rename {
 pub struct Renames(Arc<[Rename]>);
 
 impl Renames {
-    /// A table of these entries. They are not checked: [`Renames::with`] did that when they were added.
+    /// Creates a table of entries that [`Renames::with`] has checked before.
     #[must_use]
     pub fn new(mut entries: Vec<Rename>) -> Self {
         entries.sort_unstable();
@@ -288,7 +288,7 @@ impl Renames {
         self.sources(kind, "", name)[0].into()
     }
 
-    /// An upper bound on the number of stored names that one shown name stands for.
+    /// An upper bound on the number of stored names that share one shown name.
     fn sources_max(&self) -> usize {
         let widest = |kind, tag: &str| {
             let in_tag = || self.entries_of_kind(kind).filter(move |entry| *entry.tag == *tag);

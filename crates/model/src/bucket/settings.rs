@@ -1,5 +1,5 @@
 //! The settings of databases, such as retention periods, and the names of retention policies. The policy `week` of the
-//! database `w` is stored as a database of its own, `w/week`; `autogen` is `w` itself. Callers pass the current time.
+//! database `w` is stored as the separate database `w/week`; `autogen` is `w` itself. Callers pass the current time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

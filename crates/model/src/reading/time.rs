@@ -35,7 +35,7 @@ impl Hour {
         self.0.saturating_mul(HOUR_NS)
     }
 
-    /// The first nanosecond after the hour; saturates likewise.
+    /// The first nanosecond after the hour; saturates as [`Hour::start_ns`] does.
     #[must_use]
     pub fn end_ns(self) -> i64 {
         (self.0 + 1).saturating_mul(HOUR_NS)
@@ -74,7 +74,7 @@ impl Day {
         Self(hour.0.div_euclid(Self::HOURS))
     }
 
-    /// The days that contain some of these hours.
+    /// The days that overlap a range of hours.
     #[must_use]
     pub fn range_from_hours(hours: &Range<Hour>) -> Range<Self> {
         if hours.start >= hours.end {
@@ -101,7 +101,8 @@ impl Day {
 pub struct Month(pub i64);
 
 impl Month {
-    /// The month that contains a day. Days outside the years -9999 to 9999 are in the first or last month of these.
+    /// The month that contains a day. Days outside the years -9999 to 9999 count as part of the first or last of these
+    /// months.
     #[must_use]
     pub fn from_day(day: Day) -> Self {
         let days = Span::new().try_days(day.0).unwrap_or_default();
@@ -109,7 +110,7 @@ impl Month {
         Self((i64::from(date.year()) - i64::from(EPOCH.year())) * 12 + i64::from(date.month()) - 1)
     }
 
-    /// The months that contain some of these days.
+    /// The months that overlap a range of days.
     #[must_use]
     pub fn range_from_days(days: &Range<Day>) -> Range<Self> {
         if days.start >= days.end {

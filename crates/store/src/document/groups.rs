@@ -115,7 +115,7 @@ impl GroupedSensor {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPage {
     pub group: GroupId,
-    /// The lowest key that belongs into this document.
+    /// The lowest key that belongs to this document.
     from: String,
     /// In key order.
     members: Vec<Member>,
@@ -220,8 +220,8 @@ pub struct GroupChanges {
 
 /// Computes the changes that bring the group documents `pages`, by `_id`, up to date with the sensors.
 ///
-/// `keys` are the keys of all sensors examined, and `sensors` are those of them that exist. `homes` has, for each sensor and
-/// group, the `_id` of the document that the sensor belongs into; `pages` contains all of these.
+/// `keys` are the keys of all sensors examined, and `sensors` are those of them that exist. `homes` has, for each
+/// sensor and group, the `_id` of the document that the sensor belongs to; `pages` contains all of them.
 #[must_use]
 pub fn group_changes(
     pages: BTreeMap<String, GroupPage>,

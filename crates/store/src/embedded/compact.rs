@@ -55,7 +55,7 @@ pub enum CompactError {
         /// Free bytes on the disk.
         free: u64,
     },
-    /// The compaction gave way to writes or to the end of the service.
+    /// The compaction was cancelled, because of writes or because the service stops.
     #[error("compacting the embedded file was cancelled and will be retried: {0}")]
     GivenUp(String),
     /// The file has a table whose types this version does not know.

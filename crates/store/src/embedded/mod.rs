@@ -95,7 +95,7 @@ pub enum FileOpenError {
 
 impl EmbeddedStore {
     /// Opens `hourglass.redb` in this folder with a cache of `cache_bytes`, and creates the folder and the file if they
-    /// do not exist. Blocks. A file that was not closed opens as fast as one that was.
+    /// do not exist. Blocks. A file that was not closed takes no longer to open.
     ///
     /// # Errors
     /// Fails if the file cannot be created or opened, is in use, damaged, or of another version.
@@ -110,7 +110,7 @@ impl EmbeddedStore {
         }
         let database = builder(cache_bytes).open(&path).map_err(|error| open_error(error, &path))?;
         let file = path.clone();
-        // `open` instead of `create`: a file that was removed in the meantime must not come back empty.
+        // `open` instead of `create`: a file that was removed in the meantime must not be replaced by an empty one.
         let reopen = move || {
             // If a compaction failed to sync the folder, sync it before anything is written to the new file.
             compact::sync_folder(&file).map_err(|error| DatabaseError::Storage(redb::StorageError::Io(error)))?;
@@ -172,7 +172,7 @@ impl EmbeddedStore {
     /// `on_progress` with the number of rows copied so far. Returns the new size of the file in bytes.
     ///
     /// # Errors
-    /// If the compaction fails or gives way to writes, the old file stays in use.
+    /// If the compaction fails or is cancelled, the old file stays in use.
     pub async fn compact_in_use(&self, on_progress: impl Fn(u64) + Send + 'static) -> Result<u64, CompactError> {
         let file = self.file.clone();
         let path = self.path.clone();

@@ -130,8 +130,8 @@ fn remove_first(
     Ok(keys)
 }
 
-/// Fails if a later version wrote one of these rows. `read_rev` reads the rev of a row; its other errors are ignored, so
-/// that damaged rows can be removed.
+/// Fails if a later version wrote one of these rows. `read_rev` reads the rev of a row. Its other errors are ignored,
+/// so that damaged rows can be removed.
 fn refuse_newer(
     table: &Table<'_, &'static [u8], &'static [u8]>,
     keys: &[Vec<u8>],

@@ -41,7 +41,7 @@ pub struct PendingSensors(Mutex<PendingKeys>);
 struct PendingKeys {
     by_database: BTreeMap<String, BTreeSet<String>>,
     count: usize,
-    /// The database and key that the next batch starts from, so that no sensor has to wait for ever.
+    /// The database and key that the next batch starts from, so that no sensor waits forever.
     next: (String, String),
     /// True if sensors were left out because of [`PENDING_MAX`].
     is_incomplete: bool,
@@ -225,8 +225,8 @@ impl GroupTransaction {
         Ok(changed as u64)
     }
 
-    /// Finds, for each sensor and group, the `_id` of the group document that the sensor belongs into. Adds these documents
-    /// to `pages`.
+    /// Finds, for each sensor and group, the `_id` of the group document that the sensor belongs to. Adds these
+    /// documents to `pages`.
     async fn homes<'a>(
         &self,
         session: &mut ClientSession,
@@ -271,7 +271,7 @@ impl GroupTransaction {
         Ok(homes)
     }
 
-    /// Reads the `_id`s of all group documents that these members could belong into.
+    /// Reads the `_id`s of all group documents that these members could belong to.
     async fn candidate_ids(
         &self,
         session: &mut ClientSession,

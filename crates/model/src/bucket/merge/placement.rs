@@ -75,9 +75,9 @@ impl Bucket {
     /// Numbers the pages that were never stored in the order in which they will be stored: first pages split off stored
     /// pages, then other new pages, then the open page.
     ///
-    /// The stored numbers then have no gap, and the open page is the last. A writer with an outdated view could insert
-    /// an open page in a gap, while another writer opens one after the later pages; there must never be room for two
-    /// open pages. A page after the open one could not be inserted until the open page is closed.
+    /// The stored numbers then have no gap, and the open page is the last. Otherwise a writer with an outdated view
+    /// could insert an open page in a gap while another writer opens one at the end, and the bucket would have two open
+    /// pages. A page after the open one could not be inserted until the open page is closed.
     fn number_unstored(&mut self) {
         self.pages.sort_by_key(|page| match page.stored {
             Some(_) => 0,
