@@ -1,6 +1,6 @@
 //! Group documents in MongoDB under concurrent changes: each sensor is in one document of its group at every moment.
 
-use hourglass::bucket::store::{Coordination, MongoExtras, SensorFilter, SensorStore, WriteOutcome};
+use hourglass::bucket::store::{Coordination, GroupUpdateStep, MongoExtras, SensorFilter, SensorStore, WriteOutcome};
 use hourglass::bucket::{GroupRule, GroupRules, GroupUpdateProgress, Meta, SensorDocument};
 use hourglass::reading::{Family, Sensor};
 use hourglass::store::{MongoOptions, MongoStore};

@@ -49,7 +49,7 @@ pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
 }
 
 /// Decodes the readings of a columns document. All cells are settled at `floor`.
-pub(super) fn readings_of(columns: &RawDocument, floor: Stamp) -> Result<Readings, Detail> {
+pub(super) fn decode_columns(columns: &RawDocument, floor: Stamp) -> Result<Readings, Detail> {
     let millis = list(columns, "at", |at| at.as_datetime().map(|at| at.timestamp_millis()))?;
     let rests = match columns.get("ns").map_err(|e| e.to_string())? {
         None => vec![0; millis.len()],

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::columns::readings_of;
+use super::columns::decode_columns;
 use super::day::{KIND, Kind, day_document};
-use super::decode::{self, Detail, date, field_value, get, named, rest_of, whole};
+use super::decode::{self, Detail, date, decode_current, decode_rest, field_value, get, whole};
 use super::elements::items;
 use crate::bucket::day::hours_in_range;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
@@ -31,7 +31,7 @@ const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
-    named(document, stored_day)
+    decode_current(document, stored_day)
 }
 
 /// Decodes a part for checks, with the fields that contradict its readings.
@@ -39,7 +39,7 @@ pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
 /// # Errors
 /// As [`decode_day`].
 pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let part = part(document)?;
         let day = stored_day(document)?;
         let start = Day::from_hour(Hour::from_ms(date(document, "start")?));
@@ -54,11 +54,11 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
             // The readings were decoded from these fields, so any bytes in them are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
             if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
-                let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
+                let shorten = |value: Option<RawBsonRef<'_>>| shorten(value.map(|value| format!("{value:?}")));
                 mismatches.push(Mismatch {
                     part: name.to_string(),
-                    expected: shown(Some(expected)),
-                    found: shown(found),
+                    expected: shorten(Some(expected)),
+                    found: shorten(found),
                 });
             }
         }
@@ -66,7 +66,7 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
     })
 }
 
-fn shown(value: Option<String>) -> String {
+fn shorten(value: Option<String>) -> String {
     let value = value.unwrap_or_else(|| "nothing".to_owned());
     value.chars().take(SHOWN_CHARS_MAX).collect()
 }
@@ -76,7 +76,7 @@ fn shown(value: Option<String>) -> String {
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
-    named(document, part)
+    decode_current(document, part)
 }
 
 fn part(document: &RawDocument) -> Result<DayPart, Detail> {
@@ -134,7 +134,7 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
     match kind {
         Kind::Columns => {
             let columns = get(document, "readings")?.as_document().ok_or("readings is not a document")?;
-            readings_of(columns, floor)
+            decode_columns(columns, floor)
         }
         Kind::Packed | Kind::Expired => unpack(binary("readings")?),
         Kind::Chunk => {
@@ -154,7 +154,7 @@ pub fn decode_day_scanned(
     hours: &std::ops::Range<Hour>,
     projection: &Projection,
 ) -> Result<Vec<ScannedPage>> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let kind = Kind::of_document(document)?;
         let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
         let wanted = hours_in_range(day, hours);
@@ -225,7 +225,7 @@ fn add_field_summaries(name: &Arc<str>, figures: &RawDocument, pages: &mut [Scan
             continue;
         };
         let count = u64::try_from(counts[index]).map_err(|e| e.to_string())?;
-        let rest = rest_of(Some(rests[index]), sum)?;
+        let rest = decode_rest(Some(rests[index]), sum)?;
         let summary = Summary::from_numbers(count, [min, max, first, last], sum, &rest);
         page.summary.push((name.clone(), summary));
     }

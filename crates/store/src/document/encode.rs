@@ -29,7 +29,7 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     identity(&mut w, &id.sensor);
     w.date("start", id.hour.start_ms());
     w.date("end", id.hour.next().start_ms());
-    w.count("page", u64::start(page.number));
+    w.count("page", u64::from(page.number));
     marks(&mut w, page);
     w.begin_array("readings");
     readings(&mut w, &page.readings, 0..page.readings.len());
@@ -242,7 +242,7 @@ fn sensor_state(w: &mut BsonWriter, document: &SensorDocument) {
         w.date("since", outlier.since.div_euclid(MILLI_NS));
         w.date("seen", outlier.seen.div_euclid(MILLI_NS));
         w.date("lastHour", outlier.last_hour.start_ms());
-        w.count("pages", u64::start(outlier.pages));
+        w.count("pages", u64::from(outlier.pages));
         w.end();
     }
 }

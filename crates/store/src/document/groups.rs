@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Document, RawBsonRef, RawDocument, doc};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 
-use super::decode::{array, identity, named, text};
+use super::decode::{array, decode_current, identity, text};
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::BsonWriter;
@@ -69,7 +69,7 @@ impl GroupedSensor {
     /// # Errors
     /// If the document cannot be read.
     pub fn from_document(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self> {
-        named(document, |document| {
+        decode_current(document, |document| {
             let sensor = identity(document)?;
             let meta = meta::read(document);
             let part = |name: &str| document.get(name).ok().flatten();
@@ -141,7 +141,7 @@ impl GroupPage {
     /// # Errors
     /// If it cannot be read, or a later version wrote it.
     pub fn from_document(document: &RawDocument) -> Result<Self> {
-        named(document, |document| {
+        decode_current(document, |document| {
             let mut members = Vec::new();
             for member in array(document, "members")? {
                 let member = member.map_err(|e| e.to_string())?.as_document().ok_or("a member is not a document")?;

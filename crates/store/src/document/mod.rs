@@ -81,7 +81,7 @@ pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
 /// never collide.
 #[must_use]
 pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
-    let mut id = date_of(day, sensor.len());
+    let mut id = format_date(day, sensor.len());
     // Writing to a String cannot fail.
     let _ = match part {
         DayPart::Whole => write!(id, " {sensor}"),
@@ -94,11 +94,11 @@ pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
 /// Returns the field `chunkOf`, which all chunks of a sensor's day share. It sorts by day and sensor.
 #[must_use]
 pub fn day_chunks_id(sensor: &str, day: Day) -> String {
-    date_of(day, sensor.len()) + " " + sensor
+    format_date(day, sensor.len()) + " " + sensor
 }
 
 /// Formats a day as a date, with spare capacity for a suffix.
-fn date_of(day: Day, suffix_bytes: usize) -> String {
+fn format_date(day: Day, suffix_bytes: usize) -> String {
     let mut date = String::with_capacity("2026-01-15T00:00:00".len() + suffix_bytes);
     write_seconds(&mut date, day.hours().start.start_ms().div_euclid(1000));
     date.truncate("2026-01-15".len());

@@ -9,7 +9,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::decode::of_version;
+use super::decode::check_document_version;
 use super::encode::{SCHEMA_VERSION, signed};
 use crate::bucket::deletions::RememberedDeletion;
 use crate::bucket::registry::{MemberRegistry, RegistryEntry, Takeover};
@@ -60,7 +60,7 @@ pub fn registry_document(registry: &MemberRegistry) -> Document {
 /// [`StorageError::Newer`] if a later version wrote it, because writing it back could lose fields.
 /// [`StorageError::Unreadable`] if a field is missing or has an unexpected type.
 pub fn decode_registry(document: &Document) -> Result<MemberRegistry> {
-    of_version(document, || REGISTRY.to_owned())?;
+    check_document_version(document, || REGISTRY.to_owned())?;
     let detail = || "a field is missing or has an unexpected type".to_owned();
     decode(document).ok_or_else(|| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: detail() })
 }

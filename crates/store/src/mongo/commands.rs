@@ -213,7 +213,7 @@ impl Sent {
 }
 
 async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-    let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(writes::inserted).collect();
+    let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(writes::inserted_document).collect();
     match writes::insert(collection, &documents).await {
         Err(error) if !matches!(error.kind.as_ref(), ErrorKind::InsertMany(_)) => {
             Sent::whole(&error, documents.into_iter().map(MongoWrite::Insert).collect())

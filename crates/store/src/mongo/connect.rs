@@ -96,7 +96,7 @@ impl MongoStore {
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
             grouped: Mutex::default(),
-            noted: PendingSensors::default(),
+            pending: PendingSensors::default(),
             seal_forms: SealForms::default(),
         })
     }

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
-use super::writes::{MongoWrite, insertion, insertion_with};
+use super::writes::{MongoWrite, insertion, insertion_with_copies};
 use super::{MongoStore, READ_BUCKETS_MAX, date};
 use crate::bucket::day::hours_in_range;
 use crate::bucket::store::{DayStore, Extent, Order, Projection, ScanResult, ScannedPage, WriteOutcome};
@@ -104,7 +104,7 @@ impl DayStore for MongoStore {
             let indexes: HashMap<&str, usize> = keys.iter().enumerate().map(|(index, key)| (*key, index)).collect();
             for part in self.read_parts(database, Query::new(filter).project(fields)).await? {
                 let Some(index) = part.get_str("sensor").ok().and_then(|sensor| indexes.get(sensor)) else { continue };
-                let Some(day) = day_of(&part) else { continue };
+                let Some(day) = part_day(&part) else { continue };
                 found.push((batch * super::scan::SENSORS_MAX + index, day, document::decode_part(&part)?));
             }
         }
@@ -149,7 +149,7 @@ impl DayStore for MongoStore {
                 continue;
             }
             let change = match day.rev {
-                0 => insertion_with(document::day_document(day, form), &copies, &day.id.sensor.key),
+                0 => insertion_with_copies(document::day_document(day, form), &copies, &day.id.sensor.key),
                 rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day, form) },
             };
             let bytes = change.bytes();
@@ -249,7 +249,7 @@ impl DayStore for MongoStore {
             let chunks = self.find(&days, query.limit(Extent::pages(max))).await?;
             let Some(last) = chunks.last() else { break };
             last.get_str("chunkOf").unwrap_or_default().clone_into(&mut last_id);
-            let entry = |chunk: &RawDocumentBuf| Some((day_of(chunk)?, chunk.get_str("sensor").ok()?.to_owned()));
+            let entry = |chunk: &RawDocumentBuf| Some((part_day(chunk)?, chunk.get_str("sensor").ok()?.to_owned()));
             found.extend(chunks.iter().filter_map(entry));
             found.dedup();
         }
@@ -261,7 +261,7 @@ impl DayStore for MongoStore {
         let days = Collections::new(&self.mongo, database).days;
         // Ids begin with the day, so the greatest id has the latest day.
         let query = Query::new(Document::new()).sort(doc! { "_id": -1 }).project(doc! { "_id": 1, "start": 1 });
-        Ok(self.find(&days, query.limit(Extent::pages(1))).await?.first().and_then(day_of))
+        Ok(self.find(&days, query.limit(Extent::pages(1))).await?.first().and_then(part_day))
     }
 
     async fn read_months(
@@ -376,7 +376,7 @@ impl PartsScan {
         let query = Query::new(filter).sort(doc! { "start": 1 }).project(fields);
         let mut by_day: BTreeMap<i64, Vec<ListedPart>> = BTreeMap::new();
         for part in find_in_session(&mut self.session, &self.collection, query).await? {
-            let Some(day) = day_of(&part) else { continue };
+            let Some(day) = part_day(&part) else { continue };
             let id = part.get_str("_id").unwrap_or_default().to_owned();
             by_day.entry(day.0).or_default().push(ListedPart { part: document::decode_part(&part)?, id });
         }
@@ -427,7 +427,7 @@ fn hourly_batches(day: Day, parts: &[ListedPart], hours: &Range<Hour>) -> Vec<Pa
     batches
 }
 
-fn day_of(part: &RawDocumentBuf) -> Option<Day> {
+fn part_day(part: &RawDocumentBuf) -> Option<Day> {
     Some(Day::from_hour(Hour::from_ms(part.get_datetime("start").ok()?.timestamp_millis())))
 }
 

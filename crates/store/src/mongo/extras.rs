@@ -10,7 +10,7 @@ use super::MongoStore;
 use super::copies::{copied_fields, decode_copies, refresh_statement};
 use super::reads::Query;
 use super::setup::Collections;
-use crate::bucket::store::{Extent, MongoExtras};
+use crate::bucket::store::{Extent, GroupUpdateStep, MongoExtras, StaleCopyStep};
 use crate::bucket::{CopyRefreshProgress, CopyScope, GroupUpdateProgress, Result, StorageError};
 use crate::document::GroupPage;
 

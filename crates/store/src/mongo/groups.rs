@@ -97,7 +97,7 @@ impl PendingSensors {
 }
 
 /// Classifies an error of a transaction on group documents.
-fn failed(error: &Error) -> StorageError {
+fn group_error(error: &Error) -> StorageError {
     match transaction_outcome(error) {
         WriteOutcome::Failed(error) => error,
         WriteOutcome::Applied | WriteOutcome::Conflict => StorageError::Busy("group documents".to_owned()),
@@ -180,7 +180,7 @@ impl GroupTransaction {
 
     async fn commit(&self, session: &mut ClientSession) -> Result<()> {
         faults::point("before_groups");
-        session.commit_transaction().await.map_err(|e| failed(&e))?;
+        session.commit_transaction().await.map_err(|e| group_error(&e))?;
         faults::point("after_groups");
         Ok(())
     }
@@ -220,7 +220,7 @@ impl GroupTransaction {
             let updates: Vec<Document> = marks.iter().map(update).collect();
             let command = doc! { "update": self.collections.sensors.name(), "updates": updates };
             let reply = self.mongo.run_command(command).session(&mut *session).await;
-            check_statements(&reply.map_err(|e| failed(&e))?, GROUPS_FAILED)?;
+            check_statements(&reply.map_err(|e| group_error(&e))?, GROUPS_FAILED)?;
         }
         Ok(changed as u64)
     }
@@ -304,9 +304,9 @@ async fn find_all(
     query: Query,
 ) -> Result<Vec<RawDocumentBuf>> {
     let (find, _) = query.find(collection);
-    let mut cursor = find.session(&mut *session).await.map_err(|e| failed(&e))?;
+    let mut cursor = find.session(&mut *session).await.map_err(|e| group_error(&e))?;
     let mut documents = Vec::new();
-    while cursor.advance(&mut *session).await.map_err(|e| failed(&e))? {
+    while cursor.advance(&mut *session).await.map_err(|e| group_error(&e))? {
         documents.push(cursor.current().to_owned());
     }
     Ok(documents)
@@ -320,7 +320,7 @@ async fn write(
 ) -> Result<()> {
     if !changes.removed.is_empty() {
         let removed = groups.delete_many(doc! { "_id": { "$in": &changes.removed } }).session(&mut *session).await;
-        removed.map_err(|e| failed(&e))?;
+        removed.map_err(|e| group_error(&e))?;
     }
     let mut pages = changes.written.iter().peekable();
     while pages.peek().is_some() {
@@ -341,9 +341,9 @@ async fn write(
             number += 1;
         }
         w.end();
-        let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| failed(&Error::from(e)))?;
+        let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| group_error(&Error::from(e)))?;
         let reply = mongo.run_raw_command(command).session(&mut *session).await;
-        check_statements(&reply.map_err(|e| failed(&e))?, GROUPS_FAILED)?;
+        check_statements(&reply.map_err(|e| group_error(&e))?, GROUPS_FAILED)?;
     }
     Ok(())
 }

@@ -75,7 +75,7 @@ pub struct MongoStore {
     created: Mutex<HashSet<String>>,
     /// Databases whose collection of group documents this process has created or found.
     grouped: Mutex<HashSet<String>>,
-    noted: PendingSensors,
+    pending: PendingSensors,
     seal_forms: SealForms,
 }
 

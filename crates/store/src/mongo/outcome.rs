@@ -116,7 +116,7 @@ pub fn insert_outcomes(result: Result<(), Error>, count: usize) -> Vec<WriteOutc
 
 fn partial_insert_outcomes(partial: &InsertManyError, count: usize) -> Vec<WriteOutcome> {
     let others = match &partial.write_concern_error {
-        Some(error) => unconfirmed(error.code, &error.message),
+        Some(error) => unconfirmed_outcome(error.code, &error.message),
         None => WriteOutcome::Applied,
     };
     let mut outcomes = vec![others; count];
@@ -132,7 +132,7 @@ fn partial_insert_outcomes(partial: &InsertManyError, count: usize) -> Vec<Write
 }
 
 /// The outcome of a write that the majority did not confirm.
-fn unconfirmed(code: i32, message: &str) -> WriteOutcome {
+fn unconfirmed_outcome(code: i32, message: &str) -> WriteOutcome {
     WriteOutcome::Failed(StorageError::Unknown(messages::write_concern_error(code, message)))
 }
 
@@ -151,7 +151,7 @@ pub fn update_outcomes(result: Result<Document, Error>, count: usize) -> Vec<Wri
     let others = match reply.get_document("writeConcernError") {
         Ok(error) => {
             let (code, message) = code_and_message(error);
-            unconfirmed(code, message)
+            unconfirmed_outcome(code, message)
         }
         Err(_) => WriteOutcome::Applied,
     };

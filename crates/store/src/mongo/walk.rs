@@ -141,7 +141,7 @@ fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> WalkStep<Ra
     let mut buckets: BTreeMap<String, RawBucket> = BTreeMap::new();
     for (step, in_overflow) in [(first, false), (overflow, true)] {
         for (id, document) in step.documents {
-            let start = bucket_of(&id).to_owned();
+            let start = bucket_id(&id).to_owned();
             let new = || RawBucket { cursor: Cursor(start.clone().into_bytes()), pages: Vec::new() };
             let bucket = buckets.entry(start.clone()).or_insert_with(new);
             bucket.pages.push(decode_raw_page(&document, &id, Some(in_overflow)));
@@ -149,8 +149,9 @@ fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> WalkStep<Ra
     }
     let Some(end) = end else { return WalkStep { found: sorted(buckets), next: None } };
     // The ids of two buckets can interleave if a name ends in a backslash.
-    let cut = buckets.keys().find(|start| end_of(start) > end).filter(|start| **start < end).unwrap_or(&end).clone();
-    buckets.retain(|start, _| end_of(start) <= cut);
+    let cut =
+        buckets.keys().find(|start| bucket_end(start) > end).filter(|start| **start < end).unwrap_or(&end).clone();
+    buckets.retain(|start, _| bucket_end(start) <= cut);
     WalkStep { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
 }
 
@@ -165,13 +166,13 @@ fn sorted(buckets: BTreeMap<String, RawBucket>) -> Vec<RawBucket> {
 
 /// Returns the common prefix of the ids of a bucket's pages, which is the id without the page number. An id without a number
 /// counts as a bucket of its own.
-fn bucket_of(id: &str) -> &str {
+fn bucket_id(id: &str) -> &str {
     let bucket = id.trim_end_matches(|c: char| c.is_ascii_digit());
     if bucket.ends_with(' ') && bucket.len() < id.len() { bucket } else { id }
 }
 
 /// Returns the least text that is greater than all ids of a bucket.
-fn end_of(bucket: &str) -> String {
+fn bucket_end(bucket: &str) -> String {
     // `:` follows the digits in ASCII.
     format!("{bucket}{}", if bucket.ends_with(' ') { ':' } else { '\0' })
 }

@@ -66,7 +66,7 @@ impl MongoWrite {
 }
 
 /// Returns the document of an insert, or `None` for another write.
-pub fn inserted(change: MongoWrite) -> Option<RawDocumentBuf> {
+pub fn inserted_document(change: MongoWrite) -> Option<RawDocumentBuf> {
     match change {
         MongoWrite::Insert(document) => Some(document),
         MongoWrite::Update { .. } | MongoWrite::Remove { .. } => None,
@@ -80,7 +80,7 @@ pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> M
     let shard = || ShardKey { sensor: write.id.sensor.key.to_string(), start_ms: write.id.hour.start_ms() };
     let update = match page.write_in_group() {
         WriteKind::Insert => {
-            return insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key);
+            return insertion_with_copies(document::page_document(write.id, page), copies, &write.id.sensor.key);
         }
         WriteKind::Remove => return MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
         WriteKind::Append { start } => document::append_update(page, start),
@@ -96,7 +96,7 @@ pub fn insertion(document: Vec<u8>) -> MongoWrite {
 }
 
 /// As [`insertion`], with the copies of a sensor's metadata.
-pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> MongoWrite {
+pub fn insertion_with_copies(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> MongoWrite {
     insertion(match copies.get(sensor) {
         Some(copies) => document::with_copies(document, copies),
         None => document,
@@ -265,7 +265,8 @@ async fn all_changes(
             }
         }
         for chunk in chunks(inserts) {
-            let documents: Vec<RawDocumentBuf> = chunk.into_iter().filter_map(|(_, change)| inserted(change)).collect();
+            let documents: Vec<RawDocumentBuf> =
+                chunk.into_iter().filter_map(|(_, change)| inserted_document(change)).collect();
             collection.insert_many(documents).session(&mut *session).await?;
         }
     }
