@@ -1,6 +1,8 @@
 //! A parser and checker of InfluxQL, the query language of InfluxDB 1.x. It does not depend on storage, HTTP or a
 //! clock.
 //!
+//! Start with [`parse`], which returns [`Statement`]s, and [`Select`], the statement that reads data.
+//!
 //! ```
 //! use hourglass_influxql::{Params, ParseOptions, Statement, parse};
 //!
