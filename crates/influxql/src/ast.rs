@@ -266,5 +266,5 @@ pub struct PolicyStatement {
     /// The policy, which always has a name.
     pub policy: NewPolicy,
     /// True if the policy becomes the default policy of the database.
-    pub default: bool,
+    pub is_default: bool,
 }

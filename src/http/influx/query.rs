@@ -289,14 +289,14 @@ async fn change(app: &App, statement: &Statement, context: StatementContext<'_>)
                 app.ingest.create_database_with(name, policy.name.as_deref(), policy_terms, context.by).await?;
             Ok(join_messages(message, ignored_terms(&policy)))
         }
-        Statement::CreatePolicy(PolicyStatement { database, policy, default }) => {
+        Statement::CreatePolicy(PolicyStatement { database, policy, is_default }) => {
             let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.create_policy(database, name, terms(policy), *default, context.by).await?;
+            app.ingest.create_policy(database, name, terms(policy), *is_default, context.by).await?;
             Ok(ignored_terms(policy))
         }
-        Statement::AlterPolicy(PolicyStatement { database, policy, default }) => {
+        Statement::AlterPolicy(PolicyStatement { database, policy, is_default }) => {
             let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.alter_policy(database, name, terms(policy), *default).await?;
+            app.ingest.alter_policy(database, name, terms(policy), *is_default).await?;
             Ok(ignored_terms(policy))
         }
         Statement::DropPolicy { name, database } => {

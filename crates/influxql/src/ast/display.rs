@@ -173,7 +173,7 @@ impl Display for PolicyStatement {
         let name = self.policy.name.as_deref().unwrap_or_default();
         write!(f, "RETENTION POLICY {} ON {}", Identifier(name), Identifier(&self.database))?;
         self.policy.write_terms(f)?;
-        f.write_str(if self.default { " DEFAULT" } else { "" })
+        f.write_str(if self.is_default { " DEFAULT" } else { "" })
     }
 }
 

@@ -110,7 +110,7 @@ impl Parser<'_, '_> {
         let replication = Some(self.replication()?);
         let shard_duration = if self.accept(TokenKind::Shard) { Some(self.duration_of_shards()?) } else { None };
         let policy = NewPolicy { duration, replication, shard_duration, name: Some(name) };
-        Ok(Statement::CreatePolicy(PolicyStatement { database, policy, default: self.accept(TokenKind::Default) }))
+        Ok(Statement::CreatePolicy(PolicyStatement { database, policy, is_default: self.accept(TokenKind::Default) }))
     }
 
     /// Parses ALTER RETENTION after these words.
@@ -119,7 +119,7 @@ impl Parser<'_, '_> {
         let mut altered = PolicyStatement {
             database,
             policy: NewPolicy { name: Some(name), ..NewPolicy::default() },
-            default: false,
+            is_default: false,
         };
         let mut found = Vec::new();
         loop {
@@ -131,7 +131,7 @@ impl Parser<'_, '_> {
                 TokenKind::Duration => altered.policy.duration = Some(self.duration()?),
                 TokenKind::Replication => altered.policy.replication = Some(self.replication()?),
                 TokenKind::Shard => altered.policy.shard_duration = Some(self.duration_of_shards()?),
-                TokenKind::Default => altered.default = true,
+                TokenKind::Default => altered.is_default = true,
                 _ if found.is_empty() => {
                     return Err(unexpected(&lexeme, &["DURATION", "REPLICATION", "SHARD", "DEFAULT"]));
                 }
