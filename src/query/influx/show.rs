@@ -201,8 +201,8 @@ type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
 impl Listed<'_> {
     async fn show(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
-        let Listing { of, cardinality, slimit, soffset, .. } = *self.listing;
-        match (of, cardinality) {
+        let Listing { kind, cardinality, slimit, soffset, .. } = *self.listing;
+        match (kind, cardinality) {
             (_, Some(cardinality)) => self.count(cardinality, answer).await,
             (ListingKind::Measurements, None) => self.measurements(answer).await,
             (ListingKind::Series, None) => self.series(answer).await,

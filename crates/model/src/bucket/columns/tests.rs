@@ -159,7 +159,7 @@ fn only_exact_decimals_are_stored_as_decimals() {
         (f64::INFINITY, None),
         (f64::MIN_POSITIVE, None),
     ] {
-        let found = (0..POWERS.len()).find_map(|places| Some((scaled(value, places)?, places)));
+        let found = (0..POWERS.len()).find_map(|places| Some((scale(value, places)?, places)));
         assert_eq!(found, expected, "{value}");
     }
 }

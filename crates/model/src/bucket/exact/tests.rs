@@ -161,7 +161,7 @@ proptest! {
     fn decimals_of_one_sensor_never_need_a_wide_sum(values in prop::collection::vec(-2_000_000..2_000_000_i32, 1..4000), places in 0..4) {
         let sum = sum(&values.iter().map(|v| Addend::Double(f64::from(*v) / 10_f64.powi(places))).collect::<Vec<_>>());
         prop_assert!(sum.wide.is_none());
-        prop_assert!(sum.parts().1.more.is_empty());
+        prop_assert!(sum.parts().1.others.is_empty());
     }
 }
 

@@ -205,7 +205,7 @@ impl SimulatedStore {
                     assert!(appended.iter().all(|t| last_ms.is_none_or(|last| t.div_euclid(MILLI_NS) > last)));
                     let all = (0..held.len()).map(|i| held.reading(i));
                     let all: Readings =
-                        all.chain((from..page.readings.len()).map(|i| page.readings.reading(i))).collect();
+                        all.chain((start..page.readings.len()).map(|i| page.readings.reading(i))).collect();
                     assert_eq!(all, page.readings, "an append must result in the page");
                     page.readings.clone()
                 }
