@@ -244,7 +244,9 @@ impl Member {
         let stored = ledger.stored + ledger.overwritten + ledger.duplicate;
         let last = self.log.durable();
         let is_settled_now = before.floor < last && last <= next.floor;
-        std::mem::replace(&mut state.stored, stored) != stored || is_settled_now || next.floor < before.greatest()
+        std::mem::replace(&mut state.stored, stored) != stored
+            || is_settled_now
+            || next.floor < before.greatest_watermark()
     }
 
     /// Marks the folder and, on the first call, waits until every live member has written a beat. A member reads the
@@ -352,7 +354,7 @@ impl Member {
     /// If the store does not answer.
     pub async fn passed_deletions(&self) -> Result<Vec<RememberedDeletion>, StorageError> {
         let registry = self.store.read_registry().await?;
-        Ok(if self.leads_in(&registry) { registry.passed() } else { Vec::new() })
+        Ok(if self.leads_in(&registry) { registry.passed_deletions() } else { Vec::new() })
     }
 
     /// Removes a remembered deletion from the registry.

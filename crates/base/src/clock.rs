@@ -118,7 +118,7 @@ struct DoubtedStep {
     /// The milliseconds by which the wall clock differs from its time at the anchor.
     by_ms: i64,
     /// The time since boot when the step was detected.
-    since: Duration,
+    detected: Duration,
 }
 
 /// The reason that no data expires and no day is sealed now.
@@ -323,9 +323,9 @@ impl State {
         let by_ms = wall_ns / MILLI_NS - self.own_ms_at(boot);
         let is_close = |other: i64| Duration::from_millis(by_ms.abs_diff(other)) <= max_offset;
         if !is_close(self.set_ms) {
-            let since = self.doubted.filter(|step| is_close(step.by_ms)).map_or(boot, |step| step.since);
-            if boot.saturating_sub(since) < BELIEVED_AFTER {
-                self.doubted = Some(DoubtedStep { by_ms, since });
+            let detected = self.doubted.filter(|step| is_close(step.by_ms)).map_or(boot, |step| step.detected);
+            if boot.saturating_sub(detected) < BELIEVED_AFTER {
+                self.doubted = Some(DoubtedStep { by_ms, detected });
                 return Err(ClockDoubt::Set(by_ms - self.set_ms));
             }
             self.set_ms = by_ms;

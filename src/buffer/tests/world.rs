@@ -372,7 +372,7 @@ impl World {
             return;
         };
         instance.adopt(&registry);
-        let passed = registry.passed();
+        let passed = registry.passed_deletions();
         for key in KEYS {
             let covers = instance.covers(key);
             let mut bucket = Bucket::from_stored(self.store.read(key, &covers));

@@ -171,13 +171,13 @@ impl MemberRegistry {
 
     /// The deletions at or below the floor.
     #[must_use]
-    pub fn passed(&self) -> Vec<RememberedDeletion> {
+    pub fn passed_deletions(&self) -> Vec<RememberedDeletion> {
         self.deletions.iter().filter(|deletion| deletion.stamp <= self.floor).cloned().collect()
     }
 
     /// The greatest watermark of all WALs, at least the floor.
     #[must_use]
-    pub fn greatest(&self) -> Stamp {
+    pub fn greatest_watermark(&self) -> Stamp {
         self.logs.iter().map(|log| log.watermark).max().unwrap_or_default().max(self.floor)
     }
 }
