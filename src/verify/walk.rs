@@ -33,7 +33,7 @@ pub(super) const FULL_MAX: usize = 20;
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub count: u64,
-    /// At most [`FULL_MAX`].
+    /// At most `FULL_MAX`.
     pub first: Vec<Difference>,
 }
 

@@ -17,7 +17,7 @@ const EXAMPLES_MAX: usize = 10;
 pub struct RenameEffect {
     /// Number of stored sensors whose shown name changes.
     pub renamed: u64,
-    /// Names before and after, at most [`EXAMPLES_MAX`].
+    /// Names before and after, at most `EXAMPLES_MAX`.
     pub examples: Vec<(String, String)>,
     /// Two stored keys that would share a name, and that name.
     pub conflict: Option<[String; 3]>,
