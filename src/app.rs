@@ -47,7 +47,7 @@ const STORE_UNUSABLE: &str = "the store cannot be used; writes stay in the WAL u
 const HEALTH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Serves until SIGTERM or SIGINT. The exit status is 0 if all requests were finished and the WAL was flushed
-/// completely. [`RunEnd`] has the other values.
+/// completely. `RunEnd` has the other values.
 #[must_use]
 pub fn run(settings: Settings) -> ExitCode {
     allocator::spare_memory(&settings);

@@ -75,7 +75,7 @@ async fn fill(store: &EmbeddedStore, sensors: usize) {
     let documents: Vec<SensorDocument> = sensors.iter().map(document).collect();
     store.write_sensors(DATABASE, &documents).await;
     for number in 0..DAYS {
-        let day = Day(Day::of(Hour::of_ms(START_MS)).0 + number);
+        let day = Day(Day::from_hour(Hour::from_ms(START_MS)).0 + number);
         let id = |sensor: &Arc<Sensor>| DayId { sensor: sensor.clone(), day, part: DayPart::Whole };
         let ids: Vec<DayId> = sensors.iter().map(id).collect();
         let sets: Vec<Readings> = (0..).zip(&ids).map(|(sensor, _)| readings(day, sensor)).collect();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hourglass::bucket::packed::Packed;
+use hourglass::bucket::packed::PackedRows;
 use hourglass::bucket::{Bucket, Caps, MergeOptions, Row};
 use hourglass::reading::Value;
 
@@ -45,7 +45,7 @@ impl Rows {
     }
 
     /// Packs the readings as a shard does, each from a record of its own.
-    pub fn push_to(&self, packed: &mut Packed) {
+    pub fn push_to(&self, packed: &mut PackedRows) {
         for ((time, cells), sequence) in self.rows.iter().zip(1..) {
             packed.push(sequence, *time, cells.iter().map(|(field, value)| (*field, value)));
         }

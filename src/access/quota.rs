@@ -21,7 +21,7 @@ const HOUR: f64 = 3600.0;
 /// The limits of a quota. `None` is unlimited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quota {
-    /// Readings per second, with bursts of [`BURST_SECONDS`].
+    /// Readings per second, with bursts of `BURST_SECONDS`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub readings_per_second: Option<u32>,
     /// New sensors per hour.

@@ -94,7 +94,7 @@ fn copy_rules(settings: &Settings) -> CopyRules {
 pub(crate) fn group_rules(settings: &Settings) -> GroupRules {
     let rule = |group: &GroupSettings| GroupRule {
         name: group.name.as_str().into(),
-        by: group.by.as_str().into(),
+        source: group.by.as_str().into(),
         database: group.database.as_deref().map(Into::into),
     };
     GroupRules::new(settings.groups.iter().map(rule))

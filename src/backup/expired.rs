@@ -43,7 +43,7 @@ pub async fn read_expired_parts(
     let settings = store.raw().read_settings().await?.into_iter().find(|(name, _)| name == database);
     let expired = settings.and_then(|(_, settings)| settings.expired_readings);
     let Some(expired) = expired else { return Ok(Vec::new()) };
-    let hours = hours.start..hours.end.min(Hour::of(expired.before));
+    let hours = hours.start..hours.end.min(Hour::from_ns(expired.before));
     if hours.is_empty() {
         return Ok(Vec::new());
     }
@@ -52,7 +52,7 @@ pub async fn read_expired_parts(
         let mut seen: BTreeSet<(&str, Hour)> = BTreeSet::new();
         for part in readings.into_iter().filter_map(Piece::readings) {
             let key = &*part.document.sensor.key;
-            seen.extend(part.readings.times().iter().map(|time| (key, Hour::of(*time))));
+            seen.extend(part.readings.times().iter().map(|time| (key, Hour::from_ns(*time))));
         }
         for part in &mut found {
             let key = &*part.document.sensor.key;
@@ -70,7 +70,7 @@ async fn read_stored_parts(
     sensors: &[Arc<SensorDocument>],
 ) -> Result<Vec<ExpiredPart>, StorageError> {
     let keys: Vec<&str> = sensors.iter().map(|document| &*document.sensor.key).collect();
-    let mut parts = store.raw().list_day_parts(database, &keys, Day::of_hours(hours)).await?;
+    let mut parts = store.raw().list_day_parts(database, &keys, Day::range_from_hours(hours)).await?;
     parts.retain(|(.., part)| !part.is_chunk());
     parts.sort_unstable();
     let mut found = Vec::new();
@@ -195,7 +195,7 @@ mod tests {
                 time: start + time,
                 fields: fields.into_iter().map(|(name, value)| (Arc::from(name), value)).collect(),
             };
-            ExpiredDay::of(&readings.into_iter().map(reading).collect())
+            ExpiredDay::from_readings(&readings.into_iter().map(reading).collect())
         })
     }
 

@@ -89,7 +89,7 @@ impl<'a> Fill<'a> {
             seal_form: Some(options.seal_form),
             ..Settings::default()
         };
-        let seals = options.seals && settings.sealed_as(database) != SealForm::Off;
+        let seals = options.seals && settings.seal_form(database) != SealForm::Off;
         let options = FillOptions { seals, ..options };
         Ok(Self {
             store,
@@ -111,7 +111,7 @@ impl<'a> Fill<'a> {
         self.skip(&piece);
         match piece {
             Piece::Readings(Part { document, readings, .. }) => {
-                for (day, readings) in readings.parts(|time| Day::of(Hour::of(time))) {
+                for (day, readings) in readings.parts(|time| Day::from_hour(Hour::from_ns(time))) {
                     let id = DayId { sensor: document.sensor.clone(), day, part: DayPart::Whole };
                     self.add_day(id, readings).await?;
                 }
@@ -188,7 +188,7 @@ impl<'a> Fill<'a> {
         let collected = match &mut current.readings {
             Some(collected) if fits_sealed(collected, &readings) => {
                 collected.merge_set(&readings);
-                collected.settle_at(self.options.stamp);
+                collected.settle_all(self.options.stamp);
                 return Ok(());
             }
             collected => collected.take(),
@@ -202,7 +202,7 @@ impl<'a> Fill<'a> {
     /// Returns true if a day is past and sealing is on. Reads rely on the rule that no instance seals a day before it
     /// ends.
     fn can_seal(&self, day: Day) -> bool {
-        self.options.seals && day.hours().end < Hour::of(now_ns())
+        self.options.seals && day.hours().end < Hour::from_ns(now_ns())
     }
 
     /// Adds the collected readings of the current day to the batch.

@@ -347,8 +347,9 @@ mod tests {
                 let part = Part { document: document.clone(), readings, within: None };
                 out.extend(frames.piece(&Piece::Readings(part)));
             }
-            let expired =
-                ExpiredDay::of(&[3_i64].into_iter().map(|time| Reading { time, fields: Vec::new() }).collect());
+            let expired = ExpiredDay::from_readings(
+                &[3_i64].into_iter().map(|time| Reading { time, fields: Vec::new() }).collect(),
+            );
             let part = ExpiredPart { document: document.clone(), day: Day(0), part: DayPart::Whole, expired };
             out.extend(frames.piece(&Piece::Expired(part)));
             out.extend(frames.sensor(&document));

@@ -42,7 +42,7 @@ impl ReadBounds {
 /// Returns the range of all hours that can have readings.
 #[must_use]
 pub fn all_hours() -> Range<Hour> {
-    Hour::of(TIMESTAMP_MIN)..Hour::of(TIMESTAMP_MAX).next()
+    Hour::from_ns(TIMESTAMP_MIN)..Hour::from_ns(TIMESTAMP_MAX).next()
 }
 
 /// Readings of a sensor. Its hours, and the parts of an hour, follow each other.
@@ -276,7 +276,7 @@ impl<'a> Parts<'a> {
                     let from = large.remaining.start;
                     let last_returned = large.last_returned;
                     let last = self.ready.iter().filter_map(|piece| piece.readings()?.readings.times().last()).max();
-                    large.last_returned = last.map(|last| Hour::of(*last)).or(last_returned);
+                    large.last_returned = last.map(|last| Hour::from_ns(*last)).or(last_returned);
                     self.large = large.advance(times, length, &hours, &found.rest);
                     let until = self.large.as_ref().map_or(hours.end, |large| large.remaining.start);
                     return self.read_expired(&[document], &(from..until), last_returned).await;
@@ -331,7 +331,7 @@ fn merge_pages(pages: Vec<ScannedPage>) -> Vec<Readings> {
             _ => {
                 let mut set = Readings::default();
                 set.merge_set(&readings);
-                set.settle_at(SETTLED);
+                set.settle_all(SETTLED);
                 sets.push(set);
             }
         }
@@ -367,8 +367,8 @@ pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Da
     let mut days = BTreeSet::new();
     let mut from = hours.start;
     while let Some((hour, _)) = store.raw().next_buckets(database, &(from, String::new()), hours.end, 1).await?.pop() {
-        days.insert(Day::of(hour));
-        from = Day::of(hour).hours().end;
+        days.insert(Day::from_hour(hour));
+        from = Day::from_hour(hour).hours().end;
     }
     let mut sensors = Sensors::new(store, database);
     loop {
@@ -377,7 +377,7 @@ pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Da
             return Ok(days);
         }
         let keys: Vec<&str> = listed.iter().map(|document| &*document.sensor.key).collect();
-        let parts = store.raw().list_day_parts(database, &keys, Day::of_hours(&hours)).await?;
+        let parts = store.raw().list_day_parts(database, &keys, Day::range_from_hours(&hours)).await?;
         days.extend(parts.into_iter().map(|(_, day, _)| day));
     }
 }

@@ -20,7 +20,7 @@ use crate::reading::{Hour, Sensor, Stamp};
 pub const ALWAYS: Range<i64> = TIMESTAMP_MIN..TIMESTAMP_MAX + 1;
 
 /// The hours of [`ALWAYS`].
-pub const ALL_HOURS: Range<Hour> = Hour::of(TIMESTAMP_MIN)..Hour(Hour::of(TIMESTAMP_MAX).0 + 1);
+pub const ALL_HOURS: Range<Hour> = Hour::from_ns(TIMESTAMP_MIN)..Hour(Hour::from_ns(TIMESTAMP_MAX).0 + 1);
 
 /// A deletion request as the WAL has it.
 #[derive(Debug, Clone, PartialEq)]
@@ -106,6 +106,10 @@ impl Deletion {
     /// Returns the hours that the deletion touches.
     pub fn hours(&self) -> Range<Hour> {
         let range = self.range();
-        if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
+        if range.is_empty() {
+            Hour(0)..Hour(0)
+        } else {
+            Hour::from_ns(range.start)..Hour::from_ns(range.end - 1).next()
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::backup::{Fill, Parts, ReadBounds, Sensors};
 use crate::clock::wall_ms;
 use crate::config::Settings;
 use crate::faults;
-use crate::reading::stamp::first_of;
+use crate::reading::stamp::first_stamp;
 use crate::store::MergedView;
 
 /// Returns the name of a store: the path of its data folder, or the identity of its URI.
@@ -32,7 +32,7 @@ pub async fn copy(from: &Settings, to: &Settings) -> anyhow::Result<()> {
     }
     let source = open_stopped(from).await?;
     let now = u64::try_from(wall_ms()).unwrap_or_default();
-    let stamp = first_of(now).max(source.raw().read_registry().await?.greatest());
+    let stamp = first_stamp(now).max(source.raw().read_registry().await?.greatest_watermark());
     let mut target = Target::open(to, "copy", store_name(from), stamp).await?;
     // The settings come first, because they determine how days are sealed.
     let rows = source.raw().read_settings().await?;

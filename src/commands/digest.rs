@@ -51,7 +51,7 @@ pub async fn compute_digest(settings: &Settings, store: &MergedView) -> anyhow::
 /// Returns the hosts of instances that use a store, or ended before everything they acknowledged was flushed.
 pub async fn unfinished_hosts(store: &dyn Store) -> anyhow::Result<Vec<String>> {
     let registry = store.read_registry().await.context("reading the registry")?;
-    Ok(registry.logs.into_iter().filter(|log| log.taken.is_none()).map(|log| log.host).collect())
+    Ok(registry.logs.into_iter().filter(|log| log.takeover.is_none()).map(|log| log.host).collect())
 }
 
 /// Opens the merged view of a store that no running instance uses.

@@ -15,7 +15,7 @@ use crate::faults;
 use crate::files;
 use crate::ingest::settings_of_json;
 use crate::reading::Day;
-use crate::reading::stamp::first_of;
+use crate::reading::stamp::first_stamp;
 
 /// Name in the data folder of the configuration file of a backup.
 const CONFIG: &str = "restored.toml";
@@ -38,7 +38,7 @@ pub async fn restore(settings: &Settings, from: &Path) -> anyhow::Result<()> {
 /// Restores a backup into an empty store. Returns the digest of the store, which is that of the backup.
 pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
     let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
-    let stamp = first_of(manifest.began_ms);
+    let stamp = first_stamp(manifest.began_ms);
     let mut target = Target::open(settings, "restore", from, stamp).await?;
     if let Some(settings) = &manifest.settings {
         // The settings come first, because they determine how days are sealed.

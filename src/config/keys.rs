@@ -4,6 +4,8 @@
 //! A row that ends with `constant` is not a key: releases always use its default. Tests can set it like a key in builds
 //! with the feature `faults`.
 
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::bare_urls, reason = "the comments are texts of a TOML file")]
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;

@@ -10,14 +10,14 @@ use super::positions::WalPositions;
 use super::registry_view::{FRESH, RegistryView};
 use super::store_time::{note_registry_time, note_sealed_days};
 use crate::bucket::deletions::RememberedDeletion;
-use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
-use crate::bucket::store::Written;
+use crate::bucket::registry::{MemberRegistry, RegistryEntry, settled_before};
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{HourVersions, StorageError, Store};
 use crate::catalog::Catalog;
 use crate::clock::{ClockSample, StampClock, wall_ms};
 use crate::reading::Stamp;
 use crate::reading::duration::show_duration;
-use crate::reading::stamp::{first_of, millis_of};
+use crate::reading::stamp::{first_stamp, stamp_millis};
 use crate::telemetry::Metrics;
 use crate::wal::Wal;
 
@@ -135,7 +135,7 @@ impl Member {
     /// records.
     pub fn stamp_now(&self) -> Stamp {
         let logged = self.log.durable().max(self.registry_view.greatest());
-        first_of(self.clock.now_ms()).max(logged + 1)
+        first_stamp(self.clock.now_ms()).max(logged + 1)
     }
 
     /// Registers with the other members. Must precede the first ack, because until then the floor does not wait for
@@ -225,7 +225,7 @@ impl Member {
     /// and all later stamps are ahead.
     fn note_lead(&self) {
         if self.store.has_other_writers() {
-            let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
+            let ahead = stamp_millis(self.log.durable()).saturating_sub(self.clock.now_ms());
             self.registry_view.note_ahead(Duration::from_millis(ahead));
         }
     }
@@ -244,7 +244,9 @@ impl Member {
         let stored = ledger.stored + ledger.overwritten + ledger.duplicate;
         let last = self.log.durable();
         let is_settled_now = before.floor < last && last <= next.floor;
-        std::mem::replace(&mut state.stored, stored) != stored || is_settled_now || next.floor < before.greatest()
+        std::mem::replace(&mut state.stored, stored) != stored
+            || is_settled_now
+            || next.floor < before.greatest_watermark()
     }
 
     /// Marks the folder and, on the first call, waits until every live member has written a beat. A member reads the
@@ -263,7 +265,7 @@ impl Member {
             let registry = self.store.read_registry().await?;
             let oldest_ms = self.clock.now_ms().saturating_sub(millis(2 * FRESH));
             let is_live =
-                |log: &&Registered| log.opening != self.opening && log.taken.is_none() && log.seen_ms > oldest_ms;
+                |log: &&RegistryEntry| log.opening != self.opening && log.takeover.is_none() && log.seen_ms > oldest_ms;
             let live = registry.logs.iter().filter(is_live);
             let beats: Vec<_> = live.map(|log| MemberBeat { opening: log.opening, beat: log.beat }).collect();
             let first_beats = first_beats.get_or_insert_with(|| beats.clone());
@@ -276,15 +278,15 @@ impl Member {
         Ok(())
     }
 
-    fn entry(&self, beat: u64) -> Registered {
-        Registered {
+    fn entry(&self, beat: u64) -> RegistryEntry {
+        RegistryEntry {
             opening: self.opening,
             log: self.wal_id,
             folder: self.mark.id(),
             watermark: self.watermark(),
             beat,
             seen_ms: self.clock.now_ms(),
-            taken: None,
+            takeover: None,
             host: self.host.clone(),
         }
     }
@@ -341,7 +343,7 @@ impl Member {
     fn leads_in(&self, registry: &MemberRegistry) -> bool {
         let oldest_ms = self.clock.now_ms().saturating_sub(millis(SILENCE));
         let is_live =
-            |log: &&Registered| log.taken.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
+            |log: &&RegistryEntry| log.takeover.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
         registry.logs.iter().filter(is_live).map(|log| log.opening).min() == Some(self.opening)
     }
 
@@ -352,7 +354,7 @@ impl Member {
     /// If the store does not answer.
     pub async fn passed_deletions(&self) -> Result<Vec<RememberedDeletion>, StorageError> {
         let registry = self.store.read_registry().await?;
-        Ok(if self.leads_in(&registry) { registry.passed() } else { Vec::new() })
+        Ok(if self.leads_in(&registry) { registry.passed_deletions() } else { Vec::new() })
     }
 
     /// Removes a remembered deletion from the registry.
@@ -409,8 +411,8 @@ impl Member {
             registry.publish(self.entry(u64::MAX >> 1));
             registry.take_over_self(self.opening);
             match self.store.write_registry(&registry).await {
-                Written::Conflict => {}
-                Written::Yes | Written::Failed(_) => return,
+                WriteOutcome::Conflict => {}
+                WriteOutcome::Applied | WriteOutcome::Failed(_) => return,
             }
         }
     }

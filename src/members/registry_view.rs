@@ -173,7 +173,7 @@ impl RegistryView {
     pub fn covers(&self, database: &str, sensor: &Sensor, hour: Hour) -> Covers {
         let deletions = self.masks.now();
         if deletions.has_database(database) {
-            deletions.of(database, sensor, &(hour..hour.next()))
+            deletions.covers_for(database, sensor, &(hour..hour.next()))
         } else {
             Covers::new()
         }
@@ -181,7 +181,7 @@ impl RegistryView {
 
     /// Returns the stamp below which everything of a sensor is deleted, metadata included.
     pub fn deleted_before(&self, database: &str, sensor: &Sensor) -> Stamp {
-        self.masks.now().of_sensor(database, sensor, &ALWAYS)
+        self.masks.now().sensor_deleted_below(database, sensor, &ALWAYS)
     }
 
     /// Returns the rules for a bucket's unflushed readings, the first of which are in the record `first`.
@@ -227,7 +227,7 @@ impl RegistryView {
             floor: state.view.floor.max(registry.floor),
             restamps: self.shared && (registry.has_others(opening) || registry.log(opening).is_none()),
         };
-        state.greatest = registry.greatest();
+        state.greatest = registry.greatest_watermark();
         state.read = state.read.max(Some(read));
         new
     }

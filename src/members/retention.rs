@@ -149,7 +149,7 @@ impl Retention {
         change: impl Fn(&mut DatabaseSettings),
     ) -> Result<DatabaseSettings, StorageError> {
         for _ in 0..ATTEMPTS_MAX {
-            let held = self.refresh().await?.of(database);
+            let held = self.refresh().await?.for_database(database);
             let mut changed = held.clone();
             change(&mut changed);
             if changed == held {
@@ -176,7 +176,7 @@ impl Retention {
         created: Stamp,
         set: impl Fn(&mut DatabaseSettings),
     ) -> Result<bool, StorageError> {
-        let is_new = self.refresh().await?.of(database).rev == 0;
+        let is_new = self.refresh().await?.for_database(database).rev == 0;
         let note = |settings: &mut DatabaseSettings| {
             set(settings);
             settings.created = settings.created.max(created);
@@ -190,7 +190,7 @@ impl Retention {
     /// If the store does not answer.
     pub async fn remove(&self, database: &str) -> Result<(), StorageError> {
         for _ in 0..ATTEMPTS_MAX {
-            let rev = self.refresh().await?.of(database).rev;
+            let rev = self.refresh().await?.for_database(database).rev;
             if rev == 0 || self.store.raw().write_settings(database, rev, None).await.applied()? {
                 return self.refresh().await.map(drop);
             }
@@ -204,18 +204,19 @@ impl Retention {
     /// [`CutsExpired`] if it does.
     pub fn check_deletion(&self, database: &str, range: &Range<i64>) -> Result<(), CutsExpired> {
         let settings = self.settings.now();
-        let Some(before) = settings.readings_from(database, now_ns()) else { return Ok(()) };
+        let Some(before) = settings.readings_start(database, now_ns()) else { return Ok(()) };
         if range.is_empty() {
             return Ok(());
         }
         // Before this time, the summaries have expired too.
-        let summaries_from = settings.of(database).expired.unwrap_or(i64::MIN).max(ALWAYS.start + 1);
-        let splits_hour = |time: &i64| (summaries_from..before).contains(time) && Hour::of(*time).start_ns() != *time;
+        let summaries_from = settings.for_database(database).expired.unwrap_or(i64::MIN).max(ALWAYS.start + 1);
+        let splits_hour =
+            |time: &i64| (summaries_from..before).contains(time) && Hour::from_ns(*time).start_ns() != *time;
         let Some(time) = [range.start, range.end].into_iter().find(splits_hour) else { return Ok(()) };
         Err(CutsExpired {
             database: database.to_owned(),
             before: rfc3339(before),
-            hour: rfc3339(Hour::of(time).start_ns()),
+            hour: rfc3339(Hour::from_ns(time).start_ns()),
         })
     }
 

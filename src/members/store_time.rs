@@ -6,14 +6,14 @@ use futures_util::future::join_all;
 use crate::bucket::registry::MemberRegistry;
 use crate::bucket::{StorageError, Store};
 use crate::clock::note_passed;
-use crate::reading::stamp::millis_of;
+use crate::reading::stamp::stamp_millis;
 use crate::reading::time::MILLI_NS;
 
 /// Notes the latest time in a registry. It can be trusted, because instances with a wrong clock do not write the
 /// registry.
 pub fn note_registry_time(registry: &MemberRegistry) {
     let seen = registry.logs.iter().map(|log| log.seen_ms).max().unwrap_or_default();
-    let latest = i64::try_from(seen.max(millis_of(registry.floor))).unwrap_or(i64::MAX);
+    let latest = i64::try_from(seen.max(stamp_millis(registry.floor))).unwrap_or(i64::MAX);
     note_passed(latest.saturating_mul(MILLI_NS));
 }
 

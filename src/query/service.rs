@@ -94,7 +94,7 @@ impl Query {
         self.turn(budget, async { Ok(self.engine.store.list_sensors(database, filter).await?) }).await
     }
 
-    /// Lists all databases; see [`Engine::all_databases`].
+    /// Lists all databases; see `Engine::all_databases`.
     ///
     /// # Errors
     /// If the store does not answer.

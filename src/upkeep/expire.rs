@@ -15,7 +15,7 @@ use crate::ingest::IngestError;
 use crate::ingest::admission::submit::Submitter;
 use crate::members::retention::{EXPIRY, Retention};
 use crate::reading::duration::show_duration;
-use crate::reading::stamp::first_of;
+use crate::reading::stamp::first_stamp;
 use crate::reading::time::{MILLI_NS, TIMESTAMP_MIN};
 
 /// Time for which a retention must be known before readings expire by it. By then, every instance that reaches the
@@ -123,16 +123,19 @@ impl Expire {
 
     async fn expire_in(&mut self, database: &str, now: i64, run: &Run) -> Result<Expired, IngestError> {
         let settings = self.retention.settings.now();
-        let kept = KeptTimes { readings: settings.kept(database), summaries: settings.summaries_kept(database) };
+        let kept = KeptTimes {
+            readings: settings.readings_retention(database),
+            summaries: settings.summaries_retention(database),
+        };
         if !self.is_known_by_all(database, kept) {
             return Ok(Expired::Some);
         }
-        let present = settings.of(database);
+        let present = settings.for_database(database);
         let mut done = Expired::All;
-        if let Some(before) = settings.summaries_only_before(database, now) {
+        if let Some(before) = settings.summaries_only_cutoff(database, now) {
             done = self.expire_readings(database, &present, before, now).await?;
         }
-        let Some(cutoff) = settings.gone_before(database, now) else { return Ok(done) };
+        let Some(cutoff) = settings.cutoff(database, now) else { return Ok(done) };
         // Ignore an earlier cutoff in the future, which comes from a wrong clock.
         if present.expired.is_some_and(|expired| (cutoff..=now).contains(&expired)) {
             return Ok(done);
@@ -140,7 +143,7 @@ impl Expire {
         faults::point("before_expiry");
         faults::halt_at("expiring").await;
         // Read the settings again, because a client may have been told that more is kept.
-        if !has_same_retention(&present, &self.retention.refresh().await?.of(database)) {
+        if !has_same_retention(&present, &self.retention.refresh().await?.for_database(database)) {
             return Ok(Expired::Some);
         }
         match self.submitter.delete(database, now, &[], EXPIRY, TIMESTAMP_MIN..cutoff, DELETE_TIMEOUT).await {
@@ -188,7 +191,7 @@ impl Expire {
         let margin =
             if store.raw().has_other_writers() { member.clock.max_offset() + KNOWN_FOR } else { Duration::ZERO };
         let millis = u64::try_from(now / MILLI_NS).unwrap_or_default();
-        let latest = first_of(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
+        let latest = first_stamp(millis.saturating_add(u64::try_from(margin.as_millis()).unwrap_or(u64::MAX >> 20)));
         let stamp = latest.max(member.stamp_now());
         let note = |settings: &mut DatabaseSettings| {
             if is_new(settings) && has_same_retention(present, settings) {
@@ -222,6 +225,9 @@ fn has_same_retention(one: &DatabaseSettings, other: &DatabaseSettings) -> bool 
 }
 
 fn kept_by_database(settings: &Settings) -> BTreeMap<String, KeptTimes> {
-    let kept = |name: &str| KeptTimes { readings: settings.kept(name), summaries: settings.summaries_kept(name) };
+    let kept = |name: &str| KeptTimes {
+        readings: settings.readings_retention(name),
+        summaries: settings.summaries_retention(name),
+    };
     settings.by_database.keys().map(|name| (name.clone(), kept(name))).collect()
 }

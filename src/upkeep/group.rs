@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::job::{Job, JobError, Run};
 use crate::bucket::store::MongoExtras;
-use crate::bucket::{Regrouped, StorageError};
+use crate::bucket::{GroupUpdateProgress, StorageError};
 
 /// The interval at which changed sensors are processed.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -36,7 +36,7 @@ impl Group {
             while let Some(sensor) = after {
                 let began = Instant::now();
                 let mut attempt = 1;
-                let (done, last) = loop {
+                let step = loop {
                     match self.store.regroup_after(&database, &sensor, BATCH_SENSORS).await {
                         Err(error) if error.is_transient() && attempt < ATTEMPTS_MAX => {
                             tokio::time::sleep(PAUSE).await;
@@ -45,8 +45,8 @@ impl Group {
                     }
                     attempt += 1;
                 };
-                show(&done, run);
-                after = last;
+                show(&step.progress, run);
+                after = step.last_key;
                 // Process changed sensors during the walk too. A conflict here does not restart the walk.
                 match self.regroup(run).await {
                     Err(error) if !error.is_transient() => return Err(error),
@@ -70,7 +70,7 @@ impl Group {
     }
 }
 
-fn show(done: &Regrouped, run: &Run) {
+fn show(done: &GroupUpdateProgress, run: &Run) {
     run.count("sensors", done.sensors);
     run.count("documents", done.documents);
     run.set_left(Some(done.left));

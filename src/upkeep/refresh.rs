@@ -53,10 +53,10 @@ impl Refresh {
             let mut after = Some(String::new());
             while let Some(sensor) = after {
                 let began = Instant::now();
-                let (stale, last) = self.store.next_stale_copies(&database, &sensor, WALK_SENSORS).await?;
-                stale.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
+                let step = self.store.next_stale_copies(&database, &sensor, WALK_SENSORS).await?;
+                step.sensors.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
                 run.set_left(Some(self.stale.count()));
-                after = last;
+                after = step.last_key;
                 run.rest(began).await;
             }
         }
@@ -65,7 +65,7 @@ impl Refresh {
 
     async fn refresh(&mut self, next: &NextCopies, began: Instant, run: &Run) -> Result<(), StorageError> {
         let sensors: Vec<&str> = next.sensors.iter().map(|sensor| &**sensor).collect();
-        let latest = Hour(Hour::of(now_ns()).0 - LATEST_HOURS);
+        let latest = Hour(Hour::from_ns(now_ns()).0 - LATEST_HOURS);
         let scope = if next.is_settled { CopyScope::All } else { CopyScope::Since(latest) };
         if next.is_settled {
             faults::point("before_copies");

@@ -69,7 +69,7 @@ impl Job for Strip {
         let mut failed = None;
         for (database, gone) in self.waiting().await? {
             let began = Instant::now();
-            let all = || Day::of(Hour::of(gone.done))..Day::of(Hour::of(gone.before));
+            let all = || Day::from_hour(Hour::from_ns(gone.done))..Day::from_hour(Hour::from_ns(gone.before));
             let days = self.left.get(&database).map_or_else(all, |(_, left)| left.clone());
             let stripped = Stripped { database: &database, days, before: gone.before, left: LeftDays::default() };
             match self.strip(stripped, run).await {
@@ -92,7 +92,7 @@ impl Strip {
     async fn waiting(&mut self) -> Result<Vec<(String, ExpiredReadings)>, StorageError> {
         let settings = self.retention.settings.now();
         // Under another stamp, readings may have arrived for days that were stripped already.
-        self.left.retain(|name, (of, _)| settings.of(name).expired_readings == Some(*of));
+        self.left.retain(|name, (of, _)| settings.for_database(name).expired_readings == Some(*of));
         let floor = self.floor();
         let is_left = |gone: &ExpiredReadings| gone.done < gone.before && gone.stamp < floor;
         let waiting =
@@ -174,7 +174,7 @@ impl Strip {
         // A day with pages or chunks cannot be stripped, because a stripped part cannot take their readings.
         let mut unsealed: HashSet<(usize, Day)> = HashSet::new();
         for (place, pages) in places.iter().enumerate() {
-            unsealed.extend(pages.iter().map(|page| (place, Day::of(page.hour))));
+            unsealed.extend(pages.iter().map(|page| (place, Day::from_hour(page.hour))));
         }
         unsealed.extend(parts.iter().filter(|(.., part)| part.is_chunk()).map(|(place, day, _)| (*place, *day)));
         let by_hour: HashSet<(usize, Day)> = parts
@@ -213,7 +213,7 @@ impl Strip {
         // Skip a part without readings, which is an abandoned claim.
         let strip = |(id, held): (&'_ DayId, Option<crate::bucket::StoredDay>)| {
             let held = held.filter(|held| held.expired.is_none() && !held.readings.is_empty())?;
-            Some((id.clone(), held.rev, ExpiredDay::of(&held.readings)))
+            Some((id.clone(), held.rev, ExpiredDay::from_readings(&held.readings)))
         };
         let stripped: Vec<(DayId, u64, ExpiredDay)> = ids.iter().zip(held).filter_map(strip).collect();
         if stripped.is_empty() {

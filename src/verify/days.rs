@@ -26,7 +26,8 @@ pub fn check_day(stored: &RawDay) -> Findings {
         findings.differs(&stored.key, kind, named(&other.expected), named(&other.found));
     }
     let readings = &document.day.readings;
-    let strangers = readings.times().iter().filter(|time| Day::of(Hour::of(**time)) != document.id.day).count();
+    let strangers =
+        readings.times().iter().filter(|time| Day::from_hour(Hour::from_ns(**time)) != document.id.day).count();
     if strangers > 0 {
         findings.differs(&stored.key, FindingKind::Hour, "readings of this day", format!("{strangers} of other days"));
     }

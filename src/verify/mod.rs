@@ -23,7 +23,7 @@ pub use self::walk::{DatabaseReport, Tally, VerifyOptions};
 
 use self::walk::DatabaseCheck;
 use crate::bucket::{StorageError, Store};
-use crate::wal::Inspected;
+use crate::wal::WalContents;
 
 /// Checks all databases and prints the findings to `out`. Returns true if nothing is wrong after all repairs.
 ///
@@ -32,7 +32,7 @@ use crate::wal::Inspected;
 pub async fn run(
     store: &dyn Store,
     options: &VerifyOptions,
-    log: Option<&Inspected>,
+    log: Option<&WalContents>,
     progress: &ProgressBar,
     out: &mut (dyn Write + Send),
 ) -> Result<bool, StorageError> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::finding::{FindingKind, Findings};
 use super::walk::DatabaseCheck;
 use crate::bucket::raw::{Cursor, RawSensor};
-use crate::bucket::store::{Extent, Order, Projection, Written};
+use crate::bucket::store::{Extent, Order, Projection, WriteOutcome};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, StorageError, StoredMonth};
 use crate::clock::now_ns;
 use crate::reading::{Day, Hour, Month};
@@ -30,7 +30,8 @@ impl DatabaseCheck<'_> {
             // FindingKind cannot be read is told elsewhere.
             let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
             if let Some(first) = part.found.iter().filter_map(seen).min() {
-                let months = Month::of(Day::of(Hour::of(first)))..Month::of(Day::of(Hour::of(now_ns()))).next();
+                let months = Month::from_day(Day::from_hour(Hour::from_ns(first)))
+                    ..Month::from_day(Day::from_hour(Hour::from_ns(now_ns()))).next();
                 let keys: Vec<&str> = part.found.iter().map(|sensor| &*sensor.key).collect();
                 let stored = self.store.read_months(&self.report.name, &keys, months, &Projection::SUMMARIES).await?;
                 for (id, month) in stored {
@@ -68,7 +69,7 @@ impl DatabaseCheck<'_> {
         if self.options.repair && !findings.differences.is_empty() {
             let claim = MonthWrite { id, rev: month.rev, next_rev: month.rev + 1, totals: None };
             match self.store.write_months(&self.report.name, &[claim]).await.pop() {
-                Some(Written::Failed(error)) => return Err(error),
+                Some(WriteOutcome::Failed(error)) => return Err(error),
                 // On a conflict, another instance has removed or rewritten the month.
                 _ => self.report.repaired.add(findings.differences.drain(..)),
             }

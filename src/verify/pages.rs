@@ -65,7 +65,7 @@ fn check_page(page: &RawPage, bounds: &Caps, findings: &mut Findings) {
     check_identity(page, findings);
     check_order(page, findings);
     let hour = page.hour();
-    let mut outside = page.readings.iter().map(|reading| reading.time).filter(|time| Hour::of(*time) != hour);
+    let mut outside = page.readings.iter().map(|reading| reading.time).filter(|time| Hour::from_ns(*time) != hour);
     if let Some(first) = outside.next() {
         let found = format!("{} and {} more outside this hour", rfc3339(first), outside.count());
         findings.differs(&page.key, FindingKind::Hour, span(page), found);

@@ -5,10 +5,10 @@ use std::io::Write;
 
 use super::finding::{Difference, NoteCount};
 use super::walk::{DatabaseReport, FULL_MAX, Tally};
-use crate::wal::{Damage, Inspected, Verdict};
+use crate::wal::{Damage, Verdict, WalContents};
 
 /// Prints the table, the notes, the repairs, the differences and the state of the WAL.
-pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Option<&Inspected>, repair: bool) {
+pub(super) fn report(out: &mut dyn Write, reports: &[DatabaseReport], log: Option<&WalContents>, repair: bool) {
     // Ignore a closed stdout, because the check continues without it.
     let mut line = |text: Arguments<'_>| drop(writeln!(out, "{text}"));
     let width = reports.iter().map(|report| report.name.chars().count()).max().unwrap_or(0).max("database".len());

@@ -6,11 +6,11 @@ use super::pages::{check_bucket, is_sound, readings_of};
 use super::sensors::SeenSensor;
 use super::walk::DatabaseCheck;
 use crate::bucket::raw::{Cursor, DayDocument, RawBucket, RawDay, RawPage};
-use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::store::{BucketId, PageWrite, WriteOutcome};
 use crate::bucket::{Bucket, DayWrite, SensorDocument, StorageError, StoredPage};
 use crate::clock;
 use crate::reading::Hour;
-use crate::reading::stamp::first_of;
+use crate::reading::stamp::first_stamp;
 use crate::reading::time::MILLI_NS;
 
 /// Maximum number of attempts to repair a document while others write to it.
@@ -20,14 +20,14 @@ impl DatabaseCheck<'_> {
     /// Reads all pages of the bucket again, at the same moment. A deleted bucket has no pages.
     pub(super) async fn read_again(&self, from: &Cursor) -> Result<RawBucket, StorageError> {
         let part = self.store.walk_buckets(&self.report.name, Some(from), 1).await?;
-        let found = part.found.into_iter().find(|bucket| bucket.from == *from);
-        Ok(found.unwrap_or_else(|| RawBucket { from: from.clone(), pages: Vec::new() }))
+        let found = part.found.into_iter().find(|bucket| bucket.cursor == *from);
+        Ok(found.unwrap_or_else(|| RawBucket { cursor: from.clone(), pages: Vec::new() }))
     }
 
     /// Reads a sealed day again. Returns `None` if it was deleted.
     pub(super) async fn read_day_again(&self, from: &Cursor) -> Result<Option<RawDay>, StorageError> {
         let part = self.store.walk_days(&self.report.name, Some(from), 1).await?;
-        Ok(part.found.into_iter().find(|day| day.from == *from))
+        Ok(part.found.into_iter().find(|day| day.cursor == *from))
     }
 
     /// Writes a sealed day again from its readings. Read it again afterwards, because another instance may have written
@@ -36,7 +36,7 @@ impl DatabaseCheck<'_> {
         let DayDocument { id, day, .. } = stored;
         let write = DayWrite::again(id, day.rev, &day.readings, day.expired.as_ref());
         match self.store.write_days(&self.report.name, &[write]).await.pop() {
-            Some(Written::Failed(error)) if error.is_away() => Err(error),
+            Some(WriteOutcome::Failed(error)) if error.is_away() => Err(error),
             _ => Ok(()),
         }
     }
@@ -64,12 +64,12 @@ impl DatabaseCheck<'_> {
             let writes: Vec<PageWrite<'_>> = groups.into_iter().map(write).collect();
             for written in self.store.write_pages(&self.report.name, &writes).await {
                 match written {
-                    Written::Failed(error) if error.is_away() => return Err(error),
+                    WriteOutcome::Failed(error) if error.is_away() => return Err(error),
                     // The bucket is read again, so a page that was not written is found again.
-                    Written::Yes | Written::Conflict | Written::Failed(_) => {}
+                    WriteOutcome::Applied | WriteOutcome::Conflict | WriteOutcome::Failed(_) => {}
                 }
             }
-            bucket = self.read_again(&bucket.from).await?;
+            bucket = self.read_again(&bucket.cursor).await?;
         }
         Ok(bucket)
     }
@@ -92,10 +92,10 @@ impl DatabaseCheck<'_> {
             }
             document.fields.extend(missing);
             match self.store.write_sensors(&self.report.name, &[document]).await.pop() {
-                Some(Written::Yes) => return Ok(true),
-                Some(Written::Failed(error)) if error.is_away() => return Err(error),
-                Some(Written::Failed(_)) | None => return Ok(false),
-                Some(Written::Conflict) => {}
+                Some(WriteOutcome::Applied) => return Ok(true),
+                Some(WriteOutcome::Failed(error)) if error.is_away() => return Err(error),
+                Some(WriteOutcome::Failed(_)) | None => return Ok(false),
+                Some(WriteOutcome::Conflict) => {}
             }
         }
         Ok(false)
@@ -105,7 +105,7 @@ impl DatabaseCheck<'_> {
     async fn new_document(&self, seen: &SeenSensor) -> Result<SensorDocument, StorageError> {
         let mut recent = Vec::new();
         if let Some((_, last)) = seen.times {
-            let id = BucketId { sensor: seen.sensor.clone(), hour: Hour::of(last) };
+            let id = BucketId { sensor: seen.sensor.clone(), hour: Hour::from_ns(last) };
             match self.store.read_buckets(&self.report.name, &[id], usize::MAX).await {
                 Ok(buckets) => {
                     let tail = |pages: Vec<StoredPage>| Bucket::from_stored(pages).tail(self.options.recent);
@@ -129,7 +129,7 @@ fn stored(page: &RawPage) -> StoredPage {
     let mut readings = readings_of(page);
     if page.order.is_err() {
         // The ages of the cells are unknown, so they count as older than all later writes.
-        readings.raise_floor(first_of(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));
+        readings.raise_floor(first_stamp(u64::try_from(clock::now_ns() / MILLI_NS).unwrap_or_default()));
     }
     StoredPage {
         number: page.number,

@@ -33,7 +33,7 @@ pub(super) const FULL_MAX: usize = 20;
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub count: u64,
-    /// At most [`FULL_MAX`].
+    /// At most `FULL_MAX`.
     pub first: Vec<Difference>,
 }
 
@@ -123,7 +123,7 @@ impl DatabaseCheck<'_> {
         let mut findings = check_bucket(&bucket, &self.options.bounds);
         // Another instance may have written during the check, so read the bucket again before reporting a difference.
         if !findings.differences.is_empty() && self.store.has_other_writers() {
-            bucket = self.read_again(&bucket.from).await?;
+            bucket = self.read_again(&bucket.cursor).await?;
             findings = check_bucket(&bucket, &self.options.bounds);
         }
         let stamps = findings.differences.iter().find(|difference| difference.kind == FindingKind::Stamps);
@@ -166,7 +166,7 @@ impl DatabaseCheck<'_> {
 
     /// Checks a day, repairs it on request, and returns the stored day afterwards.
     async fn check_day(&mut self, day: RawDay) -> Result<Option<RawDay>, StorageError> {
-        let from = day.from.clone();
+        let from = day.cursor.clone();
         let mut findings = check_day(&day);
         let mut day = Some(day);
         // Another instance may have written during the check, so read the day again before reporting a difference.

@@ -182,7 +182,7 @@ fn sums_and_residues_equal_python_fractions() {
         let first = expected.first().copied().unwrap_or(0.0);
         let expected: Vec<u64> = std::iter::once(first).chain(expected.into_iter().skip(1)).map(f64::to_bits).collect();
         assert_eq!(found, expected, "{list:?}");
-        let read = SumRest::of_doubles(rounded, rest.doubles(rounded)).expect("parts");
-        assert_eq!(ExactSum::of_rounded(rounded, &read), sum);
+        let read = SumRest::from_doubles(rounded, rest.doubles(rounded)).expect("parts");
+        assert_eq!(ExactSum::from_rounded(rounded, &read), sum);
     }
 }

@@ -3,8 +3,8 @@
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use hourglass::bucket::exact::ExactSum;
-use hourglass::bucket::packed::{Packed, Unpacked};
-use hourglass::bucket::{Applied, Bucket, MergeOptions};
+use hourglass::bucket::packed::{PackedRows, UnpackedRows};
+use hourglass::bucket::{Bucket, MergeCounts, MergeOptions};
 use hourglass_benches::Rows;
 use hourglass_benches::rows::CAPS;
 
@@ -13,7 +13,7 @@ use hourglass_benches::rows::CAPS;
 fn pack_unflushed(bencher: Bencher<'_, '_>) {
     let rows = Rows::new(60, 1000, 0);
     bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
-        let mut packed = Packed::default();
+        let mut packed = PackedRows::default();
         black_box(&rows).push_to(&mut packed);
         packed
     });
@@ -23,8 +23,8 @@ fn pack_unflushed(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn unpack_unflushed(bencher: Bencher<'_, '_>) {
     let rows = Rows::new(60, 1000, 0);
-    let mut packed = Packed::default();
-    let mut unpacked = Unpacked::default();
+    let mut packed = PackedRows::default();
+    let mut unpacked = UnpackedRows::default();
     rows.push_to(&mut packed);
     bencher.counter(ItemsCount::new(rows.len())).bench_local(|| {
         unpacked.unpack_in_time_order([black_box(&packed)]);
@@ -84,7 +84,7 @@ fn merge_60_duplicates(bencher: Bencher<'_, '_>, readings: usize) {
     merge(bencher, &stored, &Rows::new(60, 1000, 0), |applied| applied.duplicate == 60);
 }
 
-fn merge(bencher: Bencher<'_, '_>, target: &Bucket, rows: &Rows, has_effect: impl Fn(Applied) -> bool) {
+fn merge(bencher: Bencher<'_, '_>, target: &Bucket, rows: &Rows, has_effect: impl Fn(MergeCounts) -> bool) {
     let options = MergeOptions { caps: &CAPS, floor: 0, restamps: true };
     // The stamp is later than those of the stored readings, or the rows would count as already applied.
     let apply = |mut bucket: Bucket| (bucket.apply(rows.rows(2), &options), bucket);

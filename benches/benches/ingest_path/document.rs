@@ -14,7 +14,7 @@ fn page(bencher: Bencher<'_, '_>, readings: usize) {
     let bucket = Rows::new(readings, 1000, 0).to_bucket();
     let tags = [("sensor", "s000001"), ("site", "berlin")];
     let sensor = Arc::new(Sensor::new("climate", tags).expect("distinct tags"));
-    let id = BucketId { sensor, hour: Hour::of(bucket.pages()[0].readings.times()[0]) };
+    let id = BucketId { sensor, hour: Hour::from_ns(bucket.pages()[0].readings.times()[0]) };
     bencher
         .counter(ItemsCount::new(readings))
         .bench_local(|| page_document(black_box(&id), black_box(&bucket.pages()[0])));

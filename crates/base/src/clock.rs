@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::faults;
-use hourglass_model::reading::stamp::first_for;
+use hourglass_model::reading::stamp::opening_stamp;
 use hourglass_model::reading::time::MILLI_NS;
 
 /// Nanoseconds since the epoch: 0 before it, `i64::MAX` after the year 2262.
@@ -118,7 +118,7 @@ struct DoubtedStep {
     /// The milliseconds by which the wall clock differs from its time at the anchor.
     by_ms: i64,
     /// The time since boot when the step was detected.
-    since: Duration,
+    detected: Duration,
 }
 
 /// The reason that no data expires and no day is sealed now.
@@ -201,7 +201,7 @@ impl StampClock {
     /// A lower bound for the next record's stamp, in an opening of a WAL with these random bits.
     #[must_use]
     pub fn stamp(&self, random: u8) -> u64 {
-        let now = first_for(self.now_ms(), random);
+        let now = opening_stamp(self.now_ms(), random);
         now.max(self.floor.load(Ordering::Relaxed) + 1)
     }
 
@@ -254,7 +254,7 @@ impl StampClock {
     }
 
     /// The time for expiry and sealing, in nanoseconds since the epoch. It must be right, because removed data cannot
-    /// be restored. If the store has a clock of its own (`has_other`), it is the store's time, as long as the wall
+    /// be restored. If the store has its own clock (`has_other`), the result is the store's time, as long as the wall
     /// clock agrees within `max_offset`. Otherwise it is the wall clock, as long as it was not set by more than
     /// `max_offset` since the start.
     ///
@@ -323,9 +323,9 @@ impl State {
         let by_ms = wall_ns / MILLI_NS - self.own_ms_at(boot);
         let is_close = |other: i64| Duration::from_millis(by_ms.abs_diff(other)) <= max_offset;
         if !is_close(self.set_ms) {
-            let since = self.doubted.filter(|step| is_close(step.by_ms)).map_or(boot, |step| step.since);
-            if boot.saturating_sub(since) < BELIEVED_AFTER {
-                self.doubted = Some(DoubtedStep { by_ms, since });
+            let detected = self.doubted.filter(|step| is_close(step.by_ms)).map_or(boot, |step| step.detected);
+            if boot.saturating_sub(detected) < BELIEVED_AFTER {
+                self.doubted = Some(DoubtedStep { by_ms, detected });
                 return Err(ClockDoubt::Set(by_ms - self.set_ms));
             }
             self.set_ms = by_ms;

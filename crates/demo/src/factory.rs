@@ -46,7 +46,7 @@ pub enum Defect {
 
 /// A sensor of the factory.
 #[derive(Debug)]
-pub struct Simulated {
+pub struct SimulatedSensor {
     /// Measurement and tags, in the order of a sensor key.
     pub key: String,
     /// Index in [`GATEWAYS`].
@@ -59,7 +59,7 @@ pub struct Simulated {
 /// The sensors, and the start of the demo.
 #[derive(Debug)]
 pub struct Factory {
-    pub sensors: Vec<Simulated>,
+    pub sensors: Vec<SimulatedSensor>,
     /// Start of the demo in seconds since the epoch. The times of defects are relative to it.
     pub began: i64,
 }
@@ -73,12 +73,12 @@ impl Factory {
 
     /// Appends the lines of a sensor for a second since the epoch, with times in milliseconds. A silent sensor has
     /// none.
-    pub fn write_lines(&self, sensor: &Simulated, at: i64, out: &mut String) {
-        let active = self.active_defect(sensor, at);
+    pub fn write_lines(&self, sensor: &SimulatedSensor, time_s: i64, out: &mut String) {
+        let active = self.active_defect(sensor, time_s);
         if active == Some(Defect::Silent) {
             return;
         }
-        let since = at - self.began;
+        let since = time_s - self.began;
         let mut wear = 0.0;
         if active == Some(Defect::Wear) {
             wear = ((since + WEAR_S) as f64 / WEAR_S as f64).min(1.1);
@@ -89,20 +89,20 @@ impl Factory {
         for tenth in 0..readings {
             out.push_str(&sensor.key);
             out.push(' ');
-            sensor.signal.write(self.own_time(at), Moment { wear, is_reset, is_text, tenth }, out);
+            sensor.signal.write(self.own_time(time_s), Moment { wear, is_reset, is_text, tenth }, out);
             out.push(' ');
-            out.push_str(&(at * 1000 + tenth * 1000 / FAST_RATE).to_string());
+            out.push_str(&(time_s * 1000 + tenth * 1000 / FAST_RATE).to_string());
             out.push('\n');
         }
     }
 
     /// Returns the defect of a sensor if it affects the readings of a second.
-    pub fn active_defect(&self, sensor: &Simulated, at: i64) -> Option<Defect> {
-        let since = at - self.began;
+    pub fn active_defect(&self, sensor: &SimulatedSensor, time_s: i64) -> Option<Defect> {
+        let since = time_s - self.began;
         sensor.defect.filter(|defect| match defect {
             Defect::Silent => since > -SILENT_S,
             Defect::Wear => since > -WEAR_S,
-            Defect::Outliers => sensor.signal.is_reset(self.own_time(at), since),
+            Defect::Outliers => sensor.signal.is_reset(self.own_time(time_s), since),
             Defect::Drift => since > 0 && since % DRIFT_EVERY_S == 5,
             Defect::Kept => (0..KEPT_DURATION_S).contains(&(since + KEPT_S)),
             Defect::Fast => since > -FAST_S,
@@ -110,13 +110,13 @@ impl Factory {
     }
 
     /// Returns the seconds between two readings of a sensor in the history. Most sensors send every `usual` seconds.
-    pub fn step(&self, sensor: &Simulated, at: i64, usual: i64) -> i64 {
-        if self.active_defect(sensor, at) == Some(Defect::Fast) { 1 } else { usual }
+    pub fn step(&self, sensor: &SimulatedSensor, time_s: i64, usual: i64) -> i64 {
+        if self.active_defect(sensor, time_s) == Some(Defect::Fast) { 1 } else { usual }
     }
 
     /// Converts a time to the factory's own clock.
-    fn own_time(&self, at: i64) -> i64 {
-        at - self.began.div_euclid(HOUR_S) * HOUR_S + FIRST_HOUR_S
+    fn own_time(&self, time_s: i64) -> i64 {
+        time_s - self.began.div_euclid(HOUR_S) * HOUR_S + FIRST_HOUR_S
     }
 
     /// Returns the metadata of the sensors as lines of JSON for `POST /api/v1/meta`.
@@ -125,7 +125,7 @@ impl Factory {
     }
 }
 
-impl Simulated {
+impl SimulatedSensor {
     fn metadata(&self) -> Value {
         let (site, line) = GATEWAYS[self.gateway];
         let (unit, owner, model) = match self.signal.kind {
@@ -150,7 +150,7 @@ impl Simulated {
 }
 
 /// Returns the sensors of a line. The first line of each site also has the meter of the whole site.
-fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
+fn line(seed: u64, gateway: usize) -> Vec<SimulatedSensor> {
     let (site, line) = GATEWAYS[gateway];
     let mut sensors = vec![
         ("hall", "Hall", Kind::Climate, 0.0),
@@ -177,7 +177,7 @@ fn line(seed: u64, gateway: usize) -> Vec<Simulated> {
         };
         // The vibration and the state of a machine share a seed.
         let machine_seed = derive_seed(seed, &format!("{site} {line} {sensor}"));
-        Simulated {
+        SimulatedSensor {
             key: format!("{},line={line},sensor={sensor},site={site}", kind.measurement()),
             gateway,
             defect,
@@ -198,21 +198,21 @@ mod tests {
 
     const BEGAN: i64 = 1_768_485_600;
 
-    fn lines(seed: u64, at: i64) -> Vec<String> {
+    fn lines(seed: u64, time_s: i64) -> Vec<String> {
         let factory = Factory::new(seed, BEGAN);
-        let line = |sensor: &Simulated| {
+        let line = |sensor: &SimulatedSensor| {
             let mut line = String::new();
-            factory.write_lines(sensor, at, &mut line);
+            factory.write_lines(sensor, time_s, &mut line);
             line
         };
         factory.sensors.iter().map(line).collect()
     }
 
     /// Returns the line of the sensor with this defect.
-    fn line_with(defect: Defect, at: i64) -> String {
+    fn line_with(defect: Defect, time_s: i64) -> String {
         let factory = Factory::new(1, BEGAN);
         let index = factory.sensors.iter().position(|sensor| sensor.defect == Some(defect)).expect("there is one");
-        lines(1, at).swap_remove(index)
+        lines(1, time_s).swap_remove(index)
     }
 
     #[test]
@@ -234,10 +234,10 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_itself_and_another_one_differs() {
-        let at = BEGAN - 86_400;
-        assert_eq!(lines(1, at), lines(1, at));
-        assert_ne!(lines(1, at), lines(2, at));
-        assert_ne!(lines(1, at), lines(1, at + 1));
+        let time_s = BEGAN - 86_400;
+        assert_eq!(lines(1, time_s), lines(1, time_s));
+        assert_ne!(lines(1, time_s), lines(2, time_s));
+        assert_ne!(lines(1, time_s), lines(1, time_s + 1));
     }
 
     #[test]
@@ -255,10 +255,10 @@ mod tests {
     /// page offers had no effect.
     #[test]
     fn a_drifting_sensor_sends_numbers_as_text() {
-        for (defect, field, at) in
+        for (defect, field, time_s) in
             [(Defect::Drift, "level=\"", BEGAN + 5), (Defect::Kept, "humidity=\"", BEGAN - 20 * HOUR_S)]
         {
-            let line = line_with(defect, at);
+            let line = line_with(defect, time_s);
             let text = line.split(field).nth(1).and_then(|rest| rest.split('"').next()).expect("a text");
             assert!(text.parse::<f64>().is_ok(), "{line}");
         }
@@ -279,8 +279,8 @@ mod tests {
         let resets =
             (1..=600).filter(|second| line_with(Defect::Outliers, BEGAN + second).contains("temp=85.0")).count();
         assert!((2..=6).contains(&resets), "{resets}");
-        let rms = |at: i64| -> f64 {
-            let line = line_with(Defect::Wear, at);
+        let rms = |time_s: i64| -> f64 {
+            let line = line_with(Defect::Wear, time_s);
             line.split("rms=").nth(1).and_then(|rest| rest.split(',').next()?.parse().ok()).expect("a number")
         };
         let day = |before: i64| (0..1440).map(|minute| rms(BEGAN - before * 86_400 + minute * 60)).fold(0.0, f64::max);
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn every_line_is_line_protocol() {
-        for at in [BEGAN - 30 * 86_400, BEGAN - 86_400 + 13, BEGAN, BEGAN + 86_400] {
-            let body = lines(1, at).concat();
+        for time_s in [BEGAN - 30 * 86_400, BEGAN - 86_400 + 13, BEGAN, BEGAN + 86_400] {
+            let body = lines(1, time_s).concat();
             let mut parsed = Lines::new(body.as_bytes(), Precision::Milliseconds, Limits::default());
             let mut count = 0;
             while let Some(point) = parsed.next() {

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::factory::Defect;
-use crate::escaped;
+use crate::escape_parameter;
 
 /// A permanent or recurring fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,7 +67,7 @@ fn message(fault: Fault) -> &'static str {
 
 /// Returns the fragment of the page's URL that shows a fault.
 fn view(fault: Fault, sensor: &str) -> String {
-    let chart = |query: &str| format!("explore?{query}&sensor={}", escaped(sensor));
+    let chart = |query: &str| format!("explore?{query}&sensor={}", escape_parameter(sensor));
     match fault {
         Fault::Sensor(Defect::Silent) => "sensors?kind=silent".to_owned(),
         Fault::Sensor(Defect::Fast) => "sensors?kind=outlier".to_owned(),

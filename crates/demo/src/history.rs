@@ -6,7 +6,7 @@ use std::thread;
 
 use anyhow::anyhow;
 
-use super::factory::{Factory, Simulated};
+use super::factory::{Factory, SimulatedSensor};
 use super::sender::Sender;
 
 const DAY: i64 = 86_400;
@@ -30,7 +30,7 @@ pub fn send(factory: &Factory, sender: &Sender, days: u32, mut on_days: impl FnM
                 let sender = sender.clone();
                 let done = done.clone();
                 scope.spawn(move || {
-                    let sensors: Vec<&Simulated> = factory.sensors.iter().skip(part).step_by(THREADS).collect();
+                    let sensors: Vec<&SimulatedSensor> = factory.sensors.iter().skip(part).step_by(THREADS).collect();
                     let mut readings = 0;
                     let mut body = String::new();
                     for day in first..=last {
@@ -56,7 +56,7 @@ pub fn send(factory: &Factory, sender: &Sender, days: u32, mut on_days: impl FnM
 
 /// Writes the lines of some sensors for a range of times into `body`, up to the start of the demo. Returns their
 /// number.
-fn write_day(factory: &Factory, sensors: &[&Simulated], times: Range<i64>, body: &mut String) -> u64 {
+fn write_day(factory: &Factory, sensors: &[&SimulatedSensor], times: Range<i64>, body: &mut String) -> u64 {
     body.clear();
     for sensor in sensors {
         let mut at = times.start;

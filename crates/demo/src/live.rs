@@ -38,24 +38,24 @@ enum Link {
     Retries,
 }
 
-/// Returns the state of a gateway's link, `since` seconds after the start of the demo.
-fn link(gateway: usize, since: i64) -> Link {
-    if gateway == RETRY_GATEWAY && since % RETRY_EVERY_S == RETRY_EVERY_S / 2 {
+/// Returns the state of a gateway's link, `demo_s` seconds after the start of the demo.
+fn link(gateway: usize, demo_s: i64) -> Link {
+    if gateway == RETRY_GATEWAY && demo_s % RETRY_EVERY_S == RETRY_EVERY_S / 2 {
         return Link::Retries;
     }
     if gateway != OFFLINE_GATEWAY {
         return Link::Up;
     }
     // The first loss comes early, so that nobody has to wait for it.
-    match (since + OFFLINE_EVERY_S / 2).rem_euclid(OFFLINE_EVERY_S) {
+    match (demo_s + OFFLINE_EVERY_S / 2).rem_euclid(OFFLINE_EVERY_S) {
         second if second < OFFLINE_FOR_S => Link::Down,
         OFFLINE_FOR_S => Link::Back(OFFLINE_FOR_S),
         _ => Link::Up,
     }
 }
 
-fn is_garbled(gateway: usize, since: i64) -> bool {
-    gateway == GARBLED_GATEWAY && since % GARBLED_EVERY_S == 4
+fn is_garbled(gateway: usize, demo_s: i64) -> bool {
+    gateway == GARBLED_GATEWAY && demo_s % GARBLED_EVERY_S == 4
 }
 
 /// The lines that one gateway has not sent yet.
@@ -73,9 +73,9 @@ pub fn send(factory: &Factory, sender: &Sender, mut faults: Faults<'_>) {
         let now = now_seconds();
         let from = (sent + 1).max(now - CATCH_UP_MAX_S);
         for (number, gateway) in gateways.iter_mut().enumerate() {
-            for at in from..=now {
-                gateway.measure(factory, number, at);
-                record_faults(factory, number, at, &mut faults);
+            for time_s in from..=now {
+                gateway.measure(factory, number, time_s);
+                record_faults(factory, number, time_s, &mut faults);
             }
             if now > sent {
                 gateway.send(number, sender, link(number, now - factory.began));
@@ -88,9 +88,9 @@ pub fn send(factory: &Factory, sender: &Sender, mut faults: Faults<'_>) {
 }
 
 /// Records the faults of a gateway and its sensors at a time.
-fn record_faults(factory: &Factory, number: usize, at: i64, faults: &mut Faults<'_>) {
+fn record_faults(factory: &Factory, number: usize, time_s: i64, faults: &mut Faults<'_>) {
     for sensor in factory.sensors.iter().filter(|sensor| sensor.gateway == number) {
-        if let Some(defect) = factory.active_defect(sensor, at) {
+        if let Some(defect) = factory.active_defect(sensor, time_s) {
             faults.record(Fault::Sensor(defect), &sensor.key);
         }
         // This defect is only in the history.
@@ -98,7 +98,7 @@ fn record_faults(factory: &Factory, number: usize, at: i64, faults: &mut Faults<
             faults.record(Fault::Sensor(Defect::Kept), &sensor.key);
         }
     }
-    if is_garbled(number, at - factory.began) {
+    if is_garbled(number, time_s - factory.began) {
         let (site, line) = GATEWAYS[number];
         faults.record(Fault::Garbled, &format!("{site} {line}"));
     }
@@ -106,14 +106,14 @@ fn record_faults(factory: &Factory, number: usize, at: i64, faults: &mut Faults<
 
 impl Gateway {
     /// Adds the readings of its sensors at a time.
-    fn measure(&mut self, factory: &Factory, number: usize, at: i64) {
+    fn measure(&mut self, factory: &Factory, number: usize, time_s: i64) {
         if self.unsent.len() > UNSENT_BYTES_MAX {
             return;
         }
         for sensor in factory.sensors.iter().filter(|sensor| sensor.gateway == number) {
-            factory.write_lines(sensor, at, &mut self.unsent);
+            factory.write_lines(sensor, time_s, &mut self.unsent);
         }
-        if is_garbled(number, at - factory.began) {
+        if is_garbled(number, time_s - factory.began) {
             self.unsent.push_str(GARBLED_LINE);
             self.unsent.push('\n');
         }
@@ -152,12 +152,12 @@ mod tests {
 
     #[test]
     fn each_fault_occurs_within_two_minutes_and_every_outage_ends() {
-        let links = |gateway: usize| (1..=600).map(move |since| link(gateway, since));
+        let links = |gateway: usize| (1..=600).map(move |demo_s| link(gateway, demo_s));
         assert!(links(OFFLINE_GATEWAY).take(120).any(|link| link == Link::Down));
         assert_eq!(links(OFFLINE_GATEWAY).filter(|link| matches!(link, Link::Back(_))).count(), 3);
         assert_eq!(links(OFFLINE_GATEWAY).filter(|link| *link == Link::Down).count(), 3 * 30);
         assert!(links(RETRY_GATEWAY).take(120).any(|link| link == Link::Retries));
-        assert!((1..=120).any(|since| is_garbled(GARBLED_GATEWAY, since)));
+        assert!((1..=120).any(|demo_s| is_garbled(GARBLED_GATEWAY, demo_s)));
         assert!(links(0).all(|link| link == Link::Up));
     }
 }

@@ -21,17 +21,17 @@ pub fn unit(seed: u64, number: i64) -> f64 {
 }
 
 /// Returns a value from -1 to below 1 that changes every second.
-pub fn jitter(seed: u64, at: i64) -> f64 {
-    unit(seed, at) * 2.0 - 1.0
+pub fn jitter(seed: u64, time_s: i64) -> f64 {
+    unit(seed, time_s) * 2.0 - 1.0
 }
 
 /// Returns a value from -1 to 1 that moves smoothly, with a new direction every `period` seconds.
-pub fn wander(seed: u64, at: i64, period: i64) -> f64 {
-    let step = at.div_euclid(period);
-    let within = at.rem_euclid(period) as f64 / period as f64;
-    let from = jitter(seed, step);
-    let to = jitter(seed, step + 1);
-    from + (to - from) * within * within * (3.0 - 2.0 * within)
+pub fn wander(seed: u64, time_s: i64, period: i64) -> f64 {
+    let step = time_s.div_euclid(period);
+    let phase = time_s.rem_euclid(period) as f64 / period as f64;
+    let start = jitter(seed, step);
+    let end = jitter(seed, step + 1);
+    start + (end - start) * phase * phase * (3.0 - 2.0 * phase)
 }
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn noise_is_even_within_its_bounds_and_another_one_per_seed() {
-        let all: Vec<f64> = (0..10_000).map(|at| jitter(7, at)).collect();
+        let all: Vec<f64> = (0..10_000).map(|time_s| jitter(7, time_s)).collect();
         assert!(all.iter().all(|value| (-1.0..1.0).contains(value)));
         let mean = all.iter().sum::<f64>() / all.len() as f64;
         assert!(mean.abs() < 0.03, "{mean}");
@@ -50,10 +50,10 @@ mod tests {
 
     #[test]
     fn wandering_never_jumps() {
-        for at in -5000..5000 {
-            let step = (wander(3, at + 1, 600) - wander(3, at, 600)).abs();
-            assert!(step <= 2.0 * 1.5 / 600.0 + 1e-9, "{at}: {step}");
-            assert!(wander(3, at, 600).abs() <= 1.0);
+        for time_s in -5000..5000 {
+            let step = (wander(3, time_s + 1, 600) - wander(3, time_s, 600)).abs();
+            assert!(step <= 2.0 * 1.5 / 600.0 + 1e-9, "{time_s}: {step}");
+            assert!(wander(3, time_s, 600).abs() <= 1.0);
         }
     }
 }

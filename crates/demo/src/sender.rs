@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 use ureq::Agent;
 
-use crate::escaped;
+use crate::escape_parameter;
 
 /// Maximum number of attempts to send a body.
 const ATTEMPTS_MAX: usize = 150;
@@ -137,7 +137,7 @@ impl Sender {
             }
             let body: Value = serde_json::from_str(text).with_context(|| format!("the answer {text}"))?;
             let run = body["run"].as_str().context("the answer has no run")?;
-            path = format!("{first}?run={}", escaped(run));
+            path = format!("{first}?run={}", escape_parameter(run));
         }
         Ok(())
     }

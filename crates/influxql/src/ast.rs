@@ -172,7 +172,7 @@ pub enum Fill {
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Listing {
     /// The listed or counted items.
-    pub of: ListingOf,
+    pub kind: ListingKind,
     /// `CARDINALITY`: only the number of items.
     pub cardinality: Option<Cardinality>,
     /// `ON database`; the request's if `None`.
@@ -215,7 +215,7 @@ pub enum KeyFilter {
 impl KeyFilter {
     /// The keys that the filter names.
     #[must_use]
-    pub fn named(&self) -> &[String] {
+    pub fn names(&self) -> &[String] {
         match self {
             Self::Is(key) => std::slice::from_ref(key),
             Self::In(keys) => keys,
@@ -227,7 +227,7 @@ impl KeyFilter {
 /// The items of a [`Listing`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[expect(missing_docs, reason = "the names say it")]
-pub enum ListingOf {
+pub enum ListingKind {
     #[default]
     Measurements,
     Series,
@@ -266,5 +266,5 @@ pub struct PolicyStatement {
     /// The policy, which always has a name.
     pub policy: NewPolicy,
     /// True if the policy becomes the default policy of the database.
-    pub default: bool,
+    pub is_default: bool,
 }

@@ -13,7 +13,7 @@ type Check<T> = Result<T, StatementError>;
 
 /// The clauses of a SELECT, checked and computed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Checked {
+pub struct CheckedSelect {
     /// The first time, inclusive.
     pub min: i64,
     /// The last time, inclusive. Without a stated end, it is now if there are windows, or else the latest possible
@@ -27,7 +27,7 @@ pub struct Checked {
     pub fill: Fill,
     /// The checked subqueries among the sources, in order. A subquery's range is within this one's, and a subquery
     /// without windows inherits these.
-    pub subqueries: Vec<Checked>,
+    pub subqueries: Vec<CheckedSelect>,
 }
 
 /// The dimensions of a GROUP BY.
@@ -38,7 +38,7 @@ pub struct Grouping {
     /// The offset of windows from multiples of their width; less than the width, and possibly negative.
     pub offset: i64,
     /// True if the windows are inherited from the outer statement.
-    pub inherited: bool,
+    pub is_inherited: bool,
     /// The references, wildcards and regexes that name tags.
     pub tags: Vec<Expr>,
 }
@@ -47,19 +47,19 @@ pub struct Grouping {
 ///
 /// # Errors
 /// The [`StatementError`] that InfluxDB would report first.
-pub fn check(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
+pub fn check(select: &Select, clock: &Clock<'_>) -> Check<CheckedSelect> {
     compile(select, prepare(select, clock)?, clock)
 }
 
 /// Checks the condition and the dimensions.
-fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
+fn prepare(select: &Select, clock: &Clock<'_>) -> Check<CheckedSelect> {
     let clock = clock.in_zone(select.zone.as_deref());
     let (range, condition) = split(select.condition.as_ref(), &clock)?;
     condition.as_ref().map_or(Ok(()), check_condition)?;
     let grouping = grouping(select, &clock)?;
     let TimeRange { min, max } = range;
     let latest = if grouping.every == 0 { MAX_TIME } else { clock.now };
-    Ok(Checked {
+    Ok(CheckedSelect {
         min: min.unwrap_or(MIN_TIME),
         max: max.unwrap_or(latest),
         condition,
@@ -70,7 +70,7 @@ fn prepare(select: &Select, clock: &Clock<'_>) -> Check<Checked> {
 }
 
 /// Checks the columns, then the subqueries, which inherit from this SELECT.
-fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Checked> {
+fn compile(select: &Select, mut checked: CheckedSelect, clock: &Clock<'_>) -> Check<CheckedSelect> {
     let folded: Vec<Expr> = select
         .columns
         .iter()
@@ -88,21 +88,21 @@ fn compile(select: &Select, mut checked: Checked, clock: &Clock<'_>) -> Check<Ch
     columns.check_combination()?;
     for source in &select.sources {
         let FromSource::Subquery(inner) = source else { continue };
-        let mut within = prepare(inner, clock)?;
+        let mut subquery = prepare(inner, clock)?;
         if inner.ascending.is_some() && inner.is_descending() != select.is_descending() {
             return fault("subqueries must be ordered in the same direction as the query itself");
         }
-        within.min = within.min.max(checked.min);
-        within.max = within.max.min(checked.max);
-        if within.grouping.every == 0 && checked.grouping.every != 0 {
+        subquery.min = subquery.min.max(checked.min);
+        subquery.max = subquery.max.min(checked.max);
+        if subquery.grouping.every == 0 && checked.grouping.every != 0 {
             let Grouping { every, offset, .. } = checked.grouping;
-            within.grouping = Grouping { every, offset, inherited: true, ..within.grouping };
+            subquery.grouping = Grouping { every, offset, is_inherited: true, ..subquery.grouping };
         }
-        let mut within = compile(inner, within, clock)?;
-        if within.grouping.every != 0 && within.fill == Fill::Null {
-            within.fill = Fill::None;
+        let mut subquery = compile(inner, subquery, clock)?;
+        if subquery.grouping.every != 0 && subquery.fill == Fill::Null {
+            subquery.fill = Fill::None;
         }
-        checked.subqueries.push(within);
+        checked.subqueries.push(subquery);
     }
     Ok(checked)
 }
@@ -184,13 +184,13 @@ fn since_window_start(time: i128, every: i64) -> i64 {
 #[expect(clippy::struct_excessive_bools, reason = "independent findings")]
 struct ColumnKinds<'s> {
     select: &'s Select,
-    checked: &'s Checked,
+    checked: &'s CheckedSelect,
     calls: usize,
     /// True if all functions are selectors, which choose a reading.
     has_only_selectors: bool,
     /// True if there is a `distinct` that is not an argument of another function.
     has_distinct: bool,
-    /// The name `top` or `bottom`, if there is such a call.
+    /// The name of the call of `top` or `bottom`, if there is one.
     top_bottom: Option<&'s str>,
     /// True if there is a field or a tag outside functions.
     has_bare_field: bool,
@@ -199,7 +199,7 @@ struct ColumnKinds<'s> {
 }
 
 impl<'s> ColumnKinds<'s> {
-    fn new(select: &'s Select, checked: &'s Checked) -> Self {
+    fn new(select: &'s Select, checked: &'s CheckedSelect) -> Self {
         Self {
             select,
             checked,
@@ -214,7 +214,7 @@ impl<'s> ColumnKinds<'s> {
 
     /// Returns true if the SELECT needs functions because it has windows of its own.
     fn has_own_windows(&self) -> bool {
-        self.checked.grouping.every != 0 && !self.checked.grouping.inherited
+        self.checked.grouping.every != 0 && !self.checked.grouping.is_inherited
     }
 
     fn expression(&mut self, expr: &'s Expr) -> Check<()> {

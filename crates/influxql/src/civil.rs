@@ -52,9 +52,9 @@ pub(super) fn looks_like_time(text: &str) -> bool {
 /// Parses `2024-02-29`, `2024-02-29 12:30:00.5` and RFC 3339.
 pub(super) fn parse(text: &str) -> Option<TimeText> {
     let mut digits = Digits(text);
-    let year = digits.fixed(4)?;
-    let month = digits.after('-')?;
-    let day = digits.after('-')?;
+    let year = digits.take_digits(4)?;
+    let month = digits.take_after('-')?;
+    let day = digits.take_after('-')?;
     let date =
         jiff::civil::Date::new(i16::try_from(year).ok()?, i8::try_from(month).ok()?, i8::try_from(day).ok()?).ok()?;
     if digits.0.is_empty() {
@@ -64,9 +64,9 @@ pub(super) fn parse(text: &str) -> Option<TimeText> {
     if !zoned && !digits.take(' ') {
         return None;
     }
-    let hour = digits.one_or_two()?;
-    let minute = digits.after(':')?;
-    let second = digits.after(':')?;
+    let hour = digits.take_one_or_two()?;
+    let minute = digits.take_after(':')?;
+    let second = digits.take_after(':')?;
     let part = |number: u32| i8::try_from(number).ok();
     let nanosecond = i32::try_from(digits.fraction()).ok()?;
     let time = jiff::civil::Time::new(part(hour)?, part(minute)?, part(second)?, nanosecond).ok()?;
@@ -88,19 +88,19 @@ impl Digits<'_> {
         rest.is_some()
     }
 
-    fn fixed(&mut self, count: usize) -> Option<u32> {
+    fn take_digits(&mut self, count: usize) -> Option<u32> {
         let taken = self.0.get(..count).filter(|taken| taken.bytes().all(|byte| byte.is_ascii_digit()))?;
         self.0 = &self.0[count..];
         taken.parse().ok()
     }
 
     /// Reads a separator and two digits.
-    fn after(&mut self, separator: char) -> Option<u32> {
-        if self.take(separator) { self.fixed(2) } else { None }
+    fn take_after(&mut self, separator: char) -> Option<u32> {
+        if self.take(separator) { self.take_digits(2) } else { None }
     }
 
-    fn one_or_two(&mut self) -> Option<u32> {
-        self.fixed(2).or_else(|| self.fixed(1))
+    fn take_one_or_two(&mut self) -> Option<u32> {
+        self.take_digits(2).or_else(|| self.take_digits(1))
     }
 
     /// Reads a dot and up to nine digits as nanoseconds; 0 if there are none.
@@ -124,8 +124,8 @@ impl Digits<'_> {
         } else {
             return None;
         };
-        let hours = self.fixed(2)?;
-        let minutes = self.after(':')?;
+        let hours = self.take_digits(2)?;
+        let minutes = self.take_after(':')?;
         Some(sign * (i64::from(hours) * 3600 + i64::from(minutes) * 60)).filter(|_| hours <= 24 && minutes < 60)
     }
 }

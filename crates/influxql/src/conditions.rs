@@ -65,7 +65,7 @@ fn part(condition: &Expr, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>)
         }
         Expr::Binary { operator, left, right } if left.is_time() => Ok((range(*operator, right, clock)?, None)),
         Expr::Binary { operator, left, right } if right.is_time() => {
-            Ok((range(swapped(*operator), left, clock)?, None))
+            Ok((range(swap_operands(*operator), left, clock)?, None))
         }
         Expr::Binary { .. } => Ok((TimeRange::default(), Some(fold::inner(condition, Some(clock))))),
         Expr::Paren(inner) => {
@@ -78,7 +78,7 @@ fn part(condition: &Expr, clock: &Clock<'_>) -> Result<(TimeRange, Option<Expr>)
 }
 
 /// The operator for exchanged operands.
-fn swapped(operator: Operator) -> Operator {
+fn swap_operands(operator: Operator) -> Operator {
     match operator {
         Operator::Greater => Operator::Less,
         Operator::Less => Operator::Greater,

@@ -14,7 +14,7 @@ pub struct Clock<'a> {
     /// The zone of the statement's `tz()`.
     pub zone: Option<&'a str>,
     /// Converts a local time in a zone to nanoseconds since 1970, including times that do not exist or occur twice.
-    /// Called only for zones of `tz()` that [`ParseOptions::known_zone`](super::ParseOptions::known_zone) accepted.
+    /// Called only for zones of `tz()` that [`ParseOptions::is_known_zone`](super::ParseOptions::is_known_zone) accepted.
     pub resolve: &'a dyn Fn(&str, CivilTime) -> i128,
 }
 
@@ -107,21 +107,21 @@ fn literals(operator: Operator, left: &Literal, right: &Literal, clock: Option<&
     match (left, right) {
         (Boolean(a), Boolean(b)) => booleans(operator, *a, *b),
         (Integer(a), Integer(b)) => integers(operator, *a, *b),
-        (Integer(a), Unsigned(b)) => mixed(operator, *a, *b, false),
-        (Unsigned(a), Integer(b)) => mixed(operator, *b, *a, true),
-        (Unsigned(a), Unsigned(b)) => unsigned(operator, *a, *b),
+        (Integer(a), Unsigned(b)) => mixed_integers(operator, *a, *b, false),
+        (Unsigned(a), Integer(b)) => mixed_integers(operator, *b, *a, true),
+        (Unsigned(a), Unsigned(b)) => unsigned_integers(operator, *a, *b),
         (Number(a), Number(b)) => numbers(operator, *a, *b),
         (Number(a), Integer(b)) => numbers(operator, *a, *b as f64),
         (Integer(a), Number(b)) => numbers(operator, *a as f64, *b),
         (Number(a), Unsigned(b)) => numbers(operator, *a, *b as f64),
         (Unsigned(a), Number(b)) => numbers(operator, *a as f64, *b),
         (Duration(a), Duration(b)) => durations(operator, *a, *b),
-        (Duration(a), Integer(b)) => scaled(operator, *a, *b),
+        (Duration(a), Integer(b)) => scale(operator, *a, *b),
         #[expect(clippy::cast_possible_truncation, reason = "InfluxDB drops the fraction, too")]
-        (Duration(a), Number(b)) => scaled(operator, *a, *b as i64),
-        (Integer(a), Duration(b)) => shifted(operator, i128::from(*a), *b),
+        (Duration(a), Number(b)) => scale(operator, *a, *b as i64),
+        (Integer(a), Duration(b)) => shift(operator, i128::from(*a), *b),
         (Integer(a) | Duration(a), Time(b)) if operator == Operator::Add => Some(Time(i128::from(*a) + b)),
-        (Time(a), Duration(b) | Integer(b)) => shifted(operator, *a, *b),
+        (Time(a), Duration(b) | Integer(b)) => shift(operator, *a, *b),
         (Time(a), Time(b)) => times(operator, *a, *b),
         (String(a), String(b)) => strings(operator, a, b, clock),
         (String(a), Duration(_) | Time(_) | Integer(_)) => literals(operator, &Time(instant(a, clock)?), right, clock),
@@ -174,18 +174,18 @@ fn integers(operator: Operator, a: i64, b: i64) -> Option<Literal> {
     }))
 }
 
-/// Computes an operation on an integer and an unsigned integer; `swapped` if the integer is on the right. A negative
+/// Computes an operation on an integer and an unsigned integer; `is_swapped` if the integer is on the right. A negative
 /// integer is less than all unsigned ones.
-fn mixed(operator: Operator, integer: i64, other: u64, swapped: bool) -> Option<Literal> {
-    let below = matches!(operator, Operator::Less | Operator::LessEq);
-    if integer < 0 && (below || matches!(operator, Operator::Greater | Operator::GreaterEq)) {
-        return Some(Literal::Boolean(below != swapped));
+fn mixed_integers(operator: Operator, integer: i64, other: u64, is_swapped: bool) -> Option<Literal> {
+    let is_less = matches!(operator, Operator::Less | Operator::LessEq);
+    if integer < 0 && (is_less || matches!(operator, Operator::Greater | Operator::GreaterEq)) {
+        return Some(Literal::Boolean(is_less != is_swapped));
     }
     let cast = integer.cast_unsigned();
-    if swapped { unsigned(operator, other, cast) } else { unsigned(operator, cast, other) }
+    if is_swapped { unsigned_integers(operator, other, cast) } else { unsigned_integers(operator, cast, other) }
 }
 
-fn unsigned(operator: Operator, a: u64, b: u64) -> Option<Literal> {
+fn unsigned_integers(operator: Operator, a: u64, b: u64) -> Option<Literal> {
     Some(Literal::Unsigned(match operator {
         Operator::Add => a.wrapping_add(b),
         Operator::Sub => a.wrapping_sub(b),
@@ -216,7 +216,7 @@ fn durations(operator: Operator, a: i64, b: i64) -> Option<Literal> {
     }
 }
 
-fn scaled(operator: Operator, duration: i64, factor: i64) -> Option<Literal> {
+fn scale(operator: Operator, duration: i64, factor: i64) -> Option<Literal> {
     match operator {
         Operator::Mul => Some(Literal::Duration(duration.wrapping_mul(factor))),
         Operator::Div if factor == 0 => Some(Literal::Duration(0)),
@@ -225,7 +225,7 @@ fn scaled(operator: Operator, duration: i64, factor: i64) -> Option<Literal> {
     }
 }
 
-fn shifted(operator: Operator, time: i128, offset: i64) -> Option<Literal> {
+fn shift(operator: Operator, time: i128, offset: i64) -> Option<Literal> {
     match operator {
         Operator::Add => Some(Literal::Time(time + i128::from(offset))),
         Operator::Sub => Some(Literal::Time(time - i128::from(offset))),

@@ -7,7 +7,7 @@
 //!   though the quote is character 22.
 //! * An invalid escape is placed at the character after its backslash: in `select value from cpu where host = 'a\qb'`
 //!   at character 39, the `q`.
-//! * The position of the end increases by one after a word, white space or a lookahead has reached it: after `show` it
+//! * The position of the end increases by one once a word, white space or a lookahead has reached it. After `show` it
 //!   is character 6, after `select *` character 9.
 
 use super::token::{Lexeme, Position, TokenKind};
@@ -19,13 +19,13 @@ pub(super) struct Lexer<'q> {
     next: Position,
     last: Position,
     /// True if the end was read and not only peeked at. It counts as one character.
-    ended: bool,
+    has_ended: bool,
 }
 
 impl<'q> Lexer<'q> {
     pub(super) fn new(text: &'q str) -> Self {
         let start = Position { line: 1, char: 1 };
-        Self { rest: text.chars(), next: start, last: start, ended: false }
+        Self { rest: text.chars(), next: start, last: start, has_ended: false }
     }
 
     fn peek(&self) -> Option<char> {
@@ -35,8 +35,8 @@ impl<'q> Lexer<'q> {
     fn read(&mut self) -> Option<char> {
         let Some(mut found) = self.rest.next() else {
             self.last = self.next;
-            self.next.char += usize::from(!self.ended);
-            self.ended = true;
+            self.next.char += usize::from(!self.has_ended);
+            self.has_ended = true;
             return None;
         };
         if found == '\r' {
@@ -83,34 +83,34 @@ impl<'q> Lexer<'q> {
 
     /// Reads the next token, including white space and comments.
     pub(super) fn lex(&mut self) -> Lexeme {
-        let before = self.last;
-        let at = self.next;
-        let Some(first) = self.peek_char() else { return lexeme(TokenKind::Eof, at, "") };
+        let previous = self.last;
+        let position = self.next;
+        let Some(first) = self.peek_char() else { return lexeme(TokenKind::Eof, position, "") };
         match first {
-            _ if is_space(first) => self.space(at),
-            '"' | '_' | 'a'..='z' | 'A'..='Z' => self.word(at),
-            '0'..='9' => self.number(at),
-            '\'' => self.string(before),
-            '.' if self.second().is_some_and(|second| second.is_ascii_digit()) => self.number(at),
-            '$' => self.bound_parameter(at),
+            _ if is_space(first) => self.space(position),
+            '"' | '_' | 'a'..='z' | 'A'..='Z' => self.word(position),
+            '0'..='9' => self.number(position),
+            '\'' => self.string(previous),
+            '.' if self.second().is_some_and(|second| second.is_ascii_digit()) => self.number(position),
+            '$' => self.bound_parameter(position),
             _ => {
                 self.read();
-                self.symbol(first, at)
+                self.symbol(first, position)
             }
         }
     }
 
     /// Reads a regex, which must start with the next character.
     pub(super) fn regex(&mut self) -> Lexeme {
-        let at = self.last;
+        let position = self.last;
         if !self.take('/') {
-            return lexeme(TokenKind::BadRegex, at, "");
+            return lexeme(TokenKind::BadRegex, position, "");
         }
         let mut text = String::new();
         loop {
             match self.read() {
-                Some('/') => return Lexeme { token: TokenKind::Regex, at, text },
-                None | Some('\n') => return lexeme(TokenKind::BadRegex, at, ""),
+                Some('/') => return Lexeme { token: TokenKind::Regex, position, text },
+                None | Some('\n') => return lexeme(TokenKind::BadRegex, position, ""),
                 // Only the escape of a slash is ours; any other backslash belongs to the regex.
                 Some('\\') if self.take('/') => text.push('/'),
                 Some(found) => text.push(found),
@@ -122,29 +122,29 @@ impl<'q> Lexer<'q> {
         self.rest.clone().nth(1)
     }
 
-    fn space(&mut self, at: Position) -> Lexeme {
+    fn space(&mut self, position: Position) -> Lexeme {
         let mut text = String::new();
         self.take_all(&mut text, is_space);
         self.peek_char();
-        Lexeme { token: TokenKind::Whitespace, at, text }
+        Lexeme { token: TokenKind::Whitespace, position, text }
     }
 
-    fn word(&mut self, at: Position) -> Lexeme {
+    fn word(&mut self, position: Position) -> Lexeme {
         let (text, is_quoted) = match self.identifier() {
             Ok(name) => name,
             Err(bad) => return bad,
         };
         match TokenKind::keyword(&text).filter(|_| !is_quoted) {
-            Some(token) => lexeme(token, at, ""),
-            None => Lexeme { token: TokenKind::Ident, at, text },
+            Some(token) => lexeme(token, position, ""),
+            None => Lexeme { token: TokenKind::Ident, position, text },
         }
     }
 
-    fn bound_parameter(&mut self, at: Position) -> Lexeme {
+    fn bound_parameter(&mut self, position: Position) -> Lexeme {
         self.read();
         match self.identifier() {
-            Ok((text, _)) => Lexeme { token: TokenKind::BoundParam, at, text: format!("${text}") },
-            Err(bad) => Lexeme { text: format!("${}", bad.text), at, ..bad },
+            Ok((text, _)) => Lexeme { token: TokenKind::BoundParam, position, text: format!("${text}") },
+            Err(bad) => Lexeme { text: format!("${}", bad.text), position, ..bad },
         }
     }
 
@@ -154,34 +154,34 @@ impl<'q> Lexer<'q> {
         let mut text = String::new();
         self.take_all(&mut text, is_word);
         if self.peek() == Some('"') {
-            let before = self.last;
-            return self.quoted(before).map(|text| (text, true));
+            let previous = self.last;
+            return self.quoted(previous).map(|text| (text, true));
         }
         self.peek_char();
         Ok((text, false))
     }
 
-    fn string(&mut self, before: Position) -> Lexeme {
-        match self.quoted(before) {
-            Ok(text) => Lexeme { token: TokenKind::String, at: before, text },
+    fn string(&mut self, previous: Position) -> Lexeme {
+        match self.quoted(previous) {
+            Ok(text) => Lexeme { token: TokenKind::String, position: previous, text },
             Err(bad) => bad,
         }
     }
 
-    /// Reads a quoted text. `before` is the position before the opening quote.
-    fn quoted(&mut self, before: Position) -> Result<String, Lexeme> {
+    /// Reads a quoted text. `previous` is the position before the opening quote.
+    fn quoted(&mut self, previous: Position) -> Result<String, Lexeme> {
         let quote = self.read();
         let mut text = String::new();
         loop {
             match self.read() {
                 found if found == quote => return Ok(text),
-                None | Some('\n') => return Err(Lexeme { token: TokenKind::BadString, at: before, text }),
+                None | Some('\n') => return Err(Lexeme { token: TokenKind::BadString, position: previous, text }),
                 Some('\\') => match self.read() {
                     Some('n') => text.push('\n'),
                     Some(plain @ ('\\' | '"' | '\'')) => text.push(plain),
                     other => {
                         let text = format!("\\{}", other.unwrap_or('\0'));
-                        return Err(Lexeme { token: TokenKind::BadEscape, at: self.last, text });
+                        return Err(Lexeme { token: TokenKind::BadEscape, position: self.last, text });
                     }
                 },
                 Some(found) => text.push(found),
@@ -190,7 +190,7 @@ impl<'q> Lexer<'q> {
     }
 
     /// Reads a number, or a duration if letters follow the digits immediately.
-    fn number(&mut self, at: Position) -> Lexeme {
+    fn number(&mut self, position: Position) -> Lexeme {
         let mut text = String::new();
         self.take_all(&mut text, |found| found.is_ascii_digit());
         if self.take('.') {
@@ -198,16 +198,16 @@ impl<'q> Lexer<'q> {
                 text.push('.');
                 self.take_all(&mut text, |found| found.is_ascii_digit());
             }
-            return Lexeme { token: TokenKind::Number, at, text };
+            return Lexeme { token: TokenKind::Number, position, text };
         }
-        let Some(unit) = self.take_if(is_unit) else { return Lexeme { token: TokenKind::Integer, at, text } };
+        let Some(unit) = self.take_if(is_unit) else { return Lexeme { token: TokenKind::Integer, position, text } };
         text.push(unit);
         self.take_all(&mut text, |found| is_unit(found) || found.is_ascii_digit());
-        Lexeme { token: TokenKind::DurationValue, at, text }
+        Lexeme { token: TokenKind::DurationValue, position, text }
     }
 
     /// Reads the rest of the token that starts with `first`.
-    fn symbol(&mut self, first: char, at: Position) -> Lexeme {
+    fn symbol(&mut self, first: char, position: Position) -> Lexeme {
         let token = match first {
             '.' => TokenKind::Dot,
             '+' => TokenKind::Add,
@@ -235,9 +235,9 @@ impl<'q> Lexer<'q> {
             ';' => TokenKind::Semicolon,
             ':' if self.take(':') => TokenKind::DoubleColon,
             ':' => TokenKind::Colon,
-            other => return Lexeme { token: TokenKind::Illegal, at, text: other.to_string() },
+            other => return Lexeme { token: TokenKind::Illegal, position, text: other.to_string() },
         };
-        lexeme(token, at, "")
+        lexeme(token, position, "")
     }
 
     fn line_comment(&mut self) -> TokenKind {
@@ -256,8 +256,8 @@ impl<'q> Lexer<'q> {
     }
 }
 
-fn lexeme(token: TokenKind, at: Position, text: &str) -> Lexeme {
-    Lexeme { token, at, text: text.to_owned() }
+fn lexeme(token: TokenKind, position: Position, text: &str) -> Lexeme {
+    Lexeme { token, position, text: text.to_owned() }
 }
 
 pub(super) fn is_space(found: char) -> bool {

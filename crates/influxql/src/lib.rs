@@ -1,10 +1,12 @@
 //! A parser and checker of InfluxQL, the query language of InfluxDB 1.x. It does not depend on storage, HTTP or a
 //! clock.
 //!
+//! Start with [`parse`], which returns [`Statement`]s, and [`Select`], the statement that reads data.
+//!
 //! ```
 //! use hourglass_influxql::{Params, ParseOptions, Statement, parse};
 //!
-//! let options = ParseOptions { params: &Params::new(), known_zone: &|_| false, regex_error: &|_| None };
+//! let options = ParseOptions { params: &Params::new(), is_known_zone: &|_| false, regex_error: &|_| None };
 //! let statements = parse("SELECT mean(temp) FROM climate WHERE time > now() - 1h GROUP BY time(5m)", &options)?;
 //! let [Statement::Select(select)] = statements.as_slice() else { panic!("one SELECT") };
 //! assert_eq!(select.columns[0].name(), "mean");
@@ -17,7 +19,7 @@
 //! # Steps
 //!
 //! ```text
-//! text ──parse──→ Statement ──check──→ Checked: time range, condition without time, windows and tags
+//! text ──parse──→ Statement ──check──→ CheckedSelect: time range, condition without time, windows and tags
 //! ```
 //!
 //! * [`parse`] returns statements or a [`ParseError`], whose message lacks the prefix `error parsing query: `.
@@ -46,10 +48,10 @@ mod token;
 mod tests;
 
 pub use ast::{
-    Cardinality, Expr, Fill, FromSource, KeyFilter, Listing, ListingOf, Literal, Measurement, MeasurementName,
+    Cardinality, Expr, Fill, FromSource, KeyFilter, Listing, ListingKind, Literal, Measurement, MeasurementName,
     NewPolicy, Operator, PolicyStatement, ReferenceKind, Select, SelectColumn, Statement, WildcardKind,
 };
-pub use check::{Checked, Grouping, check};
+pub use check::{CheckedSelect, Grouping, check};
 pub use civil::{CivilTime, MAX_TIME, MIN_TIME, utc};
 pub use conditions::{TimeRange, split};
 pub use error::{ParseError, StatementError};

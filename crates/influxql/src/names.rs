@@ -9,15 +9,15 @@ impl SelectColumn {
     /// `mean_max`. Empty for a constant.
     #[must_use]
     pub fn name(&self) -> String {
-        self.alias.clone().unwrap_or_else(|| name_of(&self.expr))
+        self.alias.clone().unwrap_or_else(|| expr_name(&self.expr))
     }
 }
 
-fn name_of(expr: &Expr) -> String {
+fn expr_name(expr: &Expr) -> String {
     match expr {
         Expr::Call { name, .. } | Expr::Reference { name, .. } => name.clone(),
         Expr::Distinct(_) => "distinct".to_owned(),
-        Expr::Paren(inner) => name_of(inner),
+        Expr::Paren(inner) => expr_name(inner),
         Expr::Binary { .. } => {
             let mut names = Vec::new();
             collect(expr, &mut names);
@@ -58,7 +58,7 @@ pub fn column_names(columns: &[SelectColumn]) -> Vec<String> {
             && matches!(name.as_str(), "top" | "bottom")
             && let [_, tags @ .., Expr::Literal(Literal::Integer(_))] = args.as_slice()
         {
-            wanted.extend(tags.iter().map(|tag| WantedName { name: name_of(tag), is_alias: false }));
+            wanted.extend(tags.iter().map(|tag| WantedName { name: expr_name(tag), is_alias: false }));
         }
     }
     let mut seen: HashMap<String, usize> = HashMap::new();

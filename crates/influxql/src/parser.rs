@@ -36,7 +36,7 @@ pub struct ParseOptions<'a> {
     /// The values of bound parameters.
     pub params: &'a Params,
     /// A function that returns true if a time zone exists.
-    pub known_zone: &'a dyn Fn(&str) -> bool,
+    pub is_known_zone: &'a dyn Fn(&str) -> bool,
     /// A function that returns the error of an invalid regex.
     pub regex_error: &'a dyn Fn(&str) -> Option<String>,
 }
@@ -51,17 +51,17 @@ pub fn parse(text: &str, options: &ParseOptions<'_>) -> Parsed<Vec<Statement>> {
     }
     let mut parser = Parser { lexer: Lexer::new(text.trim()), returned: Vec::new(), options, nesting: 0 };
     let mut statements = Vec::new();
-    let mut separated = true;
+    let mut is_separated = true;
     loop {
         let lexeme = parser.next();
         match lexeme.token {
             TokenKind::Eof => return Ok(statements),
-            TokenKind::Semicolon => separated = true,
-            _ if !separated => return Err(unexpected(&lexeme, &[";"])),
+            TokenKind::Semicolon => is_separated = true,
+            _ if !is_separated => return Err(unexpected(&lexeme, &[";"])),
             _ => {
                 parser.put_back(lexeme);
                 statements.push(parser.statement()?);
-                separated = false;
+                is_separated = false;
             }
         }
     }
@@ -168,7 +168,7 @@ impl Parser<'_, '_> {
             },
             _ => return lexeme,
         };
-        Lexeme { token, text, at: lexeme.at }
+        Lexeme { token, text, position: lexeme.position }
     }
 
     fn identifier(&mut self) -> Parsed<String> {
@@ -259,7 +259,7 @@ impl Parser<'_, '_> {
     }
 
     /// Runs `inner` one nesting level deeper.
-    fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
+    fn descend<T>(&mut self, inner: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.nesting == MAX_NESTING {
             return Err(ParseError::limit("the depth of nesting", MAX_NESTING));
         }
@@ -293,13 +293,13 @@ fn parameter_name(lexeme: &Lexeme) -> &str {
 }
 
 fn unexpected(lexeme: &Lexeme, expected: &[&str]) -> ParseError {
-    ParseError(format!("found {}, expected {} at {}", lexeme.found(), expected.join(", "), lexeme.at))
+    ParseError(format!("found {}, expected {} at {}", lexeme.message_text(), expected.join(", "), lexeme.position))
 }
 
 fn invalid(lexeme: &Lexeme, message: impl Display) -> ParseError {
-    invalid_at(lexeme.at, message)
+    invalid_at(lexeme.position, message)
 }
 
-fn invalid_at(at: Position, message: impl Display) -> ParseError {
-    ParseError(format!("{message} at {at}"))
+fn invalid_at(position: Position, message: impl Display) -> ParseError {
+    ParseError(format!("{message} at {position}"))
 }

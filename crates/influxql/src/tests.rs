@@ -11,7 +11,7 @@ mod tables;
 mod times;
 
 use self::display::Printed;
-use super::{Clock, Listing, ListingOf, Params, ParseError, ParseOptions, Statement, check, parse};
+use super::{Clock, Listing, ListingKind, Params, ParseError, ParseOptions, Statement, check, parse};
 
 /// `now()` of the tests.
 const NOW: i64 = 1_700_000_000_000_000_000;
@@ -22,9 +22,9 @@ fn parsed(text: &str) -> Result<Vec<Statement>, ParseError> {
 }
 
 fn parsed_with(text: &str, params: &Params) -> Result<Vec<Statement>, ParseError> {
-    let known_zone = |zone: &str| !zone.starts_with("Mars");
+    let is_known_zone = |zone: &str| !zone.starts_with("Mars");
     let regex_error = |pattern: &str| pattern.contains("bad(").then(|| "missing closing )".to_owned());
-    parse(text, &ParseOptions { params, known_zone: &known_zone, regex_error: &regex_error })
+    parse(text, &ParseOptions { params, is_known_zone: &is_known_zone, regex_error: &regex_error })
 }
 
 fn utc() -> Clock<'static> {
@@ -42,7 +42,7 @@ fn answer(text: &str) -> String {
             Ok(_) => format!("ok {}", Printed(statement)),
             Err(error) => format!("200 {error}"),
         },
-        Statement::Show(Listing { of: ListingOf::Series, cardinality: None, condition, .. }) => {
+        Statement::Show(Listing { kind: ListingKind::Series, cardinality: None, condition, .. }) => {
             match super::split(condition.as_ref(), &utc()) {
                 Ok(_) => format!("ok {}", Printed(statement)),
                 Err(error) => format!("200 {error}"),

@@ -81,13 +81,13 @@ impl fmt::Display for Position {
 #[derive(Debug, Clone)]
 pub(super) struct Lexeme {
     pub(super) token: TokenKind,
-    pub(super) at: Position,
+    pub(super) position: Position,
     pub(super) text: String,
 }
 
 impl Lexeme {
     /// The token's text for error messages.
-    pub(super) fn found(&self) -> &str {
+    pub(super) fn message_text(&self) -> &str {
         if self.text.is_empty() { self.token.as_str() } else { &self.text }
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Result;
-use super::pages::Written;
+use super::pages::WriteOutcome;
 use hourglass_model::bucket::registry::MemberRegistry;
 
 /// Disk space of a store. A figure that the store does not report is `None`.
@@ -22,7 +22,7 @@ pub trait Coordination: Send + Sync {
     async fn read_registry(&self) -> Result<MemberRegistry>;
 
     /// Writes the member registry by compare-and-set on its rev, which grows by one.
-    async fn write_registry(&self, registry: &MemberRegistry) -> Written;
+    async fn write_registry(&self, registry: &MemberRegistry) -> WriteOutcome;
 
     /// Returns true if other processes can write to this store at the same time. If so, only a compare-and-set or a read
     /// confirms a cached page.

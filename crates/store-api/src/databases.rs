@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Result;
-use super::pages::Written;
+use super::pages::WriteOutcome;
 use hourglass_model::bucket::settings::DatabaseSettings;
 
 /// The list of databases, and their settings.
@@ -26,5 +26,5 @@ pub trait DatabaseStore: Send + Sync {
 
     /// Replaces the settings of a database by compare-and-set. `held` is the rev that the store must hold, or 0 if it holds
     /// none. `None` removes the settings. The database need not exist.
-    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written;
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> WriteOutcome;
 }

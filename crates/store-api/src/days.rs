@@ -5,7 +5,7 @@ use std::ops::Range;
 use async_trait::async_trait;
 
 use super::Result;
-use super::pages::{Extent, Order, Scanned, Written};
+use super::pages::{Extent, Order, ScanResult, WriteOutcome};
 use hourglass_model::bucket::day::{DayId, DayPart, DayWrite, StoredDay};
 use hourglass_model::bucket::stored::{Projection, ScannedPage};
 use hourglass_model::bucket::totals::{MonthId, MonthWrite, StoredMonth};
@@ -30,7 +30,7 @@ pub trait DayStore: Send + Sync {
     ///
     /// Before it returns, it removes the monthly totals of every day that was written or whose outcome is unknown. If that
     /// removal fails, the write counts as failed.
-    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written>;
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome>;
 
     /// Reads one sensor's day parts that overlap `hours`, until the end of the range or the extent is reached. Returns one
     /// page per hour and part, in hour order, from one snapshot. Hours are never split.
@@ -44,11 +44,11 @@ pub trait DayStore: Send + Sync {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned>;
+    ) -> Result<ScanResult>;
 
     /// Reads the day parts of several sensors. Returns, per sensor in the order given, one page per hour and part, in hour
     /// order. The pages of one sensor come from one snapshot. Returns `None` if the pages exceed `bytes_max` bytes.
-    async fn scan_days_of(
+    async fn scan_sensor_days(
         &self,
         database: &str,
         sensors: &[&str],
@@ -57,14 +57,14 @@ pub trait DayStore: Send + Sync {
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>>;
 
-    /// Lists the days and sensors that have chunks, in that order and without duplicates, after `from` and before the day
-    /// `until`: at most `most` of them.
+    /// Lists the days and sensors that have chunks, in that order and without duplicates, after `start` and before the day
+    /// `end`: at most `max` of them.
     async fn next_chunks(
         &self,
         database: &str,
-        from: &(Day, String),
-        until: Day,
-        most: usize,
+        start: &(Day, String),
+        end: Day,
+        max: usize,
     ) -> Result<Vec<(Day, String)>>;
 
     /// Returns the latest day that any sensor has a part of. The day was over by the clock of the instance that sealed it.
@@ -81,5 +81,5 @@ pub trait DayStore: Send + Sync {
     ) -> Result<Vec<(MonthId, StoredMonth)>>;
 
     /// Writes monthly totals, each by compare-and-set on its rev. Returns the outcomes in the order given.
-    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written>;
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<WriteOutcome>;
 }

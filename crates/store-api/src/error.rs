@@ -52,7 +52,7 @@ pub enum StorageError {
     /// The store's address is invalid.
     #[error("store.uri: {0}; correct the address (see docs/reference/configuration.md)")]
     Address(String),
-    /// The collections of this database differ from what hourglass needs, or are unusable at present. A write may have been
+    /// The collections of this database are unusable or differ from those that hourglass needs. A write may have been
     /// applied in part.
     #[error(
         "the store failed on this database: {0}; repair its collections, and the WAL keeps the readings until then"

@@ -3,15 +3,15 @@
 //!
 //! Start with [`Store`], the union of the traits: [`PageStore`] for the readings of recent hours, [`DayStore`] for sealed
 //! days, [`SensorStore`] and [`DatabaseStore`]. Most writes are a compare-and-set on a document's rev and return
-//! [`Written`].
+//! [`WriteOutcome`].
 //!
 //! ```
-//! use hourglass_store_api::{StorageError, Written};
+//! use hourglass_store_api::{StorageError, WriteOutcome};
 //!
 //! // After a conflict, the caller reads the document, merges and writes again.
-//! assert_eq!(Written::Conflict.applied(), Ok(false));
+//! assert_eq!(WriteOutcome::Conflict.applied(), Ok(false));
 //!
-//! let failed = Written::Failed(StorageError::Unavailable("no primary".to_owned()));
+//! let failed = WriteOutcome::Failed(StorageError::Unavailable("no primary".to_owned()));
 //! let error = failed.applied().unwrap_err();
 //! assert!(error.is_away());
 //! assert_eq!(error.class(), "unavailable");
@@ -32,8 +32,8 @@ pub use coordination::{Coordination, StoreSpace};
 pub use databases::DatabaseStore;
 pub use days::DayStore;
 pub use error::{Result, StorageError, Unusable};
-pub use extras::MongoExtras;
-pub use pages::{Extent, Order, PageStore, PageWrite, Scanned, Written};
+pub use extras::{GroupUpdateStep, MongoExtras, StaleCopyStep};
+pub use pages::{Extent, Order, PageStore, PageWrite, ScanResult, WriteOutcome};
 pub use sensors::{SensorFilter, SensorStore};
 pub use walks::WalkStore;
 

@@ -23,23 +23,23 @@ pub struct PageWrite<'a> {
 
 /// The outcome of one write.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Written {
+pub enum WriteOutcome {
     /// The write is durable: `{w: majority, j: true}` in MongoDB, an fsynced commit in the embedded store.
-    Yes,
+    Applied,
     /// The store holds another rev and wrote nothing. The caller reads, merges and writes again.
     Conflict,
     /// The write failed, or its outcome is unknown ([`StorageError::Unknown`]).
     Failed(StorageError),
 }
 
-impl Written {
-    /// Returns false after a conflict.
+impl WriteOutcome {
+    /// Returns true if the write was applied, and false after a conflict.
     ///
     /// # Errors
     /// If the write failed, or its outcome is unknown.
     pub fn applied(self) -> Result<bool> {
         match self {
-            Self::Yes => Ok(true),
+            Self::Applied => Ok(true),
             Self::Conflict => Ok(false),
             Self::Failed(error) => Err(error),
         }
@@ -48,7 +48,7 @@ impl Written {
 
 /// The result of a scan of one sensor's pages or days.
 #[derive(Debug, Clone)]
-pub struct Scanned {
+pub struct ScanResult {
     /// The pages, in the scan's order. A scan of days returns one page per hour and part.
     pub pages: Vec<ScannedPage>,
     /// The hours that the scan did not reach. Empty if it covered its whole range.
@@ -91,7 +91,7 @@ impl Extent {
 pub trait PageStore: Send + Sync {
     /// Writes groups of pages, each by compare-and-set on the revs of its pages. Returns one outcome per group, in the
     /// order given. Groups succeed or fail independently.
-    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written>;
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<WriteOutcome>;
 
     /// Reads all pages of each bucket, in the order given. A bucket that is not stored has no pages. `ids` must be free of
     /// duplicates. The result contains every write that was confirmed before the call.
@@ -114,7 +114,7 @@ pub trait PageStore: Send + Sync {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned>;
+    ) -> Result<ScanResult>;
 
     /// Reads all pages of several sensors in a range of hours. Returns, per sensor in the order given, its pages in hour
     /// order. Returns `None` if the stored pages exceed `bytes_max` bytes; call it again with fewer sensors.
@@ -130,18 +130,18 @@ pub trait PageStore: Send + Sync {
     /// Removes page 0 of each bucket if the store still holds it with this rev and the bucket has no other page.
     async fn remove_single_pages(&self, database: &str, pages: &[(BucketId, u64)]) -> Result<()>;
 
-    /// Lists the hours and sensors of stored buckets, in that order, after `from` and before the hour `until`: at most
-    /// `most` of them.
+    /// Lists the hours and sensors of stored buckets, in that order, after `start` and before the hour `end`: at most `max`
+    /// of them.
     async fn next_buckets(
         &self,
         database: &str,
-        from: &(Hour, String),
-        until: Hour,
-        most: usize,
+        start: &(Hour, String),
+        end: Hour,
+        max: usize,
     ) -> Result<Vec<(Hour, String)>>;
 
-    /// Removes the buckets of these sensors and hours in which every stamp is below `before`. An implementation can skip
+    /// Removes the buckets of these sensors and hours in which every stamp is below `limit`. An implementation can skip
     /// buckets of several pages; the caller deletes from those page by page. A failed call may have removed some buckets,
     /// and another call continues.
-    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()>;
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, limit: Stamp) -> Result<()>;
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Result;
-use super::pages::Written;
+use super::pages::WriteOutcome;
 use hourglass_model::bucket::stored::SensorDocument;
 
 /// Selects the sensors to list.
@@ -27,7 +27,7 @@ pub trait SensorStore: Send + Sync {
     async fn list_sensors(&self, database: &str, filter: &SensorFilter) -> Result<Vec<SensorDocument>>;
 
     /// Writes sensor documents, each by compare-and-set on its rev. Returns the outcomes in the order given.
-    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written>;
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<WriteOutcome>;
 
     /// Removes the documents of these sensors. If a rev is given, the document is removed only if it still has that rev.
     async fn remove_sensors(&self, database: &str, sensors: &[(&str, Option<u64>)]) -> Result<()>;

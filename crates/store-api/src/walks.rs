@@ -19,14 +19,14 @@ pub struct Cursor(pub Vec<u8>);
 
 /// One step of a walk through all documents of a kind.
 #[derive(Debug, Clone)]
-pub struct Walked<T> {
+pub struct WalkStep<T> {
     /// The documents found, in the order of the store's keys.
     pub found: Vec<T>,
     /// The start of the next step, or `None` at the end.
     pub next: Option<Cursor>,
 }
 
-impl<T> Default for Walked<T> {
+impl<T> Default for WalkStep<T> {
     fn default() -> Self {
         Self { found: Vec::new(), next: None }
     }
@@ -36,7 +36,7 @@ impl<T> Default for Walked<T> {
 #[derive(Debug, Clone)]
 pub struct RawBucket {
     /// The position of the bucket. A walk from here starts with this bucket.
-    pub from: Cursor,
+    pub cursor: Cursor,
     /// The pages in key order; an unreadable page is an error.
     pub pages: Vec<Result<RawPage>>,
 }
@@ -86,7 +86,7 @@ impl RawPage {
     /// Returns the hour that contains the stored start.
     #[must_use]
     pub fn hour(&self) -> Hour {
-        Hour::of_ms(self.start_ms)
+        Hour::from_ms(self.start_ms)
     }
 }
 
@@ -94,7 +94,7 @@ impl RawPage {
 #[derive(Debug, Clone)]
 pub struct RawDay {
     /// The position of the day. A walk from here starts with this day.
-    pub from: Cursor,
+    pub cursor: Cursor,
     /// The day's id from the store's key.
     pub key: String,
     /// The day, or the reason that it is unreadable.
@@ -138,13 +138,18 @@ pub trait WalkStore: Send + Sync {
     /// Reads whole buckets in key order from the cursor: about `pages_max` pages or a few megabytes, and at least one bucket
     /// unless none is left. The pages of a bucket come from one snapshot. An unreadable document is an error in the result
     /// and does not hide the others.
-    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>>;
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        start: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<WalkStep<RawBucket>>;
 
     /// Reads at most `max` sensor documents in key order from the cursor.
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>>;
+    async fn walk_sensors(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>>;
 
     /// Reads at most `max` sealed days, or a few megabytes of them, in key order from the cursor.
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>>;
+    async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>>;
 
     /// Estimates the number of pages and sealed days in all databases, for progress reports.
     async fn estimate_pages(&self) -> Result<u64>;

@@ -194,7 +194,7 @@ impl<'a> PackedFigures<'a> {
     pub fn at_end(span: Span, mut bytes: PackedBytes<'a>) -> Result<Self, FiguresError> {
         let set = NumberSet::take(span, &mut bytes)?;
         let field_count = bytes.varint()?;
-        Ok(Self { span, set, field_count, fields: bytes.rest() })
+        Ok(Self { span, set, field_count, fields: bytes.unread() })
     }
 
     /// Passes the summaries of the wanted fields to `take`: the field's index, the number of the hour or day, and the
@@ -218,7 +218,7 @@ impl<'a> PackedFigures<'a> {
             let field =
                 usize::try_from(number).ok().filter(|field| *field < fields).ok_or(FiguresError::Name(number))?;
             let set = NumberSet::take(self.span, &mut bytes)?;
-            let figures = bytes.counted()?;
+            let figures = bytes.prefixed_bytes()?;
             if is_wanted(field) {
                 take_figures(figures, set, only_sums, room, |number, summary| take(field, number, summary))?;
             }
@@ -258,7 +258,7 @@ fn take_figures(
         let values = [mins[index], maxs[index], firsts[index], lasts[index]];
         let sum = sums[index];
         let rest = if let Number::Float(sum) = sum { take_rest(&mut bytes, sum)? } else { SumRest::default() };
-        take(number, Summary::of_numbers(counts[index], values, sum, &rest));
+        take(number, Summary::from_numbers(counts[index], values, sum, &rest));
     }
     Ok(bytes.end()?)
 }

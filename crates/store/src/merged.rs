@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::bucket::day::{in_several, keep_expired, may_be_sealed, unite};
+use crate::bucket::day::{duplicate_hours, keep_expired, may_be_sealed, unite};
 use crate::bucket::deletions::{Covers, Deletions, Masks, cut};
 use crate::bucket::page::StoredPage;
-use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage, SensorFilter, Written};
+use crate::bucket::store::{BucketId, Extent, Order, Projection, ScanResult, ScannedPage, SensorFilter, WriteOutcome};
 #[cfg(doc)]
 use crate::bucket::store::{DayStore, PageStore, SensorStore};
 use crate::bucket::{DayId, DayWrite, MonthId, Result, SensorDocument, Store, StoredDay, StoredMonth};
@@ -73,7 +73,7 @@ impl MergedView {
         let mut buckets = self.store.read_buckets(database, ids, pages_max).await?;
         if deletions.has_database(database) {
             for (id, pages) in ids.iter().zip(&mut buckets) {
-                let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
+                let covers = deletions.covers_for(database, &id.sensor, &(id.hour..id.hour.next()));
                 // A page without its readings does not show which of them are deleted.
                 if !covers.is_empty() && pages.iter().any(|page| page.left_out.is_some()) {
                     let whole = self.store.read_buckets(database, std::slice::from_ref(id), usize::MAX).await?;
@@ -93,7 +93,7 @@ impl MergedView {
         let deletions = self.masks.now();
         let mut pages = self.store.read_pages(database, id, numbers).await?;
         if deletions.has_database(database) {
-            let covers = deletions.of(database, &id.sensor, &(id.hour..id.hour.next()));
+            let covers = deletions.covers_for(database, &id.sensor, &(id.hour..id.hour.next()));
             pages.iter_mut().for_each(|page| page.cut |= cut(&mut page.readings, &covers));
         }
         Ok(pages)
@@ -115,7 +115,7 @@ impl MergedView {
         let scanned = self.store.scan_sensors(database, sensors, hours.clone(), projection, bytes_max).await?;
         let Some(scanned) = scanned else { return Ok(None) };
         let days = if can_be_sealed(&hours) {
-            self.store.scan_days_of(database, sensors, hours.clone(), projection, bytes_max).await?
+            self.store.scan_sensor_days(database, sensors, hours.clone(), projection, bytes_max).await?
         } else {
             Some(vec![Vec::new(); sensors.len()])
         };
@@ -139,7 +139,7 @@ impl MergedView {
         let mut days = self.store.read_days(database, ids).await?;
         if deletions.has_database(database) {
             for (id, day) in ids.iter().zip(&mut days) {
-                let covers = deletions.of(database, &id.sensor, &id.hours());
+                let covers = deletions.covers_for(database, &id.sensor, &id.hours());
                 let Some(day) = day else { continue };
                 let floor = day.readings.stamps().floor();
                 if let Some(expired) = &mut day.expired {
@@ -155,7 +155,7 @@ impl MergedView {
     }
 
     /// As [`DayStore::write_days`]. Also notes that these days are over, in case the clock is set back later.
-    pub async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+    pub async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome> {
         days.iter().for_each(|day| note_passed(day.id.day.hours().end.start_ns()));
         self.store.write_days(database, days).await
     }
@@ -172,7 +172,7 @@ impl MergedView {
         projection: &Projection,
     ) -> Result<Vec<(MonthId, StoredMonth)>> {
         // Only past months have totals.
-        let months = months.start..months.end.min(Month::of(Day::of(Hour::of(now_ns()))));
+        let months = months.start..months.end.min(Month::from_day(Day::from_hour(Hour::from_ns(now_ns()))));
         if months.is_empty() {
             return Ok(Vec::new());
         }
@@ -196,9 +196,9 @@ impl MergedView {
             let Some(totals) = &mut month.totals else { continue };
             let days = id.month.days();
             let sensor = if has_deletions { self.sensor(database, &id.sensor).await? } else { None };
-            let covers = sensor.map(|sensor| deletions.of(database, &sensor, &hours)).unwrap_or_default();
+            let covers = sensor.map(|sensor| deletions.covers_for(database, &sensor, &hours)).unwrap_or_default();
             let pages = pages_by_sensor.get(&*id.sensor);
-            let with_pages = pages.into_iter().flatten().map(|page| Day::of(page.hour));
+            let with_pages = pages.into_iter().flatten().map(|page| Day::from_hour(page.hour));
             let with_chunks = chunks.iter().filter(|(_, sensor)| **sensor == *id.sensor).map(|(day, _)| *day);
             let covered = covers.iter().flat_map(|(range, _)| overlapped_days(range, &days));
             totals.narrow(&days, with_pages.chain(with_chunks).chain(covered));
@@ -218,12 +218,12 @@ impl MergedView {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let deletions = self.masks.now();
         let scanned = self.store.scan_days(database, sensor, hours.clone(), order, projection, extent).await?;
         let sensor = SensorRef { database, key: sensor };
         let pages = self.mask(&deletions, sensor, &hours, projection, Source::Days, scanned.pages).await?;
-        Ok(Scanned { pages, ..scanned })
+        Ok(ScanResult { pages, ..scanned })
     }
 
     /// As [`SensorStore::read_sensors`], without deleted metadata.
@@ -259,7 +259,7 @@ impl MergedView {
         let deletions = self.masks.now();
         if deletions.has_database(database) {
             for document in documents.iter_mut().filter(|document| !document.meta.is_empty()) {
-                document.meta.cut(deletions.of_sensor(database, &document.sensor, &ALL_TIMES));
+                document.meta.cut(deletions.sensor_deleted_below(database, &document.sensor, &ALL_TIMES));
             }
         }
         documents
@@ -280,7 +280,7 @@ impl MergedView {
             return Ok(pages);
         }
         let Some(identity) = self.sensor(sensor.database, sensor.key).await? else { return Ok(pages) };
-        let covers = deletions.of(sensor.database, &identity, hours);
+        let covers = deletions.covers_for(sensor.database, &identity, hours);
         if covers.is_empty() {
             return Ok(pages);
         }
@@ -330,7 +330,7 @@ impl MergedView {
             return Ok(pages);
         }
         keep_expired(&mut pages, &mut days);
-        let both = if projection.readings { Vec::new() } else { in_several(&pages, &days) };
+        let both = if projection.readings { Vec::new() } else { duplicate_hours(&pages, &days) };
         // The same reading can be in both, so their summaries cannot be added up. Read these hours again with readings.
         for hour in &both {
             let hours = *hour..hour.next();
@@ -362,14 +362,14 @@ impl MergedView {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let deletions = self.masks.now();
         let sensor = SensorRef { database, key: sensor };
         let mut left = hours;
         // A result without pages ends the caller's scan, so go on where a deletion has emptied a step.
         loop {
             let scanned = self.store.scan(database, sensor.key, left.clone(), order, projection, extent).await?;
-            let Scanned { mut pages, mut rest } = scanned;
+            let ScanResult { mut pages, mut rest } = scanned;
             let covered = match order {
                 Order::Ascending => left.start..rest.start,
                 Order::Descending => rest.end..left.end,
@@ -400,7 +400,7 @@ impl MergedView {
                 pages.sort_by_key(|page| Reverse(page.hour));
             }
             if !pages.is_empty() || rest.is_empty() {
-                return Ok(Scanned { pages, rest });
+                return Ok(ScanResult { pages, rest });
             }
             left = rest;
         }
@@ -423,7 +423,7 @@ enum Source {
 
 /// Returns the days among `days` that overlap a time range in nanoseconds.
 fn overlapped_days(range: &Range<i64>, days: &Range<Day>) -> impl Iterator<Item = Day> + use<> {
-    let day = |time: i64| Day::of(Hour::of(time));
+    let day = |time: i64| Day::from_hour(Hour::from_ns(time));
     let first = day(range.start).max(days.start);
     let end = day(range.end.saturating_sub(1)).next().min(days.end);
     (first.0..end.0).map(Day)

@@ -76,7 +76,7 @@ pub fn decode(bytes: &[u8], month: Month, projection: &Projection, room: &mut Ro
     let first = month.days().start.0;
     let day = |number: u8| Day(first + i64::from(number));
     let overlapping = NumberSet::take(Span::Days, &mut bytes)?.numbers().map(day).collect();
-    let names: Vec<Option<Arc<str>>> = bytes.texts()?.into_iter().map(|name| projection.name_of(name)).collect();
+    let names: Vec<Option<Arc<str>>> = bytes.texts()?.into_iter().map(|name| projection.shared_name(name)).collect();
     let figures = PackedFigures::at_end(Span::Days, bytes)?;
     let wanted = names.iter().flatten().count();
     let mut days: Vec<(Day, DaySummaries)> =

@@ -42,8 +42,10 @@ pub fn take_rest(bytes: &mut PackedBytes<'_>, sum: f64) -> Result<SumRest, Colum
         let significand = unzigzag(bytes.varint()?);
         let gap = i32::try_from(head >> 1).ok().filter(|gap| *gap > 0);
         let exponent = gap.and_then(|gap| exponent_before.checked_sub(gap));
-        let part =
-            significand.checked_mul(2).zip(exponent).and_then(|(even, exponent)| SumPart::of(even | 1, exponent));
+        let part = significand
+            .checked_mul(2)
+            .zip(exponent)
+            .and_then(|(even, exponent)| SumPart::from_parts(even | 1, exponent));
         let part = part.ok_or(ColumnsDamage::Unknown { what: "a part of a sum", found: head })?;
         rest.push(part);
         exponent_before = part.exponent();

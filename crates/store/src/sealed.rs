@@ -89,12 +89,12 @@ pub fn unpack_readings(bytes: &[u8], floor: Stamp) -> Result<Readings, SealedErr
     let length = bytes.varint()?;
     let capacity = usize::try_from(length).ok().filter(|length| *length <= LENGTH_MAX);
     let capacity = capacity.ok_or(SealedError::Length(length))?;
-    let packed = bytes.rest();
+    let packed = bytes.unread();
     let plain = ZSTD.with_borrow_mut(|zstd| zstd.decompressor.decompress(packed, capacity));
     let plain = plain.map_err(SealedError::Zstd)?;
     let mut plain = PackedBytes::new(&plain);
     let names = plain.texts()?;
-    let (times, columns) = unpack(plain.rest(), names.len(), HOUR_CELLS_MAX)?;
+    let (times, columns) = unpack(plain.unread(), names.len(), HOUR_CELLS_MAX)?;
     let mut readings = Readings::from_columns(times, names.into_iter().map(Arc::from).zip(columns))?;
     readings.raise_floor(floor);
     Ok(readings)

@@ -1,4 +1,4 @@
-//! The small file with the position up to which the log is truncated. It is a hint: if it is lost, damaged or stale,
+//! The small file with the position up to which the WAL is truncated. It is a hint: if it is lost, damaged or stale,
 //! more records are replayed, never fewer.
 //!
 //! `checkpoint`, 32 bytes, little endian: magic "hourmark", log id u64, sequence u64, version u32 (1), crc32c of the 28
@@ -28,7 +28,7 @@ pub(super) fn write(disk: &dyn Disk, log: u64, truncated: Sequence) -> io::Resul
     disk.sync_dir()
 }
 
-/// The position last written for this log, or 0.
+/// The position last written for this WAL, or 0.
 pub(super) fn read(disk: &dyn Disk, log: u64) -> io::Result<Sequence> {
     let file = match disk.open(NAME) {
         Ok(file) => file,

@@ -1,4 +1,4 @@
-//! Damage found since the log was opened. Each place is counted and logged once, and its bytes are copied to
+//! Damage found since the WAL was opened. Each place is counted and logged once, and its bytes are copied to
 //! quarantine. A write torn by a power cut looks similar but was never acked, so it is counted separately.
 
 use std::collections::HashSet;
@@ -144,7 +144,7 @@ struct FoundDamage {
 impl DamageRegister {
     /// Logs, counts and lists the hole, and copies its bytes to quarantine. Returns true if the copy exists. Everything
     /// before `synced_end` was synced.
-    pub(super) fn hole(
+    pub(super) fn add_hole(
         &self,
         disk: &dyn Disk,
         file: &dyn DiskFile,
@@ -158,7 +158,7 @@ impl DamageRegister {
         }
         let name = format!("{segment}.{}", hole.start);
         let is_kept =
-            quarantine::holds(disk, &name) || quarantine::copy(disk, file, hole.start, hole.end, &name).is_ok();
+            quarantine::holds(disk, &name) || quarantine::copy(disk, file, hole.start..hole.end, &name).is_ok();
         self.add(Damage { kept_as: is_kept.then_some(name), ..damage });
         is_kept
     }

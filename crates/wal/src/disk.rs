@@ -1,8 +1,8 @@
-//! The file system operations of the log, as traits, so that tests can make each of them fail.
+//! The file system operations of the WAL, as traits, so that tests can make each of them fail.
 
 use std::io;
 
-/// The folder of one log. A name is a file name, or `quarantine/` and a file name.
+/// The folder of one WAL. A name is a file name, or `quarantine/` and a file name.
 pub trait Disk: Send + Sync + 'static {
     /// The names of all files directly in the folder, in any order.
     ///

@@ -28,19 +28,19 @@ pub enum AppendError {
     /// The disk budget is used up. Appends succeed again after segments are truncated.
     #[error("the WAL's disk budget of {0} bytes is used up; wait for the store or raise wal.budget_bytes")]
     Full(u64),
-    /// The disk is full or fails. The log keeps trying to create a fresh segment, and then accepts appends again.
+    /// The disk is full or fails. The WAL keeps trying to create a fresh segment, and then accepts appends again.
     #[error("the WAL cannot be written: {0}; it tries again by itself")]
     Unwritable(String),
     /// Two attempts to write the record to different segments failed. The record is not acked, but the complete record
-    /// may be in the log after a crash.
+    /// may be in the WAL after a crash.
     #[error("writing the record to the WAL failed twice: {0}; the write is not acknowledged: retry")]
     Failed(String),
-    /// The log is closed.
+    /// The WAL is closed.
     #[error("the WAL is closed")]
     Closed,
 }
 
-/// The reason that a log was not opened. The log is unchanged, except after some I/O errors.
+/// The reason that a WAL was not opened. The WAL is unchanged, except after some I/O errors.
 #[derive(Debug, Error)]
 pub enum WalOpenError {
     /// An option is out of range.
@@ -56,7 +56,7 @@ pub enum WalOpenError {
     /// Another process, or another [`Wal`](super::Wal) in this one, has the folder open.
     #[error("the WAL is in use by another process")]
     Locked,
-    /// The log has records for another store that are not truncated.
+    /// The WAL has records for another store that are not truncated.
     #[error(
         "the WAL holds records up to sequence {last} for the store {found}, but the store is {wanted}: start with the \
          former store until they are flushed, or set another WAL folder (wal.dir) for the latter"
@@ -77,7 +77,7 @@ pub enum WalOpenError {
         /// The format version of the file.
         version: u32,
     },
-    /// The folder has segments of two logs.
+    /// The folder has segments of two WALs.
     #[error(
         "two WALs are mixed here: segment {0} belongs to another one than the newest segment; keep both: put the files \
          of one into a folder of their own and run wal flush on each"
@@ -99,6 +99,6 @@ pub struct DiskError {
     pub error: io::Error,
 }
 
-pub(super) fn attempted(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DiskError {
+pub(super) fn disk_error(attempt: impl Into<String>) -> impl FnOnce(io::Error) -> DiskError {
     move |error| DiskError { attempt: attempt.into(), error }
 }

@@ -15,9 +15,9 @@
 //! ```
 //!
 //! Magic, version and crc are at these offsets in every version. "Previous" describes the previous segment at the time
-//! when this one replaced it: bytes after its end were never acked and are not part of the log. "Synced for certain to"
-//! is less than the end if a restart found a last group that may have been synced and acked, or may be lost in the next
-//! power cut. Id 0 means none; no segment has id 0.
+//! when this one replaced it. Bytes after its end were never acked and are not part of the WAL. "Synced for certain to"
+//! is less than the end if a restart found a last group in doubt: it may have been synced and acked, or may be lost in
+//! the next power cut. Id 0 means none; no segment has id 0.
 //!
 //! A record has a head of 32 bytes and a payload, which is padded with zeros to a multiple of 8:
 //!
@@ -133,7 +133,7 @@ impl SegmentHeader {
         let previous = PreviousSegment { segment, end, synced_end, last };
         Ok(Self {
             log: u64_at(body, 16),
-            opening: opening_of(u64_at(body, 16), u32_at(body, 12)),
+            opening: opening_id(u64_at(body, 16), u32_at(body, 12)),
             segment: u64_at(body, 24),
             first: u64_at(body, 32),
             previous: (previous.segment != 0).then_some(previous),
@@ -142,9 +142,9 @@ impl SegmentHeader {
     }
 }
 
-/// The id of an opening: the upper half of the log's id, so that openings of different logs differ, and a random lower
+/// The id of an opening: the upper half of the WAL's id, so that openings of different WALs differ, and a random lower
 /// half.
-pub(super) fn opening_of(log: u64, random: u32) -> u64 {
+pub(super) fn opening_id(log: u64, random: u32) -> u64 {
     log & !u64::from(u32::MAX) | u64::from(random)
 }
 
@@ -179,7 +179,7 @@ impl EncodedPayload {
         let raw_bytes = payload.len() as u32;
         let compress = compress && payload.len() >= COMPRESSED_BYTES_MIN;
         let (flags, bytes) = match compress.then(|| lz4_flex::block::compress(&payload)) {
-            Some(packed) if padded(packed.len()) < padded(payload.len()) => (LZ4, packed),
+            Some(packed) if padded_bytes(packed.len()) < padded_bytes(payload.len()) => (LZ4, packed),
             _ => (0, payload),
         };
         Self { kind, flags, raw_bytes, crc: crc32c(&bytes), bytes }
@@ -187,7 +187,7 @@ impl EncodedPayload {
 
     /// The size of the whole record in a segment, in bytes.
     pub(super) fn size(&self) -> u64 {
-        RECORD_BYTES + padded(self.bytes.len())
+        RECORD_BYTES + padded_bytes(self.bytes.len())
     }
 
     /// Appends the record to the buffer. `group` is the file offset of the start of its group.
@@ -243,11 +243,11 @@ impl RecordHead {
 
     /// The size of the whole record in the segment, in bytes.
     pub(super) fn size(&self) -> u64 {
-        RECORD_BYTES + padded(self.stored_bytes as usize)
+        RECORD_BYTES + padded_bytes(self.stored_bytes as usize)
     }
 
     /// Returns true if the stored bytes match the crc.
-    pub(super) fn fits(&self, stored: &[u8]) -> bool {
+    pub(super) fn matches_crc(&self, stored: &[u8]) -> bool {
         crc32c(stored) == self.payload_crc
     }
 
@@ -271,14 +271,14 @@ fn head_crc(segment: u64, record: &[u8]) -> u32 {
 /// Computes the id of the segment that an intact record head was written to. The id is only in the crc, and crcs are
 /// linear, so the id can be solved for. The result may differ from the real id, but it verifies every head of the
 /// segment.
-pub(super) fn segment_of(head: &[u8; RECORD_BYTES as usize]) -> u64 {
-    let after_id = rewound(!u32_at(head, 0), &head[4..]);
+pub(super) fn solve_segment_id(head: &[u8; RECORD_BYTES as usize]) -> u64 {
+    let after_id = rewind(!u32_at(head, 0), &head[4..]);
     let after_zeros = !crc32c(&[0; 4]);
-    u64::from(after_zeros ^ rewound(after_id, &[0; 4])) << 32
+    u64::from(after_zeros ^ rewind(after_id, &[0; 4])) << 32
 }
 
 /// The crc32c state before these bytes, given the state after them.
-fn rewound(state: u32, bytes: &[u8]) -> u32 {
+fn rewind(state: u32, bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     bytes.iter().rev().fold(state, |state, byte| {
         let before = (0..8).fold(state, |state, _| match state >> 31 {
@@ -289,18 +289,18 @@ fn rewound(state: u32, bytes: &[u8]) -> u32 {
     })
 }
 
-fn padded(length: usize) -> u64 {
+fn padded_bytes(length: usize) -> u64 {
     (length as u64).next_multiple_of(8)
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(super) fn u32_at(bytes: &[u8], offset: usize) -> u32 {
     let mut number = [0; 4];
-    number.copy_from_slice(&bytes[at..at + 4]);
+    number.copy_from_slice(&bytes[offset..offset + 4]);
     u32::from_le_bytes(number)
 }
 
-pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
     let mut number = [0; 8];
-    number.copy_from_slice(&bytes[at..at + 8]);
+    number.copy_from_slice(&bytes[offset..offset + 8]);
     u64::from_le_bytes(number)
 }

@@ -1,11 +1,11 @@
-//! Inspection of a log without any change: no lock, no write, no new segment. It works while another process has the
-//! log open, and then shows the log at some moment during the call.
+//! Inspection of a WAL without any change: no lock, no write, no new segment. Another process may have the WAL open.
+//! The result is then a snapshot from some moment during the call.
 
 use std::io;
 
 use super::damage::Damage;
 use super::disk::Disk;
-use super::error::{WalOpenError, attempted};
+use super::error::{WalOpenError, disk_error};
 use super::open::{classify, take_inventory};
 use super::scan::{ScanItem, SegmentScanner};
 use super::shared::Segment;
@@ -14,12 +14,12 @@ use super::{Sequence, checkpoint};
 /// Maximum number of attempts. The inspection starts over if a segment was truncated meanwhile, or the tail changed.
 const ATTEMPTS_MAX: usize = 20;
 
-/// The contents of a log.
+/// The contents of a WAL.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Inspected {
-    /// The store that the newest segment's records are flushed to; `None` for a log without segments.
+pub struct WalContents {
+    /// The store that the newest segment's records are flushed to; `None` for a WAL without segments.
     pub store: Option<String>,
-    /// The position up to which the log is truncated, according to the checkpoint.
+    /// The position up to which the WAL is truncated, according to the checkpoint.
     pub truncated: Sequence,
     /// The sequence of the last complete record, or 0.
     pub last: Sequence,
@@ -32,11 +32,11 @@ pub struct Inspected {
     pub damage: Vec<Damage>,
 }
 
-/// Reads all records of the log that are not truncated.
+/// Reads all records of the WAL that are not truncated.
 ///
 /// # Errors
 /// As [`Wal::open`](super::Wal::open), except for errors that concern only a writer.
-pub fn inspect(disk: &impl Disk) -> Result<Inspected, WalOpenError> {
+pub fn inspect(disk: &impl Disk) -> Result<WalContents, WalOpenError> {
     let mut tail_before = Vec::new();
     for _ in 1..ATTEMPTS_MAX {
         match look(disk) {
@@ -51,13 +51,13 @@ pub fn inspect(disk: &impl Disk) -> Result<Inspected, WalOpenError> {
 
 /// One attempt of an inspection.
 struct Look {
-    inspected: Inspected,
+    inspected: WalContents,
     /// The damage after the last record.
     tail: Vec<Damage>,
 }
 
 impl Look {
-    fn with_tail(mut self) -> Inspected {
+    fn with_tail(mut self) -> WalContents {
         self.inspected.damage.extend(self.tail);
         self.inspected
     }
@@ -67,14 +67,14 @@ fn look(disk: &dyn Disk) -> Result<Look, WalOpenError> {
     let inventory = take_inventory(disk)?;
     let Some(log) = inventory.log()? else {
         let damage = headless(inventory.headless);
-        return Ok(Look { inspected: Inspected { damage, ..Inspected::default() }, tail: Vec::new() });
+        return Ok(Look { inspected: WalContents { damage, ..WalContents::default() }, tail: Vec::new() });
     };
-    let truncated = checkpoint::read(disk, log).map_err(attempted("reading the checkpoint"))?;
+    let truncated = checkpoint::read(disk, log).map_err(disk_error("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
     let mut damage = headless(inventory.headless);
     damage.extend(lacks_segment.map(|segment| Damage::of_segment(segment, 0, None)));
-    let classified = classify(inventory.headed)?;
-    let mut inspected = Inspected { truncated, ..Inspected::default() };
+    let classified = classify(inventory.segments)?;
+    let mut inspected = WalContents { truncated, ..WalContents::default() };
     let mut tail = Vec::new();
     for classified in classified {
         tail.extend(classified.tail_damage());
@@ -82,14 +82,14 @@ fn look(disk: &dyn Disk) -> Result<Look, WalOpenError> {
         inspected.store = Some(classified.store);
         if classified.segment.last > truncated {
             let counted = inspected.count(disk, &classified.segment, &mut damage);
-            counted.map_err(attempted(format!("reading segment {}", classified.segment.name)))?;
+            counted.map_err(disk_error(format!("reading segment {}", classified.segment.name)))?;
         }
     }
     inspected.damage = damage;
     Ok(Look { inspected, tail })
 }
 
-impl Inspected {
+impl WalContents {
     fn count(&mut self, disk: &dyn Disk, segment: &Segment, damage: &mut Vec<Damage>) -> io::Result<()> {
         let mut scanner = SegmentScanner::new(disk.open(&segment.name)?, segment.id, segment.first, segment.end);
         while let Some(item) = scanner.next()? {

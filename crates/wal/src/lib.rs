@@ -1,8 +1,8 @@
 //! The write-ahead log of hourglass: records in segment files in one folder, each synced before it is acked. A record
-//! is a kind and bytes; the log does not depend on readings, buckets, stores or HTTP.
+//! is a kind and bytes; the WAL does not depend on readings, buckets, stores or HTTP.
 //!
 //! Start with [`Wal`], which appends and truncates, and [`WalReader`], which reads records back. [`WalOptions`] has the
-//! limits, and [`Recovery`] the result of opening a log.
+//! limits, and [`Recovery`] the result of opening a WAL.
 //!
 //! ```
 //! use hourglass_wal::{Folder, Wal, WalOptions};
@@ -27,18 +27,18 @@
 //! ```
 //!
 //! # Guarantees
-//! * A record whose append was reported durable is read back exactly once, unchanged, in log order, after any crash,
+//! * A record whose append was reported durable is read back exactly once, unchanged, in WAL order, after any crash,
 //!   until it is truncated. The exception is a record whose own bytes are damaged: the damage is detected and counted,
 //!   and the bytes are copied to `quarantine/`. A record that was not reported durable is either complete or missing.
-//! * Sequences are unique and increase over the life of the log. There are gaps: the sequences of failed writes, and
+//! * Sequences are unique and increase over the life of the WAL. There are gaps: the sequences of failed writes, and
 //!   about a million (`open::GAP`) at every start.
-//! * No disk failure ends the log. While the disk fails, appends are rejected immediately. Once a fresh segment can be
+//! * No disk failure ends the WAL. While the disk fails, appends are rejected immediately. Once a fresh segment can be
 //!   created, they are accepted again without a restart.
 //!
 //! # Design
 //! One thread writes (`writer`). All records that arrive during one fdatasync share the next one. After it, their
-//! callbacks run on that thread, in log order. Segments double in size, from a sixteenth of `segment_bytes` up to it.
-//! The next segment is filled with zeros while the current one is in use. A quiet log gives up the preallocated space
+//! callbacks run on that thread, in WAL order. Segments double in size, from a sixteenth of `segment_bytes` up to it.
+//! The next segment is filled with zeros while the current one is in use. A quiet WAL gives up the preallocated space
 //! (`Wal::rest_if_quiet`). `format` describes the bytes.
 //!
 //! `open` always begins a new segment, so that nothing is written after a tail that a crash may have torn. Bytes
@@ -47,8 +47,8 @@
 //!
 //! After a failed write or sync, the file descriptor is never used again. The records of the group, whose callbacks
 //! have not run, are written to a fresh segment with new sequences. The header of a segment records the end of the
-//! previous segment at the time of the switch, so bytes that a failed write left after that end are never read as
-//! records. A fresh file gets its segment name only after its header and first records are synced, and callbacks run
+//! previous segment at the time of the switch. Bytes that a failed write left after that end are therefore never read
+//! as records. A fresh file gets its segment name only after its header and first records are synced, and callbacks run
 //! only after the folder is synced.
 
 #![warn(missing_docs)]
@@ -81,7 +81,7 @@ pub use self::damage::{Counts, Damage, Verdict};
 pub use self::disk::{Disk, DiskFile};
 pub use self::error::{AppendError, DiskError, WalOpenError};
 pub use self::folder::Folder;
-pub use self::inspect::{Inspected, inspect};
+pub use self::inspect::{WalContents, inspect};
 pub use self::log::Wal;
 pub use self::options::{LeastSequence, Sequence, WalOptions};
 pub use self::reader::{Record, WalReader};

@@ -1,4 +1,4 @@
-//! An open log: append, read back, truncate, close.
+//! An open WAL: append, read back, truncate, close.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::damage::Damage;
 use super::disk::Disk;
-use super::error::{AppendError, DiskError, WalOpenError, attempted};
+use super::error::{AppendError, DiskError, WalOpenError, disk_error};
 use super::format::{EncodedPayload, HEADER_BYTES, RECORD_BYTES};
 use super::open;
 use super::options::{Sequence, WalOptions};
@@ -25,25 +25,25 @@ use super::writer::{Ids, WalWriter};
 
 const LOCK: &str = "lock";
 
-/// An open log. Dropping it closes it, as [`Wal::close`] does.
+/// An open WAL. Dropping it closes it, as [`Wal::close`] does.
 pub struct Wal {
     pub(super) shared: Arc<WalShared>,
     releases: Mutex<Truncations>,
     quiet: Mutex<Quiet>,
     thread: Option<JoinHandle<()>>,
-    /// Lock on the folder, held while the log is open.
+    /// Lock on the folder, held while the WAL is open.
     _lock: Box<dyn Send + Sync>,
 }
 
 /// The start of a quiet period.
 struct Quiet {
-    since: Instant,
+    start: Instant,
     /// [`WalStats::appended_bytes`] at that time.
     appended: u64,
 }
 
 impl Wal {
-    /// Opens the log in the folder, or creates a new one. The tail is verified and cut. A log can be opened on a full
+    /// Opens the WAL in the folder, or creates a new one. The tail is verified and cut. A WAL can be opened on a full
     /// disk.
     ///
     /// # Errors
@@ -60,9 +60,9 @@ impl Wal {
     ) -> Result<(Self, Recovery), WalOpenError> {
         let lock = disk.lock(LOCK).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => WalOpenError::Locked,
-            _ => attempted("locking the log")(error).into(),
+            _ => disk_error("locking the WAL")(error).into(),
         })?;
-        let open::Opened { shared, next, mut recovery, headless } = open::open(disk, options, &mut ids)?;
+        let open::OpenedWal { shared, next, mut recovery, headless } = open::open(disk, options, &mut ids)?;
         let mut writer = WalWriter::new(Arc::clone(&shared), ids, next);
         writer.open_segment();
         open::put_away(&shared, headless);
@@ -77,21 +77,21 @@ impl Wal {
             let _ = catch_unwind(AssertUnwindSafe(|| writer.run()));
             reject_queued(&writer_shared);
         });
-        let thread = spawned.map_err(attempted("starting the writer"))?;
-        let quiet = Mutex::new(Quiet { since: Instant::now(), appended: 0 });
+        let thread = spawned.map_err(disk_error("starting the writer"))?;
+        let quiet = Mutex::new(Quiet { start: Instant::now(), appended: 0 });
         let releases = Mutex::new(releases);
         Ok((Self { shared, releases, quiet, thread: Some(thread), _lock: lock }, recovery))
     }
 
-    /// Queues a record, which gets a sequence greater than `above`. Never waits for the disk. `done` is called once:
+    /// Queues a record, which gets a sequence greater than `lower_bound`. Never waits for the disk. `done` is called once:
     /// with the record's sequence when it is durable and visible to readers, or with an error. Callbacks run on the
-    /// writer thread in log order, and block all appends while they run.
+    /// writer thread in WAL order, and block all appends while they run.
     ///
     /// # Errors
     /// [`AppendError`] if the record was not queued. `done` is then dropped without a call.
     pub fn append(
         &self,
-        above: Sequence,
+        lower_bound: Sequence,
         kind: u8,
         payload: Vec<u8>,
         done: impl FnOnce(Result<Sequence, AppendError>) + Send + 'static,
@@ -102,7 +102,7 @@ impl Wal {
             return Err(AppendError::TooLarge { bytes, limit });
         }
         let stored = EncodedPayload::new(kind, payload, self.shared.options.compress);
-        self.shared.admit(QueuedRecord { stored, above, done: Box::new(done) })
+        self.shared.admit(QueuedRecord { stored, lower_bound, done: Box::new(done) })
     }
 
     /// Ensures that no sequence at or below `through` is assigned from now on, if no record is queued or being written.
@@ -113,8 +113,8 @@ impl Wal {
         if state.unresolved > 0 || state.resolved < state.durable {
             return state.resolved;
         }
-        state.above = state.above.max(through);
-        state.above.max(state.resolved)
+        state.lower_bound = state.lower_bound.max(through);
+        state.lower_bound.max(state.resolved)
     }
 
     /// Maximum bytes of one payload, before compression.
@@ -126,11 +126,11 @@ impl Wal {
     /// A reader of all durable records, present and future, from this sequence on. Start after [`Wal::truncated`],
     /// because some truncated records may still be in their segment.
     #[must_use]
-    pub fn reader(&self, from: Sequence) -> WalReader {
-        WalReader::new(Arc::clone(&self.shared), from)
+    pub fn reader(&self, start: Sequence) -> WalReader {
+        WalReader::new(Arc::clone(&self.shared), start)
     }
 
-    /// Truncates the log up to and including `through`: a replay after a restart begins after it, and segments without
+    /// Truncates the WAL up to and including `through`: a replay after a restart begins after it, and segments without
     /// later records are removed. Blocks for two or three syncs. A position below an earlier one only completes earlier
     /// truncations.
     ///
@@ -147,31 +147,30 @@ impl Wal {
         state.segments.len() > 1 && state.segments.front().is_some_and(|oldest| oldest.last <= state.truncated)
     }
 
-    /// Reduces the disk space of a quiet log; call this regularly. A log is quiet if less than a sixteenth of its
-    /// smallest segment was appended during [`WalOptions::quiet`]. If then more than a quarter of a full segment is
-    /// preallocated or no longer needed, the log switches to a new segment of the smallest size and drops the prepared
-    /// one. [`Wal::truncate`] then removes the previous segment. Appends are accepted throughout. Returns true if the
-    /// switch was requested.
+    /// Reduces the disk space of a quiet WAL; call this regularly. A WAL is quiet if less than a sixteenth of its
+    /// smallest segment was appended during [`WalOptions::quiet`]. If more than a quarter of a full segment is then
+    /// unused, the WAL switches to a new segment of the smallest size and drops the prepared one. [`Wal::truncate`]
+    /// then removes the previous segment. Appends are accepted throughout. Returns true if the switch was requested.
     pub fn rest_if_quiet(&self, now: Instant) -> bool {
         let largest = self.shared.options.segment_bytes;
         let mut quiet = self.quiet.lock();
         let mut state = self.shared.lock();
         let appended = state.stats.appended_bytes;
         if appended - quiet.appended > first_bytes(largest) / 16 {
-            *quiet = Quiet { since: now, appended };
+            *quiet = Quiet { start: now, appended };
         }
-        if now.saturating_duration_since(quiet.since) < self.shared.options.quiet {
+        if now.saturating_duration_since(quiet.start) < self.shared.options.quiet {
             return false;
         }
-        *quiet = Quiet { since: now, appended };
-        state.rest_asked = state.idle_bytes() > largest / 4;
-        let asked = state.rest_asked;
+        *quiet = Quiet { start: now, appended };
+        state.should_rest = state.idle_bytes() > largest / 4;
+        let should_rest = state.should_rest;
         drop(state);
         self.shared.wake();
-        asked
+        should_rest
     }
 
-    /// The position up to which the log is truncated.
+    /// The position up to which the WAL is truncated.
     #[must_use]
     pub fn truncated(&self) -> Sequence {
         self.shared.lock().truncated
@@ -186,13 +185,13 @@ impl Wal {
     /// The size of all segment files in bytes, including preallocated space.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.shared.lock().kept()
+        self.shared.lock().segment_bytes()
     }
 
     /// The size of the segment files from the one with this sequence on, in bytes: the disk space that a pin at this
     /// sequence keeps.
     #[must_use]
-    pub fn bytes_from(&self, sequence: Sequence) -> u64 {
+    pub fn pinned_bytes(&self, sequence: Sequence) -> u64 {
         let state = self.shared.lock();
         let younger = state.segments.iter().rev().take_while(|segment| segment.last >= sequence);
         younger.map(|segment| segment.bytes).sum()
@@ -204,20 +203,20 @@ impl Wal {
         self.shared.lock().segments.len()
     }
 
-    /// All damage found since the log was opened, at most the first thousand places.
+    /// All damage found since the WAL was opened, at most the first thousand places.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         self.shared.damage.list()
     }
 
-    /// All counters, as of one moment.
+    /// A snapshot of all counters.
     #[must_use]
     pub fn stats(&self) -> WalStats {
         let found = self.shared.damage.counts();
         let state = self.shared.lock();
         WalStats {
             segments: state.segments.len(),
-            bytes: state.kept() + state.spare,
+            bytes: state.segment_bytes() + state.spare,
             waiting_records: state.unresolved,
             waiting_bytes: state.unresolved_bytes,
             durable: state.durable,
@@ -228,14 +227,14 @@ impl Wal {
         }
     }
 
-    /// Closes the log: writes or fails the queued records, accepts no more, and unlocks the folder. Readers can
+    /// Closes the WAL: writes or fails the queued records, accepts no more, and unlocks the folder. Readers can
     /// continue.
     pub fn close(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
-        self.shared.lock().closed = true;
+        self.shared.lock().is_closed = true;
         self.shared.wake();
         if let Some(thread) = self.thread.take() {
             // The thread catches its own panics.
@@ -246,7 +245,7 @@ impl Wal {
 
 impl std::fmt::Debug for Wal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Log").field("id", &self.shared.log).finish_non_exhaustive()
+        f.debug_struct("Wal").field("id", &self.shared.log).finish_non_exhaustive()
     }
 }
 
@@ -260,7 +259,7 @@ impl Drop for Wal {
 fn reject_queued(shared: &WalShared) {
     let queued = {
         let mut state = shared.lock();
-        state.closed = true;
+        state.is_closed = true;
         state.unresolved = 0;
         state.unresolved_bytes = 0;
         std::mem::take(&mut state.waiting)

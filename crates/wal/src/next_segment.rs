@@ -31,7 +31,7 @@ impl NextSegment {
     }
 
     /// Bytes prepared so far.
-    pub(super) fn prepared(&self) -> u64 {
+    pub(super) fn prepared_bytes(&self) -> u64 {
         self.prepared
     }
 

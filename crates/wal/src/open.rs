@@ -1,4 +1,4 @@
-//! Opening a log: reads and checks the files, then repairs them. Only segments whose end is not recorded in a later
+//! Opening a WAL: reads and checks the files, then repairs them. Only segments whose end is not recorded in a later
 //! header are scanned, normally the last one. Older segments are verified when they are read.
 
 use std::collections::VecDeque;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::damage::{Damage, DamageRegister};
 use super::disk::{Disk, DiskFile, read_padded};
-use super::error::{DiskError, WalOpenError, attempted};
+use super::error::{DiskError, WalOpenError, disk_error};
 use super::format::{
-    HEADER_BYTES, NoHeader, PreviousSegment, RECORD_BYTES, STORE_BYTES_MAX, SegmentHeader, opening_of,
+    HEADER_BYTES, NoHeader, PreviousSegment, RECORD_BYTES, STORE_BYTES_MAX, SegmentHeader, opening_id,
     parse_segment_name,
 };
 use super::scan::{Hole, ScanItem, SegmentScanner};
@@ -21,8 +21,8 @@ use super::{Recovery, Sequence, WalOptions, checkpoint, headless, next_segment, 
 /// are not reused. So a component that remembers "flushed up to this sequence" never skips a record that is not stored.
 pub(super) const GAP: Sequence = 1 << 20;
 
-/// A log that was opened, before its first write.
-pub(super) struct Opened {
+/// A WAL that was opened, before its first write.
+pub(super) struct OpenedWal {
     pub(super) shared: Arc<WalShared>,
     pub(super) next: Sequence,
     pub(super) recovery: Recovery,
@@ -31,7 +31,7 @@ pub(super) struct Opened {
 }
 
 /// A segment with a valid header.
-pub(super) struct Headed {
+pub(super) struct SegmentFile {
     name: String,
     header: SegmentHeader,
     file: Box<dyn DiskFile>,
@@ -41,7 +41,7 @@ pub(super) struct Headed {
 /// The segment files in the folder.
 pub(super) struct Inventory {
     /// Sorted by first sequence.
-    pub(super) headed: Vec<Headed>,
+    pub(super) segments: Vec<SegmentFile>,
     /// The names and sizes of segments with a damaged header.
     pub(super) headless: Vec<(String, u64)>,
     /// At least the first sequence in every segment's file name.
@@ -70,25 +70,25 @@ pub(super) struct Tail {
 
 impl Tail {
     /// A sequence above those of all its records, including ones whose heads are damaged.
-    fn above(&self) -> Sequence {
+    fn sequence_bound(&self) -> Sequence {
         let bytes: u64 = self.holes.iter().map(|hole| hole.end - hole.start).sum();
         self.next.saturating_add(bytes / RECORD_BYTES)
     }
 }
 
 /// Checks the folder, then repairs it. If the check fails, nothing was changed.
-pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> Result<Opened, WalOpenError> {
+pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> Result<OpenedWal, WalOpenError> {
     check(&options)?;
     let inventory = take_inventory(&*disk)?;
     let log = inventory.log()?.unwrap_or_else(&mut *ids);
-    let truncated = checkpoint::read(&*disk, log).map_err(attempted("reading the checkpoint"))?;
+    let truncated = checkpoint::read(&*disk, log).map_err(disk_error("reading the checkpoint"))?;
     let lacks_segment = inventory.lacks_segment();
     let lost = inventory.headless;
     let mut next = inventory.next.max(truncated + 1);
     for (name, _) in &lost {
-        next = next.max(headless::above(&*disk, name, parse_segment_name(name).unwrap_or(0)));
+        next = next.max(headless::sequence_bound(&*disk, name, parse_segment_name(name).unwrap_or(0)));
     }
-    let mut classified = classify(inventory.headed)?;
+    let mut classified = classify(inventory.segments)?;
     for classified in &classified {
         let last = classified.segment.last;
         if last > truncated && classified.store != options.store {
@@ -96,10 +96,10 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> R
             let wanted = options.store.clone();
             return Err(WalOpenError::OtherStore { found, wanted, last });
         }
-        next = next.max(last + 1).max(classified.read.as_ref().map_or(0, Tail::above));
+        next = next.max(last + 1).max(classified.read.as_ref().map_or(0, Tail::sequence_bound));
     }
     for half in [checkpoint::HALF, next_segment::NAME] {
-        checkpoint::remove_if_there(&*disk, half).map_err(attempted("removing an unfinished file"))?;
+        checkpoint::remove_if_there(&*disk, half).map_err(disk_error("removing an unfinished file"))?;
     }
     let damage = DamageRegister::default();
     if let Some(segment) = lacks_segment {
@@ -118,11 +118,11 @@ pub(super) fn open(disk: Arc<dyn Disk>, options: WalOptions, ids: &mut Ids) -> R
     }
     let segments: VecDeque<Segment> = classified.into_iter().map(|classified| classified.segment).collect();
     let last = segments.back().map_or(0, |segment| segment.last);
-    let opening = opening_of(log, (ids() as u32).max(1));
+    let opening = opening_id(log, (ids() as u32).max(1));
     let recovery = Recovery { log, opening, openings, last, truncated, damage: damage.list(), unwritable: None };
     let state = WalState { segments, durable: last, resolved: last, truncated, ..WalState::default() };
     let shared = Arc::new(WalShared::new(disk, options, log, opening, state, damage));
-    Ok(Opened { shared, next: if is_new { next } else { next + GAP }, recovery, headless: lost })
+    Ok(OpenedWal { shared, next: if is_new { next } else { next + GAP }, recovery, headless: lost })
 }
 
 fn check(options: &WalOptions) -> Result<(), WalOpenError> {
@@ -144,8 +144,8 @@ fn check(options: &WalOptions) -> Result<(), WalOpenError> {
 }
 
 pub(super) fn take_inventory(disk: &dyn Disk) -> Result<Inventory, WalOpenError> {
-    let mut inventory = Inventory { headed: Vec::new(), headless: Vec::new(), next: 1 };
-    for name in disk.list().map_err(attempted("listing the log's folder"))? {
+    let mut inventory = Inventory { segments: Vec::new(), headless: Vec::new(), next: 1 };
+    for name in disk.list().map_err(disk_error("listing the WAL's folder"))? {
         let Some(first) = parse_segment_name(&name) else { continue };
         inventory.next = inventory.next.max(first);
         let failed = |error| DiskError { attempt: format!("reading the header of {name}"), error };
@@ -154,21 +154,21 @@ pub(super) fn take_inventory(disk: &dyn Disk) -> Result<Inventory, WalOpenError>
         let mut block = vec![0; HEADER_BYTES as usize];
         read_padded(&*file, &mut block, 0).map_err(failed)?;
         match SegmentHeader::decode(&block) {
-            Ok(header) => inventory.headed.push(Headed { name, header, file, bytes }),
+            Ok(header) => inventory.segments.push(SegmentFile { name, header, file, bytes }),
             Err(NoHeader::Newer { version }) => return Err(WalOpenError::Newer { segment: name, version }),
             Err(NoHeader::Damaged) => inventory.headless.push((name, bytes)),
         }
     }
-    inventory.headed.sort_by_key(|headed| headed.header.first);
+    inventory.segments.sort_by_key(|segment| segment.header.first);
     Ok(inventory)
 }
 
 impl Inventory {
-    /// Id of the log that all segments belong to; `None` without segments.
+    /// Id of the WAL that all segments belong to; `None` without segments.
     pub(super) fn log(&self) -> Result<Option<u64>, WalOpenError> {
-        let Some(newest) = self.headed.last() else { return Ok(None) };
+        let Some(newest) = self.segments.last() else { return Ok(None) };
         let log = newest.header.log;
-        match self.headed.iter().find(|headed| headed.header.log != log) {
+        match self.segments.iter().find(|segment| segment.header.log != log) {
             Some(other) => Err(WalOpenError::Mixed(other.name.clone())),
             None => Ok(Some(log)),
         }
@@ -177,35 +177,37 @@ impl Inventory {
     /// The first segment whose predecessor is missing, if there is one. Segments before the oldest one do not count,
     /// because truncation removes them.
     pub(super) fn lacks_segment(&self) -> Option<String> {
-        let is_there = |id| self.headed.iter().any(|headed| headed.header.segment == id);
-        let mut younger = self.headed.iter().skip(1);
-        let orphan = younger.find(|headed| headed.header.previous.is_some_and(|previous| !is_there(previous.segment)));
-        orphan.filter(|_| self.headless.is_empty()).map(|headed| headed.name.clone())
+        let is_there = |id| self.segments.iter().any(|segment| segment.header.segment == id);
+        let mut younger = self.segments.iter().skip(1);
+        let orphan =
+            younger.find(|segment| segment.header.previous.is_some_and(|previous| !is_there(previous.segment)));
+        orphan.filter(|_| self.headless.is_empty()).map(|segment| segment.name.clone())
     }
 }
 
 /// Determines where each segment ends.
-pub(super) fn classify(headed: Vec<Headed>) -> Result<Vec<InspectedSegment>, WalOpenError> {
-    let recorded: Vec<PreviousSegment> = headed.iter().filter_map(|headed| headed.header.previous).collect();
-    let mut classified: Vec<InspectedSegment> = Vec::with_capacity(headed.len());
-    for Headed { name, header, file, bytes } in headed {
-        let before = header.previous.map(|previous| previous.last);
-        let before = before.max(classified.last().map(|older| older.segment.last)).unwrap_or(0);
+pub(super) fn classify(files: Vec<SegmentFile>) -> Result<Vec<InspectedSegment>, WalOpenError> {
+    let recorded: Vec<PreviousSegment> = files.iter().filter_map(|file| file.header.previous).collect();
+    let mut classified: Vec<InspectedSegment> = Vec::with_capacity(files.len());
+    for SegmentFile { name, header, file, bytes } in files {
+        let previous_last = header.previous.map(|previous| previous.last);
+        let previous_last = previous_last.max(classified.last().map(|older| older.segment.last)).unwrap_or(0);
         let id = header.segment;
         let first = header.first;
         let store = header.store;
         let opening = header.opening;
-        let mut segment = Segment { id, name, first, last: before, end: HEADER_BYTES, synced_end: HEADER_BYTES, bytes };
+        let mut segment =
+            Segment { id, name, first, last: previous_last, end: HEADER_BYTES, synced_end: HEADER_BYTES, bytes };
         let mut read = None;
         if let Some(known) = recorded.iter().find(|previous| previous.segment == id) {
             segment.end = known.end;
             segment.synced_end = known.synced_end;
             segment.last = known.last;
         } else {
-            let tail = read_tail(file, &segment).map_err(attempted(format!("reading segment {}", segment.name)))?;
+            let tail = read_tail(file, &segment).map_err(disk_error(format!("reading segment {}", segment.name)))?;
             segment.end = tail.end;
             segment.synced_end = tail.synced_end.min(tail.end);
-            segment.last = tail.last.unwrap_or(before);
+            segment.last = tail.last.unwrap_or(previous_last);
             read = Some(tail);
         }
         classified.push(InspectedSegment { segment, store, opening, read });
@@ -250,14 +252,14 @@ impl InspectedSegment {
         let Some(tail) = self.read.take() else { return Ok(()) };
         let mut is_kept = true;
         for hole in &tail.holes {
-            is_kept &= damage.hole(disk, &*tail.file, &self.segment.name, tail.synced_end, hole);
+            is_kept &= damage.add_hole(disk, &*tail.file, &self.segment.name, tail.synced_end, hole);
         }
         // The cut only saves space, because the next segment's header records the end of this one. Bytes that could not
         // be copied to quarantine stay here until the segment is truncated.
         if is_kept && self.segment.bytes > tail.end && tail.file.set_len(tail.end).is_ok() {
             self.segment.bytes = tail.end;
         }
-        tail.file.sync().map_err(attempted(format!("syncing segment {}", self.segment.name)))
+        tail.file.sync().map_err(disk_error(format!("syncing segment {}", self.segment.name)))
     }
 
     /// The damage after the last record, which [`InspectedSegment::tidy`] would register. Used by the inspection.

@@ -1,9 +1,9 @@
-//! The options of a log.
+//! The options of a WAL.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The position of a record in the log. The first one is 1; 0 is before all records.
+/// The position of a record in the WAL. The first one is 1; 0 is before all records.
 pub type Sequence = u64;
 
 /// A function that returns a lower bound for the next sequence. It lets sequences include the time of the write.
@@ -28,10 +28,10 @@ impl std::fmt::Debug for LeastSequence {
     }
 }
 
-/// The options of a log.
+/// The options of a WAL.
 #[derive(Debug, Clone)]
 pub struct WalOptions {
-    /// The store that the records are flushed to, without credentials; at most 1024 bytes. A log with records that are
+    /// The store that the records are flushed to, without credentials; at most 1024 bytes. A WAL with records that are
     /// not truncated cannot be opened for another store.
     pub store: String,
     /// Maximum size of a segment file: a multiple of 4096, from 8 KiB to 1 GiB. It also limits the size of a record.
@@ -47,7 +47,7 @@ pub struct WalOptions {
     pub compress: bool,
     /// The time between attempts to create a segment after a disk failure.
     pub retry: Duration,
-    /// The time after which [`Wal::rest_if_quiet`](super::Wal::rest_if_quiet) reduces the space of a quiet log.
+    /// The time after which [`Wal::rest_if_quiet`](super::Wal::rest_if_quiet) reduces the space of a quiet WAL.
     pub quiet: Duration,
     /// The lower bound for new sequences.
     pub least: LeastSequence,

@@ -1,11 +1,12 @@
 //! The folder with copies of bytes that should be records but are not. hourglass never deletes files from it.
 
 use std::io;
+use std::ops::Range;
 
 use super::checkpoint::remove_if_there;
 use super::disk::{Disk, DiskFile, read_padded};
 
-/// The name of the folder within the log's folder.
+/// The name of the folder within the WAL's folder.
 pub(super) const FOLDER: &str = "quarantine";
 const CHUNK_BYTES: u64 = 256 << 10;
 
@@ -15,16 +16,16 @@ pub(super) fn holds(disk: &dyn Disk, name: &str) -> bool {
 }
 
 /// Copies the bytes into the folder durably. An unfinished copy of an earlier attempt is replaced.
-pub(super) fn copy(disk: &dyn Disk, file: &dyn DiskFile, from: u64, to: u64, name: &str) -> io::Result<()> {
+pub(super) fn copy(disk: &dyn Disk, file: &dyn DiskFile, range: Range<u64>, name: &str) -> io::Result<()> {
     let half = path("half");
     remove_if_there(disk, &half)?;
     let copy = disk.create(&half)?;
-    let mut at = from;
-    while at < to {
-        let mut bytes = vec![0; CHUNK_BYTES.min(to - at) as usize];
-        read_padded(file, &mut bytes, at)?;
-        copy.write_at(&bytes, at - from)?;
-        at += bytes.len() as u64;
+    let mut offset = range.start;
+    while offset < range.end {
+        let mut bytes = vec![0; CHUNK_BYTES.min(range.end - offset) as usize];
+        read_padded(file, &mut bytes, offset)?;
+        copy.write_at(&bytes, offset - range.start)?;
+        offset += bytes.len() as u64;
     }
     copy.sync()?;
     disk.rename(&half, &path(name))?;

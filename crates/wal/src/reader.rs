@@ -1,4 +1,4 @@
-//! Reading records in log order, across segments and in chunks, also while the writer appends. Unreadable bytes are
+//! Reading records in WAL order, across segments and in chunks, also while the writer appends. Unreadable bytes are
 //! registered as damage and skipped.
 
 use std::io;
@@ -10,7 +10,7 @@ use super::error::DiskError;
 use super::scan::{Hole, ScanItem, ScannedRecord, SegmentScanner};
 use super::shared::{Segment, WalShared};
 
-/// One record of the log.
+/// One record of the WAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
     /// The sequence: unique, and higher than those of all earlier records. There may be gaps.
@@ -21,30 +21,30 @@ pub struct Record {
     pub payload: Vec<u8>,
 }
 
-/// A reader of a log from a given sequence on. It keeps one chunk, or the largest record so far, in memory.
+/// A reader of a WAL from a given sequence on. It keeps one chunk, or the largest record so far, in memory.
 pub struct WalReader {
     shared: Arc<WalShared>,
     next: Sequence,
-    at: Option<(Segment, SegmentScanner)>,
+    current: Option<(Segment, SegmentScanner)>,
 }
 
 impl WalReader {
-    pub(super) fn new(shared: Arc<WalShared>, from: Sequence) -> Self {
-        Self { shared, next: from, at: None }
+    pub(super) fn new(shared: Arc<WalShared>, start: Sequence) -> Self {
+        Self { shared, next: start, current: None }
     }
 
-    /// Returns the next durable record, or `None` if there is none at present. A later call may return one. Every
-    /// durable record from the start position on is returned exactly once, in log order, except truncated and damaged
-    /// ones; damage is registered. Blocks on the disk.
+    /// Returns the next durable record, or `None` if there is none yet. Every durable record from the start position on
+    /// is returned exactly once, in WAL order, except truncated and damaged ones; damage is registered. Blocks on the
+    /// disk.
     ///
     /// # Errors
     /// [`DiskError`] if the disk cannot be read. The reader keeps its position, so the call can be repeated.
     #[expect(clippy::should_implement_trait, reason = "after None there may be more records, and an error may pass")]
     pub fn next(&mut self) -> Result<Option<Record>, DiskError> {
         loop {
-            let Some((segment, mut scanner)) = self.take_place()? else { return Ok(None) };
+            let Some((segment, mut scanner)) = self.take_current()? else { return Ok(None) };
             let item = scanner.next();
-            let (segment, scanner) = self.at.insert((segment, scanner));
+            let (segment, scanner) = self.current.insert((segment, scanner));
             let failed = |error| failure(&segment.name, error);
             match item.map_err(failed)? {
                 Some(ScanItem::Record(found)) if found.head.sequence < self.next => {}
@@ -55,9 +55,9 @@ impl WalReader {
                     }
                     let start = found.offset;
                     let end = found.offset + found.head.size();
-                    self.damaged(&Hole { start, end, written_end: end, lacks_sector: false });
+                    self.register_damage(&Hole { start, end, written_end: end, lacks_sector: false });
                 }
-                Some(ScanItem::Hole(hole)) => self.damaged(&hole),
+                Some(ScanItem::Hole(hole)) => self.register_damage(&hole),
                 None if self.advance() => {}
                 None => return Ok(None),
             }
@@ -71,20 +71,20 @@ impl WalReader {
     }
 
     /// Takes the segment and the scanner to read from; `None` if there are no more durable records.
-    fn take_place(&mut self) -> Result<Option<(Segment, SegmentScanner)>, DiskError> {
-        while self.at.is_none() {
+    fn take_current(&mut self) -> Result<Option<(Segment, SegmentScanner)>, DiskError> {
+        while self.current.is_none() {
             let found = self.shared.lock().segments.iter().find(|segment| segment.last >= self.next).cloned();
             let Some(segment) = found else { return Ok(None) };
             match self.shared.disk.open(&segment.name) {
                 Ok(file) => {
                     let scanner = SegmentScanner::new(file, segment.id, segment.first, segment.end);
-                    self.at = Some((segment, scanner));
+                    self.current = Some((segment, scanner));
                 }
                 Err(error) if error.kind() == io::ErrorKind::NotFound => self.skip_missing(&segment),
                 Err(error) => return Err(failure(&segment.name, error)),
             }
         }
-        Ok(self.at.take())
+        Ok(self.current.take())
     }
 
     /// Skips a segment whose file is missing. It counts as damage unless it was truncated.
@@ -105,7 +105,7 @@ impl WalReader {
     /// Moves on at the end of the known durable records. Returns false if there are no more, in this segment or a later
     /// one.
     fn advance(&mut self) -> bool {
-        let Some((segment, scanner)) = &mut self.at else { return false };
+        let Some((segment, scanner)) = &mut self.current else { return false };
         let state = self.shared.lock();
         let listed = state.segments.iter().find(|other| other.id == segment.id);
         if let Some(listed) = listed.filter(|listed| listed.end > segment.end) {
@@ -119,14 +119,14 @@ impl WalReader {
             return false;
         }
         drop(state);
-        self.at = None;
+        self.current = None;
         true
     }
 
-    fn damaged(&self, hole: &Hole) {
-        if let Some((segment, scanner)) = &self.at {
+    fn register_damage(&self, hole: &Hole) {
+        if let Some((segment, scanner)) = &self.current {
             let Segment { name, synced_end, .. } = segment;
-            self.shared.damage.hole(&*self.shared.disk, scanner.file(), name, *synced_end, hole);
+            self.shared.damage.add_hole(&*self.shared.disk, scanner.file(), name, *synced_end, hole);
         }
     }
 }
@@ -136,6 +136,6 @@ fn failure(segment: &str, error: io::Error) -> DiskError {
 }
 
 fn record(scanner: &SegmentScanner, found: &ScannedRecord) -> Option<Record> {
-    let payload = found.head.payload(scanner.stored_of(found))?;
+    let payload = found.head.payload(scanner.record_bytes(found))?;
     Some(Record { sequence: found.head.sequence, kind: found.head.kind, payload })
 }

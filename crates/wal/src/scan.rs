@@ -24,7 +24,7 @@ pub(super) struct SegmentScanner {
     end: u64,
     buffer: Vec<u8>,
     /// The file offset of the buffer's first byte.
-    buffer_at: u64,
+    buffer_offset: u64,
     hole: Option<Hole>,
     synced_end: u64,
 }
@@ -69,7 +69,7 @@ impl SegmentScanner {
             offset: start,
             end,
             buffer: Vec::new(),
-            buffer_at: start,
+            buffer_offset: start,
             hole: None,
             synced_end: start,
         }
@@ -117,10 +117,10 @@ impl SegmentScanner {
     fn take(&mut self, head: RecordHead) -> ScanItem {
         let offset = self.offset;
         let end = offset + head.size();
-        let item = if head.fits(self.stored(&head)) {
+        let item = if head.matches_crc(self.stored_bytes(&head)) {
             ScanItem::Record(ScannedRecord { offset, head })
         } else {
-            let record = self.ahead(RECORD_BYTES + u64::from(head.stored_bytes));
+            let record = self.peek(RECORD_BYTES + u64::from(head.stored_bytes));
             let lacks_sector = lacks_sector(offset, record, UNWRITTEN_BYTES);
             ScanItem::Hole(Hole { start: offset, end, written_end: end, lacks_sector })
         };
@@ -131,8 +131,8 @@ impl SegmentScanner {
     }
 
     /// The stored bytes of the last found record.
-    pub(super) fn stored_of(&self, found: &ScannedRecord) -> &[u8] {
-        let start = (found.offset - self.buffer_at + RECORD_BYTES) as usize;
+    pub(super) fn record_bytes(&self, found: &ScannedRecord) -> &[u8] {
+        let start = (found.offset - self.buffer_offset + RECORD_BYTES) as usize;
         &self.buffer[start..start + found.head.stored_bytes as usize]
     }
 
@@ -146,29 +146,29 @@ impl SegmentScanner {
     }
 
     fn head(&self) -> Option<RecordHead> {
-        let head = RecordHead::decode(self.segment, self.ahead(RECORD_BYTES))?;
+        let head = RecordHead::decode(self.segment, self.peek(RECORD_BYTES))?;
         let fits = self.offset + head.size() <= self.end && head.group <= self.offset;
         (fits && head.sequence >= self.next && head.sequence < Sequence::MAX).then_some(head)
     }
 
-    fn stored(&self, head: &RecordHead) -> &[u8] {
-        &self.ahead(head.size())[RECORD_BYTES as usize..][..head.stored_bytes as usize]
+    fn stored_bytes(&self, head: &RecordHead) -> &[u8] {
+        &self.peek(head.size())[RECORD_BYTES as usize..][..head.stored_bytes as usize]
     }
 
     /// The bytes from the current offset on, which must have been filled.
-    fn ahead(&self, length: u64) -> &[u8] {
-        let start = (self.offset - self.buffer_at) as usize;
+    fn peek(&self, length: u64) -> &[u8] {
+        let start = (self.offset - self.buffer_offset) as usize;
         &self.buffer[start..start + length as usize]
     }
 
     /// Skips bytes without a record head, and adds them to the current hole.
     fn skip(&mut self, length: u64) {
         let start = self.offset;
-        let is_written = self.ahead(length).iter().any(|byte| *byte != 0);
+        let is_written = self.peek(length).iter().any(|byte| *byte != 0);
         if self.hole.is_none() {
             // If anything had been written, it would begin with a record head. No sector's part of a head is all zeros.
-            let place = self.ahead(RECORD_BYTES.min(self.end - start));
-            let lacks_sector = lacks_sector(start, place, 1);
+            let head = self.peek(RECORD_BYTES.min(self.end - start));
+            let lacks_sector = lacks_sector(start, head, 1);
             self.hole = Some(Hole { start, end: start, written_end: start, lacks_sector });
         }
         self.offset += length;
@@ -182,14 +182,14 @@ impl SegmentScanner {
 
     /// Fills the buffer with at least `length` bytes from the current offset on.
     fn fill(&mut self, length: u64) -> io::Result<()> {
-        let until = self.offset + length;
-        if self.offset >= self.buffer_at && until <= self.buffer_at + self.buffer.len() as u64 {
+        let end = self.offset + length;
+        if self.offset >= self.buffer_offset && end <= self.buffer_offset + self.buffer.len() as u64 {
             return Ok(());
         }
         let wanted = length.max(CHUNK_BYTES).min(self.end - self.offset);
         self.buffer.clear();
         self.buffer.resize(wanted as usize, 0);
-        self.buffer_at = self.offset;
+        self.buffer_offset = self.offset;
         read_padded(&*self.file, &mut self.buffer, self.offset).inspect_err(|_| self.buffer.clear())
     }
 }

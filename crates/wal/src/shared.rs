@@ -22,11 +22,11 @@ pub(super) type Done = Box<dyn FnOnce(Result<Sequence, AppendError>) + Send>;
 pub(super) struct QueuedRecord {
     pub(super) stored: EncodedPayload,
     /// Its sequence must be greater than this.
-    pub(super) above: Sequence,
+    pub(super) lower_bound: Sequence,
     pub(super) done: Done,
 }
 
-/// One segment file of the log.
+/// One segment file of the WAL.
 #[derive(Debug, Clone)]
 pub(super) struct Segment {
     pub(super) id: u64,
@@ -46,7 +46,7 @@ pub(super) struct WalShared {
     pub(super) disk: Arc<dyn Disk>,
     pub(super) options: WalOptions,
     pub(super) log: u64,
-    /// Id of this opening of the log.
+    /// Id of this opening of the WAL.
     pub(super) opening: u64,
     state: Mutex<WalState>,
     /// Wakes the writer thread.
@@ -57,32 +57,32 @@ pub(super) struct WalShared {
 /// State under the lock.
 #[derive(Default)]
 pub(super) struct WalState {
-    /// The segments, oldest first. The last one is being written to, unless the log is unwritable.
+    /// The segments, oldest first. The last one is being written to, unless the WAL is unwritable.
     pub(super) segments: VecDeque<Segment>,
     pub(super) durable: Sequence,
     /// The callbacks of all records up to here have run.
     pub(super) resolved: Sequence,
     /// No sequence at or below this is assigned.
-    pub(super) above: Sequence,
+    pub(super) lower_bound: Sequence,
     pub(super) truncated: Sequence,
     pub(super) waiting: VecDeque<QueuedRecord>,
     /// The bytes of admitted records whose outcome is not known yet.
     pub(super) unresolved_bytes: u64,
     /// The number of these records.
     pub(super) unresolved: usize,
-    pub(super) closed: bool,
+    pub(super) is_closed: bool,
     /// True if the writer should give up preallocated space.
-    pub(super) rest_asked: bool,
+    pub(super) should_rest: bool,
     /// The prepared bytes of the next segment.
     pub(super) spare: u64,
     /// True if the writer thread sleeps until it is notified.
-    pub(super) writer_sleeps: bool,
-    /// The error because of which no record can be written at present.
+    pub(super) is_writer_asleep: bool,
+    /// The error that prevents all writes now.
     pub(super) unwritable: Option<String>,
-    /// The error because of which no new segment can be prepared at present.
-    pub(super) cramped: Option<String>,
-    /// The size of the latest record, if it was rejected for lack of space.
-    pub(super) no_room_for: Option<u64>,
+    /// The error that prevents the preparation of a new segment now.
+    pub(super) no_segment: Option<String>,
+    /// The size of the latest record if it was rejected for lack of space.
+    pub(super) rejected_bytes: Option<u64>,
     pub(super) plan: SegmentPlan,
     pub(super) stats: WalStats,
 }
@@ -106,12 +106,12 @@ impl SegmentPlan {
     }
 
     /// A plan for an empty segment of this size that does not exist yet, without admitted records.
-    pub(super) fn rest(bytes: u64) -> Self {
+    pub(super) fn fresh(bytes: u64) -> Self {
         Self { room: bytes - HEADER_BYTES, bytes, ahead: VecDeque::from([bytes]) }
     }
 
     /// Reserves space for a record of this size. Returns false if that would exceed the budget.
-    fn place(&mut self, size: u64, largest: u64, kept: u64, budget: u64) -> bool {
+    fn reserve(&mut self, size: u64, largest: u64, kept: u64, budget: u64) -> bool {
         if size <= self.room {
             self.room -= size;
             return true;
@@ -146,7 +146,7 @@ impl SegmentPlan {
 const SMALL_RECORD_BYTES: u64 = 256;
 
 /// The size of the first segment after a start: a sixteenth of the full size, so that a start is quick and a rarely
-/// used log stays small.
+/// used WAL stays small.
 pub(super) fn first_bytes(largest: u64) -> u64 {
     (largest / 16).max(2 * HEADER_BYTES).min(largest)
 }
@@ -185,12 +185,12 @@ impl WalShared {
         mut state: MutexGuard<'a, WalState>,
         longest: Option<Duration>,
     ) -> MutexGuard<'a, WalState> {
-        state.writer_sleeps = true;
+        state.is_writer_asleep = true;
         match longest {
             None => self.wake.wait(&mut state),
             Some(time) => drop(self.wake.wait_for(&mut state, time)),
         }
-        state.writer_sleeps = false;
+        state.is_writer_asleep = false;
         state
     }
 
@@ -203,16 +203,16 @@ impl WalShared {
         state.unresolved += 1;
         state.waiting.push_back(entry);
         // Waking costs a system call, and a busy writer checks the queue anyway.
-        let sleeps = state.writer_sleeps;
+        let is_asleep = state.is_writer_asleep;
         drop(state);
-        if sleeps {
+        if is_asleep {
             self.wake();
         }
         Ok(())
     }
 
     /// Counts a disk failure and returns its message.
-    pub(super) fn failed(&self, error: &io::Error) -> String {
+    pub(super) fn count_failure(&self, error: &io::Error) -> String {
         self.lock().stats.disk_failures += 1;
         error.to_string()
     }
@@ -220,7 +220,7 @@ impl WalShared {
 
 impl WalState {
     /// Bytes of all segment files.
-    pub(super) fn kept(&self) -> u64 {
+    pub(super) fn segment_bytes(&self) -> u64 {
         self.segments.iter().map(|segment| segment.bytes).sum()
     }
 
@@ -234,7 +234,7 @@ impl WalState {
 
     /// Plans space for a record of this size, or returns the reason that it is rejected.
     fn reserve(&mut self, options: &WalOptions, size: u64) -> Result<(), AppendError> {
-        if self.closed {
+        if self.is_closed {
             return Err(AppendError::Closed);
         }
         if let Some(why) = &self.unwritable {
@@ -247,15 +247,15 @@ impl WalState {
             let records_limit = options.queue_records;
             return Err(AppendError::QueueFull { bytes_limit, records_limit });
         }
-        self.no_room_for = Some(size);
-        if let Some(why) = self.cramped.as_ref().filter(|_| self.plan.needs_more(size)) {
+        self.rejected_bytes = Some(size);
+        if let Some(why) = self.no_segment.as_ref().filter(|_| self.plan.needs_more(size)) {
             return Err(AppendError::Unwritable(why.clone()));
         }
-        let kept = self.kept();
-        if !self.plan.place(size, options.segment_bytes, kept, options.budget_bytes) {
+        let kept = self.segment_bytes();
+        if !self.plan.reserve(size, options.segment_bytes, kept, options.budget_bytes) {
             return Err(AppendError::Full(options.budget_bytes));
         }
-        self.no_room_for = None;
+        self.rejected_bytes = None;
         Ok(())
     }
 
@@ -265,11 +265,12 @@ impl WalState {
         if self.unwritable.is_some() {
             return self.unwritable.clone();
         }
-        let size = self.no_room_for.unwrap_or(SMALL_RECORD_BYTES);
-        if self.cramped.is_some() && self.plan.needs_more(size) {
-            return self.cramped.clone();
+        let size = self.rejected_bytes.unwrap_or(SMALL_RECORD_BYTES);
+        if self.no_segment.is_some() && self.plan.needs_more(size) {
+            return self.no_segment.clone();
         }
-        let has_room = self.plan.clone().place(size, options.segment_bytes, self.kept(), options.budget_bytes);
+        let has_room =
+            self.plan.clone().reserve(size, options.segment_bytes, self.segment_bytes(), options.budget_bytes);
         (!has_room).then(|| AppendError::Full(options.budget_bytes).to_string())
     }
 
@@ -279,7 +280,7 @@ impl WalState {
         let (bytes, end) = current.unwrap_or((first_bytes(largest), first_bytes(largest)));
         self.plan = SegmentPlan::begin(bytes, end);
         for entry in &self.waiting {
-            self.plan.place(entry.stored.size(), largest, 0, u64::MAX);
+            self.plan.reserve(entry.stored.size(), largest, 0, u64::MAX);
         }
     }
 }

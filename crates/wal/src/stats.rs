@@ -1,13 +1,13 @@
-//! The counters of a log since it was opened, for metrics.
+//! The counters of a WAL since it was opened, for metrics.
 
 use super::{Counts, Sequence};
 
-/// A snapshot of the counters at one moment.
+/// A snapshot of the counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WalStats {
     /// The number of records made durable.
     pub appended_records: u64,
-    /// The size of these records in the log in bytes, after compression, including record heads.
+    /// The size of these records in the WAL in bytes, after compression, including record heads.
     pub appended_bytes: u64,
     /// The number of admitted records whose append failed.
     pub failed_records: u64,
@@ -25,18 +25,18 @@ pub struct WalStats {
     pub waiting_bytes: u64,
     /// The sequence of the last durable record, or 0.
     pub durable: Sequence,
-    /// The position up to which the log is truncated.
+    /// The position up to which the WAL is truncated.
     pub truncated: Sequence,
     /// The damage found so far.
     pub found: Counts,
-    /// The reason that appends are rejected at present: the disk fails, or a record like the latest one has no space on
-    /// it or in the budget.
+    /// The reason for which appends are rejected now: the disk fails, or the disk or the budget has no space for
+    /// another record of the latest size.
     pub unwritable: Option<String>,
 }
 
 impl WalStats {
     /// Counts records that one sync made durable.
-    pub(super) fn synced(&mut self, records: u64, bytes: u64) {
+    pub(super) fn count_sync(&mut self, records: u64, bytes: u64) {
         self.appended_records += records;
         self.appended_bytes += bytes;
         self.syncs += 1;

@@ -1,7 +1,7 @@
-//! Truncation: removes segments that are no longer needed, strictly oldest first, so that the log has no gap after any
+//! Truncation: removes segments that are no longer needed, strictly oldest first, so that the WAL has no gap after any
 //! crash.
 
-use super::error::{DiskError, attempted};
+use super::error::{DiskError, disk_error};
 use super::shared::WalShared;
 use super::{Sequence, checkpoint};
 
@@ -10,13 +10,13 @@ pub(super) struct Truncations {
     /// The last position that was written to the checkpoint.
     written: Sequence,
     /// True if a removal may not be durable yet.
-    unsynced: bool,
+    is_unsynced: bool,
 }
 
 impl Truncations {
     /// `written` is the checkpoint's position after opening.
     pub(super) fn new(written: Sequence) -> Self {
-        Self { written, unsynced: false }
+        Self { written, is_unsynced: false }
     }
 
     pub(super) fn truncate(&mut self, shared: &WalShared, through: Sequence) -> Result<(), DiskError> {
@@ -25,15 +25,15 @@ impl Truncations {
             state.truncated = state.truncated.max(through.min(state.durable));
             state.truncated
         };
-        let marked = self.mark(shared, truncated);
+        let marked = self.write_checkpoint(shared, truncated);
         // Remove segments even if the checkpoint fails, because that frees space on a full disk.
         self.delete(shared, truncated)?;
         marked
     }
 
-    fn mark(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), DiskError> {
+    fn write_checkpoint(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), DiskError> {
         if truncated > self.written {
-            checkpoint::write(&*shared.disk, shared.log, truncated).map_err(attempted("writing the checkpoint"))?;
+            checkpoint::write(&*shared.disk, shared.log, truncated).map_err(disk_error("writing the checkpoint"))?;
             self.written = truncated;
         }
         Ok(())
@@ -43,9 +43,9 @@ impl Truncations {
     /// segment and lose a newer one, and a replay would restore values that were overwritten since.
     fn delete(&mut self, shared: &WalShared, truncated: Sequence) -> Result<(), DiskError> {
         loop {
-            if self.unsynced {
-                shared.disk.sync_dir().map_err(attempted("syncing the log's folder"))?;
-                self.unsynced = false;
+            if self.is_unsynced {
+                shared.disk.sync_dir().map_err(disk_error("syncing the WAL's folder"))?;
+                self.is_unsynced = false;
             }
             let oldest = {
                 let state = shared.lock();
@@ -55,9 +55,9 @@ impl Truncations {
                 oldest.map(|oldest| oldest.name.clone())
             };
             let Some(name) = oldest else { break };
-            self.unsynced = true;
+            self.is_unsynced = true;
             let removed = checkpoint::remove_if_there(&*shared.disk, &name);
-            removed.map_err(attempted(format!("removing segment {name}")))?;
+            removed.map_err(disk_error(format!("removing segment {name}")))?;
             shared.lock().segments.pop_front();
         }
         // The writer may have space again.

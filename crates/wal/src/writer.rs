@@ -1,4 +1,4 @@
-//! The writer thread: takes all queued records, writes them, syncs once, and runs their callbacks in log order. If a
+//! The writer thread: takes all queued records, writes them, syncs once, and runs their callbacks in WAL order. If a
 //! write fails, the records are written again to a fresh segment; the failed file descriptor is never used again.
 
 use std::collections::VecDeque;
@@ -65,14 +65,14 @@ impl WalWriter {
         Self { shared, ids, next, first: next, current, fresh, retry_at, buffer, sync_took }
     }
 
-    /// Runs until the log is closed and the queue is empty.
+    /// Runs until the WAL is closed and the queue is empty.
     pub(super) fn run(mut self) {
         loop {
             match self.next_work() {
                 Work::Commit(batch) => {
                     let records = batch.len();
                     self.commit(batch);
-                    if self.spare_lags() {
+                    if self.is_spare_late() {
                         self.prepare();
                     }
                     self.gather(records);
@@ -104,7 +104,7 @@ impl WalWriter {
             if !state.waiting.is_empty() {
                 return Work::Commit(std::mem::take(&mut state.waiting));
             }
-            if state.closed {
+            if state.is_closed {
                 return Work::Stop;
             }
             let now = Instant::now();
@@ -115,7 +115,7 @@ impl WalWriter {
             if self.can_rest(&mut state) {
                 return Work::Rest;
             }
-            let wants_spare = self.spare_wanted(&state).is_some();
+            let wants_spare = self.wanted_spare(&state).is_some();
             if rest.is_none() && wants_spare {
                 return Work::Prepare;
             }
@@ -126,7 +126,7 @@ impl WalWriter {
     /// Writes the batch. A write that fails twice in a row fails the rest of the batch.
     fn commit(&mut self, mut batch: VecDeque<QueuedRecord>) {
         let mut failures = 0;
-        let mut failed = false;
+        let mut has_failed = false;
         while !batch.is_empty() {
             match self.write_some(&batch) {
                 Ok(count) => {
@@ -134,10 +134,10 @@ impl WalWriter {
                     self.resolve(&mut batch, count);
                 }
                 Err(error) => {
-                    let why = self.shared.failed(&error);
+                    let why = self.shared.count_failure(&error);
                     self.abandon();
                     failures += 1;
-                    failed = true;
+                    has_failed = true;
                     if failures == 2 {
                         self.give_up(batch, &why);
                         return;
@@ -145,7 +145,7 @@ impl WalWriter {
                 }
             }
         }
-        if failed {
+        if has_failed {
             self.replan();
         }
     }
@@ -159,7 +159,7 @@ impl WalWriter {
         }
         let Some(current) = &mut self.current else { return Ok(0) };
         let group = current.segment.end;
-        self.next = self.next.max(self.shared.options.least.now()).max(self.shared.lock().above + 1);
+        self.next = self.next.max(self.shared.options.least.now()).max(self.shared.lock().lower_bound + 1);
         self.first = self.next;
         let mut end = group;
         let mut written = group;
@@ -170,7 +170,7 @@ impl WalWriter {
             if end + size > current.segment.bytes {
                 break;
             }
-            self.next = self.next.max(entry.above + 1);
+            self.next = self.next.max(entry.lower_bound + 1);
             // A failed write also uses up the sequence.
             entry.stored.encode(current.segment.id, self.next, group, &mut self.buffer);
             self.next += 1;
@@ -199,11 +199,11 @@ impl WalWriter {
             *segment = current.segment.clone();
         }
         state.durable = self.next - 1;
-        state.stats.synced(count as u64, end - group);
+        state.stats.count_sync(count as u64, end - group);
         Ok(count)
     }
 
-    /// Runs the callbacks of the first `count` records of the batch, which are durable, in log order.
+    /// Runs the callbacks of the first `count` records of the batch, which are durable, in WAL order.
     fn resolve(&self, batch: &mut VecDeque<QueuedRecord>, count: usize) {
         let bytes: u64 = batch.iter().take(count).map(|entry| entry.stored.size()).sum();
         {
@@ -213,14 +213,14 @@ impl WalWriter {
         }
         let mut sequence = self.first;
         for entry in batch.drain(..count) {
-            sequence = sequence.max(entry.above + 1);
+            sequence = sequence.max(entry.lower_bound + 1);
             call(entry, Ok(sequence));
             sequence += 1;
         }
         self.shared.lock().resolved = self.next - 1;
     }
 
-    /// Marks the log unwritable until a fresh segment can be created, and fails the batch and all queued records.
+    /// Marks the WAL unwritable until a fresh segment can be created, and fails the batch and all queued records.
     fn give_up(&mut self, mut batch: VecDeque<QueuedRecord>, why: &str) {
         {
             let mut state = self.shared.lock();
@@ -285,23 +285,23 @@ impl WalWriter {
         let mut state = self.shared.lock();
         state.segments.push_back(current.segment.clone());
         state.plan.remove_created();
-        state.cramped = None;
+        state.no_segment = None;
         Ok(())
     }
 
     /// Returns true if a rest was requested and is possible now. New records are then planned for a segment of the
     /// smallest size.
     fn can_rest(&self, state: &mut WalState) -> bool {
-        if !std::mem::take(&mut state.rest_asked) || state.unresolved > 0 {
+        if !std::mem::take(&mut state.should_rest) || state.unresolved > 0 {
             return false;
         }
         let Some(current) = &self.current else { return false };
         let size_min = first_bytes(self.shared.options.segment_bytes);
         if current.segment.bytes > size_min {
-            if state.kept() + size_min > self.shared.options.budget_bytes {
+            if state.segment_bytes() + size_min > self.shared.options.budget_bytes {
                 return false;
             }
-            state.plan = SegmentPlan::rest(size_min);
+            state.plan = SegmentPlan::fresh(size_min);
         }
         true
     }
@@ -317,7 +317,7 @@ impl WalWriter {
         });
         if let Err(error) = begun {
             // The fresh segment has no name yet, so the disk has no record that the large one has ended. Keep using it.
-            self.shared.failed(&error);
+            self.shared.count_failure(&error);
             self.abandon();
             self.current = Some(large);
             self.replan();
@@ -325,12 +325,12 @@ impl WalWriter {
         }
         if let Err(error) = self.name_current() {
             // The fresh segment may have its name, so the large one has ended.
-            self.shared.failed(&error);
+            self.shared.count_failure(&error);
             self.abandon();
         }
     }
 
-    /// Removes preallocated space when the log closes. If this fails, the next opening does it.
+    /// Removes preallocated space when the WAL closes. If this fails, the next opening does it.
     fn leave(&mut self) {
         self.drop_spare();
         let Some(Current { file, segment, is_named: true }) = &mut self.current else { return };
@@ -347,7 +347,7 @@ impl WalWriter {
         self.shared.lock().spare = 0;
     }
 
-    /// Opens a fresh, empty segment for appends; if that fails, marks the log unwritable and schedules a retry.
+    /// Opens a fresh, empty segment for appends; if that fails, marks the WAL unwritable and schedules a retry.
     pub(super) fn open_segment(&mut self) {
         let bytes = first_bytes(self.shared.options.segment_bytes);
         let opened = self.take_fresh(bytes).and_then(|()| {
@@ -363,7 +363,7 @@ impl WalWriter {
                 self.replan();
             }
             Err(error) => {
-                let why = self.shared.failed(&error);
+                let why = self.shared.count_failure(&error);
                 self.abandon();
                 self.shared.lock().unwritable = Some(why);
                 self.retry_later();
@@ -390,53 +390,53 @@ impl WalWriter {
     }
 
     /// The size of the next segment, if it is due and not completely prepared.
-    fn spare_wanted(&self, state: &WalState) -> Option<u64> {
+    fn wanted_spare(&self, state: &WalState) -> Option<u64> {
         let current = &self.current.as_ref()?.segment;
         let largest = self.shared.options.segment_bytes;
         let bytes = state.plan.next().unwrap_or_else(|| next_bytes(current.bytes, 0, largest));
         // After a failure, retry until it succeeds. Meanwhile records that need the segment are rejected.
-        let is_needed = state.plan.next().is_some() || state.cramped.is_some();
+        let is_needed = state.plan.next().is_some() || state.no_segment.is_some();
         let is_due = is_needed || current.end * 4 >= current.bytes;
-        let fits = state.kept() + bytes <= self.shared.options.budget_bytes;
-        (is_due && fits && self.fresh.prepared() < bytes).then_some(bytes)
+        let fits = state.segment_bytes() + bytes <= self.shared.options.budget_bytes;
+        (is_due && fits && self.fresh.prepared_bytes() < bytes).then_some(bytes)
     }
 
     /// Returns true if preparing the next segment is behind schedule: it must be complete when the current one is three
     /// quarters full.
-    fn spare_lags(&self) -> bool {
+    fn is_spare_late(&self) -> bool {
         let Some(current) = &self.current else { return false };
         if self.retry_at.is_some_and(|at| at > Instant::now()) {
             return false;
         }
-        let Some(bytes) = self.spare_wanted(&self.shared.lock()) else { return false };
+        let Some(bytes) = self.wanted_spare(&self.shared.lock()) else { return false };
         let used = current.segment.end.saturating_sub(current.segment.bytes / 4);
-        self.fresh.prepared() < (bytes as u128 * 2 * u128::from(used) / u128::from(current.segment.bytes)) as u64
+        self.fresh.prepared_bytes() < (bytes as u128 * 2 * u128::from(used) / u128::from(current.segment.bytes)) as u64
     }
 
     /// Prepares more of the next segment. If that fails, records that need it are rejected.
     fn prepare(&mut self) {
-        let wanted = self.spare_wanted(&self.shared.lock());
+        let wanted = self.wanted_spare(&self.shared.lock());
         let Some(bytes) = wanted else { return };
         match self.fresh.prepare(bytes) {
             Ok(()) => {
                 self.retry_at = None;
                 let mut state = self.shared.lock();
-                state.spare = self.fresh.prepared();
+                state.spare = self.fresh.prepared_bytes();
                 if state.spare >= bytes {
-                    state.cramped = None;
+                    state.no_segment = None;
                 }
             }
             Err(error) => {
-                let why = self.shared.failed(&error);
+                let why = self.shared.count_failure(&error);
                 self.drop_spare();
-                self.shared.lock().cramped = Some(why);
+                self.shared.lock().no_segment = Some(why);
                 self.retry_later();
             }
         }
     }
 }
 
-/// Calls a record's callback, and catches its panic, which must not end the log.
+/// Calls a record's callback, and catches its panic, which must not end the WAL.
 fn call(entry: QueuedRecord, result: Result<Sequence, AppendError>) {
     let _ = catch_unwind(AssertUnwindSafe(|| (entry.done)(result)));
 }

@@ -1,4 +1,4 @@
-//! The rule for repeated fields of a reading: the last value wins, at the first one's place.
+//! The rule for repeated fields of a reading: the last value wins, at the position of the first.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -11,13 +11,13 @@ pub(super) fn keep_last_of_equal_keys<'a, V>(list: &mut Vec<(Cow<'a, str>, V)>, 
     if !has_equal_keys(list, by_key) {
         return;
     }
-    let mut places: HashMap<Cow<'a, str>, usize> = HashMap::new();
+    let mut indexes: HashMap<Cow<'a, str>, usize> = HashMap::new();
     let mut kept: Vec<(Cow<'a, str>, V)> = Vec::with_capacity(list.len());
     for (key, value) in list.drain(..) {
-        match places.get(&key) {
-            Some(&place) => kept[place].1 = value,
+        match indexes.get(&key) {
+            Some(&index) => kept[index].1 = value,
             None => {
-                places.insert(key.clone(), kept.len());
+                indexes.insert(key.clone(), kept.len());
                 kept.push((key, value));
             }
         }

@@ -8,13 +8,13 @@ pub(super) struct Name {
     /// The expected item, used if the name is empty.
     pub wanted: &'static str,
     /// The counted item, used if the name is too long.
-    pub bytes_of: &'static str,
+    pub bytes_name: &'static str,
 }
 
-pub(super) const MEASUREMENT: Name = Name { wanted: "a measurement", bytes_of: "bytes of the measurement" };
-pub(super) const TAG_KEY: Name = Name { wanted: "a tag key", bytes_of: "bytes of a tag key" };
-pub(super) const TAG_VALUE: Name = Name { wanted: "a tag value", bytes_of: "bytes of a tag value" };
-pub(super) const FIELD_KEY: Name = Name { wanted: "a field key", bytes_of: "bytes of a field key" };
+pub(super) const MEASUREMENT: Name = Name { wanted: "a measurement", bytes_name: "bytes of the measurement" };
+pub(super) const TAG_KEY: Name = Name { wanted: "a tag key", bytes_name: "bytes of a tag key" };
+pub(super) const TAG_VALUE: Name = Name { wanted: "a tag value", bytes_name: "bytes of a tag value" };
+pub(super) const FIELD_KEY: Name = Name { wanted: "a field key", bytes_name: "bytes of a field key" };
 
 impl Name {
     /// Checks a name, given unescaped.
@@ -46,7 +46,7 @@ impl Name {
             return Ok(());
         }
         Err(Reason::Limit {
-            what: self.bytes_of,
+            what: self.bytes_name,
             found: name.len(),
             limit: limits.name_bytes,
             key: "limits.name_bytes",
@@ -72,7 +72,7 @@ fn check_count(what: &'static str, found: usize, limit: usize, key: &'static str
 }
 
 /// Truncates a text for an error message, so that it does not quote a whole body.
-pub(super) fn shown(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     const SHOWN_CHARS_MAX: usize = 64;
     match text.char_indices().nth(SHOWN_CHARS_MAX) {
         Some((cut, _)) => format!("{}…", &text[..cut]),

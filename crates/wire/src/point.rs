@@ -1,4 +1,4 @@
-//! The common output of all formats: a sequence of points, each with its place in the body. A new format only needs a
+//! The common output of all formats: a sequence of points, each with its position in the body. A new format only needs a
 //! type that implements [`Points`], and an endpoint.
 
 use std::borrow::Cow;
@@ -10,13 +10,13 @@ use hourglass_model::reading::{Limits, Reason, Rejection, Sensor};
 /// One valid reading, which borrows from the body.
 #[derive(Debug)]
 pub struct Point<'s, 'a> {
-    /// The place in the body, from 1: the physical line where the reading starts, or the array element.
+    /// The position in the body, from 1: the physical line where the reading starts, or the array element.
     pub number: usize,
     /// The text as sent, which a [`Rejection`] quotes.
     pub text: &'a [u8],
     /// The sensor.
     pub series: PointSeries<'s, 'a>,
-    /// The fields in the order sent; at least one. If a key is repeated, the last value wins, at the first one's place.
+    /// The fields in the order sent; at least one. If a key is repeated, the last value wins, at the position of the first.
     pub fields: &'s [(Cow<'a, str>, RawValue<'a>)],
     /// The timestamp in nanoseconds since the epoch, if the reading has one.
     pub timestamp: Option<i64>,
@@ -87,7 +87,7 @@ impl Point<'_, '_> {
             0 => 0,
             column => start + column - 1,
         };
-        // At the end of the series the line continues with a space.
+        // A series ends at a space, so report the space as the unexpected character.
         let reason = match error.reason {
             Reason::Syntax { expected, found: None } => Reason::Syntax { expected, found: Some(' ') },
             reason => reason,

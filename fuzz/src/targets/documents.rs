@@ -56,7 +56,7 @@ fn check_any_document(bytes: &[u8]) {
 
 /// Encodes a page made from the source, checks that every decoder returns it, and returns the document.
 fn check_page(source: &mut Source<'_>) -> Vec<u8> {
-    let hour = Hour::of(i64::from_le_bytes(source.bytes()).clamp(i64::MIN + 2, i64::MAX - 1));
+    let hour = Hour::from_ns(i64::from_le_bytes(source.bytes()).clamp(i64::MIN + 2, i64::MAX - 1));
     let count = source.byte() % 8;
     let tags = (0..count).map(|_| (source.name(), source.text())).collect();
     let id = id(&source.name(), tags, hour.0);
@@ -73,7 +73,7 @@ fn check_page(source: &mut Source<'_>) -> Vec<u8> {
         }
         let cells: Vec<(u16, Value)> = cells.into_values().collect();
         let row = Row { time, stamp: sequence, names: &names, cells: &cells };
-        if Hour::of(time) == hour {
+        if Hour::from_ns(time) == hour {
             bucket.apply(std::iter::once(row), &MergeOptions { caps: &caps, floor: 0, restamps: true });
         }
     }
@@ -105,7 +105,7 @@ fn stamps(readings: &Readings) -> (Stamp, BTreeMap<(i64, &str), Stamp>) {
     let mut found = BTreeMap::new();
     for (column, (name, cells)) in readings.columns().enumerate() {
         for (row, time) in readings.times().iter().enumerate().filter(|(row, _)| cells[*row].is_some()) {
-            found.insert((*time, &**name), readings.stamps().of(row, column));
+            found.insert((*time, &**name), readings.stamps().get(row, column));
         }
     }
     (readings.stamps().floor(), found)
@@ -133,7 +133,7 @@ fn check_sensor(source: &mut Source<'_>) {
     let outlier = (source.byte() % 2 == 1).then(|| Outlier {
         since: milliseconds(source),
         seen: milliseconds(source),
-        last_hour: Hour::of(i64::from_le_bytes(source.bytes())),
+        last_hour: Hour::from_ns(i64::from_le_bytes(source.bytes())),
         pages: u32::from(source.byte()) << 24,
     });
     let document = SensorDocument {

@@ -33,7 +33,7 @@ fn parse_text(text: &str) -> Result<Vec<Statement>, String> {
     let params = Params::new();
     let options = ParseOptions {
         params: &params,
-        known_zone: &|zone| !zone.starts_with("Mars"),
+        is_known_zone: &|zone| !zone.starts_with("Mars"),
         regex_error: &|pattern| pattern.contains("bad(").then(|| "missing closing )".to_owned()),
     };
     parse(text, &options).map_err(|error| error.to_string())

@@ -3,7 +3,7 @@
 use super::*;
 use crate::backup::{Fill, FillOptions};
 use crate::bucket::settings::ExpiredReadings;
-use crate::bucket::store::Written;
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Caps, DatabaseSettings, DayId, DayWrite, Reading, SealForm};
 use crate::reading::{Sensor, Value};
 use crate::store::embedded::EmbeddedStore;
@@ -34,12 +34,12 @@ async fn filled(store: &MergedView, hours: i64, readings: i64) -> (Arc<Sensor>, 
 async fn expire(store: &MergedView, sensor: &Arc<Sensor>, readings: &Readings) {
     let gone = ExpiredReadings { before: Day(1).hours().start.start_ns(), stamp: STAMP, done: TIMESTAMP_MIN };
     let settings = DatabaseSettings { expired_readings: Some(gone), ..DatabaseSettings::default() };
-    assert!(matches!(store.raw().write_settings("d", 0, Some(&settings)).await, Written::Yes));
+    assert!(matches!(store.raw().write_settings("d", 0, Some(&settings)).await, WriteOutcome::Applied));
     let id = DayId { sensor: sensor.clone(), day: Day(0), part: DayPart::Whole };
-    let expired = ExpiredDay::of(readings);
+    let expired = ExpiredDay::from_readings(readings);
     let none = Readings::default();
     let write = DayWrite { id: &id, rev: 0, next_rev: 1, readings: Some(&none), expired: Some(&expired) };
-    assert!(matches!(&store.write_days("d", &[write]).await[..], [Written::Yes]));
+    assert!(matches!(&store.write_days("d", &[write]).await[..], [WriteOutcome::Applied]));
     store.raw().remove_buckets("d", &[&sensor.key], Day(0).hours(), u64::MAX).await.expect("removed");
 }
 
@@ -78,7 +78,7 @@ async fn readings_and_summaries_of_one_part_are_never_both_given() {
         assert!(matches!(failed, StorageError::ReadAgain { .. }), "{failed}");
         let mut again = Parts::new(&store, "d", Day(0).hours(), BOUNDS);
         let piece = again.next().await.expect("read").expect("a piece");
-        assert_eq!(piece.digest(), SetDigest::of_expired(&sensor.key, &ExpiredDay::of(&readings)));
+        assert_eq!(piece.digest(), SetDigest::of_expired(&sensor.key, &ExpiredDay::from_readings(&readings)));
         assert!(again.next().await.expect("read").is_none());
     }
 }

@@ -37,7 +37,7 @@ impl DeletedCells<'_> {
             Choice::Range(range) => readings.delete(range, self.before),
             Choice::Times(_) => {
                 let times = self.times_of(sensor);
-                readings.delete_at(|time: i64| times.binary_search(&time).is_ok(), self.before)
+                readings.delete_where(|time: i64| times.binary_search(&time).is_ok(), self.before)
             }
         }
     }
@@ -67,7 +67,7 @@ impl DeletedCells<'_> {
         match &self.choice {
             Choice::Range(range) => parts(range).1,
             Choice::Times(_) => {
-                let hours: BTreeSet<Hour> = self.times_of(sensor).iter().map(|time| Hour::of(*time)).collect();
+                let hours: BTreeSet<Hour> = self.times_of(sensor).iter().map(|time| Hour::from_ns(*time)).collect();
                 hours.into_iter().collect()
             }
         }
@@ -80,7 +80,9 @@ impl DeletedCells<'_> {
             Choice::Times(times) => {
                 let first = times.values().filter_map(|times| times.first()).min();
                 let last = times.values().filter_map(|times| times.last()).max();
-                first.zip(last).map_or(Hour(0)..Hour(0), |(first, last)| Hour::of(*first)..Hour::of(*last).next())
+                first
+                    .zip(last)
+                    .map_or(Hour(0)..Hour(0), |(first, last)| Hour::from_ns(*first)..Hour::from_ns(*last).next())
             }
         }
     }
@@ -94,8 +96,8 @@ impl DeletedCells<'_> {
             }
             Choice::Times(_) => {
                 let times = self.times_of(sensor);
-                let first = times.partition_point(|time| Hour::of(*time) < hours.start);
-                times.get(first).is_some_and(|time| Hour::of(*time) < hours.end)
+                let first = times.partition_point(|time| Hour::from_ns(*time) < hours.start);
+                times.get(first).is_some_and(|time| Hour::from_ns(*time) < hours.end)
             }
         }
     }
@@ -103,7 +105,7 @@ impl DeletedCells<'_> {
 
 /// Returns the hours that intersect a time range.
 fn hours_with(range: &Range<i64>) -> Range<Hour> {
-    if range.is_empty() { Hour(0)..Hour(0) } else { Hour::of(range.start)..Hour::of(range.end - 1).next() }
+    if range.is_empty() { Hour(0)..Hour(0) } else { Hour::from_ns(range.start)..Hour::from_ns(range.end - 1).next() }
 }
 
 /// Splits a time range into the hours that it covers completely and those that it covers partly.
@@ -112,8 +114,8 @@ fn parts(range: &Range<i64>) -> (Range<Hour>, Vec<Hour>) {
         return (Hour(0)..Hour(0), Vec::new());
     }
     // The first and last hours extend beyond the possible times.
-    let first = Hour::of(range.start);
-    let last = Hour::of(range.end - 1);
+    let first = Hour::from_ns(range.start);
+    let last = Hour::from_ns(range.end - 1);
     let starts = range.start <= ALWAYS.start || first.start_ns() == range.start;
     let ends = range.end == ALWAYS.end || last.end_ns() == range.end;
     let whole = if starts { first } else { first.next() }..if ends { last.next() } else { last };
@@ -146,7 +148,7 @@ mod tests {
             assert_eq!(parts(&range), (whole, cut.into_iter().map(Hour).collect()), "{range:?}");
         }
         let (whole, cut) = parts(&ALWAYS);
-        assert_eq!((whole, cut), (Hour::of(ALWAYS.start)..Hour::of(ALWAYS.end - 1).next(), Vec::new()));
+        assert_eq!((whole, cut), (Hour::from_ns(ALWAYS.start)..Hour::from_ns(ALWAYS.end - 1).next(), Vec::new()));
     }
 
     proptest! {

@@ -19,8 +19,12 @@ impl Deleter {
         let shared: Vec<Arc<Sensor>> = sensors.iter().cloned().map(Arc::new).collect();
         let mut next_stage = 0;
         while next_stage <= DayPart::LAST_STAGE {
-            let parts =
-                self.context.store.raw().list_day_parts(gone.database, &keys, Day::of_hours(&gone.hours())).await?;
+            let parts = self
+                .context
+                .store
+                .raw()
+                .list_day_parts(gone.database, &keys, Day::range_from_hours(&gone.hours()))
+                .await?;
             let id = |(place, day, part)| DayId { sensor: Arc::clone(&shared[place]), day, part };
             let is_left = |id: &DayId| next_stage <= id.part.stage() && gone.has_some(&id.sensor.key, &id.hours());
             let mut left: Vec<DayId> = parts.into_iter().map(id).filter(is_left).collect();

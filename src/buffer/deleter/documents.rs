@@ -135,7 +135,7 @@ impl Deleter {
         let raw = &**self.context.store.raw();
         let places = Projection::without_fields();
         let pages = raw.scan_sensors(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
-        let days = raw.scan_days_of(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
+        let days = raw.scan_sensor_days(database, &keys, ALL_HOURS, &places, usize::MAX).await?.unwrap_or_default();
         Ok(pages.iter().zip(days).map(|(pages, days)| pages.is_empty() && days.is_empty()).collect())
     }
 
@@ -173,7 +173,7 @@ impl Deleter {
             store.scan(database, &sensor.key, ALL_HOURS, Order::Ascending, &Projection::ALL, Extent::pages(1)).await?;
         let times = first.pages.iter().filter_map(|page| page.readings.as_ref()?.times().first().copied());
         let first = times.min().unwrap_or(last);
-        let first = first_hour.filter(|hour| *hour < Hour::of(first)).map_or(first, Hour::start_ns);
+        let first = first_hour.filter(|hour| *hour < Hour::from_ns(first)).map_or(first, Hour::start_ns);
         Ok(Some(RemainingPages { first, last, recent: newest(recent, most) }))
     }
 }

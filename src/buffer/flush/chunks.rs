@@ -5,9 +5,11 @@ use std::collections::HashMap;
 
 use super::task::{BucketFlush, BucketFlushState, FlushContext};
 use crate::bucket::day::CELLS_MAX;
-use crate::bucket::packed::Unpacked;
-use crate::bucket::store::Written;
-use crate::bucket::{Applied, Bucket, Caps, DayId, DayPart, DayWrite, MergeOptions, Readings, SealForm, StorageError};
+use crate::bucket::packed::UnpackedRows;
+use crate::bucket::store::WriteOutcome;
+use crate::bucket::{
+    Bucket, Caps, DayId, DayPart, DayWrite, MergeCounts, MergeOptions, Readings, SealForm, StorageError,
+};
 use crate::catalog::Database;
 use crate::config::{Settings, bound_ns};
 use crate::faults;
@@ -53,19 +55,19 @@ struct DayBuckets {
 /// Marks the buckets whose readings become chunks. The readings of the day must be enough, all of them newer than the
 /// floor, not covered by a remembered deletion, and in hours whose readings cannot have expired.
 pub fn choose(context: &FlushContext, database: &str, runs: &mut [BucketFlush]) {
-    let Some(rules) = context.direct.filter(|_| context.settings.now().sealed_as(database) != SealForm::Off) else {
+    let Some(rules) = context.direct.filter(|_| context.settings.now().seal_form(database) != SealForm::Off) else {
         return;
     };
     let Ok(clock) = context.trusted_ns() else { return };
     let floor = context.registry_view.view().floor;
-    let is_over = |hour: Hour| Day::of(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
+    let is_over = |hour: Hour| Day::from_hour(hour).hours().end.start_ns().saturating_add(rules.after_ns) <= clock;
     let mut days: HashMap<(u32, Day), DayBuckets> = HashMap::new();
     for (place, run) in runs.iter().enumerate() {
         let cells = run.load.rows.len().saturating_mul(run.known.fields().names.len());
         let fits = cells <= CHUNK_CELLS_MAX && run.load.bytes <= CHUNK_BYTES_MAX;
         let merges_all = || !context.may_have_expired(run) && run.fates(context).merges_all();
         if is_over(run.id.hour) && run.load.first > floor && fits && merges_all() {
-            let day = days.entry((run.known.id, Day::of(run.id.hour))).or_default();
+            let day = days.entry((run.known.id, Day::from_hour(run.id.hour))).or_default();
             day.readings += run.load.rows.len();
             day.places.push(place);
         }
@@ -113,9 +115,9 @@ pub async fn write(context: &FlushContext, database: &Database, runs: &mut [Buck
         let mut again = Vec::new();
         for (chunk, outcome) in std::mem::take(&mut left).into_iter().zip(outcomes) {
             match outcome {
-                Written::Yes => {}
-                Written::Conflict => again.push(chunk),
-                Written::Failed(error) => fail(runs, &chunk.places, &error),
+                WriteOutcome::Applied => {}
+                WriteOutcome::Conflict => again.push(chunk),
+                WriteOutcome::Failed(error) => fail(runs, &chunk.places, &error),
             }
         }
         left = merge_stored(context, database, runs, again).await;
@@ -176,17 +178,17 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
     let mut places: Vec<usize> = (0..runs.len()).filter(|place| is_chosen(&runs[*place])).collect();
     places.sort_by_key(|place| (runs[*place].known.id, runs[*place].id.hour));
     let mut chunks: Vec<Chunk> = Vec::new();
-    let mut room = Unpacked::default();
+    let mut room = UnpackedRows::default();
     for place in places {
         let run = &mut runs[place];
         let (readings, applied) = stamped_readings(run, &mut room);
         let (Some(first), Some(last)) = (readings.times().first(), readings.times().last()) else { continue };
         run.in_chunk = Some((*first, *last));
         run.applied = applied;
-        let day = Day::of(run.id.hour);
+        let day = Day::from_hour(run.id.hour);
         let is_same = |chunk: &&mut Chunk| {
             let is_of_day = chunk.id.day == day && chunk.id.sensor.key == run.id.sensor.key;
-            let cells = chunk.readings.cells_in_all() + readings.cells_in_all();
+            let cells = chunk.readings.cell_count() + readings.cell_count();
             is_of_day && cells <= CHUNK_CELLS_MAX && chunk.readings.bytes() + readings.bytes() <= CHUNK_BYTES_MAX
         };
         match chunks.last_mut().filter(is_same) {
@@ -210,7 +212,7 @@ fn gather(runs: &mut [BucketFlush]) -> Vec<Chunk> {
 }
 
 /// Returns a bucket's readings as a set in which every cell has its stamp.
-fn stamped_readings(run: &BucketFlush, room: &mut Unpacked) -> (Readings, Applied) {
+fn stamped_readings(run: &BucketFlush, room: &mut UnpackedRows) -> (Readings, MergeCounts) {
     const UNCAPPED: Caps = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
     let fields = run.known.fields();
     room.unpack_in_time_order([&*run.load.rows]);

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::bucket::packed::Unpacked;
+use crate::bucket::packed::UnpackedRows;
 use crate::bucket::{Meta, StorageError};
 use crate::buffer::memtable::Load;
 use crate::catalog::Database;
@@ -131,7 +131,7 @@ impl DeadLetters {
     ) -> io::Result<()> {
         let names = &load.known.fields().names;
         let mut lines = String::new();
-        let mut rows = Unpacked::default();
+        let mut rows = UnpackedRows::default();
         rows.unpack_in_time_order([&*load.rows]);
         let mut readings = 0;
         for (_, row) in rows.rows(names).enumerate().filter(|(place, _)| wanted(*place)) {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::documents::{BATCH, DocumentsOutcome, MetaUpdate, Outdated};
 use super::task::BucketFlush;
 use crate::bucket::cache::BucketCache;
-use crate::bucket::packed::Packed;
+use crate::bucket::packed::PackedRows;
 use crate::bucket::{Meta, StorageError};
 use crate::catalog::{Database, KnownSensor};
 use crate::members::positions::{PendingAck, RequestGuards, WalPin};
@@ -118,9 +118,9 @@ pub struct DatabaseDocuments {
     /// Sensors whose documents are due soon: they have new metadata, or pages but no document.
     wanted: BTreeSet<u32>,
     /// Stored readings that count as flushed when the `urgent` documents are stored.
-    completed: Vec<Arc<Packed>>,
+    completed: Vec<Arc<PackedRows>>,
     /// Stored readings that count as flushed when the documents in `under_way` are stored.
-    completed_under_way: Vec<Arc<Packed>>,
+    completed_under_way: Vec<Arc<PackedRows>>,
     /// The time before which no document is written, after a failure.
     put_off: Option<Instant>,
     /// [`Database::doubts`] at the start of the last round that they caused.
@@ -375,7 +375,7 @@ impl SensorDocumentWriter {
     }
 
     /// Holds stored readings back until new outliers are listed. Returns them if there are no new outliers.
-    pub fn await_urgent(&mut self, database: &Database, completed: Vec<Arc<Packed>>) -> Vec<Arc<Packed>> {
+    pub fn await_urgent(&mut self, database: &Database, completed: Vec<Arc<PackedRows>>) -> Vec<Arc<PackedRows>> {
         match self.get_mut(database) {
             Some(documents) if !documents.urgent.is_empty() => {
                 documents.completed.extend(completed);
@@ -393,7 +393,7 @@ impl SensorDocumentWriter {
         outcome: DocumentsOutcome,
         now: Instant,
         metrics: &Metrics,
-    ) -> Vec<Arc<Packed>> {
+    ) -> Vec<Arc<PackedRows>> {
         let recent = self.recent;
         let Some(documents) = self.get_mut(database) else { return Vec::new() };
         for id in outcome.done {

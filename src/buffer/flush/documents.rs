@@ -11,7 +11,7 @@ use super::outliers::expire;
 use super::sensors::{ATTEMPTS_MAX, add_fields};
 use super::task::FlushContext;
 use crate::bucket::readings::reading_bytes;
-use crate::bucket::store::{Extent, Order, Outlier, Projection, Written};
+use crate::bucket::store::{Extent, Order, Outlier, Projection, WriteOutcome};
 use crate::bucket::{Meta, Reading, Readings, SensorDocument, StorageError, UnflushedHour};
 use crate::catalog::KnownSensor;
 use crate::catalog::deletion::ALL_HOURS;
@@ -256,13 +256,13 @@ impl Documents<'_> {
                 context.stale_copies.note(database, &document.sensor.key);
             }
             match written {
-                Written::Yes => {
+                WriteOutcome::Applied => {
                     outdated.known.written_rev.store(document.rev + 1, Ordering::Relaxed);
                     outcome.done.push(outdated.known.id);
                 }
-                Written::Conflict => again.push(outdated),
-                Written::Failed(error) if error.is_away() => away = Some(error),
-                Written::Failed(error) => outcome.failed.push((outdated.known.id, error)),
+                WriteOutcome::Conflict => again.push(outdated),
+                WriteOutcome::Failed(error) if error.is_away() => away = Some(error),
+                WriteOutcome::Failed(error) => outcome.failed.push((outdated.known.id, error)),
             }
         }
         away.map_or(Ok(again), Err)
@@ -333,7 +333,7 @@ impl Documents<'_> {
             .context
             .store
             .raw()
-            .list_day_parts(self.database, &[sensor], Day::of_hours(&ALL_HOURS))
+            .list_day_parts(self.database, &[sensor], Day::range_from_hours(&ALL_HOURS))
             .await?
             .is_empty())
     }

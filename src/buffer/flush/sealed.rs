@@ -27,7 +27,7 @@ impl FlushContext {
     /// Returns true if readings of the hour may have expired while their summaries stay. An instance may have accepted
     /// readings of the hour before it knew that.
     pub(crate) fn may_have_expired(&self, run: &BucketFlush) -> bool {
-        let from = self.settings.now().readings_from(&run.load.database.name, now_ns());
+        let from = self.settings.now().readings_start(&run.load.database.name, now_ns());
         from.is_some_and(|from| run.id.hour.start_ns() < from)
     }
 
@@ -59,7 +59,7 @@ impl FlushContext {
 
     /// Returns true if the hour has summaries without readings, to which no reading can be added.
     async fn has_expired(&self, database: &Database, run: &BucketFlush) -> Result<bool, StorageError> {
-        let day = Day::of(run.id.hour);
+        let day = Day::from_hour(run.id.hour);
         let number = u8::try_from(run.id.hour.0 - day.hours().start.0).unwrap_or_default();
         let id = |part| DayId { sensor: run.id.sensor.clone(), day, part };
         let parts = self.store.read_days(&database.name, &[id(DayPart::Whole), id(DayPart::Hour(number))]).await?;

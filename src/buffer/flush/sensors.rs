@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::documents::Documents;
-use crate::bucket::store::Written;
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{SensorDocument, StorageError};
 use crate::catalog::KnownSensor;
 use crate::catalog::reads::read_sensors_each;
@@ -88,7 +88,7 @@ impl Documents<'_> {
         let written = self.context.store.raw().write_sensors(self.database, &documents).await;
         for ((known, document), written) in writers.into_iter().zip(&documents).zip(written) {
             match written {
-                Written::Yes => {
+                WriteOutcome::Applied => {
                     self.context.metrics.sensor_writes.increment(1);
                     // If another instance wrote the document last, leave `written_rev` behind, so that the next refresh
                     // reads the buckets.
@@ -97,8 +97,8 @@ impl Documents<'_> {
                     }
                     known.adopt(document);
                 }
-                Written::Conflict => open.push(known),
-                Written::Failed(error) => drop(failed.insert(known.id, error)),
+                WriteOutcome::Conflict => open.push(known),
+                WriteOutcome::Failed(error) => drop(failed.insert(known.id, error)),
             }
         }
         open

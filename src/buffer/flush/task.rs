@@ -17,8 +17,8 @@ use super::dead_letters::{DeadLetters, SET_ASIDE};
 use super::documents::Documents;
 use super::failing::FailingDatabases;
 use super::stale_copies::StaleCopies;
-use crate::bucket::packed::Unpacked;
-use crate::bucket::store::{BucketId, PageWrite, Written};
+use crate::bucket::packed::UnpackedRows;
+use crate::bucket::store::{BucketId, PageWrite, WriteOutcome};
 use crate::bucket::{Caps, HourVersions, KnownSettings, MergeOptions, StorageError, day};
 use crate::catalog::lookup::StorePresence;
 use crate::catalog::reads::read_buckets_each;
@@ -84,7 +84,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
     let readings = runs.iter().map(|run| run.load.rows.len()).sum::<usize>();
     context.metrics.flush_readings.record(u32::try_from(readings).unwrap_or(u32::MAX));
     chunks::choose(context, &database.name, &mut runs);
-    let mut room = Unpacked::default();
+    let mut room = UnpackedRows::default();
     for run in &mut runs {
         if run.in_chunk.is_some() {
             continue;
@@ -175,7 +175,7 @@ impl FlushContext {
             let outcomes = self.store.raw().write_pages(&database.name, &writes).await;
             let pages: Vec<Vec<usize>> = writes.into_iter().map(|write| write.group).collect();
             for ((number, pages), outcome) in numbers.into_iter().zip(pages).zip(outcomes) {
-                if outcome == Written::Conflict {
+                if outcome == WriteOutcome::Conflict {
                     self.metrics.conflicts.increment(1);
                 }
                 runs[number].settle(&pages, outcome);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::bucket::UnflushedHour;
-use crate::bucket::packed::Packed;
+use crate::bucket::packed::PackedRows;
 use crate::catalog::{Database, KnownSensor};
 use crate::members::registry_view::{Fate, RegistryView};
 use crate::reading::Hour;
@@ -18,7 +18,7 @@ pub struct MemtableBucket {
     pub(crate) known: Arc<KnownSensor>,
     pub(crate) database: Arc<Database>,
     /// The readings that no flush has taken, in WAL order.
-    pub(crate) rows: Packed,
+    pub(crate) rows: PackedRows,
     /// Estimated stored bytes of `rows`.
     pub(crate) bytes: usize,
     /// WAL record of the first row.
@@ -32,7 +32,7 @@ pub struct MemtableBucket {
     /// The earliest time of the next attempt after such a failure, unless a later write waits for the flush.
     pub(crate) not_before: Option<Instant>,
     /// The readings that a flush has taken.
-    pub(crate) flushing: Option<Arc<Packed>>,
+    pub(crate) flushing: Option<Arc<PackedRows>>,
 }
 
 /// Finds the bucket of an hour among a sensor's buckets.
@@ -64,7 +64,7 @@ impl MemtableBucket {
             hour,
             known: known.clone(),
             database: database.clone(),
-            rows: Packed::default(),
+            rows: PackedRows::default(),
             bytes: 0,
             first,
             last_touch,
@@ -82,7 +82,8 @@ impl MemtableBucket {
 
     /// Returns the readings that are acked and neither deleted nor known to be stored.
     pub(crate) fn unflushed(&self, names: &Arc<[Arc<str>]>, registry_view: &RegistryView) -> Option<UnflushedHour> {
-        let mut packed: Vec<Arc<Packed>> = self.flushing.iter().cloned().chain([Arc::new(self.rows.clone())]).collect();
+        let mut packed: Vec<Arc<PackedRows>> =
+            self.flushing.iter().cloned().chain([Arc::new(self.rows.clone())]).collect();
         let first = packed.iter().find_map(|rows| rows.stamps().next()).unwrap_or_default();
         let fates = registry_view.fates(&self.database.name, &self.known.sensor, self.hour, first);
         if !fates.merges_all() {

@@ -12,7 +12,7 @@ use rapidhash::fast::RandomState;
 use super::memtable::bucket::{MemtableBucket, find, place};
 use super::record::batch::{BatchReading, DispatchedBatch, stored_bytes};
 use crate::bucket::cache::CacheKey;
-use crate::bucket::packed::Packed;
+use crate::bucket::packed::PackedRows;
 use crate::bucket::{Caps, UnflushedHour};
 use crate::catalog::{Database, KnownSensor};
 use crate::members::positions::PendingAck;
@@ -99,7 +99,7 @@ pub struct Load {
     pub database: Arc<Database>,
     pub hour: Hour,
     /// In WAL order.
-    pub rows: Arc<Packed>,
+    pub rows: Arc<PackedRows>,
     /// Estimated bytes in the store.
     pub bytes: usize,
     /// WAL record of the first reading.
@@ -191,7 +191,7 @@ impl MemtableBuckets {
         reading: &BatchReading<'_>,
         now: Instant,
     ) {
-        let hour = Hour::of(reading.time);
+        let hour = Hour::from_ns(reading.time);
         let sequence = dispatched.pending_ack.sequence();
         let buckets = self.sensors.entry(known.id).or_insert_with(|| {
             // Dispatch has set this, but the flush of the sensor's previous reading may have cleared it since.
@@ -325,13 +325,13 @@ impl MemtableBuckets {
     /// Returns the other hours of a bucket's day that can be flushed with it. There are none unless the day has been
     /// over for [`DueRules::direct_after`].
     pub fn hours_of_day(&self, (id, hour): CacheKey, now: Instant, clock_ns: i64) -> Vec<CacheKey> {
-        let day = Day::of(hour);
+        let day = Day::from_hour(hour);
         let is_over = |after: i64| day.hours().end.start_ns().saturating_add(after) <= clock_ns;
         if !self.rules.direct_after.is_some_and(is_over) {
             return Vec::new();
         }
         let is_ready = |bucket: &&MemtableBucket| {
-            Day::of(bucket.hour) == day && !bucket.is_held_back(now) && !bucket.rows.is_empty()
+            Day::from_hour(bucket.hour) == day && !bucket.is_held_back(now) && !bucket.rows.is_empty()
         };
         let ready = self.sensors.get(&id).into_iter().flatten().filter(is_ready);
         ready.map(|bucket| (id, bucket.hour)).filter(|key| key.1 != hour).collect()
@@ -360,7 +360,7 @@ impl MemtableBuckets {
     /// Completes a flush whose readings are in the store or in the dead-letter file. Returns the readings, which the
     /// caller must pass to [`MemtableBuckets::release`] to answer the waiting writes.
     #[must_use]
-    pub fn complete(&mut self, key: CacheKey) -> Option<Arc<Packed>> {
+    pub fn complete(&mut self, key: CacheKey) -> Option<Arc<PackedRows>> {
         let bucket = self.get(key)?;
         let completed = bucket.flushing.take()?;
         let is_empty = bucket.rows.is_empty();
@@ -374,7 +374,7 @@ impl MemtableBuckets {
     }
 
     /// Counts readings as flushed. Drops a request's pending ack with its last reading here.
-    pub fn release(&mut self, completed: &Packed) {
+    pub fn release(&mut self, completed: &PackedRows) {
         self.pending_acks.release(completed.stamps());
     }
 

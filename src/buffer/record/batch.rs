@@ -105,7 +105,7 @@ impl Batch {
         let mut last: Vec<Option<Range<Hour>>> = vec![None; self.sensors.len()];
         let mut all = Vec::new();
         for row in &self.rows {
-            let hour = Hour::of(row.time);
+            let hour = Hour::from_ns(row.time);
             let Some(last) = last.get_mut(row.sensor as usize) else { continue };
             match last {
                 Some(hours) if hours.contains(&hour) => {}

@@ -232,7 +232,7 @@ impl<'a> PayloadReader<'a> {
             return Err(RecordError::Unknown { kind, version });
         }
         let mut reader = Self { bytes: PackedBytes::new(payload.get(1..).unwrap_or_default()) };
-        match (read(&mut reader), reader.bytes.left()) {
+        match (read(&mut reader), reader.bytes.unread_len()) {
             (Some(whole), 0) => Ok(whole),
             (_, left) => Err(RecordError::Malformed { at: payload.len() - left }),
         }
@@ -288,7 +288,7 @@ impl<'a> PayloadReader<'a> {
     }
 
     pub(crate) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
-        let count = usize::try_from(self.varint()?).ok().filter(|count| *count <= self.bytes.left())?;
+        let count = usize::try_from(self.varint()?).ok().filter(|count| *count <= self.bytes.unread_len())?;
         (0..count).map(|_| item(self)).collect()
     }
 

@@ -99,7 +99,7 @@ proptest! {
         let mut given: Vec<String> = Vec::new();
         for (number, time, cells) in &rows {
             let key = sensor(*number).key;
-            given.push(format!("{key} {}", crate::reading::Hour::of(*time).0));
+            given.push(format!("{key} {}", crate::reading::Hour::from_ns(*time).0));
             given.extend(cells.iter().map(|(field, _)| format!("{key} f{field}")));
         }
         for list in [&mut read, &mut given] {

@@ -23,7 +23,7 @@ use super::shard::deletions::PendingDeletions;
 use super::shard::memtables::{FlushBounds, FlushMoment, FlushOutcome, Memtables};
 use super::shard::pending::PendingDeletion;
 use crate::bucket::cache::BucketCache;
-use crate::bucket::packed::Packed;
+use crate::bucket::packed::PackedRows;
 use crate::bucket::{Meta, StorageError, UnflushedHour};
 use crate::catalog::{Database, KnownSensor};
 use crate::clock::now_ns;
@@ -293,7 +293,7 @@ impl Shard {
 
     /// Handles the buckets of a finished flush: puts stored ones into the bucket cache and failed ones back into the
     /// memtable. Returns the readings that are now flushed.
-    fn complete_pages(&mut self, database: &Arc<Database>, runs: Vec<BucketFlush>) -> Vec<Arc<Packed>> {
+    fn complete_pages(&mut self, database: &Arc<Database>, runs: Vec<BucketFlush>) -> Vec<Arc<PackedRows>> {
         let now = Instant::now();
         // The first error of the store or the database, and the first one that a bucket caused.
         let mut away: Option<StorageError> = None;
@@ -303,7 +303,7 @@ impl Shard {
             let key = run.key();
             run.load.is_transient = matches!(&run.state, BucketFlushState::Failed(error) if error.is_transient());
             // `HourVersions` requires a note for any outcome, before the readings stop counting as unflushed.
-            self.context.changes.note(self.context.changes.place(&database.name, &run.id.sensor.key), key.1);
+            self.context.changes.note(self.context.changes.hash(&database.name, &run.id.sensor.key), key.1);
             match &run.state {
                 BucketFlushState::Merged => stored.extend(self.complete_stored(database, run)),
                 // No flush ends in these states. If one did, the readings might not be in the store.
@@ -391,7 +391,7 @@ impl Shard {
     }
 
     /// Counts and caches a bucket that is in the store. Returns its readings, for [`MemtableBuckets::release`].
-    fn complete_stored(&mut self, database: &Arc<Database>, mut run: BucketFlush) -> Option<Arc<Packed>> {
+    fn complete_stored(&mut self, database: &Arc<Database>, mut run: BucketFlush) -> Option<Arc<PackedRows>> {
         let applied = run.applied;
         let key = run.key();
         self.context.metrics.late.increment(applied.late);

@@ -9,11 +9,11 @@ use super::oracle::{Given, Gone, Record};
 use super::store::Key;
 use super::{DATABASE, names};
 use crate::bucket::deletions::{Masks, RememberedDeletion, SensorTest, StatementCompiler};
-use crate::bucket::packed::Packed;
-use crate::bucket::registry::{MemberRegistry, Registered, settled_before};
+use crate::bucket::packed::PackedRows;
+use crate::bucket::registry::{MemberRegistry, RegistryEntry, settled_before};
 use crate::bucket::{Bucket, Readings, UnflushedHour};
 use crate::members::registry_view::{Fate, ReadingFates, RegistryView};
-use crate::reading::stamp::{SETTLED, first_for};
+use crate::reading::stamp::{SETTLED, opening_stamp};
 use crate::reading::{Hour, Sensor, Stamp};
 use crate::wal::Recovery;
 
@@ -59,7 +59,7 @@ impl Folder {
 /// A bucket in flush.
 #[derive(Debug)]
 pub(crate) struct LawFlush {
-    pub(crate) rows: Arc<Packed>,
+    pub(crate) rows: Arc<PackedRows>,
     pub(crate) bucket: Bucket,
     /// Groups of the current round that are not written yet.
     pub(crate) round: Vec<Vec<usize>>,
@@ -95,7 +95,7 @@ pub(crate) struct Instance {
     pub(crate) registry_view: RegistryView,
     next: Stamp,
     above: Stamp,
-    pub(crate) memtable: BTreeMap<Key, Packed>,
+    pub(crate) memtable: BTreeMap<Key, PackedRows>,
     pub(crate) flushes: BTreeMap<Key, LawFlush>,
     held: BTreeMap<Stamp, usize>,
     pub(crate) deletions: VecDeque<Rc<Record>>,
@@ -164,7 +164,7 @@ impl Instance {
     /// The stamp of the next record.
     pub(crate) fn stamp(&mut self, now: u64, above: Stamp) -> Stamp {
         let floor = self.registry_view.view().floor.max(self.above).max(above);
-        let stamp = first_for(self.now_ms(now), self.random).max(floor + 1).max(self.next);
+        let stamp = opening_stamp(self.now_ms(now), self.random).max(floor + 1).max(self.next);
         self.next = stamp + 1;
         stamp
     }
@@ -179,7 +179,7 @@ impl Instance {
         }
         self.held.insert(record.stamp, record.rows.len());
         for Given { sensor, time, cells } in &record.rows {
-            let key = (*sensor, crate::reading::Hour::of(*time).0);
+            let key = (*sensor, crate::reading::Hour::from_ns(*time).0);
             let cells = cells.iter().map(|(field, value)| (*field, value));
             self.memtable.entry(key).or_default().push(record.stamp, *time, cells);
         }
@@ -211,15 +211,15 @@ impl Instance {
         self.first_held().map_or(closed, |first| (first - 1).min(closed))
     }
 
-    pub(crate) fn entry(&mut self, now: u64) -> Registered {
-        Registered {
+    pub(crate) fn entry(&mut self, now: u64) -> RegistryEntry {
+        RegistryEntry {
             opening: self.opening,
             log: self.wal_id,
             folder: self.folder_id,
             watermark: self.watermark(now),
             beat: self.beat,
             seen_ms: self.now_ms(now),
-            taken: None,
+            takeover: None,
             host: String::new(),
         }
     }
@@ -266,7 +266,7 @@ impl Instance {
     pub(crate) fn unflushed(&self, key: Key) -> Readings {
         let in_flush = self.flushes.get(&key).map(|flush| &*flush.rows);
         let fates = self.fates(key);
-        let merged = |rows: &Packed| {
+        let merged = |rows: &PackedRows| {
             let mut rows = rows.clone();
             rows.take_out(|time, stamp| fates.fate(time, stamp) != Fate::Merged);
             Arc::new(rows)

@@ -36,7 +36,7 @@ pub(crate) struct Gone {
 
 impl Given {
     pub(crate) fn key(&self) -> Key {
-        (self.sensor, Hour::of(self.time).0)
+        (self.sensor, Hour::from_ns(self.time).0)
     }
 }
 
@@ -125,12 +125,12 @@ impl Oracle {
     pub(crate) fn note_registry(&mut self, before: &MemberRegistry, after: &MemberRegistry) {
         for gone in before.logs.iter().filter(|log| after.log(log.opening).is_none()) {
             self.forgotten.insert(gone.opening);
-            if gone.taken.is_none() {
+            if gone.takeover.is_none() {
                 self.lost.insert(gone.opening);
             }
         }
         for log in &after.logs {
-            if let Some(by) = log.taken.map(|taken| taken.by).filter(|by| *by != log.opening) {
+            if let Some(by) = log.takeover.map(|taken| taken.successor).filter(|by| *by != log.opening) {
                 self.taken.insert(log.opening, by);
             }
         }

@@ -64,8 +64,8 @@ impl SharedStore {
         for page in pages {
             match page.write_in_group() {
                 WriteKind::Remove => drop(held.remove(&page.number)),
-                WriteKind::Append { from } => {
-                    is_continued(&held[&page.number].readings, page, from);
+                WriteKind::Append { start } => {
+                    is_continued(&held[&page.number].readings, page, start);
                     held.insert(page.number, Document::of(page));
                 }
                 WriteKind::Insert | WriteKind::Replace => drop(held.insert(page.number, Document::of(page))),

@@ -7,8 +7,8 @@ use super::names;
 use super::oracle::{Given, Gone, Oracle, Record};
 use super::store::{Key, SharedStore};
 use crate::bucket::deletions::{Covers, RememberedDeletion};
-use crate::bucket::packed::Unpacked;
-use crate::bucket::registry::{MemberRegistry, Registered};
+use crate::bucket::packed::UnpackedRows;
+use crate::bucket::registry::{MemberRegistry, RegistryEntry};
 use crate::bucket::{Bucket, Caps, MergeOptions};
 use crate::members::registry_view::Fate;
 use crate::reading::Hour;
@@ -187,7 +187,7 @@ impl World {
         }
         let restamps = view.restamps;
         let options = MergeOptions { caps: &self.caps, floor: view.floor, restamps };
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack_in_time_order([&*flush.rows]);
         let mut kept = Vec::new();
         let mut places = Vec::new();
@@ -263,7 +263,7 @@ impl World {
         for (stamp, time) in &flush.set_aside {
             self.oracle.reported.insert((records[stamp].id, key.0, *time));
         }
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack_in_time_order([&*flush.rows]);
         unpacked.rows(&names().fields).for_each(|row| self.oracle.note_stored(&records[&row.stamp], key.0, row.time));
         instance.release(flush.rows.stamps());
@@ -344,7 +344,7 @@ impl World {
             instance.cache.remove(key);
             let Some(rows) = instance.memtable.get_mut(key) else { continue };
             let dropped = rows.take_out(|time, stamp| gone.range.contains(&time) && stamp < record.stamp);
-            let mut unpacked = Unpacked::default();
+            let mut unpacked = UnpackedRows::default();
             unpacked.unpack_in_time_order([&dropped]);
             let records = &self.folders[instance.folder].records;
             unpacked.rows(&names().fields).for_each(|r| self.oracle.note_stored(&records[&r.stamp], key.0, r.time));
@@ -365,13 +365,14 @@ impl World {
     /// Repeats the deletions below the floor. The next beat forgets them.
     pub(crate) fn sweep(&mut self, slot: usize) {
         let registry = self.store.registry.clone();
-        let is_awake = |log: &&Registered| self.running.iter().flatten().any(|running| running.opening == log.opening);
+        let is_awake =
+            |log: &&RegistryEntry| self.running.iter().flatten().any(|running| running.opening == log.opening);
         let first = registry.logs.iter().filter(is_awake).map(|log| log.opening).min();
         let Some(instance) = self.running[slot].as_mut().filter(|instance| Some(instance.opening) == first) else {
             return;
         };
         instance.adopt(&registry);
-        let passed = registry.passed();
+        let passed = registry.passed_deletions();
         for key in KEYS {
             let covers = instance.covers(key);
             let mut bucket = Bucket::from_stored(self.store.read(key, &covers));
@@ -389,7 +390,7 @@ impl World {
         self.delayed.clear();
         for slot in 0..self.running.len() {
             let Some(instance) = &self.running[slot] else { continue };
-            if registry.log(instance.opening).is_none_or(|log| log.taken.is_some()) {
+            if registry.log(instance.opening).is_none_or(|log| log.takeover.is_some()) {
                 KEYS.into_iter().for_each(|key| self.give_back(slot, key));
             }
         }

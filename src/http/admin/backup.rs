@@ -63,7 +63,7 @@ async fn behind(store: &dyn Store, own: u64, since_ms: u64) -> Result<Vec<Value>
     }
     let required = settled_before(since_ms.saturating_add(CLOCK_SKEW_MS));
     let logs = store.read_registry().await?.logs;
-    let behind = logs.iter().filter(|log| log.opening != own && log.taken.is_none() && log.watermark < required);
+    let behind = logs.iter().filter(|log| log.opening != own && log.takeover.is_none() && log.watermark < required);
     Ok(behind.map(|log| json!({ "host": log.host, "opening": format!("{:016x}", log.opening) })).collect())
 }
 

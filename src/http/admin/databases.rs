@@ -131,22 +131,22 @@ fn retention_text(kept: Keep) -> String {
 }
 
 fn settings_json(name: &str, settings: &Settings) -> Value {
-    let own = settings.of(name);
-    let kept = settings.kept(name);
+    let own = settings.for_database(name);
+    let kept = settings.readings_retention(name);
     let now = now_ns();
     let policy_json = |(policy, own): (&str, &DatabaseSettings)| {
-        let kept = settings.kept(&policy_database(name, policy));
+        let kept = settings.readings_retention(&policy_database(name, policy));
         json!({ "name": policy, "readings": own.readings.map(retention_text), "kept": retention_text(kept) })
     };
-    let summaries = settings.summaries_kept(name);
-    let from = settings.readings_from(name, now);
+    let summaries = settings.summaries_retention(name);
+    let from = settings.readings_start(name, now);
     let mut body = json!({
         "name": name,
         "readings": own.readings.map(retention_text),
         "summaries": own.summaries.map(retention_text),
         "default": own.default,
         "seal_form": own.seal_form.map(SealForm::name),
-        "sealed_as": settings.sealed_as(name).name(),
+        "sealed_as": settings.seal_form(name).name(),
         "drift": own.drift.map(Drift::name),
         "drift_as": settings.drift(name).name(),
         "kept": retention_text(kept),
@@ -157,7 +157,7 @@ fn settings_json(name: &str, settings: &Settings) -> Value {
         body["summaries_kept"] = json!(retention_text(summaries));
         body["removed_before"] =
             json!(own.expired_readings.map(|expired| expired.done).filter(|done| *done > TIMESTAMP_MIN).map(rfc3339));
-        body["summaries_expired_before"] = json!(settings.gone_before(name, now).map(rfc3339));
+        body["summaries_expired_before"] = json!(settings.cutoff(name, now).map(rfc3339));
     }
     body
 }
@@ -176,13 +176,13 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     by_database.insert(name.to_owned(), own);
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
     let now = now_ns();
-    let Some(before) = settings.summaries_only_before(name, now) else {
-        let until = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
+    let Some(before) = settings.summaries_only_cutoff(name, now) else {
+        let until = settings.readings_retention(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
         return count_expired(app, budget, name, begin.min(until)..until).await;
     };
     let from = expired_before.unwrap_or(TIMESTAMP_MIN).min(before);
     let mut preview = count_expired(app, budget, name, from..before).await?;
-    let until = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
+    let until = settings.cutoff(name, now).unwrap_or(TIMESTAMP_MIN);
     let mut summaries = count_expired(app, budget, name, begin.min(until)..until).await?;
     if let Some(summaries) = summaries.as_object_mut() {
         summaries.remove("dry_run");

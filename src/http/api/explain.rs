@@ -145,7 +145,7 @@ fn line_json(explanation: &Explanation, point: &ExplainedPoint) -> Value {
     line["new_sensor"] = json!(is_known.then_some(is_new));
     line["fields"] = point.fields.iter().map(field_json).collect();
     if let Some(time) = point.time {
-        let hour = Hour::of(time);
+        let hour = Hour::from_ns(time);
         let start = rfc3339(hour.start_ns());
         let id = bucket_name(&sensor.key, hour);
         line["time"] = json!(rfc3339(time));

@@ -20,14 +20,14 @@ const BATCH_SENSORS: usize = 256;
 
 /// `GET /api/v1/groups`.
 pub async fn list(parameters: Parameters) -> ApiResult<Json<Value>> {
-    let rules = parameters.app.groups.of(&parameters.database()?);
-    let groups: Vec<Value> = rules.iter().map(|rule| json!({ "group": rule.name, "by": rule.by })).collect();
+    let rules = parameters.app.groups.for_database(&parameters.database()?);
+    let groups: Vec<Value> = rules.iter().map(|rule| json!({ "group": rule.name, "by": rule.source })).collect();
     Ok(Json(json!({ "groups": groups })))
 }
 
 /// Finds a group of a database by name.
 fn find_rule(app: &App, database: &str, name: &str) -> ApiResult<GroupRule> {
-    app.groups.of(database).into_iter().find(|rule| *rule.name == *name).cloned().ok_or_else(|| {
+    app.groups.for_database(database).into_iter().find(|rule| *rule.name == *name).cloned().ok_or_else(|| {
         ApiError::Bad(format!(
             "database {database:?} has no group {name:?}: list the groups with GET /api/v1/groups, or declare it in [[groups]] of \
              the configuration"
@@ -79,7 +79,7 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     members.truncate(limit);
     let next = members.last().filter(|_| is_cut).map(|last| last.sensor.key.to_string());
     let now = now_ns();
-    let groups = app.groups.of(&database);
+    let groups = app.groups.for_database(&database);
     let mut text = Text::list(&budget, "sensors")?;
     for some in members.chunks(BATCH_SENSORS) {
         let keys: Vec<&str> = some.iter().map(|member| &*member.stored.key).collect();

@@ -359,7 +359,7 @@ pub async fn export(parameters: Parameters) -> ApiResult<Response> {
     let limit = parameters.limit(max, max)?;
     let settings = app.query.settings();
     let shown = |stored: &Arc<Sensor>| {
-        let shown = settings.renames(&database).and_then(|renames| renames.shown(stored));
+        let shown = settings.renames(&database).and_then(|renames| renames.shown_sensor(stored));
         shown.map_or_else(|| stored.clone(), Arc::new)
     };
     let is_readable = |sensor: &Sensor| parameters.pins().iter().all(|pin| pin.matches(sensor));

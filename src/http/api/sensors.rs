@@ -69,7 +69,7 @@ fn with_kinds(app: &App, documents: Vec<SensorDocument>) -> Vec<ListedSensor> {
 /// Replaces stored names by shown names, and sorts by key.
 fn rename_sensors(renames: &Renames, mut sensors: Vec<ListedSensor>) -> Vec<ListedSensor> {
     for ListedSensor { document, .. } in &mut sensors {
-        if let Some(shown) = renames.shown(&document.sensor) {
+        if let Some(shown) = renames.shown_sensor(&document.sensor) {
             document.sensor = Arc::new(shown);
         }
     }
@@ -98,8 +98,8 @@ pub async fn read_stored(
 fn hide_expired(app: &App, database: &str, sensors: &mut Vec<ListedSensor>) {
     let settings = app.query.settings();
     let now = now_ns();
-    let expired_before = settings.gone_before(database, now);
-    let readings_from = settings.readings_from(database, now).max(expired_before).unwrap_or(i64::MIN);
+    let expired_before = settings.cutoff(database, now);
+    let readings_from = settings.readings_start(database, now).max(expired_before).unwrap_or(i64::MIN);
     let expired_before = expired_before.unwrap_or(i64::MIN);
     let is_expired = |document: &SensorDocument| document.last_seen.is_some_and(|last| last < expired_before);
     sensors.retain(|sensor| !is_expired(&sensor.document) || !sensor.document.meta.is_without_values());
@@ -241,7 +241,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
         Selector::Sensor(sensor) => {
             // Read only the document of this sensor.
             let settings = app.query.settings();
-            let names = settings.renames(&database).map(|renames| renames.stored(sensor));
+            let names = settings.renames(&database).map(|renames| renames.stored_sensors(sensor));
             let names = names.unwrap_or_else(|| vec![Sensor::clone(sensor)]);
             let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
             let mut found = latest_of(app, &budget, &database, &keys).await?;
@@ -322,7 +322,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     let selected = Selected::new(parameters.all());
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
-    let groups = app.groups.of(&database);
+    let groups = app.groups.for_database(&database);
     let mut text = Text::list(&budget, "sensors")?;
     for sensor in &sensors {
         let item = SensorItem { sensor, groups: &groups, is_silent: is_silent(app, sensor, now) };

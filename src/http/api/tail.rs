@@ -20,7 +20,7 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
 use crate::access::{Caller, Presented};
-use crate::bucket::settings::named_in_full;
+use crate::bucket::settings::qualified_name;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
 use crate::http::errors::{ApiError, ApiResult};
@@ -184,7 +184,7 @@ impl Stream {
             let stored = &reading.known.sensor;
             let renames = settings.renames(&record.database);
             let sensor = names.entry(reading.known.id).or_insert_with(|| {
-                renames.and_then(|renames| renames.shown(stored)).map_or_else(|| stored.clone(), Arc::new)
+                renames.and_then(|renames| renames.shown_sensor(stored)).map_or_else(|| stored.clone(), Arc::new)
             });
             if !chooser.selects(sensor, None) || !self.rights.can_see(sensor) {
                 continue;
@@ -246,7 +246,7 @@ impl RightsCheck {
         }
         match self.app.access.reauthenticate(by, secret.as_deref(), peer.identities(), now) {
             Err(denied) => Some(ApiError::Denied(denied).to_string()),
-            Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != by.pins() => {
+            Ok(by_now) if !by_now.may_read(&qualified_name(&self.database)) || by_now.pins() != by.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
             }
             Ok(_) => None,

@@ -162,7 +162,7 @@ fn render_style(parameters: &Pairs, guard: Guard, headers: &HeaderMap) -> Render
 
 fn parse_statements(q: &str, params: Option<&str>) -> ApiResult<Vec<Statement>> {
     let params = parse_params(params)?;
-    let options = ParseOptions { params: &params, known_zone: &is_zone, regex_error: &pattern_fault };
+    let options = ParseOptions { params: &params, is_known_zone: &is_zone, regex_error: &pattern_fault };
     let statements =
         influxql::parse(q, &options).map_err(|error| ApiError::Bad(format!("error parsing query: {error}")))?;
     if statements.len() > STATEMENTS_MAX {
@@ -289,14 +289,14 @@ async fn change(app: &App, statement: &Statement, context: StatementContext<'_>)
                 app.ingest.create_database_with(name, policy.name.as_deref(), policy_terms, context.by).await?;
             Ok(join_messages(message, ignored_terms(&policy)))
         }
-        Statement::CreatePolicy(PolicyStatement { database, policy, default }) => {
+        Statement::CreatePolicy(PolicyStatement { database, policy, is_default }) => {
             let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.create_policy(database, name, terms(policy), *default, context.by).await?;
+            app.ingest.create_policy(database, name, terms(policy), *is_default, context.by).await?;
             Ok(ignored_terms(policy))
         }
-        Statement::AlterPolicy(PolicyStatement { database, policy, default }) => {
+        Statement::AlterPolicy(PolicyStatement { database, policy, is_default }) => {
             let name = policy.name.as_deref().unwrap_or_default();
-            app.ingest.alter_policy(database, name, terms(policy), *default).await?;
+            app.ingest.alter_policy(database, name, terms(policy), *is_default).await?;
             Ok(ignored_terms(policy))
         }
         Statement::DropPolicy { name, database } => {

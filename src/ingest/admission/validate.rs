@@ -291,7 +291,7 @@ impl<'a> Validator<'a> {
     }
 
     fn look_up(&mut self, sensor: &Sensor) -> SpellingState {
-        let names = self.renames.as_ref().map(|renames| renames.written(sensor));
+        let names = self.renames.as_ref().map(|renames| renames.stored_candidates(sensor));
         let new = names.as_ref().and_then(|names| names.last()).unwrap_or(sensor);
         let mut known = match &names {
             Some(names) => names.iter().find_map(|name| self.known(&name.key, false)),

@@ -14,7 +14,7 @@ pub fn pin_violation(caller: &Caller, renames: Option<&Renames>, stored: &Sensor
     if caller.pins().is_empty() {
         return None;
     }
-    let shown = renames.and_then(|renames| renames.shown(stored));
+    let shown = renames.and_then(|renames| renames.shown_sensor(stored));
     let is_violated = |pin: &&Pin| !pin.matches(stored) || shown.as_ref().is_some_and(|shown| !pin.matches(shown));
     let pin = caller.pins().iter().find(is_violated)?;
     Some(Reason::OtherSensor { tag: pin.key.clone(), required: pin.value.clone() })

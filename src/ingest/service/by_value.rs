@@ -39,7 +39,7 @@ impl Ingest {
             .map_err(|_| IngestError::StoreTimeout { waited: timeout, key: FLUSH_DEADLINE })?;
         loop {
             let registry = self.member.publish().await?;
-            let behind = registry.logs.iter().filter(|log| log.taken.is_none() && log.watermark < through);
+            let behind = registry.logs.iter().filter(|log| log.takeover.is_none() && log.watermark < through);
             let hosts: Vec<&str> = behind.map(|log| &*log.host).collect();
             if hosts.is_empty() {
                 return Ok(());

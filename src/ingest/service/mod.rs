@@ -107,7 +107,7 @@ impl Ingest {
 
     /// Returns the bytes of the WAL from the oldest unflushed reading of the database on.
     fn wal_bytes(&self, failing: &FailingDatabase) -> u64 {
-        failing.first.map_or(0, |first| self.submitter.wal.bytes_from(first))
+        failing.first.map_or(0, |first| self.submitter.wal.pinned_bytes(first))
     }
 
     /// Returns the maximum bytes of the WAL on its disk (`wal.budget_bytes`).

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::{Ingest, check_database_name};
 use crate::access::Caller;
-use crate::bucket::settings::{AUTOGEN, Drift, KEPT_MIN, NoSuchPolicy, Settings, is_policy_name, policy_database};
+use crate::bucket::settings::{AUTOGEN, Drift, NoSuchPolicy, RETENTION_MIN, Settings, is_policy_name, policy_database};
 use crate::bucket::{DatabaseSettings, Keep, KnownSettings, SealForm};
 use crate::ingest::error::IngestError;
 
@@ -107,7 +107,7 @@ impl PolicyTerms {
     /// Checks the terms as InfluxDB does. Terms that are not given have their defaults.
     fn check(&self) -> Result<(), PolicyError> {
         let kept = self.kept.unwrap_or(Keep::Forever);
-        if matches!(kept, Keep::For(ns) if ns < KEPT_MIN) {
+        if matches!(kept, Keep::For(ns) if ns < RETENTION_MIN) {
             return Err(PolicyError::TooShort);
         }
         if kept != Keep::Forever && self.shard_duration.unwrap_or_default() > kept.ns() {
@@ -193,7 +193,7 @@ impl Ingest {
         let settings = self.settings_now().await?;
         let named = policy.map_or_else(|| database.to_owned(), |policy| policy_database(database, policy));
         let has_policy = policy.is_none_or(|policy| settings.has_policy(database, policy));
-        if !is_new && has_policy && !terms.fit(&settings.of(&named), settings.kept(&named)) {
+        if !is_new && has_policy && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named)) {
             return Err(PolicyError::Conflict.into());
         }
         check_database_name(&named)?;
@@ -237,7 +237,9 @@ impl Ingest {
         }
         let settings = self.settings_now().await?;
         let named = named(database, policy);
-        if settings.has_policy(database, policy) && !terms.fit(&settings.of(&named), settings.kept(&named)) {
+        if settings.has_policy(database, policy)
+            && !terms.fit(&settings.for_database(&named), settings.readings_retention(&named))
+        {
             return Err(PolicyError::Exists.into());
         }
         check_database_name(&named)?;
@@ -284,8 +286,8 @@ impl Ingest {
             return Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into());
         }
         let named = named(database, policy);
-        let kept = settings.kept(&named);
-        let shard_duration = settings.of(&named).shard_duration(kept);
+        let kept = settings.readings_retention(&named);
+        let shard_duration = settings.for_database(&named).shard_duration(kept);
         let resulting = PolicyTerms {
             kept: terms.kept.or(Some(kept)),
             shard_duration: terms.shard_duration.or(Some(shard_duration)),
@@ -322,7 +324,7 @@ impl Ingest {
 
     /// Drops a database and its settings.
     pub(super) async fn drop_one(&self, name: &str, received: i64, timeout: Duration) -> Result<(), IngestError> {
-        let settings = self.retention.settings.now().of(name);
+        let settings = self.retention.settings.now().for_database(name);
         self.submitter.drop_database(name, settings.last_changed(), received, timeout).await?;
         self.rejections.forget(name).await;
         // The deletion removed the settings, so read them again.
@@ -367,7 +369,7 @@ impl Ingest {
             return Err(PolicyError::Name.into());
         }
         let settings = self.settings_now().await?;
-        let present = settings.of(name);
+        let present = settings.for_database(name);
         let mut changed = present.clone();
         wanted.put(&mut changed);
         PolicyTerms { kept: changed.readings, ..PolicyTerms::default() }.check()?;
@@ -390,7 +392,7 @@ impl Ingest {
     /// Writes the terms of a policy, then creates its database. A policy exists once it has settings, so no reading can
     /// be written to it before it has its terms.
     async fn write_policy(&self, named: &str, terms: PolicyTerms, by: &Caller) -> Result<(), IngestError> {
-        let is_new = self.retention.settings.now().of(named).rev == 0;
+        let is_new = self.retention.settings.now().for_database(named).rev == 0;
         self.set_terms(named, terms).await?;
         let result = self.create_database(named, by).await;
         if result.is_err() && is_new {

@@ -44,7 +44,7 @@ impl Ingest {
         if database.contains('/') {
             return Err(RenameRefusal::Policy { database: database.to_owned() }.into());
         }
-        Ok(self.settings_now().await?.of(database).renames)
+        Ok(self.settings_now().await?.for_database(database).renames)
     }
 
     /// Replaces the renames of a database if they still equal `held`. Returns true if they did.
@@ -78,7 +78,7 @@ impl Ingest {
     ) -> Result<Vec<Sensor>, IngestError> {
         let mut stored = Vec::with_capacity(written.len());
         for batch in written.chunks(BATCH_NAMES_MAX) {
-            let candidates: Vec<Vec<Sensor>> = batch.iter().map(|name| renames.written(name)).collect();
+            let candidates: Vec<Vec<Sensor>> = batch.iter().map(|name| renames.stored_candidates(name)).collect();
             let ambiguous = candidates.iter().filter(|names| names.len() > 1);
             let keys: Vec<&str> = ambiguous.flatten().map(|name| &*name.key).collect();
             let existing = if keys.is_empty() { HashSet::new() } else { self.existing(database, &keys).await? };
@@ -98,7 +98,8 @@ impl Ingest {
     /// If the store does not answer, or acked changes are still being replayed.
     pub async fn sensor_meta(&self, database: &str, shown: &Sensor) -> Result<Meta, IngestError> {
         let settings = self.retention.settings.now();
-        let names = settings.renames(database).map_or_else(|| vec![shown.clone()], |renames| renames.stored(shown));
+        let names =
+            settings.renames(database).map_or_else(|| vec![shown.clone()], |renames| renames.stored_sensors(shown));
         let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
         let mut metas = self.sensor_metas(database, &keys).await?;
         Ok(keys.into_iter().find_map(|key| metas.remove(key)).unwrap_or_default())

@@ -33,7 +33,7 @@ use crate::members::member::Member;
 use crate::members::positions::WalPositions;
 use crate::members::registry_view::RegistryView;
 use crate::members::retention::Retention;
-use crate::reading::stamp::millis_of;
+use crate::reading::stamp::stamp_millis;
 use crate::store::MergedView;
 use crate::telemetry::Metrics;
 use crate::wal::{Recovery, Wal};
@@ -78,7 +78,7 @@ impl Ingest {
         let mark = FolderMark::new(&options.wal_dir());
         let horizon_ms = u64::try_from(options.wal.horizon.as_millis()).unwrap_or(u64::MAX);
         let is_held =
-            |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(millis_of(recovery.last))) < horizon_ms;
+            |since_ms: u64| clock.now_ms().saturating_sub(since_ms.max(stamp_millis(recovery.last))) < horizon_ms;
         if mark.since_ms().is_some_and(is_held) {
             // The registry still has the entry of this folder, so the floor already waits for this WAL.
             registry_view.note_joined();

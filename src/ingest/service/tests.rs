@@ -82,7 +82,7 @@ async fn a_format_is_a_type_that_yields_points() {
     };
     let ack = ingest.take(arrival, |_| Semicolons::new(body), ingest.admission()).await.expect("acked");
     assert_eq!((ack.accepted, ack.rejected.count, ack.rejected.reported[0].line), (2, 1, 2));
-    let hour = Hour::of(arrival.received);
+    let hour = Hour::from_ns(arrival.received);
     let unflushed = ingest.unflushed("plant", &["climate"], hour..hour.next()).await.expect("all is fed");
     let set = unflushed[0][0].readings();
     let read: Vec<(String, Value)> = set.fields(0).map(|(name, value)| (name.to_string(), value.clone())).collect();

@@ -214,12 +214,12 @@ impl Ingest {
     pub(super) fn pass_parameters(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
         let Arrival { received, precision, declared, .. } = arrival;
         let settings = self.retention.settings.now();
-        let kept_from = settings.accepted_from(database, received);
+        let kept_from = settings.accepted_start(database, received);
         let refuses_other_units = self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !declared;
         ValidationPass {
             received,
             kept_from: kept_from.unwrap_or(i64::MIN),
-            kept_ns: kept_from.map_or(0, |_| settings.kept(database).ns()),
+            kept_ns: kept_from.map_or(0, |_| settings.readings_retention(database).ns()),
             precision,
             refuses_other_units,
             keeps_drift: settings.drift(database) == Drift::Keep,

@@ -8,7 +8,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::wal_positions::signed;
 use super::*;
-use crate::bucket::{Applied, StorageError};
+use crate::bucket::{MergeCounts, StorageError};
 use crate::wal::Sequence;
 
 type Answer = Result<(), StorageError>;
@@ -411,7 +411,7 @@ fn account(positions: &WalPositions, expected: &mut Ledger, pending_ack: &Pendin
     let new = random.below(count + 1);
     let duplicate = random.below(count - new + 1);
     let overwritten = count - new - duplicate;
-    positions.count_stored(Applied { new, duplicate, overwritten, late: new / 2, set_aside: 0 });
+    positions.count_stored(MergeCounts { new, duplicate, overwritten, late: new / 2, set_aside: 0 });
     expected.stored += new;
     expected.duplicate += duplicate;
     expected.overwritten += overwritten;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::log_order_map::LogOrderMap;
-use crate::bucket::{Applied, StorageError};
+use crate::bucket::{MergeCounts, StorageError};
 use crate::telemetry::Ledger;
 use crate::wal::Sequence;
 
@@ -257,7 +257,7 @@ impl WalPositions {
     }
 
     /// Counts readings that reached the store.
-    pub fn count_stored(&self, applied: Applied) {
+    pub fn count_stored(&self, applied: MergeCounts) {
         let mut state = self.state.lock();
         let ledger = &mut state.ledger;
         ledger.stored += applied.new;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use rapidhash::fast::RandomState;
 
-use crate::bucket::hour_versions::Place;
+use crate::bucket::hour_versions::SensorHash;
 use crate::bucket::{HourVersions, Summary};
 use crate::reading::Hour;
 use crate::telemetry::Metrics;
@@ -31,7 +31,7 @@ pub struct SummaryCache {
 
 #[derive(Debug, Default)]
 struct CacheState {
-    /// By place and day. If two days have the same key, the later replaces the earlier.
+    /// By sensor hash and day. If two days have the same key, the later replaces the earlier.
     days: HashMap<u64, Day, RandomState>,
     /// The keys of all days, in the order in which they are considered for eviction.
     order: VecDeque<u64>,
@@ -70,8 +70,8 @@ pub struct ReadMoment {
 pub struct Hours<'a> {
     pub database: &'a str,
     pub sensor: &'a str,
-    /// The sensor's [`HourVersions::place`].
-    pub place: Place,
+    /// The sensor's [`HourVersions::hash`].
+    pub place: SensorHash,
     pub hours: Range<Hour>,
     pub fields: &'a [Arc<str>],
     /// Whether the first and last values matter.
@@ -142,7 +142,7 @@ impl SummaryCache {
     fn is_current(
         &self,
         known: &CachedSensor,
-        place: Place,
+        place: SensorHash,
         hour: Hour,
         (changes, now): (&HourVersions, Instant),
     ) -> bool {
@@ -278,7 +278,7 @@ fn place_in_day(hour: Hour) -> usize {
     hour.0.rem_euclid(HOURS) as usize
 }
 
-fn key(place: Place, day: i64) -> u64 {
+fn key(place: SensorHash, day: i64) -> u64 {
     place.number() ^ (day as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 

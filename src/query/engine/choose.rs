@@ -80,7 +80,7 @@ impl Engine {
     pub async fn named(&self, database: &str, key: &str) -> Result<Option<DirectoryEntry>, QueryError> {
         let asked = self.renames(database).zip(Sensor::from_key(key).filter(|sensor| *sensor.key == *key));
         let Some((renames, asked)) = asked else { return self.one_stored(database, key).await };
-        for stored in renames.stored(&asked) {
+        for stored in renames.stored_sensors(&asked) {
             if let Some(entry) = self.one_stored(database, &stored.key).await? {
                 return Ok(Some(entry.shown_by(&renames)));
             }

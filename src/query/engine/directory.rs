@@ -38,7 +38,7 @@ impl DirectoryEntry {
     /// The entry under the name by which these renames show it.
     #[must_use]
     pub fn shown_by(self, renames: &Renames) -> Self {
-        match renames.shown(&self.stored) {
+        match renames.shown_sensor(&self.stored) {
             Some(shown) => Self { sensor: Arc::new(shown), ..self },
             None => self,
         }

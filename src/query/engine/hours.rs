@@ -15,7 +15,7 @@ pub fn hours_of(range: &Range<i64>) -> Range<Hour> {
     if range.is_empty() {
         return Hour(0)..Hour(0);
     }
-    Hour::of(range.start)..Hour::of(range.end - 1).next()
+    Hour::from_ns(range.start)..Hour::from_ns(range.end - 1).next()
 }
 
 /// The hours before `scanned`, in order, each with its stored pages and its unflushed readings. Removes these from

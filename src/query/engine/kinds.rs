@@ -60,7 +60,7 @@ impl Engine {
         entries: &[DirectoryEntry],
     ) -> Result<Kinds, QueryError> {
         let mut kinds = Kinds { floats: HashSet::new(), wholes: HashSet::new(), held: budget.hold(0)? };
-        let all = Hour::of(i64::MIN)..Hour::of(i64::MAX).next();
+        let all = Hour::from_ns(i64::MIN)..Hour::from_ns(i64::MAX).next();
         for (number, entry) in entries.iter().enumerate() {
             if number % CHOOSE == 0 {
                 budget.pause().await?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::hours::{by_hour, hours_of, overlay};
 use super::{Engine, UnflushedSensor};
-use crate::bucket::store::{Extent, GROWTH, Order, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, GROWTH, Order, Projection, ScanResult, ScannedPage};
 use crate::bucket::{Readings, StorageError, UnflushedHour};
 use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::time::MILLI_NS;
@@ -154,7 +154,7 @@ impl Scan<'_> {
         let read: usize = pages().filter_map(|page| page.readings.as_ref()).map(Readings::bytes).sum();
         let readings: usize = pages().filter_map(|page| page.readings.as_ref()).map(|set| set.times().len()).sum();
         let unflushed = || self.batch.iter().flat_map(|part| part.unflushed.values());
-        self.wanted.budget.note_read(read, readings + unflushed().map(UnflushedHour::written).sum::<usize>());
+        self.wanted.budget.note_read(read, readings + unflushed().map(UnflushedHour::row_count).sum::<usize>());
         let stored = pages().filter_map(|page| page.readings.as_ref()).map(Readings::memory);
         let unflushed = unflushed().map(UnflushedHour::unpacked_memory);
         let rest = self.rest.iter().flat_map(|(_, rest)| rest.values()).map(UnflushedHour::memory);
@@ -188,7 +188,7 @@ impl Scan<'_> {
             Some(rest) => rest,
             None => (hours.clone(), self.engine.unflushed_of(database, key, hours).await?),
         };
-        let (Scanned { pages, mut rest }, times) = self.scan(key, &hours).await?;
+        let (ScanResult { pages, mut rest }, times) = self.scan(key, &hours).await?;
         let (mut scanned, first_hour_end) = (rest.start, hours.start.end_ns().min(self.wanted.range.end));
         let later = if times.end < first_hour_end {
             (rest, scanned) = (hours.clone(), hours.start.next());
@@ -209,7 +209,7 @@ impl Scan<'_> {
 
     /// Reads the first of these hours, as many as fit. Of an hour that does not fit, reads the first times that do; the
     /// range of times that is returned then ends within the hour.
-    async fn scan(&self, key: &str, hours: &Range<Hour>) -> Result<(Scanned, Range<i64>), QueryError> {
+    async fn scan(&self, key: &str, hours: &Range<Hour>) -> Result<(ScanResult, Range<i64>), QueryError> {
         let PointsQuery { database, budget, .. } = *self.wanted;
         let (bytes, hour_bytes) = (self.engine.batch_bytes(), self.engine.hour_bytes());
         let extent = Extent { pages: self.pages_wanted.max(PAGES_AT_FIRST), bytes, hour_bytes };
@@ -224,7 +224,9 @@ impl Scan<'_> {
             let projection = Projection { times: times.clone(), ..self.projection.clone() };
             let scanned = self.engine.store.scan(database, key, ahead.clone(), Order::Ascending, &projection, extent);
             match budget.waiting(scanned).await {
-                Ok(Scanned { pages, rest }) => return Ok((Scanned { pages, rest: rest.start..hours.end }, times)),
+                Ok(ScanResult { pages, rest }) => {
+                    return Ok((ScanResult { pages, rest: rest.start..hours.end }, times));
+                }
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > ahead.start => ahead.end = hour,
                 Err(StorageError::HourTooLarge { hour, limit }) => {
                     ahead = hour..hour.next();

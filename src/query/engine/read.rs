@@ -66,7 +66,7 @@ impl Engine {
             budget,
         };
         // Of days whose readings have expired there are summaries of numbers, and nothing else.
-        let gone = self.settings.now().readings_from(database, now_ns()).filter(|from| range.start < *from);
+        let gone = self.settings.now().readings_start(database, now_ns()).filter(|from| range.start < *from);
         // Of several sensors' summaries of one hour nobody knows whose reading is the first.
         let are_told =
             !plan.has_ends() || (!evaluation.has_several_sources && are_alone(plan, &chosen, budget).await?);
@@ -250,9 +250,9 @@ fn summarized(
     {
         return None;
     }
-    let start = Hour::of(range.start.saturating_add(HOUR - 1)).start_ns();
-    let start = if frame.has_min { start } else { Hour::of(range.start.saturating_add(HOUR)).start_ns() };
-    let end = Hour::of(range.end).start_ns();
+    let start = Hour::from_ns(range.start.saturating_add(HOUR - 1)).start_ns();
+    let start = if frame.has_min { start } else { Hour::from_ns(range.start.saturating_add(HOUR)).start_ns() };
+    let end = Hour::from_ns(range.end).start_ns();
     if start >= end {
         return None;
     }

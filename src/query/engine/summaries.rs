@@ -10,7 +10,7 @@ use super::cache::{FoundHour, HourSummaries, Hours, ReadMoment, SummaryCache};
 use super::points::{PointCursor, PointsQuery};
 use super::{Engine, hours_of};
 use crate::bucket::Summary;
-use crate::bucket::store::{Extent, Order, PageSummaries, Scanned, ScannedPage};
+use crate::bucket::store::{Extent, Order, PageSummaries, ScanResult, ScannedPage};
 use crate::faults;
 use crate::query::QueryError;
 use crate::reading::{Hour, Value};
@@ -87,7 +87,7 @@ impl Engine {
                 let extent = Extent { pages, bytes: BATCH_BYTES, hour_bytes: usize::MAX };
                 let stored =
                     self.store.scan(wanted.database, &sensor.key, hours.clone(), Order::Ascending, &projection, extent);
-                let Scanned { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
+                let ScanResult { pages: mut stored, rest } = wanted.budget.waiting(stored).await?;
                 let mut open: Vec<Hour> = unflushed.range(hours.start..rest.start).copied().collect();
                 let mut found = [Vec::new()];
                 take_known(wanted, &mut stored, (&mut open, &mut found[0]), |_, _| {});
@@ -145,7 +145,7 @@ impl Engine {
 
     fn hours_asked<'a>(&self, wanted: &PointsQuery<'a>, place: usize, hours: &Range<Hour>) -> Hours<'a> {
         let (database, sensor) = (wanted.database, &*wanted.sensors[place].key);
-        let at = self.memtables.changes().place(database, sensor);
+        let at = self.memtables.changes().hash(database, sensor);
         Hours { database, sensor, place: at, hours: hours.clone(), fields: wanted.fields, ends: wanted.ends }
     }
 

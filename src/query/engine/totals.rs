@@ -30,7 +30,7 @@ impl Engine {
         mut take: impl FnMut(usize, &[HourSummary]) -> Result<(), QueryError> + Send,
     ) -> Result<(), QueryError> {
         let days = whole_days(&wanted.range);
-        let months = Month::of_days(&days);
+        let months = Month::range_from_days(&days);
         if months.is_empty() || months.end.0 - months.start.0 > MONTHS {
             return self.each_summary(wanted, take).await;
         }
@@ -66,7 +66,7 @@ impl Engine {
         let hours = days.start.hours().start..days.end.hours().start;
         let unflushed = self.unflushed(wanted.database, &keys, &hours).await?;
         let projection = wanted.summaries(wanted.only_sums);
-        let read = self.store.read_months(wanted.database, &keys, Month::of_days(days), &projection);
+        let read = self.store.read_months(wanted.database, &keys, Month::range_from_days(days), &projection);
         let mut by_sensor: HashMap<Arc<str>, BTreeMap<Month, MonthTotals>> = HashMap::new();
         for (id, month) in wanted.budget.waiting(read).await? {
             if let Some(totals) = month.totals {
@@ -78,7 +78,8 @@ impl Engine {
             let mut months = by_sensor.remove(*key).unwrap_or_default();
             for (month, totals) in &mut months {
                 let Range { start, end } = month.days();
-                totals.narrow(&(start.max(days.start)..end.min(days.end)), open.keys().map(|hour| Day::of(*hour)));
+                totals
+                    .narrow(&(start.max(days.start)..end.min(days.end)), open.keys().map(|hour| Day::from_hour(*hour)));
             }
             let answered = months.values().map(|totals| totals.days.len() as u64).sum();
             self.metrics.query_daily_totals.increment(answered);
@@ -127,7 +128,7 @@ fn start_of(day: Day) -> i64 {
 
 /// The days that lie wholly in a range of times.
 fn whole_days(range: &Range<i64>) -> Range<Day> {
-    let day = |time: i64| Day::of(Hour::of(time));
+    let day = |time: i64| Day::from_hour(Hour::from_ns(time));
     let start = day(range.start);
     let start = if start_of(start) < range.start { start.next() } else { start };
     start..day(range.end).max(start)

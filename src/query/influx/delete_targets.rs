@@ -193,9 +193,9 @@ fn split_renames(text: &str) -> Option<(&str, Renames)> {
 pub fn sensors_of(statement: &str) -> Option<SensorTest> {
     let (statement, renames) = split_renames(statement)?;
     let params = Params::new();
-    let known_zone = |_: &str| true;
+    let is_known_zone = |_: &str| true;
     let regex_error = |_: &str| None;
-    let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
+    let options = ParseOptions { params: &params, is_known_zone: &is_known_zone, regex_error: &regex_error };
     let parsed = parse(statement, &options).ok()?;
     let [statement] = &parsed[..] else { return None };
     let patterns = Patterns::compile(statement.patterns(), None).ok()?;
@@ -227,7 +227,7 @@ mod tests {
             to: to.into(),
         };
         let renames = Renames::new(vec![entry("a", "b \""), entry("b", "c")]);
-        let options = ParseOptions { params: &Params::new(), known_zone: &|_| true, regex_error: &|_| None };
+        let options = ParseOptions { params: &Params::new(), is_known_zone: &|_| true, regex_error: &|_| None };
         let covered = |condition: &str, renames: &Renames| {
             let statement = parse(&format!("DROP SERIES FROM m WHERE {condition}"), &options).unwrap().remove(0);
             let test = sensors_of(&with_renames(&statement, renames)).expect("it is a statement");

@@ -282,9 +282,9 @@ mod tests {
 
     fn statement(condition: &str) -> Statement {
         let params = Params::new();
-        let known_zone = |_: &str| true;
+        let is_known_zone = |_: &str| true;
         let regex_error = |_: &str| None;
-        let options = ParseOptions { params: &params, known_zone: &known_zone, regex_error: &regex_error };
+        let options = ParseOptions { params: &params, is_known_zone: &is_known_zone, regex_error: &regex_error };
         parse(&format!("DELETE FROM cpu WHERE {condition}"), &options).expect("a statement").remove(0)
     }
 

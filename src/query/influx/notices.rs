@@ -163,7 +163,7 @@ fn measurement_source<'a>(
 fn listing_sources(listing: &Listing) -> Vec<NamedSource<'_>> {
     let mut names = Vec::new();
     listing.condition.iter().for_each(|condition| references(condition, NameKind::Tag, &mut names));
-    let keys = listing.keys.iter().flat_map(KeyFilter::named);
+    let keys = listing.keys.iter().flat_map(KeyFilter::names);
     names.extend(keys.map(|key| (NameKind::Tag, &**key)));
     let database = listing.database.as_deref();
     if listing.sources.is_empty() {

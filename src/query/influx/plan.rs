@@ -6,7 +6,7 @@ use super::build::Builder;
 use super::expand::expand;
 use super::schema::Schema;
 use super::statement::StatementFailure;
-use crate::influxql::{Checked, column_names, fold};
+use crate::influxql::{CheckedSelect, column_names, fold};
 use crate::influxql::{Expr, Literal, Select};
 use crate::query::engine::plan::{Plan, ReadingExpr};
 use crate::query::pattern::Patterns;
@@ -17,7 +17,7 @@ use crate::query::pattern::Patterns;
 /// If a function does not accept the type of a field, or something is not supported.
 pub fn plan(
     select: &Select,
-    checked: &Checked,
+    checked: &CheckedSelect,
     schema: &Schema,
     outer: &[String],
     patterns: &Patterns,
@@ -55,7 +55,7 @@ pub fn plan(
 }
 
 /// Returns the tags of the grouping, in key order.
-fn dimensions(checked: &Checked, schema: &Schema, outer: &[String], patterns: &Patterns) -> Vec<String> {
+fn dimensions(checked: &CheckedSelect, schema: &Schema, outer: &[String], patterns: &Patterns) -> Vec<String> {
     let mut tags: BTreeSet<String> = outer.iter().cloned().collect();
     for dimension in &checked.grouping.tags {
         match dimension {

@@ -7,8 +7,8 @@ use super::rows::{ResultCell, ResultSeries, StatementAnswer};
 use super::run::Run;
 use super::show::is_measurement;
 use super::statement::{StatementContext, StatementFailure};
-use crate::bucket::settings::{named_in_full, owner};
-use crate::influxql::{Checked, check};
+use crate::bucket::settings::{owner, qualified_name};
+use crate::influxql::{CheckedSelect, check};
 use crate::influxql::{Expr, FromSource, Measurement, Select};
 use crate::query::engine::choose::Chosen;
 use crate::query::engine::directory::{DirectoryEntry, Sensors};
@@ -54,7 +54,7 @@ impl Run<'_> {
     async fn selected(
         self,
         select: &Select,
-        checked: &Checked,
+        checked: &CheckedSelect,
         outer: &[String],
     ) -> Result<Option<Selected>, StatementFailure> {
         let Self { engine, patterns, context } = self;
@@ -110,7 +110,7 @@ impl Run<'_> {
     pub async fn sensors_in(self, database: &str) -> Result<SensorsIn, StatementFailure> {
         let Self { engine, context, .. } = self;
         let by = context.by;
-        if !by.may_read(&named_in_full(database)) {
+        if !by.may_read(&qualified_name(database)) {
             return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
         }
         let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;
@@ -138,7 +138,7 @@ impl SensorsIn {
     }
 }
 
-fn plain_tags(checked: &Checked) -> Vec<String> {
+fn plain_tags(checked: &CheckedSelect) -> Vec<String> {
     let tag = |dimension: &Expr| match dimension {
         Expr::Reference { name, .. } => Some(name.clone()),
         _ => None,
@@ -178,7 +178,7 @@ async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, HeldByt
     Ok((schema, held))
 }
 
-fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
+fn frame(select: &Select, checked: &CheckedSelect, plan: &Plan) -> Frame {
     let zone = select.zone.as_deref().and_then(zone);
     let windows = (checked.grouping.every > 0).then(|| Windows {
         every: checked.grouping.every,

@@ -11,8 +11,8 @@ use crate::access::Caller;
 use crate::bucket::settings::{AUTOGEN, owner};
 use crate::bucket::{DatabaseSettings, Keep};
 use crate::influxql::{
-    Cardinality, Expr, KeyFilter, Listing, ListingOf, Measurement, MeasurementName, Operator, ReferenceKind, Statement,
-    split,
+    Cardinality, Expr, KeyFilter, Listing, ListingKind, Measurement, MeasurementName, Operator, ReferenceKind,
+    Statement, split,
 };
 use crate::query::engine::Engine;
 use crate::query::engine::choose::Chosen;
@@ -42,7 +42,7 @@ impl<'a> Run<'a> {
                 Ok(listed) => listed.show(&mut answer).await?,
                 // As in InfluxDB, an unknown database has no measurements, which is no error.
                 Err(StatementFailure::UnknownDatabase(_))
-                    if listing.of == ListingOf::Measurements && listing.cardinality.is_none() => {}
+                    if listing.kind == ListingKind::Measurements && listing.cardinality.is_none() => {}
                 Err(failed) => return Err(failed),
             },
             _ => return Ok(None),
@@ -99,7 +99,7 @@ async fn show_policies(engine: &Engine, database: &str, answer: &mut StatementAn
         let [duration, shards] = [kept.ns(), policy.shard_duration(kept)].map(|ns| ResultCell::text(shown(ns)));
         vec![ResultCell::text(name), duration, shards, replicas, is_default]
     };
-    let own = row(AUTOGEN, &settings.of(database), settings.kept(database));
+    let own = row(AUTOGEN, &settings.for_database(database), settings.readings_retention(database));
     let policies = settings.policies(database).map(|(name, of)| row(name, of, of.readings.unwrap_or(Keep::Forever)));
     let rows: Vec<_> = std::iter::once(own).chain(policies).collect();
     answer.list(None, &columns, Box::new(rows.into_iter())).await
@@ -201,18 +201,18 @@ type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
 impl Listed<'_> {
     async fn show(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
-        let Listing { of, cardinality, slimit, soffset, .. } = *self.listing;
-        match (of, cardinality) {
+        let Listing { kind, cardinality, slimit, soffset, .. } = *self.listing;
+        match (kind, cardinality) {
             (_, Some(cardinality)) => self.count(cardinality, answer).await,
-            (ListingOf::Measurements, None) => self.measurements(answer).await,
-            (ListingOf::Series, None) => self.series(answer).await,
-            (ListingOf::TagKeys, None) => {
+            (ListingKind::Measurements, None) => self.measurements(answer).await,
+            (ListingKind::Series, None) => self.series(answer).await,
+            (ListingKind::TagKeys, None) => {
                 self.by_measurement(&["tagKey"], &[], answer).await?;
                 answer.series = cut(std::mem::take(&mut answer.series), soffset, slimit).collect();
                 Ok(())
             }
-            (ListingOf::TagValues, None) => self.by_measurement(&["key", "value"], &[], answer).await,
-            (ListingOf::FieldKeys, None) => {
+            (ListingKind::TagValues, None) => self.by_measurement(&["key", "value"], &[], answer).await,
+            (ListingKind::FieldKeys, None) => {
                 let mut kinds = Vec::with_capacity(self.parts.len());
                 for part in &self.parts {
                     kinds.push(
@@ -244,7 +244,7 @@ impl Listed<'_> {
         let mut all = Gathered::new();
         let mut held = budget.hold(0)?;
         let mut count = 0;
-        let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::named);
+        let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::names);
         for (index, part) in self.parts.iter().enumerate() {
             for batch in part.chosen.entries.chunks(CHOOSE) {
                 for entry in batch {
@@ -252,14 +252,14 @@ impl Listed<'_> {
                     let known = all.entry(&*sensor.measurement).or_default();
                     let before = known.len();
                     let tags = sensor.tags.iter().filter(|(key, _)| self.is_key(key));
-                    match self.listing.of {
-                        ListingOf::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, Cow::default()))),
-                        ListingOf::TagValues => {
+                    match self.listing.kind {
+                        ListingKind::TagKeys => known.extend(tags.map(|(key, _)| (&**key, 0, Cow::default()))),
+                        ListingKind::TagValues => {
                             known.extend(tags.map(|(key, value)| (&**key, 0, Cow::Borrowed(&**value))));
                             let value = |key: &'s String| Some((&**key, 0, untagged(entry, key)?));
                             known.extend(named.iter().filter_map(value));
                         }
-                        ListingOf::FieldKeys => {
+                        ListingKind::FieldKeys => {
                             known.extend(fields.iter().map(|(name, family)| match kinds.get(index) {
                                 Some(kinds) => {
                                     let kind = kinds.of(&sensor.measurement, name, *family);
@@ -268,8 +268,8 @@ impl Listed<'_> {
                                 None => (&**name, 0, Cow::default()),
                             }))
                         }
-                        ListingOf::Series => drop(known.insert((&*sensor.key, 0, Cow::default()))),
-                        ListingOf::Measurements => {}
+                        ListingKind::Series => drop(known.insert((&*sensor.key, 0, Cow::default()))),
+                        ListingKind::Measurements => {}
                     }
                     count += known.len() - before;
                 }
@@ -326,9 +326,9 @@ impl Listed<'_> {
 
     async fn count(&self, cardinality: Cardinality, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let (names, _held) = self.gathered(&[]).await?;
-        let all = match (self.listing.of, cardinality) {
-            (ListingOf::Measurements, _) => names.len(),
-            (ListingOf::Series, Cardinality::Estimated) => self.keys().len(),
+        let all = match (self.listing.kind, cardinality) {
+            (ListingKind::Measurements, _) => names.len(),
+            (ListingKind::Series, Cardinality::Estimated) => self.keys().len(),
             _ => {
                 for (measurement, names) in names {
                     answer.list(Some(measurement), &["count"], counted(names.len())).await?;

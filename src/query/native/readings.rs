@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Selection;
 pub use crate::bucket::store::Order;
-use crate::bucket::store::{Extent, GROWTH, Projection, Scanned};
+use crate::bucket::store::{Extent, GROWTH, Projection, ScanResult};
 use crate::bucket::{Reading, Readings, StorageError, UnflushedHour};
 use crate::query::engine::Engine;
 use crate::query::engine::hours::{beside, by_hour, hours_of, overlay};
@@ -118,7 +118,7 @@ pub(super) async fn read(
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let scan = engine.store.scan(&selection.database, &selection.sensor, ahead.clone(), order, &projection, extent);
         let scanned = budget.waiting(scan).await;
-        let Scanned { pages, rest } = match scanned {
+        let ScanResult { pages, rest } = match scanned {
             Err(StorageError::HourTooLarge { hour, limit }) => {
                 ahead = before(order, &hours, hour);
                 if !ahead.is_empty() {

@@ -17,7 +17,7 @@ const EXAMPLES_MAX: usize = 10;
 pub struct RenameEffect {
     /// Number of stored sensors whose shown name changes.
     pub renamed: u64,
-    /// Names before and after, at most [`EXAMPLES_MAX`].
+    /// Names before and after, at most `EXAMPLES_MAX`.
     pub examples: Vec<(String, String)>,
     /// Two stored keys that would share a name, and that name.
     pub conflict: Option<[String; 3]>,
@@ -79,7 +79,7 @@ async fn add_effect(
     let stored = engine.as_stored(budget, database).await?;
     let keys = stored.iter().map(|entry| 2 * entry.sensor.key.len()).sum::<usize>();
     let _held = budget.hold(keys + stored.len() * 4 * size_of::<(Box<str>, &str)>())?;
-    let shown = |renames: &Renames, sensor: &Sensor| renames.shown(sensor).map(|shown| shown.key);
+    let shown = |renames: &Renames, sensor: &Sensor| renames.shown_sensor(sensor).map(|shown| shown.key);
     // Every key by which a sensor can be written: its stored key, and its shown key.
     let mut owners: HashMap<Box<str>, &str> =
         stored.iter().map(|entry| (entry.sensor.key.clone(), &*entry.sensor.key)).collect();

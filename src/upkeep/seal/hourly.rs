@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::parts::is_claim;
 use super::{Sealing, hours};
 use crate::bucket::day::{HOUR_BYTES_MAX, PartBounds, Unsealable, by_hour, fold};
-use crate::bucket::store::{BucketId, Written};
+use crate::bucket::store::{BucketId, WriteOutcome};
 use crate::bucket::{DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
 use crate::clock::first_rev;
 use crate::faults;
@@ -75,7 +75,7 @@ impl Sealing<'_> {
         whole: &[(DayId, u64)],
         floor: Stamp,
     ) -> Result<Hourly, StorageError> {
-        let day = Day::of(hour);
+        let day = Day::from_hour(hour);
         let number = u8::try_from(hour.0 - day.hours().start.0).unwrap_or_default();
         let id = DayId { sensor: sensor.clone(), day, part: DayPart::Hour(number) };
         let held = self.context.store.read_days(self.database, std::slice::from_ref(&id)).await?.pop().flatten();
@@ -162,10 +162,10 @@ impl Sealing<'_> {
         let next_rev = if rev == 0 { first_rev() } else { rev + 1 };
         let write = DayWrite { id, rev, next_rev, readings: Some(readings), expired: None };
         match self.context.store.write_days(self.database, &[write]).await.pop() {
-            Some(Written::Yes) => Ok(None),
-            Some(Written::Failed(StorageError::Refused { .. })) => Ok(Some(Unsealable::Large)),
-            Some(Written::Failed(error)) => Err(error),
-            Some(Written::Conflict) | None => Ok(Some(Unsealable::Unsettled)),
+            Some(WriteOutcome::Applied) => Ok(None),
+            Some(WriteOutcome::Failed(StorageError::Refused { .. })) => Ok(Some(Unsealable::Large)),
+            Some(WriteOutcome::Failed(error)) => Err(error),
+            Some(WriteOutcome::Conflict) | None => Ok(Some(Unsealable::Unsettled)),
         }
     }
 }

@@ -99,7 +99,7 @@ impl Work {
     fn is_too_much(&self) -> bool {
         let (mut cells, mut bytes) = (0, 0);
         for set in self.sets() {
-            cells += set.cells_in_all();
+            cells += set.cell_count();
             bytes += set.bytes();
         }
         cells > 2 * CELLS_MAX || bytes > 2 * BYTES_MAX

@@ -203,7 +203,7 @@ impl Seal {
         let mut left = Left::default();
         let mut failed = None;
         for database in context.store.raw().databases().await? {
-            if settings.sealed_as(&database) == SealForm::Off {
+            if settings.seal_form(&database) == SealForm::Off {
                 left.off += 1;
                 continue;
             }
@@ -281,7 +281,7 @@ impl Sealer {
     async fn seal(&self, database: &str, now: i64, run: &Run) -> Result<Round, StorageError> {
         let after = if run.is_asked { Duration::ZERO } else { self.after.unwrap_or_default() };
         let now = now.saturating_sub(i64::try_from(after.as_nanos()).unwrap_or(i64::MAX));
-        self.seal_until(database, Day::of(Hour::of(now)), run).await
+        self.seal_until(database, Day::from_hour(Hour::from_ns(now)), run).await
     }
 
     /// Seals all days of a database before `until`, regardless of its settings and of `seal.after`.
@@ -311,24 +311,24 @@ struct Sealing<'a> {
 
 impl Sealing<'_> {
     async fn seal_until(&mut self, until: Day) -> Result<(), StorageError> {
-        let mut from = (Hour::of(ALWAYS.start), String::new());
+        let mut from = (Hour::from_ns(ALWAYS.start), String::new());
         loop {
             let buckets =
                 self.context.store.raw().next_buckets(self.database, &from, until.hours().start, LISTED).await?;
             let Some(last) = buckets.last().cloned() else { break };
             let mut days: Vec<(Day, String)> = Vec::new();
             for (hour, sensor) in buckets {
-                let day = (Day::of(hour), sensor);
+                let day = (Day::from_hour(hour), sensor);
                 if !self.round.skipped.contains(&day) && !days.contains(&day) {
                     days.push(day);
                 }
             }
-            self.round.skipped.retain(|(day, _)| *day >= Day::of(last.0));
+            self.round.skipped.retain(|(day, _)| *day >= Day::from_hour(last.0));
             self.seal_each(&days).await?;
             from = last;
         }
         self.round.skipped.clear();
-        let mut from = (Day::of(Hour::of(ALWAYS.start)), String::new());
+        let mut from = (Day::from_hour(Hour::from_ns(ALWAYS.start)), String::new());
         loop {
             let days = self.context.store.raw().next_chunks(self.database, &from, until, LISTED).await?;
             let Some(last) = days.last().cloned() else { return Ok(()) };

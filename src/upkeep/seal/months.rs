@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::{Run, Sealer};
-use crate::bucket::store::{Projection, SensorFilter, Written};
+use crate::bucket::store::{Projection, SensorFilter, WriteOutcome};
 use crate::bucket::{MonthId, MonthTotals, MonthWrite, SensorDocument, StorageError};
 use crate::buffer::deleter::is_listed;
 use crate::clock::first_rev;
@@ -26,7 +26,7 @@ const DAYS_OVER: i64 = 1;
 
 /// Returns the sensor's key, and the range of months with its readings.
 fn months_of(document: &SensorDocument) -> Option<(Arc<str>, Range<i64>)> {
-    let month = |time: i64| Month::of(Day::of(Hour::of(time))).0;
+    let month = |time: i64| Month::from_day(Day::from_hour(Hour::from_ns(time))).0;
     let (first, last) = (month(document.first_seen?), month(document.last_seen?));
     Some((Arc::from(&*document.sensor.key), first..last + 1))
 }
@@ -49,7 +49,7 @@ impl Sealer {
     /// If the store fails.
     pub(super) async fn add_up_months(&self, database: &str, run: &Run) -> Result<u64, StorageError> {
         let Ok(now) = self.context.trusted_ns() else { return Ok(0) };
-        let end = Month::of(Day(Day::of(Hour::of(now)).0 - DAYS_OVER));
+        let end = Month::from_day(Day(Day::from_hour(Hour::from_ns(now)).0 - DAYS_OVER));
         let (mut filter, mut made) = (SensorFilter { limit: LISTED, ..SensorFilter::default() }, 0);
         loop {
             let sensors = self.context.store.list_sensors(database, &filter).await?;
@@ -131,7 +131,7 @@ impl Sealer {
         let claimed: Vec<(&'a MonthId, u64)> = claims
             .iter()
             .zip(claimed)
-            .filter(|(_, written)| *written == Written::Yes)
+            .filter(|(_, written)| *written == WriteOutcome::Applied)
             .map(|(claim, _)| (claim.id, claim.next_rev))
             .collect();
         let mut totals: BTreeMap<&'a MonthId, MonthTotals> = BTreeMap::new();
@@ -141,7 +141,7 @@ impl Sealer {
             let days = first.month.days();
             let hours = days.start.hours().start..days.end.hours().start;
             let keys: Vec<&str> = some.iter().map(|(id, _)| &*id.sensor).collect();
-            match store.raw().scan_days_of(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
+            match store.raw().scan_sensor_days(database, &keys, hours, &Projection::SUMMARIES, HOURS_BYTES).await? {
                 Some(found) => {
                     totals
                         .extend(some.iter().zip(found).map(|((id, _), pages)| (*id, MonthTotals::from_pages(&pages))));
@@ -162,6 +162,6 @@ impl Sealer {
         let written = store.raw().write_months(database, &fills).await;
         faults::point("month_filled");
         // A writer that has changed a part in the meantime has removed the claim.
-        Ok(written.iter().filter(|written| **written == Written::Yes).count() as u64)
+        Ok(written.iter().filter(|written| **written == WriteOutcome::Applied).count() as u64)
     }
 }

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::Sealing;
 use super::lot::{Lot, Work};
-use crate::bucket::store::{BucketId, Written};
+use crate::bucket::store::{BucketId, WriteOutcome};
 use crate::bucket::{Bucket, DayId, DayPart, DayWrite, Readings, StorageError, StoredDay, StoredPage};
 use crate::buffer::deleter::write_buckets;
 use crate::catalog::deletion::ALWAYS;
 use crate::catalog::reads::read_sensors_each;
 use crate::clock::{first_rev, now_ns};
-use crate::reading::stamp::millis_of;
+use crate::reading::stamp::stamp_millis;
 use crate::reading::{Day, Sensor, Stamp};
 
 /// From how many chunks of a day on they are folded, even if more are coming: queries read all of them.
@@ -139,7 +139,7 @@ impl Sealing<'_> {
             })
             .collect();
         let outcomes = self.context.store.write_days(self.database, &writes).await;
-        outcomes.into_iter().map(Written::applied).collect()
+        outcomes.into_iter().map(WriteOutcome::applied).collect()
     }
 
     /// Removes the pages of sealed buckets with several pages, and adds buckets with a single page to `singles`.
@@ -173,7 +173,7 @@ pub(super) fn is_claim(rev: u64, held: Option<&StoredDay>) -> bool {
 fn is_being_delivered(parts: &[DayPart], quiet: Duration) -> bool {
     let stamps =
         parts.iter().filter_map(|part| if let DayPart::Chunk { stamp, .. } = part { Some(*stamp) } else { None });
-    let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, millis_of));
+    let (count, latest) = (stamps.clone().count(), stamps.max().map_or(0, stamp_millis));
     let rested = u64::try_from(now_ns() / 1_000_000).unwrap_or_default().saturating_sub(latest);
     (1..CHUNKS_MOST).contains(&count) && u128::from(rested) < quiet.as_millis()
 }

@@ -74,7 +74,7 @@ fn several() -> Vec<RawPage> {
 }
 
 fn check(pages: Vec<RawPage>) -> Findings {
-    let bucket = RawBucket { from: Cursor(Vec::new()), pages: pages.into_iter().map(Ok).collect() };
+    let bucket = RawBucket { cursor: Cursor(Vec::new()), pages: pages.into_iter().map(Ok).collect() };
     check_bucket(&bucket, &BOUNDS)
 }
 
@@ -203,7 +203,7 @@ fn every_bit_of_a_summary_counts() {
         wrong(|page| n(page, |figures| figures.avg = Value::Float(f64::from_bits(2.0_f64.to_bits() + 1)))),
         wrong(|page| n(page, |figures| std::mem::swap(&mut figures.first, &mut figures.last))),
         wrong(|page| f(page, |figures| figures.min = Value::Float(0.0))),
-        wrong(|page| f(page, |figures| figures.rest = SumRest::of_doubles(0.0, [5e-324].into_iter()).unwrap())),
+        wrong(|page| f(page, |figures| figures.rest = SumRest::from_doubles(0.0, [5e-324].into_iter()).unwrap())),
         wrong(|page| page.summary[0].1 = None),
         wrong(|page| drop(page.summary.remove(0))),
         wrong(|page| page.summary.push((Arc::from("on"), None))),
@@ -226,7 +226,7 @@ fn a_page_without_readings_is_told_once() {
 fn size_is_a_difference_and_number_a_note() {
     let check = |bounds: &Caps, seconds| {
         let pages = vec![Ok(page(0, readings(seconds)))];
-        check_bucket(&RawBucket { from: Cursor(Vec::new()), pages }, bounds)
+        check_bucket(&RawBucket { cursor: Cursor(Vec::new()), pages }, bounds)
     };
     let bytes = readings_of(&page(0, readings(0..5))).bytes();
     let fits = Caps { max_readings: 5, hard_bytes: bytes, ..BOUNDS };
@@ -287,7 +287,7 @@ fn a_page_that_cannot_be_read_hides_no_other_and_is_not_missing() {
     if let Ok(page) = &mut pages[2] {
         page.count = Some(9);
     }
-    let bucket = RawBucket { from: Cursor(Vec::new()), pages };
+    let bucket = RawBucket { cursor: Cursor(Vec::new()), pages };
     let findings = check_bucket(&bucket, &BOUNDS);
     assert_eq!(kinds(&findings), [(FindingKind::Unreadable, &*key(1)), (FindingKind::Count, &*key(2))]);
     assert_eq!(findings.differences[0].found, "no start");

@@ -17,7 +17,7 @@ fn reading(second: i64, field: &str, value: Value) -> Reading {
 
 fn page(readings: Vec<Reading>) -> RawPage {
     let sensor = sensor();
-    let hour = Hour::of(START);
+    let hour = Hour::from_ns(START);
     RawPage {
         key: "key".into(),
         in_overflow: None,

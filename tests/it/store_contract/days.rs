@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, Written};
+use hourglass::bucket::store::{Extent, Order, Projection, ScannedPage, WriteOutcome};
 use hourglass::bucket::summary::Figures;
 use hourglass::bucket::{
     DatabaseSettings, DayId, DayPart, DayWrite, ExpiredDay, Reading, Readings, SealForm, Store, StoredDay, Summary,
 };
 use hourglass::reading::{Day, Hour, Sensor, Value};
 
-use super::test_store::{CAPS, DB, SMALL, TestStore, bucket_id, put, read, reading, seconds, sensor};
+use super::test_store::{CAPS, DB, TestStore, SMALL, bucket_id, put, read, reading, seconds, sensor};
 
 const DAY: Day = Day(20_468);
 const ALL: std::ops::Range<Hour> = Hour(-3_000_000)..Hour(3_000_000);
@@ -40,7 +40,7 @@ pub fn readings(day: i64, hours: &[i64], value: i64) -> Readings {
     set
 }
 
-async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings: Option<&Readings>) -> Written {
+async fn write(store: &dyn Store, id: &DayId, rev: u64, next_rev: u64, readings: Option<&Readings>) -> WriteOutcome {
     store.write_days(DB, &[DayWrite { id, rev, next_rev, readings, expired: None }]).await.remove(0)
 }
 
@@ -60,7 +60,7 @@ fn hours(pages: &[ScannedPage]) -> Vec<i64> {
 pub async fn a_day_round_trips(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1"), ("room", "a b,=")]);
     let set = readings(0, &[0, 1, 4, 9, 23], 5);
-    assert_eq!(write(target.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, Written::Yes);
+    assert_eq!(write(target.store(), &id(&sensor, 0), 0, 9 << 30, Some(&set)).await, WriteOutcome::Applied);
     target.reopen().await;
     let day = read_day(target.store(), &id(&sensor, 0)).await.expect("a day");
     assert_eq!((day.rev, &day.readings), (9 << 30, &set));
@@ -107,30 +107,30 @@ pub async fn a_day_needs_the_current_rev(target: &mut impl TestStore) {
     let first = readings(0, &[1], 1);
     let second = readings(0, &[1, 2], 2);
     let day = id(&sensor, 0);
-    assert_eq!(write(store, &day, 3, 4, Some(&first)).await, Written::Conflict, "there is none");
-    assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, Written::Yes, "a claim");
-    assert_eq!(write(store, &day, 0, 200, Some(&first)).await, Written::Conflict, "it is claimed");
+    assert_eq!(write(store, &day, 3, 4, Some(&first)).await, WriteOutcome::Conflict, "there is none");
+    assert_eq!(write(store, &day, 0, 100, Some(&Readings::default())).await, WriteOutcome::Applied, "a claim");
+    assert_eq!(write(store, &day, 0, 200, Some(&first)).await, WriteOutcome::Conflict, "it is claimed");
     let claim = read_day(store, &day).await.expect("a claim");
     assert_eq!((claim.rev, claim.readings.len()), (100, 0));
     assert!(scan_all(store, &sensor, &Projection::ALL).await.is_empty(), "a claim is no hour");
-    let parts = store.list_day_parts(DB, &[&sensor.key], Day::of_hours(&ALL)).await.expect("parts");
+    let parts = store.list_day_parts(DB, &[&sensor.key], Day::range_from_hours(&ALL)).await.expect("parts");
     assert_eq!(parts, [(0, DAY, DayPart::Whole)]);
-    assert_eq!(write(store, &day, 100, 101, Some(&first)).await, Written::Yes);
-    assert_eq!(write(store, &day, 100, 101, Some(&second)).await, Written::Conflict);
-    assert_eq!(write(store, &day, 100, 101, None).await, Written::Conflict);
+    assert_eq!(write(store, &day, 100, 101, Some(&first)).await, WriteOutcome::Applied);
+    assert_eq!(write(store, &day, 100, 101, Some(&second)).await, WriteOutcome::Conflict);
+    assert_eq!(write(store, &day, 100, 101, None).await, WriteOutcome::Conflict);
     assert_eq!(read_day(store, &day).await.expect("a day").readings, first);
-    assert_eq!(write(store, &day, 101, 102, Some(&second)).await, Written::Yes);
+    assert_eq!(write(store, &day, 101, 102, Some(&second)).await, WriteOutcome::Applied);
     assert_eq!(read_day(store, &day).await.expect("a day").readings, second);
-    assert_eq!(write(store, &day, 102, 103, None).await, Written::Yes);
+    assert_eq!(write(store, &day, 102, 103, None).await, WriteOutcome::Applied);
     assert!(read_day(store, &day).await.is_none());
-    assert_eq!(write(store, &day, 102, 103, Some(&first)).await, Written::Conflict, "it is gone");
+    assert_eq!(write(store, &day, 102, 103, Some(&first)).await, WriteOutcome::Conflict, "it is gone");
 }
 
 pub async fn summaries_of_expired_readings_stay(target: &mut impl TestStore) {
     let sensor = sensor("climate", &[("sensor", "s1")]);
     let hourly = DayId { part: DayPart::Hour(4), ..id(&sensor, 1) };
     for (id, set) in [(id(&sensor, 0), readings(0, &[0, 1, 4, 9, 23], 5)), (hourly, readings(1, &[4], 6))] {
-        assert_eq!(write(target.store(), &id, 0, 40, Some(&set)).await, Written::Yes);
+        assert_eq!(write(target.store(), &id, 0, 40, Some(&set)).await, WriteOutcome::Applied);
         let scan = async |store: &dyn Store, projection: &Projection| {
             let scanned = store.scan_days(DB, &sensor.key, id.hours(), Order::Ascending, projection, Extent::ALL).await;
             let mut pages = scanned.expect("a scan").pages;
@@ -138,7 +138,7 @@ pub async fn summaries_of_expired_readings_stay(target: &mut impl TestStore) {
             pages.into_iter().map(|page| (page.hour, page.summary)).collect::<Vec<_>>()
         };
         let before = scan(target.store(), &Projection::SUMMARIES).await;
-        let mut expired = ExpiredDay::of(&set);
+        let mut expired = ExpiredDay::from_readings(&set);
         let mut none = Readings::default();
         none.raise_floor(FLOOR + 1);
         let mut rev = 40;
@@ -146,8 +146,8 @@ pub async fn summaries_of_expired_readings_stay(target: &mut impl TestStore) {
             let day_write =
                 DayWrite { id: &id, rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
             let late = DayWrite { rev: rev + 7, ..day_write.clone() };
-            assert_eq!(target.store().write_days(DB, &[late]).await, [Written::Conflict]);
-            assert_eq!(target.store().write_days(DB, &[day_write]).await, [Written::Yes]);
+            assert_eq!(target.store().write_days(DB, &[late]).await, [WriteOutcome::Conflict]);
+            assert_eq!(target.store().write_days(DB, &[day_write]).await, [WriteOutcome::Applied]);
             target.reopen().await;
             rev += 1;
             let day = read_day(target.store(), &id).await.expect("a day");
@@ -166,7 +166,7 @@ pub async fn summaries_of_expired_readings_stay(target: &mut impl TestStore) {
                 assert!(expired.remove(&(hour.start_ns()..hour.end_ns())));
             }
         }
-        assert_eq!(write(target.store(), &id, rev, rev + 1, None).await, Written::Yes);
+        assert_eq!(write(target.store(), &id, rev, rev + 1, None).await, WriteOutcome::Applied);
     }
 }
 
@@ -182,15 +182,18 @@ pub async fn days_of_all_forms_coexist(target: &mut impl TestStore) {
     let mut written: Vec<(DayId, u64)> = Vec::new();
     for (number, form) in (0..).zip(forms) {
         let settings = DatabaseSettings { rev: number + 1, seal_form: form, ..DatabaseSettings::default() };
-        assert_eq!(target.store().write_settings(DB, number, Some(&settings)).await, Written::Yes);
+        assert_eq!(target.store().write_settings(DB, number, Some(&settings)).await, WriteOutcome::Applied);
         // Rewrites every second day with other readings, and adds two.
         for (id, rev) in written.iter_mut().step_by(2) {
-            assert_eq!(write(target.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await, Written::Yes);
+            assert_eq!(
+                write(target.store(), id, *rev, *rev + 1, Some(&held(id, *rev + 1))).await,
+                WriteOutcome::Applied
+            );
             *rev += 1;
         }
         let day = 2 * i64::try_from(number).expect("small");
         for id in [DayId { part: DayPart::Hour(4), ..id(&sensor, day + 1) }, id(&sensor, day)] {
-            assert_eq!(write(target.store(), &id, 0, 7, Some(&held(&id, 7))).await, Written::Yes);
+            assert_eq!(write(target.store(), &id, 0, 7, Some(&held(&id, 7))).await, WriteOutcome::Applied);
             written.push((id, 7));
         }
         target.reopen().await;
@@ -204,10 +207,10 @@ pub async fn days_of_all_forms_coexist(target: &mut impl TestStore) {
     }
     // Expired days have no form.
     let (id, rev) = &written[2];
-    let expired = ExpiredDay::of(&held(id, *rev));
+    let expired = ExpiredDay::from_readings(&held(id, *rev));
     let none = Readings::default();
     let gone = DayWrite { id, rev: *rev, next_rev: rev + 1, readings: Some(&none), expired: Some(&expired) };
-    assert_eq!(target.store().write_days(DB, &[gone]).await, [Written::Yes]);
+    assert_eq!(target.store().write_days(DB, &[gone]).await, [WriteOutcome::Applied]);
     assert_eq!(read_day(target.store(), id).await.expect("a day").expired, Some(expired));
 }
 
@@ -216,10 +219,13 @@ pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(target: &mut 
     let theirs = sensor("climate", &[("s", "0")]);
     let store = target.store();
     for day in [-2, 0, 1, 5] {
-        assert_eq!(write(store, &id(&ours, day), 0, 1, Some(&readings(day, &[0, 7, 23], day))).await, Written::Yes);
+        assert_eq!(
+            write(store, &id(&ours, day), 0, 1, Some(&readings(day, &[0, 7, 23], day))).await,
+            WriteOutcome::Applied
+        );
     }
     for day in [-3, -1, 0, 4] {
-        assert_eq!(write(store, &id(&theirs, day), 0, 1, Some(&readings(day, &[3], day))).await, Written::Yes);
+        assert_eq!(write(store, &id(&theirs, day), 0, 1, Some(&readings(day, &[3], day))).await, WriteOutcome::Applied);
     }
     let all = [-48, -41, -25, 0, 7, 23, 24, 31, 47, 120, 127, 143];
     let start = DAY.hours().start.0;
@@ -246,15 +252,15 @@ pub async fn a_scan_reads_days_in_both_orders_and_stops_at_a_limit(target: &mut 
             }
             assert_eq!(found, expected, "{from}..{to} {order:?}");
         }
-        let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], range, &Projection::ALL, usize::MAX).await;
+        let of_both = store.scan_sensor_days(DB, &[&theirs.key, &ours.key], range, &Projection::ALL, usize::MAX).await;
         let of_both = of_both.expect("a scan").expect("it fits");
         assert_eq!(hours(&of_both[1]), expected);
         assert!(hours(&of_both[0]).iter().all(|hour| (from..to).contains(hour) && hour.rem_euclid(24) == 3));
     }
-    let tight = store.scan_days_of(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
+    let tight = store.scan_sensor_days(DB, &[&ours.key], ALL, &Projection::ALL, 100).await.expect("a scan");
     assert!(tight.is_none());
     store.drop_database(DB).await.expect("a drop");
-    assert!(store.list_day_parts(DB, &[&ours.key], Day::of_hours(&ALL)).await.expect("parts").is_empty());
+    assert!(store.list_day_parts(DB, &[&ours.key], Day::range_from_hours(&ALL)).await.expect("parts").is_empty());
 }
 
 /// Returns a chunk with one reading per record; the last one names it.
@@ -285,8 +291,8 @@ pub async fn chunks_and_hours_belong_to_their_day(target: &mut impl TestStore) {
     let whole = readings(0, &[1, 9], 8);
     let all = [(&first, &set), (&second, &other), (&third, &far), (&hour, &of_hour), (&id(&ours, 0), &whole)];
     for (id, set) in all {
-        assert_eq!(write(target.store(), id, 0, stamp, Some(set)).await, Written::Yes, "{:?}", id.part);
-        assert_eq!(write(target.store(), id, 0, stamp, Some(set)).await, Written::Conflict, "{:?}", id.part);
+        assert_eq!(write(target.store(), id, 0, stamp, Some(set)).await, WriteOutcome::Applied, "{:?}", id.part);
+        assert_eq!(write(target.store(), id, 0, stamp, Some(set)).await, WriteOutcome::Conflict, "{:?}", id.part);
     }
     target.reopen().await;
     let store = target.store();
@@ -357,7 +363,7 @@ pub async fn chunks_and_hours_belong_to_their_day(target: &mut impl TestStore) {
     let some = Hour(start + 5)..Hour(start + 6);
     let scanned = store.scan_days(DB, &ours.key, some.clone(), Order::Ascending, &Projection::ALL, Extent::ALL).await;
     assert_eq!(hours(&scanned.expect("a scan").pages), [5]);
-    let of_both = store.scan_days_of(DB, &[&theirs.key, &ours.key], ALL, &Projection::ALL, usize::MAX).await;
+    let of_both = store.scan_sensor_days(DB, &[&theirs.key, &ours.key], ALL, &Projection::ALL, usize::MAX).await;
     let of_both = of_both.expect("a scan").expect("it fits");
     assert_eq!((hours(&of_both[0]), hours(&of_both[1])), (vec![48], vec![1, 1, 2, 3, 5, 9]));
     // A walk visits all of them; a removal takes one.
@@ -368,9 +374,9 @@ pub async fn chunks_and_hours_belong_to_their_day(target: &mut impl TestStore) {
         assert_eq!(document.mismatches, []);
         assert!(all.iter().any(|(id, set)| **id == document.id && **set == document.day.readings));
     }
-    assert_eq!(write(store, &first, stamp, stamp + 1, None).await, Written::Yes);
+    assert_eq!(write(store, &first, stamp, stamp + 1, None).await, WriteOutcome::Applied);
     assert_eq!(listed(9, 9, &from).await, both, "the other chunk of the day is left");
-    assert_eq!(write(store, &second, stamp, stamp + 1, None).await, Written::Yes);
+    assert_eq!(write(store, &second, stamp, stamp + 1, None).await, WriteOutcome::Applied);
     assert_eq!(listed(9, 9, &from).await, both[1..]);
     store.drop_database(DB).await.expect("a drop");
     assert_eq!(listed(9, 9, &from).await, []);
@@ -382,9 +388,9 @@ pub async fn a_walk_visits_every_day_once(target: &mut impl TestStore) {
     none.raise_floor(FLOOR);
     for day in [-3, 0, 4] {
         let set = readings(day, &[0, 4, 23], 11 + day);
-        assert_eq!(write(target.store(), &id(&sensor, day), 0, 9 << 30, Some(&set)).await, Written::Yes);
+        assert_eq!(write(target.store(), &id(&sensor, day), 0, 9 << 30, Some(&set)).await, WriteOutcome::Applied);
     }
-    assert_eq!(write(target.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, Written::Yes);
+    assert_eq!(write(target.store(), &id(&sensor, 5), 0, 9 << 30, Some(&none)).await, WriteOutcome::Applied);
     for most in [1, 2, 100] {
         let mut found = Vec::new();
         let mut from = None;
@@ -403,7 +409,7 @@ pub async fn a_walk_visits_every_day_once(target: &mut impl TestStore) {
             assert_eq!(document.mismatches, []);
             let set = if day == 5 { none.clone() } else { readings(day, &[0, 4, 23], 11 + day) };
             assert_eq!(document.day.readings, set);
-            let again = target.store().walk_days(DB, Some(&raw.from), 1).await.expect("a part").found;
+            let again = target.store().walk_days(DB, Some(&raw.cursor), 1).await.expect("a part").found;
             assert_eq!(again[0].key, raw.key);
         }
         assert_eq!(found.len(), 4);

@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, SensorFilter, WriteOutcome};
 use hourglass::bucket::{Reading, SensorDocument, StorageError};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
@@ -13,8 +13,8 @@ use redb::{Database, TableDefinition};
 use crate::support::prelude::*;
 
 use super::test_store::{
-    CAPS, DB, Documents, Embedded, PAGES, SENSORS, TestStore, assert_stored, bucket_id, bucket_of, merge, page_row,
-    put, read, reading, row_with, seconds, sensor,
+    CAPS, DB, Documents, Embedded, PAGES, TestStore, SENSORS, assert_stored, bucket_id, bucket_of, merge, page_row, put,
+    read, reading, row_with, seconds, sensor,
 };
 
 const HOUR: Hour = Hour(491_150);
@@ -89,8 +89,8 @@ async fn a_damaged_page_is_named_and_never_overwritten() {
     merge(&mut bucket, &seconds(HOUR, 5, &[2]), &CAPS);
     let writes = [(&bad, &new), (&good, &bucket)].map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] });
     let outcomes = target.store().write_pages(DB, &writes).await;
-    assert!(matches!(&outcomes[0], Written::Failed(StorageError::Unreadable { id, .. }) if *id == bad_page));
-    assert_eq!(outcomes[1], Written::Yes);
+    assert!(matches!(&outcomes[0], WriteOutcome::Failed(StorageError::Unreadable { id, .. }) if *id == bad_page));
+    assert_eq!(outcomes[1], WriteOutcome::Applied);
     assert_unreadable(target.store().read_buckets(DB, std::slice::from_ref(&bad), usize::MAX).await, &bad_page);
 }
 
@@ -112,7 +112,7 @@ async fn a_page_under_a_wrong_key_is_unreadable() {
 async fn a_damaged_sensor_is_named() {
     let mut target = Embedded::new();
     let document = SensorDocument::new(sensor("climate", &[("room", "lab")]));
-    assert_eq!(target.store().write_sensors(DB, std::slice::from_ref(&document)).await, [Written::Yes]);
+    assert_eq!(target.store().write_sensors(DB, std::slice::from_ref(&document)).await, [WriteOutcome::Applied]);
     target.with_file(|database| {
         let (key, value) = row_with(database, SENSORS, "climate,room=lab");
         damage(database, SENSORS, &key, value);
@@ -124,7 +124,7 @@ async fn a_damaged_sensor_is_named() {
     let walked = target.store().walk_sensors(DB, None, 9).await.expect("a part").found;
     assert_unreadable(walked[0].document.clone(), key);
     let outcomes = target.store().write_sensors(DB, &[SensorDocument { rev: 1, ..document }]).await;
-    assert!(matches!(&outcomes[..], [Written::Failed(StorageError::Unreadable { .. })]), "{outcomes:?}");
+    assert!(matches!(&outcomes[..], [WriteOutcome::Failed(StorageError::Unreadable { .. })]), "{outcomes:?}");
 }
 
 #[tokio::test]
@@ -151,7 +151,7 @@ async fn a_closed_store_is_unavailable() {
     assert!(target.store().databases().await.is_err_and(|e| unavailable(&e)));
     let bucket = bucket_of(&seconds(HOUR, 0, &[1]), &CAPS);
     let outcomes = target.store().write_pages(DB, &[PageWrite { id: &id, bucket: &bucket, group: vec![0] }]).await;
-    assert!(matches!(&outcomes[..], [Written::Failed(e)] if unavailable(e)));
+    assert!(matches!(&outcomes[..], [WriteOutcome::Failed(e)] if unavailable(e)));
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Group documents in MongoDB under concurrent changes: each sensor is in one document of its group at every moment.
 
-use hourglass::bucket::store::{Coordination, MongoExtras, SensorFilter, SensorStore, Written};
-use hourglass::bucket::{GroupRule, GroupRules, Meta, Regrouped, SensorDocument};
+use hourglass::bucket::store::{Coordination, GroupUpdateStep, MongoExtras, SensorFilter, SensorStore, WriteOutcome};
+use hourglass::bucket::{GroupRule, GroupRules, GroupUpdateProgress, Meta, SensorDocument};
 use hourglass::reading::{Family, Sensor};
 use hourglass::store::{MongoOptions, MongoStore};
 
@@ -26,15 +26,15 @@ async fn without_declared_groups_nothing_changes() {
     let store = MongoStore::open(&mongod().uri(&fresh_database_name()), MongoOptions::default()).await;
     let store = store.expect("a good URI");
     let document = described_sensor(&sensor("m", &[("s", "1")]), 1, "lab");
-    assert_eq!(store.write_sensors(DB, &[document]).await, [Written::Yes]);
+    assert_eq!(store.write_sensors(DB, &[document]).await, [WriteOutcome::Applied]);
     assert!(!store.keeps_groups());
-    assert_eq!(store.regroup(10).await, Ok(Regrouped::default()));
-    assert_eq!(store.regroup_after(DB, "", 10).await, Ok((Regrouped::default(), None)));
+    assert_eq!(store.regroup(10).await, Ok(GroupUpdateProgress::default()));
+    assert_eq!(store.regroup_after(DB, "", 10).await, Ok(GroupUpdateStep::default()));
     store.close().await;
 }
 
 async fn open(database: &str) -> MongoStore {
-    let rule = GroupRule { name: "site".into(), by: "meta.site".into(), database: None };
+    let rule = GroupRule { name: "site".into(), source: "meta.site".into(), database: None };
     let options = MongoOptions {
         command_timeout: Duration::from_secs(60),
         groups: GroupRules::new([rule]),
@@ -59,8 +59,8 @@ async fn change(store: &MongoStore, writer: u64) {
             }
             let document = SensorDocument { rev, ..described_sensor(&sensor, 2 * round + writer, &site) };
             match store.write_sensors(DB, &[document]).await.pop() {
-                Some(Written::Yes) => break,
-                Some(Written::Conflict) => {}
+                Some(WriteOutcome::Applied) => break,
+                Some(WriteOutcome::Conflict) => {}
                 other => panic!("{other:?}"),
             }
         }
@@ -113,7 +113,7 @@ async fn concurrent_stores_leave_each_sensor_in_one_group() {
     let stores = [open(&database).await, open(&database).await];
     // Creates the collection, because earlier snapshots could not be read.
     let first = described_sensor(&sensor("n", &[]), 1, "site 0");
-    assert_eq!(stores[0].write_sensors(DB, &[first]).await, [Written::Yes]);
+    assert_eq!(stores[0].write_sensors(DB, &[first]).await, [WriteOutcome::Applied]);
     assert_eq!(stores[0].regroup(7).await.map(|done| done.sensors), Ok(1));
     let is_over = AtomicBool::new(false);
     let changes = async {
@@ -131,6 +131,6 @@ async fn concurrent_stores_leave_each_sensor_in_one_group() {
     assert!(expected.len() > 1, "{expected:?}");
     assert_eq!(members(&database).await, expected);
     // A walk finds nothing to change.
-    let (done, next) = stores[0].regroup_after(DB, "", 1000).await.expect("a walk");
-    assert_eq!((done.documents, next), (0, None));
+    let step = stores[0].regroup_after(DB, "", 1000).await.expect("a walk");
+    assert_eq!((step.progress.documents, step.last_key), (0, None));
 }

@@ -8,9 +8,7 @@ use hourglass::reading::{Hour, Value};
 
 use crate::support::random;
 
-use super::test_store::{
-    Plain, TestStore, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through,
-};
+use super::test_store::{TestStore, Plain, assert_stored, bucket_id, merge_as, plain, read, reading, sensor, write_through};
 
 const SEEDS: std::ops::Range<u64> = 1..4;
 const STEPS: usize = 120;
@@ -203,7 +201,7 @@ async fn check_scans(target: &impl TestStore, seed: u64, model: &Model, random: 
 
 /// A scan of all sensors finds the same as a scan of each; unknown sensors have nothing.
 async fn check_scans_of_all(target: &impl TestStore, seed: u64) {
-    let hours = Hour::of(i64::MIN)..Hour(491_151);
+    let hours = Hour::from_ns(i64::MIN)..Hour(491_151);
     let shown = |pages: &[ScannedPage]| -> Vec<String> {
         let page = |page: &ScannedPage| {
             let mut summary = page.summary.clone();

@@ -1,13 +1,13 @@
 //! Writing and reading pages.
 
-use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, Written};
+use hourglass::bucket::store::{Extent, Order, PageWrite, Projection, WriteOutcome};
 use hourglass::bucket::{Bucket, Caps, Reading, StoredPage, WriteKind};
 use hourglass::reading::time::{TIMESTAMP_MAX, TIMESTAMP_MIN};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
 
 use super::test_store::{
-    CAPS, DB, SMALL, TestStore, assert_stored, bucket_id, bucket_of, merge, put, read, reading, scan, seconds, sensor,
+    CAPS, DB, TestStore, SMALL, assert_stored, bucket_id, bucket_of, merge, put, read, reading, scan, seconds, sensor,
     write_group, write_through,
 };
 
@@ -46,7 +46,7 @@ pub async fn values_names_and_times_round_trip(target: &mut impl TestStore) {
         vec![TIMESTAMP_MAX],
     ];
     for times in times {
-        let id = bucket_id(&odd, Hour::of(times[0]));
+        let id = bucket_id(&odd, Hour::from_ns(times[0]));
         // The first reading has all fields, the others two each, so that the columns have gaps.
         let fields = |index: usize| if index == 0 { &every_value[..] } else { &every_value[index..index + 2] };
         let readings: Vec<Reading> = times.iter().enumerate().map(|(i, time)| reading(*time, fields(i))).collect();
@@ -86,12 +86,12 @@ pub async fn a_page_is_inserted_once(target: &mut impl TestStore) {
     let id = bucket_id(&sensor("climate", &[("sensor", "s1")]), HOUR);
     let first = put(target.store(), &id, &seconds(HOUR, 0, &[1, 2]), &CAPS).await;
     let second = bucket_of(&seconds(HOUR, 1, &[7, 8]), &CAPS);
-    assert_eq!(write_group(target.store(), &id, &second, &[0]).await, Written::Conflict);
+    assert_eq!(write_group(target.store(), &id, &second, &[0]).await, WriteOutcome::Conflict);
     assert_stored(&first, &read(target.store(), DB, &id).await);
 }
 
 pub async fn an_append_needs_the_current_rev(target: &mut impl TestStore) {
-    stale_writes_conflict(target, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { from: 3 })
+    stale_writes_conflict(target, &seconds(HOUR, 10, &[1, 2]), &seconds(HOUR, 12, &[3]), WriteKind::Append { start: 3 })
         .await;
 }
 
@@ -109,10 +109,10 @@ async fn stale_writes_conflict(target: &mut impl TestStore, ours: &[Reading], th
     merge(&mut them, theirs, &CAPS);
     assert_eq!((us.pages()[0].pending(), them.pages()[0].pending()), (Some(kind), Some(kind)));
 
-    assert_eq!(write_group(target.store(), &id, &us, &[0]).await, Written::Yes);
+    assert_eq!(write_group(target.store(), &id, &us, &[0]).await, WriteOutcome::Applied);
     us.mark_written(&[0]);
     assert_stored(&us, &read(target.store(), DB, &id).await);
-    assert_eq!(write_group(target.store(), &id, &them, &[0]).await, Written::Conflict);
+    assert_eq!(write_group(target.store(), &id, &them, &[0]).await, WriteOutcome::Conflict);
     assert_stored(&us, &read(target.store(), DB, &id).await);
 
     let mut them = Bucket::from_stored(read(target.store(), DB, &id).await);
@@ -143,7 +143,7 @@ pub async fn a_bucket_overflows_page_by_page(target: &mut impl TestStore) {
     // A writer that knows only the first page creates none beside them.
     merge(&mut before, &seconds(HOUR, 30, &values), &SMALL);
     let groups = before.next_writes();
-    assert_eq!(write_group(target.store(), &id, &before, &groups[0]).await, Written::Conflict);
+    assert_eq!(write_group(target.store(), &id, &before, &groups[0]).await, WriteOutcome::Conflict);
     assert_stored(&bucket, &read(target.store(), DB, &id).await);
 
     // One more page, where only the rev of page 0 changes.
@@ -174,7 +174,7 @@ pub async fn a_deleted_bucket_gets_no_overflow_page(target: &mut impl TestStore)
     merge(&mut bucket, &seconds(HOUR, 5, &values), &SMALL);
     let groups = bucket.next_writes();
     target.store().remove_buckets(DB, &[&id.sensor.key], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
-    assert_eq!(write_group(target.store(), &id, &bucket, &groups[0]).await, Written::Conflict);
+    assert_eq!(write_group(target.store(), &id, &bucket, &groups[0]).await, WriteOutcome::Conflict);
     let left = target.store().walk_buckets(DB, None, 10).await.expect("a walk");
     assert!(left.found.is_empty(), "{left:?}");
 }
@@ -198,7 +198,7 @@ pub async fn outcomes_follow_the_order_of_the_writes(target: &mut impl TestStore
             assert!(write_through(target.store(), DB, id, &mut other).await);
         }
         merge(&mut bucket, &seconds(HOUR, from, &[i64::try_from(n).expect("small") + 100]), &CAPS);
-        expected.push(if stale { Written::Conflict } else { Written::Yes });
+        expected.push(if stale { WriteOutcome::Conflict } else { WriteOutcome::Applied });
         buckets.push(bucket);
     }
     let writes: Vec<_> =
@@ -207,7 +207,7 @@ pub async fn outcomes_follow_the_order_of_the_writes(target: &mut impl TestStore
     drop(writes);
     let stored = target.store().read_buckets(DB, &ids, usize::MAX).await.expect("all buckets");
     for ((bucket, outcome), stored) in buckets.iter_mut().zip(&expected).zip(&stored) {
-        if *outcome == Written::Yes {
+        if *outcome == WriteOutcome::Applied {
             bucket.mark_written(&[0]);
             assert_stored(bucket, stored);
         } else {
@@ -233,14 +233,14 @@ pub async fn a_split_is_atomic(target: &mut impl TestStore) {
 
     // The stored page is not the one that was split, so nothing may be written.
     assert!(write_through(target.store(), DB, &id, &mut us).await);
-    assert_eq!(write_group(target.store(), &id, &them, &groups[0]).await, Written::Conflict);
+    assert_eq!(write_group(target.store(), &id, &them, &groups[0]).await, WriteOutcome::Conflict);
     assert_stored(&us, &read(target.store(), DB, &id).await);
 
     let mut them = Bucket::from_stored(read(target.store(), DB, &id).await);
     merge(&mut them, &lines(500), &caps);
     let groups = them.next_writes();
     assert!(groups[0].len() > 1);
-    assert_eq!(write_group(target.store(), &id, &them, &groups[0]).await, Written::Yes);
+    assert_eq!(write_group(target.store(), &id, &them, &groups[0]).await, WriteOutcome::Applied);
     them.mark_written(&groups[0]);
     assert!(write_through(target.store(), DB, &id, &mut them).await);
     assert!(read(target.store(), DB, &id).await[0].has_overflow);
@@ -253,7 +253,7 @@ pub async fn an_append_never_restores_a_deleted_page(target: &mut impl TestStore
         let mut bucket = put(target.store(), &id, &seconds(HOUR, 0, &[1, 2, 3]), &CAPS).await;
         merge(&mut bucket, late, &CAPS);
         target.delete_page(DB, &page_id(&id.sensor.key, HOUR, 0)).await;
-        assert_eq!(write_group(target.store(), &id, &bucket, &[0]).await, Written::Conflict);
+        assert_eq!(write_group(target.store(), &id, &bucket, &[0]).await, WriteOutcome::Conflict);
         assert!(read(target.store(), DB, &id).await.is_empty(), "no torso");
     }
     let bucket = put(target.store(), &id, &seconds(HOUR, 0, &[9]), &CAPS).await;

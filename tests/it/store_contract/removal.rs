@@ -1,11 +1,11 @@
 //! Removals take exactly what they should, and no outdated view restores it.
 
-use hourglass::bucket::store::{Extent, Order, Projection, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, Order, Projection, SensorFilter, WriteOutcome};
 use hourglass::bucket::{Bucket, SensorDocument, Store};
 use hourglass::reading::Hour;
 
 use super::test_store::{
-    CAPS, DB, SMALL, TestStore, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
+    CAPS, DB, TestStore, SMALL, assert_stored, bucket_id, merge, plain, put, read, scan, seconds, sensor, write_group,
     write_through,
 };
 
@@ -58,7 +58,7 @@ pub async fn a_removal_needs_the_current_rev(target: &mut impl TestStore) {
     merge(&mut bucket, &seconds(HOUR, 2, &[3]), &CAPS);
     assert!(write_through(target.store(), DB, &id, &mut bucket).await);
     old.delete(&range(0, 2), 1 << 40);
-    assert_eq!(write_group(target.store(), &id, &old, &[0]).await, Written::Conflict);
+    assert_eq!(write_group(target.store(), &id, &old, &[0]).await, WriteOutcome::Conflict);
     assert_stored(&bucket, &read(target.store(), DB, &id).await);
 }
 
@@ -69,7 +69,7 @@ pub async fn an_old_view_does_not_match_a_recreated_page(target: &mut impl TestS
     target.store().remove_buckets(DB, &["climate"], HOUR..HOUR.next(), 1 << 40).await.expect("removed");
     let rewritten = put(target.store(), &id, &seconds(HOUR, 10, &[3, 4]), &CAPS).await;
     merge(&mut old, &seconds(HOUR, 20, &[5]), &CAPS);
-    assert_eq!(write_group(target.store(), &id, &old, &[0]).await, Written::Conflict);
+    assert_eq!(write_group(target.store(), &id, &old, &[0]).await, WriteOutcome::Conflict);
     assert_stored(&rewritten, &read(target.store(), DB, &id).await);
 }
 
@@ -101,7 +101,7 @@ fn document(name: &str) -> SensorDocument {
 
 pub async fn sensor_documents_are_removed(target: &mut impl TestStore) {
     let documents: Vec<SensorDocument> = ["a", "b", "c"].map(document).into_iter().collect();
-    assert_eq!(target.store().write_sensors(DB, &documents).await, vec![Written::Yes; 3]);
+    assert_eq!(target.store().write_sensors(DB, &documents).await, vec![WriteOutcome::Applied; 3]);
     let gone = [("a", Some(1)), ("b", Some(7)), ("c", None), ("nobody", None), ("nobody", Some(1))];
     target.store().remove_sensors(DB, &gone).await.expect("removed");
     let filter = SensorFilter { limit: 10, ..SensorFilter::default() };
@@ -116,7 +116,7 @@ pub async fn a_dropped_database_can_be_recreated(target: &mut impl TestStore) {
         let mut bucket = Bucket::default();
         merge(&mut bucket, &seconds(HOUR, 0, &values), &SMALL);
         assert!(write_through(target.store(), database, &id, &mut bucket).await);
-        assert_eq!(target.store().write_sensors(database, &[document("a")]).await, [Written::Yes]);
+        assert_eq!(target.store().write_sensors(database, &[document("a")]).await, [WriteOutcome::Applied]);
     }
     target.store().drop_database("plant").await.expect("dropped");
     target.store().drop_database("plant").await.expect("nothing to drop");

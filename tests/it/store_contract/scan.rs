@@ -20,8 +20,8 @@ fn places(pages: &[ScannedPage]) -> Vec<(i64, u32)> {
 pub async fn a_scan_covers_a_half_open_range_of_hours(target: &mut impl TestStore) {
     let ours = sensor("climate", &[("sensor", "s1")]);
     let theirs = sensor("climate", &[("sensor", "s0")]);
-    let least = Hour::of(i64::MIN + 2).0;
-    let most = Hour::of(i64::MAX - 1).0;
+    let least = Hour::from_ns(i64::MIN + 2).0;
+    let most = Hour::from_ns(i64::MAX - 1).0;
     for hour in [least, -3, -1, 0, 2, 491_150, most] {
         // The first and last hours are partial, so their seconds are counted from the valid part.
         let first = Hour(hour).start_ns().max(i64::MIN + 2);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hourglass::bucket::store::{Extent, Order, Outlier, Projection, SensorFilter, Written};
+use hourglass::bucket::store::{Extent, Order, Outlier, Projection, SensorFilter, WriteOutcome};
 use hourglass::bucket::{Meta, SensorDocument, Store};
 use hourglass::reading::{Family, Hour, Sensor, Value};
 
@@ -27,7 +27,7 @@ fn fresh(sensor: &Arc<Sensor>) -> SensorDocument {
     }
 }
 
-async fn write(store: &dyn Store, document: &SensorDocument) -> Written {
+async fn write(store: &dyn Store, document: &SensorDocument) -> WriteOutcome {
     let outcomes = store.write_sensors(DB, std::slice::from_ref(document)).await;
     assert_eq!(outcomes.len(), 1);
     outcomes[0].clone()
@@ -54,7 +54,7 @@ pub async fn a_sensor_document_round_trips(target: &mut impl TestStore) {
         outlier: Some(OUTLIER),
         ..fresh(&odd)
     };
-    assert_eq!(write(target.store(), &document).await, Written::Yes);
+    assert_eq!(write(target.store(), &document).await, WriteOutcome::Applied);
     document.rev = 1;
     assert_eq!(read_one(target.store(), &odd.key).await.as_ref(), Some(&document));
 
@@ -62,23 +62,23 @@ pub async fn a_sensor_document_round_trips(target: &mut impl TestStore) {
     let latest = document.recent.remove(1);
     document = SensorDocument { recent: vec![latest], outlier: None, first_seen: Some(-2 * MILLI), ..document };
     document.fields.push((Arc::from("more"), Family::Boolean));
-    assert_eq!(write(target.store(), &document).await, Written::Yes);
+    assert_eq!(write(target.store(), &document).await, WriteOutcome::Applied);
     document.rev = 2;
     assert_eq!(read_one(target.store(), &odd.key).await.as_ref(), Some(&document));
     target.reopen().await;
     assert_eq!(read_one(target.store(), &odd.key).await.as_ref(), Some(&document));
 
     let bare = fresh(&sensor("bare", &[]));
-    assert_eq!(write(target.store(), &bare).await, Written::Yes);
+    assert_eq!(write(target.store(), &bare).await, WriteOutcome::Applied);
     assert_eq!(read_one(target.store(), "bare").await, Some(SensorDocument { rev: 1, ..bare }));
     assert_eq!(read_one(target.store(), "unknown").await, None);
 }
 
 pub async fn a_sensor_document_needs_the_current_rev(target: &mut impl TestStore) {
     let documents: Vec<SensorDocument> = (0..9).map(|n| fresh(&sensor(&format!("s{n}"), &[]))).collect();
-    assert_eq!(write(target.store(), &documents[4]).await, Written::Yes);
-    let mut expected = vec![Written::Yes; 9];
-    expected[4] = Written::Conflict;
+    assert_eq!(write(target.store(), &documents[4]).await, WriteOutcome::Applied);
+    let mut expected = vec![WriteOutcome::Applied; 9];
+    expected[4] = WriteOutcome::Conflict;
     let seen =
         |document: &SensorDocument, time: i64| SensorDocument { last_seen: Some(time * MILLI), ..document.clone() };
     let second: Vec<_> = documents.iter().map(|document| seen(document, 5)).collect();
@@ -86,12 +86,17 @@ pub async fn a_sensor_document_needs_the_current_rev(target: &mut impl TestStore
     assert_eq!(read_one(target.store(), "s4").await.expect("it is there").last_seen, None, "nothing was written");
 
     let at_rev = |rev| SensorDocument { rev, ..seen(&documents[4], 7) };
-    for (rev, outcome) in [(2, Written::Conflict), (0, Written::Conflict), (1, Written::Yes), (1, Written::Conflict)] {
+    for (rev, outcome) in [
+        (2, WriteOutcome::Conflict),
+        (0, WriteOutcome::Conflict),
+        (1, WriteOutcome::Applied),
+        (1, WriteOutcome::Conflict),
+    ] {
         assert_eq!(write(target.store(), &at_rev(rev)).await, outcome, "rev {rev}");
     }
     assert_eq!(read_one(target.store(), "s4").await, Some(at_rev(2)));
     let gone = SensorDocument { rev: 3, ..fresh(&sensor("never stored", &[])) };
-    assert_eq!(write(target.store(), &gone).await, Written::Conflict);
+    assert_eq!(write(target.store(), &gone).await, WriteOutcome::Conflict);
     assert_eq!(read_one(target.store(), "never\\ stored").await, None, "no torso");
 
     let keys = ["s0", "unknown", "s8", "s3"];
@@ -121,9 +126,9 @@ pub async fn sensors_are_listed_in_key_order(target: &mut impl TestStore) {
         sensor("a", &[("b", "c"), ("d", "e")]),
     ];
     let documents: Vec<SensorDocument> = sensors.iter().map(fresh).collect();
-    assert_eq!(target.store().write_sensors(DB, &documents).await, vec![Written::Yes; 7]);
+    assert_eq!(target.store().write_sensors(DB, &documents).await, vec![WriteOutcome::Applied; 7]);
     let other = fresh(&sensor("b", &[]));
-    assert_eq!(target.store().write_sensors("other", &[other]).await, [Written::Yes]);
+    assert_eq!(target.store().write_sensors("other", &[other]).await, [WriteOutcome::Applied]);
 
     let all = ["Z", "a", "a,b=c", "a,b=c,d=e", "a\\ b", "ab", "ü"];
     assert_eq!(list(target.store(), None, false, 100).await, all);
@@ -143,7 +148,7 @@ pub async fn marked_outliers_are_listed(target: &mut impl TestStore) {
         SensorDocument { outlier, ..fresh(&sensor(&format!("s{n:02}"), &[])) }
     };
     let documents: Vec<SensorDocument> = (0..20).map(document).collect();
-    assert_eq!(target.store().write_sensors(DB, &documents).await, vec![Written::Yes; 20]);
+    assert_eq!(target.store().write_sensors(DB, &documents).await, vec![WriteOutcome::Applied; 20]);
     assert_eq!(list(target.store(), None, true, 100).await, ["s01", "s05", "s09", "s13", "s17"]);
     assert_eq!(list(target.store(), Some("s05"), true, 2).await, ["s09", "s13"]);
     assert_eq!(list(target.store(), Some("s06"), true, 2).await, ["s09", "s13"]);
@@ -153,7 +158,7 @@ pub async fn marked_outliers_are_listed(target: &mut impl TestStore) {
     let later = Outlier { pages: 4, ..OUTLIER };
     let changes = [change(5, None, 1), change(6, Some(later), 1), change(9, Some(later), 1), change(13, None, 2)];
     let outcomes = target.store().write_sensors(DB, &changes).await;
-    assert_eq!(outcomes, [Written::Yes, Written::Yes, Written::Yes, Written::Conflict]);
+    assert_eq!(outcomes, [WriteOutcome::Applied, WriteOutcome::Applied, WriteOutcome::Applied, WriteOutcome::Conflict]);
     assert_eq!(list(target.store(), None, true, 100).await, ["s01", "s06", "s09", "s13", "s17"]);
     assert_eq!(read_one(target.store(), "s09").await.and_then(|document| document.outlier), Some(later));
     assert_eq!(list(target.store(), None, false, 100).await.len(), 20);
@@ -169,7 +174,7 @@ pub async fn databases_are_listed_by_name(target: &mut impl TestStore) {
     let id = bucket_id(&sensor("climate", &[]), Hour(0));
     let mut bucket = bucket_of(&seconds(Hour(0), 0, &[1]), &CAPS);
     assert!(write_through(target.store(), "by page", &id, &mut bucket).await);
-    assert_eq!(target.store().write_sensors("by sensor", &[fresh(&id.sensor)]).await, [Written::Yes]);
+    assert_eq!(target.store().write_sensors("by sensor", &[fresh(&id.sensor)]).await, [WriteOutcome::Applied]);
     let names = ["Z", "a", "a.b", "by page", "by sensor", "plant", "system", "ü"];
     assert_eq!(target.store().databases().await.expect("the databases"), names);
     target.reopen().await;
@@ -184,7 +189,7 @@ pub async fn databases_are_separate(target: &mut impl TestStore) {
         let mut bucket = bucket_of(&seconds(Hour(0), 0, &[n]), &CAPS);
         assert!(write_through(target.store(), name, &id, &mut bucket).await, "{name} has no such bucket yet");
         let document = SensorDocument { last_seen: Some(n * MILLI), ..fresh(&id.sensor) };
-        assert_eq!(target.store().write_sensors(name, &[document]).await, [Written::Yes]);
+        assert_eq!(target.store().write_sensors(name, &[document]).await, [WriteOutcome::Applied]);
         buckets.push(bucket);
     }
     let everything = SensorFilter { limit: 100, ..SensorFilter::default() };

@@ -1,7 +1,7 @@
 //! Settings of databases.
 
 use hourglass::bucket::settings::{Drift, ExpiredReadings};
-use hourglass::bucket::store::Written;
+use hourglass::bucket::store::WriteOutcome;
 use hourglass::bucket::{DatabaseSettings, Keep, Rename, Renames, SealForm, Store};
 
 use super::test_store::TestStore;
@@ -43,7 +43,7 @@ pub async fn settings_round_trip(target: &mut impl TestStore) {
     let empty = DatabaseSettings { rev: 1, ..DatabaseSettings::default() };
     let rows = [("a.b$c", empty), ("plant", full), ("plant/week", week(1 << 40))];
     for (name, settings) in &rows {
-        assert_eq!(target.store().write_settings(name, 0, Some(settings)).await, Written::Yes);
+        assert_eq!(target.store().write_settings(name, 0, Some(settings)).await, WriteOutcome::Applied);
     }
     target.reopen().await;
     assert_eq!(all(target.store()).await, rows.map(|(name, settings)| (name.to_owned(), settings)));
@@ -53,17 +53,17 @@ pub async fn settings_round_trip(target: &mut impl TestStore) {
 
 pub async fn settings_need_the_current_rev(target: &mut impl TestStore) {
     let store = target.store();
-    assert_eq!(store.write_settings("d", 7, Some(&week(8))).await, Written::Conflict);
-    assert_eq!(store.write_settings("d", 7, None).await, Written::Conflict);
-    assert_eq!(store.write_settings("d", 0, None).await, Written::Yes);
-    assert_eq!(store.write_settings("d", 0, Some(&week(5))).await, Written::Yes);
-    assert_eq!(store.write_settings("d", 0, Some(&week(6))).await, Written::Conflict);
-    assert_eq!(store.write_settings("d", 0, None).await, Written::Conflict);
-    assert_eq!(store.write_settings("d", 4, Some(&week(6))).await, Written::Conflict);
+    assert_eq!(store.write_settings("d", 7, Some(&week(8))).await, WriteOutcome::Conflict);
+    assert_eq!(store.write_settings("d", 7, None).await, WriteOutcome::Conflict);
+    assert_eq!(store.write_settings("d", 0, None).await, WriteOutcome::Applied);
+    assert_eq!(store.write_settings("d", 0, Some(&week(5))).await, WriteOutcome::Applied);
+    assert_eq!(store.write_settings("d", 0, Some(&week(6))).await, WriteOutcome::Conflict);
+    assert_eq!(store.write_settings("d", 0, None).await, WriteOutcome::Conflict);
+    assert_eq!(store.write_settings("d", 4, Some(&week(6))).await, WriteOutcome::Conflict);
     assert_eq!(all(store).await, [("d".to_owned(), week(5))]);
-    assert_eq!(store.write_settings("d", 5, Some(&week(6))).await, Written::Yes);
-    assert_eq!(store.write_settings("d", 5, None).await, Written::Conflict);
+    assert_eq!(store.write_settings("d", 5, Some(&week(6))).await, WriteOutcome::Applied);
+    assert_eq!(store.write_settings("d", 5, None).await, WriteOutcome::Conflict);
     assert_eq!(all(store).await, [("d".to_owned(), week(6))]);
-    assert_eq!(store.write_settings("d", 6, None).await, Written::Yes);
+    assert_eq!(store.write_settings("d", 6, None).await, WriteOutcome::Applied);
     assert_eq!(all(store).await, []);
 }

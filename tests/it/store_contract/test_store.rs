@@ -1,8 +1,10 @@
 //! The tested stores with direct access, and helpers of the cases: readings, merges, and the write loop of ingest.
 
 use async_trait::async_trait;
-use hourglass::bucket::store::{BucketId, Coordination, Extent, Order, PageWrite, Projection, Scanned, Written};
-use hourglass::bucket::{Applied, Bucket, Caps, MergeOptions, Page, Reading, Row, Store, StoredPage};
+use hourglass::bucket::store::{
+    BucketId, Coordination, Extent, Order, PageWrite, Projection, ScanResult, WriteOutcome,
+};
+use hourglass::bucket::{Bucket, Caps, MergeCounts, MergeOptions, Page, Reading, Row, Store, StoredPage};
 use hourglass::reading::{Hour, Sensor, Value};
 use hourglass::store::embedded::{EmbeddedStore, FILE_NAME};
 use hourglass::store::names::collection_prefix;
@@ -180,13 +182,13 @@ pub fn seconds(hour: Hour, from: i64, values: &[i64]) -> Vec<Reading> {
 }
 
 /// Merges sorted readings into a bucket; every call is a new origin.
-pub fn merge(bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
+pub fn merge(bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> MergeCounts {
     use std::sync::atomic::{AtomicU64, Ordering};
     static SEQUENCE: AtomicU64 = AtomicU64::new(1);
     merge_as(SEQUENCE.fetch_add(1, Ordering::Relaxed), bucket, readings, caps)
 }
 
-pub fn merge_as(stamp: u64, bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> Applied {
+pub fn merge_as(stamp: u64, bucket: &mut Bucket, readings: &[Reading], caps: &Caps) -> MergeCounts {
     type Parts = (i64, Vec<Arc<str>>, Vec<(u16, Value)>);
     let parts = |reading: &Reading| -> Parts {
         let cells = (0..).zip(&reading.fields).map(|(index, (_, value))| (index, value.clone()));
@@ -204,7 +206,7 @@ pub fn bucket_of(readings: &[Reading], caps: &Caps) -> Bucket {
     bucket
 }
 
-pub async fn write_group(store: &dyn Store, id: &BucketId, bucket: &Bucket, group: &[usize]) -> Written {
+pub async fn write_group(store: &dyn Store, id: &BucketId, bucket: &Bucket, group: &[usize]) -> WriteOutcome {
     let outcomes = store.write_pages(DB, &[PageWrite { id, bucket, group: group.to_vec() }]).await;
     assert_eq!(outcomes.len(), 1);
     outcomes[0].clone()
@@ -224,12 +226,12 @@ pub async fn write_through(store: &dyn Store, database: &str, id: &BucketId, buc
         drop(writes);
         for (group, outcome) in groups.iter().zip(&outcomes) {
             match outcome {
-                Written::Yes => bucket.mark_written(group),
-                Written::Conflict => {}
-                Written::Failed(error) => assert!(error.is_transient(), "{error}"),
+                WriteOutcome::Applied => bucket.mark_written(group),
+                WriteOutcome::Conflict => {}
+                WriteOutcome::Failed(error) => assert!(error.is_transient(), "{error}"),
             }
         }
-        if outcomes.iter().any(|outcome| *outcome != Written::Yes) {
+        if outcomes.iter().any(|outcome| *outcome != WriteOutcome::Applied) {
             return false;
         }
     }
@@ -257,7 +259,7 @@ pub async fn scan(
     order: Order,
     projection: &Projection,
     extent: Extent,
-) -> Scanned {
+) -> ScanResult {
     store.scan(DB, sensor, hours, order, projection, extent).await.expect("a scan")
 }
 

@@ -8,7 +8,7 @@ use hourglass::bucket::{Meta, Reading, SensorDocument, Store};
 use hourglass::reading::{Hour, Value};
 use hourglass::store::document::page_id;
 
-use super::test_store::{CAPS, DB, SMALL, TestStore, bucket_id, merge, put, reading, seconds, sensor, write_through};
+use super::test_store::{CAPS, DB, TestStore, SMALL, bucket_id, merge, put, reading, seconds, sensor, write_through};
 
 async fn walk(store: &dyn Store, pages_max: usize) -> Vec<Vec<RawBucket>> {
     let mut parts: Vec<Vec<RawBucket>> = Vec::new();
@@ -54,8 +54,8 @@ pub async fn a_walk_visits_every_bucket_once(target: &mut impl TestStore) {
                 assert_eq!(none, None, "{pages_max}: {} came twice", page.key);
             }
             // A walk from there returns it again.
-            let again = target.store().walk_buckets(DB, Some(&bucket.from), 1).await.expect("a part").found;
-            let again = again.iter().find(|again| again.from == bucket.from).expect("the bucket");
+            let again = target.store().walk_buckets(DB, Some(&bucket.cursor), 1).await.expect("a part").found;
+            let again = again.iter().find(|again| again.cursor == bucket.cursor).expect("the bucket");
             assert_eq!(again.pages.len(), bucket.pages.len());
         }
         assert_eq!(found.keys().collect::<Vec<_>>(), expected.keys().collect::<Vec<_>>(), "{pages_max}");

@@ -100,10 +100,10 @@ impl Display for Expr {
 
 /// The sign and the operand of a right operand that was written with a sign. The parser turns `-a` into `-1 * a`. After
 /// an operator that binds at least as tightly, only the form with the sign parses to the same tree.
-fn sign(before: Operator, right: &Expr) -> Option<(char, &Expr)> {
+fn sign(outer: Operator, right: &Expr) -> Option<(char, &Expr)> {
     let Expr::Binary { operator, left, right } = right else { return None };
     match **left {
-        Expr::Literal(Literal::Integer(factor @ (1 | -1))) if before.precedence() >= operator.precedence() => {
+        Expr::Literal(Literal::Integer(factor @ (1 | -1))) if outer.precedence() >= operator.precedence() => {
             Some((if factor == 1 { '+' } else { '-' }, right))
         }
         _ => None,
@@ -129,8 +129,8 @@ impl Display for Measurement {
     }
 }
 
-pub(crate) fn optional(f: &mut Formatter<'_>, before: &str, name: Option<&str>) -> fmt::Result {
-    name.map_or(Ok(()), |name| write!(f, "{before}{}", Identifier(name)))
+pub(crate) fn optional(f: &mut Formatter<'_>, prefix: &str, name: Option<&str>) -> fmt::Result {
+    name.map_or(Ok(()), |name| write!(f, "{prefix}{}", Identifier(name)))
 }
 
 pub(crate) fn sources(f: &mut Formatter<'_>, sources: &[impl Display]) -> fmt::Result {
@@ -173,7 +173,7 @@ impl Display for PolicyStatement {
         let name = self.policy.name.as_deref().unwrap_or_default();
         write!(f, "RETENTION POLICY {} ON {}", Identifier(name), Identifier(&self.database))?;
         self.policy.write_terms(f)?;
-        f.write_str(if self.default { " DEFAULT" } else { "" })
+        f.write_str(if self.is_default { " DEFAULT" } else { "" })
     }
 }
 

@@ -8,17 +8,17 @@ impl Statement {
     pub fn patterns(&self) -> Vec<&str> {
         let mut found = Vec::new();
         match self {
-            Self::Select(select) => of_select(select, &mut found),
+            Self::Select(select) => select_patterns(select, &mut found),
             Self::Show(Listing { matching, sources, keys, condition, .. }) => {
-                found.extend(matching.iter().chain(sources).filter_map(of_measurement));
+                found.extend(matching.iter().chain(sources).filter_map(measurement_pattern));
                 if let Some(KeyFilter::Matches(pattern) | KeyFilter::MatchesNot(pattern)) = keys {
                     found.push(pattern);
                 }
-                condition.iter().for_each(|condition| of_expr(condition, &mut found));
+                condition.iter().for_each(|condition| expr_patterns(condition, &mut found));
             }
             Self::DropSeries { sources, condition } | Self::Delete { sources, condition } => {
-                found.extend(sources.iter().filter_map(of_measurement));
-                condition.iter().for_each(|condition| of_expr(condition, &mut found));
+                found.extend(sources.iter().filter_map(measurement_pattern));
+                condition.iter().for_each(|condition| expr_patterns(condition, &mut found));
             }
             _ => {}
         }
@@ -29,7 +29,7 @@ impl Statement {
     /// the database of a listing with the policy of each source. `None` stands for the request's database or policy.
     pub fn each_database(&self, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
         match self {
-            Self::Select(select) => databases_of(select, take),
+            Self::Select(select) => each_database_of_select(select, take),
             Self::ShowRetentionPolicies { database } => take(database.as_deref(), Some("")),
             Self::Show(listing) => {
                 listing.policies().into_iter().for_each(|policy| take(listing.database.as_deref(), policy));
@@ -51,33 +51,33 @@ impl Listing {
     }
 }
 
-fn databases_of(select: &Select, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
+fn each_database_of_select(select: &Select, take: &mut impl FnMut(Option<&str>, Option<&str>)) {
     for source in &select.sources {
         match source {
             FromSource::Measurement(measurement) => {
                 take(measurement.database.as_deref(), measurement.policy.as_deref())
             }
-            FromSource::Subquery(inner) => databases_of(inner, take),
+            FromSource::Subquery(inner) => each_database_of_select(inner, take),
         }
     }
 }
 
-fn of_select<'a>(select: &'a Select, found: &mut Vec<&'a str>) {
+fn select_patterns<'a>(select: &'a Select, found: &mut Vec<&'a str>) {
     let columns = select.columns.iter().map(|column| &column.expr);
-    columns.chain(&select.group_by).chain(&select.condition).for_each(|expr| of_expr(expr, found));
+    columns.chain(&select.group_by).chain(&select.condition).for_each(|expr| expr_patterns(expr, found));
     for source in &select.sources {
         match source {
-            FromSource::Measurement(measurement) => found.extend(of_measurement(measurement)),
-            FromSource::Subquery(inner) => of_select(inner, found),
+            FromSource::Measurement(measurement) => found.extend(measurement_pattern(measurement)),
+            FromSource::Subquery(inner) => select_patterns(inner, found),
         }
     }
 }
 
-fn of_measurement(measurement: &Measurement) -> Option<&str> {
+fn measurement_pattern(measurement: &Measurement) -> Option<&str> {
     if let MeasurementName::Regex(pattern) = &measurement.name { Some(pattern) } else { None }
 }
 
-fn of_expr<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
+fn expr_patterns<'a>(expr: &'a Expr, found: &mut Vec<&'a str>) {
     expr.each(&mut |part| {
         if let Expr::Literal(Literal::Regex(pattern)) = part {
             found.push(pattern);

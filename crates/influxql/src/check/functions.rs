@@ -12,11 +12,11 @@ const UNSUPPORTED: &str = "abs sin cos tan asin acos atan atan2 exp log ln log2 
     relative_strength_index triple_exponential_derivative chande_momentum_oscillator kaufmans_efficiency_ratio \
     kaufmans_adaptive_moving_average holt_winters holt_winters_with_fit";
 
-fn exactly(name: &str, expected: usize, args: &[Expr]) -> Check<()> {
+fn check_exact_count(name: &str, expected: usize, args: &[Expr]) -> Check<()> {
     if args.len() == expected { Ok(()) } else { wrong_count(name, &expected.to_string(), args) }
 }
 
-fn between(name: &str, min: usize, max: usize, args: &[Expr]) -> Check<()> {
+fn check_count(name: &str, min: usize, max: usize, args: &[Expr]) -> Check<()> {
     if (min..=max).contains(&args.len()) {
         return Ok(());
     }
@@ -58,19 +58,19 @@ impl<'s> ColumnKinds<'s> {
             "distinct" => self.distinct_call(args, false),
             "top" | "bottom" => self.top_bottom(name, args),
             "derivative" | "non_negative_derivative" | "elapsed" => {
-                between(name, 1, 2, args)?;
+                check_count(name, 1, 2, args)?;
                 unit(args.get(1), |kind| {
                     format!("second argument to {name} must be a duration, got *influxql.{kind}")
                 })?;
                 self.over_windows(name, &args[0])
             }
             "difference" | "non_negative_difference" | "cumulative_sum" => {
-                exactly(name, 1, args)?;
+                check_exact_count(name, 1, args)?;
                 self.over_windows(name, &args[0])
             }
             "moving_average" => self.moving_average(name, args),
             "integral" => {
-                between(name, 1, 2, args)?;
+                check_count(name, 1, 2, args)?;
                 unit(args.get(1), |_| "second argument must be a duration".to_owned())?;
                 self.has_only_selectors = false;
                 self.symbol(name, &args[0])
@@ -83,7 +83,7 @@ impl<'s> ColumnKinds<'s> {
     }
 
     fn aggregate(&mut self, name: &str, args: &'s [Expr]) -> Check<()> {
-        exactly(name, 1, args)?;
+        check_exact_count(name, 1, args)?;
         match &args[0] {
             Expr::Call { name: inner, args } if name == "count" && inner == "distinct" => {
                 self.distinct_call(args, true)
@@ -110,7 +110,7 @@ impl<'s> ColumnKinds<'s> {
     }
 
     fn percentile(&mut self, args: &[Expr]) -> Check<()> {
-        exactly("percentile", 2, args)?;
+        check_exact_count("percentile", 2, args)?;
         if !matches!(args[1], Expr::Literal(Literal::Integer(_) | Literal::Number(_))) {
             return fault("expected float argument in percentile()");
         }
@@ -177,7 +177,7 @@ impl<'s> ColumnKinds<'s> {
     }
 
     fn moving_average(&mut self, name: &str, args: &'s [Expr]) -> Check<()> {
-        exactly(name, 2, args)?;
+        check_exact_count(name, 2, args)?;
         match integer(&args[1]) {
             None => {
                 fault(format!("second argument for {name} must be an integer, got *influxql.{}", kind_name(&args[1])))

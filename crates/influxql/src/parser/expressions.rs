@@ -19,17 +19,17 @@ impl From<Expr> for Tree {
 }
 
 impl Tree {
-    fn over(self, wrap: impl FnOnce(Expr) -> Expr) -> Parsed<Tree> {
-        checked(Tree { expr: wrap(self.expr), height: self.height + 1 })
+    fn wrap(self, outer: impl FnOnce(Expr) -> Expr) -> Parsed<Tree> {
+        check_height(Tree { expr: outer(self.expr), height: self.height + 1 })
     }
 
     fn join(self, operator: Operator, right: Tree) -> Parsed<Tree> {
         let height = self.height.max(right.height) + 1;
-        checked(Tree { expr: Expr::binary(operator, self.expr, right.expr), height })
+        check_height(Tree { expr: Expr::binary(operator, self.expr, right.expr), height })
     }
 }
 
-fn checked(tree: Tree) -> Parsed<Tree> {
+fn check_height(tree: Tree) -> Parsed<Tree> {
     if tree.height > MAX_HEIGHT {
         return Err(ParseError::limit("the number of operators in one expression", MAX_HEIGHT));
     }
@@ -42,7 +42,7 @@ impl Parser<'_, '_> {
     }
 
     fn tree(&mut self) -> Parsed<Tree> {
-        self.nested(|parser| {
+        self.descend(|parser| {
             let first = parser.operand()?;
             parser.climb(first, 0)
         })
@@ -82,12 +82,12 @@ impl Parser<'_, '_> {
             TokenKind::LeftParen => {
                 let inner = self.tree()?;
                 self.expect(TokenKind::RightParen)?;
-                return inner.over(|expr| Expr::Paren(Box::new(expr)));
+                return inner.wrap(|expr| Expr::Paren(Box::new(expr)));
             }
-            TokenKind::Ident => return self.named(lexeme.text),
+            TokenKind::Ident => return self.call_or_reference(lexeme.text),
             TokenKind::Distinct => return self.distinct(),
             TokenKind::Mul => return self.wildcard(),
-            TokenKind::Add | TokenKind::Sub => return self.signed(lexeme.token == TokenKind::Sub),
+            TokenKind::Add | TokenKind::Sub => return self.signed_operand(lexeme.token == TokenKind::Sub),
             TokenKind::String => Literal::String(lexeme.text),
             TokenKind::Number => number(&lexeme)?,
             TokenKind::Integer => integer(&lexeme)?,
@@ -102,7 +102,7 @@ impl Parser<'_, '_> {
     }
 
     /// Parses an expression that starts with a name: a call if a parenthesis follows immediately, or else a reference.
-    fn named(&mut self, name: String) -> Parsed<Tree> {
+    fn call_or_reference(&mut self, name: String) -> Parsed<Tree> {
         if self.accept_raw(TokenKind::LeftParen) { self.call(&name) } else { self.reference(name).map(Tree::from) }
     }
 
@@ -157,7 +157,7 @@ impl Parser<'_, '_> {
     }
 
     /// Parses the operand of a sign. The sign of a constant is applied; any other operand is multiplied by 1 or -1.
-    fn signed(&mut self, negative: bool) -> Parsed<Tree> {
+    fn signed_operand(&mut self, negative: bool) -> Parsed<Tree> {
         let lexeme = self.next();
         if !matches!(
             lexeme.token,
@@ -202,7 +202,7 @@ impl Parser<'_, '_> {
             }
         }
         self.expect(TokenKind::RightParen)?;
-        checked(Tree { expr: Expr::Call { name, args }, height: height + 1 })
+        check_height(Tree { expr: Expr::Call { name, args }, height: height + 1 })
     }
 }
 

@@ -28,7 +28,7 @@ impl Parser<'_, '_> {
                 Ok(Statement::DropPolicy { name, database })
             }
             TokenKind::Series => {
-                let (sources, condition) = self.deleted()?;
+                let (sources, condition) = self.deletion_scope()?;
                 Ok(Statement::DropSeries { sources, condition })
             }
             TokenKind::Shard => self.unsupported("DROP SHARD", &[]),
@@ -110,7 +110,7 @@ impl Parser<'_, '_> {
         let replication = Some(self.replication()?);
         let shard_duration = if self.accept(TokenKind::Shard) { Some(self.duration_of_shards()?) } else { None };
         let policy = NewPolicy { duration, replication, shard_duration, name: Some(name) };
-        Ok(Statement::CreatePolicy(PolicyStatement { database, policy, default: self.accept(TokenKind::Default) }))
+        Ok(Statement::CreatePolicy(PolicyStatement { database, policy, is_default: self.accept(TokenKind::Default) }))
     }
 
     /// Parses ALTER RETENTION after these words.
@@ -119,7 +119,7 @@ impl Parser<'_, '_> {
         let mut altered = PolicyStatement {
             database,
             policy: NewPolicy { name: Some(name), ..NewPolicy::default() },
-            default: false,
+            is_default: false,
         };
         let mut found = Vec::new();
         loop {
@@ -131,7 +131,7 @@ impl Parser<'_, '_> {
                 TokenKind::Duration => altered.policy.duration = Some(self.duration()?),
                 TokenKind::Replication => altered.policy.replication = Some(self.replication()?),
                 TokenKind::Shard => altered.policy.shard_duration = Some(self.duration_of_shards()?),
-                TokenKind::Default => altered.default = true,
+                TokenKind::Default => altered.is_default = true,
                 _ if found.is_empty() => {
                     return Err(unexpected(&lexeme, &["DURATION", "REPLICATION", "SHARD", "DEFAULT"]));
                 }
@@ -173,12 +173,12 @@ impl Parser<'_, '_> {
 
     /// Parses DELETE after its first word.
     pub(super) fn delete(&mut self) -> Parsed<Statement> {
-        let (sources, condition) = self.deleted()?;
+        let (sources, condition) = self.deletion_scope()?;
         Ok(Statement::Delete { sources, condition })
     }
 
     /// `FROM … WHERE …`, at least one of them.
-    fn deleted(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
+    fn deletion_scope(&mut self) -> Parsed<(Vec<Measurement>, Option<Expr>)> {
         let first = self.next();
         self.put_back(first.clone());
         let sources = self.optional_sources()?;

@@ -44,13 +44,13 @@ impl Parser<'_, '_> {
             Expr::Literal(Literal::Regex(pattern))
         } else {
             let first = self.next();
-            let at = first.at;
+            let position = first.position;
             self.put_back(first);
             let expr = self.expression()?;
             if let Some(operator) = last_comparison(&expr) {
                 let operator = operator.as_str();
                 return Err(ParseError(format!(
-                    "invalid operator {operator} in SELECT clause at {at}; operator is intended for WHERE clause"
+                    "invalid operator {operator} in SELECT clause at {position}; operator is intended for WHERE clause"
                 )));
             }
             expr
@@ -81,7 +81,7 @@ impl Parser<'_, '_> {
         }
         if self.accept(TokenKind::LeftParen) {
             self.expect(TokenKind::Select)?;
-            let select = self.nested(Self::select)?;
+            let select = self.descend(Self::select)?;
             self.expect(TokenKind::RightParen)?;
             return Ok(FromSource::Subquery(Box::new(select)));
         }
@@ -167,7 +167,7 @@ impl Parser<'_, '_> {
         let Some(call) = self.clause_call("tz")? else { return Ok(None) };
         let problem = match arguments(&call) {
             None => "tz must be a function call",
-            Some([Expr::Literal(Literal::String(name))]) if (self.options.known_zone)(name) => {
+            Some([Expr::Literal(Literal::String(name))]) if (self.options.is_known_zone)(name) => {
                 return Ok(Some(name.clone()));
             }
             Some([Expr::Literal(Literal::String(name))]) => {

@@ -1,6 +1,6 @@
 //! Parses SHOW statements.
 
-use super::super::ast::{Cardinality, KeyFilter, Listing, ListingOf, Statement};
+use super::super::ast::{Cardinality, KeyFilter, Listing, ListingKind, Statement};
 use super::super::token::TokenKind;
 use super::{Parsed, Parser, unexpected};
 
@@ -8,29 +8,29 @@ impl Parser<'_, '_> {
     pub(super) fn show(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Continuous => self.shown("SHOW CONTINUOUS QUERIES", &[TokenKind::Queries]),
+            TokenKind::Continuous => self.finish_show("SHOW CONTINUOUS QUERIES", &[TokenKind::Queries]),
             TokenKind::Databases => Ok(Statement::ShowDatabases),
-            TokenKind::Diagnostics => self.shown_for_module("SHOW DIAGNOSTICS"),
+            TokenKind::Diagnostics => self.finish_show_module("SHOW DIAGNOSTICS"),
             TokenKind::Field => self.show_field(),
             TokenKind::Grants => {
                 self.expect(TokenKind::For)?;
                 self.identifier()?;
                 Ok(Statement::Unsupported { what: "SHOW GRANTS" })
             }
-            TokenKind::Measurement => self.cardinality(ListingOf::Measurements),
+            TokenKind::Measurement => self.expect_cardinality(ListingKind::Measurements),
             TokenKind::Measurements => self.show_measurements(),
-            TokenKind::Queries => self.shown("SHOW QUERIES", &[]),
+            TokenKind::Queries => self.finish_show("SHOW QUERIES", &[]),
             TokenKind::Retention => {
                 self.expect(TokenKind::Policies)?;
                 Ok(Statement::ShowRetentionPolicies { database: self.on_database()? })
             }
             TokenKind::Series => self.show_series(),
-            TokenKind::Shard => self.shown("SHOW SHARD GROUPS", &[TokenKind::Groups]),
-            TokenKind::Shards => self.shown("SHOW SHARDS", &[]),
-            TokenKind::Stats => self.shown_for_module("SHOW STATS"),
-            TokenKind::Subscriptions => self.shown("SHOW SUBSCRIPTIONS", &[]),
+            TokenKind::Shard => self.finish_show("SHOW SHARD GROUPS", &[TokenKind::Groups]),
+            TokenKind::Shards => self.finish_show("SHOW SHARDS", &[]),
+            TokenKind::Stats => self.finish_show_module("SHOW STATS"),
+            TokenKind::Subscriptions => self.finish_show("SHOW SUBSCRIPTIONS", &[]),
             TokenKind::Tag => self.show_tag(),
-            TokenKind::Users => self.shown("SHOW USERS", &[]),
+            TokenKind::Users => self.finish_show("SHOW USERS", &[]),
             _ => Err(unexpected(
                 &lexeme,
                 &[
@@ -55,13 +55,13 @@ impl Parser<'_, '_> {
         }
     }
 
-    /// Parses a statement that ends after `rest`.
-    fn shown(&mut self, what: &'static str, rest: &[TokenKind]) -> Parsed<Statement> {
-        rest.iter().try_for_each(|&token| self.expect(token))?;
+    /// Parses the last tokens of an unsupported statement.
+    fn finish_show(&mut self, what: &'static str, tokens: &[TokenKind]) -> Parsed<Statement> {
+        tokens.iter().try_for_each(|&token| self.expect(token))?;
         Ok(Statement::Unsupported { what })
     }
 
-    fn shown_for_module(&mut self, what: &'static str) -> Parsed<Statement> {
+    fn finish_show_module(&mut self, what: &'static str) -> Parsed<Statement> {
         if self.accept(TokenKind::For) {
             self.string()?;
         }
@@ -72,26 +72,26 @@ impl Parser<'_, '_> {
         if self.accept(TokenKind::On) { self.identifier().map(Some) } else { Ok(None) }
     }
 
-    /// `ON … FROM …`, and `WITH KEY …` for tag values.
-    fn scope(&mut self, of: ListingOf) -> Parsed<Listing> {
+    /// Parses `ON … FROM …`, and `WITH KEY …` for tag values.
+    fn parse_scope(&mut self, kind: ListingKind) -> Parsed<Listing> {
         let database = self.on_database()?;
         let sources = self.optional_sources()?;
-        let mut listing = Listing { of, database, sources, ..Listing::default() };
-        if of == ListingOf::TagValues {
+        let mut listing = Listing { kind, database, sources, ..Listing::default() };
+        if kind == ListingKind::TagValues {
             self.expect(TokenKind::With)?;
-            listing.keys = Some(self.key_filter()?);
+            listing.keys = Some(self.parse_key_filter()?);
         }
         Ok(listing)
     }
 
-    /// `WHERE … ORDER BY … LIMIT … OFFSET …`
-    fn filtered(&mut self, mut listing: Listing) -> Parsed<Listing> {
+    /// Parses `WHERE … ORDER BY … LIMIT … OFFSET …`.
+    fn parse_filter(&mut self, mut listing: Listing) -> Parsed<Listing> {
         listing.condition = self.condition()?;
-        self.ordered(listing)
+        self.parse_order(listing)
     }
 
-    /// `ORDER BY … LIMIT … OFFSET …`. The order has no effect, because lists are always sorted.
-    fn ordered(&mut self, mut listing: Listing) -> Parsed<Listing> {
+    /// Parses `ORDER BY … LIMIT … OFFSET …`. The order has no effect, because lists are always sorted.
+    fn parse_order(&mut self, mut listing: Listing) -> Parsed<Listing> {
         self.order()?;
         listing.limit = self.count(TokenKind::Limit)?;
         listing.offset = self.count(TokenKind::Offset)?;
@@ -111,25 +111,25 @@ impl Parser<'_, '_> {
             }
             listing.matching = Some(self.measurement()?);
         }
-        self.filtered(listing).map(Statement::Show)
+        self.parse_filter(listing).map(Statement::Show)
     }
 
     fn show_series(&mut self) -> Parsed<Statement> {
         let is_exact = self.accept(TokenKind::Exact);
         if self.accept(TokenKind::Cardinality) {
-            return self.counted(ListingOf::Series, is_exact);
+            return self.parse_cardinality(ListingKind::Series, is_exact);
         }
-        let listing = self.scope(ListingOf::Series)?;
-        self.filtered(listing).map(Statement::Show)
+        let listing = self.parse_scope(ListingKind::Series)?;
+        self.parse_filter(listing).map(Statement::Show)
     }
 
     fn show_field(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Key => self.cardinality(ListingOf::FieldKeys),
+            TokenKind::Key => self.expect_cardinality(ListingKind::FieldKeys),
             TokenKind::Keys => {
-                let listing = self.scope(ListingOf::FieldKeys)?;
-                self.ordered(listing).map(Statement::Show)
+                let listing = self.parse_scope(ListingKind::FieldKeys)?;
+                self.parse_order(listing).map(Statement::Show)
             }
             _ => Err(unexpected(&lexeme, &["KEY", "KEYS"])),
         }
@@ -138,7 +138,7 @@ impl Parser<'_, '_> {
     fn show_tag(&mut self) -> Parsed<Statement> {
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Key => self.cardinality(ListingOf::TagKeys),
+            TokenKind::Key => self.expect_cardinality(ListingKind::TagKeys),
             TokenKind::Keys => self.show_tag_keys(),
             TokenKind::Values => self.show_tag_values(),
             _ => Err(unexpected(&lexeme, &["KEY", "KEYS", "VALUES"])),
@@ -146,11 +146,11 @@ impl Parser<'_, '_> {
     }
 
     fn show_tag_keys(&mut self) -> Parsed<Statement> {
-        let mut listing = self.scope(ListingOf::TagKeys)?;
+        let mut listing = self.parse_scope(ListingKind::TagKeys)?;
         if self.accept(TokenKind::With) {
-            listing.keys = Some(self.key_filter()?);
+            listing.keys = Some(self.parse_key_filter()?);
         }
-        let mut listing = self.filtered(listing)?;
+        let mut listing = self.parse_filter(listing)?;
         listing.slimit = self.count(TokenKind::SLimit)?;
         listing.soffset = self.count(TokenKind::SOffset)?;
         Ok(Statement::Show(listing))
@@ -159,29 +159,29 @@ impl Parser<'_, '_> {
     fn show_tag_values(&mut self) -> Parsed<Statement> {
         if self.accept(TokenKind::Exact) {
             self.expect(TokenKind::Cardinality)?;
-            return self.counted(ListingOf::TagValues, true);
+            return self.parse_cardinality(ListingKind::TagValues, true);
         }
         if self.accept(TokenKind::Cardinality) {
-            return self.counted(ListingOf::TagValues, false);
+            return self.parse_cardinality(ListingKind::TagValues, false);
         }
-        let listing = self.scope(ListingOf::TagValues)?;
-        self.filtered(listing).map(Statement::Show)
+        let listing = self.parse_scope(ListingKind::TagValues)?;
+        self.parse_filter(listing).map(Statement::Show)
     }
 
-    /// `[EXACT] CARDINALITY …`
-    fn cardinality(&mut self, of: ListingOf) -> Parsed<Statement> {
+    /// Parses `[EXACT] CARDINALITY …`.
+    fn expect_cardinality(&mut self, kind: ListingKind) -> Parsed<Statement> {
         let is_exact = self.accept(TokenKind::Exact);
         let lexeme = self.next();
         match lexeme.token {
-            TokenKind::Cardinality => self.counted(of, is_exact),
+            TokenKind::Cardinality => self.parse_cardinality(kind, is_exact),
             _ if is_exact => Err(unexpected(&lexeme, &["CARDINALITY"])),
             _ => Err(unexpected(&lexeme, &["EXACT", "CARDINALITY"])),
         }
     }
 
     /// Parses the clauses after CARDINALITY. GROUP BY has no effect.
-    fn counted(&mut self, of: ListingOf, is_exact: bool) -> Parsed<Statement> {
-        let mut listing = self.scope(of)?;
+    fn parse_cardinality(&mut self, kind: ListingKind, is_exact: bool) -> Parsed<Statement> {
+        let mut listing = self.parse_scope(kind)?;
         listing.cardinality = Some(if is_exact { Cardinality::Exact } else { Cardinality::Estimated });
         listing.condition = self.condition()?;
         self.group_by()?;
@@ -191,7 +191,7 @@ impl Parser<'_, '_> {
     }
 
     /// Parses `KEY …`, after WITH.
-    fn key_filter(&mut self) -> Parsed<KeyFilter> {
+    fn parse_key_filter(&mut self) -> Parsed<KeyFilter> {
         self.expect(TokenKind::Key)?;
         let lexeme = self.next();
         match lexeme.token {

@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use super::super::ast::display::{Identifier, condition, list, optional, sources};
 use super::super::{
-    Cardinality, Expr, Fill, FromSource, KeyFilter, Listing, ListingOf, Literal, MeasurementName, Select, SelectColumn,
-    Statement,
+    Cardinality, Expr, Fill, FromSource, KeyFilter, Listing, ListingKind, Literal, MeasurementName, Select,
+    SelectColumn, Statement,
 };
 
 /// A statement that prints as text which parses to the same tree.
@@ -103,15 +103,15 @@ impl Display for KeyFilter {
 impl Display for Listing {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let counts = self.cardinality.is_some();
-        f.write_str(match self.of {
-            ListingOf::Measurements if counts => "SHOW MEASUREMENT",
-            ListingOf::Measurements => "SHOW MEASUREMENTS",
-            ListingOf::Series => "SHOW SERIES",
-            ListingOf::TagKeys if counts => "SHOW TAG KEY",
-            ListingOf::TagKeys => "SHOW TAG KEYS",
-            ListingOf::TagValues => "SHOW TAG VALUES",
-            ListingOf::FieldKeys if counts => "SHOW FIELD KEY",
-            ListingOf::FieldKeys => "SHOW FIELD KEYS",
+        f.write_str(match self.kind {
+            ListingKind::Measurements if counts => "SHOW MEASUREMENT",
+            ListingKind::Measurements => "SHOW MEASUREMENTS",
+            ListingKind::Series => "SHOW SERIES",
+            ListingKind::TagKeys if counts => "SHOW TAG KEY",
+            ListingKind::TagKeys => "SHOW TAG KEYS",
+            ListingKind::TagValues => "SHOW TAG VALUES",
+            ListingKind::FieldKeys if counts => "SHOW FIELD KEY",
+            ListingKind::FieldKeys => "SHOW FIELD KEYS",
         })?;
         f.write_str(match self.cardinality {
             None => "",

@@ -1,7 +1,7 @@
 //! Conditions split into the time range they allow and the rest, windows get InfluxDB's offsets, and subqueries
 //! inherit.
 
-use super::super::{Checked, CivilTime, Clock, MAX_TIME, MIN_TIME, TimeRange, check, split};
+use super::super::{CheckedSelect, CivilTime, Clock, MAX_TIME, MIN_TIME, TimeRange, check, split};
 use super::{NOW, select, utc};
 
 const HOUR: i64 = 3_600_000_000_000;
@@ -58,7 +58,7 @@ fn a_civil_time_is_resolved_in_the_zone_of_its_own_select() {
     assert_eq!(checked.subqueries[0].min, midnight);
 }
 
-fn checked(text: &str) -> Checked {
+fn checked(text: &str) -> CheckedSelect {
     check(&select(text), &utc()).unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
@@ -96,6 +96,6 @@ fn a_subquery_inherits_time_and_windows() {
     let outer = checked(text);
     let inner = &outer.subqueries[0];
     assert_eq!((inner.min, inner.max), (10, 98));
-    assert!(inner.grouping.inherited);
+    assert!(inner.grouping.is_inherited);
     assert_eq!((inner.grouping.every, inner.grouping.offset), (MINUTE, 1_000_000_000));
 }

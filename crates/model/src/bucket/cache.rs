@@ -1,6 +1,6 @@
 //! The bucket cache: recently written buckets, packed in memory within a byte budget. It lets a flush detect duplicates
-//! and late readings without reading pages from the store. A cached bucket is the stored state of the bucket as of this
-//! process's last read or write.
+//! and late readings without reading pages from the store. A cached bucket has the state that this process last read
+//! from the store or wrote to it.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;

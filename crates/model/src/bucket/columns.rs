@@ -56,10 +56,10 @@ const NOT_A_NUMBER: ColumnsDamage = ColumnsDamage::Unknown { what: "a figure of 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ColumnsDamage {
     /// The bytes end early, or a number has more than 64 bits.
-    #[error("damaged page: cannot decode at byte {at} of {len}")]
+    #[error("damaged page: cannot decode at byte {position} of {len}")]
     Cut {
         /// The position of the damage.
-        at: usize,
+        position: usize,
         /// The length of the bytes.
         len: usize,
     },
@@ -113,7 +113,7 @@ pub fn unpack(bytes: &[u8], columns: usize, cells_max: usize) -> Result<Unpacked
     let readings = bytes.varint()?;
     let large = ColumnsDamage::Large { readings, columns };
     // Every time takes at least one byte, so `count` cannot exceed the bytes left.
-    let count = usize::try_from(readings).ok().filter(|count| *count <= bytes.left()).ok_or(large)?;
+    let count = usize::try_from(readings).ok().filter(|count| *count <= bytes.unread_len()).ok_or(large)?;
     if count.checked_mul(columns).is_none_or(|cells| cells > cells_max) {
         return Err(large);
     }
@@ -194,8 +194,8 @@ fn put_run(out: &mut Vec<u8>, cells: &[Cell]) -> usize {
 /// Appends a run of leading floats and returns their number. If the first is a decimal with at least `places` places,
 /// the run takes floats that are exact with that many places. Otherwise it takes floats up to the next decimal.
 fn put_floats(out: &mut Vec<u8>, first: f64, cells: &[Cell], places: &mut usize, room: &mut Vec<i64>) -> usize {
-    let Some(found) = (*places..POWERS.len()).find(|places| scaled(first, *places).is_some()) else {
-        let is_none = |cell: &&Cell| float(cell).is_some_and(|v| scaled(v, *places).is_none());
+    let Some(found) = (*places..POWERS.len()).find(|places| scale(first, *places).is_some()) else {
+        let is_none = |cell: &&Cell| float(cell).is_some_and(|v| scale(v, *places).is_none());
         let run = cells.iter().take_while(is_none).count();
         put_head(out, run, FLOATS);
         cells[..run].iter().filter_map(float).for_each(|v| put_float(out, v));
@@ -203,7 +203,7 @@ fn put_floats(out: &mut Vec<u8>, first: f64, cells: &[Cell], places: &mut usize,
     };
     *places = found;
     room.clear();
-    room.extend(cells.iter().map_while(|cell| scaled(float(cell)?, found)));
+    room.extend(cells.iter().map_while(|cell| scale(float(cell)?, found)));
     put_head(out, room.len(), DECIMALS);
     out.push(u8::try_from(found).unwrap_or_default());
     let mut before = 0;
@@ -228,16 +228,16 @@ pub(super) fn put_float(out: &mut Vec<u8>, value: f64) {
 
 /// The integer that, divided by 10^`places`, is exactly this float, bit for bit.
 #[expect(clippy::cast_possible_truncation, reason = "a truncated number is another float when it is scaled back")]
-fn scaled(value: f64, places: usize) -> Option<i64> {
+fn scale(value: f64, places: usize) -> Option<i64> {
     let number = (value * POWERS[places] + 0.5_f64.copysign(value)) as i64;
-    let is_same = number.unsigned_abs() < EXACT && divided(number, POWERS[places]).to_bits() == value.to_bits();
+    let is_same = number.unsigned_abs() < EXACT && divide(number, POWERS[places]).to_bits() == value.to_bits();
     is_same.then_some(number)
 }
 
-/// The inverse of [`scaled`]. The quotient of two exact floats is the float nearest to the decimal, which is also the
+/// The inverse of [`scale`]. The quotient of two exact floats is the float nearest to the decimal, which is also the
 /// result of parsing it.
 #[expect(clippy::cast_precision_loss, reason = "numbers below 2^53 are exact")]
-fn divided(number: i64, power: f64) -> f64 {
+fn divide(number: i64, power: f64) -> f64 {
     number as f64 / power
 }
 
@@ -353,7 +353,7 @@ fn take_run(
             let power = POWERS.get(places).ok_or(damage)?;
             for _ in 0..run {
                 before = before.wrapping_add(unzigzag(bytes.varint()?));
-                put(Some(Value::Float(divided(before, *power))));
+                put(Some(Value::Float(divide(before, *power))));
             }
         }
         FLOATS => {

@@ -55,7 +55,7 @@ pub enum CopyScope {
 
 /// The result of a refresh.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CopiesRefreshed {
+pub struct CopyRefreshProgress {
     /// The number of changed pages and parts of days.
     pub documents: u64,
     /// True if the refresh is complete. Otherwise repeat the call to continue.

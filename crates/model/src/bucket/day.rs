@@ -19,9 +19,9 @@
 //! Readings move in one direction: from pages and chunks to the part of the whole day, and from all of these to parts
 //! by hour ([`DayPart::stage`]). A deletion therefore cuts pages first, then the parts stage by stage, and lists each
 //! stage only after all earlier stages are cut. An instance that read a source before the cut has claimed the target by
-//! then, so the listing contains the target: it is either written before it is cut, or its writer fails. A single
-//! listing of all stages would miss a target that is claimed after the listing and filled from a source that is not cut
-//! yet.
+//! then, so the listing contains the target. Either the target is written before it is cut, or its writer fails. A
+//! single listing of all stages would miss a target that is claimed after the listing and filled from a source that is
+//! not cut yet.
 //!
 //! Sealing is a merge: it folds pages and chunks, writes the part by compare-and-set, and then removes each source by
 //! its rev. If it is interrupted, readings are in both, and the union is the same.
@@ -201,7 +201,7 @@ pub fn fold<'a>(
 ) -> Result<Readings, Unsealable> {
     let mut all = Readings::default();
     for set in sets {
-        let cells = all.cells_in_all() + set.cells_in_all();
+        let cells = all.cell_count() + set.cell_count();
         if all.bytes() + set.bytes() > 2 * bounds.bytes || cells > 2 * bounds.cells {
             return Err(Unsealable::Large);
         }
@@ -210,7 +210,7 @@ pub fn fold<'a>(
         }
         all.unite(set);
     }
-    if all.cells_in_all() > bounds.cells || all.bytes() > bounds.bytes {
+    if all.cell_count() > bounds.cells || all.bytes() > bounds.bytes {
         return Err(Unsealable::Large);
     }
     all.raise_floor(floor);
@@ -225,13 +225,13 @@ const CLOCKS_NS: i64 = 600 * 1_000_000_000;
 /// before the day is over by its own clock.
 #[must_use]
 pub fn may_be_sealed(hour: Hour, now: i64) -> bool {
-    hour < Day::of(Hour::of(now.saturating_add(CLOCKS_NS))).hours().start
+    hour < Day::from_hour(Hour::from_ns(now.saturating_add(CLOCKS_NS))).hours().start
 }
 
 /// Divides the readings of a day by hour.
 #[must_use]
 pub fn by_hour(readings: Readings) -> Vec<(Hour, Readings)> {
-    readings.parts(Hour::of)
+    readings.parts(Hour::from_ns)
 }
 
 /// Merges hour pages with the parts of days, both ordered by hour. The result is ordered by hour. An hour of a part
@@ -282,14 +282,14 @@ pub fn keep_expired(pages: &mut Vec<ScannedPage>, sealed: &mut Vec<ScannedPage>)
 
 /// The hours of a day that lie in a range of hours.
 #[must_use]
-pub fn within(day: Day, hours: &Range<Hour>) -> Range<Hour> {
+pub fn hours_in_range(day: Day, hours: &Range<Hour>) -> Range<Hour> {
     let day_hours = day.hours();
     day_hours.start.max(hours.start)..day_hours.end.min(hours.end)
 }
 
 /// The hours that appear in a part and also in another part or a page, in order.
 #[must_use]
-pub fn in_several(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
+pub fn duplicate_hours(pages: &[ScannedPage], sealed: &[ScannedPage]) -> Vec<Hour> {
     let twice = sealed.windows(2).filter(|pair| pair[0].hour == pair[1].hour).map(|pair| pair[0].hour);
     let mut several: BTreeSet<Hour> = twice.collect();
     // History has almost no hour pages.

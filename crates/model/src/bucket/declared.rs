@@ -39,7 +39,7 @@ impl IndexRules {
     }
 
     /// The rules that apply to a database.
-    pub fn of<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a IndexTarget> {
+    pub fn for_database<'a>(&'a self, database: &'a str) -> impl Iterator<Item = &'a IndexTarget> {
         let applies = |rule: &&IndexRule| rule.database.as_deref().is_none_or(|name| name == owner(database));
         self.0.iter().filter(applies).map(|rule| &rule.target)
     }

@@ -50,8 +50,8 @@ impl RememberedDeletion {
 /// A test that returns true for the sensors that a deletion selects.
 pub type SensorTest = Arc<dyn Fn(&Sensor) -> bool + Send + Sync>;
 
-/// A function that compiles a statement into a test. For an invalid statement it reports the error and returns `None`;
-/// such a deletion selects no sensor.
+/// A function that compiles a statement into a test. For an invalid statement it reports the error and returns `None`,
+/// and the deletion then selects no sensor.
 pub type StatementCompiler = Arc<dyn Fn(&str) -> Option<SensorTest> + Send + Sync>;
 
 /// A snapshot of all remembered deletions.
@@ -117,7 +117,7 @@ impl Deletions {
     /// The stamp below which all data of a sensor is deleted, including metadata: the greatest stamp of the deletions
     /// that cover the whole range `always`. 0 if there are none.
     #[must_use]
-    pub fn of_sensor(&self, database: &str, sensor: &Sensor, always: &Range<i64>) -> Stamp {
+    pub fn sensor_deleted_below(&self, database: &str, sensor: &Sensor, always: &Range<i64>) -> Stamp {
         let is_whole = |known: &&KnownDeletion| {
             let times = &known.deletion.range;
             times.start <= always.start
@@ -130,7 +130,7 @@ impl Deletions {
 
     /// The deletions that select a sensor and overlap these hours.
     #[must_use]
-    pub fn of(&self, database: &str, sensor: &Sensor, hours: &Range<Hour>) -> Covers {
+    pub fn covers_for(&self, database: &str, sensor: &Sensor, hours: &Range<Hour>) -> Covers {
         let Some(known) = self.by_database.get(database) else { return Covers::new() };
         let range = hours.start.start_ns()..hours.end.start_ns();
         let applies = |known: &&KnownDeletion| {

@@ -55,7 +55,7 @@ pub struct SumPart {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SumRest {
     first: Option<SumPart>,
-    more: Vec<SumPart>,
+    others: Vec<SumPart>,
 }
 
 impl Default for ExactSum {
@@ -67,8 +67,8 @@ impl Default for ExactSum {
 impl ExactSum {
     /// Restores a sum from its nearest double and the rounding error.
     #[must_use]
-    pub fn of_rounded(sum: f64, rest: &SumRest) -> Self {
-        if let Some(window) = Self::window_of(sum, rest) {
+    pub fn from_rounded(sum: f64, rest: &SumRest) -> Self {
+        if let Some(window) = Self::window_from_rounded(sum, rest) {
             return window;
         }
         let mut exact = Self::default();
@@ -79,11 +79,11 @@ impl ExactSum {
         exact
     }
 
-    /// As [`ExactSum::of_rounded`], if the rest has at most one part and both fit a window, which is nearly always so.
-    fn window_of(sum: f64, rest: &SumRest) -> Option<Self> {
+    /// As [`ExactSum::from_rounded`], if the rest has at most one part and both fit a window, which is nearly always so.
+    fn window_from_rounded(sum: f64, rest: &SumRest) -> Option<Self> {
         let bits = sum.to_bits();
         let biased = (bits >> 52 & 0x7ff) as i32;
-        if !sum.is_normal() || !rest.more.is_empty() {
+        if !sum.is_normal() || !rest.others.is_empty() {
             return None;
         }
         let significand = bits & FRACTION | HIDDEN;
@@ -136,7 +136,7 @@ impl ExactSum {
     pub fn rounded(&self) -> f64 {
         match (&self.wide, self.window) {
             (None, 0) => 0.0,
-            (None, window) if window.unsigned_abs() < ROUNDABLE => scaled(nearest(window), self.unit - BIAS),
+            (None, window) if window.unsigned_abs() < ROUNDABLE => scale_by(nearest(window), self.unit - BIAS),
             _ => self.parts().0,
         }
     }
@@ -218,8 +218,8 @@ impl ExactSum {
 
     /// Changes the window's scale and adds a number. Returns false, without any change, if either does not fit.
     fn add_at(&mut self, scale: i32, number: i128, unit: i32) -> bool {
-        let Some(window) = shifted(self.window, self.unit - scale) else { return false };
-        let Some(number) = shifted(number, unit - scale) else { return false };
+        let Some(window) = shift_exact(self.window, self.unit - scale) else { return false };
+        let Some(number) = shift_exact(number, unit - scale) else { return false };
         let Some(sum) = window.checked_add(number) else { return false };
         self.window = sum;
         self.unit = scale;
@@ -248,15 +248,15 @@ impl PartialEq for ExactSum {
 }
 
 /// `number * 2^exponent`, if that is an integer of at most 127 bits.
-fn shifted(number: i128, exponent: i32) -> Option<i128> {
+fn shift_exact(number: i128, exponent: i32) -> Option<i128> {
     if number == 0 {
         return Some(0);
     }
-    let places = exponent.unsigned_abs();
+    let shift = exponent.unsigned_abs();
     if exponent < 0 {
-        return (number.trailing_zeros() >= places).then(|| number >> places);
+        return (number.trailing_zeros() >= shift).then(|| number >> shift);
     }
-    (number.unsigned_abs().leading_zeros() > places).then(|| number << places)
+    (number.unsigned_abs().leading_zeros() > shift).then(|| number << shift)
 }
 
 #[expect(clippy::cast_precision_loss, reason = "rounding to the nearest double is intended")]
@@ -265,7 +265,7 @@ fn nearest(number: i128) -> f64 {
 }
 
 /// `double * 2^exponent`: exact, or an infinity. The result must not need bits below 2^-1074.
-fn scaled(double: f64, exponent: i32) -> f64 {
+fn scale_by(double: f64, exponent: i32) -> f64 {
     let power = |exponent: i32| f64::from_bits(u64::from((exponent + 1023).clamp(1, 2046).unsigned_abs()) << 52);
     let half = exponent / 2;
     double * power(half) * power(exponent - half)
@@ -281,9 +281,9 @@ impl SumPart {
         Some(Self { significand, exponent: exponent + zeros.cast_signed() })
     }
 
-    /// The part `significand * 2^exponent`; `None` if no sum can have it as a part.
+    /// Creates the part `significand * 2^exponent`; `None` if it is not a valid part of a sum.
     #[must_use]
-    pub fn of(significand: i64, exponent: i32) -> Option<Self> {
+    pub fn from_parts(significand: i64, exponent: i32) -> Option<Self> {
         let is_odd = significand & 1 == 1;
         let bits = (64 - significand.unsigned_abs().leading_zeros()).cast_signed();
         let is_within = (LEAST - BIAS..EXPONENT_END).contains(&exponent) && exponent + bits <= EXPONENT_END;
@@ -311,7 +311,7 @@ impl SumPart {
     }
 
     /// The part `double * 2^scale`; `None` for zero and for values that are not finite.
-    fn of_double(double: f64, scale: i32) -> Option<Self> {
+    fn from_double(double: f64, scale: i32) -> Option<Self> {
         let bits = double.to_bits();
         let biased = (bits >> 52 & 0x7ff) as i32;
         let significand = bits & FRACTION | if biased == 0 { 0 } else { HIDDEN };
@@ -321,12 +321,12 @@ impl SumPart {
         let zeros = significand.trailing_zeros();
         let odd = (significand >> zeros).cast_signed();
         let signed = if double < 0.0 { -odd } else { odd };
-        Self::of(signed, biased.max(LEAST) - BIAS + zeros.cast_signed() + scale)
+        Self::from_parts(signed, biased.max(LEAST) - BIAS + zeros.cast_signed() + scale)
     }
 
     #[expect(clippy::cast_precision_loss, reason = "53 bits are exact")]
     fn double(self, scale: i32) -> f64 {
-        scaled(self.significand as f64, self.exponent + scale)
+        scale_by(self.significand as f64, self.exponent + scale)
     }
 }
 
@@ -343,41 +343,41 @@ impl SumRest {
 
     /// The parts, greatest first.
     pub fn parts(&self) -> impl Iterator<Item = SumPart> {
-        self.first.into_iter().chain(self.more.iter().copied())
+        self.first.into_iter().chain(self.others.iter().copied())
     }
 
     /// Appends a part, which must be smaller than all earlier parts.
     pub fn push(&mut self, part: SumPart) {
         match self.first {
             None => self.first = Some(part),
-            Some(_) => self.more.push(part),
+            Some(_) => self.others.push(part),
         }
     }
 
     /// The parts as doubles; `sum` is the rounded sum. If `sum` is an infinity, the first part is divided by 2^64,
     /// because it would also be an infinity.
     pub fn doubles(&self, sum: f64) -> impl Iterator<Item = f64> {
-        let scale = move |place| if place == 0 && sum.is_infinite() { -BEYOND } else { 0 };
-        self.parts().enumerate().map(move |(place, part)| part.double(scale(place)))
+        let scale = move |index| if index == 0 && sum.is_infinite() { -BEYOND } else { 0 };
+        self.parts().enumerate().map(move |(index, part)| part.double(scale(index)))
     }
 
     /// The inverse of [`SumRest::doubles`]; `None` if a double is not a valid part.
-    pub fn of_doubles(sum: f64, doubles: impl Iterator<Item = f64>) -> Option<Self> {
+    pub fn from_doubles(sum: f64, doubles: impl Iterator<Item = f64>) -> Option<Self> {
         let mut rest = Self::default();
         for double in doubles {
             let scale = if rest.is_empty() && sum.is_infinite() { BEYOND } else { 0 };
-            rest.push(SumPart::of_double(double, scale)?);
+            rest.push(SumPart::from_double(double, scale)?);
         }
         Some(rest)
     }
 
     /// The rounded sum and its rest, from the parts of the sum.
-    fn from_parts(first: SumPart, second: Option<SumPart>, more: Vec<SumPart>) -> (f64, Self) {
+    fn from_parts(first: SumPart, second: Option<SumPart>, others: Vec<SumPart>) -> (f64, Self) {
         let sum = first.double(0);
         if sum.is_finite() {
-            return (sum, Self { first: second, more });
+            return (sum, Self { first: second, others });
         }
-        (sum, Self { first: Some(first), more: second.into_iter().chain(more).collect() })
+        (sum, Self { first: Some(first), others: second.into_iter().chain(others).collect() })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The remains of a part of a day whose readings have expired: exact summaries by hour. No readings can be added to
+//! The part of a day that stays after its readings have expired: exact summaries by hour. No readings can be added to
 //! such a part or read from it. Whole hours can still be removed, and all other figures are computed from the hours.
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ pub struct ExpiredDay {
 impl ExpiredDay {
     /// Summarizes a part's readings by hour.
     #[must_use]
-    pub fn of(readings: &Readings) -> Self {
+    pub fn from_readings(readings: &Readings) -> Self {
         let hour = |(hour, readings): (Hour, Readings)| {
             let mut summaries = readings.owned_summaries();
             summaries.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -128,12 +128,12 @@ mod tests {
         #[test]
         fn totals_are_those_of_the_readings_bit_by_bit(readings in readings(), gone in 0_i64..24, length in 0_i64..12) {
             let range = gone * HOUR..(gone + length) * HOUR;
-            let mut expired = ExpiredDay::of(&readings);
+            let mut expired = ExpiredDay::from_readings(&readings);
             expired.remove(&range);
             let mut left = readings;
             left.raise_floor(1);
             left.delete(&range, 2);
-            prop_assert_eq!(&expired, &ExpiredDay::of(&left));
+            prop_assert_eq!(&expired, &ExpiredDay::from_readings(&left));
             prop_assert_eq!(expired.count(), left.len() as u64);
             for (name, total) in expired.totals() {
                 let whole = left.summaries().find(|(known, _)| **known == name).map(|(_, summary)| summary.figures());
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn partly_deleted_hours_stay() {
         let reading = |time| Reading { time, fields: vec![(Arc::from("v"), Value::Integer(time))] };
-        let mut expired = ExpiredDay::of(&[0, HOUR, 2 * HOUR].into_iter().map(reading).collect());
+        let mut expired = ExpiredDay::from_readings(&[0, HOUR, 2 * HOUR].into_iter().map(reading).collect());
         assert!(!expired.remove(&(1..HOUR)));
         assert!(expired.remove(&(1..2 * HOUR + 5)));
         let hours: Vec<i64> = expired.hours.iter().map(|hour| hour.hour.0).collect();

@@ -17,14 +17,14 @@ pub struct GroupRule {
     /// The group's name: letters, digits, `_` and `-`.
     pub name: Box<str>,
     /// The source of the value: the name of a tag, or `meta.` and the name of metadata. A tag takes precedence.
-    pub by: Box<str>,
+    pub source: Box<str>,
     /// The database in which it is declared; `None` for all.
     pub database: Option<Box<str>>,
 }
 
 /// The result of an update of group documents.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Regrouped {
+pub struct GroupUpdateProgress {
     /// The number of sensors that were examined.
     pub sensors: u64,
     /// The number of group documents that were written or removed.
@@ -53,7 +53,7 @@ impl GroupRules {
 
     /// The groups of a database, each name once.
     #[must_use]
-    pub fn of(&self, database: &str) -> Vec<&GroupRule> {
+    pub fn for_database(&self, database: &str) -> Vec<&GroupRule> {
         let applies = |rule: &&GroupRule| rule.database.as_deref().is_none_or(|name| name == owner(database));
         let mut rules: Vec<&GroupRule> = self.0.iter().filter(applies).collect();
         rules.dedup_by(|later, kept| later.name == kept.name);
@@ -65,9 +65,9 @@ impl GroupRule {
     /// The sensor's group; `None` if it belongs to no group.
     #[must_use]
     pub fn value<'a>(&self, sensor: &'a Sensor, meta: &'a Meta) -> Option<Cow<'a, str>> {
-        let value = match sensor.tag(&self.by) {
+        let value = match sensor.tag(&self.source) {
             Some(tag) => Cow::Borrowed(tag),
-            None => meta.text(self.by.strip_prefix(META_PREFIX)?)?,
+            None => meta.text(self.source.strip_prefix(META_PREFIX)?)?,
         };
         (!value.is_empty()).then_some(value)
     }
@@ -78,8 +78,8 @@ impl GroupRule {
 mod tests {
     use super::*;
 
-    fn rule(name: &str, by: &str, database: Option<&str>) -> GroupRule {
-        GroupRule { name: name.into(), by: by.into(), database: database.map(Into::into) }
+    fn rule(name: &str, source: &str, database: Option<&str>) -> GroupRule {
+        GroupRule { name: name.into(), source: source.into(), database: database.map(Into::into) }
     }
 
     #[test]
@@ -89,10 +89,12 @@ mod tests {
             rule("gateway", "gw", Some("plant")),
             rule("site", "site", Some("plant")),
         ]);
-        let by = |database: &str| rules.of(database).iter().map(|rule| rule.by.to_string()).collect::<Vec<_>>();
+        let by = |database: &str| {
+            rules.for_database(database).iter().map(|rule| rule.source.to_string()).collect::<Vec<_>>()
+        };
         assert_eq!(by("plant"), ["gw", "site"]);
         assert_eq!(by("other"), ["meta.site"]);
-        assert!(GroupRules::default().is_empty() && GroupRules::default().of("plant").is_empty());
+        assert!(GroupRules::default().is_empty() && GroupRules::default().for_database("plant").is_empty());
     }
 
     #[test]

@@ -30,9 +30,9 @@ pub struct HourVersions {
 
 /// A hash of a database and a sensor's key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place(u64);
+pub struct SensorHash(u64);
 
-impl Place {
+impl SensorHash {
     /// The hash; valid within this process only.
     #[must_use]
     pub fn number(self) -> u64 {
@@ -54,8 +54,8 @@ impl Default for HourVersions {
 impl HourVersions {
     /// Hashes a database and a sensor's key.
     #[must_use]
-    pub fn place(&self, database: &str, sensor: &str) -> Place {
-        Place(self.hasher.hash_one((database, sensor)))
+    pub fn hash(&self, database: &str, sensor: &str) -> SensorHash {
+        SensorHash(self.hasher.hash_one((database, sensor)))
     }
 
     /// The number of changes so far.
@@ -65,9 +65,9 @@ impl HourVersions {
     }
 
     /// Notes that an hour of a sensor has changed in the store, or may have.
-    pub fn note(&self, place: Place, hour: Hour) {
+    pub fn note(&self, sensor: SensorHash, hour: Hour) {
         let number = self.count.fetch_add(1, Ordering::SeqCst) + 1;
-        self.latest[slot(place, hour)].fetch_max(number, Ordering::SeqCst);
+        self.latest[slot(sensor, hour)].fetch_max(number, Ordering::SeqCst);
     }
 
     /// Notes that any hour may have changed.
@@ -76,17 +76,17 @@ impl HourVersions {
         self.everything.fetch_max(number, Ordering::SeqCst);
     }
 
-    /// Returns true if an hour has not changed since [`HourVersions::now`] returned `since`.
+    /// Returns true if an hour has not changed since [`HourVersions::now`] returned `version`.
     #[must_use]
-    pub fn is_unchanged(&self, place: Place, hour: Hour, since: u64) -> bool {
-        self.everything.load(Ordering::SeqCst) <= since
-            && self.latest[slot(place, hour)].load(Ordering::SeqCst) <= since
+    pub fn is_unchanged(&self, sensor: SensorHash, hour: Hour, version: u64) -> bool {
+        self.everything.load(Ordering::SeqCst) <= version
+            && self.latest[slot(sensor, hour)].load(Ordering::SeqCst) <= version
     }
 }
 
 /// The slot of an hour; spreads the hours of one sensor.
-fn slot(place: Place, hour: Hour) -> usize {
-    let mixed = place.0 ^ (hour.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+fn slot(sensor: SensorHash, hour: Hour) -> usize {
+    let mixed = sensor.0 ^ (hour.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (mixed >> 7) as usize % SLOTS
 }
 
@@ -97,9 +97,9 @@ mod tests {
     #[test]
     fn an_hour_is_unchanged_until_a_change_is_noted() {
         let changes = HourVersions::default();
-        let one = changes.place("d", "one");
-        let other = changes.place("d", "other");
-        assert_ne!(one, changes.place("e", "one"));
+        let one = changes.hash("d", "one");
+        let other = changes.hash("d", "other");
+        assert_ne!(one, changes.hash("e", "one"));
         let before = changes.now();
         changes.note(one, Hour(5));
         let after = changes.now();
@@ -117,8 +117,8 @@ mod tests {
         let changes = HourVersions::default();
         let mut used = std::collections::HashSet::new();
         for sensor in 0..1000 {
-            let place = changes.place("d", &format!("s{sensor}"));
-            used.extend((490_000..490_024).map(|hour| slot(place, Hour(hour))));
+            let sensor = changes.hash("d", &format!("s{sensor}"));
+            used.extend((490_000..490_024).map(|hour| slot(sensor, Hour(hour))));
         }
         // 24,000 random hours are expected to hit about 22,900 slots.
         assert!(used.len() > 22_500, "{}", used.len());

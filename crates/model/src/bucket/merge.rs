@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::page::{Page, StoredPage};
-use super::readings::{Merged, PackedReadings, Reading, Readings};
+use super::readings::{MergeOutcome, PackedReadings, Reading, Readings};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Stamp, Value};
 
@@ -98,7 +98,7 @@ impl PackedBucket {
 
 /// Counts of one merge. Every reading counts as exactly one of new, duplicate, overwritten or set aside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Applied {
+pub struct MergeCounts {
     /// Readings whose timestamp the bucket did not have.
     pub new: u64,
     /// Readings that changed no value: the bucket has the same values, or values with greater stamps.
@@ -112,7 +112,7 @@ pub struct Applied {
     pub set_aside: u64,
 }
 
-impl std::ops::AddAssign for Applied {
+impl std::ops::AddAssign for MergeCounts {
     fn add_assign(&mut self, other: Self) {
         self.new += other.new;
         self.duplicate += other.duplicate;
@@ -136,7 +136,7 @@ impl Bucket {
     pub fn from_stored(pages: impl IntoIterator<Item = StoredPage>) -> Self {
         let mut pages: Vec<Page> = pages.into_iter().map(Page::from).collect();
         pages.sort_unstable_by_key(|page| page.number);
-        let is_cut = pages.iter().any(|page| page.rewritten);
+        let is_cut = pages.iter().any(|page| page.is_rewritten);
         let mut bucket = Self { pages, set_aside: Vec::new() };
         if is_cut {
             bucket.close_gaps();
@@ -168,7 +168,7 @@ impl Bucket {
     pub fn mark_for_rewrite(&mut self, has_several: bool) {
         for page in &mut self.pages {
             page.has_overflow = page.number == 0 && (page.has_overflow || has_several);
-            page.touched |= page.stored.is_some();
+            page.is_touched |= page.stored.is_some();
         }
     }
 
@@ -179,7 +179,7 @@ impl Bucket {
         let Some(last) = self.pages.last_mut().filter(|last| last.number > 0) else { return };
         let readings = std::mem::take(&mut last.readings);
         let closed = last.closed;
-        last.removed = true;
+        last.is_removed = true;
         self.pages.insert(0, Page { readings, closed, has_overflow, ..Page::new(0) });
     }
 
@@ -229,7 +229,7 @@ impl Bucket {
     ///
     /// A timestamp that some page holds, open or closed, is merged there by stamp. A new timestamp goes to the open
     /// page; if that page is full, it is closed and the next one is opened.
-    pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, options: &MergeOptions<'_>) -> Applied {
+    pub fn apply<'a>(&mut self, rows: impl Iterator<Item = Row<'a>>, options: &MergeOptions<'_>) -> MergeCounts {
         self.set_aside.clear();
         self.pages.iter_mut().for_each(|page| page.readings.raise_floor(options.floor));
         // Most rows are new and go to one page.
@@ -243,7 +243,7 @@ impl Bucket {
             pages: vec![PageChange::default(); self.pages.len()],
             expected,
         };
-        let mut applied = Applied::default();
+        let mut applied = MergeCounts::default();
         let mut group = RowGroup::default();
         let mut rows = rows.enumerate().peekable();
         while let Some((number, row)) = rows.next() {
@@ -259,7 +259,7 @@ impl Bucket {
             if !has_more {
                 let RowGroup { cells, places, counts } = std::mem::take(&mut group);
                 match self.take(&Row { cells: &cells, ..row }, options, &mut pass) {
-                    Some(one) => applied += Applied { late: one.late, ..counts },
+                    Some(one) => applied += MergeCounts { late: one.late, ..counts },
                     None => self.set_aside.extend(places),
                 }
             }
@@ -273,16 +273,18 @@ impl Bucket {
     }
 
     /// Merges one row; `None` if the row must be set aside.
-    fn take(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, pass: &mut MergePass) -> Option<Applied> {
+    fn take(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, pass: &mut MergePass) -> Option<MergeCounts> {
         if let Some((p, index)) = self.locate(row.time) {
             return match self.merge(p, index, row, options) {
-                Merged::Landed => Some(Applied { new: 1, ..Applied::default() }),
-                Merged::Same | Merged::Restamped => Some(Applied { duplicate: 1, ..Applied::default() }),
-                Merged::Changed => {
-                    pass.pages[p] = PageChange { is_changed: true, is_rewritten: true };
-                    Some(Applied { overwritten: 1, ..Applied::default() })
+                MergeOutcome::Landed => Some(MergeCounts { new: 1, ..MergeCounts::default() }),
+                MergeOutcome::Same | MergeOutcome::Restamped => {
+                    Some(MergeCounts { duplicate: 1, ..MergeCounts::default() })
                 }
-                Merged::Outdated => None,
+                MergeOutcome::Changed => {
+                    pass.pages[p] = PageChange { is_changed: true, is_rewritten: true };
+                    Some(MergeCounts { overwritten: 1, ..MergeCounts::default() })
+                }
+                MergeOutcome::Outdated => None,
             };
         }
         let p = self.page_with_room(row, options, pass.expected);
@@ -291,16 +293,16 @@ impl Bucket {
         let page = &mut self.pages[p];
         page.readings.push(row.time, row.stamp, row.fields());
         // A reading can be appended only if its millisecond is after that of every stored reading.
-        page.rewritten |=
+        page.is_rewritten |=
             page.stored.is_some() && pass.stored_last_ms.is_some_and(|last| row.time.div_euclid(MILLI_NS) <= last);
         let is_late = pass.last.is_some_and(|last| row.time < last);
-        Some(Applied { new: 1, late: u64::from(is_late), ..Applied::default() })
+        Some(MergeCounts { new: 1, late: u64::from(is_late), ..MergeCounts::default() })
     }
 
-    /// Deletes the cells in a time range whose stamp is below `before`; returns the number of readings that lost a
+    /// Deletes the cells in a time range whose stamp is below `limit`; returns the number of readings that lost a
     /// cell. Emptied pages are removed, and later pages take their numbers, so that the numbers have no gap.
-    pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
-        self.cut(|readings| readings.delete(range, before))
+    pub fn delete(&mut self, range: &Range<i64>, limit: Stamp) -> usize {
+        self.cut(|readings| readings.delete(range, limit))
     }
 
     /// As [`Bucket::delete`], for any choice of cells: `cut` removes cells from a page's readings, and returns the
@@ -310,7 +312,7 @@ impl Bucket {
         for page in &mut self.pages {
             let count = cut(&mut page.readings);
             deleted += count;
-            page.rewritten |= count > 0;
+            page.is_rewritten |= count > 0;
         }
         self.close_gaps();
         deleted
@@ -319,31 +321,31 @@ impl Bucket {
     /// Moves the readings of the last pages to emptied pages, so that page numbers have no gap. Requires that all pages
     /// are loaded.
     fn close_gaps(&mut self) {
-        let is_kept = |page: &Page| !page.removed;
+        let is_kept = |page: &Page| !page.is_removed;
         while let Some(empty) = self.pages.iter().position(|page| is_kept(page) && page.readings.is_empty()) {
             let last = self.pages.iter().rposition(is_kept).unwrap_or(empty);
             let moved = &mut self.pages[last];
-            moved.removed = true;
-            moved.displaced = true;
+            moved.is_removed = true;
+            moved.is_displaced = true;
             if empty < last {
                 let readings = std::mem::take(&mut moved.readings);
                 let closed = moved.closed;
                 let refilled = &mut self.pages[empty];
                 refilled.readings = readings;
                 refilled.closed = closed;
-                refilled.rewritten = true;
-                refilled.displaced = true;
+                refilled.is_rewritten = true;
+                refilled.is_displaced = true;
             }
         }
     }
 
     /// Counts one row of a group as new, duplicate or overwritten. The earlier rows of the group count as stored.
-    fn counts_of_row(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> Applied {
+    fn counts_of_row(&self, row: &Row<'_>, earlier: &[(u16, Value)]) -> MergeCounts {
         // If an earlier attempt already merged this record, its readings count as they did then.
-        let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_of(*index, row.stamp);
+        let has_landed = |(p, index): &(usize, usize)| self.pages[*p].readings.has_stamp(*index, row.stamp);
         let at = self.locate(row.time).filter(|at| !has_landed(at));
         if at.is_none() && earlier.is_empty() {
-            return Applied { new: 1, ..Applied::default() };
+            return MergeCounts { new: 1, ..MergeCounts::default() };
         }
         let stored = |field: u16| {
             let (p, index) = at?;
@@ -351,9 +353,9 @@ impl Bucket {
         };
         let held = |field: u16| earlier.iter().find(|(known, _)| *known == field).map(|(_, value)| value);
         if row.cells.iter().all(|(field, value)| held(*field).or_else(|| stored(*field)) == Some(value)) {
-            Applied { duplicate: 1, ..Applied::default() }
+            MergeCounts { duplicate: 1, ..MergeCounts::default() }
         } else {
-            Applied { overwritten: 1, ..Applied::default() }
+            MergeCounts { overwritten: 1, ..MergeCounts::default() }
         }
     }
 
@@ -361,13 +363,13 @@ impl Bucket {
         self.pages.iter().enumerate().rev().find_map(|(p, page)| Some((p, page.readings.find(time)?)))
     }
 
-    fn merge(&mut self, p: usize, index: usize, row: &Row<'_>, options: &MergeOptions<'_>) -> Merged {
+    fn merge(&mut self, p: usize, index: usize, row: &Row<'_>, options: &MergeOptions<'_>) -> MergeOutcome {
         let page = &mut self.pages[p];
         let merged = page.readings.merge(index, row.stamp, row.fields());
         match merged {
-            Merged::Changed => page.rewritten |= page.has_stored(index),
-            Merged::Restamped => page.touched |= options.restamps && page.has_stored(index),
-            Merged::Landed | Merged::Same | Merged::Outdated => {}
+            MergeOutcome::Changed => page.is_rewritten |= page.has_stored(index),
+            MergeOutcome::Restamped => page.is_touched |= options.restamps && page.has_stored(index),
+            MergeOutcome::Landed | MergeOutcome::Same | MergeOutcome::Outdated => {}
         }
         merged
     }
@@ -408,12 +410,12 @@ struct RowGroup {
     /// The indexes of the rows.
     places: Vec<usize>,
     /// The counts of the rows, unless they are set aside.
-    counts: Applied,
+    counts: MergeCounts,
 }
 
 impl RowGroup {
     /// Adds a row; its cells replace earlier cells of the same fields.
-    fn add(&mut self, place: usize, later: &[(u16, Value)], counts: Applied) {
+    fn add(&mut self, place: usize, later: &[(u16, Value)], counts: MergeCounts) {
         self.places.push(place);
         self.counts += counts;
         for (field, value) in later {

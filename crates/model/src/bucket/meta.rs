@@ -16,8 +16,8 @@ pub const META_PREFIX: &str = "meta.";
 pub struct Meta {
     /// All values with a lower stamp were replaced or deleted.
     replaced: Stamp,
-    /// The greatest stamp of a removal or deletion that is no longer remembered. Copies in pages with a lower stamp may
-    /// still have the removed value.
+    /// The greatest stamp of the forgotten removals and deletions. Copies in pages with a lower stamp may still have
+    /// the removed value.
     dropped: Stamp,
     /// Entries in the order of their names. Sensors have few names, so a list is smaller than a tree and as fast.
     entries: Vec<(Arc<str>, MetaEntry)>,
@@ -91,10 +91,10 @@ impl Meta {
         }
     }
 
-    /// Removes entries with a stamp below that of a deletion. The registry remembers the deletion for as long as older
+    /// Removes entries with a stamp below `limit`, which is that of a deletion. The registry remembers the deletion for as long as older
     /// changes can arrive.
-    pub fn cut(&mut self, before: Stamp) {
-        self.drop_unless(|entry| entry.stamp >= before);
+    pub fn cut(&mut self, limit: Stamp) {
+        self.drop_unless(|entry| entry.stamp >= limit);
     }
 
     /// Keeps the entries for whose stamps `is_kept` is true.
@@ -129,7 +129,7 @@ impl Meta {
         self.replaced
     }
 
-    /// The greatest stamp of values and removals that are no longer remembered.
+    /// The greatest stamp of the forgotten values and removals.
     #[must_use]
     pub fn dropped(&self) -> Stamp {
         self.dropped

@@ -27,13 +27,13 @@ pub mod unflushed;
 
 mod merge;
 
-pub use copies::{CopiesRefreshed, CopyRule, CopyRules, CopyScope};
+pub use copies::{CopyRefreshProgress, CopyRule, CopyRules, CopyScope};
 pub use day::{DayId, DayPart, DayWrite, StoredDay};
 pub use declared::{IndexRule, IndexRules, IndexTarget};
 pub use expired::ExpiredDay;
-pub use groups::{GroupRule, GroupRules, Regrouped};
+pub use groups::{GroupRule, GroupRules, GroupUpdateProgress};
 pub use hour_versions::HourVersions;
-pub use merge::{Applied, Bucket, Caps, MergeOptions, PackedBucket, Row};
+pub use merge::{Bucket, Caps, MergeCounts, MergeOptions, PackedBucket, Row};
 pub use meta::Meta;
 pub use page::{Page, StoredPage, WriteKind};
 pub use readings::{Reading, Readings};

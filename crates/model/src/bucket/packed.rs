@@ -16,13 +16,13 @@ use std::ops::Range;
 
 use super::columns::put_float;
 use super::merge::Row;
-use crate::reading::stamp::{first_of, low_of, millis_of};
+use crate::reading::stamp::{first_stamp, low_bits, stamp_millis};
 use crate::reading::varint::{put_bytes, put_varint, take_varint, unzigzag, zigzag};
 use crate::reading::{Stamp, Value};
 
 /// Packed readings in push order, each with its record's stamp.
 #[derive(Debug, Clone, Default)]
-pub struct Packed {
+pub struct PackedRows {
     bytes: Vec<u8>,
     rows: u32,
     /// The state that the next row is encoded against.
@@ -43,7 +43,7 @@ struct RowState {
 
 /// Decoded readings. The memory is reused between uses.
 #[derive(Debug, Default)]
-pub struct Unpacked {
+pub struct UnpackedRows {
     rows: Vec<UnpackedRow>,
     cells: Vec<(u16, Value)>,
 }
@@ -52,11 +52,11 @@ pub struct Unpacked {
 struct UnpackedRow {
     time: i64,
     stamp: Stamp,
-    /// The row's range in the cells of [`Unpacked`].
+    /// The row's range in the cells of [`UnpackedRows`].
     cells: Range<usize>,
 }
 
-impl Packed {
+impl PackedRows {
     /// The number of readings.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -83,16 +83,16 @@ impl Packed {
         cells: impl ExactSizeIterator<Item = (u16, &'a Value)> + Clone,
     ) {
         self.make_room();
-        let before = self.end;
-        let is_new = self.rows == 0 || !self.is_shape_of(before.shape, cells.clone());
+        let previous = self.end;
+        let is_new = self.rows == 0 || !self.is_shape_of(previous.shape, cells.clone());
         self.put_stamp(stamp, is_new);
         if is_new {
             self.end.shape = u32::try_from(self.bytes.len()).unwrap_or(u32::MAX);
             put_varint(&mut self.bytes, cells.len() as u64);
             cells.clone().for_each(|(field, value)| put_varint(&mut self.bytes, cell_head(field, value)));
         }
-        let interval = time.wrapping_sub(before.time);
-        put_varint(&mut self.bytes, zigzag(interval.wrapping_sub(before.interval)));
+        let interval = time.wrapping_sub(previous.time);
+        put_varint(&mut self.bytes, zigzag(interval.wrapping_sub(previous.interval)));
         cells.for_each(|(_, value)| self.put_value(value));
         self.end.stamp = stamp;
         self.end.time = time;
@@ -101,16 +101,16 @@ impl Packed {
     }
 
     fn put_stamp(&mut self, stamp: Stamp, is_new_shape: bool) {
-        let before = self.end.stamp;
-        if stamp == before {
+        let previous = self.end.stamp;
+        if stamp == previous {
             self.bytes.push(u8::from(is_new_shape));
             return;
         }
-        let millis = millis_of(stamp) - millis_of(before);
+        let millis = stamp_millis(stamp) - stamp_millis(previous);
         put_varint(&mut self.bytes, millis << 2 | 2 | u64::from(is_new_shape));
-        put_varint(&mut self.bytes, zigzag(low_of(stamp).wrapping_sub(self.end.low).cast_signed()));
+        put_varint(&mut self.bytes, zigzag(low_bits(stamp).wrapping_sub(self.end.low).cast_signed()));
         if self.rows == 0 {
-            self.end.low = low_of(stamp);
+            self.end.low = low_bits(stamp);
         }
     }
 
@@ -125,9 +125,9 @@ impl Packed {
     }
 
     fn is_shape_of<'a>(&self, shape: u32, mut cells: impl ExactSizeIterator<Item = (u16, &'a Value)>) -> bool {
-        let mut at = shape as usize;
-        varint(&self.bytes, &mut at) == cells.len() as u64
-            && cells.all(|(field, value)| varint(&self.bytes, &mut at) == cell_head(field, value))
+        let mut position = shape as usize;
+        varint(&self.bytes, &mut position) == cells.len() as u64
+            && cells.all(|(field, value)| varint(&self.bytes, &mut position) == cell_head(field, value))
     }
 
     fn put_value(&mut self, value: &Value) {
@@ -142,22 +142,22 @@ impl Packed {
 
     /// Appends readings that come later in the WAL.
     pub fn append(&mut self, later: &Self) {
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack([later]);
         for row in &unpacked.rows {
-            self.push(row.stamp, row.time, unpacked.cells_of(row));
+            self.push(row.stamp, row.time, unpacked.row_cells(row));
         }
     }
 
     /// Removes and returns the readings for which `is_taken(time, stamp)` is true.
     pub fn take_out(&mut self, is_taken: impl Fn(i64, Stamp) -> bool) -> Self {
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack([&*self]);
         let mut kept = Self::default();
         let mut taken = Self::default();
         for row in &unpacked.rows {
             let target = if is_taken(row.time, row.stamp) { &mut taken } else { &mut kept };
-            target.push(row.stamp, row.time, unpacked.cells_of(row));
+            target.push(row.stamp, row.time, unpacked.row_cells(row));
         }
         *self = kept;
         taken
@@ -181,7 +181,7 @@ impl Packed {
     pub fn stamps(&self) -> impl Iterator<Item = Stamp> {
         let mut walk = Walk::new(self);
         iter::from_fn(move || {
-            let row = walk.row(|_, _, bytes, at, kind| skip(bytes, at, kind))?;
+            let row = walk.row(|_, _, bytes, position, kind| skip(bytes, position, kind))?;
             Some(row.stamp)
         })
     }
@@ -228,7 +228,7 @@ struct Block<'a> {
 }
 
 impl<'a> PackedParts<'a> {
-    fn new(packed: &'a Packed, count: usize) -> Self {
+    fn new(packed: &'a PackedRows, count: usize) -> Self {
         let mut walk = Walk::new(packed);
         let mut blocks = Vec::with_capacity(packed.len().div_ceil(BLOCK));
         loop {
@@ -247,7 +247,7 @@ impl<'a> PackedParts<'a> {
 
     /// Decodes the next part into `part`, in time order; readings of one time stay in push order. Returns false at the
     /// end.
-    pub fn next_in_time_order(&mut self, part: &mut Unpacked) -> bool {
+    pub fn next_in_time_order(&mut self, part: &mut UnpackedRows) -> bool {
         part.rows.clear();
         part.cells.clear();
         let Some(span) = self.parts.next() else { return false };
@@ -312,8 +312,8 @@ fn cell_head(field: u16, value: &Value) -> u64 {
 #[derive(Clone)]
 struct Walk<'a> {
     bytes: &'a [u8],
-    at: usize,
-    before: RowState,
+    position: usize,
+    previous: RowState,
 }
 
 /// The stamp and the time of a decoded row.
@@ -323,51 +323,51 @@ struct RowHead {
 }
 
 impl<'a> Walk<'a> {
-    fn new(packed: &'a Packed) -> Self {
-        Self { bytes: &packed.bytes, at: 0, before: RowState::default() }
+    fn new(packed: &'a PackedRows) -> Self {
+        Self { bytes: &packed.bytes, position: 0, previous: RowState::default() }
     }
 
     /// Skips the next row and returns its time.
     fn time(&mut self) -> Option<i64> {
-        self.row(|_, _, bytes, at, kind| skip(bytes, at, kind)).map(|row| row.time)
+        self.row(|_, _, bytes, position, kind| skip(bytes, position, kind)).map(|row| row.time)
     }
 
     /// Decodes the next row's stamp and time. Calls `value` with the time and the field of each value, and it must read
     /// or skip the value.
     fn row(&mut self, mut value: impl FnMut(i64, u16, &[u8], &mut usize, u64)) -> Option<RowHead> {
-        if self.at == self.bytes.len() {
+        if self.position == self.bytes.len() {
             return None;
         }
         let bytes = self.bytes;
-        let before = &mut self.before;
-        let head = varint(bytes, &mut self.at);
+        let previous = &mut self.previous;
+        let head = varint(bytes, &mut self.position);
         if head & 2 == 2 {
-            let low = before.low.wrapping_add_signed(unzigzag(varint(bytes, &mut self.at)));
-            if before.stamp == 0 {
-                before.low = low;
+            let low = previous.low.wrapping_add_signed(unzigzag(varint(bytes, &mut self.position)));
+            if previous.stamp == 0 {
+                previous.low = low;
             }
-            before.stamp = first_of(millis_of(before.stamp) + (head >> 2)) | low;
+            previous.stamp = first_stamp(stamp_millis(previous.stamp) + (head >> 2)) | low;
         }
         if head & 1 == 1 {
-            before.shape = u32::try_from(self.at).unwrap_or(u32::MAX);
-            for _ in 0..varint(bytes, &mut self.at) {
-                varint(bytes, &mut self.at);
+            previous.shape = u32::try_from(self.position).unwrap_or(u32::MAX);
+            for _ in 0..varint(bytes, &mut self.position) {
+                varint(bytes, &mut self.position);
             }
         }
-        before.interval = before.interval.wrapping_add(unzigzag(varint(bytes, &mut self.at)));
-        before.time = before.time.wrapping_add(before.interval);
-        let mut shape = before.shape as usize;
+        previous.interval = previous.interval.wrapping_add(unzigzag(varint(bytes, &mut self.position)));
+        previous.time = previous.time.wrapping_add(previous.interval);
+        let mut shape = previous.shape as usize;
         for _ in 0..varint(bytes, &mut shape) {
             let cell = varint(bytes, &mut shape);
-            value(before.time, u16::try_from(cell >> 3).unwrap_or(u16::MAX), bytes, &mut self.at, cell & 7);
+            value(previous.time, u16::try_from(cell >> 3).unwrap_or(u16::MAX), bytes, &mut self.position, cell & 7);
         }
-        Some(RowHead { stamp: before.stamp, time: before.time })
+        Some(RowHead { stamp: previous.stamp, time: previous.time })
     }
 }
 
-impl Unpacked {
+impl UnpackedRows {
     /// Decodes packed readings, replacing earlier content, and sorts them by time; the sort is stable.
-    pub fn unpack_in_time_order<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
+    pub fn unpack_in_time_order<'p>(&mut self, packed: impl IntoIterator<Item = &'p PackedRows>) {
         self.unpack(packed);
         self.sort();
     }
@@ -379,7 +379,7 @@ impl Unpacked {
         }
     }
 
-    fn unpack<'p>(&mut self, packed: impl IntoIterator<Item = &'p Packed>) {
+    fn unpack<'p>(&mut self, packed: impl IntoIterator<Item = &'p PackedRows>) {
         self.rows.clear();
         self.cells.clear();
         for packed in packed {
@@ -393,11 +393,11 @@ impl Unpacked {
         let Self { rows, cells } = self;
         for _ in 0..count {
             let start = cells.len();
-            let row = walk.row(|time, field, bytes, at, kind| {
+            let row = walk.row(|time, field, bytes, position, kind| {
                 if span.contains(time) {
-                    cells.push((field, take_value(bytes, at, kind)));
+                    cells.push((field, take_value(bytes, position, kind)));
                 } else {
-                    skip(bytes, at, kind);
+                    skip(bytes, position, kind);
                 }
             });
             let Some(RowHead { stamp, time }) = row else { return };
@@ -418,51 +418,51 @@ impl Unpacked {
         self.rows.iter().map(row)
     }
 
-    fn cells_of(&self, row: &UnpackedRow) -> impl ExactSizeIterator<Item = (u16, &Value)> + Clone {
+    fn row_cells(&self, row: &UnpackedRow) -> impl ExactSizeIterator<Item = (u16, &Value)> + Clone {
         self.cells[row.cells.clone()].iter().map(|(field, value)| (*field, value))
     }
 }
 
-fn take_value(bytes: &[u8], at: &mut usize, kind: u64) -> Value {
+fn take_value(bytes: &[u8], position: &mut usize, kind: u64) -> Value {
     match kind {
         0 => {
             let mut float = [0; 8];
-            let taken = take_counted(bytes, at);
+            let taken = take_counted(bytes, position);
             float[..taken.len()].copy_from_slice(taken);
             Value::Float(f64::from_bits(u64::from_be_bytes(float)))
         }
-        1 => Value::Integer(unzigzag(varint(bytes, at))),
-        2 => Value::Unsigned(varint(bytes, at)),
+        1 => Value::Integer(unzigzag(varint(bytes, position))),
+        2 => Value::Unsigned(varint(bytes, position)),
         3 => {
-            *at += 1;
-            Value::Boolean(bytes[*at - 1] == 1)
+            *position += 1;
+            Value::Boolean(bytes[*position - 1] == 1)
         }
-        _ => Value::String(String::from_utf8_lossy(take_counted(bytes, at)).into()),
+        _ => Value::String(String::from_utf8_lossy(take_counted(bytes, position)).into()),
     }
 }
 
-fn skip(bytes: &[u8], at: &mut usize, kind: u64) {
+fn skip(bytes: &[u8], position: &mut usize, kind: u64) {
     match kind {
         1 | 2 => {
-            varint(bytes, at);
+            varint(bytes, position);
         }
-        3 => *at += 1,
+        3 => *position += 1,
         _ => {
-            take_counted(bytes, at);
+            take_counted(bytes, position);
         }
     }
 }
 
 /// Reads length-prefixed bytes. The u8 count of a float is below 128 and therefore also a varint.
-fn take_counted<'a>(bytes: &'a [u8], at: &mut usize) -> &'a [u8] {
-    let count = usize::try_from(varint(bytes, at)).unwrap_or(usize::MAX);
-    *at += count;
-    &bytes[*at - count..*at]
+fn take_counted<'a>(bytes: &'a [u8], position: &mut usize) -> &'a [u8] {
+    let count = usize::try_from(varint(bytes, position)).unwrap_or(usize::MAX);
+    *position += count;
+    &bytes[*position - count..*position]
 }
 
 /// Reads a varint that this module wrote, so it is always valid.
-fn varint(bytes: &[u8], at: &mut usize) -> u64 {
-    let number = take_varint(bytes, at);
+fn varint(bytes: &[u8], position: &mut usize) -> u64 {
+    let number = take_varint(bytes, position);
     debug_assert!(number.is_some(), "packed here");
     number.unwrap_or_default()
 }

@@ -55,14 +55,14 @@ pub struct Page {
     /// `None` if the page was never stored.
     pub(super) stored: Option<StoredState>,
     /// Stored readings changed, or new readings were added that must not be appended.
-    pub(super) rewritten: bool,
+    pub(super) is_rewritten: bool,
     /// The page must be written although no value changed: its stamps did, or a repair recomputes its summaries.
-    pub(super) touched: bool,
+    pub(super) is_touched: bool,
     /// The page must be removed from the store: a deletion emptied it, or its readings moved to another page.
-    pub(super) removed: bool,
+    pub(super) is_removed: bool,
     /// The page's readings moved to or from another stored page to close a gap that a deletion left. All such pages
     /// must be written in one transaction.
-    pub(super) displaced: bool,
+    pub(super) is_displaced: bool,
     /// The number of the stored page from which this page was split off. Both must be written in one transaction.
     pub(super) moved_from: Option<u32>,
     /// As in [`StoredPage`]. Such a page is stored and closed, and must be loaded before it is merged into or written.
@@ -88,7 +88,7 @@ pub enum WriteKind {
     /// Append readings that are later than all stored ones, possibly none, and update the marks.
     Append {
         /// The index of the first reading that the store does not have.
-        from: usize,
+        start: usize,
     },
     /// Replace the whole page.
     Replace,
@@ -104,10 +104,10 @@ impl Page {
             has_overflow: false,
             readings: Readings::default(),
             stored: None,
-            rewritten: false,
-            touched: false,
-            removed: false,
-            displaced: false,
+            is_rewritten: false,
+            is_touched: false,
+            is_removed: false,
+            is_displaced: false,
             moved_from: None,
             left_out: None,
         }
@@ -136,12 +136,12 @@ impl Page {
     pub fn pending(&self) -> Option<WriteKind> {
         let Some(stored) = &self.stored else { return Some(WriteKind::Insert) };
         let marks = self.closed != stored.closed || self.has_overflow != stored.has_overflow;
-        if self.removed {
+        if self.is_removed {
             Some(WriteKind::Remove)
-        } else if self.rewritten {
+        } else if self.is_rewritten {
             Some(WriteKind::Replace)
-        } else if self.touched || marks || self.readings.len() > stored.count {
-            Some(WriteKind::Append { from: stored.count })
+        } else if self.is_touched || marks || self.readings.len() > stored.count {
+            Some(WriteKind::Append { start: stored.count })
         } else {
             None
         }
@@ -150,8 +150,8 @@ impl Page {
     /// The write of a page that belongs to a group: an unchanged page is written too, so that its rev grows.
     #[must_use]
     pub fn write_in_group(&self) -> WriteKind {
-        let from = self.stored.as_ref().map_or(0, |stored| stored.count);
-        self.pending().unwrap_or(WriteKind::Append { from })
+        let start = self.stored.as_ref().map_or(0, |stored| stored.count);
+        self.pending().unwrap_or(WriteKind::Append { start })
     }
 
     /// The times of the first and the last reading, in nanoseconds; rounded down to milliseconds if the readings are
@@ -201,9 +201,9 @@ impl Page {
             closed: self.closed,
             has_overflow: self.has_overflow,
         });
-        self.rewritten = false;
-        self.touched = false;
-        self.displaced = false;
+        self.is_rewritten = false;
+        self.is_touched = false;
+        self.is_displaced = false;
         self.moved_from = None;
     }
 }
@@ -225,10 +225,10 @@ impl From<StoredPage> for Page {
             closed: page.closed,
             has_overflow: page.has_overflow,
             readings: page.readings,
-            rewritten: page.cut,
-            touched: false,
-            removed: false,
-            displaced: false,
+            is_rewritten: page.cut,
+            is_touched: false,
+            is_removed: false,
+            is_displaced: false,
             moved_from: None,
             left_out: page.left_out,
         }

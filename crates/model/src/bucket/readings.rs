@@ -4,7 +4,7 @@
 mod merge;
 mod packed;
 
-pub use self::merge::Merged;
+pub use self::merge::MergeOutcome;
 pub use self::packed::PackedReadings;
 
 use std::ops::Range;
@@ -135,8 +135,8 @@ impl Readings {
 
     /// Returns true if the record with this stamp wrote any cell of the reading at `index`.
     #[must_use]
-    pub fn has_of(&self, index: usize, stamp: Stamp) -> bool {
-        (0..self.columns.len()).any(|column| self.stamps.of(index, column) == stamp)
+    pub fn has_stamp(&self, index: usize, stamp: Stamp) -> bool {
+        (0..self.columns.len()).any(|column| self.stamps.get(index, column) == stamp)
     }
 
     /// Encodes the stamps, without the floor.
@@ -163,7 +163,7 @@ impl Readings {
     /// The number of cells, empty ones included, after adding a reading with these fields. Results below 1024 are upper
     /// bounds.
     #[must_use]
-    pub fn cells_with<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) -> usize {
+    pub fn cells_after_push<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) -> usize {
         let readings = self.times.len() + 1;
         // Most pages are far from any limit, so that the exact number of new columns does not matter.
         let bound = readings * (self.columns.len() + names.len());
@@ -179,9 +179,9 @@ impl Readings {
         self.columns.iter().filter_map(move |c| c.cells[index].as_ref().map(|value| (&c.name, value)))
     }
 
-    /// The fields of the reading at `index` whose stamps are below `before`. Settled cells count as old as the floor.
-    pub fn fields_before(&self, index: usize, before: Stamp) -> impl Iterator<Item = (&Arc<str>, &Value)> {
-        let is_old = move |column: usize| self.stamps.of(index, column).max(self.stamps.floor()) < before;
+    /// The fields of the reading at `index` whose stamps are below `limit`. Settled cells count as old as the floor.
+    pub fn fields_before(&self, index: usize, limit: Stamp) -> impl Iterator<Item = (&Arc<str>, &Value)> {
+        let is_old = move |column: usize| self.stamps.get(index, column).max(self.stamps.floor()) < limit;
         let old = self.columns.iter().enumerate().filter(move |(number, _)| is_old(*number));
         old.filter_map(move |(_, c)| c.cells[index].as_ref().map(|value| (&c.name, value)))
     }
@@ -205,7 +205,7 @@ impl Readings {
             return Err(InvalidReadings::Order(pair[1]));
         }
         let bytes = times.iter().map(|time| reading_bytes(*time, std::iter::empty())).sum();
-        let stamps = Stamps::settled(times.len(), SETTLED);
+        let stamps = Stamps::all_settled(times.len(), SETTLED);
         let mut set = Self { bytes, settled: times.len(), times, stamps, ..Self::default() };
         for (name, cells) in columns {
             if set.columns.iter().any(|column| column.name == name) {
@@ -221,7 +221,7 @@ impl Readings {
 
     /// The number of cells, empty ones included.
     #[must_use]
-    pub fn cells_in_all(&self) -> usize {
+    pub fn cell_count(&self) -> usize {
         self.times.len() * self.columns.len()
     }
 
@@ -294,11 +294,11 @@ impl Readings {
     }
 
     /// Appends a reading of another set, with a time that this set does not have.
-    fn push_from(&mut self, other: &Self, row: usize) {
+    fn push_row(&mut self, other: &Self, row: usize) {
         self.push_cells(other.times[row], other.fields(row));
         let columns = &self.columns;
         let own_column = |number: usize| columns.iter().position(|column| column.name == other.columns[number].name);
-        self.stamps.push_from(&other.stamps, row, own_column);
+        self.stamps.push_row(&other.stamps, row, own_column);
     }
 
     fn push_cells<'a>(&mut self, time: i64, fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) {
@@ -325,8 +325,8 @@ impl Readings {
     }
 
     /// Settles every cell at this floor, regardless of its stamp. Used for readings from another store.
-    pub fn settle_at(&mut self, floor: Stamp) {
-        self.stamps = Stamps::settled(self.times.len(), floor);
+    pub fn settle_all(&mut self, floor: Stamp) {
+        self.stamps = Stamps::all_settled(self.times.len(), floor);
     }
 
     /// Divides a sorted set at the times where `part` changes. Each part has all columns of the set.
@@ -371,9 +371,9 @@ impl Readings {
     /// Moves the readings from `index` on into a new set.
     #[must_use]
     pub fn split_off(&mut self, index: usize) -> Self {
-        let mut later = Self { stamps: Stamps::settled(0, self.stamps.floor()), ..Self::default() };
+        let mut later = Self { stamps: Stamps::all_settled(0, self.stamps.floor()), ..Self::default() };
         for i in index..self.times.len() {
-            later.push_from(self, i);
+            later.push_row(self, i);
         }
         self.times.truncate(index);
         self.stamps.truncate(index);
@@ -388,25 +388,25 @@ impl Readings {
         later
     }
 
-    /// Deletes the cells in a time range whose stamp is below `before`, and then readings without cells and fields
+    /// Deletes the cells in a time range whose stamp is below `limit`, and then readings without cells and fields
     /// without readings. Returns the number of readings that lost a cell.
     ///
     /// Settled cells count as old as the floor. Therefore apply pending deletions before raising the floor.
-    pub fn delete(&mut self, range: &Range<i64>, before: Stamp) -> usize {
-        self.delete_at(|time| range.contains(&time), before)
+    pub fn delete(&mut self, range: &Range<i64>, limit: Stamp) -> usize {
+        self.delete_where(|time| range.contains(&time), limit)
     }
 
     /// As [`Readings::delete`], for the times for which `is_selected` is true.
-    pub fn delete_at(&mut self, is_selected: impl Fn(i64) -> bool, before: Stamp) -> usize {
-        if self.stamps.oldest() >= before {
+    pub fn delete_where(&mut self, is_selected: impl Fn(i64) -> bool, limit: Stamp) -> usize {
+        if self.stamps.oldest() >= limit {
             return 0;
         }
-        let is_old = |stamp: Stamp| if stamp == SETTLED { self.stamps.floor() < before } else { stamp < before };
-        let mut rest = Self { stamps: Stamps::settled(0, self.stamps.floor()), ..Self::default() };
+        let is_old = |stamp: Stamp| if stamp == SETTLED { self.stamps.floor() < limit } else { stamp < limit };
+        let mut rest = Self { stamps: Stamps::all_settled(0, self.stamps.floor()), ..Self::default() };
         let mut cut_readings = 0;
         for i in 0..self.times.len() {
             let is_time_selected = is_selected(self.times[i]);
-            let is_deleted = |column: usize| is_time_selected && is_old(self.stamps.of(i, column));
+            let is_deleted = |column: usize| is_time_selected && is_old(self.stamps.get(i, column));
             let cells = || self.columns.iter().enumerate().filter(|(_, column)| column.cells[i].is_some());
             let deleted = cells().filter(|(number, _)| is_deleted(*number)).count();
             cut_readings += usize::from(deleted > 0);
@@ -419,7 +419,7 @@ impl Readings {
             rest.push_cells(self.times[i], kept.clone().filter_map(|(_, c)| Some((&c.name, c.cells[i].as_ref()?))));
             for (number, column) in kept {
                 let target = rest.columns.iter().position(|other| other.name == column.name).unwrap_or(number);
-                rest.stamps.set(row, target, self.stamps.of(i, number));
+                rest.stamps.set(row, target, self.stamps.get(i, number));
             }
             rest.unite_stamps(row);
         }

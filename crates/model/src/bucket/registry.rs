@@ -4,14 +4,14 @@
 //!
 //! A WAL's **watermark** is below every stamp of the WAL whose readings may not be stored yet. The WAL assigns no stamp
 //! at or below its watermark. The **floor** is the least watermark and never falls. An instance that knows a floor also
-//! knows every deletion below it: both are read from one document, and the watermark of the WAL with a deletion stays
-//! below the deletion's stamp until the registry lists the deletion.
+//! knows every deletion below it. Both are read from one document, and a WAL with a deletion keeps its watermark below
+//! the deletion's stamp until the registry lists the deletion.
 //!
 //! An **opening** is one use of a WAL by one process, from start to end.
 
 use super::deletions::RememberedDeletion;
 use crate::reading::Stamp;
-use crate::reading::stamp::{SETTLED, first_of};
+use crate::reading::stamp::{SETTLED, first_stamp};
 
 /// Maximum number of WALs listed, including those taken over.
 const LOGS_MAX: usize = 1000;
@@ -24,14 +24,14 @@ pub struct MemberRegistry {
     /// The floor: no WAL has unflushed readings at or below this stamp.
     pub floor: Stamp,
     /// The recently seen WALs, one entry per opening.
-    pub logs: Vec<Registered>,
+    pub logs: Vec<RegistryEntry>,
     /// The remembered deletions, ordered by stamp.
     pub deletions: Vec<RememberedDeletion>,
 }
 
 /// The entry of one opening of a WAL.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Registered {
+pub struct RegistryEntry {
     /// A random id, new for every opening.
     pub opening: u64,
     /// The WAL's id, shared by copies of its folder.
@@ -44,17 +44,17 @@ pub struct Registered {
     pub beat: u64,
     /// When `beat` last grew: milliseconds since the epoch, by the writing instance's estimate of the store's clock.
     pub seen_ms: u64,
-    /// The opening that took over this one's records. An entry taken over no longer holds down the floor.
-    pub taken: Option<TakenOver>,
+    /// The takeover of this opening's records. An entry with a takeover no longer holds down the floor.
+    pub takeover: Option<Takeover>,
     /// The host name and the process id, shown to administrators.
     pub host: String,
 }
 
 /// The opening that took over the records of an earlier, ended opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct TakenOver {
+pub struct Takeover {
     /// The later opening; the ended opening itself if it left no unflushed records.
-    pub by: u64,
+    pub successor: u64,
     /// The last stamp that the later opening took over. It holds or has stored all records up to this stamp.
     pub through: Stamp,
 }
@@ -62,19 +62,19 @@ pub struct TakenOver {
 impl MemberRegistry {
     /// The entry of an opening.
     #[must_use]
-    pub fn log(&self, opening: u64) -> Option<&Registered> {
+    pub fn log(&self, opening: u64) -> Option<&RegistryEntry> {
         self.logs.iter().find(|log| log.opening == opening)
     }
 
     /// Returns true if other openings hold down the floor too: other instances may then have unflushed older values.
     #[must_use]
     pub fn has_others(&self, opening: u64) -> bool {
-        self.logs.iter().any(|log| log.opening != opening && log.taken.is_none())
+        self.logs.iter().any(|log| log.opening != opening && log.takeover.is_none())
     }
 
     /// Registers an opening, or updates its entry. A watermark never falls. The watermark of a new entry may be below
     /// the floor: its WAL has readings that are too late, and the floor does not rise until they are stored.
-    pub fn publish(&mut self, mut entry: Registered) {
+    pub fn publish(&mut self, mut entry: RegistryEntry) {
         match self.logs.iter_mut().find(|log| log.opening == entry.opening) {
             Some(log) => {
                 entry.watermark = entry.watermark.max(log.watermark);
@@ -86,44 +86,44 @@ impl MemberRegistry {
 
     /// Records that an opening took over the earlier openings of the same folder. Their processes have ended, because
     /// this opening holds the folder's lock. `last` is the stamp of the folder's last record when the opening began.
-    pub fn take_over(&mut self, by: u64, last: Stamp) {
-        let Some((log, folder)) = self.log(by).map(|log| (log.log, log.folder)) else { return };
-        let is_earlier = |other: &&mut Registered| {
-            other.log == log && other.folder == folder && other.opening != by && other.taken.is_none()
+    pub fn take_over(&mut self, successor: u64, last: Stamp) {
+        let Some((log, folder)) = self.log(successor).map(|log| (log.log, log.folder)) else { return };
+        let is_earlier = |other: &&mut RegistryEntry| {
+            other.log == log && other.folder == folder && other.opening != successor && other.takeover.is_none()
         };
-        let taken = TakenOver { by, through: last };
-        self.logs.iter_mut().filter(is_earlier).for_each(|earlier| earlier.taken = Some(taken));
+        let takeover = Takeover { successor, through: last };
+        self.logs.iter_mut().filter(is_earlier).for_each(|earlier| earlier.takeover = Some(takeover));
     }
 
     /// Records that this opening uses the store alone (an embedded store), so that no other opening holds down the
     /// floor. A WAL with another id counts as stored only up to its own watermark.
-    pub fn take_all_over(&mut self, by: u64, last: Stamp) {
-        let Some(own) = self.log(by).map(|log| log.log) else { return };
-        for other in self.logs.iter_mut().filter(|other| other.opening != by && other.taken.is_none()) {
+    pub fn take_all_over(&mut self, opening: u64, last: Stamp) {
+        let Some(own) = self.log(opening).map(|log| log.log) else { return };
+        for other in self.logs.iter_mut().filter(|other| other.opening != opening && other.takeover.is_none()) {
             let through = if other.log == own { last } else { SETTLED };
-            other.taken = Some(TakenOver { by, through });
+            other.takeover = Some(Takeover { successor: opening, through });
         }
     }
 
     /// Records that an opening ended with all its records in the store.
     pub fn take_over_self(&mut self, opening: u64) {
         if let Some(log) = self.logs.iter_mut().find(|log| log.opening == opening) {
-            log.taken = Some(TakenOver { by: opening, through: log.watermark });
+            log.takeover = Some(Takeover { successor: opening, through: log.watermark });
         }
     }
 
-    /// Removes WALs that were not seen for longer than the horizon, and raises the floor. If such a WAL returns, its
-    /// records may be at or below the floor.
+    /// Removes WALs that were not seen for longer than the horizon, and raises the floor. If such a WAL is used again,
+    /// its records may be at or below the floor.
     pub fn settle(&mut self, now_ms: u64, horizon_ms: u64) {
         self.logs.retain(|log| now_ms.saturating_sub(log.seen_ms) <= horizon_ms);
         if self.logs.len() > LOGS_MAX {
             // Entries that were taken over are removed, the longest unseen first.
-            self.logs.sort_by_key(|log| (log.taken.is_none(), log.seen_ms));
-            let taken = self.logs.iter().take_while(|log| log.taken.is_some()).count();
+            self.logs.sort_by_key(|log| (log.takeover.is_none(), log.seen_ms));
+            let taken = self.logs.iter().take_while(|log| log.takeover.is_some()).count();
             let surplus = self.logs.len() - LOGS_MAX;
             self.logs.drain(..surplus.min(taken));
         }
-        let holding = self.logs.iter().filter(|log| log.taken.is_none()).map(|log| log.watermark);
+        let holding = self.logs.iter().filter(|log| log.takeover.is_none()).map(|log| log.watermark);
         self.floor = self.floor.max(holding.min().unwrap_or_default());
     }
 
@@ -134,11 +134,11 @@ impl MemberRegistry {
         let mut log = self.log(opening)?;
         let mut through = log.watermark;
         let mut taken_through = Stamp::MAX;
-        // Each opening may have been taken over by a later one, which stored only the records that it took over.
+        // Each opening may have been takeover over by a later one, which stored only the records that it took over.
         for _ in 0..self.logs.len() {
-            let Some(taken) = log.taken else { break };
-            let Some(next) = self.log(taken.by) else { break };
-            taken_through = taken_through.min(taken.through);
+            let Some(takeover) = log.takeover else { break };
+            let Some(next) = self.log(takeover.successor) else { break };
+            taken_through = taken_through.min(takeover.through);
             through = through.max(next.watermark.min(taken_through));
             log = next;
         }
@@ -171,13 +171,13 @@ impl MemberRegistry {
 
     /// The deletions at or below the floor.
     #[must_use]
-    pub fn passed(&self) -> Vec<RememberedDeletion> {
+    pub fn passed_deletions(&self) -> Vec<RememberedDeletion> {
         self.deletions.iter().filter(|deletion| deletion.stamp <= self.floor).cloned().collect()
     }
 
     /// The greatest watermark of all WALs, at least the floor.
     #[must_use]
-    pub fn greatest(&self) -> Stamp {
+    pub fn greatest_watermark(&self) -> Stamp {
         self.logs.iter().map(|log| log.watermark).max().unwrap_or_default().max(self.floor)
     }
 }
@@ -185,15 +185,15 @@ impl MemberRegistry {
 /// The last stamp before this millisecond: the watermark of a WAL without unflushed readings.
 #[must_use]
 pub fn settled_before(now_ms: u64) -> Stamp {
-    first_of(now_ms).saturating_sub(1)
+    first_stamp(now_ms).saturating_sub(1)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(opening: u64, watermark: Stamp, seen_ms: u64) -> Registered {
-        Registered { opening, log: 1, folder: 1, watermark, beat: 0, seen_ms, taken: None, host: String::new() }
+    fn entry(opening: u64, watermark: Stamp, seen_ms: u64) -> RegistryEntry {
+        RegistryEntry { opening, log: 1, folder: 1, watermark, beat: 0, seen_ms, takeover: None, host: String::new() }
     }
 
     #[test]
@@ -279,7 +279,7 @@ mod tests {
     fn a_copy_of_a_folder_takes_nothing_over() {
         let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
-        registry.publish(Registered { folder: 2, ..entry(2, 90, 0) });
+        registry.publish(RegistryEntry { folder: 2, ..entry(2, 90, 0) });
         registry.take_over(2, 70);
         assert_eq!((registry.stored_through(1), registry.has_others(2)), (Some(10), true));
     }
@@ -290,9 +290,9 @@ mod tests {
     fn a_log_put_aside_is_stored_up_to_its_own_watermark() {
         let mut registry = MemberRegistry::default();
         registry.publish(entry(1, 10, 0));
-        registry.publish(Registered { log: 2, folder: 2, ..entry(2, 0, 0) });
+        registry.publish(RegistryEntry { log: 2, folder: 2, ..entry(2, 0, 0) });
         registry.take_all_over(2, 0);
-        registry.publish(Registered { log: 2, folder: 2, ..entry(2, 500, 0) });
+        registry.publish(RegistryEntry { log: 2, folder: 2, ..entry(2, 500, 0) });
         assert_eq!((registry.stored_through(1), registry.has_others(2)), (Some(10), false));
     }
 }

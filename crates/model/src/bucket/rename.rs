@@ -9,7 +9,7 @@ use crate::reading::Sensor;
 
 /// Maximum number of entries per database.
 pub const RENAMES_MAX: usize = 256;
-/// Maximum number of stored names that one shown name may stand for.
+/// Maximum number of stored names that share one shown name.
 const SOURCES_MAX: usize = 256;
 
 /// The kind of name that an entry replaces.
@@ -63,7 +63,7 @@ pub enum InvalidRename {
     /// The database has [`RENAMES_MAX`] entries.
     #[error("there are {RENAMES_MAX} renames, which is the limit: delete some")]
     TooMany,
-    /// One shown name would stand for too many stored names, all of which a write looks up.
+    /// Too many stored names would share one shown name. A write looks all of them up.
     #[error("one name would stand for more than {SOURCES_MAX} stored names: rename single sensors instead")]
     TooWide,
 }
@@ -124,7 +124,7 @@ impl Rename {
 pub struct Renames(Arc<[Rename]>);
 
 impl Renames {
-    /// A table of these entries. They are not checked: [`Renames::with`] did that when they were added.
+    /// Creates a table of entries that [`Renames::with`] has checked before.
     #[must_use]
     pub fn new(mut entries: Vec<Rename>) -> Self {
         entries.sort_unstable();
@@ -192,7 +192,7 @@ impl Renames {
 
     /// The name under which a stored sensor is shown; `None` if it is not renamed.
     #[must_use]
-    pub fn shown(&self, stored: &Sensor) -> Option<Sensor> {
+    pub fn shown_sensor(&self, stored: &Sensor) -> Option<Sensor> {
         if self.is_empty() || !is_unambiguous(stored) {
             return None;
         }
@@ -217,11 +217,11 @@ impl Renames {
 
     /// The stored names that are shown as `shown`, those with the most renamed parts first.
     #[must_use]
-    pub fn stored(&self, shown: &Sensor) -> Vec<Sensor> {
+    pub fn stored_sensors(&self, shown: &Sensor) -> Vec<Sensor> {
         if !is_unambiguous(shown) {
             return vec![shown.clone()];
         }
-        let whole = self.of_kind(RenameKind::Sensor).filter(|entry| entry.to == shown.key);
+        let whole = self.entries_of_kind(RenameKind::Sensor).filter(|entry| entry.to == shown.key);
         let mut found: Vec<Sensor> = whole.filter_map(|entry| Sensor::from_key(&entry.from)).collect();
         let measurements = self.sources(RenameKind::Measurement, "", &shown.measurement);
         let mut drafts: Vec<(&str, Vec<(&str, &str)>)> =
@@ -239,7 +239,7 @@ impl Renames {
             drafts = longer;
         }
         found.extend(drafts.into_iter().filter_map(|(measurement, tags)| Sensor::new(measurement, tags).ok()));
-        found.retain(|stored| match self.shown(stored) {
+        found.retain(|stored| match self.shown_sensor(stored) {
             Some(name) => name.key == shown.key,
             None => stored.key == shown.key,
         });
@@ -250,10 +250,10 @@ impl Renames {
     /// none of them exists, the last is the name of the new sensor. So a write under a shown name reaches the sensor
     /// that is shown under it.
     #[must_use]
-    pub fn written(&self, name: &Sensor) -> Vec<Sensor> {
-        let mut stored = self.stored(name);
+    pub fn stored_candidates(&self, name: &Sensor) -> Vec<Sensor> {
+        let mut stored = self.stored_sensors(name);
         if stored.is_empty() {
-            stored = self.shown(name).map(|shown| self.stored(&shown)).unwrap_or_default();
+            stored = self.shown_sensor(name).map(|shown| self.stored_sensors(&shown)).unwrap_or_default();
         }
         let mut names = vec![name.clone()];
         names.extend(stored.iter().skip(1).cloned());
@@ -262,7 +262,7 @@ impl Renames {
         names
     }
 
-    fn of_kind(&self, kind: RenameKind) -> impl Iterator<Item = &Rename> {
+    fn entries_of_kind(&self, kind: RenameKind) -> impl Iterator<Item = &Rename> {
         self.0.iter().filter(move |entry| entry.kind == kind)
     }
 
@@ -273,7 +273,7 @@ impl Renames {
 
     /// The stored names that entries of this kind show as `name`, and `name` itself.
     fn sources<'n>(&'n self, kind: RenameKind, tag: &str, name: &'n str) -> Vec<&'n str> {
-        let entries = self.of_kind(kind).filter(|entry| *entry.tag == *tag && *entry.to == *name);
+        let entries = self.entries_of_kind(kind).filter(|entry| *entry.tag == *tag && *entry.to == *name);
         let mut sources: Vec<&str> = Vec::new();
         for source in entries.map(|entry| &*entry.from).chain([name]) {
             if !sources.contains(&source) {
@@ -288,17 +288,17 @@ impl Renames {
         self.sources(kind, "", name)[0].into()
     }
 
-    /// An upper bound on the number of stored names that one shown name stands for.
+    /// An upper bound on the number of stored names that share one shown name.
     fn sources_max(&self) -> usize {
         let widest = |kind, tag: &str| {
-            let in_tag = || self.of_kind(kind).filter(move |entry| *entry.tag == *tag);
+            let in_tag = || self.entries_of_kind(kind).filter(move |entry| *entry.tag == *tag);
             let count = |to: &str| in_tag().filter(|entry| *entry.to == *to).count();
             in_tag().map(|entry| count(&entry.to)).max().unwrap_or(0)
         };
-        let mut tags: Vec<&str> = self.of_kind(RenameKind::TagValue).map(|entry| &*entry.tag).collect();
+        let mut tags: Vec<&str> = self.entries_of_kind(RenameKind::TagValue).map(|entry| &*entry.tag).collect();
         tags.dedup();
         let values = tags.into_iter().map(|tag| 1 + widest(RenameKind::TagValue, tag));
-        let keys = self.of_kind(RenameKind::TagKey).map(|_| 2);
+        let keys = self.entries_of_kind(RenameKind::TagKey).map(|_| 2);
         let product = values.chain(keys).fold(1 + widest(RenameKind::Measurement, ""), usize::saturating_mul);
         product.saturating_add(widest(RenameKind::Sensor, ""))
     }

@@ -1,5 +1,5 @@
 //! The settings of databases, such as retention periods, and the names of retention policies. The policy `week` of the
-//! database `w` is stored as a database of its own, `w/week`; `autogen` is `w` itself. Callers pass the current time.
+//! database `w` is stored as the separate database `w/week`; `autogen` is `w` itself. Callers pass the current time.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -14,7 +14,7 @@ pub const AUTOGEN: &str = "autogen";
 /// The separator between a database's name and a policy's name.
 pub const POLICY_MARK: char = '/';
 /// The shortest retention period, as in `InfluxDB`.
-pub const KEPT_MIN: i64 = HOUR;
+pub const RETENTION_MIN: i64 = HOUR;
 /// The shortest retention period with which readings expire by whole UTC days. With a shorter one, they expire by whole
 /// hours.
 const DAILY_EXPIRY_MIN: i64 = 7 * DAY;
@@ -49,7 +49,7 @@ impl Keep {
 
     /// The earliest time that is accepted at `now`; `None` if there is no limit.
     #[must_use]
-    pub fn from(self, now: i64) -> Option<i64> {
+    pub fn start(self, now: i64) -> Option<i64> {
         match self {
             Self::Forever => None,
             Self::For(ns) => Some(now.saturating_sub(ns).max(TIMESTAMP_MIN)),
@@ -57,16 +57,16 @@ impl Keep {
     }
 
     /// The time before which readings have expired at `now`: the start of a UTC day, or of an hour if the period is
-    /// less than seven days. Never later than [`Keep::from`].
+    /// less than seven days. Never later than [`Keep::start`].
     #[must_use]
     pub fn cutoff(self, now: i64) -> Option<i64> {
         let step = if self.ns() >= DAILY_EXPIRY_MIN { DAY } else { HOUR };
-        self.from(now).map(|from| from.div_euclid(step).saturating_mul(step).max(TIMESTAMP_MIN))
+        self.start(now).map(|from| from.div_euclid(step).saturating_mul(step).max(TIMESTAMP_MIN))
     }
 
-    /// The start of the UTC day that contains [`Keep::from`].
+    /// The start of the UTC day that contains [`Keep::start`].
     fn day(self, now: i64) -> Option<i64> {
-        self.from(now).map(|from| from.div_euclid(DAY).saturating_mul(DAY).max(TIMESTAMP_MIN))
+        self.start(now).map(|from| from.div_euclid(DAY).saturating_mul(DAY).max(TIMESTAMP_MIN))
     }
 
     /// The longer of two periods.
@@ -216,7 +216,7 @@ pub struct Settings {
 impl Settings {
     /// The settings of a database; default settings if none are stored.
     #[must_use]
-    pub fn of(&self, database: &str) -> DatabaseSettings {
+    pub fn for_database(&self, database: &str) -> DatabaseSettings {
         self.by_database.get(database).cloned().unwrap_or_default()
     }
 
@@ -228,7 +228,7 @@ impl Settings {
 
     /// The retention period of a database's readings. The default does not apply to policies.
     #[must_use]
-    pub fn kept(&self, database: &str) -> Keep {
+    pub fn readings_retention(&self, database: &str) -> Keep {
         let set = self.by_database.get(database).and_then(|settings| settings.readings);
         let default = self.readings.filter(|_| !database.contains(POLICY_MARK));
         set.or(default).unwrap_or(Keep::Forever)
@@ -236,16 +236,16 @@ impl Settings {
 
     /// The retention period of a database's summaries, at least that of its readings.
     #[must_use]
-    pub fn summaries_kept(&self, database: &str) -> Keep {
+    pub fn summaries_retention(&self, database: &str) -> Keep {
         let set = self.by_database.get(database).and_then(|settings| settings.summaries);
         let default = self.summaries.filter(|_| !database.contains(POLICY_MARK));
-        let readings = self.kept(database);
+        let readings = self.readings_retention(database);
         set.or(default).map_or(readings, |summaries| summaries.longer(readings))
     }
 
     /// The form in which a database's days are sealed; [`SealForm::Off`] until it is known.
     #[must_use]
-    pub fn sealed_as(&self, database: &str) -> SealForm {
+    pub fn seal_form(&self, database: &str) -> SealForm {
         let set = self.by_database.get(database).and_then(|settings| settings.seal_form);
         set.or(self.seal_form).unwrap_or(SealForm::Off)
     }
@@ -259,31 +259,31 @@ impl Settings {
 
     /// The time before which all data has expired at `now`, including summaries.
     #[must_use]
-    pub fn gone_before(&self, database: &str, now: i64) -> Option<i64> {
-        let readings = self.kept(database);
-        let summaries = self.summaries_kept(database);
+    pub fn cutoff(&self, database: &str, now: i64) -> Option<i64> {
+        let readings = self.readings_retention(database);
+        let summaries = self.summaries_retention(database);
         if readings == summaries { readings.cutoff(now) } else { summaries.day(now) }
     }
 
     /// The start of the UTC day before which readings have expired at `now` while their summaries stay.
     #[must_use]
-    pub fn summaries_only_before(&self, database: &str, now: i64) -> Option<i64> {
-        let readings = self.kept(database);
-        let summaries = self.summaries_kept(database);
+    pub fn summaries_only_cutoff(&self, database: &str, now: i64) -> Option<i64> {
+        let readings = self.readings_retention(database);
+        let summaries = self.summaries_retention(database);
         readings.day(now).filter(|_| readings != summaries)
     }
 
     /// The time before which a database has summaries only; `None` if it has none without readings.
     #[must_use]
-    pub fn readings_from(&self, database: &str, now: i64) -> Option<i64> {
+    pub fn readings_start(&self, database: &str, now: i64) -> Option<i64> {
         let expired = self.by_database.get(database).and_then(|settings| settings.expired_readings);
-        self.summaries_only_before(database, now).max(expired.map(|expired| expired.before))
+        self.summaries_only_cutoff(database, now).max(expired.map(|expired| expired.before))
     }
 
     /// The earliest time of a reading that is accepted at `now`.
     #[must_use]
-    pub fn accepted_from(&self, database: &str, now: i64) -> Option<i64> {
-        self.kept(database).from(now).max(self.readings_from(database, now))
+    pub fn accepted_start(&self, database: &str, now: i64) -> Option<i64> {
+        self.readings_retention(database).start(now).max(self.readings_start(database, now))
     }
 
     /// Returns true if a policy exists.
@@ -339,7 +339,7 @@ pub fn policy_database(database: &str, policy: &str) -> String {
 /// The name by which a client refers to exactly this stored database. A name without a policy refers to its default
 /// policy.
 #[must_use]
-pub fn named_in_full(database: &str) -> String {
+pub fn qualified_name(database: &str) -> String {
     if database.contains(POLICY_MARK) { database.to_owned() } else { policy_database(database, AUTOGEN) }
 }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::columns::{ColumnsDamage, PackedBytes};
-use crate::reading::stamp::{LOW_BITS, SETTLED, Stamp, first_of, low_of, millis_of};
+use crate::reading::stamp::{LOW_BITS, SETTLED, Stamp, first_stamp, low_bits, stamp_millis};
 use crate::reading::varint::{put_texts, put_varint, unzigzag, zigzag};
 
 /// The stamps of a page in encoded form, as stored.
@@ -56,7 +56,7 @@ pub struct Stamps {
 impl Stamps {
     /// Stamps for this many readings, all settled.
     #[must_use]
-    pub fn settled(readings: usize, floor: Stamp) -> Self {
+    pub fn all_settled(readings: usize, floor: Stamp) -> Self {
         Self { floor, rows: vec![SETTLED; readings], cells: BTreeMap::new() }
     }
 
@@ -103,8 +103,8 @@ impl Stamps {
         let mut part = Self { floor: self.floor, rows: self.rows[readings.clone()].to_vec(), cells: BTreeMap::new() };
         if !self.cells.is_empty() {
             let cells = self.cells.range(key(readings.start, 0)..key(readings.end, 0));
-            let shifted = |row: u32, column: u16| key(row as usize - readings.start, usize::from(column));
-            part.cells = cells.map(|((row, column), stamp)| (shifted(*row, *column), *stamp)).collect();
+            let shift = |row: u32, column: u16| key(row as usize - readings.start, usize::from(column));
+            part.cells = cells.map(|((row, column), stamp)| (shift(*row, *column), *stamp)).collect();
         }
         part
     }
@@ -131,7 +131,7 @@ impl Stamps {
 
     /// A cell's stamp; [`SETTLED`] if it is at or below the floor.
     #[must_use]
-    pub fn of(&self, row: usize, column: usize) -> Stamp {
+    pub fn get(&self, row: usize, column: usize) -> Stamp {
         if self.cells.is_empty() {
             return self.rows[row];
         }
@@ -143,13 +143,13 @@ impl Stamps {
         self.cells.is_empty() || self.cells.range(key(row, 0)..=key(row, usize::from(u16::MAX))).next().is_none()
     }
 
-    /// Renumbers the columns: `places` maps old to new numbers, `None` for removed columns.
-    pub fn renumber(&mut self, places: &[Option<usize>]) {
-        let moved = |((row, column), stamp): ((u32, u16), Stamp)| {
-            let place = places.get(usize::from(column)).copied().flatten()?;
-            Some((key(row as usize, place), stamp))
+    /// Renumbers the columns: `new_columns` maps old to new numbers, `None` for removed columns.
+    pub fn renumber(&mut self, new_columns: &[Option<usize>]) {
+        let renumber = |((row, column), stamp): ((u32, u16), Stamp)| {
+            let new_column = new_columns.get(usize::from(column)).copied().flatten()?;
+            Some((key(row as usize, new_column), stamp))
         };
-        self.cells = std::mem::take(&mut self.cells).into_iter().filter_map(moved).collect();
+        self.cells = std::mem::take(&mut self.cells).into_iter().filter_map(renumber).collect();
     }
 
     /// Reserves memory for this many more readings.
@@ -163,7 +163,7 @@ impl Stamps {
     }
 
     /// Appends the reading at `row` of another set; `column` maps the other set's columns to this set's.
-    pub fn push_from(&mut self, other: &Self, row: usize, column: impl Fn(usize) -> Option<usize>) {
+    pub fn push_row(&mut self, other: &Self, row: usize, column: impl Fn(usize) -> Option<usize>) {
         let new_row = self.rows.len();
         self.rows.push(other.rows[row]);
         if !other.is_uniform(row) {
@@ -194,7 +194,7 @@ impl Stamps {
     pub fn permute(&mut self, order: &[u32]) {
         let old = std::mem::replace(self, Self { floor: self.floor, ..Self::default() });
         self.rows.reserve(order.len());
-        order.iter().for_each(|row| self.push_from(&old, *row as usize, Some));
+        order.iter().for_each(|row| self.push_row(&old, *row as usize, Some));
     }
 
     /// Keeps the first `readings` readings.
@@ -227,8 +227,8 @@ impl Stamps {
         for ((row, column), stamp) in &self.cells {
             put_varint(&mut out, u64::from(*row));
             put_varint(&mut out, columns.binary_search(column).unwrap_or_default() as u64);
-            put_varint(&mut out, millis_of(*stamp));
-            put_varint(&mut out, low_of(*stamp));
+            put_varint(&mut out, stamp_millis(*stamp));
+            put_varint(&mut out, low_bits(*stamp));
         }
         out
     }
@@ -262,7 +262,7 @@ impl Stamps {
         for _ in 0..bytes.varint()? {
             let row = bytes.varint()?;
             let name = bytes.varint()?;
-            let stamp = stamp_of(bytes.varint()?, bytes.varint()?)?;
+            let stamp = join_stamp(bytes.varint()?, bytes.varint()?)?;
             let column = usize::try_from(name).ok().and_then(|name| *columns.get(name)?);
             let row = usize::try_from(row).ok().filter(|row| *row < readings);
             let (Some(row), Some(column)) = (row, column) else {
@@ -281,11 +281,11 @@ fn key(row: usize, column: usize) -> (u32, u16) {
     (u32::try_from(row).unwrap_or(u32::MAX), u16::try_from(column).unwrap_or(u16::MAX))
 }
 
-fn stamp_of(millis: u64, low: u64) -> Result<Stamp, ColumnsDamage> {
+fn join_stamp(millis: u64, low: u64) -> Result<Stamp, ColumnsDamage> {
     if millis >> (u64::BITS - LOW_BITS) != 0 || low >> LOW_BITS != 0 {
         return Err(ColumnsDamage::Unknown { what: "a stamp", found: millis });
     }
-    Ok(first_of(millis) | low)
+    Ok(first_stamp(millis) | low)
 }
 
 /// The state that the next run of stamps is encoded against.
@@ -303,8 +303,8 @@ impl StampRun {
             put_varint(out, (length as u64) << 1);
             return;
         }
-        let millis = millis_of(stamp) as i64;
-        let low = low_of(stamp);
+        let millis = stamp_millis(stamp) as i64;
+        let low = low_bits(stamp);
         let step = millis - self.millis;
         let is_same = low == self.low;
         let is_single = length == 1;
@@ -328,7 +328,7 @@ impl StampRun {
         let step = self.step.wrapping_add(unzigzag(head >> 3));
         let millis = self.millis.wrapping_add(step);
         let unknown = ColumnsDamage::Unknown { what: "a stamp", found: head };
-        let stamp = stamp_of(u64::try_from(millis).map_err(|_| unknown)?, low)?;
+        let stamp = join_stamp(u64::try_from(millis).map_err(|_| unknown)?, low)?;
         *self = Self { millis, step, low };
         Ok((stamp, length))
     }
@@ -358,15 +358,15 @@ mod tests {
 
     #[test]
     fn settled_stamps_take_no_bytes_and_regular_ones_about_two() {
-        assert_eq!(Stamps::settled(60, 7).encode(|_| "a"), Vec::<u8>::new());
+        assert_eq!(Stamps::all_settled(60, 7).encode(|_| "a"), Vec::<u8>::new());
         let mut stamps = Stamps::default();
         for minute in 0..60 {
             // One record per reading, 60 s apart with a jitter of up to 100 ms.
-            stamps.push(first_of(1_800_000_000_000 + minute * 60_000 + minute * 37 % 100) | 5 << 12);
+            stamps.push(first_stamp(1_800_000_000_000 + minute * 60_000 + minute * 37 % 100) | 5 << 12);
         }
         assert!(stamps.encode(|_| "a").len() <= 60 * 5 / 2 + 12, "{}", stamps.encode(|_| "a").len());
         let mut one = Stamps::default();
-        (0..60).for_each(|_| one.push(first_of(1_800_000_000_000)));
+        (0..60).for_each(|_| one.push(first_stamp(1_800_000_000_000)));
         assert!(one.encode(|_| "a").len() < 16);
     }
 
@@ -392,9 +392,9 @@ mod tests {
             raised.raise(floor);
             for row in 0..stamps.rows.len() {
                 for column in 0..3 {
-                    let before = stamps.of(row, column);
+                    let before = stamps.get(row, column);
                     let expected = if before <= raised.floor() { SETTLED } else { before };
-                    prop_assert_eq!(raised.of(row, column), expected);
+                    prop_assert_eq!(raised.get(row, column), expected);
                 }
             }
         }

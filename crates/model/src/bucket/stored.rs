@@ -96,7 +96,7 @@ impl Projection {
 
     /// A copy with names of its own. Threads that share a name contend for its reference count.
     #[must_use]
-    pub fn apart(&self) -> Self {
+    pub fn with_own_names(&self) -> Self {
         let copied = |fields: &Arc<[Arc<str>]>| fields.iter().map(|name| Arc::from(&**name)).collect();
         Self { fields: self.fields.as_ref().map(copied), ..self.clone() }
     }
@@ -111,7 +111,7 @@ impl Projection {
 
     /// Reduces a page's readings to the projected fields.
     #[must_use]
-    pub fn of(&self, mut readings: Readings) -> Readings {
+    pub fn project(&self, mut readings: Readings) -> Readings {
         if let Some(fields) = &self.fields {
             readings.keep(|name| fields.iter().any(|field| **field == *name));
         }
@@ -121,10 +121,10 @@ impl Projection {
     /// Divides a part's readings into one page per hour, for the hours in a range. The pages have readings if these are
     /// projected.
     #[must_use]
-    pub fn pages_of(&self, readings: Readings, hours: &Range<Hour>) -> Vec<ScannedPage> {
+    pub fn hour_pages(&self, readings: Readings, hours: &Range<Hour>) -> Vec<ScannedPage> {
         let page = |(hour, readings): (Hour, Readings)| {
             let oldest = readings.stamps().oldest();
-            let projected = self.of(readings);
+            let projected = self.project(readings);
             let summary = projected.owned_summaries().into();
             let readings = self.readings.then_some(projected);
             ScannedPage { hour, number: 0, summary, oldest, readings, is_expired: false }
@@ -134,7 +134,7 @@ impl Projection {
 
     /// The name of a projected field, shared with the projection if it lists fields; `None` for other fields.
     #[must_use]
-    pub fn name_of(&self, name: &str) -> Option<Arc<str>> {
+    pub fn shared_name(&self, name: &str) -> Option<Arc<str>> {
         match &self.fields {
             Some(fields) => fields.iter().find(|field| ***field == *name).cloned(),
             None => Some(Arc::from(name)),

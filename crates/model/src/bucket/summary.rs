@@ -137,7 +137,7 @@ impl Figures {
     /// Figures with the mean computed from sum and count.
     #[must_use]
     pub fn with_mean(count: u64, [min, max, first, last]: [Value; 4], sum: Value, rest: SumRest) -> Self {
-        let avg = Value::Float(mean(Number::of(&sum).float(), count));
+        let avg = Value::Float(mean(Number::from_value(&sum).float(), count));
         Self { count, min, max, sum, rest, avg, first, last }
     }
 }
@@ -173,7 +173,7 @@ impl Default for Number {
 impl Number {
     /// The number of a value; NaN for booleans and texts.
     #[must_use]
-    pub fn of(value: &Value) -> Self {
+    pub fn from_value(value: &Value) -> Self {
         match value {
             Value::Integer(v) => Self::Integer(*v),
             Value::Unsigned(v) => Self::Unsigned(*v),
@@ -233,28 +233,28 @@ impl Summary {
     fn from_value(value: &Value) -> Option<Self> {
         match value {
             Value::Float(v) => Some(Self::Floats(Fold::<f64, ExactSum>::new(*v))),
-            other => Some(Self::Integers(Fold::<i128>::new(Number::of(other).integer()?))),
+            other => Some(Self::Integers(Fold::<i128>::new(Number::from_value(other).integer()?))),
         }
     }
 
     /// Restores a summary from its figures.
     #[must_use]
-    pub fn of_figures(figures: &Figures) -> Self {
+    pub fn from_figures(figures: &Figures) -> Self {
         let Figures { count, min, max, sum, rest, first, last, avg: _ } = figures;
-        Self::of_numbers(*count, [min, max, first, last].map(Number::of), Number::of(sum), rest)
+        Self::from_numbers(*count, [min, max, first, last].map(Number::from_value), Number::from_value(sum), rest)
     }
 
-    /// As [`Self::of_figures`]; `values` are the minimum, maximum, first and last value.
+    /// As [`Self::from_figures`]; `values` are the minimum, maximum, first and last value.
     #[must_use]
     #[inline]
-    pub fn of_numbers(count: u64, values: [Number; 4], sum: Number, rest: &SumRest) -> Self {
+    pub fn from_numbers(count: u64, values: [Number; 4], sum: Number, rest: &SumRest) -> Self {
         // Nearly all stored summaries are of floats.
         if let (
             [Number::Float(min), Number::Float(max), Number::Float(first), Number::Float(last)],
             Number::Float(sum),
         ) = (values, sum)
         {
-            return Self::Floats(Fold { count, min, max, sum: ExactSum::of_rounded(sum, rest), first, last });
+            return Self::Floats(Fold { count, min, max, sum: ExactSum::from_rounded(sum, rest), first, last });
         }
         let has_float = values.iter().any(|number| matches!(number, Number::Float(_)));
         if !has_float && let [Some(min), Some(max), Some(first), Some(last)] = values.map(Number::integer) {
@@ -262,7 +262,7 @@ impl Summary {
             return Self::Integers(Fold { count, min, max, sum, first, last });
         }
         let [min, max, first, last] = values.map(Number::float);
-        let sum = ExactSum::of_rounded(sum.float(), rest);
+        let sum = ExactSum::from_rounded(sum.float(), rest);
         Self::Floats(Fold { count, min, max, sum, first, last })
     }
 
@@ -275,8 +275,10 @@ impl Summary {
                 floats.push(*v);
                 *self = Self::Floats(floats);
             }
-            (Self::Integers(fold), value) => Number::of(value).integer().into_iter().for_each(|v| fold.push(v)),
-            (Self::Floats(fold), value) => Number::of(value).integer().into_iter().for_each(|v| fold.push_integer(v)),
+            (Self::Integers(fold), value) => Number::from_value(value).integer().into_iter().for_each(|v| fold.push(v)),
+            (Self::Floats(fold), value) => {
+                Number::from_value(value).integer().into_iter().for_each(|v| fold.push_integer(v))
+            }
         }
     }
 

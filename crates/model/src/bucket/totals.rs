@@ -47,8 +47,8 @@ impl MonthTotals {
     #[must_use]
     pub fn from_pages(pages: &[ScannedPage]) -> Self {
         let mut totals = Self::default();
-        for day_pages in pages.chunk_by(|a, b| Day::of(a.hour) == Day::of(b.hour)) {
-            let day = Day::of(day_pages[0].hour);
+        for day_pages in pages.chunk_by(|a, b| Day::from_hour(a.hour) == Day::from_hour(b.hour)) {
+            let day = Day::from_hour(day_pages[0].hour);
             if day_pages.windows(2).any(|pair| pair[0].hour >= pair[1].hour) {
                 totals.overlapping.push(day);
                 continue;

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::hour_versions::HourVersions;
 use super::merge::{Bucket, Caps, MergeOptions};
 use super::meta::Meta;
-use super::packed::{Packed, Unpacked};
+use super::packed::{PackedRows, UnpackedRows};
 use super::readings::Readings;
 use crate::reading::stamp::SETTLED;
 use crate::reading::{Family, Hour, Sensor, Stamp, Value};
@@ -23,15 +23,15 @@ pub struct Behind;
 pub struct UnflushedHour {
     /// The hour that the readings lie in.
     pub hour: Hour,
-    packed: Vec<Arc<Packed>>,
+    packed: Vec<Arc<PackedRows>>,
     names: Arc<[Arc<str>]>,
 }
 
 impl UnflushedHour {
     /// An hour from packed readings in WAL order, whose cells index `names`; `None` if there are no readings.
     #[must_use]
-    pub fn new(hour: Hour, packed: impl IntoIterator<Item = Arc<Packed>>, names: &Arc<[Arc<str>]>) -> Option<Self> {
-        let packed: Vec<Arc<Packed>> = packed.into_iter().filter(|packed| !packed.is_empty()).collect();
+    pub fn new(hour: Hour, packed: impl IntoIterator<Item = Arc<PackedRows>>, names: &Arc<[Arc<str>]>) -> Option<Self> {
+        let packed: Vec<Arc<PackedRows>> = packed.into_iter().filter(|packed| !packed.is_empty()).collect();
         (!packed.is_empty()).then(|| Self { hour, packed, names: names.clone() })
     }
 
@@ -41,9 +41,9 @@ impl UnflushedHour {
         self.packed.iter().map(|packed| packed.memory()).sum::<usize>() + size_of::<Self>()
     }
 
-    /// The number of readings as written; several may share a time.
+    /// The number of rows; several may share a time.
     #[must_use]
-    pub fn written(&self) -> usize {
+    pub fn row_count(&self) -> usize {
         self.packed.iter().map(|packed| packed.len()).sum()
     }
 
@@ -51,13 +51,13 @@ impl UnflushedHour {
     #[must_use]
     pub fn unpacked_memory(&self) -> usize {
         let reading = size_of::<i64>() + size_of::<Stamp>() + self.names.len() * size_of::<Option<Value>>();
-        self.written() * reading + self.memory()
+        self.row_count() * reading + self.memory()
     }
 
     /// The readings with their stamps, merged by stamp.
     #[must_use]
     pub fn readings(&self) -> Readings {
-        let mut unpacked = Unpacked::default();
+        let mut unpacked = UnpackedRows::default();
         unpacked.unpack_in_time_order(self.packed.iter().map(|packed| &**packed));
         let uncapped = Caps { max_readings: usize::MAX, max_bytes: usize::MAX, hard_bytes: usize::MAX };
         let mut bucket = Bucket::default();
@@ -108,9 +108,9 @@ pub trait UnflushedReadings: Send + Sync + std::fmt::Debug {
         hours: Range<Hour>,
     ) -> Result<Vec<Vec<UnflushedHour>>, Behind>;
 
-    /// The sensors of a database that a list read from the store after `since` may lack: those with unflushed readings,
+    /// The sensors of a database that a list read from the store after `version` may lack: those with unflushed readings,
     /// and those whose documents were stored later.
-    fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor>;
+    fn catalog_sensors(&self, database: &str, version: CatalogVersion) -> Vec<CatalogSensor>;
 
     /// A sensor that has unflushed readings, or whose document is known to be stored.
     fn catalog_sensor(&self, database: &str, sensor: &str) -> Option<CatalogSensor>;

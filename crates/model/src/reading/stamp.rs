@@ -20,26 +20,26 @@ const COUNTER_BITS: u32 = 12;
 
 /// The first stamp of a millisecond since the epoch.
 #[must_use]
-pub const fn first_of(millis: u64) -> Stamp {
+pub const fn first_stamp(millis: u64) -> Stamp {
     millis << LOW_BITS
 }
 
 /// The milliseconds since the epoch of a stamp.
 #[must_use]
-pub const fn millis_of(stamp: Stamp) -> u64 {
+pub const fn stamp_millis(stamp: Stamp) -> u64 {
     stamp >> LOW_BITS
 }
 
 /// The bits of a stamp below the milliseconds.
 #[must_use]
-pub const fn low_of(stamp: Stamp) -> u64 {
+pub const fn low_bits(stamp: Stamp) -> u64 {
     stamp & ((1 << LOW_BITS) - 1)
 }
 
 /// The first stamp of a millisecond for an opening of a WAL with these random bits.
 #[must_use]
-pub const fn first_for(millis: u64, random: u8) -> Stamp {
-    first_of(millis) | (random as u64) << COUNTER_BITS
+pub const fn opening_stamp(millis: u64, random: u8) -> Stamp {
+    first_stamp(millis) | (random as u64) << COUNTER_BITS
 }
 
 #[cfg(test)]
@@ -49,8 +49,8 @@ mod tests {
     #[test]
     fn stamps_are_in_the_order_of_their_milliseconds() {
         let now = 1_800_000_000_000;
-        assert!(first_for(now, 255) + 4000 < first_for(now + 1, 0));
-        assert_eq!((millis_of(first_for(now, 7) + 3), low_of(first_for(now, 7) + 3)), (now, 7 << 12 | 3));
-        assert!(i64::try_from(first_of((1 << 43) - 1)).is_ok(), "they fit into what BSON has, until the year 2248");
+        assert!(opening_stamp(now, 255) + 4000 < opening_stamp(now + 1, 0));
+        assert_eq!((stamp_millis(opening_stamp(now, 7) + 3), low_bits(opening_stamp(now, 7) + 3)), (now, 7 << 12 | 3));
+        assert!(i64::try_from(first_stamp((1 << 43) - 1)).is_ok(), "they fit into what BSON has, until the year 2248");
     }
 }

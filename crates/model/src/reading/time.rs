@@ -25,7 +25,7 @@ pub struct Hour(pub i64);
 impl Hour {
     /// The hour that contains a timestamp. Rounds down: -1 ns is in hour -1.
     #[must_use]
-    pub const fn of(timestamp_ns: i64) -> Self {
+    pub const fn from_ns(timestamp_ns: i64) -> Self {
         Self(timestamp_ns.div_euclid(HOUR_NS))
     }
 
@@ -35,7 +35,7 @@ impl Hour {
         self.0.saturating_mul(HOUR_NS)
     }
 
-    /// The first nanosecond after the hour; saturates likewise.
+    /// The first nanosecond after the hour; saturates as [`Hour::start_ns`] does.
     #[must_use]
     pub fn end_ns(self) -> i64 {
         (self.0 + 1).saturating_mul(HOUR_NS)
@@ -49,7 +49,7 @@ impl Hour {
 
     /// The hour that contains this time, in milliseconds since the epoch.
     #[must_use]
-    pub fn of_ms(start_ms: i64) -> Self {
+    pub fn from_ms(start_ms: i64) -> Self {
         Self(start_ms.div_euclid(HOUR_NS / MILLI_NS))
     }
 
@@ -70,17 +70,17 @@ impl Day {
 
     /// The day that contains an hour.
     #[must_use]
-    pub const fn of(hour: Hour) -> Self {
+    pub const fn from_hour(hour: Hour) -> Self {
         Self(hour.0.div_euclid(Self::HOURS))
     }
 
-    /// The days that contain some of these hours.
+    /// The days that overlap a range of hours.
     #[must_use]
-    pub fn of_hours(hours: &Range<Hour>) -> Range<Self> {
+    pub fn range_from_hours(hours: &Range<Hour>) -> Range<Self> {
         if hours.start >= hours.end {
             return Self(0)..Self(0);
         }
-        Self::of(hours.start)..Self::of(Hour(hours.end.0 - 1)).next()
+        Self::from_hour(hours.start)..Self::from_hour(Hour(hours.end.0 - 1)).next()
     }
 
     /// The day's hours.
@@ -101,21 +101,22 @@ impl Day {
 pub struct Month(pub i64);
 
 impl Month {
-    /// The month that contains a day. Days outside the years -9999 to 9999 are in the first or last month of these.
+    /// The month that contains a day. Days outside the years -9999 to 9999 count as part of the first or last of these
+    /// months.
     #[must_use]
-    pub fn of(day: Day) -> Self {
+    pub fn from_day(day: Day) -> Self {
         let days = Span::new().try_days(day.0).unwrap_or_default();
         let date = EPOCH.saturating_add(days);
         Self((i64::from(date.year()) - i64::from(EPOCH.year())) * 12 + i64::from(date.month()) - 1)
     }
 
-    /// The months that contain some of these days.
+    /// The months that overlap a range of days.
     #[must_use]
-    pub fn of_days(days: &Range<Day>) -> Range<Self> {
+    pub fn range_from_days(days: &Range<Day>) -> Range<Self> {
         if days.start >= days.end {
             return Self(0)..Self(0);
         }
-        Self::of(days.start)..Self::of(Day(days.end.0 - 1)).next()
+        Self::from_day(days.start)..Self::from_day(Day(days.end.0 - 1)).next()
     }
 
     /// The month's days.
@@ -290,27 +291,27 @@ mod tests {
             (HOUR_NS, 1),
             (i64::MAX, i64::MAX / HOUR_NS),
         ] {
-            assert_eq!(Hour::of(ns), Hour(hour), "{ns}");
-            assert!(Hour::of(ns).start_ns() <= ns);
-            assert_eq!(Hour::of_ms(Hour(hour).start_ms()), Hour(hour));
+            assert_eq!(Hour::from_ns(ns), Hour(hour), "{ns}");
+            assert!(Hour::from_ns(ns).start_ns() <= ns);
+            assert_eq!(Hour::from_ms(Hour(hour).start_ms()), Hour(hour));
         }
-        assert_eq!(Hour::of(i64::MIN).start_ns(), i64::MIN, "saturates");
+        assert_eq!(Hour::from_ns(i64::MIN).start_ns(), i64::MIN, "saturates");
     }
 
     #[test]
     fn months_are_a_partition_of_days() {
-        let mut day = Day::of(Hour::of(i64::MIN));
-        assert_eq!((Month::of(Day(0)), Month(0).days()), (Month(0), Day(0)..Day(31)));
-        assert_eq!(Month::of(Day(-1)).days(), Day(-31)..Day(0));
+        let mut day = Day::from_hour(Hour::from_ns(i64::MIN));
+        assert_eq!((Month::from_day(Day(0)), Month(0).days()), (Month(0), Day(0)..Day(31)));
+        assert_eq!(Month::from_day(Day(-1)).days(), Day(-31)..Day(0));
         // 2024 and 2000 have a leap day, 2100 has none.
         let lengths = |month: i64| Month(month).days().end.0 - Month(month).days().start.0;
         assert_eq!([54 * 12 + 1, 55 * 12 + 1, 30 * 12 + 1, 130 * 12 + 1].map(lengths), [29, 28, 29, 28]);
-        while day < Day::of(Hour::of(i64::MAX)) {
-            let month = Month::of(day);
+        while day < Day::from_hour(Hour::from_ns(i64::MAX)) {
+            let month = Month::from_day(day);
             assert!(month.days().contains(&day));
-            assert_eq!(Month::of_days(&month.days()), month..month.next());
+            assert_eq!(Month::range_from_days(&month.days()), month..month.next());
             day = month.days().end;
-            assert_eq!(Month::of(day), month.next());
+            assert_eq!(Month::from_day(day), month.next());
         }
     }
 

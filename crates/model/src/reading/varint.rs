@@ -26,42 +26,42 @@ pub fn put_texts<'t>(out: &mut Vec<u8>, texts: impl ExactSizeIterator<Item = &'t
     texts.for_each(|text| put_bytes(out, text.as_bytes()));
 }
 
-/// Reads a varint at `at` and advances `at`; `None` if the bytes end early or the number exceeds 64 bits.
+/// Reads a varint at `position` and advances it; `None` if the bytes end early or the number exceeds 64 bits.
 #[inline]
-pub fn take_varint(bytes: &[u8], at: &mut usize) -> Option<u64> {
+pub fn take_varint(bytes: &[u8], position: &mut usize) -> Option<u64> {
     // Most numbers take one byte.
-    let first = *bytes.get(*at)?;
+    let first = *bytes.get(*position)?;
     if first < 0x80 {
-        *at += 1;
+        *position += 1;
         return Some(u64::from(first));
     }
     // Decode up to eight bytes at once: find the last byte of the number, then close the gaps between the groups of
     // seven bits.
-    if let Some(word) = bytes.get(*at..).and_then(|rest| rest.first_chunk()) {
+    if let Some(word) = bytes.get(*position..).and_then(|rest| rest.first_chunk()) {
         let word = u64::from_le_bytes(*word);
         let last = !word & 0x8080_8080_8080_8080;
         if last != 0 {
             let sevens = word & (last ^ (last - 1)) & 0x7f7f_7f7f_7f7f_7f7f;
             let pairs = sevens & 0x007f_007f_007f_007f | (sevens & 0x7f00_7f00_7f00_7f00) >> 1;
             let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
-            *at += last.trailing_zeros() as usize / 8 + 1;
+            *position += last.trailing_zeros() as usize / 8 + 1;
             return Some(fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4);
         }
     }
-    take_longer(bytes, at)
+    take_longer(bytes, position)
 }
 
 /// Reads a number that is near the end of the bytes or longer than eight bytes.
 #[cold]
-fn take_longer(bytes: &[u8], at: &mut usize) -> Option<u64> {
+fn take_longer(bytes: &[u8], position: &mut usize) -> Option<u64> {
     let mut value = 0;
-    for (place, byte) in bytes.get(*at..)?.iter().take(VARINT_BYTES_MAX).enumerate() {
+    for (index, byte) in bytes.get(*position..)?.iter().take(VARINT_BYTES_MAX).enumerate() {
         let bits = u64::from(byte & 0x7f);
-        value |= bits << (7 * place);
+        value |= bits << (7 * index);
         if *byte < 0x80 {
             // The tenth byte has room for one bit.
-            let fits = place + 1 < VARINT_BYTES_MAX || bits <= 1;
-            *at += place + 1;
+            let fits = index + 1 < VARINT_BYTES_MAX || bits <= 1;
+            *position += index + 1;
             return fits.then_some(value);
         }
     }
@@ -96,12 +96,12 @@ mod tests {
             let numbers: Vec<u64> = numbers.into_iter().map(|(number, shift)| number >> shift).collect();
             let mut bytes = Vec::new();
             numbers.iter().for_each(|number| put_varint(&mut bytes, *number));
-            let mut at = 0;
+            let mut position = 0;
             for number in numbers {
-                prop_assert_eq!(take_varint(&bytes, &mut at), Some(number));
+                prop_assert_eq!(take_varint(&bytes, &mut position), Some(number));
                 prop_assert_eq!(zigzag(unzigzag(number)), number);
             }
-            prop_assert_eq!(take_varint(&bytes, &mut at), None, "nothing is left");
+            prop_assert_eq!(take_varint(&bytes, &mut position), None, "nothing is left");
         }
     }
 

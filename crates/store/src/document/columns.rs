@@ -31,7 +31,7 @@ const ELEMENT_BYTES: usize = 16;
 /// Encodes the readings as columns. Returns `None` if they exceed [`BYTES_MAX`].
 pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
     let times = readings.times();
-    let capacity = (times.len() + readings.cells_in_all()) * ELEMENT_BYTES;
+    let capacity = (times.len() + readings.cell_count()) * ELEMENT_BYTES;
     let mut w = BsonWriter::document(capacity.min(BYTES_MAX));
     w.array("at", times.iter(), |w, key, time| w.date(key, time.div_euclid(MILLI_NS)));
     if times.iter().any(|time| time.rem_euclid(MILLI_NS) != 0) {
@@ -49,7 +49,7 @@ pub(super) fn columns_document(readings: &Readings) -> Option<Vec<u8>> {
 }
 
 /// Decodes the readings of a columns document. All cells are settled at `floor`.
-pub(super) fn readings_of(columns: &RawDocument, floor: Stamp) -> Result<Readings, Detail> {
+pub(super) fn decode_columns(columns: &RawDocument, floor: Stamp) -> Result<Readings, Detail> {
     let millis = list(columns, "at", |at| at.as_datetime().map(|at| at.timestamp_millis()))?;
     let rests = match columns.get("ns").map_err(|e| e.to_string())? {
         None => vec![0; millis.len()],

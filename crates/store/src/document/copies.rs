@@ -105,7 +105,7 @@ impl SensorCopies {
         for name in names {
             let field = format!("meta.{}", key(name));
             match self.value(name) {
-                Some(value) => drop(set.insert(field, bson_of(name, &value)?)),
+                Some(value) => drop(set.insert(field, to_bson(name, &value)?)),
                 None => drop(unset.insert(field, 1)),
             }
         }
@@ -115,7 +115,7 @@ impl SensorCopies {
 }
 
 /// Converts a value in the same way as [`meta::put_value`].
-fn bson_of(name: &str, value: &Value) -> Result<Bson, Detail> {
+fn to_bson(name: &str, value: &Value) -> Result<Bson, Detail> {
     let mut w = BsonWriter::document(64);
     meta::put_value(&mut w, "value", value);
     let document = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| format!("meta.{name}: {e}"))?;

@@ -9,7 +9,7 @@ use hourglass_model::named;
 use super::columns::columns_document;
 use super::decode::{Detail, get};
 use super::encode::{SCHEMA_VERSION, identity, rest, signed, write_figures};
-use super::{BsonWriter, chunks_of, day_id};
+use super::{BsonWriter, day_chunks_id, day_id};
 use crate::bucket::columns::Cell;
 use crate::bucket::day::by_hour;
 use crate::bucket::expired::ExpiredDay;
@@ -56,7 +56,7 @@ pub fn day_document(write: &DayWrite<'_>, form: SealForm) -> Vec<u8> {
         DayPart::Whole => {}
         DayPart::Hour(hour) => w.count("hour", u64::from(*hour)),
         DayPart::Chunk { stamp, hour } => {
-            w.text("chunkOf", &chunks_of(&sensor.key, *day));
+            w.text("chunkOf", &day_chunks_id(&sensor.key, *day));
             w.long("chunk", signed(*stamp));
             w.count("hour", u64::from(*hour));
         }

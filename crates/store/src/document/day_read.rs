@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bson::raw::{RawArray, RawBsonRef, RawDocument, RawDocumentBuf};
 
-use super::columns::readings_of;
+use super::columns::decode_columns;
 use super::day::{KIND, Kind, day_document};
-use super::decode::{self, Detail, date, field_value, get, named, rest_of, whole};
+use super::decode::{self, Detail, date, decode_current, decode_rest, field_value, get, whole};
 use super::elements::items;
-use crate::bucket::day::within;
+use crate::bucket::day::hours_in_range;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
 use crate::bucket::raw::{DayDocument, Mismatch};
 use crate::bucket::store::{PageSummaries, Projection, ScannedPage};
@@ -31,7 +31,7 @@ const ARRAYS: [&str; 7] = ["min", "max", "first", "last", "sum", "count", "rest"
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
-    named(document, stored_day)
+    decode_current(document, stored_day)
 }
 
 /// Decodes a part for checks, with the fields that contradict its readings.
@@ -39,10 +39,10 @@ pub fn decode_day(document: &RawDocument) -> Result<StoredDay> {
 /// # Errors
 /// As [`decode_day`].
 pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let part = part(document)?;
         let day = stored_day(document)?;
-        let start = Day::of(Hour::of_ms(date(document, "start")?));
+        let start = Day::from_hour(Hour::from_ms(date(document, "start")?));
         let id = DayId { sensor: decode::identity(document)?, day: start, part };
         let expired = day.expired.as_ref();
         let write = DayWrite { id: &id, rev: day.rev, next_rev: day.rev, readings: Some(&day.readings), expired };
@@ -54,11 +54,11 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
             // The readings were decoded from these fields, so any bytes in them are right.
             let found = document.get(name).map_err(|e| e.to_string())?;
             if !["readings", "packed"].contains(&name.as_str()) && found != Some(expected) {
-                let shown = |value: Option<RawBsonRef<'_>>| shown(value.map(|value| format!("{value:?}")));
+                let shorten = |value: Option<RawBsonRef<'_>>| shorten(value.map(|value| format!("{value:?}")));
                 mismatches.push(Mismatch {
                     part: name.to_string(),
-                    expected: shown(Some(expected)),
-                    found: shown(found),
+                    expected: shorten(Some(expected)),
+                    found: shorten(found),
                 });
             }
         }
@@ -66,7 +66,7 @@ pub fn decode_raw_day(document: &RawDocument) -> Result<DayDocument> {
     })
 }
 
-fn shown(value: Option<String>) -> String {
+fn shorten(value: Option<String>) -> String {
     let value = value.unwrap_or_else(|| "nothing".to_owned());
     value.chars().take(SHOWN_CHARS_MAX).collect()
 }
@@ -76,7 +76,7 @@ fn shown(value: Option<String>) -> String {
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for another schema version or a damaged document.
 pub fn decode_part(document: &RawDocument) -> Result<DayPart> {
-    named(document, part)
+    decode_current(document, part)
 }
 
 fn part(document: &RawDocument) -> Result<DayPart, Detail> {
@@ -106,7 +106,7 @@ fn stored_day(document: &RawDocument) -> Result<StoredDay, Detail> {
 }
 
 fn expired_day(document: &RawDocument) -> Result<ExpiredDay, Detail> {
-    let day = Day::of(Hour::of_ms(date(document, "start")?));
+    let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
     let pages = summarized_hours(document, Kind::Expired, day, &Projection::SUMMARIES)?;
     let by_hour = get(document, "hours")?.as_document().ok_or("hours is not a document")?;
     let counts = list(by_hour, "count", |value| value.as_i32())?;
@@ -134,7 +134,7 @@ fn readings(document: &RawDocument, kind: Kind) -> Result<Readings, Detail> {
     match kind {
         Kind::Columns => {
             let columns = get(document, "readings")?.as_document().ok_or("readings is not a document")?;
-            readings_of(columns, floor)
+            decode_columns(columns, floor)
         }
         Kind::Packed | Kind::Expired => unpack(binary("readings")?),
         Kind::Chunk => {
@@ -154,15 +154,15 @@ pub fn decode_day_scanned(
     hours: &std::ops::Range<Hour>,
     projection: &Projection,
 ) -> Result<Vec<ScannedPage>> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let kind = Kind::of_document(document)?;
-        let day = Day::of(Hour::of_ms(date(document, "start")?));
-        let wanted = within(day, hours);
+        let day = Day::from_hour(Hour::from_ms(date(document, "start")?));
+        let wanted = hours_in_range(day, hours);
         if projection.readings && kind == Kind::Expired {
             return Ok(Vec::new());
         }
         if projection.readings || kind == Kind::Chunk {
-            return Ok(projection.pages_of(readings(document, kind)?, &wanted));
+            return Ok(projection.hour_pages(readings(document, kind)?, &wanted));
         }
         let mut pages = summarized_hours(document, kind, day, projection)?;
         pages.retain(|page| wanted.contains(&page.hour));
@@ -197,7 +197,7 @@ fn summarized_hours(
     let mut pages: Vec<ScannedPage> = numbers.iter().map(page).collect();
     for element in get(by_hour, "fields")?.as_document().ok_or("hours.fields is not a document")? {
         let (name, figures) = element.map_err(|e| e.to_string())?;
-        if let Some(name) = projection.name_of(&from_key(name.as_str())) {
+        if let Some(name) = projection.shared_name(&from_key(name.as_str())) {
             let figures = figures.as_document().ok_or_else(|| format!("hours.fields.{name} is not a document"))?;
             add_field_summaries(&name, figures, &mut pages)?;
         }
@@ -225,8 +225,8 @@ fn add_field_summaries(name: &Arc<str>, figures: &RawDocument, pages: &mut [Scan
             continue;
         };
         let count = u64::try_from(counts[index]).map_err(|e| e.to_string())?;
-        let rest = rest_of(Some(rests[index]), sum)?;
-        let summary = Summary::of_numbers(count, [min, max, first, last], sum, &rest);
+        let rest = decode_rest(Some(rests[index]), sum)?;
+        let summary = Summary::from_numbers(count, [min, max, first, last], sum, &rest);
         page.summary.push((name.clone(), summary));
     }
     Ok(())
@@ -249,7 +249,7 @@ fn arrays(figures: &RawDocument) -> Result<[&RawArray; ARRAYS.len()], Detail> {
 }
 
 fn number(value: RawBsonRef<'_>) -> Option<Option<Number>> {
-    optional(value).map(|value| value.as_ref().map(Number::of))
+    optional(value).map(|value| value.as_ref().map(Number::from_value))
 }
 
 /// Converts a value, or null to no value. Returns `None` for a value of another type.

@@ -30,7 +30,7 @@ pub(super) type Detail = String;
 /// # Errors
 /// [`StorageError::Unreadable`] for another schema version or a damaged document.
 pub fn decode_page(document: &RawDocument) -> Result<StoredPage> {
-    named(document, |document| stored(document, stamped(document)?, None))
+    decode_current(document, |document| stored_page(document, stamped_readings(document)?, None))
 }
 
 /// The fields that [`decode_page_marks`] reads.
@@ -45,14 +45,14 @@ pub const PAGE_SIZE: &str = "size";
 /// # Errors
 /// As [`decode_page`].
 pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let count = usize::try_from(whole(document, "count")?).map_err(|e| e.to_string())?;
         let bytes = match document.get(PAGE_SIZE).map_err(|e| e.to_string())? {
             Some(_) => usize::try_from(whole(document, PAGE_SIZE)?).map_err(|e| e.to_string())?,
             None => document.as_bytes().len(),
         };
         let span_ms = (date(document, "first")?, date(document, "last")?);
-        stored(document, Readings::default(), Some(LeftOut { count, bytes, span_ms }))
+        stored_page(document, Readings::default(), Some(LeftOut { count, bytes, span_ms }))
     })
 }
 
@@ -61,7 +61,7 @@ pub fn decode_page_marks(document: &RawDocument) -> Result<StoredPage> {
 /// # Errors
 /// [`StorageError::Unreadable`] if its sensor or start was changed.
 pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<()> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let found = get(document, "sensor")?.as_str().unwrap_or_default();
         let start = date(document, "start")?;
         if found != sensor || start != hour.start_ms() {
@@ -76,16 +76,16 @@ pub fn check_owner(document: &RawDocument, sensor: &str, hour: Hour) -> Result<(
 /// # Errors
 /// As [`decode_page`].
 pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result<ScannedPage> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let stored = get(document, "summary")?.as_document().ok_or("summary is not a document")?;
         let mut summary = summaries(stored)?;
         summary.retain(|(name, _)| projection.has(name));
         Ok(ScannedPage {
-            hour: Hour::of_ms(date(document, "start")?),
+            hour: Hour::from_ms(date(document, "start")?),
             number: page_number(document)?,
             summary: summary.into(),
             oldest: order(document)?.oldest,
-            readings: if projection.readings { Some(projection.of(stamped(document)?)) } else { None },
+            readings: if projection.readings { Some(projection.project(stamped_readings(document)?)) } else { None },
             is_expired: false,
         })
     })
@@ -97,7 +97,7 @@ pub fn decode_scanned(document: &RawDocument, projection: &Projection) -> Result
 /// # Errors
 /// As [`decode_page`].
 pub fn document_rev(document: &RawDocument) -> Result<u64> {
-    named(document, |document| whole(document, "rev"))
+    decode_current(document, |document| whole(document, "rev"))
 }
 
 /// Decodes the greatest stamp of a page.
@@ -105,7 +105,7 @@ pub fn document_rev(document: &RawDocument) -> Result<u64> {
 /// # Errors
 /// As [`decode_page`].
 pub fn document_last(document: &RawDocument) -> Result<Stamp> {
-    named(document, |document| Ok(order(document)?.last))
+    decode_current(document, |document| Ok(order(document)?.last))
 }
 
 /// Decodes a sensor's document.
@@ -113,7 +113,7 @@ pub fn document_last(document: &RawDocument) -> Result<Stamp> {
 /// # Errors
 /// As [`decode_page`].
 pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument> {
-    named(document, |document| {
+    decode_current(document, |document| {
         let mut fields = Vec::new();
         for element in get(document, "fields")?.as_document().ok_or("fields is not a document")? {
             let (name, family) = element.map_err(|e| e.to_string())?;
@@ -138,13 +138,13 @@ pub fn decode_sensor(document: &RawDocument) -> Result<SensorDocument> {
 }
 
 /// Decodes a document of this program's schema version. The error contains the document's id.
-pub(super) fn named<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
-    of_any_version(document, |document| check_version(document).and_then(|()| read(document)))
+pub(super) fn decode_current<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
+    decode_any(document, |document| check_version(document).and_then(|()| read(document)))
 }
 
 /// Decodes a document of any schema version. If that fails, the error is [`StorageError::Newer`] for a later version and
 /// [`StorageError::Unreadable`] otherwise.
-pub(super) fn of_any_version<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
+pub(super) fn decode_any<T>(document: &RawDocument, read: impl Fn(&RawDocument) -> Result<T, Detail>) -> Result<T> {
     read(document).map_err(|detail| {
         let id = document.get_str("_id").unwrap_or("without an _id").to_owned();
         let is_newer = whole(document, "schemaVersion").is_ok_and(|version| version > SCHEMA_VERSION);
@@ -191,7 +191,7 @@ fn check_version(document: &RawDocument) -> Result<(), Detail> {
 }
 
 /// Checks the schema version of the registry or of settings, which the driver returns as a [`Document`].
-pub(super) fn of_version(document: &Document, id: impl Fn() -> String) -> Result<()> {
+pub(super) fn check_document_version(document: &Document, id: impl Fn() -> String) -> Result<()> {
     let version = match document.get("schemaVersion") {
         Some(Bson::Int32(version)) => i64::from(*version),
         Some(Bson::Int64(version)) => *version,
@@ -212,7 +212,7 @@ fn page_number(document: &RawDocument) -> Result<u32, Detail> {
     u32::try_from(whole(document, "page")?).map_err(|e| e.to_string())
 }
 
-fn stored(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Detail> {
+fn stored_page(document: &RawDocument, readings: Readings, left_out: Option<LeftOut>) -> Result<StoredPage, Detail> {
     Ok(StoredPage {
         number: page_number(document)?,
         rev: whole(document, "rev")?,
@@ -237,7 +237,7 @@ pub(super) fn order(document: &RawDocument) -> Result<StampOrder<'_>, Detail> {
 }
 
 /// Decodes the readings with their stamps.
-fn stamped(document: &RawDocument) -> Result<Readings, Detail> {
+fn stamped_readings(document: &RawDocument) -> Result<Readings, Detail> {
     let mut set = readings(array(document, "readings")?)?;
     let order = order(document)?;
     set.decode_stamps(order.floor, &order.stamps).map_err(|e| e.to_string())?;
@@ -340,26 +340,26 @@ fn summaries(document: &RawDocument) -> Result<Summaries, Detail> {
         let summary = summary.as_document().ok_or("a summary is not a document")?;
         let part = |name: &str| -> Result<Number, Detail> {
             let value = field_value(get(summary, name)?);
-            value.as_ref().map(Number::of).ok_or_else(|| format!("{name} of a summary is not a number"))
+            value.as_ref().map(Number::from_value).ok_or_else(|| format!("{name} of a summary is not a number"))
         };
         let sum = part("sum")?;
         let values = [part("min")?, part("max")?, part("first")?, part("last")?];
-        let rest = rest_of(summary.get("rest").map_err(|e| e.to_string())?, sum)?;
-        let summary = Summary::of_numbers(whole(summary, "count")?, values, sum, &rest);
+        let rest = decode_rest(summary.get("rest").map_err(|e| e.to_string())?, sum)?;
+        let summary = Summary::from_numbers(whole(summary, "count")?, values, sum, &rest);
         summaries.push((Arc::from(from_key(field.as_str())), summary));
     }
     Ok(summaries)
 }
 
 /// Decodes the rounding remainder of a sum. A sum of integers has none.
-pub(super) fn rest_of(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Detail> {
+pub(super) fn decode_rest(stored: Option<RawBsonRef<'_>>, sum: Number) -> Result<SumRest, Detail> {
     let Number::Float(sum) = sum else { return Ok(SumRest::default()) };
     let rest = match stored {
         Some(RawBsonRef::Double(0.0)) => Some(SumRest::default()),
-        Some(RawBsonRef::Double(one)) => SumRest::of_doubles(sum, std::iter::once(one)),
+        Some(RawBsonRef::Double(one)) => SumRest::from_doubles(sum, std::iter::once(one)),
         Some(RawBsonRef::Array(parts)) => {
             let parts: Option<Vec<f64>> = parts.into_iter().map(|part| part.ok()?.as_f64()).collect();
-            parts.and_then(|parts| SumRest::of_doubles(sum, parts.into_iter()))
+            parts.and_then(|parts| SumRest::from_doubles(sum, parts.into_iter()))
         }
         _ => None,
     };
@@ -384,7 +384,7 @@ fn outlier(document: &RawDocument) -> Result<Option<Outlier>, Detail> {
     Ok(Some(Outlier {
         since: clock("since")?,
         seen: clock("seen")?,
-        last_hour: Hour::of_ms(date(outlier, "lastHour")?),
+        last_hour: Hour::from_ms(date(outlier, "lastHour")?),
         pages: u32::try_from(whole(outlier, "pages")?).map_err(|e| e.to_string())?,
     }))
 }

@@ -39,20 +39,20 @@ pub fn page_document(id: &BucketId, page: &Page) -> Vec<u8> {
     w.finish()
 }
 
-/// Encodes the update `{ $set: marks, summary, order; $push: readings }` for the readings from index `from`.
+/// Encodes the update `{ $set: marks, summary, order; $push: readings }` for the readings from index `start`.
 ///
 /// The update does not set the page's identity, so the validator refuses it as an upsert. A page that was deleted
 /// meanwhile is not recreated as an incomplete document.
 #[must_use]
-pub fn append_update(page: &Page, from: usize) -> Vec<u8> {
+pub fn append_update(page: &Page, start: usize) -> Vec<u8> {
     let mut w = BsonWriter::document(HEADER_BYTES);
     begin_set(&mut w, page);
     w.end();
-    if from < page.readings.len() {
+    if start < page.readings.len() {
         w.begin("$push");
         w.begin("readings");
         w.begin_array("$each");
-        readings(&mut w, &page.readings, from..page.readings.len());
+        readings(&mut w, &page.readings, start..page.readings.len());
         w.end();
         w.end();
         w.end();

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Document, RawBsonRef, RawDocument, doc};
 use percent_encoding::{AsciiSet, utf8_percent_encode};
 
-use super::decode::{array, identity, named, text};
+use super::decode::{array, decode_current, identity, text};
 use super::encode::SCHEMA_VERSION;
 use super::meta;
 use super::writer::BsonWriter;
@@ -37,27 +37,27 @@ const LATEST_BYTES_MAX: usize = 8 * 1024;
 /// Characters that are escaped in the value within an `_id`. A space ends the value.
 const VALUE: &AsciiSet = &AsciiSet::EMPTY.add(b'%').add(b' ').add(0);
 
-/// A group and one of its values, which a sensor can be a member of.
+/// One group: the sensors that have the same value for a group rule.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
-    /// The name of the group.
-    pub group: Box<str>,
+pub struct GroupId {
+    /// The name of the rule.
+    pub name: Box<str>,
     pub value: Box<str>,
 }
 
-/// Returns the common prefix of the `_id`s of a place's documents.
+/// Returns the common prefix of the `_id`s of a group's documents.
 #[must_use]
-pub fn place_prefix(place: &Place) -> String {
-    format!("{} {} ", place.group, utf8_percent_encode(&place.value, VALUE))
+pub fn group_prefix(group: &GroupId) -> String {
+    format!("{} {} ", group.name, utf8_percent_encode(&group.value, VALUE))
 }
 
 /// A sensor with its memberships.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupedSensor {
     pub key: String,
-    /// The places that the sensor is a member of, by its tags and metadata.
-    pub places: Vec<Place>,
-    /// True if its document lists exactly these places.
+    /// The groups that the sensor belongs to by its tags and metadata.
+    pub groups: Vec<GroupId>,
+    /// True if its document lists exactly these groups.
     pub is_marked: bool,
     /// The encoded member for group documents.
     member: Vec<u8>,
@@ -69,23 +69,23 @@ impl GroupedSensor {
     /// # Errors
     /// If the document cannot be read.
     pub fn from_document(document: &RawDocument, rules: &[&GroupRule]) -> Result<Self> {
-        named(document, |document| {
+        decode_current(document, |document| {
             let sensor = identity(document)?;
             let meta = meta::read(document);
             let part = |name: &str| document.get(name).ok().flatten();
             let has_fields = part("fields").and_then(RawBsonRef::as_document).is_some_and(|fields| !fields.is_empty());
-            let place = |rule: &&GroupRule| {
-                Some(Place { group: rule.name.clone(), value: Box::from(&*rule.value(&sensor, &meta)?) })
+            let group = |rule: &&GroupRule| {
+                Some(GroupId { name: rule.name.clone(), value: Box::from(&*rule.value(&sensor, &meta)?) })
             };
-            let places: Vec<Place> = rules.iter().filter(|_| has_fields).filter_map(place).collect();
+            let groups: Vec<GroupId> = rules.iter().filter(|_| has_fields).filter_map(group).collect();
             let stored = part("groups").and_then(RawBsonRef::as_document).into_iter().flatten().flatten();
-            let stored: BTreeSet<Place> = stored
-                .map(|(name, value)| Place {
-                    group: from_key(name.as_str()).into_owned().into_boxed_str(),
+            let stored: BTreeSet<GroupId> = stored
+                .map(|(name, value)| GroupId {
+                    name: from_key(name.as_str()).into_owned().into_boxed_str(),
                     value: value.as_str().unwrap_or_default().into(),
                 })
                 .collect();
-            let is_marked = stored == places.iter().cloned().collect();
+            let is_marked = stored == groups.iter().cloned().collect();
             let mut w = BsonWriter::document(256);
             w.text("sensor", &sensor.key);
             if let Some(seen) = part("lastSeen").and_then(RawBsonRef::as_datetime) {
@@ -95,18 +95,18 @@ impl GroupedSensor {
             if let Some(latest) = latest.filter(|latest| latest.as_bytes().len() <= LATEST_BYTES_MAX) {
                 w.raw("latest", latest.as_bytes());
             }
-            Ok(Self { key: sensor.key.to_string(), places, is_marked, member: w.finish() })
+            Ok(Self { key: sensor.key.to_string(), groups, is_marked, member: w.finish() })
         })
     }
 
-    /// Returns the update that lists the places in the sensor's document.
+    /// Returns the update that lists the groups in the sensor's document.
     #[must_use]
     pub fn mark(&self) -> Document {
-        if self.places.is_empty() {
+        if self.groups.is_empty() {
             return doc! { "$unset": { "groups": 1 } };
         }
         let groups: Document =
-            self.places.iter().map(|place| (key(&place.group).into_owned(), (&*place.value).into())).collect();
+            self.groups.iter().map(|group| (key(&group.name).into_owned(), (&*group.value).into())).collect();
         doc! { "$set": { "groups": groups } }
     }
 }
@@ -114,8 +114,8 @@ impl GroupedSensor {
 /// A group document.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupPage {
-    pub place: Place,
-    /// The lowest key that belongs into this document.
+    pub group: GroupId,
+    /// The lowest key that belongs to this document.
     from: String,
     /// In key order.
     members: Vec<Member>,
@@ -130,10 +130,10 @@ struct Member {
 }
 
 impl GroupPage {
-    /// Creates the first document of a place, without members.
+    /// Creates the first document of a group, without members.
     #[must_use]
-    pub fn first(place: Place) -> Self {
-        Self { place, from: String::new(), members: Vec::new() }
+    pub fn first(group: GroupId) -> Self {
+        Self { group, from: String::new(), members: Vec::new() }
     }
 
     /// Decodes a stored document.
@@ -141,20 +141,20 @@ impl GroupPage {
     /// # Errors
     /// If it cannot be read, or a later version wrote it.
     pub fn from_document(document: &RawDocument) -> Result<Self> {
-        named(document, |document| {
+        decode_current(document, |document| {
             let mut members = Vec::new();
             for member in array(document, "members")? {
                 let member = member.map_err(|e| e.to_string())?.as_document().ok_or("a member is not a document")?;
                 members.push(Member { key: text(member, "sensor")?.to_owned(), encoded: member.as_bytes().to_vec() });
             }
-            let place = Place { group: text(document, "group")?.into(), value: text(document, "value")?.into() };
-            Ok(Self { place, from: text(document, "from")?.to_owned(), members })
+            let group = GroupId { name: text(document, "group")?.into(), value: text(document, "value")?.into() };
+            Ok(Self { group, from: text(document, "from")?.to_owned(), members })
         })
     }
 
     #[must_use]
     pub fn id(&self) -> String {
-        place_prefix(&self.place) + &self.from
+        group_prefix(&self.group) + &self.from
     }
 
     #[must_use]
@@ -174,8 +174,8 @@ impl GroupPage {
         let mut w = BsonWriter::document(256 + bytes);
         w.text("_id", &self.id());
         w.count("schemaVersion", SCHEMA_VERSION);
-        w.text("group", &self.place.group);
-        w.text("value", &self.place.value);
+        w.text("group", &self.group.name);
+        w.text("value", &self.group.value);
         w.text("from", &self.from);
         w.count("count", self.members.len() as u64);
         w.array("members", self.members.iter(), |w, key, member| w.raw(key, &member.encoded));
@@ -202,7 +202,7 @@ impl GroupPage {
             } else {
                 let from = if pages.is_empty() { self.from.clone() } else { member.key.clone() };
                 page_bytes = bytes;
-                pages.push(Self { place: self.place.clone(), from, members: vec![member] });
+                pages.push(Self { group: self.group.clone(), from, members: vec![member] });
             }
         }
         pages
@@ -220,18 +220,18 @@ pub struct GroupChanges {
 
 /// Computes the changes that bring the group documents `pages`, by `_id`, up to date with the sensors.
 ///
-/// `keys` are the keys of all sensors examined, and `sensors` are those of them that exist. `homes` has, for each sensor and
-/// place, the `_id` of the document that the sensor belongs into; `pages` contains all of these.
+/// `keys` are the keys of all sensors examined, and `sensors` are those of them that exist. `homes` has, for each
+/// sensor and group, the `_id` of the document that the sensor belongs to; `pages` contains all of them.
 #[must_use]
 pub fn group_changes(
     pages: BTreeMap<String, GroupPage>,
     keys: &BTreeSet<&str>,
     sensors: &[GroupedSensor],
-    homes: &BTreeMap<(&str, &Place), String>,
+    homes: &BTreeMap<(&str, &GroupId), String>,
 ) -> GroupChanges {
     let mut wanted: BTreeMap<&str, Vec<&GroupedSensor>> = BTreeMap::new();
     for sensor in sensors {
-        for home in sensor.places.iter().filter_map(|place| homes.get(&(sensor.key.as_str(), place))) {
+        for home in sensor.groups.iter().filter_map(|group| homes.get(&(sensor.key.as_str(), group))) {
             wanted.entry(home).or_default().push(sensor);
         }
     }
@@ -261,8 +261,8 @@ mod tests {
 
     use super::*;
 
-    fn rule(name: &str, by: &str) -> GroupRule {
-        GroupRule { name: name.into(), by: by.into(), database: None }
+    fn rule(name: &str, source: &str) -> GroupRule {
+        GroupRule { name: name.into(), source: source.into(), database: None }
     }
 
     fn sensor(number: usize, site: Option<&str>) -> GroupedSensor {
@@ -279,20 +279,20 @@ mod tests {
 
     /// Group documents in memory, with the same search for homes as in the store.
     #[derive(Default)]
-    struct Kept(BTreeMap<String, GroupPage>);
+    struct MemoryGroups(BTreeMap<String, GroupPage>);
 
-    impl Kept {
+    impl MemoryGroups {
         fn settle(&mut self, keys: &[String], sensors: &[GroupedSensor]) {
             let mut homes = BTreeMap::new();
             for sensor in sensors {
-                for place in &sensor.places {
-                    let prefix = place_prefix(place);
+                for group in &sensor.groups {
+                    let prefix = group_prefix(group);
                     let range = prefix.clone()..=prefix.clone() + &sensor.key;
                     let home = self.0.range(range).next_back().map(|(id, _)| id.clone()).unwrap_or_else(|| {
-                        self.0.insert(prefix.clone(), GroupPage::first(place.clone()));
+                        self.0.insert(prefix.clone(), GroupPage::first(group.clone()));
                         prefix
                     });
-                    homes.insert((sensor.key.as_str(), place), home);
+                    homes.insert((sensor.key.as_str(), group), home);
                 }
             }
             let changes = group_changes(self.0.clone(), &keys.iter().map(String::as_str).collect(), sensors, &homes);
@@ -310,7 +310,7 @@ mod tests {
             for page in self.0.values() {
                 assert!(!page.members.is_empty() && page.members.len() <= MEMBERS_MAX, "{}", page.id());
                 for key in page.keys() {
-                    assert!(found.insert(key.to_owned(), page.place.value.to_string()).is_none(), "{key} twice");
+                    assert!(found.insert(key.to_owned(), page.group.value.to_string()).is_none(), "{key} twice");
                 }
             }
             found
@@ -320,7 +320,7 @@ mod tests {
     #[test]
     fn members_match_a_plain_model_after_joins_moves_and_removals() {
         let sites = [Some("lab"), Some("roof"), Some("a b"), Some("lab "), None];
-        let mut kept = Kept::default();
+        let mut kept = MemoryGroups::default();
         let mut model = BTreeMap::new();
         let mut seed = 7_u64;
         let mut random = |below: usize| {
@@ -341,8 +341,8 @@ mod tests {
             }
             let keys: Vec<String> = now.keys().cloned().collect();
             for (key, changed) in &now {
-                match changed.as_ref().and_then(|sensor| sensor.places.first()) {
-                    Some(place) => drop(model.insert(key.clone(), place.value.to_string())),
+                match changed.as_ref().and_then(|sensor| sensor.groups.first()) {
+                    Some(group) => drop(model.insert(key.clone(), group.value.to_string())),
                     None => drop(model.remove(key)),
                 }
             }
@@ -373,7 +373,7 @@ mod tests {
         assert!(read(&document).is_marked);
         document.insert("fields", doc! {});
         let sensor = read(&document);
-        assert!(!sensor.is_marked && sensor.places.is_empty(), "without readings");
+        assert!(!sensor.is_marked && sensor.groups.is_empty(), "without readings");
         assert_eq!(sensor.mark(), doc! { "$unset": { "groups": 1 } });
     }
 }

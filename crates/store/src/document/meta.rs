@@ -80,23 +80,23 @@ pub fn read(document: &RawDocument) -> Meta {
     let part = |name: &str| document.get(name).ok().flatten().and_then(RawBsonRef::as_document);
     let mut entries = BTreeMap::new();
     for (name, value) in part(META_FIELDS[0]).into_iter().flatten().flatten() {
-        let value = Some(Arc::from(json_of(value).to_string()));
+        let value = Some(Arc::from(to_json(value).to_string()));
         entries.insert(from_key(name.as_str()).into(), MetaEntry { stamp: SETTLED, value });
     }
     for (name, stamp) in part(META_FIELDS[1]).into_iter().flatten().flatten() {
         let entry = entries.entry(from_key(name.as_str()).into()).or_insert(MetaEntry { stamp: SETTLED, value: None });
-        entry.stamp = stamp_of(stamp);
+        entry.stamp = read_stamp(stamp);
     }
-    let stamp = |name: &str| document.get(name).ok().flatten().map_or(SETTLED, stamp_of);
+    let stamp = |name: &str| document.get(name).ok().flatten().map_or(SETTLED, read_stamp);
     Meta::new(stamp(META_FIELDS[2]), stamp(META_FIELDS[3]), entries)
 }
 
-fn stamp_of(value: RawBsonRef<'_>) -> Stamp {
+fn read_stamp(value: RawBsonRef<'_>) -> Stamp {
     value.as_i64().and_then(|stamp| Stamp::try_from(stamp).ok()).unwrap_or(SETTLED)
 }
 
 /// Converts a value to JSON. A type that JSON lacks, which only other programs write, becomes text.
-fn json_of(value: RawBsonRef<'_>) -> Value {
+fn to_json(value: RawBsonRef<'_>) -> Value {
     match value {
         RawBsonRef::Null => Value::Null,
         RawBsonRef::Boolean(is_true) => Value::Bool(is_true),
@@ -108,9 +108,9 @@ fn json_of(value: RawBsonRef<'_>) -> Value {
         RawBsonRef::String(text) => Value::from(text),
         RawBsonRef::Document(document) => {
             let fields = document.into_iter().flatten();
-            Value::Object(fields.map(|(name, value)| (from_key(name.as_str()).into_owned(), json_of(value))).collect())
+            Value::Object(fields.map(|(name, value)| (from_key(name.as_str()).into_owned(), to_json(value))).collect())
         }
-        RawBsonRef::Array(values) => Value::Array(values.into_iter().flatten().map(json_of).collect()),
+        RawBsonRef::Array(values) => Value::Array(values.into_iter().flatten().map(to_json).collect()),
         other => Value::from(format!("{other:?}")),
     }
 }

@@ -55,7 +55,7 @@ pub use decode::{
     document_rev,
 };
 pub use encode::{SCHEMA_VERSION, append_update, page_document, replace_update, sensor_document, sensor_update};
-pub use groups::{GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, group_changes, place_prefix};
+pub use groups::{GROUPED_FIELDS, GroupChanges, GroupId, GroupPage, GroupedSensor, group_changes, group_prefix};
 pub use month::{decode_month, month_document, month_id, month_update};
 pub use raw::{decode_raw_page, decode_raw_sensor};
 pub use registry::{REGISTRY, decode_registry, registry_document};
@@ -81,7 +81,7 @@ pub fn page_id(sensor: &str, hour: Hour, number: u32) -> String {
 /// never collide.
 #[must_use]
 pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
-    let mut id = date_of(day, sensor.len());
+    let mut id = format_date(day, sensor.len());
     // Writing to a String cannot fail.
     let _ = match part {
         DayPart::Whole => write!(id, " {sensor}"),
@@ -93,12 +93,12 @@ pub fn day_id(sensor: &str, day: Day, part: DayPart) -> String {
 
 /// Returns the field `chunkOf`, which all chunks of a sensor's day share. It sorts by day and sensor.
 #[must_use]
-pub fn chunks_of(sensor: &str, day: Day) -> String {
-    date_of(day, sensor.len()) + " " + sensor
+pub fn day_chunks_id(sensor: &str, day: Day) -> String {
+    format_date(day, sensor.len()) + " " + sensor
 }
 
 /// Formats a day as a date, with spare capacity for a suffix.
-fn date_of(day: Day, suffix_bytes: usize) -> String {
+fn format_date(day: Day, suffix_bytes: usize) -> String {
     let mut date = String::with_capacity("2026-01-15T00:00:00".len() + suffix_bytes);
     write_seconds(&mut date, day.hours().start.start_ms().div_euclid(1000));
     date.truncate("2026-01-15".len());

@@ -52,8 +52,8 @@ fn content(w: &mut BsonWriter, write: &MonthWrite<'_>) {
 /// # Errors
 /// [`StorageError::Unreadable`](crate::bucket::StorageError::Unreadable) for a document without sensor, start or rev.
 pub fn decode_month(document: &RawDocument, projection: &Projection) -> Result<(MonthId, StoredMonth)> {
-    super::decode::of_any_version(document, |document| {
-        let month = Month::of(Day::of(Hour::of_ms(date(document, "start")?)));
+    super::decode::decode_any(document, |document| {
+        let month = Month::from_day(Day::from_hour(Hour::from_ms(date(document, "start")?)));
         let sensor = text(document, "sensor")?;
         let rev = whole(document, "rev")?;
         let is_known = whole(document, "schemaVersion")? == SCHEMA_VERSION;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use bson::raw::{RawBsonRef, RawDocument};
 
 use super::decode::{
-    Detail, array, boolean, date, decode_sensor, field_value, identity, named, order, reading_list, rest_of, text,
-    whole,
+    Detail, array, boolean, date, decode_current, decode_rest, decode_sensor, field_value, identity, order,
+    reading_list, text, whole,
 };
 use super::page_id;
 use crate::bucket::raw::{RawPage, RawSensor};
@@ -23,7 +23,7 @@ use crate::reading::Hour;
 /// [`StorageError::Newer`] for a later schema version, and [`StorageError::Unreadable`] if a field is missing that cannot be
 /// computed from the readings. Both have `key` as the id.
 pub fn decode_raw_page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<RawPage> {
-    let page = named(document, |document| page(document, key, in_overflow));
+    let page = decode_current(document, |document| page(document, key, in_overflow));
     page.map_err(|error| match error {
         StorageError::Unreadable { detail, .. } => StorageError::Unreadable { id: key.to_owned(), detail },
         StorageError::Newer { detail, .. } => StorageError::Newer { id: key.to_owned(), detail },
@@ -45,7 +45,7 @@ fn page(document: &RawDocument, key: &str, in_overflow: Option<bool>) -> Result<
         key: key.to_owned(),
         in_overflow,
         id: text(document, "_id")?.to_owned(),
-        own_id: page_id(sensor_key, Hour::of_ms(start_ms), number),
+        own_id: page_id(sensor_key, Hour::from_ms(start_ms), number),
         sensor_key: sensor_key.into(),
         sensor: identity(document)?,
         start_ms,
@@ -68,18 +68,18 @@ fn summary(document: &RawDocument) -> Vec<(Arc<str>, Option<Figures>)> {
     let Ok(Some(RawBsonRef::Document(summary))) = document.get("summary") else { return Vec::new() };
     let fields = summary.into_iter().map_while(Result::ok);
     fields
-        .map(|(field, figures)| (Arc::from(from_key(field.as_str())), figures.as_document().and_then(figures_of)))
+        .map(|(field, figures)| (Arc::from(from_key(field.as_str())), figures.as_document().and_then(decode_figures)))
         .collect()
 }
 
-fn figures_of(document: &RawDocument) -> Option<Figures> {
+fn decode_figures(document: &RawDocument) -> Option<Figures> {
     let part = |name: &str| field_value(document.get(name).ok()??);
     let sum = part("sum")?;
     Some(Figures {
         count: whole(document, "count").ok()?,
         min: part("min")?,
         max: part("max")?,
-        rest: rest_of(document.get("rest").ok()?, Number::of(&sum)).ok()?,
+        rest: decode_rest(document.get("rest").ok()?, Number::from_value(&sum)).ok()?,
         sum,
         avg: part("avg")?,
         first: part("first")?,

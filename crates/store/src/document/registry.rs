@@ -9,10 +9,10 @@
 
 use bson::{Bson, Document, doc};
 
-use super::decode::of_version;
+use super::decode::check_document_version;
 use super::encode::{SCHEMA_VERSION, signed};
 use crate::bucket::deletions::RememberedDeletion;
-use crate::bucket::registry::{MemberRegistry, Registered, TakenOver};
+use crate::bucket::registry::{MemberRegistry, RegistryEntry, Takeover};
 use crate::bucket::{Result, StorageError};
 
 /// The document's `_id`.
@@ -21,15 +21,15 @@ pub const REGISTRY: &str = "registry";
 /// Encodes the registry with its next rev.
 #[must_use]
 pub fn registry_document(registry: &MemberRegistry) -> Document {
-    let log = |log: &Registered| {
+    let log = |log: &RegistryEntry| {
         let mut document = doc! {
             "opening": format!("{:016x}", log.opening), "log": format!("{:016x}", log.log),
             "folder": format!("{:016x}", log.folder),
             "watermark": signed(log.watermark), "beat": signed(log.beat),
             "seen": bson::DateTime::from_millis(signed(log.seen_ms)), "host": &log.host,
         };
-        if let Some(TakenOver { by, through }) = log.taken {
-            document.insert("takenBy", format!("{by:016x}"));
+        if let Some(Takeover { successor, through }) = log.takeover {
+            document.insert("takenBy", format!("{successor:016x}"));
             document.insert("takenThrough", signed(through));
         }
         Bson::from(document)
@@ -60,7 +60,7 @@ pub fn registry_document(registry: &MemberRegistry) -> Document {
 /// [`StorageError::Newer`] if a later version wrote it, because writing it back could lose fields.
 /// [`StorageError::Unreadable`] if a field is missing or has an unexpected type.
 pub fn decode_registry(document: &Document) -> Result<MemberRegistry> {
-    of_version(document, || REGISTRY.to_owned())?;
+    check_document_version(document, || REGISTRY.to_owned())?;
     let detail = || "a field is missing or has an unexpected type".to_owned();
     decode(document).ok_or_else(|| StorageError::Unreadable { id: REGISTRY.to_owned(), detail: detail() })
 }
@@ -70,15 +70,15 @@ fn decode(document: &Document) -> Option<MemberRegistry> {
     let id = |document: &Document, name: &str| u64::from_str_radix(document.get_str(name).ok()?, 16).ok();
     let log = |log: &Bson| {
         let log = log.as_document()?;
-        Some(Registered {
+        Some(RegistryEntry {
             opening: id(log, "opening")?,
             log: id(log, "log")?,
             folder: id(log, "folder").unwrap_or_default(),
             watermark: whole(log, "watermark")?,
             beat: whole(log, "beat")?,
             seen_ms: u64::try_from(log.get_datetime("seen").ok()?.timestamp_millis()).ok()?,
-            taken: id(log, "takenBy")
-                .map(|by| TakenOver { by, through: whole(log, "takenThrough").unwrap_or_default() }),
+            takeover: id(log, "takenBy")
+                .map(|successor| Takeover { successor, through: whole(log, "takenThrough").unwrap_or_default() }),
             host: log.get_str("host").unwrap_or_default().to_owned(),
         })
     };

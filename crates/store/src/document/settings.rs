@@ -11,7 +11,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::decode::of_version;
+use super::decode::check_document_version;
 use super::encode::{SCHEMA_VERSION, signed};
 use crate::bucket::settings::{Drift, ExpiredReadings};
 use crate::bucket::{DatabaseSettings, Keep, Rename, Renames, Result, SealForm, StorageError};
@@ -80,7 +80,7 @@ fn decode_renames(document: &Document) -> Option<Renames> {
 /// [`StorageError::Unreadable`] if a field has an unexpected type, because a wrong retention would delete readings.
 pub fn decode_settings(document: &Document) -> Result<(String, DatabaseSettings)> {
     let id = document.get_str("_id").unwrap_or("?").to_owned();
-    of_version(document, || format!("settings of {id}"))?;
+    check_document_version(document, || format!("settings of {id}"))?;
     let unreadable = || StorageError::Unreadable {
         id: format!("settings of {id}"),
         detail: "a field is missing or has an unexpected type".to_owned(),

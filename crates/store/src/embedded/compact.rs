@@ -55,7 +55,7 @@ pub enum CompactError {
         /// Free bytes on the disk.
         free: u64,
     },
-    /// The compaction gave way to writes or to the end of the service.
+    /// The compaction was cancelled, because of writes or because the service stops.
     #[error("compacting the embedded file was cancelled and will be retried: {0}")]
     GivenUp(String),
     /// The file has a table whose types this version does not know.
@@ -75,12 +75,12 @@ impl From<FileFailure> for CompactError {
 }
 
 /// Converts a redb error.
-fn failed<E: Into<FileFailure>>(error: E) -> CompactError {
+fn storage_error<E: Into<FileFailure>>(error: E) -> CompactError {
     CompactError::Storage(error.into().into())
 }
 
 /// Returns a conversion of I/O errors of `operation`.
-fn io_failed(operation: &'static str) -> impl FnOnce(io::Error) -> CompactError {
+fn io_error(operation: &'static str) -> impl FnOnce(io::Error) -> CompactError {
     move |error| CompactError::Io(operation, error)
 }
 
@@ -115,7 +115,7 @@ pub(super) fn measure(file: &DatabaseFile, path: &Path) -> Result<FileSpace, Com
         }
         Ok(used)
     })?;
-    Ok(FileSpace { taken: disk_bytes(path).map_err(io_failed("measuring the file"))?, used })
+    Ok(FileSpace { taken: disk_bytes(path).map_err(io_error("measuring the file"))?, used })
 }
 
 /// Compacts the file and returns its new size in bytes. Calls `on_progress` with the number of rows copied so far. Blocks.
@@ -126,7 +126,7 @@ pub(super) fn compact(
     on_progress: &dyn Fn(u64),
 ) -> Result<u64, CompactError> {
     let needed = measure(file, path)?.used * 5 / 4 + SPARE_BYTES;
-    let free = free_bytes(path).map_err(io_failed("measuring the disk"))?;
+    let free = free_bytes(path).map_err(io_error("measuring the disk"))?;
     if free < needed {
         return Err(CompactError::NoRoom { needed, free });
     }
@@ -147,7 +147,7 @@ struct Compaction<'a> {
 
 impl Compaction<'_> {
     fn run(&self) -> Result<u64, CompactError> {
-        remove_if_exists(&temporary_path(self.path)).map_err(io_failed("removing an unfinished copy"))?;
+        remove_if_exists(&temporary_path(self.path)).map_err(io_error("removing an unfinished copy"))?;
         let journal = self.file.journal();
         let snapshot = journal.start_recording(|| self.file.run(|database| Ok(database.begin_read()?)))?;
         let mut new = self.create()?;
@@ -165,13 +165,13 @@ impl Compaction<'_> {
     fn create(&self) -> Result<Database, CompactError> {
         let mut options = OpenOptions::new();
         let created = options.read(true).write(true).create_new(true).mode(0o600).open(temporary_path(self.path));
-        let created = created.map_err(io_failed("creating the new file"))?;
+        let created = created.map_err(io_error("creating the new file"))?;
         Ok(self.builder.create_file(created).map_err(|error| FileFailure::Before(error.into()))?)
     }
 
     fn copy_all(&self, from: &ReadTransaction, to: &Database) -> Result<(), CompactError> {
         let mut rows = 0;
-        for table in from.list_tables().map_err(failed)? {
+        for table in from.list_tables().map_err(storage_error)? {
             let name = table.name();
             // Try the types of all known tables. `copy_table` returns false if the types differ.
             let is_copied = self.copy_table::<&[u8], &[u8]>(from, to, name, &mut rows)?
@@ -198,29 +198,29 @@ impl Compaction<'_> {
         let from = match from.open_table(definition) {
             Ok(table) => table,
             Err(TableError::TableTypeMismatch { .. }) => return Ok(false),
-            Err(other) => return Err(failed(other)),
+            Err(other) => return Err(storage_error(other)),
         };
-        let mut rows = from.iter().map_err(failed)?;
+        let mut rows = from.iter().map_err(storage_error)?;
         let mut is_done = false;
         while !is_done {
-            let transaction = to.begin_write().map_err(failed)?;
+            let transaction = to.begin_write().map_err(storage_error)?;
             {
-                let mut table = transaction.open_table(definition).map_err(failed)?;
+                let mut table = transaction.open_table(definition).map_err(storage_error)?;
                 let mut bytes = 0;
                 is_done = loop {
                     let Some(row) = rows.next() else { break true };
-                    let (key, value) = row.map_err(failed)?;
+                    let (key, value) = row.map_err(storage_error)?;
                     let key = key.value();
                     let value = value.value();
                     bytes += K::as_bytes(&key).as_ref().len() + V::as_bytes(&value).as_ref().len();
-                    table.insert(key, value).map_err(failed)?;
+                    table.insert(key, value).map_err(storage_error)?;
                     *copied += 1;
                     if bytes >= BATCH_BYTES {
                         break false;
                     }
                 };
             }
-            transaction.commit().map_err(failed)?;
+            transaction.commit().map_err(storage_error)?;
             (self.on_progress)(*copied);
             faults::point("compact_batch");
             stop_if_given_up(self.file)?;
@@ -247,17 +247,17 @@ impl Compaction<'_> {
 
     /// Replaces the old file by the new one, while writes are blocked.
     fn swap_files(&self, new: Database) -> Result<u64, CompactError> {
-        let mut turn = self.file.journal().wait_for_turn(0);
-        for redo in turn.take_all().map_err(CompactError::GivenUp)? {
+        let mut permit = self.file.journal().wait_for_permit(0);
+        for redo in permit.take_all().map_err(CompactError::GivenUp)? {
             redo(&new)?;
         }
         self.file.run(|old| Ok(check_row_counts(old, &new)))??;
         // A commit with quick repair, so that opening the file after a kill does not read all of it.
-        begin(&new).map_err(failed)?.commit().map_err(failed)?;
+        begin(&new).map_err(storage_error)?.commit().map_err(storage_error)?;
         faults::point("compact_written");
         let temporary = temporary_path(self.path);
-        File::open(&temporary).and_then(|file| file.sync_all()).map_err(io_failed("syncing the new file"))?;
-        std::fs::rename(&temporary, self.path).map_err(io_failed("renaming the new file"))?;
+        File::open(&temporary).and_then(|file| file.sync_all()).map_err(io_error("syncing the new file"))?;
+        std::fs::rename(&temporary, self.path).map_err(io_error("renaming the new file"))?;
         faults::point("compact_renamed");
         // Until the folder is synced, a power cut can bring the old file back, so nothing may be written before.
         match sync_folder(self.path) {
@@ -268,8 +268,8 @@ impl Compaction<'_> {
                 return Err(CompactError::Io("syncing the folder", source));
             }
         }
-        drop(turn);
-        disk_bytes(self.path).map_err(io_failed("measuring the file"))
+        drop(permit);
+        disk_bytes(self.path).map_err(io_error("measuring the file"))
     }
 }
 
@@ -296,11 +296,11 @@ fn stop_if_given_up(file: &DatabaseFile) -> Result<(), CompactError> {
 /// Fails if a table has a different number of rows in the new file.
 fn check_row_counts(old: &Database, new: &Database) -> Result<(), CompactError> {
     let row_counts = |database: &Database| -> Result<Vec<(String, u64)>, CompactError> {
-        let transaction = database.begin_read().map_err(failed)?;
-        let tables = transaction.list_tables().map_err(failed)?;
+        let transaction = database.begin_read().map_err(storage_error)?;
+        let tables = transaction.list_tables().map_err(storage_error)?;
         let count = |table: redb::UntypedTableHandle| {
             let name = table.name().to_owned();
-            let rows = transaction.open_untyped_table(table).map_err(failed)?.len().map_err(failed)?;
+            let rows = transaction.open_untyped_table(table).map_err(storage_error)?.len().map_err(storage_error)?;
             Ok((name, rows))
         };
         tables.map(count).collect()

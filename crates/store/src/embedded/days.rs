@@ -35,7 +35,7 @@ use super::{EmbeddedStore, SMALL_WRITE_BYTES, months};
 use crate::bucket::columns::{ColumnsDamage, PackedBytes};
 use crate::bucket::day::by_hour;
 use crate::bucket::expired::{ExpiredDay, ExpiredHour};
-use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
+use crate::bucket::store::{DayStore, Extent, Order, Projection, ScanResult, ScannedPage, WriteOutcome};
 use crate::bucket::{
     DayId, DayPart, DayWrite, MonthId, MonthWrite, Readings, Result, StorageError, StoredDay, StoredMonth, Summary,
 };
@@ -97,7 +97,7 @@ fn encode(keys: &Keys, write: &DayWrite<'_>) -> DayPut {
         (None, _) => Vec::new(),
     };
     let put = Put::new(key, write.rev, bytes);
-    let month = keys.month(Month::of(*day), &sensor.key);
+    let month = keys.month(Month::from_day(*day), &sensor.key);
     DayPut { put, month, is_removal: write.readings.is_none(), is_chunk: part.is_chunk() }
 }
 
@@ -235,12 +235,12 @@ impl<'a> DayHead<'a> {
                 part_lengths: take_part_lengths(&mut rest)?,
                 names: Vec::new(),
                 summaries: None,
-                stamps: rest.counted()?,
-                readings: rest.rest(),
+                stamps: rest.prefixed_bytes()?,
+                readings: rest.unread(),
             });
         }
-        let mut head = PackedBytes::new(rest.counted()?);
-        let before = &bytes[..bytes.len() - rest.left()];
+        let mut head = PackedBytes::new(rest.prefixed_bytes()?);
+        let before = &bytes[..bytes.len() - rest.unread_len()];
         if rest.take(CHECKSUM_BYTES)? != checksum(key, before).to_le_bytes() {
             return Err(PageError::Checksum);
         }
@@ -249,7 +249,17 @@ impl<'a> DayHead<'a> {
         let part_lengths = take_part_lengths(&mut head)?;
         let names = head.texts()?;
         let summaries = Some(PackedFigures::at_end(Span::Hours, head)?);
-        Ok(Self { kind, rev, floor, oldest: floor, part_lengths, names, summaries, stamps: &[], readings: rest.rest() })
+        Ok(Self {
+            kind,
+            rev,
+            floor,
+            oldest: floor,
+            part_lengths,
+            names,
+            summaries,
+            stamps: &[],
+            readings: rest.unread(),
+        })
     }
 
     /// Returns the summaries of all fields by hour.
@@ -352,7 +362,7 @@ impl DayStore for EmbeddedStore {
         self.read_table(DAYS, database, move |keys, days| read(keys, days, &ids)).await
     }
 
-    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome> {
         let name = database.to_owned();
         let keys = Keys::new(database);
         let puts: Vec<_> = days.iter().map(|day| encode(&keys, day)).collect();
@@ -370,7 +380,7 @@ impl DayStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let sensor = sensor.to_owned();
         let projection = projection.clone();
         let scanned = self.read_table(DAYS, database, move |keys, days| {
@@ -379,7 +389,7 @@ impl DayStore for EmbeddedStore {
         Ok(scanned.await?.scanned)
     }
 
-    async fn scan_days_of(
+    async fn scan_sensor_days(
         &self,
         database: &str,
         sensors: &[&str],
@@ -398,18 +408,18 @@ impl DayStore for EmbeddedStore {
     async fn next_chunks(
         &self,
         database: &str,
-        from: &(Day, String),
-        until: Day,
+        start: &(Day, String),
+        end: Day,
         max: usize,
     ) -> Result<Vec<(Day, String)>> {
         let name = database.to_owned();
-        let from = from.clone();
+        let (first_day, first_sensor) = start.clone();
         self.read(move |db| {
             let keys = Keys::new(&name);
             let chunks = db.begin_read()?.open_table(CHUNKS)?;
             let mut found: Vec<(Day, String)> = Vec::new();
-            let mut start = keys.day_end(from.0, &from.1);
-            let end = keys.day_start(until);
+            let mut start = keys.day_end(first_day, &first_sensor);
+            let end = keys.day_start(end);
             while found.len() < max && start < end {
                 let Some(row) = chunks.range::<&[u8]>(&*start..&*end)?.next() else { break };
                 let Some((sensor, day, _)) = Keys::parse_any_day(row?.0.value()) else { break };
@@ -447,7 +457,7 @@ impl DayStore for EmbeddedStore {
         Ok(futures_util::future::try_join_all(batches).await?.into_iter().flatten().collect())
     }
 
-    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<WriteOutcome> {
         let name = database.to_owned();
         let keys = Keys::new(database);
         let puts: Vec<_> = months.iter().map(|month| months::encode(&keys, month)).collect();

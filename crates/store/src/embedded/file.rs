@@ -83,12 +83,12 @@ impl DatabaseFile {
         bytes: usize,
         work: impl Fn(&Database) -> Result<T, FileFailure> + Send + Sync + 'static,
     ) -> Result<T> {
-        let mut turn = self.journal.wait_for_turn(bytes);
+        let mut permit = self.journal.wait_for_permit(bytes);
         let work = Arc::new(work);
         let result = self.run(|database| work(database));
         match &result {
-            Ok(_) => turn.record(bytes, move |database| work(database).map(drop)),
-            Err(error) => turn.record_failure(error),
+            Ok(_) => permit.record(bytes, move |database| work(database).map(drop)),
+            Err(error) => permit.record_failure(error),
         }
         result
     }

@@ -42,11 +42,11 @@ struct RecordedWork {
 }
 
 /// The exclusive right to write to the file, until it is dropped.
-pub(super) struct Turn<'a>(MutexGuard<'a, Option<Recording>>);
+pub(super) struct WritePermit<'a>(MutexGuard<'a, Option<Recording>>);
 
 impl Journal {
     /// Waits for the right to write `bytes`.
-    pub(super) fn wait_for_turn(&self, bytes: usize) -> Turn<'_> {
+    pub(super) fn wait_for_permit(&self, bytes: usize) -> WritePermit<'_> {
         let deadline = Instant::now() + WAIT_MAX;
         let mut recording = self.recording.lock();
         while let Some(full) = recording.as_mut().filter(|recording| recording.is_full(bytes)) {
@@ -59,7 +59,7 @@ impl Journal {
             }
             self.caught_up.wait_for(&mut recording, left);
         }
-        Turn(recording)
+        WritePermit(recording)
     }
 
     /// Takes a snapshot and records all work after it.
@@ -99,7 +99,7 @@ impl Journal {
     }
 }
 
-impl Turn<'_> {
+impl WritePermit<'_> {
     /// Records work that succeeded, if a compaction is running.
     pub(super) fn record(
         &mut self,

@@ -35,7 +35,7 @@ use self::file::{DatabaseFile, FileFailure};
 use self::keys::Keys;
 use self::tables::{DocumentRows, DocumentTable};
 use crate::ScanBudget;
-use crate::bucket::store::{Scanned, ScannedPage, Written};
+use crate::bucket::store::{ScanResult, ScannedPage, WriteOutcome};
 use crate::bucket::{Result, StorageError};
 
 /// Maximum time that a caller waits for the disk. A write that takes longer continues in the background.
@@ -60,7 +60,7 @@ pub struct EmbeddedStore {
 
 /// The result of a scan, with the bytes that count against its budget.
 struct SizedScan {
-    scanned: Scanned,
+    scanned: ScanResult,
     bytes: usize,
 }
 
@@ -95,7 +95,7 @@ pub enum FileOpenError {
 
 impl EmbeddedStore {
     /// Opens `hourglass.redb` in this folder with a cache of `cache_bytes`, and creates the folder and the file if they
-    /// do not exist. Blocks. A file that was not closed opens as fast as one that was.
+    /// do not exist. Blocks. A file that was not closed takes no longer to open.
     ///
     /// # Errors
     /// Fails if the file cannot be created or opened, is in use, damaged, or of another version.
@@ -110,7 +110,7 @@ impl EmbeddedStore {
         }
         let database = builder(cache_bytes).open(&path).map_err(|error| open_error(error, &path))?;
         let file = path.clone();
-        // `open` instead of `create`: a file that was removed in the meantime must not come back empty.
+        // `open` instead of `create`: a file that was removed in the meantime must not be replaced by an empty one.
         let reopen = move || {
             // If a compaction failed to sync the folder, sync it before anything is written to the new file.
             compact::sync_folder(&file).map_err(|error| DatabaseError::Storage(redb::StorageError::Io(error)))?;
@@ -172,7 +172,7 @@ impl EmbeddedStore {
     /// `on_progress` with the number of rows copied so far. Returns the new size of the file in bytes.
     ///
     /// # Errors
-    /// If the compaction fails or gives way to writes, the old file stays in use.
+    /// If the compaction fails or is cancelled, the old file stays in use.
     pub async fn compact_in_use(&self, on_progress: impl Fn(u64) + Send + 'static) -> Result<u64, CompactError> {
         let file = self.file.clone();
         let path = self.path.clone();
@@ -315,12 +315,12 @@ impl EmbeddedStore {
         &self,
         count: usize,
         bytes: usize,
-        work: impl Fn(&Database) -> Result<Vec<Written>, FileFailure> + Send + Sync + 'static,
-    ) -> Vec<Written> {
+        work: impl Fn(&Database) -> Result<Vec<WriteOutcome>, FileFailure> + Send + Sync + 'static,
+    ) -> Vec<WriteOutcome> {
         if count == 0 {
             return Vec::new();
         }
-        self.run(bytes, work).await.unwrap_or_else(|error| vec![Written::Failed(error); count])
+        self.run(bytes, work).await.unwrap_or_else(|error| vec![WriteOutcome::Failed(error); count])
     }
 }
 

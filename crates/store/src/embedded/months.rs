@@ -9,7 +9,7 @@ use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{DocumentRows, Listing, Put, unseal, write_each};
 use crate::bucket::columns::PackedBytes;
-use crate::bucket::store::{Projection, Written};
+use crate::bucket::store::{Projection, WriteOutcome};
 use crate::bucket::{MonthId, MonthWrite, StorageError, StoredMonth};
 use crate::figures::Room;
 use crate::months;
@@ -33,7 +33,7 @@ struct PackedMonth<'v> {
 fn read_packed<'v>(key: &[u8], value: &'v [u8]) -> Option<PackedMonth<'v>> {
     let mut bytes = PackedBytes::new(unseal(key, value, String::new).ok()?);
     let rev = bytes.varint().ok()?;
-    Some(PackedMonth { rev, totals: bytes.rest() })
+    Some(PackedMonth { rev, totals: bytes.unread() })
 }
 
 /// Returns the rev of a stored month; 0 if the row is damaged.
@@ -42,7 +42,7 @@ fn rev(key: &[u8], value: &[u8]) -> Result<u64, StorageError> {
 }
 
 /// Implements `Store::write_months`.
-pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec<Written>, FileFailure> {
+pub(super) fn write(database: &Database, name: &str, puts: &[Put]) -> Result<Vec<WriteOutcome>, FileFailure> {
     // The database may have been dropped since the sealer read its days. Totals must not list it again.
     write_each(database, name, Listing::Keep, puts, |tables, put| {
         let is_expected = put.matches(&tables.months, rev)?;

@@ -99,7 +99,7 @@ struct PackedHead<'a> {
 
 /// Encodes a page with the rev that this write gives it.
 pub(super) fn encode(id: &BucketId, page: &Page) -> Vec<u8> {
-    if page.readings.cells_in_all() > CELLS_MAX {
+    if page.readings.cell_count() > CELLS_MAX {
         return page_document(id, page);
     }
     let readings = page.readings.packed();
@@ -205,8 +205,8 @@ pub(super) fn decode_for_scan(bytes: &[u8], key: PageKey<'_>, projection: &Proje
                 return Ok(None);
             }
             let wanted = head.summaries.iter().filter(|(name, _)| projection.has(name));
-            let summary = wanted.map(|(name, figures)| (name.clone(), Summary::of_figures(figures))).collect();
-            let readings = if projection.readings { Some(projection.of(head.unpack_readings()?)) } else { None };
+            let summary = wanted.map(|(name, figures)| (name.clone(), Summary::from_figures(figures))).collect();
+            let readings = if projection.readings { Some(projection.project(head.unpack_readings()?)) } else { None };
             let oldest = head.order.oldest;
             Ok(Some(ScannedPage { hour: key.hour, number: key.number, summary, oldest, readings, is_expired: false }))
         },
@@ -233,7 +233,7 @@ fn read<T>(
         }
         Some((&PACKED, packed)) => read_packed(packed),
         Some((other, _)) => Err(PageError::Version(*other)),
-        None => Err(ColumnsDamage::Cut { at: 0, len: 0 }.into()),
+        None => Err(ColumnsDamage::Cut { position: 0, len: 0 }.into()),
     };
     read.map_err(|error| unreadable(id(), error))
 }
@@ -309,7 +309,7 @@ impl<'a> PackedHead<'a> {
             summaries.push(take_summary(&mut bytes, &names)?);
         }
         let order = take_order(&mut bytes)?;
-        let readings = bytes.rest();
+        let readings = bytes.unread();
         Ok(Self { rev, marks, count, first_ms, last_ms, part_lengths, names, summaries, order, readings })
     }
 
@@ -353,14 +353,14 @@ fn take_order<'a>(bytes: &mut PackedBytes<'a>) -> Result<StampOrder<'a>, PageErr
     let floor = bytes.varint()?;
     let oldest = floor.saturating_add(bytes.varint()?);
     let last = floor.saturating_add(bytes.varint()?);
-    Ok(StampOrder { floor, oldest, last, stamps: bytes.counted()?.into() })
+    Ok(StampOrder { floor, oldest, last, stamps: bytes.prefixed_bytes()?.into() })
 }
 
 /// Reads the lengths of the measurement, tag names and tag values.
 pub(super) fn take_part_lengths(bytes: &mut PackedBytes<'_>) -> Result<Vec<u64>, PageError> {
     let tags = bytes.varint()?;
     // Each tag takes at least two bytes, so the remaining bytes bound the allocation.
-    let mut lengths = Vec::with_capacity(usize::try_from(tags).unwrap_or(usize::MAX).min(bytes.left()) * 2 + 1);
+    let mut lengths = Vec::with_capacity(usize::try_from(tags).unwrap_or(usize::MAX).min(bytes.unread_len()) * 2 + 1);
     lengths.push(bytes.varint()?);
     for _ in 0..tags {
         lengths.extend([bytes.varint()?, bytes.varint()?]);

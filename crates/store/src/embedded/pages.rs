@@ -10,7 +10,9 @@ use super::keys::Keys;
 use super::page_form::{self, PageKey};
 use super::tables::{DocumentRows, Listing, PAGES, Put, Tables, begin, unseal, write_each};
 use super::{EmbeddedStore, SizedScan, remove};
-use crate::bucket::store::{BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, Written};
+use crate::bucket::store::{
+    BucketId, Extent, Order, PageStore, PageWrite, Projection, ScanResult, ScannedPage, WriteOutcome,
+};
 use crate::bucket::{Result, StorageError, StoredPage, WriteKind};
 use crate::reading::{Hour, Stamp};
 
@@ -118,7 +120,7 @@ fn scan(
             (Order::Descending, None) => rest.end = rest.start,
         }
     }
-    Ok(SizedScan { scanned: Scanned { pages: found, rest }, bytes })
+    Ok(SizedScan { scanned: ScanResult { pages: found, rest }, bytes })
 }
 
 fn for_each_page(
@@ -140,7 +142,7 @@ fn for_each_page(
 
 #[async_trait]
 impl PageStore for EmbeddedStore {
-    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<WriteOutcome> {
         let name = database.to_owned();
         let keys = Keys::new(database);
         let groups: Vec<_> = writes.iter().map(|write| encode_group(&keys, write)).collect();
@@ -200,7 +202,7 @@ impl PageStore for EmbeddedStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let sensor = sensor.to_owned();
         let projection = projection.clone();
         let scanned = self.read_table(PAGES, database, move |keys, pages| {
@@ -261,18 +263,18 @@ impl PageStore for EmbeddedStore {
     async fn next_buckets(
         &self,
         database: &str,
-        from: &(Hour, String),
-        until: Hour,
+        start: &(Hour, String),
+        end: Hour,
         max: usize,
     ) -> Result<Vec<(Hour, String)>> {
-        let from = from.clone();
+        let start = start.clone();
         self.read_table(PAGES, database, move |keys, pages| {
             let mut found: Vec<(Hour, String)> = Vec::new();
-            for row in pages.range(&*keys.page(from.0, &from.1, u32::MAX)..&*keys.hour(until))? {
+            for row in pages.range(&*keys.page(start.0, &start.1, u32::MAX)..&*keys.hour(end))? {
                 let (key, _) = row?;
                 let Some((hour, sensor, _)) = keys.parse_page(key.value()) else { continue };
                 if found.last().is_some_and(|last| last.0 == hour && last.1 == sensor)
-                    || (hour, &sensor) == (from.0, &from.1)
+                    || (hour, &sensor) == (start.0, &start.1)
                 {
                     continue;
                 }
@@ -286,14 +288,14 @@ impl PageStore for EmbeddedStore {
         .await
     }
 
-    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()> {
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, limit: Stamp) -> Result<()> {
         for sensor in sensors {
             let mut next = Some(hours.start);
-            while let Some(from) = next {
+            while let Some(start) = next {
                 let name = database.to_owned();
                 let sensor = (*sensor).to_owned();
-                let left = from..hours.end;
-                next = self.run_to_end(move |db| remove::buckets(db, &name, &sensor, left.clone(), before)).await?;
+                let left = start..hours.end;
+                next = self.run_to_end(move |db| remove::buckets(db, &name, &sensor, left.clone(), limit)).await?;
             }
         }
         Ok(())

@@ -14,14 +14,14 @@ use crate::reading::{Hour, Stamp};
 /// Maximum rows that one transaction removes. The pages of the last bucket may exceed it.
 const ROWS_MAX: usize = 2000;
 
-/// Removes a sensor's buckets in a range of hours if all stamps of a bucket are below `before`. Returns the hour to
+/// Removes a sensor's buckets in a range of hours if all stamps of a bucket are below `limit`. Returns the hour to
 /// continue from, or `None` when done.
 pub(super) fn buckets(
     database: &Database,
     name: &str,
     sensor: &str,
     hours: Range<Hour>,
-    before: Stamp,
+    limit: Stamp,
 ) -> Result<Option<Hour>, FileFailure> {
     let keys = Keys::new(name);
     let mut found = Vec::new();
@@ -47,7 +47,7 @@ pub(super) fn buckets(
                     for row in pages.range(&*bucket..=&*last)? {
                         let (key, value) = row?;
                         let id = || format!("{sensor} {}", hour.0);
-                        is_old &= page_form::last_stamp(unseal(key.value(), value.value(), id)?, id)? < before;
+                        is_old &= page_form::last_stamp(unseal(key.value(), value.value(), id)?, id)? < limit;
                         keys.push(key.value().to_vec());
                     }
                     if is_old {
@@ -130,8 +130,8 @@ fn remove_first(
     Ok(keys)
 }
 
-/// Fails if a later version wrote one of these rows. `read_rev` reads the rev of a row; its other errors are ignored, so
-/// that damaged rows can be removed.
+/// Fails if a later version wrote one of these rows. `read_rev` reads the rev of a row. Its other errors are ignored,
+/// so that damaged rows can be removed.
 fn refuse_newer(
     table: &Table<'_, &'static [u8], &'static [u8]>,
     keys: &[Vec<u8>],

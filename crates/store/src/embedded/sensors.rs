@@ -10,7 +10,7 @@ use super::file::FileFailure;
 use super::keys::Keys;
 use super::tables::{Listing, OUTLIERS, Put, SENSORS, Tables, unseal_document, write_each};
 use super::{EmbeddedStore, SMALL_WRITE_BYTES, remove};
-use crate::bucket::store::{SensorFilter, SensorStore, Written};
+use crate::bucket::store::{SensorFilter, SensorStore, WriteOutcome};
 use crate::bucket::{Result, SensorDocument};
 use crate::document::{decode_sensor, document_rev, sensor_document};
 
@@ -98,7 +98,7 @@ impl SensorStore for EmbeddedStore {
         .await
     }
 
-    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<WriteOutcome> {
         let name = database.to_owned();
         let keys = Keys::new(database);
         let puts: Vec<_> = documents.iter().map(|document| encode(&keys, document)).collect();

@@ -9,7 +9,7 @@ use tokio::task::spawn_blocking;
 use super::tables::{self, DATABASES, begin};
 use super::{EmbeddedStore, SMALL_WRITE_BYTES, compact, remove};
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{Coordination, DatabaseStore, MongoExtras, Written};
+use crate::bucket::store::{Coordination, DatabaseStore, MongoExtras, WriteOutcome};
 use crate::bucket::{DatabaseSettings, Result, Store, StoreSpace};
 use crate::free_bytes;
 
@@ -61,12 +61,12 @@ impl DatabaseStore for EmbeddedStore {
         self.read(tables::read_settings).await
     }
 
-    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> WriteOutcome {
         let name = database.to_owned();
         let settings = settings.cloned();
         let work = move |db: &Database| tables::write_settings(db, &name, held, settings.as_ref());
         let written = self.run(SMALL_WRITE_BYTES, work).await;
-        written.unwrap_or_else(Written::Failed)
+        written.unwrap_or_else(WriteOutcome::Failed)
     }
 }
 
@@ -76,10 +76,10 @@ impl Coordination for EmbeddedStore {
         self.read(tables::read_registry).await
     }
 
-    async fn write_registry(&self, registry: &MemberRegistry) -> Written {
+    async fn write_registry(&self, registry: &MemberRegistry) -> WriteOutcome {
         let registry = registry.clone();
         let written = self.run(SMALL_WRITE_BYTES, move |db| tables::write_registry(db, &registry)).await;
-        written.unwrap_or_else(Written::Failed)
+        written.unwrap_or_else(WriteOutcome::Failed)
     }
 
     /// Always false, because the file is locked for this process.

@@ -9,7 +9,7 @@ use redb::{
 
 use super::file::FileFailure;
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::Written;
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{DatabaseSettings, Result, StorageError};
 use crate::document::{REGISTRY, decode_registry, decode_settings, registry_document, settings_document};
 
@@ -125,19 +125,19 @@ pub(super) fn write_each<W>(
     listing: Listing,
     writes: &[W],
     write: impl Fn(&mut Tables<'_>, &W) -> Result<bool, FileFailure>,
-) -> Result<Vec<Written>, FileFailure> {
+) -> Result<Vec<WriteOutcome>, FileFailure> {
     let transaction = begin(database)?;
     let mut tables = Tables::open(&transaction)?;
     let mut outcomes = Vec::with_capacity(writes.len());
     for item in writes {
         outcomes.push(match write(&mut tables, item) {
-            Ok(true) => Written::Yes,
-            Ok(false) => Written::Conflict,
-            Err(FileFailure::Document(error)) => Written::Failed(error),
+            Ok(true) => WriteOutcome::Applied,
+            Ok(false) => WriteOutcome::Conflict,
+            Err(FileFailure::Document(error)) => WriteOutcome::Failed(error),
             Err(failure) => return Err(failure),
         });
     }
-    let has_changes = outcomes.contains(&Written::Yes);
+    let has_changes = outcomes.contains(&WriteOutcome::Applied);
     if has_changes && listing == Listing::Add && tables.databases.get(name)?.is_none() {
         tables.databases.insert(name, ())?;
     }
@@ -168,7 +168,7 @@ fn decode_bson(id: &str, bytes: &[u8]) -> Result<bson::Document> {
 }
 
 /// Writes the registry by compare-and-set on its rev.
-pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> Result<Written, FileFailure> {
+pub(super) fn write_registry(database: &Database, registry: &MemberRegistry) -> Result<WriteOutcome, FileFailure> {
     let rev = |bytes: &[u8]| Ok(parse_registry(bytes)?.rev);
     write_document(database, REGISTRIES, REGISTRY, registry.rev, rev, Some(registry_document(registry)))
 }
@@ -181,7 +181,7 @@ fn write_document(
     expected_rev: u64,
     read_rev: impl Fn(&[u8]) -> Result<u64>,
     document: Option<bson::Document>,
-) -> Result<Written, FileFailure> {
+) -> Result<WriteOutcome, FileFailure> {
     let transaction = begin(database)?;
     let is_expected;
     {
@@ -198,7 +198,7 @@ fn write_document(
         }
     }
     transaction.commit()?;
-    Ok(if is_expected { Written::Yes } else { Written::Conflict })
+    Ok(if is_expected { WriteOutcome::Applied } else { WriteOutcome::Conflict })
 }
 
 /// Reads the settings of all databases.
@@ -217,7 +217,7 @@ pub(super) fn write_settings(
     name: &str,
     held: u64,
     settings: Option<&DatabaseSettings>,
-) -> Result<Written, FileFailure> {
+) -> Result<WriteOutcome, FileFailure> {
     let rev = |bytes: &[u8]| Ok(parse_settings(bytes)?.1.rev);
     let document = settings.map(|settings| settings_document(name, settings));
     write_document(database, SETTINGS, name, held, rev, document)

@@ -125,7 +125,7 @@ fn add(bucket: &mut Bucket, second: i64, text_bytes: usize) {
     bucket.apply([row].into_iter(), &MergeOptions { caps: &caps, floor: 0, restamps: false });
 }
 
-async fn write(store: &EmbeddedStore, writes: &[(&BucketId, &Bucket)]) -> Vec<Written> {
+async fn write(store: &EmbeddedStore, writes: &[(&BucketId, &Bucket)]) -> Vec<WriteOutcome> {
     let writes: Vec<_> = writes.iter().map(|(id, bucket)| PageWrite { id, bucket, group: vec![0] }).collect();
     store.write_pages("db", &writes).await
 }
@@ -159,20 +159,20 @@ async fn a_full_disk_refuses_writes_and_serves_reads_until_there_is_room() {
     let disk = Disk::default();
     let store = disk.store();
     let ids = [id("small"), id("large")];
-    assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [Written::Yes]);
+    assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [WriteOutcome::Applied]);
     disk.blocks().is_full = true;
     let large = bucket(1 << 20);
     for _ in 0..3 {
         let outcomes = write(&store, &[(&ids[1], &large)]).await;
         assert!(
-            matches!(&outcomes[..], [Written::Failed(StorageError::Unavailable(_) | StorageError::Unknown(_))]),
+            matches!(&outcomes[..], [WriteOutcome::Failed(StorageError::Unavailable(_) | StorageError::Unknown(_))]),
             "{outcomes:?}"
         );
         assert_eq!(stored(&store, &ids).await, [first(&bucket(10)), NO_PAGE]);
         assert_eq!(store.check().await, Ok(()));
     }
     disk.blocks().is_full = false;
-    assert_eq!(write(&store, &[(&ids[1], &large)]).await, [Written::Yes]);
+    assert_eq!(write(&store, &[(&ids[1], &large)]).await, [WriteOutcome::Applied]);
     assert_eq!(stored(&store, &ids).await, [first(&bucket(10)), first(&large)]);
 }
 
@@ -186,7 +186,7 @@ async fn after_an_error_in_any_operation_no_write_is_partial_and_the_next_one_su
         let store = disk.store();
         let ids = [id("old"), id("new")];
         let mut old = bucket(10);
-        assert_eq!(write(&store, &[(&ids[0], &old)]).await, [Written::Yes]);
+        assert_eq!(write(&store, &[(&ids[0], &old)]).await, [WriteOutcome::Applied]);
         old.mark_written(&[0]);
         add(&mut old, 1, 10_000);
         let new = bucket(20_000);
@@ -199,16 +199,16 @@ async fn after_an_error_in_any_operation_no_write_is_partial_and_the_next_one_su
         let before = [first_old, NO_PAGE];
         let after = [FirstPage { readings: 2, rev: first_old.rev + 1 }, first(&new)];
         match &outcomes[..] {
-            [Written::Yes, Written::Yes] => assert_eq!(held, after, "moment {moment}"),
-            [Written::Failed(StorageError::Unavailable(_)), _] => assert_eq!(held, before, "moment {moment}"),
-            [Written::Failed(StorageError::Unknown(_)), _] => {
+            [WriteOutcome::Applied, WriteOutcome::Applied] => assert_eq!(held, after, "moment {moment}"),
+            [WriteOutcome::Failed(StorageError::Unavailable(_)), _] => assert_eq!(held, before, "moment {moment}"),
+            [WriteOutcome::Failed(StorageError::Unknown(_)), _] => {
                 assert!(held == before || held == after, "moment {moment}: {held:?}");
             }
             other => panic!("moment {moment}: {other:?}"),
         }
-        outcomes_seen.insert(outcomes[0] == Written::Yes);
+        outcomes_seen.insert(outcomes[0] == WriteOutcome::Applied);
         let third = [(&id("third"), &bucket(30))];
-        assert_eq!(write(&store, &third).await, [Written::Yes], "moment {moment}");
+        assert_eq!(write(&store, &third).await, [WriteOutcome::Applied], "moment {moment}");
         if has_succeeded {
             break;
         }
@@ -222,7 +222,7 @@ async fn a_panic_has_an_unknown_outcome_and_later_writes_succeed() {
     let result: Result<()> = store.run(1, |_| panic!("this test panics on purpose")).await;
     assert!(matches!(result, Err(StorageError::Unknown(_))));
     let ids = [id("next")];
-    assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [Written::Yes]);
+    assert_eq!(write(&store, &[(&ids[0], &bucket(10))]).await, [WriteOutcome::Applied]);
     assert_eq!(stored(&store, &ids).await, [first(&bucket(10))]);
 }
 
@@ -245,7 +245,7 @@ async fn a_compaction_gives_up_without_harm_and_keeps_everything() {
     let store = Arc::new(EmbeddedStore::open(folder.path(), 1 << 20).expect("a new store"));
     let ids: Vec<BucketId> = (0..60).map(|number| id(&format!("s{number}"))).collect();
     for id in &ids {
-        assert_eq!(write(&store, &[(id, &bucket(50_000))]).await, [Written::Yes]);
+        assert_eq!(write(&store, &[(id, &bucket(50_000))]).await, [WriteOutcome::Applied]);
     }
     let removed: Vec<&str> = ids.iter().skip(10).map(|id| &*id.sensor.key).collect();
     store.remove_buckets("db", &removed, HOUR..HOUR.next(), Stamp::MAX).await.expect("removed");
@@ -267,7 +267,7 @@ async fn a_compaction_gives_up_without_harm_and_keeps_everything() {
         let is_written = AtomicBool::new(false);
         move |_| {
             if !is_written.swap(true, Ordering::SeqCst) {
-                assert_eq!(runtime.block_on(write(&writes, &[(&late, &bucket(100))])), [Written::Yes]);
+                assert_eq!(runtime.block_on(write(&writes, &[(&late, &bucket(100))])), [WriteOutcome::Applied]);
             }
         }
     });
@@ -275,7 +275,7 @@ async fn a_compaction_gives_up_without_harm_and_keeps_everything() {
     assert!(after * 2 < taken, "{taken} bytes before, {after} after");
     assert!(!has_temporary_file() && stored(&store, &ids).await == before);
     assert_eq!(stored(&store, &[late]).await, [first(&bucket(100))]);
-    assert_eq!(write(&store, &[(&id("next"), &bucket(10))]).await, [Written::Yes]);
+    assert_eq!(write(&store, &[(&id("next"), &bucket(10))]).await, [WriteOutcome::Applied]);
     drop(store);
     let store = EmbeddedStore::open(folder.path(), 1 << 20).expect("an intact file");
     assert_eq!(stored(&store, &ids).await, before);

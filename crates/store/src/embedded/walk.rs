@@ -7,7 +7,7 @@ use super::keys::Keys;
 use super::page_form::{self, PageKey};
 use super::tables::{DAYS, DocumentTable, PAGES, SENSORS, unseal, unseal_document};
 use super::{EmbeddedStore, days};
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawPage, RawSensor, WalkStep};
 use crate::bucket::store::WalkStore;
 use crate::bucket::{Result, StorageError};
 use crate::document::decode_raw_sensor;
@@ -23,16 +23,16 @@ impl EmbeddedStore {
         &self,
         table: DocumentTable,
         database: &str,
-        from: Option<&Cursor>,
+        start: Option<&Cursor>,
         rows_max: usize,
         continues: fn(&T, &[u8]) -> bool,
         add: fn(&mut Vec<T>, &[u8], &[u8]),
-    ) -> Result<Walked<T>> {
-        let from = from.cloned();
+    ) -> Result<WalkStep<T>> {
+        let start = start.cloned();
         self.read_table(table, database, move |keys, table| {
             let all = keys.all();
-            let start = from.as_ref().map_or(&*all.start, |from| &*from.0);
-            let mut walked = Walked::default();
+            let start = start.as_ref().map_or(&*all.start, |start| &*start.0);
+            let mut walked = WalkStep::default();
             let mut bytes = 0;
             for (rows, row) in table.range::<&[u8]>(start..&*all.end)?.enumerate() {
                 let (key, value) = row?;
@@ -54,12 +54,17 @@ impl EmbeddedStore {
 
 #[async_trait]
 impl WalkStore for EmbeddedStore {
-    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
-        let continues = |last: &RawBucket, key: &[u8]| last.from.0 == Keys::bucket_prefix(key);
-        self.walk(PAGES, database, from, pages_max, continues, |found, key, value| {
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        start: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<WalkStep<RawBucket>> {
+        let continues = |last: &RawBucket, key: &[u8]| last.cursor.0 == Keys::bucket_prefix(key);
+        self.walk(PAGES, database, start, pages_max, continues, |found, key, value| {
             let bucket = Keys::bucket_prefix(key);
-            if found.last().is_none_or(|last| last.from.0 != bucket) {
-                found.push(RawBucket { from: Cursor(bucket.to_vec()), pages: Vec::new() });
+            if found.last().is_none_or(|last| last.cursor.0 != bucket) {
+                found.push(RawBucket { cursor: Cursor(bucket.to_vec()), pages: Vec::new() });
             }
             if let Some(last) = found.last_mut() {
                 last.pages.push(raw_page(key, value));
@@ -68,13 +73,13 @@ impl WalkStore for EmbeddedStore {
         .await
     }
 
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
-        self.walk(SENSORS, database, from, max, |_, _| false, |found, key, value| found.push(raw_sensor(key, value)))
+    async fn walk_sensors(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>> {
+        self.walk(SENSORS, database, start, max, |_, _| false, |found, key, value| found.push(raw_sensor(key, value)))
             .await
     }
 
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
-        self.walk(DAYS, database, from, max, |_, _| false, |found, key, value| found.push(days::raw_day(key, value)))
+    async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
+        self.walk(DAYS, database, start, max, |_, _| false, |found, key, value| found.push(days::raw_day(key, value)))
             .await
     }
 
@@ -98,7 +103,7 @@ fn raw_sensor(key: &[u8], value: &[u8]) -> RawSensor {
 
 fn raw_page(key: &[u8], value: &[u8]) -> Result<RawPage> {
     // Hours outside the range of timestamps cannot be formatted.
-    let hours = Hour::of(i64::MIN)..=Hour::of(i64::MAX);
+    let hours = Hour::from_ns(i64::MIN)..=Hour::from_ns(i64::MAX);
     let Some((hour, sensor, number)) = Keys::parse_any_page(key).filter(|(hour, ..)| hours.contains(hour)) else {
         let detail = "the key is not a valid page key".to_owned();
         return Err(StorageError::Unreadable { id: key.escape_ascii().to_string(), detail });

@@ -16,7 +16,7 @@ use super::reads::{self, Query};
 use super::remove;
 use super::setup::prefix;
 use super::writes::{self, MongoWrite, TransactionWrites, UpdateMode, chunks};
-use crate::bucket::store::{Extent, Written};
+use crate::bucket::store::{Extent, WriteOutcome};
 use crate::bucket::{Result, StorageError};
 use crate::document::document_rev;
 
@@ -88,7 +88,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         changes: Vec<(usize, MongoWrite)>,
-        outcomes: &Mutex<Vec<Written>>,
+        outcomes: &Mutex<Vec<WriteOutcome>>,
     ) {
         let (inserts, updates) = changes.into_iter().partition(|(_, change)| matches!(change, MongoWrite::Insert(_)));
         let commands = chunks(inserts).into_iter().chain(chunks(updates));
@@ -102,7 +102,7 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         chunk: Vec<(usize, MongoWrite)>,
-        outcomes: &Mutex<Vec<Written>>,
+        outcomes: &Mutex<Vec<WriteOutcome>>,
     ) {
         let mut batches = vec![chunk];
         while let Some(batch) = batches.pop() {
@@ -130,7 +130,7 @@ impl MongoStore {
             let is_insert = matches!(changes.first(), Some(MongoWrite::Insert(_)));
             if is_insert { insert(&target, changes).await } else { update(&mongo, &target, changes).await }
         };
-        let lost = |error| Sent { results: vec![Written::Failed(error); count], returned: Vec::new() };
+        let lost = |error| Sent { results: vec![WriteOutcome::Failed(error); count], returned: Vec::new() };
         self.run_write(prefix(collection), command).await.unwrap_or_else(lost)
     }
 
@@ -180,14 +180,14 @@ impl MongoStore {
     }
 
     /// Writes all changes in one transaction.
-    pub(super) async fn transact(&self, prefix: &str, changes: TransactionWrites) -> Written {
+    pub(super) async fn transact(&self, prefix: &str, changes: TransactionWrites) -> WriteOutcome {
         let client = self.client.clone();
         let mongo = self.mongo.clone();
         let transaction = async move { writes::transact(&client, &mongo, changes).await };
         match self.run_write(prefix, transaction).await {
             Ok(Ok(written)) => written,
-            Ok(Err(error)) => Written::Failed(classify(&error)),
-            Err(error) => Written::Failed(error),
+            Ok(Err(error)) => WriteOutcome::Failed(classify(&error)),
+            Err(error) => WriteOutcome::Failed(error),
         }
     }
 }
@@ -198,7 +198,7 @@ fn busy() -> StorageError {
 
 /// The outcome of one command.
 struct Sent {
-    results: Vec<Written>,
+    results: Vec<WriteOutcome>,
     /// All changes, if the server refused the whole command and one of them may be the cause.
     returned: Vec<MongoWrite>,
 }
@@ -206,14 +206,14 @@ struct Sent {
 impl Sent {
     fn whole(error: &Error, changes: Vec<MongoWrite>) -> Self {
         let class = classify(error);
-        let results = vec![Written::Failed(class.clone()); changes.len()];
+        let results = vec![WriteOutcome::Failed(class.clone()); changes.len()];
         let is_divisible = matches!(class, StorageError::Refused(_) | StorageError::Failing(_));
         Self { results, returned: if is_divisible { changes } else { Vec::new() } }
     }
 }
 
 async fn insert(collection: &Collection<RawDocumentBuf>, changes: Vec<MongoWrite>) -> Sent {
-    let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(writes::inserted).collect();
+    let documents: Vec<RawDocumentBuf> = changes.into_iter().filter_map(writes::inserted_document).collect();
     match writes::insert(collection, &documents).await {
         Err(error) if !matches!(error.kind.as_ref(), ErrorKind::InsertMany(_)) => {
             Sent::whole(&error, documents.into_iter().map(MongoWrite::Insert).collect())
@@ -237,7 +237,7 @@ async fn update(mongo: &Database, collection: &Collection<RawDocumentBuf>, chang
         let proof = writes::update(mongo, collection.name(), &retried, UpdateMode::Plain).await;
         for (index, refusal) in proof.iter().flat_map(proven_invalid) {
             if let Some(result) = stopped.get(index).and_then(|index| results.get_mut(*index)) {
-                *result = Written::Failed(refusal);
+                *result = WriteOutcome::Failed(refusal);
             }
         }
     }

@@ -10,7 +10,7 @@ use mongodb::options::{ClientOptions, ReadConcern, ReadPreference, SelectionCrit
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use super::groups::NotedSensors;
+use super::groups::PendingSensors;
 use super::settings::SealForms;
 use super::writes::durable;
 use super::{MongoStore, messages};
@@ -96,7 +96,7 @@ impl MongoStore {
             checks: Arc::new(Semaphore::new(1)),
             created: Mutex::default(),
             grouped: Mutex::default(),
-            noted: NotedSensors::default(),
+            pending: PendingSensors::default(),
             seal_forms: SealForms::default(),
         })
     }

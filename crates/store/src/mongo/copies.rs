@@ -10,7 +10,7 @@ use super::reads::Query;
 use super::remove::is_expired;
 use super::setup::{Collections, prefix};
 use super::{MongoStore, READ_SENSORS_MAX, date};
-use crate::bucket::{CopiesRefreshed, CopyScope, Result, StorageError};
+use crate::bucket::{CopyRefreshProgress, CopyScope, Result, StorageError};
 use crate::document::{COPIED_FIELDS, SensorCopies};
 
 /// The encoded field `meta` of new documents, by sensor.
@@ -53,9 +53,9 @@ impl MongoStore {
         &self,
         collection: &Collection<RawDocumentBuf>,
         updates: Vec<Bson>,
-    ) -> Result<CopiesRefreshed> {
+    ) -> Result<CopyRefreshProgress> {
         if updates.is_empty() {
-            return Ok(CopiesRefreshed { documents: 0, is_complete: true });
+            return Ok(CopyRefreshProgress { documents: 0, is_complete: true });
         }
         let time_max = self.options.command_timeout / 2;
         let command = doc! {
@@ -66,7 +66,7 @@ impl MongoStore {
         let mongo = self.mongo.clone();
         let reply = self.run_write(prefix(collection), async move { mongo.run_command(command).await }).await?;
         if is_expired(&reply) {
-            return Ok(CopiesRefreshed { documents: 0, is_complete: false });
+            return Ok(CopyRefreshProgress { documents: 0, is_complete: false });
         }
         let reply = reply.map_err(|error| classify(&error))?;
         check_statements(&reply, "cannot update copies of metadata")?;
@@ -75,7 +75,7 @@ impl MongoStore {
         }
         let changed = reply.get_i32("nModified").map(i64::from).or_else(|_| reply.get_i64("nModified"));
         let documents = changed.ok().and_then(|changed| u64::try_from(changed).ok()).unwrap_or_default();
-        Ok(CopiesRefreshed { documents, is_complete: true })
+        Ok(CopyRefreshProgress { documents, is_complete: true })
     }
 }
 

@@ -11,10 +11,10 @@ use parking_lot::Mutex;
 
 use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
-use super::writes::{MongoWrite, insertion, insertion_with};
+use super::writes::{MongoWrite, insertion, insertion_with_copies};
 use super::{MongoStore, READ_BUCKETS_MAX, date};
-use crate::bucket::day::within;
-use crate::bucket::store::{DayStore, Extent, Order, Projection, Scanned, ScannedPage, Written};
+use crate::bucket::day::hours_in_range;
+use crate::bucket::store::{DayStore, Extent, Order, Projection, ScanResult, ScannedPage, WriteOutcome};
 use crate::bucket::{DayId, DayPart, DayWrite, MonthId, MonthWrite, Result, StorageError, StoredDay, StoredMonth};
 use crate::document;
 use crate::faults;
@@ -63,7 +63,7 @@ impl MongoStore {
 
     /// Removes the monthly totals that include these days.
     async fn remove_months(&self, collections: &Collections, days: &[DayWrite<'_>]) -> Result<()> {
-        let month_id = |day: &DayWrite<'_>| document::month_id(&day.id.sensor.key, Month::of(day.id.day));
+        let month_id = |day: &DayWrite<'_>| document::month_id(&day.id.sensor.key, Month::from_day(day.id.day));
         let names: BTreeSet<String> = days.iter().map(month_id).collect();
         let names: Vec<String> = names.into_iter().collect();
         for names in names.chunks(MONTHS_MAX) {
@@ -73,7 +73,7 @@ impl MongoStore {
     }
 
     /// Removes parts by compare-and-set on their revs. Uses a single command, because every command waits for a sync.
-    async fn remove_parts(&self, collections: &Collections, parts: &[PartRemoval]) -> Result<Vec<Written>> {
+    async fn remove_parts(&self, collections: &Collections, parts: &[PartRemoval]) -> Result<Vec<WriteOutcome>> {
         let filters: Vec<Document> = parts.iter().map(|part| doc! { "_id": &part.id, "rev": part.rev }).collect();
         self.remove(&collections.days, doc! { "$or": filters }).await?;
         // A part that is still stored has another rev.
@@ -81,7 +81,8 @@ impl MongoStore {
         let query = Query::new(doc! { "_id": { "$in": ids } }).project(doc! { "_id": 1 });
         let left = self.find(&collections.days, query).await?;
         let left: HashSet<&str> = left.iter().filter_map(|part| part.get_str("_id").ok()).collect();
-        let outcome = |part: &PartRemoval| if left.contains(&*part.id) { Written::Conflict } else { Written::Yes };
+        let outcome =
+            |part: &PartRemoval| if left.contains(&*part.id) { WriteOutcome::Conflict } else { WriteOutcome::Applied };
         Ok(parts.iter().map(outcome).collect())
     }
 }
@@ -103,7 +104,7 @@ impl DayStore for MongoStore {
             let indexes: HashMap<&str, usize> = keys.iter().enumerate().map(|(index, key)| (*key, index)).collect();
             for part in self.read_parts(database, Query::new(filter).project(fields)).await? {
                 let Some(index) = part.get_str("sensor").ok().and_then(|sensor| indexes.get(sensor)) else { continue };
-                let Some(day) = day_of(&part) else { continue };
+                let Some(day) = part_day(&part) else { continue };
                 found.push((batch * super::scan::SENSORS_MAX + index, day, document::decode_part(&part)?));
             }
         }
@@ -122,7 +123,7 @@ impl DayStore for MongoStore {
         Ok(names.iter().map(|name| found.remove(name)).collect())
     }
 
-    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<Written> {
+    async fn write_days(&self, database: &str, days: &[DayWrite<'_>]) -> Vec<WriteOutcome> {
         // Only new readings create a database. Claims, removals and changes of stored parts must not recreate a dropped one.
         let is_new = |day: &DayWrite<'_>| day.rev == 0 && day.readings.is_some_and(|readings| !readings.is_empty());
         let new = days.iter().filter(|day| day.rev == 0).map(|day| &*day.id.sensor.key);
@@ -134,11 +135,11 @@ impl DayStore for MongoStore {
         };
         let copies = match prepared.await {
             Ok(copies) => copies,
-            Err(error) => return vec![Written::Failed(error); days.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); days.len()],
         };
         let collections = Collections::new(&self.mongo, database);
         let form = self.seal_form(database).await;
-        let outcomes = Mutex::new(vec![Written::Yes; days.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; days.len()]);
         let mut changes = Vec::new();
         let mut removals = Vec::new();
         for (index, day) in days.iter().enumerate() {
@@ -148,21 +149,21 @@ impl DayStore for MongoStore {
                 continue;
             }
             let change = match day.rev {
-                0 => insertion_with(document::day_document(day, form), &copies, &day.id.sensor.key),
+                0 => insertion_with_copies(document::day_document(day, form), &copies, &day.id.sensor.key),
                 rev => MongoWrite::Update { id, shard: None, rev, update: document::day_update(day, form) },
             };
             let bytes = change.bytes();
             if bytes > PART_BYTES_MAX {
                 let detail =
                     format!("part of a day exceeds the {PART_BYTES_MAX} bytes that MongoDB takes: {bytes} bytes");
-                outcomes.lock()[index] = Written::Failed(StorageError::Refused(detail));
+                outcomes.lock()[index] = WriteOutcome::Failed(StorageError::Refused(detail));
                 continue;
             }
             changes.push((index, change));
         }
         for batch in removals.chunks(REMOVED_MAX) {
             let removed = self.remove_parts(&collections, batch).await;
-            let removed = removed.unwrap_or_else(|error| vec![Written::Failed(error); batch.len()]);
+            let removed = removed.unwrap_or_else(|error| vec![WriteOutcome::Failed(error); batch.len()]);
             let mut outcomes = outcomes.lock();
             for (removal, outcome) in batch.iter().zip(removed) {
                 outcomes[removal.index] = outcome;
@@ -173,7 +174,7 @@ impl DayStore for MongoStore {
         // Remove the months even if writes failed, because a failed write may have been applied.
         match self.remove_months(&collections, days).await {
             Ok(()) => outcomes.into_inner(),
-            Err(error) => vec![Written::Failed(error); days.len()],
+            Err(error) => vec![WriteOutcome::Failed(error); days.len()],
         }
     }
 
@@ -185,7 +186,7 @@ impl DayStore for MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         self.read_snapshot(|| {
             let client = self.client.clone();
             let collection = Collections::new(&self.mongo, database).days;
@@ -200,7 +201,7 @@ impl DayStore for MongoStore {
         .await
     }
 
-    async fn scan_days_of(
+    async fn scan_sensor_days(
         &self,
         database: &str,
         sensors: &[&str],
@@ -208,7 +209,7 @@ impl DayStore for MongoStore {
         projection: &Projection,
         bytes_max: usize,
     ) -> Result<Option<Vec<Vec<ScannedPage>>>> {
-        let days = Day::of_hours(&hours);
+        let days = Day::range_from_hours(&hours);
         let range = doc! { "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start) };
         let mut found: Vec<Vec<ScannedPage>> = vec![Vec::new(); sensors.len()];
         let mut left = bytes_max;
@@ -233,26 +234,26 @@ impl DayStore for MongoStore {
     async fn next_chunks(
         &self,
         database: &str,
-        from: &(Day, String),
-        until: Day,
-        most: usize,
+        start: &(Day, String),
+        end: Day,
+        max: usize,
     ) -> Result<Vec<(Day, String)>> {
-        let (day, sensor) = from;
+        let (day, sensor) = start;
         let mut found: Vec<(Day, String)> = Vec::new();
-        let mut after = document::chunks_of(sensor, *day);
+        let mut last_id = document::day_chunks_id(sensor, *day);
         let days = Collections::new(&self.mongo, database).days;
-        while found.len() < most {
-            let range = doc! { "$gt": &after, "$lt": document::chunks_of("", until) };
+        while found.len() < max {
+            let range = doc! { "$gt": &last_id, "$lt": document::day_chunks_id("", end) };
             let fields = doc! { "_id": 0, "chunkOf": 1, "sensor": 1, "start": 1 };
             let query = Query::new(doc! { "chunkOf": range }).sort(doc! { "chunkOf": 1 }).project(fields);
-            let chunks = self.find(&days, query.limit(Extent::pages(most))).await?;
+            let chunks = self.find(&days, query.limit(Extent::pages(max))).await?;
             let Some(last) = chunks.last() else { break };
-            last.get_str("chunkOf").unwrap_or_default().clone_into(&mut after);
-            let entry = |chunk: &RawDocumentBuf| Some((day_of(chunk)?, chunk.get_str("sensor").ok()?.to_owned()));
+            last.get_str("chunkOf").unwrap_or_default().clone_into(&mut last_id);
+            let entry = |chunk: &RawDocumentBuf| Some((part_day(chunk)?, chunk.get_str("sensor").ok()?.to_owned()));
             found.extend(chunks.iter().filter_map(entry));
             found.dedup();
         }
-        found.truncate(most);
+        found.truncate(max);
         Ok(found)
     }
 
@@ -260,7 +261,7 @@ impl DayStore for MongoStore {
         let days = Collections::new(&self.mongo, database).days;
         // Ids begin with the day, so the greatest id has the latest day.
         let query = Query::new(Document::new()).sort(doc! { "_id": -1 }).project(doc! { "_id": 1, "start": 1 });
-        Ok(self.find(&days, query.limit(Extent::pages(1))).await?.first().and_then(day_of))
+        Ok(self.find(&days, query.limit(Extent::pages(1))).await?.first().and_then(part_day))
     }
 
     async fn read_months(
@@ -283,10 +284,10 @@ impl DayStore for MongoStore {
         found.iter().flatten().map(|month| document::decode_month(month, projection)).collect()
     }
 
-    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<Written> {
+    async fn write_months(&self, database: &str, months: &[MonthWrite<'_>]) -> Vec<WriteOutcome> {
         // If the database was dropped since its days were added up, this must not recreate it, so create no collections.
         let collections = Collections::new(&self.mongo, database);
-        let outcomes = Mutex::new(vec![Written::Yes; months.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; months.len()]);
         let change = |month: &MonthWrite<'_>| match month.rev {
             0 => insertion(document::month_document(month)),
             rev => MongoWrite::Update {
@@ -331,7 +332,7 @@ struct PartBatch {
 }
 
 impl PartsScan {
-    async fn run(&mut self, sensor: &str, hours: Range<Hour>, order: Order, extent: Extent) -> Result<Scanned> {
+    async fn run(&mut self, sensor: &str, hours: Range<Hour>, order: Order, extent: Extent) -> Result<ScanResult> {
         let mut pages = Vec::new();
         let mut bytes = 0;
         let days_max = (extent.pages / DAY_HOURS).clamp(1, SCAN_DAYS_MAX);
@@ -356,7 +357,7 @@ impl PartsScan {
             (Some(next), Order::Ascending) => next.hours.start.max(hours.start)..hours.end,
             (Some(next), Order::Descending) => hours.start..next.hours.end.min(hours.end),
         };
-        Ok(Scanned { pages, rest })
+        Ok(ScanResult { pages, rest })
     }
 
     /// Lists the sensor's parts that overlap `hours`, in the scan's order, in batches of at most `days_max` days.
@@ -367,7 +368,7 @@ impl PartsScan {
         order: Order,
         days_max: usize,
     ) -> Result<Vec<PartBatch>> {
-        let days = Day::of_hours(hours);
+        let days = Day::range_from_hours(hours);
         let filter = doc! { "sensor": sensor, "start": {
             "$gte": date(days.start.hours().start), "$lt": date(days.end.hours().start),
         } };
@@ -375,7 +376,7 @@ impl PartsScan {
         let query = Query::new(filter).sort(doc! { "start": 1 }).project(fields);
         let mut by_day: BTreeMap<i64, Vec<ListedPart>> = BTreeMap::new();
         for part in find_in_session(&mut self.session, &self.collection, query).await? {
-            let Some(day) = day_of(&part) else { continue };
+            let Some(day) = part_day(&part) else { continue };
             let id = part.get_str("_id").unwrap_or_default().to_owned();
             by_day.entry(day.0).or_default().push(ListedPart { part: document::decode_part(&part)?, id });
         }
@@ -414,7 +415,7 @@ impl PartsScan {
 
 /// Returns a batch for each of the hours that some part of a day has, in ascending order.
 fn hourly_batches(day: Day, parts: &[ListedPart], hours: &Range<Hour>) -> Vec<PartBatch> {
-    let wanted = within(day, hours);
+    let wanted = hours_in_range(day, hours);
     let mut batches = Vec::new();
     for hour in (wanted.start.0..wanted.end.0).map(Hour) {
         let has_hour = |listed: &&ListedPart| listed.part.hours(day).contains(&hour);
@@ -426,8 +427,8 @@ fn hourly_batches(day: Day, parts: &[ListedPart], hours: &Range<Hour>) -> Vec<Pa
     batches
 }
 
-fn day_of(part: &RawDocumentBuf) -> Option<Day> {
-    Some(Day::of(Hour::of_ms(part.get_datetime("start").ok()?.timestamp_millis())))
+fn part_day(part: &RawDocumentBuf) -> Option<Day> {
+    Some(Day::from_hour(Hour::from_ms(part.get_datetime("start").ok()?.timestamp_millis())))
 }
 
 /// Returns the fields that a scan needs: all of them (`None`) for readings, otherwise the summaries.

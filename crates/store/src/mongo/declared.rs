@@ -37,7 +37,7 @@ enum Content {
     Sensors,
 }
 
-fn declared<'a>(content: Content, rules: impl Iterator<Item = &'a IndexTarget>) -> DeclaredIndexes {
+fn index_models<'a>(content: Content, rules: impl Iterator<Item = &'a IndexTarget>) -> DeclaredIndexes {
     let mut all = DeclaredIndexes::new();
     for rule in rules {
         match rule {
@@ -90,8 +90,8 @@ impl DeclaredIndex {
 impl MongoStore {
     fn declared_indexes(&self, database: &str) -> [(Collection<RawDocumentBuf>, DeclaredIndexes); 4] {
         let Collections { buckets, overflow, days, sensors, .. } = Collections::new(&self.mongo, database);
-        let readings = declared(Content::Readings, self.options.indexes.of(database));
-        let sensor_indexes = declared(Content::Sensors, self.options.indexes.of(database));
+        let readings = index_models(Content::Readings, self.options.indexes.for_database(database));
+        let sensor_indexes = index_models(Content::Sensors, self.options.indexes.for_database(database));
         [(buckets, readings.clone()), (overflow, readings.clone()), (days, readings), (sensors, sensor_indexes)]
     }
 
@@ -155,12 +155,12 @@ mod tests {
             IndexTarget::Kind { name: "press".into(), measurement: Some("machine".into()) },
             IndexTarget::Kind { name: "spare".into(), measurement: None },
         ];
-        let names = |content| declared(content, rules.iter()).into_keys().collect::<Vec<_>>();
+        let names = |content| index_models(content, rules.iter()).into_keys().collect::<Vec<_>>();
         assert_eq!(names(Content::Readings), ["hourglass.kind.press", "hourglass.meta.a.b"]);
         let of_sensors =
             ["hourglass.kind.press", "hourglass.meta.a.b", "hourglass.named.press", "hourglass.named.spare"];
         assert_eq!(names(Content::Sensors), of_sensors);
-        let all = declared(Content::Readings, rules.iter());
+        let all = index_models(Content::Readings, rules.iter());
         let index = &all["hourglass.meta.a.b"];
         assert_eq!(index.keys, doc! { "meta.a%2Eb": 1, "start": 1 });
         assert_eq!(index.filter, doc! { "meta.a%2Eb": { "$exists": true } });
@@ -168,6 +168,6 @@ mod tests {
         let other = [IndexTarget::Kind { name: "press".into(), measurement: Some("mill".into()) }];
         let found = all["hourglass.kind.press"].model("hourglass.kind.press");
         assert!(all["hourglass.kind.press"].matches(&found));
-        assert!(!declared(Content::Readings, other.iter())["hourglass.kind.press"].matches(&found));
+        assert!(!index_models(Content::Readings, other.iter())["hourglass.kind.press"].matches(&found));
     }
 }

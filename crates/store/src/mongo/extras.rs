@@ -10,8 +10,8 @@ use super::MongoStore;
 use super::copies::{copied_fields, decode_copies, refresh_statement};
 use super::reads::Query;
 use super::setup::Collections;
-use crate::bucket::store::{Extent, MongoExtras};
-use crate::bucket::{CopiesRefreshed, CopyScope, Regrouped, Result, StorageError};
+use crate::bucket::store::{Extent, GroupUpdateStep, MongoExtras, StaleCopyStep};
+use crate::bucket::{CopyRefreshProgress, CopyScope, GroupUpdateProgress, Result, StorageError};
 use crate::document::GroupPage;
 
 #[async_trait]
@@ -20,11 +20,11 @@ impl MongoExtras for MongoStore {
         !self.options.copies.is_empty()
     }
 
-    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopiesRefreshed> {
+    async fn refresh_copies(&self, database: &str, sensors: &[&str], scope: CopyScope) -> Result<CopyRefreshProgress> {
         let names = self.options.copies.names(database);
         let collections = Collections::new(&self.mongo, database);
         let copies = if names.is_empty() { Vec::new() } else { self.sensor_copies(database, sensors).await? };
-        let mut done = CopiesRefreshed { documents: 0, is_complete: true };
+        let mut done = CopyRefreshProgress { documents: 0, is_complete: true };
         if copies.is_empty() {
             return Ok(done);
         }
@@ -49,75 +49,71 @@ impl MongoExtras for MongoStore {
         Ok(done)
     }
 
-    async fn next_stale_copies(
-        &self,
-        database: &str,
-        after: &str,
-        most: usize,
-    ) -> Result<(Vec<String>, Option<String>)> {
+    async fn next_stale_copies(&self, database: &str, last_key: &str, max: usize) -> Result<StaleCopyStep> {
         let names = self.options.copies.names(database);
         if names.is_empty() {
-            return Ok((Vec::new(), None));
+            return Ok(StaleCopyStep::default());
         }
         let sensors = Collections::new(&self.mongo, database).sensors;
         // Read sensors without metadata too, so that the time of a step does not depend on their number.
-        let query = Query::new(doc! { "_id": { "$gt": after } }).sort(doc! { "_id": 1 }).project(copied_fields());
-        let found = self.find(&sensors, query.limit(Extent::pages(most))).await?;
+        let query = Query::new(doc! { "_id": { "$gt": last_key } }).sort(doc! { "_id": 1 }).project(copied_fields());
+        let found = self.find(&sensors, query.limit(Extent::pages(max))).await?;
         let found = found.iter().map(decode_copies).collect::<Result<Vec<_>, _>>()?;
-        let last = found.last().filter(|_| found.len() >= most).map(|copies| copies.sensor.clone());
+        let last_key = found.last().filter(|_| found.len() >= max).map(|copies| copies.sensor.clone());
         let stale = found.into_iter().filter(|copies| copies.is_stale(&names));
-        Ok((stale.map(|copies| copies.sensor).collect(), last))
+        Ok(StaleCopyStep { sensors: stale.map(|copies| copies.sensor).collect(), last_key })
     }
 
     fn keeps_groups(&self) -> bool {
         !self.options.groups.is_empty()
     }
 
-    async fn regroup(&self, most: usize) -> Result<Regrouped> {
-        let mut done = Regrouped::default();
-        if let Some((database, keys)) = self.noted.take(most) {
+    async fn regroup(&self, max: usize) -> Result<GroupUpdateProgress> {
+        let mut done = GroupUpdateProgress::default();
+        if let Some((database, keys)) = self.pending.take(max) {
             done.sensors = keys.len() as u64;
             match self.regroup_keys(&database, keys.clone()).await {
                 Ok(documents) => done.documents = documents,
                 Err(error) => {
-                    self.noted.add(&database, keys.iter().map(String::as_str));
+                    self.pending.add(&database, keys.iter().map(String::as_str));
                     return Err(error);
                 }
             }
         }
-        done.left = self.noted.left();
-        done.is_incomplete = self.noted.take_incomplete();
+        done.left = self.pending.left();
+        done.is_incomplete = self.pending.take_incomplete();
         Ok(done)
     }
 
-    async fn regroup_after(&self, database: &str, after: &str, most: usize) -> Result<(Regrouped, Option<String>)> {
-        let rules = self.options.groups.of(database);
+    async fn regroup_after(&self, database: &str, last_key: &str, max: usize) -> Result<GroupUpdateStep> {
+        let rules = self.options.groups.for_database(database);
         if rules.is_empty() {
-            return Ok((Regrouped::default(), None));
+            return Ok(GroupUpdateStep::default());
         }
         let Collections { sensors, groups, .. } = Collections::new(&self.mongo, database);
-        if after.is_empty() {
+        if last_key.is_empty() {
             let names: Vec<&str> = rules.iter().map(|rule| &*rule.name).collect();
             self.remove(&groups, doc! { "group": { "$nin": names } }).await?;
         }
-        let next = Query::new(doc! { "_id": { "$gt": after } }).sort(doc! { "_id": 1 }).project(doc! { "_id": 1 });
-        let next = self.find(&sensors, next.limit(Extent::pages(most))).await?;
+        let next = Query::new(doc! { "_id": { "$gt": last_key } }).sort(doc! { "_id": 1 }).project(doc! { "_id": 1 });
+        let next = self.find(&sensors, next.limit(Extent::pages(max))).await?;
         let id = |document: &RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
         let mut keys: BTreeSet<String> = next.iter().map(id).collect();
-        let last = keys.last().filter(|_| keys.len() >= most).cloned();
-        let mut range = doc! { "$gt": after };
-        if let Some(last) = &last {
-            range.insert("$lte", last);
+        let end_key = keys.last().filter(|_| keys.len() >= max).cloned();
+        let mut range = doc! { "$gt": last_key };
+        if let Some(end_key) = &end_key {
+            range.insert("$lte", end_key);
         }
         let filter = doc! { "members": { "$elemMatch": { "sensor": range } } };
         for page in self.find(&groups, Query::new(filter)).await? {
             let page = GroupPage::from_document(&page)?;
-            let is_in_range = |key: &&str| *key > after && last.as_deref().is_none_or(|last| *key <= last);
+            let is_in_range = |key: &&str| *key > last_key && end_key.as_deref().is_none_or(|end| *key <= end);
             keys.extend(page.keys().filter(is_in_range).map(str::to_owned));
         }
         let sensors = keys.len() as u64;
         let documents = self.regroup_keys(database, keys.into_iter().collect()).await?;
-        Ok((Regrouped { sensors, documents, left: self.noted.left(), is_incomplete: false }, last))
+        let progress = GroupUpdateProgress { sensors, documents, left: self.pending.left(), is_incomplete: false };
+        Ok(GroupUpdateStep { progress, last_key: end_key })
     }
 
     async fn settle_indexes(&self, database: &str) -> Result<u64> {

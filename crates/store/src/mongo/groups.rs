@@ -19,15 +19,15 @@ use super::outcome::{check_statements, classify, transaction_outcome};
 use super::reads::Query;
 use super::setup::{self, Collections, prefix};
 use super::writes::{COMMAND_BYTES_MAX, durable};
-use crate::bucket::store::{Extent, Written};
+use crate::bucket::store::{Extent, WriteOutcome};
 use crate::bucket::{GroupRules, Result, StorageError};
 use crate::document::{
-    BsonWriter, GROUPED_FIELDS, GroupChanges, GroupPage, GroupedSensor, Place, group_changes, place_prefix,
+    BsonWriter, GROUPED_FIELDS, GroupChanges, GroupId, GroupPage, GroupedSensor, group_changes, group_prefix,
 };
 use crate::faults;
 
-/// Maximum number of noted sensors. A walk through the sensor documents covers any beyond that.
-const NOTED_MAX: usize = 1_000_000;
+/// Maximum number of pending sensors. A walk through the sensor documents covers any beyond that.
+const PENDING_MAX: usize = 1_000_000;
 /// The text of errors.
 const GROUPS_FAILED: &str = "cannot update group documents";
 /// Maximum number of `_id` ranges per query.
@@ -35,54 +35,54 @@ const RANGES_MAX: usize = 100;
 
 /// Sensors whose documents were written or removed since the last update of their group documents.
 #[derive(Debug, Default)]
-pub struct NotedSensors(Mutex<Noted>);
+pub struct PendingSensors(Mutex<PendingKeys>);
 
 #[derive(Debug, Default)]
-struct Noted {
+struct PendingKeys {
     by_database: BTreeMap<String, BTreeSet<String>>,
     count: usize,
-    /// The database and key that the next batch starts from, so that every sensor has its turn.
+    /// The database and key that the next batch starts from, so that no sensor waits forever.
     next: (String, String),
-    /// True if sensors were left out because of [`NOTED_MAX`].
+    /// True if sensors were left out because of [`PENDING_MAX`].
     is_incomplete: bool,
 }
 
-impl NotedSensors {
+impl PendingSensors {
     pub(super) fn add<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
-        let mut noted = self.0.lock();
-        let Noted { by_database, count, is_incomplete, .. } = &mut *noted;
-        let noted_keys = by_database.entry(database.to_owned()).or_default();
+        let mut pending = self.0.lock();
+        let PendingKeys { by_database, count, is_incomplete, .. } = &mut *pending;
+        let pending_keys = by_database.entry(database.to_owned()).or_default();
         for key in keys {
-            if *count >= NOTED_MAX {
+            if *count >= PENDING_MAX {
                 *is_incomplete = true;
                 break;
             }
-            *count += usize::from(noted_keys.insert(key.to_owned()));
+            *count += usize::from(pending_keys.insert(key.to_owned()));
         }
     }
 
-    /// Takes up to `most` neighbouring keys of one database, and returns them with the database's name.
-    pub(super) fn take(&self, most: usize) -> Option<(String, Vec<String>)> {
-        let mut noted = self.0.lock();
-        let (database, key) = noted.next.clone();
-        let following = |keys: &BTreeSet<String>| keys.range(key.clone()..).take(most).cloned().collect::<Vec<_>>();
-        let in_database = noted.by_database.get(&database).map(following).filter(|keys| !keys.is_empty());
+    /// Takes up to `max` neighbouring keys of one database, and returns them with the database's name.
+    pub(super) fn take(&self, max: usize) -> Option<(String, Vec<String>)> {
+        let mut pending = self.0.lock();
+        let (database, key) = pending.next.clone();
+        let following = |keys: &BTreeSet<String>| keys.range(key.clone()..).take(max).cloned().collect::<Vec<_>>();
+        let in_database = pending.by_database.get(&database).map(following).filter(|keys| !keys.is_empty());
         let (database, keys) = in_database.map(|keys| (database.clone(), keys)).or_else(|| {
             let after_database = (Bound::Excluded(&*database), Bound::Unbounded);
-            let later = noted.by_database.range::<str, _>(after_database);
-            let mut others = later.chain(noted.by_database.iter()).filter(|(_, keys)| !keys.is_empty());
-            others.next().map(|(name, keys)| (name.clone(), keys.iter().take(most).cloned().collect()))
+            let later = pending.by_database.range::<str, _>(after_database);
+            let mut others = later.chain(pending.by_database.iter()).filter(|(_, keys)| !keys.is_empty());
+            others.next().map(|(name, keys)| (name.clone(), keys.iter().take(max).cloned().collect()))
         })?;
-        if let Some(noted_keys) = noted.by_database.get_mut(&database) {
+        if let Some(pending_keys) = pending.by_database.get_mut(&database) {
             for key in &keys {
-                noted_keys.remove(key);
+                pending_keys.remove(key);
             }
-            if noted_keys.is_empty() {
-                noted.by_database.remove(&database);
+            if pending_keys.is_empty() {
+                pending.by_database.remove(&database);
             }
         }
-        noted.count -= keys.len();
-        noted.next = (database.clone(), keys.last().cloned().unwrap_or_default());
+        pending.count -= keys.len();
+        pending.next = (database.clone(), keys.last().cloned().unwrap_or_default());
         Some((database, keys))
     }
 
@@ -97,18 +97,18 @@ impl NotedSensors {
 }
 
 /// Classifies an error of a transaction on group documents.
-fn failed(error: &Error) -> StorageError {
+fn group_error(error: &Error) -> StorageError {
     match transaction_outcome(error) {
-        Written::Failed(error) => error,
-        Written::Yes | Written::Conflict => StorageError::Busy("group documents".to_owned()),
+        WriteOutcome::Failed(error) => error,
+        WriteOutcome::Applied | WriteOutcome::Conflict => StorageError::Busy("group documents".to_owned()),
     }
 }
 
 impl MongoStore {
     /// Notes sensors whose documents were, or may have been, written or removed.
     pub(super) fn note_grouped<'a>(&self, database: &str, keys: impl IntoIterator<Item = &'a str>) {
-        if !self.options.groups.of(database).is_empty() {
-            self.noted.add(database, keys);
+        if !self.options.groups.for_database(database).is_empty() {
+            self.pending.add(database, keys);
         }
     }
 
@@ -180,14 +180,14 @@ impl GroupTransaction {
 
     async fn commit(&self, session: &mut ClientSession) -> Result<()> {
         faults::point("before_groups");
-        session.commit_transaction().await.map_err(|e| failed(&e))?;
+        session.commit_transaction().await.map_err(|e| group_error(&e))?;
         faults::point("after_groups");
         Ok(())
     }
 
     /// Writes the changes and returns the number of documents that it changed.
     async fn write_changes(&self, session: &mut ClientSession) -> Result<u64> {
-        let rules = self.rules.of(&self.database);
+        let rules = self.rules.for_database(&self.database);
         let mut keys: BTreeSet<&str> = self.keys.iter().map(String::as_str).collect();
         let mut sensors = Vec::new();
         let fields: Document = GROUPED_FIELDS.iter().map(|field| ((*field).to_owned(), 1.into())).collect();
@@ -220,45 +220,45 @@ impl GroupTransaction {
             let updates: Vec<Document> = marks.iter().map(update).collect();
             let command = doc! { "update": self.collections.sensors.name(), "updates": updates };
             let reply = self.mongo.run_command(command).session(&mut *session).await;
-            check_statements(&reply.map_err(|e| failed(&e))?, GROUPS_FAILED)?;
+            check_statements(&reply.map_err(|e| group_error(&e))?, GROUPS_FAILED)?;
         }
         Ok(changed as u64)
     }
 
-    /// Finds, for each sensor and place, the `_id` of the group document that the sensor belongs into. Adds these documents
-    /// to `pages`.
+    /// Finds, for each sensor and group, the `_id` of the group document that the sensor belongs to. Adds these
+    /// documents to `pages`.
     async fn homes<'a>(
         &self,
         session: &mut ClientSession,
         sensors: &'a [GroupedSensor],
         pages: &mut BTreeMap<String, GroupPage>,
-    ) -> Result<BTreeMap<(&'a str, &'a Place), String>> {
+    ) -> Result<BTreeMap<(&'a str, &'a GroupId), String>> {
         let mut homes = BTreeMap::new();
-        let mut open: BTreeMap<&Place, BTreeSet<&str>> = BTreeMap::new();
+        let mut open: BTreeMap<&GroupId, BTreeSet<&str>> = BTreeMap::new();
         for sensor in sensors {
-            for place in &sensor.places {
+            for group in &sensor.groups {
                 // A document that already has the sensor is its home.
-                let range = place_prefix(place)..=place_prefix(place) + &sensor.key;
+                let range = group_prefix(group)..=group_prefix(group) + &sensor.key;
                 match pages.range(range).next_back().filter(|(_, page)| page.has(&sensor.key)) {
-                    Some((id, _)) => drop(homes.insert((sensor.key.as_str(), place), id.clone())),
-                    None => drop(open.entry(place).or_default().insert(&sensor.key)),
+                    Some((id, _)) => drop(homes.insert((sensor.key.as_str(), group), id.clone())),
+                    None => drop(open.entry(group).or_default().insert(&sensor.key)),
                 }
             }
         }
         let ids = self.candidate_ids(session, &open).await?;
         let mut missing = BTreeSet::new();
-        for (place, keys) in &open {
-            let start = place_prefix(place);
+        for (group, keys) in &open {
+            let start = group_prefix(group);
             for key in keys {
                 let home = ids.range(start.clone()..=start.clone() + key).next_back();
                 if home.is_none() {
-                    pages.entry(start.clone()).or_insert_with(|| GroupPage::first((*place).clone()));
+                    pages.entry(start.clone()).or_insert_with(|| GroupPage::first((*group).clone()));
                 }
                 let home = home.unwrap_or(&start).clone();
                 if !pages.contains_key(&home) {
                     missing.insert(home.clone());
                 }
-                homes.insert((*key, *place), home);
+                homes.insert((*key, *group), home);
             }
         }
         if !missing.is_empty() {
@@ -271,19 +271,19 @@ impl GroupTransaction {
         Ok(homes)
     }
 
-    /// Reads the `_id`s of all group documents that these members could belong into.
+    /// Reads the `_id`s of all group documents that these members could belong to.
     async fn candidate_ids(
         &self,
         session: &mut ClientSession,
-        open: &BTreeMap<&Place, BTreeSet<&str>>,
+        open: &BTreeMap<&GroupId, BTreeSet<&str>>,
     ) -> Result<BTreeSet<String>> {
         let groups = &self.collections.groups;
         let id_only = doc! { "_id": 1 };
         let mut ids = BTreeSet::new();
         let id = |document: RawDocumentBuf| document.get_str("_id").unwrap_or_default().to_owned();
         let mut ranges = Vec::new();
-        for (place, keys) in open {
-            let start = place_prefix(place);
+        for (group, keys) in open {
+            let start = group_prefix(group);
             let (Some(first), Some(last)) = (keys.first(), keys.last()) else { continue };
             let range = doc! { "$gte": &start, "$lte": start.clone() + first };
             let nearest = Query::new(doc! { "_id": range }).sort(doc! { "_id": -1 }).limit(Extent::pages(1));
@@ -304,9 +304,9 @@ async fn find_all(
     query: Query,
 ) -> Result<Vec<RawDocumentBuf>> {
     let (find, _) = query.find(collection);
-    let mut cursor = find.session(&mut *session).await.map_err(|e| failed(&e))?;
+    let mut cursor = find.session(&mut *session).await.map_err(|e| group_error(&e))?;
     let mut documents = Vec::new();
-    while cursor.advance(&mut *session).await.map_err(|e| failed(&e))? {
+    while cursor.advance(&mut *session).await.map_err(|e| group_error(&e))? {
         documents.push(cursor.current().to_owned());
     }
     Ok(documents)
@@ -320,7 +320,7 @@ async fn write(
 ) -> Result<()> {
     if !changes.removed.is_empty() {
         let removed = groups.delete_many(doc! { "_id": { "$in": &changes.removed } }).session(&mut *session).await;
-        removed.map_err(|e| failed(&e))?;
+        removed.map_err(|e| group_error(&e))?;
     }
     let mut pages = changes.written.iter().peekable();
     while pages.peek().is_some() {
@@ -341,9 +341,9 @@ async fn write(
             number += 1;
         }
         w.end();
-        let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| failed(&Error::from(e)))?;
+        let command = RawDocumentBuf::from_bytes(w.finish()).map_err(|e| group_error(&Error::from(e)))?;
         let reply = mongo.run_raw_command(command).session(&mut *session).await;
-        check_statements(&reply.map_err(|e| failed(&e))?, GROUPS_FAILED)?;
+        check_statements(&reply.map_err(|e| group_error(&e))?, GROUPS_FAILED)?;
     }
     Ok(())
 }
@@ -354,19 +354,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_have_neighbours_and_every_sensor_has_its_turn() {
-        let noted = NotedSensors::default();
-        noted.add("a", ["3", "1", "2", "1"]);
-        noted.add("b", ["9"]);
-        assert_eq!((noted.left(), noted.take(2)), (4, Some(("a".to_owned(), vec!["1".to_owned(), "2".to_owned()]))));
-        // A sensor that is noted again waits for the others.
-        noted.add("a", ["1"]);
-        assert_eq!(noted.take(2), Some(("a".to_owned(), vec!["3".to_owned()])));
-        assert_eq!(noted.take(2), Some(("b".to_owned(), vec!["9".to_owned()])));
-        assert_eq!(noted.take(2), Some(("a".to_owned(), vec!["1".to_owned()])));
-        assert_eq!((noted.take(2), noted.left(), noted.take_incomplete()), (None, 0, false));
-        let keys: Vec<String> = (0..=NOTED_MAX).map(|number| number.to_string()).collect();
-        noted.add("a", keys.iter().map(String::as_str));
-        assert!(noted.left() == NOTED_MAX as u64 && noted.take_incomplete() && !noted.take_incomplete());
+    fn batches_have_neighbours_and_every_sensor_is_taken() {
+        let pending = PendingSensors::default();
+        pending.add("a", ["3", "1", "2", "1"]);
+        pending.add("b", ["9"]);
+        assert_eq!(
+            (pending.left(), pending.take(2)),
+            (4, Some(("a".to_owned(), vec!["1".to_owned(), "2".to_owned()])))
+        );
+        // A sensor that is added again waits for the others.
+        pending.add("a", ["1"]);
+        assert_eq!(pending.take(2), Some(("a".to_owned(), vec!["3".to_owned()])));
+        assert_eq!(pending.take(2), Some(("b".to_owned(), vec!["9".to_owned()])));
+        assert_eq!(pending.take(2), Some(("a".to_owned(), vec!["1".to_owned()])));
+        assert_eq!((pending.take(2), pending.left(), pending.take_incomplete()), (None, 0, false));
+        let keys: Vec<String> = (0..=PENDING_MAX).map(|number| number.to_string()).collect();
+        pending.add("a", keys.iter().map(String::as_str));
+        assert!(pending.left() == PENDING_MAX as u64 && pending.take_incomplete() && !pending.take_incomplete());
     }
 }

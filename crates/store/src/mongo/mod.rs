@@ -41,7 +41,7 @@ pub use self::connect::MongoOptions;
 pub use self::space::CollectionSpace;
 
 use self::abandoned::AbandonedWrites;
-use self::groups::NotedSensors;
+use self::groups::PendingSensors;
 use self::outcome::classify;
 use self::settings::SealForms;
 use self::setup::Collections;
@@ -75,7 +75,7 @@ pub struct MongoStore {
     created: Mutex<HashSet<String>>,
     /// Databases whose collection of group documents this process has created or found.
     grouped: Mutex<HashSet<String>>,
-    noted: NotedSensors,
+    pending: PendingSensors,
     seal_forms: SealForms,
 }
 

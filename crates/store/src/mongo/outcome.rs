@@ -5,7 +5,7 @@ use bson::Document;
 use mongodb::error::{Error, ErrorKind, InsertManyError, WriteFailure};
 
 use super::messages;
-use crate::bucket::store::Written;
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError, Unusable};
 
 /// Duplicate key: the document already exists, or the rev of an upsert did not match.
@@ -104,27 +104,27 @@ pub fn check_statements(reply: &Document, context: &str) -> Result<()> {
 }
 
 /// Returns the outcome of each document of an unordered insert of `count` documents.
-pub fn insert_outcomes(result: Result<(), Error>, count: usize) -> Vec<Written> {
+pub fn insert_outcomes(result: Result<(), Error>, count: usize) -> Vec<WriteOutcome> {
     match result {
-        Ok(()) => vec![Written::Yes; count],
+        Ok(()) => vec![WriteOutcome::Applied; count],
         Err(error) => match error.kind.as_ref() {
             ErrorKind::InsertMany(partial) => partial_insert_outcomes(partial, count),
-            _ => vec![Written::Failed(classify(&error)); count],
+            _ => vec![WriteOutcome::Failed(classify(&error)); count],
         },
     }
 }
 
-fn partial_insert_outcomes(partial: &InsertManyError, count: usize) -> Vec<Written> {
+fn partial_insert_outcomes(partial: &InsertManyError, count: usize) -> Vec<WriteOutcome> {
     let others = match &partial.write_concern_error {
-        Some(error) => unconfirmed(error.code, &error.message),
-        None => Written::Yes,
+        Some(error) => unconfirmed_outcome(error.code, &error.message),
+        None => WriteOutcome::Applied,
     };
     let mut outcomes = vec![others; count];
     for error in partial.write_errors.iter().flatten() {
         if let Some(outcome) = outcomes.get_mut(error.index) {
             *outcome = match error.code {
-                DUPLICATE_KEY => Written::Conflict,
-                other => Written::Failed(classify_document_error(other, &error.message)),
+                DUPLICATE_KEY => WriteOutcome::Conflict,
+                other => WriteOutcome::Failed(classify_document_error(other, &error.message)),
             };
         }
     }
@@ -132,8 +132,8 @@ fn partial_insert_outcomes(partial: &InsertManyError, count: usize) -> Vec<Writt
 }
 
 /// The outcome of a write that the majority did not confirm.
-fn unconfirmed(code: i32, message: &str) -> Written {
-    Written::Failed(StorageError::Unknown(messages::write_concern_error(code, message)))
+fn unconfirmed_outcome(code: i32, message: &str) -> WriteOutcome {
+    WriteOutcome::Failed(StorageError::Unknown(messages::write_concern_error(code, message)))
 }
 
 /// Returns the code and message of an error within a reply.
@@ -143,23 +143,23 @@ fn code_and_message(error: &Document) -> (i32, &str) {
 
 /// Returns the outcome of each statement of an unordered raw `update` command with `count` upserts by compare-and-set. The
 /// driver returns `Ok` even if statements failed.
-pub fn update_outcomes(result: Result<Document, Error>, count: usize) -> Vec<Written> {
+pub fn update_outcomes(result: Result<Document, Error>, count: usize) -> Vec<WriteOutcome> {
     let reply = match result {
         Ok(reply) => reply,
-        Err(error) => return vec![Written::Failed(classify(&error)); count],
+        Err(error) => return vec![WriteOutcome::Failed(classify(&error)); count],
     };
     let others = match reply.get_document("writeConcernError") {
         Ok(error) => {
             let (code, message) = code_and_message(error);
-            unconfirmed(code, message)
+            unconfirmed_outcome(code, message)
         }
-        Err(_) => Written::Yes,
+        Err(_) => WriteOutcome::Applied,
     };
     let mut outcomes = vec![others; count];
     // An upsert inserts a document only if the validator is missing: see `remove_torsos`.
     for upserted in reply.get_array("upserted").into_iter().flatten().filter_map(|u| u.as_document()) {
         if let Some(outcome) = statement(upserted).and_then(|i| outcomes.get_mut(i)) {
-            *outcome = Written::Conflict;
+            *outcome = WriteOutcome::Conflict;
         }
     }
     for error in write_errors(&reply) {
@@ -192,10 +192,10 @@ pub fn statement(part: &Document) -> Option<usize> {
 ///
 /// If the rev differs, the upsert tries to insert. The insert fails with a duplicate key or, if the page was deleted, in
 /// the validator. Both are conflicts: the caller reads, merges and writes again.
-fn statement_outcome(code: i32, message: &str) -> Written {
+fn statement_outcome(code: i32, message: &str) -> WriteOutcome {
     match code {
-        DUPLICATE_KEY | VALIDATION => Written::Conflict,
-        other => Written::Failed(classify_document_error(other, message)),
+        DUPLICATE_KEY | VALIDATION => WriteOutcome::Conflict,
+        other => WriteOutcome::Failed(classify_document_error(other, message)),
     }
 }
 
@@ -218,13 +218,13 @@ pub fn proven_invalid(reply: &Document) -> Vec<(usize, StorageError)> {
 
 /// Returns the outcome of `count` plain updates by compare-and-set in a transaction. They succeed only if all of them
 /// matched.
-pub fn exact_updates_outcome(reply: &Document, count: usize) -> Written {
+pub fn exact_updates_outcome(reply: &Document, count: usize) -> WriteOutcome {
     if let Some(error) = write_errors(reply).next() {
         let (code, message) = code_and_message(error);
-        return Written::Failed(classify_document_error(code, message));
+        return WriteOutcome::Failed(classify_document_error(code, message));
     }
     let matched = reply.get_i32("n").ok().and_then(|n| usize::try_from(n).ok());
-    if matched == Some(count) { Written::Yes } else { Written::Conflict }
+    if matched == Some(count) { WriteOutcome::Applied } else { WriteOutcome::Conflict }
 }
 
 /// Returns true if a single insert failed because its `_id` already exists.
@@ -233,9 +233,9 @@ pub fn is_duplicate_key(error: &Error) -> bool {
 }
 
 /// Returns the outcome of a failed transaction. Nothing of it was applied, unless the outcome of its commit is unknown.
-pub fn transaction_outcome(error: &Error) -> Written {
+pub fn transaction_outcome(error: &Error) -> WriteOutcome {
     if error.contains_label(mongodb::error::UNKNOWN_TRANSACTION_COMMIT_RESULT) {
-        return Written::Failed(classify(error));
+        return WriteOutcome::Failed(classify(error));
     }
     let cause = match error.kind.as_ref() {
         ErrorKind::Command(command) => Some((command.code, &command.message)),
@@ -244,16 +244,16 @@ pub fn transaction_outcome(error: &Error) -> Written {
         _ => None,
     };
     match cause {
-        Some((DUPLICATE_KEY, _)) => return Written::Conflict,
+        Some((DUPLICATE_KEY, _)) => return WriteOutcome::Conflict,
         Some((code, _)) if PRIMARY_CHANGES.contains(&code) => {}
         Some((code, message)) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
-            return Written::Failed(StorageError::Busy(messages::server_error(code, message)));
+            return WriteOutcome::Failed(StorageError::Busy(messages::server_error(code, message)));
         }
-        Some((code, message)) => return Written::Failed(classify_document_error(code, message)),
+        Some((code, message)) => return WriteOutcome::Failed(classify_document_error(code, message)),
         None => {}
     }
     // If the class is unknown, the connection or the primary was lost before the commit was sent.
-    Written::Failed(match classify(error) {
+    WriteOutcome::Failed(match classify(error) {
         StorageError::Unknown(detail) if error.contains_label(mongodb::error::TRANSIENT_TRANSACTION_ERROR) => {
             StorageError::Unavailable(detail)
         }

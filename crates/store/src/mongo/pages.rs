@@ -16,7 +16,8 @@ use super::writes::MongoWrite;
 use super::{MongoStore, READ_BUCKETS_MAX, READ_SENSORS_MAX, REMOVE_SENSORS_MAX, date, remove, scan, writes};
 use crate::bucket::page::StoredPage;
 use crate::bucket::store::{
-    BucketId, Extent, Order, PageStore, PageWrite, Projection, Scanned, ScannedPage, SensorFilter, SensorStore, Written,
+    BucketId, Extent, Order, PageStore, PageWrite, Projection, ScanResult, ScannedPage, SensorFilter, SensorStore,
+    WriteOutcome,
 };
 use crate::bucket::{Result, SensorDocument, StorageError, WriteKind};
 use crate::reading::{Hour, Stamp};
@@ -24,7 +25,7 @@ use crate::{ScanBudget, document};
 
 #[async_trait]
 impl PageStore for MongoStore {
-    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<Written> {
+    async fn write_pages(&self, database: &str, writes: &[PageWrite<'_>]) -> Vec<WriteOutcome> {
         let has_pending =
             |write: &PageWrite<'_>, page: usize, kind: WriteKind| write.bucket.pages()[page].pending() == Some(kind);
         let has_new_page =
@@ -32,13 +33,13 @@ impl PageStore for MongoStore {
         let new = writes.iter().filter(has_new_page).map(|write| &*write.id.sensor.key);
         let collections = match self.ensure_created(database).await {
             Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); writes.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); writes.len()],
         };
         let copies = match self.new_copies(database, new).await {
             Ok(copies) => copies,
-            Err(error) => return vec![Written::Failed(error); writes.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); writes.len()],
         };
-        let outcomes = Mutex::new(vec![Written::Yes; writes.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; writes.len()]);
         // Single pages go into shared commands. Groups and removals need a transaction each.
         let mut buckets = Vec::new();
         let mut overflow = Vec::new();
@@ -130,7 +131,7 @@ impl PageStore for MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let collections = Collections::new(&self.mongo, database);
         let mut rest = hours;
         loop {
@@ -201,30 +202,30 @@ impl PageStore for MongoStore {
     async fn next_buckets(
         &self,
         database: &str,
-        from: &(Hour, String),
-        until: Hour,
-        most: usize,
+        start: &(Hour, String),
+        end: Hour,
+        max: usize,
     ) -> Result<Vec<(Hour, String)>> {
         let buckets = Collections::new(&self.mongo, database).buckets;
-        let (hour, sensor) = from;
+        let (hour, sensor) = start;
         // Ids begin with the hour, and the id of an empty key sorts before all other ids of its hour.
-        let range = doc! { "$gt": document::page_id(sensor, *hour, 0), "$lt": document::page_id("", until, 0) };
+        let range = doc! { "$gt": document::page_id(sensor, *hour, 0), "$lt": document::page_id("", end, 0) };
         let fields = doc! { "_id": 1, "sensor": 1, "start": 1 };
         let query = Query::new(doc! { "_id": range }).sort(doc! { "_id": 1 }).project(fields);
         let entry = |page: &bson::RawDocumentBuf| {
             let start = page.get_datetime("start").ok()?.timestamp_millis();
-            Some((Hour::of_ms(start), page.get_str("sensor").ok()?.to_owned()))
+            Some((Hour::from_ms(start), page.get_str("sensor").ok()?.to_owned()))
         };
-        Ok(self.find(&buckets, query.limit(Extent::pages(most))).await?.iter().filter_map(entry).collect())
+        Ok(self.find(&buckets, query.limit(Extent::pages(max))).await?.iter().filter_map(entry).collect())
     }
 
-    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, before: Stamp) -> Result<()> {
+    async fn remove_buckets(&self, database: &str, sensors: &[&str], hours: Range<Hour>, limit: Stamp) -> Result<()> {
         let collections = Collections::new(&self.mongo, database);
         let hours = doc! { "$gte": date(hours.start), "$lt": date(hours.end) };
         for batch in sensors.chunks(remove::SENSORS_MAX) {
             let filter = doc! {
                 "sensor": { "$in": batch }, "start": hours.clone(), "hasOverflow": false,
-                "$nor": [remove::has_stamp_from(before), remove::is_newer()],
+                "$nor": [remove::has_stamp_at_least(limit), remove::is_newer()],
             };
             self.remove(&collections.buckets, filter).await?;
             let range = doc! { "sensor": { "$in": batch }, "start": hours.clone() };
@@ -264,10 +265,10 @@ impl SensorStore for MongoStore {
         found.iter().map(|sensor| document::decode_sensor(sensor)).collect()
     }
 
-    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<Written> {
+    async fn write_sensors(&self, database: &str, documents: &[SensorDocument]) -> Vec<WriteOutcome> {
         let collections = match self.ensure_created(database).await {
             Ok(collections) => collections,
-            Err(error) => return vec![Written::Failed(error); documents.len()],
+            Err(error) => return vec![WriteOutcome::Failed(error); documents.len()],
         };
         let change = |sensor: &SensorDocument| match sensor.rev {
             0 => writes::insertion(document::sensor_document(sensor)),
@@ -276,7 +277,7 @@ impl SensorStore for MongoStore {
                 MongoWrite::Update { id, shard: None, rev, update: document::sensor_update(sensor) }
             }
         };
-        let outcomes = Mutex::new(vec![Written::Yes; documents.len()]);
+        let outcomes = Mutex::new(vec![WriteOutcome::Applied; documents.len()]);
         self.write(&collections.sensors, documents.iter().map(change).enumerate().collect(), &outcomes).await;
         self.note_grouped(database, documents.iter().map(|document| &*document.sensor.key));
         self.wait_for_newer(database, outcomes.into_inner()).await

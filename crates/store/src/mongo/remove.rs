@@ -10,7 +10,7 @@ use super::indexes::is_no_collection;
 use super::outcome::{has_code, update_outcomes, write_errors};
 use super::setup::Collections;
 use super::versions;
-use crate::bucket::store::Written;
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError};
 use crate::reading::Stamp;
 
@@ -42,14 +42,14 @@ pub fn outcome(reply: Result<Document, Error>) -> Result<bool> {
         return Ok(false);
     }
     match update_outcomes(reply, 1).pop() {
-        Some(Written::Yes) => Ok(true),
-        Some(Written::Failed(error)) => Err(error),
-        Some(Written::Conflict) | None => Err(StorageError::Failing("cannot remove some documents".to_owned())),
+        Some(WriteOutcome::Applied) => Ok(true),
+        Some(WriteOutcome::Failed(error)) => Err(error),
+        Some(WriteOutcome::Conflict) | None => Err(StorageError::Failing("cannot remove some documents".to_owned())),
     }
 }
 
 /// Returns the filter for pages with a cell whose stamp is at least `stamp`.
-pub fn has_stamp_from(stamp: Stamp) -> Document {
+pub fn has_stamp_at_least(stamp: Stamp) -> Document {
     let stamp = i64::try_from(stamp).unwrap_or(i64::MAX);
     doc! { "order.last": { "$gte": stamp } }
 }

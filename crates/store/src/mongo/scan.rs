@@ -12,7 +12,7 @@ use super::outcome::classify;
 use super::reads::{self, Query};
 use super::setup::Collections;
 use super::{MongoStore, date};
-use crate::bucket::store::{BucketId, Extent, Order, Projection, Scanned, ScannedPage};
+use crate::bucket::store::{BucketId, Extent, Order, Projection, ScanResult, ScannedPage};
 use crate::bucket::{Result, StorageError, StoredPage};
 use crate::names::key;
 use crate::reading::Hour;
@@ -161,7 +161,7 @@ impl MongoStore {
         order: Order,
         projection: &Projection,
         extent: Extent,
-    ) -> Result<Scanned> {
+    ) -> Result<ScanResult> {
         let filter = doc! { "sensor": sensor, "start": { "$gte": date(hours.start), "$lt": date(hours.end) } };
         let sort = doc! { "start": if order == Order::Ascending { 1 } else { -1 } };
         let query = Query::new(filter).sort(sort).project(scan_fields(projection)).limit(extent);
@@ -198,6 +198,6 @@ impl MongoStore {
             Order::Ascending => last.map_or(hours.end, Hour::next)..hours.end,
             Order::Descending => hours.start..last.unwrap_or(hours.start),
         };
-        Ok(Scanned { pages, rest })
+        Ok(ScanResult { pages, rest })
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::MongoStore;
 use super::outcome::{classify, is_duplicate_key};
 use super::writes::durable;
-use crate::bucket::store::{DatabaseStore, Written};
+use crate::bucket::store::{DatabaseStore, WriteOutcome};
 use crate::bucket::{DatabaseSettings, Result, SealForm};
 use crate::document::decode_settings;
 
@@ -70,7 +70,7 @@ pub async fn write_whole(
     id: &str,
     held: u64,
     document: Option<Document>,
-) -> Written {
+) -> WriteOutcome {
     let filter = doc! { "_id": id, "rev": i64::try_from(held).unwrap_or(i64::MAX) };
     let written = match (held, document) {
         (0, None) => collection.count_documents(doc! { "_id": id }).await.map(|count| count == 0),
@@ -84,9 +84,9 @@ pub async fn write_whole(
         }
     };
     match written {
-        Ok(true) => Written::Yes,
-        Ok(false) => Written::Conflict,
-        Err(error) if is_duplicate_key(&error) => Written::Conflict,
-        Err(error) => Written::Failed(classify(&error)),
+        Ok(true) => WriteOutcome::Applied,
+        Ok(false) => WriteOutcome::Conflict,
+        Err(error) if is_duplicate_key(&error) => WriteOutcome::Conflict,
+        Err(error) => WriteOutcome::Failed(classify(&error)),
     }
 }

@@ -10,7 +10,7 @@ use super::reads::Query;
 use super::setup::Collections;
 use super::{MongoStore, remove, settings, setup, space};
 use crate::bucket::registry::MemberRegistry;
-use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, Written};
+use crate::bucket::store::{Coordination, DatabaseStore, Extent, MongoExtras, WriteOutcome};
 use crate::bucket::{DatabaseSettings, Result, Store, StoreSpace};
 use crate::document::{self, REGISTRY};
 use crate::names::collection_prefix;
@@ -75,12 +75,12 @@ impl DatabaseStore for MongoStore {
         Ok(rows)
     }
 
-    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> Written {
+    async fn write_settings(&self, database: &str, held: u64, settings: Option<&DatabaseSettings>) -> WriteOutcome {
         let collection = settings::collection(&self.mongo);
         let document = settings.map(|settings| document::settings_document(database, settings));
         let id = database.to_owned();
         let write = async move { settings::write_whole(&collection, &id, held, document).await };
-        let written = self.run(&self.checks, write).await.unwrap_or_else(Written::Failed);
+        let written = self.run(&self.checks, write).await.unwrap_or_else(WriteOutcome::Failed);
         self.seal_forms.forget();
         written
     }
@@ -97,12 +97,12 @@ impl Coordination for MongoStore {
         }
     }
 
-    async fn write_registry(&self, registry: &MemberRegistry) -> Written {
+    async fn write_registry(&self, registry: &MemberRegistry) -> WriteOutcome {
         let collection = self.mongo.collection::<Document>(REGISTRY);
         let held = registry.rev;
         let document = document::registry_document(registry);
         let write = async move { settings::write_whole(&collection, REGISTRY, held, Some(document)).await };
-        self.run(&self.checks, write).await.unwrap_or_else(Written::Failed)
+        self.run(&self.checks, write).await.unwrap_or_else(WriteOutcome::Failed)
     }
 
     fn has_other_writers(&self) -> bool {

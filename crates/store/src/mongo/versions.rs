@@ -5,7 +5,7 @@ use bson::doc;
 use super::MongoStore;
 use super::outcome::classify;
 use super::setup;
-use crate::bucket::store::Written;
+use crate::bucket::store::WriteOutcome;
 use crate::bucket::{Result, StorageError};
 use crate::document::SCHEMA_VERSION;
 
@@ -28,13 +28,13 @@ impl MongoStore {
 
     /// Replaces refusals with [`StorageError::Newer`] if a later version uses the database. Its validators may require
     /// fields that this version does not write, so the refused writes wait for that version.
-    pub(super) async fn wait_for_newer(&self, database: &str, mut outcomes: Vec<Written>) -> Vec<Written> {
-        let is_refused = |written: &Written| matches!(written, Written::Failed(StorageError::Refused(_)));
+    pub(super) async fn wait_for_newer(&self, database: &str, mut outcomes: Vec<WriteOutcome>) -> Vec<WriteOutcome> {
+        let is_refused = |written: &WriteOutcome| matches!(written, WriteOutcome::Failed(StorageError::Refused(_)));
         if outcomes.iter().any(is_refused)
             && let Err(error) = self.refuse_newer_database(database).await
         {
             for refused in outcomes.iter_mut().filter(|written| is_refused(written)) {
-                *refused = Written::Failed(error.clone());
+                *refused = WriteOutcome::Failed(error.clone());
             }
         }
         outcomes

@@ -12,7 +12,7 @@ use super::outcome::classify;
 use super::reads::{Query, find_in_session, snapshot_session};
 use super::setup::Collections;
 use crate::bucket::Result;
-use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, Walked};
+use crate::bucket::raw::{Cursor, RawBucket, RawDay, RawSensor, WalkStep};
 use crate::bucket::store::{DatabaseStore, Extent, WalkStore};
 use crate::document::{decode_raw_day, decode_raw_page, decode_raw_sensor};
 
@@ -21,17 +21,22 @@ const STEP_BYTES: usize = 8 << 20;
 
 #[async_trait]
 impl WalkStore for MongoStore {
-    async fn walk_buckets(&self, database: &str, from: Option<&Cursor>, pages_max: usize) -> Result<Walked<RawBucket>> {
+    async fn walk_buckets(
+        &self,
+        database: &str,
+        start: Option<&Cursor>,
+        pages_max: usize,
+    ) -> Result<WalkStep<RawBucket>> {
         let client = self.client.clone();
         let collections = Collections::new(&self.mongo, database);
-        let from = start_id(from);
+        let start = start_id(start);
         let mut pages = pages_max.max(1);
         let mut bytes = STEP_BYTES;
         self.read(async move {
             loop {
                 let mut session = snapshot_session(&client).await?;
-                let first = walk_collection(&mut session, &collections.buckets, &from, pages, bytes).await?;
-                let overflow = walk_collection(&mut session, &collections.overflow, &from, pages, bytes).await?;
+                let first = walk_collection(&mut session, &collections.buckets, &start, pages, bytes).await?;
+                let overflow = walk_collection(&mut session, &collections.overflow, &start, pages, bytes).await?;
                 let walked = whole_buckets(first, overflow);
                 if walked.next.is_none() || !walked.found.is_empty() {
                     return Ok(walked);
@@ -44,19 +49,19 @@ impl WalkStore for MongoStore {
         .await
     }
 
-    async fn walk_sensors(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawSensor>> {
+    async fn walk_sensors(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawSensor>> {
         let sensors = Collections::new(&self.mongo, database).sensors;
-        self.walk(&sensors, from, max, |document, key| decode_raw_sensor(document, key)).await
+        self.walk(&sensors, start, max, |document, key| decode_raw_sensor(document, key)).await
     }
 
-    async fn walk_days(&self, database: &str, from: Option<&Cursor>, max: usize) -> Result<Walked<RawDay>> {
+    async fn walk_days(&self, database: &str, start: Option<&Cursor>, max: usize) -> Result<WalkStep<RawDay>> {
         let days = Collections::new(&self.mongo, database).days;
         let day = |document: &RawDocumentBuf, key: String| RawDay {
-            from: Cursor(key.clone().into_bytes()),
+            cursor: Cursor(key.clone().into_bytes()),
             document: decode_raw_day(document),
             key,
         };
-        self.walk(&days, from, max, day).await
+        self.walk(&days, start, max, day).await
     }
 
     async fn estimate_pages(&self) -> Result<u64> {
@@ -81,12 +86,12 @@ impl MongoStore {
     async fn walk<T>(
         &self,
         collection: &Collection<RawDocumentBuf>,
-        from: Option<&Cursor>,
+        start: Option<&Cursor>,
         max: usize,
         decode: impl Fn(&RawDocumentBuf, String) -> T,
-    ) -> Result<Walked<T>> {
+    ) -> Result<WalkStep<T>> {
         let extent = Extent { pages: max.max(1), bytes: STEP_BYTES, hour_bytes: usize::MAX };
-        let query = Query::new(doc! { "_id": { "$gte": start_id(from) } }).sort(doc! { "_id": 1 }).limit(extent);
+        let query = Query::new(doc! { "_id": { "$gte": start_id(start) } }).sort(doc! { "_id": 1 }).limit(extent);
         let documents = self.find(collection, query).await?;
         let bytes: usize = documents.iter().map(|document| document.as_bytes().len()).sum();
         let is_end = documents.len() < extent.pages && bytes < extent.bytes;
@@ -94,7 +99,7 @@ impl MongoStore {
         // The next greater text after the last id.
         let next = documents.last().filter(|_| !is_end).map(|last| Cursor(format!("{}\0", key(last)).into_bytes()));
         let found = documents.iter().map(|document| decode(document, key(document))).collect();
-        Ok(Walked { found, next })
+        Ok(WalkStep { found, next })
     }
 }
 
@@ -113,13 +118,13 @@ struct CollectionWalk {
 async fn walk_collection(
     session: &mut ClientSession,
     collection: &Collection<RawDocumentBuf>,
-    from: &str,
+    start: &str,
     pages: usize,
     bytes: usize,
 ) -> Result<CollectionWalk> {
     // Read one document more, which shows whether the step is the last.
     let extent = Extent { pages: pages.saturating_add(1), bytes, ..Extent::ALL };
-    let query = Query::new(doc! { "_id": { "$gte": from } }).sort(doc! { "_id": 1 }).limit(extent);
+    let query = Query::new(doc! { "_id": { "$gte": start } }).sort(doc! { "_id": 1 }).limit(extent);
     let found = find_in_session(session, collection, query).await?;
     let read: usize = found.iter().map(|document| document.as_bytes().len()).sum();
     let is_cut = found.len() > pages || read >= bytes;
@@ -130,23 +135,24 @@ async fn walk_collection(
 }
 
 /// Returns the buckets that have all their pages in the two steps, and the cursor to continue from.
-fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> Walked<RawBucket> {
+fn whole_buckets(first: CollectionWalk, overflow: CollectionWalk) -> WalkStep<RawBucket> {
     // Both steps are complete below this `_id`.
     let end = [&first.next, &overflow.next].into_iter().flatten().min().cloned();
     let mut buckets: BTreeMap<String, RawBucket> = BTreeMap::new();
     for (step, in_overflow) in [(first, false), (overflow, true)] {
         for (id, document) in step.documents {
-            let from = bucket_of(&id).to_owned();
-            let new = || RawBucket { from: Cursor(from.clone().into_bytes()), pages: Vec::new() };
-            let bucket = buckets.entry(from.clone()).or_insert_with(new);
+            let start = bucket_id(&id).to_owned();
+            let new = || RawBucket { cursor: Cursor(start.clone().into_bytes()), pages: Vec::new() };
+            let bucket = buckets.entry(start.clone()).or_insert_with(new);
             bucket.pages.push(decode_raw_page(&document, &id, Some(in_overflow)));
         }
     }
-    let Some(end) = end else { return Walked { found: sorted(buckets), next: None } };
+    let Some(end) = end else { return WalkStep { found: sorted(buckets), next: None } };
     // The ids of two buckets can interleave if a name ends in a backslash.
-    let cut = buckets.keys().find(|from| end_of(from) > end).filter(|from| **from < end).unwrap_or(&end).clone();
-    buckets.retain(|from, _| end_of(from) <= cut);
-    Walked { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
+    let cut =
+        buckets.keys().find(|start| bucket_end(start) > end).filter(|start| **start < end).unwrap_or(&end).clone();
+    buckets.retain(|start, _| bucket_end(start) <= cut);
+    WalkStep { found: sorted(buckets), next: Some(Cursor(cut.into_bytes())) }
 }
 
 fn sorted(buckets: BTreeMap<String, RawBucket>) -> Vec<RawBucket> {
@@ -160,13 +166,13 @@ fn sorted(buckets: BTreeMap<String, RawBucket>) -> Vec<RawBucket> {
 
 /// Returns the common prefix of the ids of a bucket's pages, which is the id without the page number. An id without a number
 /// counts as a bucket of its own.
-fn bucket_of(id: &str) -> &str {
+fn bucket_id(id: &str) -> &str {
     let bucket = id.trim_end_matches(|c: char| c.is_ascii_digit());
     if bucket.ends_with(' ') && bucket.len() < id.len() { bucket } else { id }
 }
 
 /// Returns the least text that is greater than all ids of a bucket.
-fn end_of(bucket: &str) -> String {
+fn bucket_end(bucket: &str) -> String {
     // `:` follows the digits in ASCII.
     format!("{bucket}{}", if bucket.ends_with(' ') { ':' } else { '\0' })
 }
@@ -185,7 +191,7 @@ mod tests {
     fn walked(first: &[&str], next: Next, overflow: &[&str], overflow_next: Next) -> (Vec<String>, Option<String>) {
         let text = |cursor: Cursor| String::from_utf8(cursor.0).expect("UTF-8");
         let walked = whole_buckets(step(first, next), step(overflow, overflow_next));
-        let found = walked.found.into_iter().map(|bucket| format!("{}×{}", text(bucket.from), bucket.pages.len()));
+        let found = walked.found.into_iter().map(|bucket| format!("{}×{}", text(bucket.cursor), bucket.pages.len()));
         (found.collect(), walked.next.map(text))
     }
 

@@ -10,7 +10,7 @@ use super::copies::NewCopies;
 use super::outcome::{exact_updates_outcome, statement, transaction_outcome};
 use super::setup::Collections;
 use crate::bucket::WriteKind;
-use crate::bucket::store::{PageWrite, Written};
+use crate::bucket::store::{PageWrite, WriteOutcome};
 use crate::document::{self, BsonWriter};
 
 /// Maximum size of a command's statements in bytes. The server limits commands to 16 MiB; smaller ones share the
@@ -66,7 +66,7 @@ impl MongoWrite {
 }
 
 /// Returns the document of an insert, or `None` for another write.
-pub fn inserted(change: MongoWrite) -> Option<RawDocumentBuf> {
+pub fn inserted_document(change: MongoWrite) -> Option<RawDocumentBuf> {
     match change {
         MongoWrite::Insert(document) => Some(document),
         MongoWrite::Update { .. } | MongoWrite::Remove { .. } => None,
@@ -80,10 +80,10 @@ pub fn page_change(write: &PageWrite<'_>, index: usize, copies: &NewCopies) -> M
     let shard = || ShardKey { sensor: write.id.sensor.key.to_string(), start_ms: write.id.hour.start_ms() };
     let update = match page.write_in_group() {
         WriteKind::Insert => {
-            return insertion_with(document::page_document(write.id, page), copies, &write.id.sensor.key);
+            return insertion_with_copies(document::page_document(write.id, page), copies, &write.id.sensor.key);
         }
         WriteKind::Remove => return MongoWrite::Remove { id: id(), shard: shard(), rev: page.rev() },
-        WriteKind::Append { from } => document::append_update(page, from),
+        WriteKind::Append { start } => document::append_update(page, start),
         WriteKind::Replace => document::replace_update(page),
     };
     MongoWrite::Update { id: id(), shard: Some(shard()), rev: page.rev(), update }
@@ -96,7 +96,7 @@ pub fn insertion(document: Vec<u8>) -> MongoWrite {
 }
 
 /// As [`insertion`], with the copies of a sensor's metadata.
-pub fn insertion_with(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> MongoWrite {
+pub fn insertion_with_copies(document: Vec<u8>, copies: &NewCopies, sensor: &str) -> MongoWrite {
     insertion(match copies.get(sensor) {
         Some(copies) => document::with_copies(document, copies),
         None => document,
@@ -222,13 +222,13 @@ pub async fn remove_torsos(collection: &Collection<RawDocumentBuf>, changes: &[M
 pub type TransactionWrites = [(Collection<RawDocumentBuf>, Vec<MongoWrite>); 2];
 
 /// Writes all changes in one transaction.
-pub async fn transact(client: &Client, mongo: &Database, changes: TransactionWrites) -> Result<Written, Error> {
+pub async fn transact(client: &Client, mongo: &Database, changes: TransactionWrites) -> Result<WriteOutcome, Error> {
     let mut session = client.start_session().await?;
     session.start_transaction().write_concern(durable()).await?;
     let written = all_changes(&mut session, mongo, changes).await;
     match written {
-        Ok(Written::Yes) => match session.commit_transaction().await {
-            Ok(()) => Ok(Written::Yes),
+        Ok(WriteOutcome::Applied) => match session.commit_transaction().await {
+            Ok(()) => Ok(WriteOutcome::Applied),
             Err(error) => Ok(transaction_outcome(&error)),
         },
         other => {
@@ -244,7 +244,7 @@ async fn all_changes(
     session: &mut ClientSession,
     mongo: &Database,
     changes: TransactionWrites,
-) -> Result<Written, Error> {
+) -> Result<WriteOutcome, Error> {
     for (collection, changes) in changes {
         let (inserts, rest): (Vec<_>, Vec<_>) =
             changes.into_iter().enumerate().partition(|(_, change)| matches!(change, MongoWrite::Insert(_)));
@@ -255,21 +255,22 @@ async fn all_changes(
             let command = update_command(collection.name(), &changes, UpdateMode::InTransaction)?;
             let reply = mongo.run_raw_command(command).session(&mut *session).await?;
             match exact_updates_outcome(&reply, changes.len()) {
-                Written::Yes => {}
+                WriteOutcome::Applied => {}
                 other => return Ok(other),
             }
         }
         for (_, change) in removes {
             if !remove(session, &collection, change).await? {
-                return Ok(Written::Conflict);
+                return Ok(WriteOutcome::Conflict);
             }
         }
         for chunk in chunks(inserts) {
-            let documents: Vec<RawDocumentBuf> = chunk.into_iter().filter_map(|(_, change)| inserted(change)).collect();
+            let documents: Vec<RawDocumentBuf> =
+                chunk.into_iter().filter_map(|(_, change)| inserted_document(change)).collect();
             collection.insert_many(documents).session(&mut *session).await?;
         }
     }
-    Ok(Written::Yes)
+    Ok(WriteOutcome::Applied)
 }
 
 /// Removes a page by compare-and-set. Returns false if it did not match.

@@ -11,7 +11,7 @@ use crate::format::{HEADER_BYTES, SegmentHeader};
 use crate::scan::{ScanItem, SegmentScanner};
 use crate::{Counts, Record, Verdict, Wal, WalOpenError, WalOptions};
 
-/// A closed log of a few records in several segments, with its checkpoint.
+/// A closed WAL of a few records in several segments, with its checkpoint.
 struct Sample {
     disk: Simulated,
     records: Vec<Record>,
@@ -59,7 +59,7 @@ fn places(disk: &Simulated, name: &str) -> Vec<(Range<usize>, u64)> {
 }
 
 impl Sample {
-    /// Opens the log after a change and checks its records: all records that were not hit, and none outside the sample.
+    /// Opens the WAL after a change and checks its records: all records that were not hit, and none outside the sample.
     fn check(&self, disk: &Simulated, story: &str, was_hit: impl Fn(u64) -> bool) -> Wal {
         let (log, _) = open(disk, options()).unwrap_or_else(|error| panic!("{story}: {error}"));
         let found = read_all(&log, self.truncated + 1);

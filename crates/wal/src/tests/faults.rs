@@ -4,7 +4,7 @@ use super::history::History;
 use super::simulated::{Cut, Fault, Simulated};
 use super::small;
 
-/// A sequence of operations on a log. Each begins with opening it.
+/// A sequence of operations on a WAL. Each begins with opening it.
 type Course = fn(&mut History);
 
 const COURSES: &[(&str, Course)] = &[

@@ -9,7 +9,7 @@ use super::{append, read_all, small};
 use crate::disk::Disk;
 use crate::{Wal, WalOptions};
 
-// The dump with lz4 comes from the same appends to a log that compresses. It is only read: another release of the
+// The dump with lz4 comes from the same appends to a WAL that compresses. It is only read: another release of the
 // compressor may produce other bytes.
 
 /// A hex dump without the 16-byte lines that are all zero.

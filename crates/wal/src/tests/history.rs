@@ -1,4 +1,4 @@
-//! Appends to a log through faults and power cuts, remembers the acked records, and checks that the log has them.
+//! Appends to a WAL through faults and power cuts, remembers the acked records, and checks that the WAL has them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc;
@@ -37,7 +37,7 @@ impl History {
         self.acked.len()
     }
 
-    /// Opens the log, which must be closed; `None` if that fails.
+    /// Opens the WAL, which must be closed; `None` if that fails.
     pub(super) fn open(&mut self) -> Option<Recovery> {
         assert!(self.log.is_none());
         let (log, recovery) = open(&self.disk, self.options.clone()).ok()?;
@@ -96,21 +96,21 @@ impl History {
         }
     }
 
-    /// Requests a rest, as if the log had been quiet.
+    /// Requests a rest, as if the WAL had been quiet.
     pub(super) fn rest(&mut self) {
         let Some(log) = &self.log else { return };
         log.rest_if_quiet(Instant::now() + self.options.quiet);
-        eventually("the writer's attention", || !log.shared.lock().rest_asked);
+        eventually("the writer's attention", || !log.shared.lock().should_rest);
     }
 
     pub(super) fn cut(&mut self, cut: Cut) {
-        // The process dies first, so that closing the log has no effect.
+        // The process dies first, so that closing the WAL has no effect.
         self.disk.set_fault(Fault::Dead { after: 0 });
         self.log = None;
         self.disk.cut(cut);
     }
 
-    /// Kills the process, opens the log again, and treats every record that a reader returns as acked: it must survive
+    /// Kills the process, opens the WAL again, and treats every record that a reader returns as acked: it must survive
     /// from then on.
     pub(super) fn kill_and_read(&mut self) {
         self.disk.set_fault(Fault::Dead { after: 0 });
@@ -123,7 +123,7 @@ impl History {
         self.check();
     }
 
-    /// Checks that the open log has all acked records that are not truncated, once and in order, and no record that was
+    /// Checks that the open WAL has all acked records that are not truncated, once and in order, and no record that was
     /// not sent.
     pub(super) fn check(&mut self) {
         let records = read_all(self.log(), 0);
@@ -157,7 +157,7 @@ impl History {
         }
     }
 
-    /// Opens the log if it is closed, checks it, and waits until a new record is acked.
+    /// Opens the WAL if it is closed, checks it, and waits until a new record is acked.
     pub(super) fn check_alive(&mut self) {
         if self.log.is_none() {
             assert!(self.open().is_some(), "{:?}", open(&self.disk, self.options.clone()).err());

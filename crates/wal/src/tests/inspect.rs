@@ -1,4 +1,4 @@
-//! Inspection of a log: the counts match the records of a reader, and nothing changes.
+//! Inspection of a WAL: the counts match the records of a reader, and nothing changes.
 
 use std::thread;
 
@@ -6,7 +6,7 @@ use super::history::payload;
 use super::simulated::Simulated;
 use super::{append, open, read_all, small};
 use crate::format::HEADER_BYTES;
-use crate::{Folder, Inspected, Verdict, Wal, WalOptions, inspect};
+use crate::{Folder, Verdict, Wal, WalContents, WalOptions, inspect};
 
 fn filled(disk: &Simulated, records: u64) -> Wal {
     let (log, _) = open(disk, small()).unwrap();
@@ -45,7 +45,7 @@ fn an_inspection_counts_the_readable_records_and_changes_nothing() {
 
 #[test]
 fn a_folder_without_a_log_is_an_empty_log() {
-    assert_eq!(inspect(&Simulated::new(1)).unwrap(), Inspected::default());
+    assert_eq!(inspect(&Simulated::new(1)).unwrap(), WalContents::default());
 }
 
 #[test]

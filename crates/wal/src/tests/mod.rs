@@ -1,7 +1,7 @@
-//! Tests of the log's guarantees, on a disk that fails, reports false success, and loses unsynced bytes.
+//! Tests of the WAL's guarantees, on a disk that fails, reports false success, and loses unsynced bytes.
 //!
 //! * `simulated`: a disk in memory with power cuts and failing operations;
-//! * `history`: appends records, remembers the acked ones, and checks that the log has them;
+//! * `history`: appends records, remembers the acked ones, and checks that the WAL has them;
 //! * the rest: one file per kind of failure.
 
 mod damage;
@@ -36,7 +36,7 @@ fn small() -> WalOptions {
     }
 }
 
-/// Opens a log whose segment ids are consecutive, starting from a number that no earlier opening used.
+/// Opens a WAL whose segment ids are consecutive, starting from a number that no earlier opening used.
 fn open(disk: &Simulated, options: WalOptions) -> Result<(Wal, Recovery), WalOpenError> {
     let ids = AtomicU64::new(disk.operations() << 20 | disk.openings() << 8);
     let next = move || ids.fetch_add(1, Ordering::Relaxed) + 1;

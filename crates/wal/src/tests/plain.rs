@@ -1,4 +1,4 @@
-//! Behaviour of a log when nothing fails.
+//! Behaviour of a WAL when nothing fails.
 
 use std::sync::mpsc;
 

@@ -1,4 +1,4 @@
-//! The space that a log gives up when it is quiet, and when it closes.
+//! The space that a WAL gives up when it is quiet, and when it closes.
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ fn grow(log: &Wal, disk: &Simulated) -> u64 {
     last
 }
 
-/// Regression: after everything was flushed, the log kept 128 MiB forever: a segment of the full size and the next one.
+/// Regression: after everything was flushed, the WAL kept 128 MiB forever: a segment of the full size and the next one.
 #[test]
 fn a_quiet_log_gives_up_unneeded_space() {
     let disk = Simulated::new(1);

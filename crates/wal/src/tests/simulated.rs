@@ -88,7 +88,7 @@ impl Simulated {
         self.lock().syncs
     }
 
-    /// The number of times that a log took the lock.
+    /// The number of times that a WAL took the lock.
     pub(super) fn openings(&self) -> u64 {
         self.lock().openings
     }

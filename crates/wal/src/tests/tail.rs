@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::format::{EncodedPayload, HEADER_BYTES, RecordHead, SegmentHeader, segment_name};
 use crate::{Damage, Sequence, Verdict, Wal, inspect};
 
-/// A log killed after records of these sizes were acked, each in a group of its own, and the byte ranges of the records
+/// A WAL killed after records of these sizes were acked, each in a group of its own, and the byte ranges of the records
 /// in its one segment.
 fn killed(sizes: &[usize]) -> (Simulated, String, Vec<Range<usize>>) {
     let disk = Simulated::new(5);
@@ -31,7 +31,7 @@ fn killed(sizes: &[usize]) -> (Simulated, String, Vec<Range<usize>>) {
     (disk.clone(), name, places.collect())
 }
 
-/// Opens the log, which holds the first `whole` records only. Checks that `inspect` reported the same before, and that
+/// Opens the WAL, which holds the first `whole` records only. Checks that `inspect` reported the same before, and that
 /// quarantine has an exact copy of all damage.
 fn opened(disk: &Simulated, name: &str, whole: usize, story: &str) -> (Wal, Vec<Damage>) {
     let before = disk.bytes(name);

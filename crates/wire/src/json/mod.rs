@@ -42,7 +42,7 @@ impl<'a> Items<'a> {
         }
         let text = std::str::from_utf8(element.text).map_err(|e| reject(e.valid_up_to() + 1, Reason::NotUtf8))?;
         reading::parse(text, self.precision, &self.limits)
-            .map_err(|fault| reject(fault.at.map_or(0, |at| at + 1), fault.reason))
+            .map_err(|fault| reject(fault.offset.map_or(0, |offset| offset + 1), fault.reason))
     }
 }
 

@@ -34,17 +34,17 @@ pub(super) struct JsonReading<'a> {
 /// An error, with its offset in the reading's text if it has one.
 #[derive(Debug)]
 pub(super) struct JsonFault {
-    pub at: Option<usize>,
+    pub offset: Option<usize>,
     pub reason: Reason,
 }
 
 impl JsonFault {
-    fn new(at: usize, reason: Reason) -> Self {
-        Self { at: Some(at), reason }
+    fn new(offset: usize, reason: Reason) -> Self {
+        Self { offset: Some(offset), reason }
     }
 
-    fn json(at: usize, message: String) -> Self {
-        Self::new(at, Reason::Json(message))
+    fn json(offset: usize, message: String) -> Self {
+        Self::new(offset, Reason::Json(message))
     }
 }
 
@@ -79,9 +79,9 @@ struct Parts<'a> {
 
 impl<'a> Parts<'a> {
     fn parse(text: &'a str) -> Result<Self, JsonFault> {
-        let at = text.len() - text.trim_start_matches([' ', '\t', '\n', '\r']).len();
+        let offset = text.len() - text.trim_start_matches([' ', '\t', '\n', '\r']).len();
         let mut parts = Self::default();
-        let object = JsonValue { at, text: &text[at..] };
+        let object = JsonValue { offset, text: &text[offset..] };
         for entry in object.entries("a reading")? {
             let slot = match &*entry.key {
                 "measurement" => &mut parts.measurement,
@@ -101,7 +101,7 @@ impl<'a> Parts<'a> {
                 } else {
                     format!("the keys {:?} and {:?} mean the same", first.key, entry.key)
                 };
-                return Err(JsonFault::json(entry.at, message));
+                return Err(JsonFault::json(entry.offset, message));
             }
             *slot = Some(entry);
         }
@@ -130,15 +130,15 @@ fn sensor(measurement: &str, parts: &Parts<'_>, limits: &Limits) -> Result<Senso
         _ => Vec::new(),
     };
     entries.extend(parts.sensor.clone());
-    names::check_tags(entries.len(), limits).map_err(|reason| JsonFault { at: None, reason })?;
+    names::check_tags(entries.len(), limits).map_err(|reason| JsonFault { offset: None, reason })?;
     let mut tags = Vec::with_capacity(entries.len());
     for entry in &entries {
-        names::TAG_KEY.check(&entry.key, limits).map_err(|reason| JsonFault::new(entry.at, reason))?;
+        names::TAG_KEY.check(&entry.key, limits).map_err(|reason| JsonFault::new(entry.offset, reason))?;
         tags.push((&*entry.key, entry.value.name(names::TAG_VALUE, &entry.key, limits)?));
     }
-    Sensor::new(measurement, tags.iter().map(|(key, value)| (*key, &**value))).map_err(|twice| {
-        let second = entries.iter().filter(|entry| entry.key == twice).nth(1);
-        JsonFault { at: second.map(|entry| entry.at), reason: Reason::DuplicateTag(twice) }
+    Sensor::new(measurement, tags.iter().map(|(key, value)| (*key, &**value))).map_err(|repeated_key| {
+        let second = entries.iter().filter(|entry| entry.key == repeated_key).nth(1);
+        JsonFault { offset: second.map(|entry| entry.offset), reason: Reason::DuplicateTag(repeated_key) }
     })
 }
 
@@ -150,27 +150,27 @@ fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, R
     entries.extend(parts.others.iter().cloned());
     if let Some(value) = &parts.value {
         if entries.iter().any(|entry| entry.key == VALUE) {
-            return Err(JsonFault::json(value.at, "the field \"value\" is also in \"fields\"".to_owned()));
+            return Err(JsonFault::json(value.offset, "the field \"value\" is also in \"fields\"".to_owned()));
         }
         entries.push(value.clone());
     }
-    names::check_fields(entries.len(), limits).map_err(|reason| JsonFault { at: None, reason })?;
+    names::check_fields(entries.len(), limits).map_err(|reason| JsonFault { offset: None, reason })?;
     let mut fields = Vec::with_capacity(entries.len());
     for entry in entries {
-        names::FIELD_KEY.check(&entry.key, limits).map_err(|reason| JsonFault::new(entry.at, reason))?;
+        names::FIELD_KEY.check(&entry.key, limits).map_err(|reason| JsonFault::new(entry.offset, reason))?;
         let value = entry.value.field(&entry.key)?;
         fields.push((entry.key, value));
     }
     keep_last_of_equal_keys(&mut fields, &mut Vec::new());
-    let all_null = !fields.is_empty();
+    let is_all_null = !fields.is_empty();
     let fields: Vec<_> = fields.into_iter().filter_map(|(key, value)| Some((key, value?))).collect();
     if fields.is_empty() {
-        let why = if all_null {
+        let why = if is_all_null {
             "every field is null"
         } else {
             "expected \"fields\", \"value\" or a number under a name of its own"
         };
-        return Err(JsonFault { at: None, reason: Reason::Json(format!("missing fields: {why}")) });
+        return Err(JsonFault { offset: None, reason: Reason::Json(format!("missing fields: {why}")) });
     }
     Ok(fields)
 }
@@ -179,7 +179,7 @@ fn fields<'a>(parts: &Parts<'a>, limits: &Limits) -> Result<Vec<(Cow<'a, str>, R
 #[derive(Clone)]
 struct JsonEntry<'a> {
     /// The offset of the key's opening quote.
-    at: usize,
+    offset: usize,
     key: Cow<'a, str>,
     value: JsonValue<'a>,
 }
@@ -187,7 +187,7 @@ struct JsonEntry<'a> {
 /// A value that is not decoded yet, and its offset.
 #[derive(Clone, Copy)]
 struct JsonValue<'a> {
-    at: usize,
+    offset: usize,
     text: &'a str,
 }
 
@@ -208,10 +208,10 @@ impl JsonEntry<'_> {
             None if is_value => "it belongs in \"fields\"".to_owned(),
             None => "a text belongs in \"tags\" or in \"fields\"".to_owned(),
         };
-        let key = names::shown(&self.key);
+        let key = names::shorten(&self.key);
         let message =
             format!("unknown key {key:?}: a reading has measurement, tags, sensor, ts, fields and value; {why}");
-        Some(JsonFault::json(self.at, message))
+        Some(JsonFault::json(self.offset, message))
     }
 }
 
@@ -236,29 +236,33 @@ impl<'a> JsonValue<'a> {
         if !self.text.starts_with('{') {
             // For invalid JSON the decoder has the better error.
             self.decode::<&RawJson>()?;
-            return Err(JsonFault::json(self.at, format!("{what}: expected an object, not {}", self.kind())));
+            return Err(JsonFault::json(self.offset, format!("{what}: expected an object, not {}", self.kind())));
         }
         let JsonEntries(entries) = self.decode()?;
         let mut end = 0;
-        let place = |(key, value): (JsonText<'a>, &'a RawJson)| {
+        let locate = |(key, value): (JsonText<'a>, &'a RawJson)| {
             // Between two values there are a comma and a key, and the first quote is the key's.
-            let key_at = end + self.text[end..].find('"').unwrap_or(0);
+            let key_offset = end + self.text[end..].find('"').unwrap_or(0);
             let text = value.get();
-            let value_at = text.as_ptr().addr() - self.text.as_ptr().addr();
-            end = value_at + text.len();
-            JsonEntry { at: self.at + key_at, key: key.0, value: JsonValue { at: self.at + value_at, text } }
+            let value_offset = text.as_ptr().addr() - self.text.as_ptr().addr();
+            end = value_offset + text.len();
+            JsonEntry {
+                offset: self.offset + key_offset,
+                key: key.0,
+                value: JsonValue { offset: self.offset + value_offset, text },
+            }
         };
-        Ok(entries.into_iter().map(place).collect())
+        Ok(entries.into_iter().map(locate).collect())
     }
 
     /// This value as a name; it must be a string.
     fn name(self, name: Name, key: &str, limits: &Limits) -> Result<Cow<'a, str>, JsonFault> {
         if !self.text.starts_with('"') {
-            let message = format!("{:?}: expected a string, not {}", names::shown(key), self.kind());
-            return Err(JsonFault::json(self.at, message));
+            let message = format!("{:?}: expected a string, not {}", names::shorten(key), self.kind());
+            return Err(JsonFault::json(self.offset, message));
         }
         let JsonText(text) = self.decode()?;
-        name.check(&text, limits).map_err(|reason| JsonFault::new(self.at, reason))?;
+        name.check(&text, limits).map_err(|reason| JsonFault::new(self.offset, reason))?;
         Ok(text)
     }
 
@@ -270,10 +274,10 @@ impl<'a> JsonValue<'a> {
             Some(b'f') => RawValue::Boolean(false),
             Some(b'"') => RawValue::String(self.decode::<JsonText<'a>>()?.0),
             Some(b'{' | b'[') => {
-                let key = names::shown(key);
+                let key = names::shorten(key);
                 let kind = self.kind();
                 let message = format!("field {key:?}: expected a number, a string or a boolean, not {kind}");
-                return Err(JsonFault::json(self.at, message));
+                return Err(JsonFault::json(self.offset, message));
             }
             _ => self.number()?,
         }))
@@ -282,7 +286,7 @@ impl<'a> JsonValue<'a> {
     /// Parses a number. Numbers are floats, as in line protocol, except integers that a float cannot represent exactly.
     /// The standard library parses the digits, because the JSON decoder rounds some floats incorrectly.
     fn number(self) -> Result<RawValue<'a>, JsonFault> {
-        let out_of_range = || JsonFault::new(self.at, Reason::NumberOutOfRange(names::shown(self.text)));
+        let out_of_range = || JsonFault::new(self.offset, Reason::NumberOutOfRange(names::shorten(self.text)));
         let float = self.text.parse().ok().filter(|float: &f64| float.is_finite()).ok_or_else(out_of_range)?;
         if let Ok(integer) = self.text.parse::<i64>() {
             // A float of this size converts exactly to i128.
@@ -298,35 +302,35 @@ impl<'a> JsonValue<'a> {
     }
 
     fn timestamp(self, key: &str, precision: Precision) -> Result<Option<i64>, JsonFault> {
-        let invalid = |text: &str| JsonFault::new(self.at, Reason::InvalidTimestamp(names::shown(text)));
+        let invalid = |text: &str| JsonFault::new(self.offset, Reason::InvalidTimestamp(names::shorten(text)));
         match self.text.as_bytes().first() {
             Some(b'n') => Ok(None),
             Some(b'"') => {
                 let JsonText(text) = self.decode()?;
                 time::parse_rfc3339(&text).map(Some).ok_or_else(|| match time::as_if_in_utc(&text) {
                     Some(in_utc) => {
-                        let text = names::shown(&text);
+                        let text = names::shorten(&text);
                         let in_utc = format!("\"{key}\":\"{in_utc}\"");
-                        JsonFault::new(self.at, Reason::NoZone { text, in_utc })
+                        JsonFault::new(self.offset, Reason::NoZone { text, in_utc })
                     }
                     None => invalid(&text),
                 })
             }
             Some(b'-' | b'0'..=b'9') if !self.text.contains(['.', 'e', 'E']) => {
                 let ns = self.text.parse().ok().and_then(|value| precision.to_ns(value));
-                let reason = || Reason::TimeOutOfRange(names::shown(self.text));
-                ns.map(Some).ok_or_else(|| JsonFault::new(self.at, reason()))
+                let reason = || Reason::TimeOutOfRange(names::shorten(self.text));
+                ns.map(Some).ok_or_else(|| JsonFault::new(self.offset, reason()))
             }
             _ => Err(invalid(self.text)),
         }
     }
 
     fn decode<T: Deserialize<'a>>(self) -> Result<T, JsonFault> {
-        serde_json::from_str(self.text).map_err(|error| self.fault_of(&error))
+        serde_json::from_str(self.text).map_err(|error| self.decoder_fault(&error))
     }
 
     /// The decoder's error, with its position as an offset.
-    fn fault_of(self, error: &serde_json::Error) -> JsonFault {
+    fn decoder_fault(self, error: &serde_json::Error) -> JsonFault {
         let lines_before = self.text.split_inclusive('\n').take(error.line().saturating_sub(1));
         let offset = if error.is_eof() {
             self.text.len()
@@ -335,26 +339,26 @@ impl<'a> JsonValue<'a> {
         };
         let offset = offset.min(self.text.len());
         if let Some((start, word)) = not_finite_word(self.text, offset) {
-            return JsonFault::new(self.at + start, Reason::NotFinite(word.to_owned()));
+            return JsonFault::new(self.offset + start, Reason::NotFinite(word.to_owned()));
         }
         let message = error.to_string();
         let message = message.rsplit_once(" at line ").map_or(&*message, |(what, _)| what);
-        JsonFault::json(self.at + offset, format!("invalid JSON: {message}"))
+        JsonFault::json(self.offset + offset, format!("invalid JSON: {message}"))
     }
 }
 
-/// The word at `at`, if it is a non-finite number such as `NaN` or `-Infinity`. JSON has no such numbers, but many
+/// The word at `offset`, if it is a non-finite number such as `NaN` or `-Infinity`. JSON has no such numbers, but many
 /// writers produce them.
-fn not_finite_word(text: &str, at: usize) -> Option<(usize, &str)> {
+fn not_finite_word(text: &str, offset: usize) -> Option<(usize, &str)> {
     let in_word = |byte: &u8| byte.is_ascii_alphabetic() || matches!(byte, b'-' | b'+');
     let bytes = text.as_bytes();
-    let before = bytes[..at].iter().rev().take_while(|byte| in_word(byte)).count();
-    let after = bytes[at..].iter().take_while(|byte| in_word(byte)).count();
+    let before = bytes[..offset].iter().rev().take_while(|byte| in_word(byte)).count();
+    let after = bytes[offset..].iter().take_while(|byte| in_word(byte)).count();
     // `get` fails if an end of the word is inside a character.
-    let word = text.get(at - before..at + after)?;
+    let word = text.get(offset - before..offset + after)?;
     let magnitude = word.trim_start_matches(['-', '+']);
     let known = ["nan", "inf", "infinity"].iter().any(|name| magnitude.eq_ignore_ascii_case(name));
-    known.then_some((at - before, word))
+    known.then_some((offset - before, word))
 }
 
 /// Text that borrows from the JSON if it has no escape.

@@ -31,7 +31,7 @@ pub(super) struct OpenString {
     pub open: usize,
     /// The position of its closing quote, or where the search for one stopped.
     pub scanned_to: usize,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl<'a> LineFields<'a> {
@@ -54,19 +54,19 @@ impl<'a> LineFields<'a> {
         self.open_string = None;
     }
 
-    /// Reads `key=value[,key=value…]` from `at` on into the cleared list. Returns the end position, which is at a space
+    /// Reads `key=value[,key=value…]` from `position` on into the cleared list. Returns the end position, which is at a space
     /// or at the end of the line.
     pub fn read(
         &mut self,
         scanner: &Scanner<'a>,
         line_start: usize,
-        mut at: usize,
+        mut position: usize,
         limits: &Limits,
     ) -> Result<usize, LineFault> {
         let mut count = 0;
         loop {
-            let (key, value_start) = scanner.field_key(at)?;
-            names::FIELD_KEY.check_length(&key, limits).map_err(|reason| LineFault::new(at, reason))?;
+            let (key, value_start) = scanner.field_key(position)?;
+            names::FIELD_KEY.check_length(&key, limits).map_err(|reason| LineFault::new(position, reason))?;
             let (value, end) = match scanner.byte(value_start) {
                 Some(b'"') => self.string(scanner, line_start, value_start, limits)?,
                 _ => number::value(scanner, value_start)?,
@@ -76,15 +76,15 @@ impl<'a> LineFields<'a> {
             if count <= limits.fields {
                 self.list.push((key, value));
             }
-            at = end;
-            if scanner.byte(at) != Some(b',') {
+            position = end;
+            if scanner.byte(position) != Some(b',') {
                 break;
             }
-            at += 1;
+            position += 1;
         }
-        names::check_fields(count, limits).map_err(|reason| LineFault::whole_line(at, reason))?;
+        names::check_fields(count, limits).map_err(|reason| LineFault::whole_line(position, reason))?;
         keep_last_of_equal_keys(&mut self.list, &mut self.by_key);
-        Ok(at)
+        Ok(position)
     }
 
     /// The string whose opening quote is at `open`, and the position after its closing quote.
@@ -96,39 +96,39 @@ impl<'a> LineFields<'a> {
         limits: &Limits,
     ) -> Result<(RawValue<'a>, usize), LineFault> {
         let window_end = scanner.len().min(line_start.saturating_add(limits.line_bytes)).max(open + 1);
-        let window = scanner.bytes(0, window_end);
-        let mut at = open + 1;
-        let mut escaped = false;
+        let window = scanner.bytes(0..window_end);
+        let mut position = open + 1;
+        let mut is_escaped = false;
         let mut newlines = 0;
-        let closed = loop {
-            let Some(offset) = memchr3(b'"', b'\\', b'\n', &window[at.min(window_end)..]) else { break false };
-            at += offset;
-            match window[at] {
+        let is_closed = loop {
+            let Some(offset) = memchr3(b'"', b'\\', b'\n', &window[position.min(window_end)..]) else { break false };
+            position += offset;
+            match window[position] {
                 b'"' => break true,
                 b'\n' => newlines += 1,
-                _ if matches!(window.get(at + 1), Some(b'"' | b'\\')) => {
-                    escaped = true;
-                    at += 1;
+                _ if matches!(window.get(position + 1), Some(b'"' | b'\\')) => {
+                    is_escaped = true;
+                    position += 1;
                 }
                 _ => {}
             }
-            at += 1;
+            position += 1;
         };
-        if !closed || newlines > 0 {
-            let scanned_to = if closed { at } else { window_end };
-            self.open_string.get_or_insert(OpenString { open, scanned_to, closed });
+        if !is_closed || newlines > 0 {
+            let scanned_to = if is_closed { position } else { window_end };
+            self.open_string.get_or_insert(OpenString { open, scanned_to, is_closed });
             self.newlines += newlines;
         }
-        let after = at + 1;
-        let ends_well =
-            closed && (matches!(scanner.byte(after), Some(b',' | b' ')) || scanner.line_ends_at(after).is_some());
-        if !ends_well {
+        let after = position + 1;
+        let has_valid_end =
+            is_closed && (matches!(scanner.byte(after), Some(b',' | b' ')) || scanner.line_ends_at(after).is_some());
+        if !has_valid_end {
             let fault =
-                scanner.expected("',', a space or the end of the line after the string", after.min(scanner.len()));
-            return Err(LineFault { unclosed: !closed || newlines > 0, ..fault });
+                scanner.syntax_fault("',', a space or the end of the line after the string", after.min(scanner.len()));
+            return Err(LineFault { is_unclosed: !is_closed || newlines > 0, ..fault });
         }
-        let sent = scanner.str(open + 1, at)?;
-        let text = if escaped { Cow::Owned(unescape_string(sent)) } else { Cow::Borrowed(sent) };
+        let sent = scanner.str(open + 1, position)?;
+        let text = if is_escaped { Cow::Owned(unescape_string(sent)) } else { Cow::Borrowed(sent) };
         Ok((RawValue::String(text), after))
     }
 }
@@ -139,21 +139,21 @@ impl OpenString {
     /// newlines has an odd number.
     pub fn looks_closed(&self, scanner: &Scanner<'_>) -> bool {
         let mut quotes = 0;
-        let mut escaped = false;
+        let mut is_escaped = false;
         for &byte in scanner.physical_line(self.scanned_to) {
-            quotes += usize::from(byte == b'"' && !escaped);
-            escaped = byte == b'\\' && !escaped;
+            quotes += usize::from(byte == b'"' && !is_escaped);
+            is_escaped = byte == b'\\' && !is_escaped;
         }
-        self.closed && quotes % 2 == 1
+        self.is_closed && quotes % 2 == 1
     }
 
     /// The error of a line with an unclosed string.
-    pub fn unclosed(&self, scanner: &Scanner<'_>, line_start: usize, limits: &Limits) -> LineFault {
-        let physical_bytes = scanner.line_end(self.open).at - line_start;
+    pub fn unclosed_fault(&self, scanner: &Scanner<'_>, line_start: usize, limits: &Limits) -> LineFault {
+        let physical_bytes = scanner.line_end(self.open).position - line_start;
         if physical_bytes > limits.line_bytes {
             return LineFault::whole_line(line_start, line_bytes_limit(physical_bytes, limits));
         }
-        let expected = if !self.closed && self.scanned_to < scanner.len() {
+        let expected = if !self.is_closed && self.scanned_to < scanner.len() {
             "a closing '\"' within limits.line_bytes for the string that starts here"
         } else {
             "a closing '\"' for the string that starts here"
@@ -166,10 +166,10 @@ impl OpenString {
 fn unescape_string(sent: &str) -> String {
     let mut text = String::with_capacity(sent.len());
     let mut rest = sent;
-    while let Some(at) = memchr::memchr(b'\\', rest.as_bytes()) {
-        let escapes = matches!(rest.as_bytes().get(at + 1), Some(b'"' | b'\\'));
-        text.push_str(&rest[..at + usize::from(!escapes)]);
-        rest = &rest[at + 1..];
+    while let Some(position) = memchr::memchr(b'\\', rest.as_bytes()) {
+        let escapes = matches!(rest.as_bytes().get(position + 1), Some(b'"' | b'\\'));
+        text.push_str(&rest[..position + usize::from(!escapes)]);
+        rest = &rest[position + 1..];
         if escapes {
             // The escaped character is plain text, even if it is a backslash.
             text.push_str(&rest[..1]);

@@ -68,7 +68,7 @@ impl<'a> Lines<'a> {
         }
     }
 
-    fn read(&mut self, start: usize, first: usize) -> Result<Read<'a>, LineFault> {
+    fn read(&mut self, start: usize, first: usize) -> Result<ParsedLine<'a>, LineFault> {
         self.fields.clear();
         let scanner = self.scanner;
         let series_end = scanner.series_end(first)?;
@@ -79,11 +79,11 @@ impl<'a> Lines<'a> {
         }
         let after_fields = self.fields.read(&scanner, start, fields_start, &self.limits)?;
         let (timestamp, end) = number::timestamp(&scanner, after_fields, self.precision)?;
-        let line_bytes = end.at - start;
+        let line_bytes = end.position - start;
         if line_bytes > self.limits.line_bytes {
-            return Err(LineFault::whole_line(end.at, line_bytes_limit(line_bytes, &self.limits)));
+            return Err(LineFault::whole_line(end.position, line_bytes_limit(line_bytes, &self.limits)));
         }
-        Ok(Read { series, timestamp, end })
+        Ok(ParsedLine { series, timestamp, end })
     }
 
     /// Rejects the line at `start` and resumes after the first newline after the error. If a string was opened before a
@@ -95,23 +95,23 @@ impl<'a> Lines<'a> {
     /// and start no long scan. In addition, no scan exceeds `limits.line_bytes` from the start of its line.
     fn recover(&mut self, start: usize, fault: LineFault) -> Rejection {
         let fault = match self.fields.open_string() {
-            Some(string) if fault.unclosed || !string.looks_closed(&self.scanner) => {
+            Some(string) if fault.is_unclosed || !string.looks_closed(&self.scanner) => {
                 #[cfg(test)]
                 {
-                    self.reread_bytes += fault.at.max(string.scanned_to) - string.open;
+                    self.reread_bytes += fault.position.max(string.scanned_to) - string.open;
                 }
-                string.unclosed(&self.scanner, start, &self.limits)
+                string.unclosed_fault(&self.scanner, start, &self.limits)
             }
             _ => fault,
         };
-        let end = self.scanner.line_end(fault.at);
+        let end = self.scanner.line_end(fault.position);
         let rejection = Rejection::new(
             self.number,
-            if fault.whole_line { 0 } else { fault.at - start + 1 },
-            self.scanner.bytes(start, end.at),
+            if fault.is_whole_line { 0 } else { fault.position - start + 1 },
+            self.scanner.bytes(start..end.position),
             fault.reason,
         );
-        self.number += self.scanner.newlines(start, end.at) + 1;
+        self.number += self.scanner.count_newlines(start..end.position) + 1;
         self.position = end.next;
         rejection
     }
@@ -128,7 +128,7 @@ impl<'a> Points<'a> for Lines<'a> {
                 self.number += 1 + self.fields.newlines();
                 Some(Ok(Point {
                     number,
-                    text: self.scanner.bytes(start, read.end.at),
+                    text: self.scanner.bytes(start..read.end.position),
                     series: PointSeries::Text { text: read.series, column: first - start + 1 },
                     fields: self.fields.as_slice(),
                     timestamp: read.timestamp,
@@ -139,7 +139,7 @@ impl<'a> Points<'a> for Lines<'a> {
     }
 }
 
-struct Read<'a> {
+struct ParsedLine<'a> {
     series: &'a str,
     timestamp: Option<i64>,
     end: LineEnd,

@@ -9,7 +9,7 @@ use hourglass_model::reading::{Precision, Reason};
 /// The number or boolean at `start`, and its end: at a comma, a space or the line's end.
 #[inline]
 pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue<'a>, usize), LineFault> {
-    let rest = scanner.bytes(start, scanner.len());
+    let rest = scanner.bytes(start..scanner.len());
     if let Some((value, length)) = short_decimal(rest) {
         let end = start + length;
         if matches!(scanner.byte(end), Some(b',' | b' ')) {
@@ -31,7 +31,7 @@ pub(super) fn value<'a>(scanner: &Scanner<'a>, start: usize) -> Result<(RawValue
     };
     match value {
         Some(value) => Ok((value, end)),
-        None => Err(LineFault::new(start, Reason::NumberOutOfRange(names::shown(token)))),
+        None => Err(LineFault::new(start, Reason::NumberOutOfRange(names::shorten(token)))),
     }
 }
 
@@ -57,15 +57,15 @@ fn short_decimal(text: &[u8]) -> Option<(f64, usize)> {
     Some((if sign == 1 { -value } else { value }, end))
 }
 
-/// Appends the decimal digits at `at` to `value`; returns the number and the end of the digits. The number is invalid
+/// Appends the decimal digits at `position` to `value`; returns the number and the end of the digits. The number is invalid
 /// for more than 19 digits.
 #[inline]
-fn gather_digits(text: &[u8], mut at: usize, mut value: u64) -> (u64, usize) {
-    while let Some(digit) = text.get(at).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
+fn gather_digits(text: &[u8], mut position: usize, mut value: u64) -> (u64, usize) {
+    while let Some(digit) = text.get(position).map(|byte| byte.wrapping_sub(b'0')).filter(|digit| *digit < 10) {
         value = value.wrapping_mul(10).wrapping_add(u64::from(digit));
-        at += 1;
+        position += 1;
     }
-    (value, at)
+    (value, position)
 }
 
 /// The optional timestamp after the fields, in nanoseconds since the epoch, and the end of the line.
@@ -78,7 +78,7 @@ pub(super) fn timestamp(
     if let Some(end) = scanner.line_ends_at(start) {
         return Ok((None, end));
     }
-    let rest = scanner.bytes(start, scanner.len());
+    let rest = scanner.bytes(start..scanner.len());
     let sign = usize::from(rest.starts_with(b"-"));
     let (gathered, digits_end) = gather_digits(rest, sign, 0);
     let digits = digits_end - sign;
@@ -94,10 +94,10 @@ pub(super) fn timestamp(
     };
     match (time.and_then(|time| precision.to_ns(time)), line_end) {
         (None, _) => {
-            let text = names::shown(scanner.str(start, token_end)?);
+            let text = names::shorten(scanner.str(start, token_end)?);
             Err(LineFault::new(start, Reason::TimeOutOfRange(text)))
         }
-        (_, None) => Err(scanner.expected("the end of the line after the timestamp", after)),
+        (_, None) => Err(scanner.syntax_fault("the end of the line after the timestamp", after)),
         (timestamp, Some(line_end)) => Ok((timestamp, line_end)),
     }
 }
@@ -114,31 +114,31 @@ enum NumberKind {
 /// sign, because it is out of range and not malformed.
 #[inline]
 fn leading_number(text: &[u8]) -> Option<(NumberKind, usize)> {
-    let mut at = usize::from(text.starts_with(b"-"));
-    let whole = count_digits(&text[at..]);
-    at += whole;
-    match text.get(at) {
-        Some(b'i') if whole > 0 => return Some((NumberKind::Integer, at + 1)),
-        Some(b'u') if whole > 0 => return Some((NumberKind::Unsigned, at + 1)),
+    let mut position = usize::from(text.starts_with(b"-"));
+    let whole = count_digits(&text[position..]);
+    position += whole;
+    match text.get(position) {
+        Some(b'i') if whole > 0 => return Some((NumberKind::Integer, position + 1)),
+        Some(b'u') if whole > 0 => return Some((NumberKind::Unsigned, position + 1)),
         Some(b'.') => {
-            let fraction = count_digits(&text[at + 1..]);
+            let fraction = count_digits(&text[position + 1..]);
             if whole + fraction == 0 {
                 return None;
             }
-            at += 1 + fraction;
+            position += 1 + fraction;
         }
         _ if whole == 0 => return None,
         _ => {}
     }
-    if let Some(b'e' | b'E') = text.get(at) {
-        at += 1 + usize::from(matches!(text.get(at + 1), Some(b'+' | b'-')));
-        let exponent = count_digits(&text[at..]);
+    if let Some(b'e' | b'E') = text.get(position) {
+        position += 1 + usize::from(matches!(text.get(position + 1), Some(b'+' | b'-')));
+        let exponent = count_digits(&text[position..]);
         if exponent == 0 {
             return None;
         }
-        at += exponent;
+        position += exponent;
     }
-    Some((NumberKind::Float, at))
+    Some((NumberKind::Float, position))
 }
 
 fn leading_boolean(text: &[u8]) -> Option<(NumberKind, usize)> {
@@ -159,12 +159,12 @@ fn count_digits(text: &[u8]) -> usize {
 fn no_value(scanner: &Scanner<'_>, start: usize) -> LineFault {
     let end = token_end(scanner, start, |byte| matches!(byte, b',' | b' ' | b'\n'));
     if start == end {
-        return scanner.expected("a field value", start);
+        return scanner.syntax_fault("a field value", start);
     }
     bad_token(scanner, start, end, |text| {
         let magnitude = text.strip_prefix(['+', '-']).unwrap_or(text);
         let not_finite = ["nan", "inf", "infinity"].iter().any(|word| magnitude.eq_ignore_ascii_case(word));
-        let text = names::shown(text);
+        let text = names::shorten(text);
         if not_finite { Reason::NotFinite(text) } else { Reason::InvalidNumber(text) }
     })
 }
@@ -172,12 +172,12 @@ fn no_value(scanner: &Scanner<'_>, start: usize) -> LineFault {
 #[cold]
 fn no_timestamp(scanner: &Scanner<'_>, start: usize) -> LineFault {
     let end = token_end(scanner, start, |byte| matches!(byte, b' ' | b'\n'));
-    bad_token(scanner, start, end, |text| Reason::InvalidTimestamp(names::shown(text)))
+    bad_token(scanner, start, end, |text| Reason::InvalidTimestamp(names::shorten(text)))
 }
 
 /// The end of an invalid value or timestamp.
 fn token_end(scanner: &Scanner<'_>, start: usize, ends: impl Fn(u8) -> bool) -> usize {
-    let rest = scanner.bytes(start, scanner.len());
+    let rest = scanner.bytes(start..scanner.len());
     let length = rest.iter().position(|&byte| ends(byte)).unwrap_or(rest.len());
     // A CR before LF or at the end of the body is part of the line's end.
     let has_return = length > 0 && rest[length - 1] == b'\r' && rest.get(length).is_none_or(|&byte| byte == b'\n');

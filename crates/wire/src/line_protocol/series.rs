@@ -22,19 +22,19 @@ pub struct SeriesError {
 /// # Errors
 /// [`SeriesError`] if the series is invalid or exceeds a limit.
 pub fn parse_series(text: &str, limits: &Limits) -> Result<Sensor, SeriesError> {
-    let (measurement, mut at) = name(text, 0, names::MEASUREMENT, separates_measurement, limits)?;
+    let (measurement, mut position) = name(text, 0, names::MEASUREMENT, separates_measurement, limits)?;
     let mut tags: Vec<(Cow<str>, Cow<str>)> = Vec::new();
     let mut key_starts = Vec::new();
     let mut count = 0;
-    while at < text.len() {
-        if text.as_bytes()[at] != b',' {
+    while position < text.len() {
+        if text.as_bytes()[position] != b',' {
             let expected = if count == 0 { AFTER_MEASUREMENT } else { AFTER_TAG_VALUE };
-            return Err(expected_at(text, at, expected));
+            return Err(syntax_error(text, position, expected));
         }
-        let key_start = at + 1;
+        let key_start = position + 1;
         let (key, key_end) = name(text, key_start, names::TAG_KEY, separates, limits)?;
         if text.as_bytes().get(key_end) != Some(&b'=') {
-            return Err(expected_at(text, key_end, "'=' after the tag key"));
+            return Err(syntax_error(text, key_end, "'=' after the tag key"));
         }
         let (value, value_end) = name(text, key_end + 1, names::TAG_VALUE, separates, limits)?;
         // Tags beyond the limit are only counted, for the error.
@@ -43,12 +43,12 @@ pub fn parse_series(text: &str, limits: &Limits) -> Result<Sensor, SeriesError> 
             tags.push((key, value));
             key_starts.push(key_start);
         }
-        at = value_end;
+        position = value_end;
     }
     names::check_tags(count, limits).map_err(|reason| SeriesError { column: 0, reason })?;
-    Sensor::new(&measurement, tags.iter().map(|(key, value)| (&**key, &**value))).map_err(|twice| {
-        let second = tags.iter().zip(&key_starts).filter(|((key, _), _)| *key == twice).nth(1);
-        SeriesError { column: second.map_or(0, |(_, start)| start + 1), reason: Reason::DuplicateTag(twice) }
+    Sensor::new(&measurement, tags.iter().map(|(key, value)| (&**key, &**value))).map_err(|repeated_key| {
+        let second = tags.iter().zip(&key_starts).filter(|((key, _), _)| *key == repeated_key).nth(1);
+        SeriesError { column: second.map_or(0, |(_, start)| start + 1), reason: Reason::DuplicateTag(repeated_key) }
     })
 }
 
@@ -70,7 +70,7 @@ fn name<'t>(
         end += 1 + usize::from(escapes);
     }
     if end == start || what.starts_a_comment(&text[start..end]) {
-        return Err(expected_at(text, start, what.wanted));
+        return Err(syntax_error(text, start, what.wanted));
     }
     let sent = &text[start..end];
     if let Some((offset, code)) = names::control_character(sent) {
@@ -85,6 +85,6 @@ fn name<'t>(
     Ok((name, end))
 }
 
-fn expected_at(text: &str, at: usize, expected: &'static str) -> SeriesError {
-    SeriesError { column: at + 1, reason: Reason::Syntax { expected, found: text[at..].chars().next() } }
+fn syntax_error(text: &str, position: usize, expected: &'static str) -> SeriesError {
+    SeriesError { column: position + 1, reason: Reason::Syntax { expected, found: text[position..].chars().next() } }
 }

@@ -6,10 +6,10 @@ use super::super::sealed::SealedHour;
 use super::FlushContext;
 use super::partial::{Progress, ROWS_AT_ONCE};
 use crate::bucket::cache::CacheKey;
-use crate::bucket::packed::Unpacked;
+use crate::bucket::packed::UnpackedRows;
 use crate::bucket::page::StoredPage;
-use crate::bucket::store::{BucketId, Written};
-use crate::bucket::{Applied, Bucket, MergeOptions, Row, StorageError};
+use crate::bucket::store::{BucketId, WriteOutcome};
+use crate::bucket::{Bucket, MergeCounts, MergeOptions, Row, StorageError};
 use crate::buffer::memtable::Load;
 use crate::catalog::KnownSensor;
 use crate::members::registry_view::{Fate, ReadingFates};
@@ -34,7 +34,7 @@ pub struct BucketFlush {
     /// The bucket, taken out of the cache during the flush.
     pub bucket: Bucket,
     /// Counts of the readings by outcome.
-    pub applied: Applied,
+    pub applied: MergeCounts,
     /// The number of readings that were deleted before they were stored.
     pub deleted: u64,
     /// Places of the readings that are set aside, in time order.
@@ -97,7 +97,7 @@ impl BucketFlush {
             pages_before: bucket.pages().len(),
             load,
             bucket,
-            applied: Applied::default(),
+            applied: MergeCounts::default(),
             deleted: 0,
             set_aside: Vec::new(),
             sealed: None,
@@ -127,7 +127,7 @@ impl BucketFlush {
         self.bucket.is_partial() || self.load.rows.len() > ROWS_AT_ONCE
     }
 
-    pub(super) fn merge(&mut self, context: &FlushContext, room: &mut Unpacked) {
+    pub(super) fn merge(&mut self, context: &FlushContext, room: &mut UnpackedRows) {
         let fields = self.known.fields();
         room.unpack_in_time_order([&*self.load.rows]);
         let options = context.merge_options(self.id.hour);
@@ -158,7 +158,7 @@ impl BucketFlush {
             return false;
         }
         let fields = self.known.fields();
-        let mut room = Unpacked::default();
+        let mut room = UnpackedRows::default();
         room.unpack_in_time_order([&*self.load.rows]);
         room.rows(&fields.names).all(|row| fates.fate(row.time, row.stamp) != Fate::Merged)
     }
@@ -226,17 +226,17 @@ impl BucketFlush {
         if self.is_large() {
             self.state = BucketFlushState::Partial;
         } else {
-            self.merge(context, &mut Unpacked::default());
+            self.merge(context, &mut UnpackedRows::default());
         }
     }
 
     /// Applies the outcome of a write of these pages.
-    pub(super) fn settle(&mut self, pages: &[usize], outcome: Written) {
+    pub(super) fn settle(&mut self, pages: &[usize], outcome: WriteOutcome) {
         match (outcome, &self.state) {
             // A failure is final for this flush. The next one reads the bucket before it uses it.
             (_, BucketFlushState::Failed(_)) => {}
-            (Written::Yes, _) => self.bucket.mark_written(pages),
-            (Written::Conflict, _) => {
+            (WriteOutcome::Applied, _) => self.bucket.mark_written(pages),
+            (WriteOutcome::Conflict, _) => {
                 self.conflicts += 1;
                 let is_contended = self.conflicts >= CONFLICTS_MAX || self.unseen >= UNSEEN_MAX;
                 self.state = if is_contended {
@@ -245,12 +245,12 @@ impl BucketFlush {
                     BucketFlushState::Stale
                 };
             }
-            (Written::Failed(error @ StorageError::Unknown { .. }), _) => {
+            (WriteOutcome::Failed(error @ StorageError::Unknown { .. }), _) => {
                 self.unknowns += 1;
                 self.state =
                     if self.unknowns > UNKNOWN_MAX { BucketFlushState::Failed(error) } else { BucketFlushState::Stale };
             }
-            (Written::Failed(error), _) => self.state = BucketFlushState::Failed(error),
+            (WriteOutcome::Failed(error), _) => self.state = BucketFlushState::Failed(error),
         }
     }
 }

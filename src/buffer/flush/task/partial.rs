@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use super::bucket_flush::RowFate;
 use super::{BucketFlush, BucketFlushState, FlushContext};
-use crate::bucket::packed::{Packed, Unpacked};
-use crate::bucket::store::Written;
-use crate::bucket::{Applied, Bucket, MergeOptions, Row, StorageError};
+use crate::bucket::packed::{PackedRows, UnpackedRows};
+use crate::bucket::store::WriteOutcome;
+use crate::bucket::{Bucket, MergeCounts, MergeOptions, Row, StorageError};
 use crate::catalog::Database;
 use crate::catalog::reads::PAGES_AT_ONCE;
 use crate::reading::Stamp;
@@ -25,7 +25,7 @@ struct PartialMerge<'a> {
 pub(super) struct Progress {
     /// The number of stored parts.
     parts: usize,
-    applied: Applied,
+    applied: MergeCounts,
     deleted: u64,
     /// Times and stamps of the readings that are set aside.
     set_aside: HashSet<(i64, Stamp)>,
@@ -33,7 +33,7 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Returns the places of the readings that are set aside, in time order.
-    fn places(&self, rows: &Packed, room: &mut Unpacked) -> Vec<usize> {
+    fn places(&self, rows: &PackedRows, room: &mut UnpackedRows) -> Vec<usize> {
         if self.set_aside.is_empty() {
             return Vec::new();
         }
@@ -56,13 +56,13 @@ impl FlushContext {
             // Read all pages, because a deletion may empty some, and others then take their numbers.
             let whole = self.store.read_buckets(&database.name, std::slice::from_ref(&run.id), usize::MAX).await?;
             run.bucket = Bucket::from_stored(whole.into_iter().next().unwrap_or_default());
-            run.merge(self, &mut Unpacked::default());
+            run.merge(self, &mut UnpackedRows::default());
             self.write(database, std::slice::from_mut(run)).await;
             return Ok(());
         }
         let fields = run.known.fields();
         let rows = run.load.rows.clone();
-        let mut room = Unpacked::default();
+        let mut room = UnpackedRows::default();
         let mut parts = rows.parts(ROWS_AT_ONCE);
         parts.skip(run.progress.parts);
         while parts.next_in_time_order(&mut room) {
@@ -134,7 +134,7 @@ impl FlushContext {
         let pages = self.store.read_pages(&database.name, &run.id, numbers).await?;
         let fits = run.bucket.load(numbers, pages);
         if !fits {
-            run.settle(&[], Written::Conflict);
+            run.settle(&[], WriteOutcome::Conflict);
         }
         Ok(fits)
     }

@@ -5,7 +5,7 @@ mod visible;
 
 use super::*;
 use crate::access::Allowance;
-use crate::bucket::packed::Unpacked;
+use crate::bucket::packed::UnpackedRows;
 use crate::catalog::{Catalog, LookupResult, WantedSensor};
 use crate::members::positions::{LoggedRequest, WalPositions};
 use crate::reading::{Family, Sensor, Value};
@@ -133,7 +133,7 @@ fn sensors(taken: &[(CacheKey, Load)]) -> Vec<String> {
 
 /// Returns the readings of a flush: nanosecond of the hour and WAL record.
 fn rows(load: &Load) -> Vec<(i64, Sequence)> {
-    let mut rows = Unpacked::default();
+    let mut rows = UnpackedRows::default();
     rows.unpack_in_time_order([&*load.rows]);
     rows.rows(&[]).map(|row| (row.time - HOUR.start_ns(), row.stamp)).collect()
 }

@@ -20,7 +20,7 @@ pub struct Rejected {
     pub reported: Vec<Rejection>,
     /// Counts by the label of a [`crate::reading::Reason`].
     pub reasons: BTreeMap<&'static str, u64>,
-    /// Rejected lines with their reasons, up to [`KEPT_BYTES_MAX`].
+    /// Rejected lines with their reasons, up to `KEPT_BYTES_MAX`.
     pub kept: Vec<RejectedLine>,
     kept_bytes: usize,
 }

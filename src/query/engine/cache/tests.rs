@@ -25,7 +25,7 @@ fn found(hour: Hour, has_ends: bool, value: i64) -> FoundHour {
 
 impl World {
     fn asked<'a>(&'a self, sensor: &'a str, hours: Range<i64>) -> Hours<'a> {
-        let place = self.changes.place("d", sensor);
+        let place = self.changes.hash("d", sensor);
         let hours = Hour(HOUR.0 + hours.start)..Hour(HOUR.0 + hours.end);
         Hours { database: "d", sensor, place, hours, fields: &self.fields, ends: false }
     }
@@ -84,7 +84,7 @@ fn fields_that_were_read_one_after_the_other_are_known_together() {
     let both = ["v".into(), "w".into()];
     assert_eq!(world.recall(&Hours { fields: &both, ..world.asked("a", 0..1) }, &[]), (vec![(0, 1)], 0));
     // Unless the hour has changed in between.
-    world.changes.note(world.changes.place("d", "a"), HOUR);
+    world.changes.note(world.changes.hash("d", "a"), HOUR);
     world.fill(&world.asked("a", 0..1), 8);
     assert_eq!(world.recall(&Hours { fields: &both, ..world.asked("a", 0..1) }, &[]).1, 1);
 }

@@ -43,7 +43,7 @@ impl Key {
     }
 
     pub fn id(&self) -> String {
-        hourglass::store::document::page_id(&self.sensor, Hour::of_ms(self.start), self.number)
+        hourglass::store::document::page_id(&self.sensor, Hour::from_ms(self.start), self.number)
     }
 }
 

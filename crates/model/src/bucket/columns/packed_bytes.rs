@@ -7,26 +7,26 @@ use crate::reading::varint::take_varint;
 #[derive(Debug, Clone)]
 pub struct PackedBytes<'a> {
     bytes: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
 impl<'a> PackedBytes<'a> {
     /// A reader at the first byte.
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Self { bytes, at: 0 }
+        Self { bytes, position: 0 }
     }
 
     /// The number of unread bytes.
     #[must_use]
-    pub fn left(&self) -> usize {
-        self.bytes.len() - self.at
+    pub fn unread_len(&self) -> usize {
+        self.bytes.len() - self.position
     }
 
     /// The unread bytes.
     #[must_use]
-    pub fn rest(&self) -> &'a [u8] {
-        &self.bytes[self.at..]
+    pub fn unread(&self) -> &'a [u8] {
+        &self.bytes[self.position..]
     }
 
     /// Checks that all bytes were read.
@@ -34,7 +34,7 @@ impl<'a> PackedBytes<'a> {
     /// # Errors
     /// [`ColumnsDamage::Left`] if some were not.
     pub fn end(&self) -> Result<(), ColumnsDamage> {
-        match self.left() {
+        match self.unread_len() {
             0 => Ok(()),
             left => Err(ColumnsDamage::Left(left)),
         }
@@ -46,22 +46,22 @@ impl<'a> PackedBytes<'a> {
     /// [`ColumnsDamage::Cut`] if the bytes end early or the number has more than 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Result<u64, ColumnsDamage> {
-        take_varint(self.bytes, &mut self.at).ok_or_else(|| self.cut())
+        take_varint(self.bytes, &mut self.position).ok_or_else(|| self.cut())
     }
 
     /// Skips `count` varints, eight bytes at a time. The last byte of a varint has its highest bit clear.
     #[inline]
     pub(super) fn skip_varints(&mut self, mut count: usize) -> Result<(), ColumnsDamage> {
-        while let Some(word) = self.rest().first_chunk().filter(|_| count > 0) {
+        while let Some(word) = self.unread().first_chunk().filter(|_| count > 0) {
             let mut ends = !u64::from_le_bytes(*word) & 0x8080_8080_8080_8080;
             let found = ((ends >> 7).wrapping_mul(0x0101_0101_0101_0101) >> 56) as usize;
             if found >= count {
                 (1..count).for_each(|_| ends &= ends - 1);
-                self.at += ends.trailing_zeros() as usize / 8 + 1;
+                self.position += ends.trailing_zeros() as usize / 8 + 1;
                 return Ok(());
             }
             count -= found;
-            self.at += 8;
+            self.position += 8;
         }
         while count > 0 {
             count -= usize::from(self.byte()? < 0x80);
@@ -75,8 +75,8 @@ impl<'a> PackedBytes<'a> {
     /// [`ColumnsDamage::Cut`] at the end.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, ColumnsDamage> {
-        let byte = *self.bytes.get(self.at).ok_or_else(|| self.cut())?;
-        self.at += 1;
+        let byte = *self.bytes.get(self.position).ok_or_else(|| self.cut())?;
+        self.position += 1;
         Ok(byte)
     }
 
@@ -86,8 +86,8 @@ impl<'a> PackedBytes<'a> {
     /// [`ColumnsDamage::Cut`] if there are fewer.
     #[inline]
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], ColumnsDamage> {
-        let taken = self.rest().get(..count).ok_or_else(|| self.cut())?;
-        self.at += count;
+        let taken = self.unread().get(..count).ok_or_else(|| self.cut())?;
+        self.position += count;
         Ok(taken)
     }
 
@@ -95,7 +95,7 @@ impl<'a> PackedBytes<'a> {
     ///
     /// # Errors
     /// [`ColumnsDamage::Cut`] if they end early.
-    pub fn counted(&mut self) -> Result<&'a [u8], ColumnsDamage> {
+    pub fn prefixed_bytes(&mut self) -> Result<&'a [u8], ColumnsDamage> {
         let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
         self.take(length)
     }
@@ -105,7 +105,7 @@ impl<'a> PackedBytes<'a> {
     /// # Errors
     /// [`ColumnsDamage::Cut`] if it ends early, [`ColumnsDamage::Text`] if it is not UTF-8.
     pub fn text(&mut self) -> Result<&'a str, ColumnsDamage> {
-        std::str::from_utf8(self.counted()?).map_err(|_| ColumnsDamage::Text)
+        std::str::from_utf8(self.prefixed_bytes()?).map_err(|_| ColumnsDamage::Text)
     }
 
     /// Reads a list of texts: their number, then the texts.
@@ -115,7 +115,7 @@ impl<'a> PackedBytes<'a> {
     pub fn texts(&mut self) -> Result<Vec<&'a str>, ColumnsDamage> {
         let count = self.varint()?;
         // Each text takes at least one byte, so a damaged number cannot demand more memory than the bytes left.
-        let mut texts = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX).min(self.left()));
+        let mut texts = Vec::with_capacity(usize::try_from(count).unwrap_or(usize::MAX).min(self.unread_len()));
         for _ in 0..count {
             texts.push(self.text()?);
         }
@@ -127,8 +127,8 @@ impl<'a> PackedBytes<'a> {
     pub(super) fn float(&mut self) -> Result<f64, ColumnsDamage> {
         let count = self.byte()?;
         let unknown = ColumnsDamage::Unknown { what: "a float's number of bytes", found: u64::from(count) };
-        if let (1..=8, Some(eight)) = (count, self.rest().first_chunk()) {
-            self.at += usize::from(count);
+        if let (1..=8, Some(eight)) = (count, self.unread().first_chunk()) {
+            self.position += usize::from(count);
             return Ok(f64::from_bits(u64::from_be_bytes(*eight) & u64::MAX << (64 - 8 * u32::from(count))));
         }
         let mut float = [0; 8];
@@ -137,6 +137,6 @@ impl<'a> PackedBytes<'a> {
     }
 
     fn cut(&self) -> ColumnsDamage {
-        ColumnsDamage::Cut { at: self.at, len: self.bytes.len() }
+        ColumnsDamage::Cut { position: self.position, len: self.bytes.len() }
     }
 }

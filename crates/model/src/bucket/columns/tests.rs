@@ -84,7 +84,7 @@ proptest! {
         let mut bytes = Vec::new();
         put_cells(&mut bytes, &cells, &mut Vec::new());
         let expected: Option<Vec<Number>> = (cells.iter().flatten())
-            .map(|value| (!matches!(value, Value::Boolean(_) | Value::String(_))).then(|| Number::of(value)))
+            .map(|value| (!matches!(value, Value::Boolean(_) | Value::String(_))).then(|| Number::from_value(value)))
             .collect();
         let expected = expected.filter(|numbers| numbers.len() == cells.len());
         let mut numbers = vec![Number::default(); cells.len()];
@@ -110,7 +110,7 @@ proptest! {
         let mut rest = PackedBytes::new(&bytes);
         prop_assert_eq!(skip_numbers(&mut rest, &mut skipped).is_ok(), is_taken);
         if is_taken {
-            prop_assert_eq!(rest.rest(), &*behind);
+            prop_assert_eq!(rest.unread(), &*behind);
             let is_float = |number: &Number| matches!(number, Number::Float(_));
             prop_assert!(taken.iter().map(is_float).eq(skipped.iter().map(is_float)));
         }
@@ -159,7 +159,7 @@ fn only_exact_decimals_are_stored_as_decimals() {
         (f64::INFINITY, None),
         (f64::MIN_POSITIVE, None),
     ] {
-        let found = (0..POWERS.len()).find_map(|places| Some((scaled(value, places)?, places)));
+        let found = (0..POWERS.len()).find_map(|places| Some((scale(value, places)?, places)));
         assert_eq!(found, expected, "{value}");
     }
 }

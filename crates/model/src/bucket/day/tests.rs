@@ -157,8 +157,8 @@ impl World {
         let row = |(minute, field, value): &Cell| (minute * MINUTE, vec![(*field, Value::Integer(*value))]);
         let mut rows: Vec<(i64, Vec<(u16, Value)>)> = cells.iter().map(row).collect();
         rows.sort_by_key(|(time, _)| *time);
-        for of_hour in rows.chunk_by(|a, b| Hour::of(a.0) == Hour::of(b.0)) {
-            let bucket = self.pages.entry(Hour::of(of_hour[0].0).0).or_default();
+        for of_hour in rows.chunk_by(|a, b| Hour::from_ns(a.0) == Hour::from_ns(b.0)) {
+            let bucket = self.pages.entry(Hour::from_ns(of_hour[0].0).0).or_default();
             let caps = caps();
             let floor = if self.is_over { 0 } else { self.floor };
             let options = MergeOptions { caps: &caps, floor, restamps: true };
@@ -224,7 +224,7 @@ impl World {
         for page in unite(pages.collect(), parts) {
             let readings = page.readings.expect("with readings");
             let summaries: Vec<_> = readings.owned_summaries();
-            if all.times().last().is_none_or(|last| Hour::of(*last) != page.hour) {
+            if all.times().last().is_none_or(|last| Hour::from_ns(*last) != page.hour) {
                 assert_eq!(page.summary.to_vec(), summaries, "a page's summary is that of its readings");
             }
             all.merge_set(&readings);
@@ -284,7 +284,7 @@ proptest! {
         day.raise_floor(7);
         let mut again = Readings::default();
         for (hour, part) in by_hour(day.clone()) {
-            prop_assert!(part.times().iter().all(|time| Hour::of(*time) == hour));
+            prop_assert!(part.times().iter().all(|time| Hour::from_ns(*time) == hour));
             prop_assert_eq!(part.stamps().floor(), 7);
             again.merge_set(&part);
         }

@@ -81,7 +81,7 @@ fn expected(addends: &[Addend]) -> Vec<(i64, i32)> {
 /// All parts of a sum, starting with the rounded sum.
 fn parts(sum: &ExactSum) -> Vec<(i64, i32)> {
     let (rounded, rest) = sum.parts();
-    let first = SumPart::of_double(rounded, 0).into_iter();
+    let first = SumPart::from_double(rounded, 0).into_iter();
     first.chain(rest.parts()).map(|part| (part.significand(), part.exponent())).collect()
 }
 
@@ -147,9 +147,9 @@ proptest! {
             united.add_sum(&part);
             let (rounded, rest) = part.parts();
             let doubles: Vec<f64> = rest.doubles(rounded).collect();
-            let read = SumRest::of_doubles(rounded, doubles.into_iter());
+            let read = SumRest::from_doubles(rounded, doubles.into_iter());
             prop_assert_eq!(read.as_ref(), Some(&rest), "as doubles");
-            stored.add_sum(&ExactSum::of_rounded(rounded, &rest));
+            stored.add_sum(&ExactSum::from_rounded(rounded, &rest));
         }
         for other in [&united, &stored] {
             prop_assert_eq!(parts(other), parts(&whole));
@@ -161,7 +161,7 @@ proptest! {
     fn decimals_of_one_sensor_never_need_a_wide_sum(values in prop::collection::vec(-2_000_000..2_000_000_i32, 1..4000), places in 0..4) {
         let sum = sum(&values.iter().map(|v| Addend::Double(f64::from(*v) / 10_f64.powi(places))).collect::<Vec<_>>());
         prop_assert!(sum.wide.is_none());
-        prop_assert!(sum.parts().1.more.is_empty());
+        prop_assert!(sum.parts().1.others.is_empty());
     }
 }
 
@@ -174,12 +174,12 @@ fn beyond_the_range_of_doubles_the_exact_sum_is_kept() {
     sum.add(5e-324);
     let (rounded, rest) = sum.parts();
     assert_eq!(rounded, f64::INFINITY);
-    let mut read = ExactSum::of_rounded(rounded, &rest);
+    let mut read = ExactSum::from_rounded(rounded, &rest);
     assert_eq!(read, sum);
     (0..4).for_each(|_| read.add(-f64::MAX));
     assert_eq!(
         read.parts(),
-        ExactSum::of_rounded(f64::MAX, &SumRest::of_doubles(f64::MAX, [5e-324].into_iter()).unwrap()).parts()
+        ExactSum::from_rounded(f64::MAX, &SumRest::from_doubles(f64::MAX, [5e-324].into_iter()).unwrap()).parts()
     );
     read.add(-f64::MAX);
     assert_eq!(read.parts(), (5e-324, SumRest::default()));
@@ -210,9 +210,9 @@ fn parts_that_no_sum_has_are_rejected() {
     for (significand, exponent) in
         [(0, 0), (2, 0), (1, -1075), (1, 1076), ((1 << 53) + 1, 0), (i64::MIN, 0), (1, i32::MIN), (3, i32::MAX)]
     {
-        assert_eq!(SumPart::of(significand, exponent), None, "{significand} {exponent}");
+        assert_eq!(SumPart::from_parts(significand, exponent), None, "{significand} {exponent}");
     }
     for doubles in [[0.0], [f64::NAN], [f64::INFINITY]] {
-        assert_eq!(SumRest::of_doubles(1.0, doubles.into_iter()), None);
+        assert_eq!(SumRest::from_doubles(1.0, doubles.into_iter()), None);
     }
 }

@@ -31,17 +31,17 @@ impl Wide {
         let bits = at % 64;
         let fill = (number >> 127) as u64;
         let parts = [number as u64, (number >> 64) as u64, fill];
-        let part = |place: usize| match (place, bits) {
-            (place, 0) => parts.get(place).copied().unwrap_or(fill),
+        let part = |index: usize| match (index, bits) {
+            (index, 0) => parts.get(index).copied().unwrap_or(fill),
             (0, bits) => parts[0] << bits,
-            (place @ 1..=2, bits) => parts[place] << bits | parts[place - 1] >> (64 - bits),
+            (index @ 1..=2, bits) => parts[index] << bits | parts[index - 1] >> (64 - bits),
             _ => fill,
         };
         self.add_words(word, part);
     }
 
     pub(super) fn add_wide(&mut self, other: &Self) {
-        self.add_words(0, |place| other.words[place]);
+        self.add_words(0, |index| other.words[index]);
         self.add_beyond(other.beyond);
     }
 
@@ -57,13 +57,13 @@ impl Wide {
         self.beyond
     }
 
-    fn add_words(&mut self, from: usize, word: impl Fn(usize) -> u64) {
+    fn add_words(&mut self, first: usize, word: impl Fn(usize) -> u64) {
         let mut carry = false;
-        for (place, sum) in self.words.iter_mut().skip(from).enumerate() {
-            let (added, first) = sum.overflowing_add(word(place));
-            let (added, second) = added.overflowing_add(carry.into());
+        for (index, sum) in self.words.iter_mut().skip(first).enumerate() {
+            let (added, is_full) = sum.overflowing_add(word(index));
+            let (added, is_carry_full) = added.overflowing_add(carry.into());
             *sum = added;
-            carry = first || second;
+            carry = is_full || is_carry_full;
         }
     }
 

@@ -14,23 +14,24 @@ impl Bucket {
     /// The open page if it has room for the row; otherwise closes it and opens the next page.
     pub(super) fn page_with_room(&mut self, row: &Row<'_>, options: &MergeOptions<'_>, expected: usize) -> usize {
         let caps = options.caps;
-        if let Some(p) = self.pages.iter().position(|page| !page.closed && !page.removed) {
+        if let Some(p) = self.pages.iter().position(|page| !page.closed && !page.is_removed) {
             let page = &mut self.pages[p];
             let row_bytes = reading_bytes(row.time, row.fields().map(|(n, v)| (&**n, v)));
             let fits = page.readings.len() < caps.max_readings
                 && page.readings.bytes() + row_bytes <= caps.max_bytes
-                && page.readings.cells_with(row.fields().map(|(name, _)| name)) <= caps.max_bytes / CELL_BYTES_MIN;
+                && page.readings.cells_after_push(row.fields().map(|(name, _)| name))
+                    <= caps.max_bytes / CELL_BYTES_MIN;
             if fits || page.readings.is_empty() {
                 return p;
             }
             page.closed = true;
         }
         // Reuse a page that a deletion emptied and that is still stored, so that the numbers have no gap.
-        if let Some(p) = self.pages.iter().position(|page| page.removed) {
+        if let Some(p) = self.pages.iter().position(|page| page.is_removed) {
             let page = &mut self.pages[p];
-            page.removed = false;
+            page.is_removed = false;
             page.closed = false;
-            page.rewritten = true;
+            page.is_rewritten = true;
             return p;
         }
         let mut readings = Readings::default();
@@ -60,7 +61,7 @@ impl Bucket {
             }
             let later = page.readings.split_off(page.readings.len() / 2);
             page.closed = true;
-            page.rewritten = true;
+            page.is_rewritten = true;
             let root = if page.stored.is_some() { Some(page.number) } else { page.moved_from };
             let moved = self.add_page(later);
             self.pages[moved].closed = true;
@@ -74,9 +75,9 @@ impl Bucket {
     /// Numbers the pages that were never stored in the order in which they will be stored: first pages split off stored
     /// pages, then other new pages, then the open page.
     ///
-    /// The stored numbers then have no gap, and the open page is the last. A writer with an outdated view could insert
-    /// an open page in a gap, while another writer opens one after the later pages; there must never be room for two
-    /// open pages. A page after the open one could not be inserted until the open page is closed.
+    /// The stored numbers then have no gap, and the open page is the last. Otherwise a writer with an outdated view
+    /// could insert an open page in a gap while another writer opens one at the end, and the bucket would have two open
+    /// pages. A page after the open one could not be inserted until the open page is closed.
     fn number_unstored(&mut self) {
         self.pages.sort_by_key(|page| match page.stored {
             Some(_) => 0,

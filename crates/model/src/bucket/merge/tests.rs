@@ -8,7 +8,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use self::simulated::{Choices, Given, Model, Origin, SimulatedStore, World, apply, check_summaries, lay_over, union};
+use self::simulated::{
+    Choices, Model, Origin, SimulatedStore, TestRow, World, apply, check_summaries, merge_into_model, union,
+};
 use super::*;
 use crate::bucket::page::WriteKind;
 use crate::bucket::readings::reading_bytes;
@@ -41,7 +43,7 @@ fn times() -> impl Strategy<Value = i64> {
     (within, prop::sample::select(vec![0, 0, 1, 500_000, 999_999])).prop_map(|(ms, rest)| ms * MILLI_NS + rest)
 }
 
-fn rows(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<Given>> {
+fn rows(count: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<TestRow>> {
     prop::collection::vec((times(), fields()), count)
 }
 
@@ -54,7 +56,7 @@ fn caps() -> impl Strategy<Value = Caps> {
 }
 
 /// Jobs of one or two merges each.
-fn batches(jobs: usize) -> impl Strategy<Value = Vec<Vec<Vec<Given>>>> {
+fn batches(jobs: usize) -> impl Strategy<Value = Vec<Vec<Vec<TestRow>>>> {
     prop::collection::vec(prop::collection::vec(rows(1..7), 1..=2), 0..jobs)
 }
 
@@ -62,10 +64,10 @@ fn hours() -> impl Strategy<Value = i64> {
     prop::sample::select(vec![-490_000, -2, -1, 0, 1, 490_000])
 }
 
-fn place(batches: &mut [Vec<Vec<Given>>], hour: i64) {
+fn place(batches: &mut [Vec<Vec<TestRow>>], hour: i64) {
     for (time, _) in batches.iter_mut().flatten().flatten() {
         *time += hour * HOUR_NS;
-        assert_eq!(Hour::of(*time), Hour(hour));
+        assert_eq!(Hour::from_ns(*time), Hour(hour));
     }
 }
 
@@ -74,26 +76,26 @@ fn roomy() -> Caps {
 }
 
 /// The origin of rows from the only writer.
-fn at(stamp: Stamp) -> Origin {
+fn origin(stamp: Stamp) -> Origin {
     Origin { stamp, shared: false }
 }
 
-fn float(time: i64, value: f64) -> Given {
+fn float(time: i64, value: f64) -> TestRow {
     (time, vec![("v", Value::Float(value))])
 }
 
-fn text(time: i64, len: usize) -> Given {
+fn text(time: i64, len: usize) -> TestRow {
     (time, vec![("v", Value::String("x".repeat(len).into()))])
 }
 
-fn bytes_of((time, fields): &Given) -> usize {
+fn row_bytes((time, fields): &TestRow) -> usize {
     reading_bytes(*time, fields.iter().map(|(name, value)| (*name, value)))
 }
 
 /// A bucket after merges from one WAL, each with its own stamp.
-fn merged(merges: &[Vec<Given>], caps: &Caps) -> (Bucket, Vec<Applied>) {
+fn merge_all(merges: &[Vec<TestRow>], caps: &Caps) -> (Bucket, Vec<MergeCounts>) {
     let mut bucket = Bucket::default();
-    let applied = (1..).zip(merges).map(|(stamp, rows)| apply(&mut bucket, rows, caps, at(stamp)));
+    let applied = (1..).zip(merges).map(|(stamp, rows)| apply(&mut bucket, rows, caps, origin(stamp)));
     let applied = applied.collect();
     (bucket, applied)
 }
@@ -113,7 +115,7 @@ fn store_all(store: &mut SimulatedStore, bucket: &mut Bucket) {
     }
 }
 
-fn distinct(rows: Vec<Given>) -> Vec<Given> {
+fn distinct(rows: Vec<TestRow>) -> Vec<TestRow> {
     rows.into_iter().collect::<BTreeMap<_, _>>().into_iter().collect()
 }
 
@@ -122,11 +124,11 @@ proptest! {
 
     #[test]
     fn merging_is_union_and_later_wins_by_field(merges in prop::collection::vec(rows(0..12), 0..6), caps in caps()) {
-        let (bucket, applied) = merged(&merges, &caps);
+        let (bucket, applied) = merge_all(&merges, &caps);
         let mut model = Model::new();
         for (rows, applied) in merges.iter().zip(applied) {
             let before = model.clone();
-            lay_over(&mut model, rows);
+            merge_into_model(&mut model, rows);
             prop_assert_eq!(applied.new, (model.len() - before.len()) as u64);
             let latest = before.last_key_value().map(|(time, _)| *time);
             let is_late = |time: &&i64| !before.contains_key(time) && latest.is_some_and(|latest| **time < latest);
@@ -140,13 +142,13 @@ proptest! {
     fn merging_is_idempotent(rows in rows(1..20), caps in caps()) {
         let rows = distinct(rows);
         let mut store = SimulatedStore::new(caps);
-        let (mut bucket, _) = merged(std::slice::from_ref(&rows), &caps);
+        let (mut bucket, _) = merge_all(std::slice::from_ref(&rows), &caps);
         store_all(&mut store, &mut bucket);
         let written = store.writes;
         let once = union(&bucket);
         for mut again in [bucket, store.load()] {
-            let applied = apply(&mut again, &rows, &caps, at(2));
-            prop_assert_eq!(applied, Applied { duplicate: rows.len() as u64, ..Applied::default() });
+            let applied = apply(&mut again, &rows, &caps, origin(2));
+            prop_assert_eq!(applied, MergeCounts { duplicate: rows.len() as u64, ..MergeCounts::default() });
             prop_assert!(again.next_writes().is_empty(), "duplicates cause no write");
             prop_assert_eq!(&union(&again), &once);
         }
@@ -173,18 +175,18 @@ proptest! {
             merges.push(now.to_vec());
             rest = later;
         }
-        prop_assert_eq!(union(&merged(&merges, &caps).0), union(&merged(&[rows], &caps).0));
+        prop_assert_eq!(union(&merge_all(&merges, &caps).0), union(&merge_all(&[rows], &caps).0));
     }
 
     #[test]
     fn batching_does_not_matter(merges in prop::collection::vec(rows(0..8), 0..6), caps in caps()) {
-        let together: Vec<Given> = merges.concat();
-        prop_assert_eq!(union(&merged(&merges, &caps).0), union(&merged(&[together], &caps).0));
+        let together: Vec<TestRow> = merges.concat();
+        prop_assert_eq!(union(&merge_all(&merges, &caps).0), union(&merge_all(&[together], &caps).0));
     }
 
     #[test]
     fn pages_stay_within_caps_without_overwrites(rows in rows(1..40), caps in caps()) {
-        let (bucket, _) = merged(&distinct(rows).chunks(5).map(<[Given]>::to_vec).collect::<Vec<_>>(), &caps);
+        let (bucket, _) = merge_all(&distinct(rows).chunks(5).map(<[TestRow]>::to_vec).collect::<Vec<_>>(), &caps);
         for page in bucket.pages() {
             prop_assert!(page.readings.len() <= caps.max_readings);
             prop_assert!(page.readings.bytes() <= caps.max_bytes || page.readings.len() == 1);
@@ -193,13 +195,13 @@ proptest! {
 
     #[test]
     fn the_tail_is_the_latest(merges in prop::collection::vec(rows(0..8), 0..5), caps in caps(), count in 0..20_usize) {
-        let (bucket, _) = merged(&merges, &caps);
+        let (bucket, _) = merge_all(&merges, &caps);
         let tail: Vec<i64> = bucket.tail(count).iter().map(|reading| reading.time).collect();
         let all = union(&bucket);
         let latest = all.keys().skip(all.len().saturating_sub(count)).copied().collect::<Vec<_>>();
         prop_assert_eq!(&tail, &latest);
         // The tail of a partial bucket is equal or unknown. Loading the pages in `needed_for_tail` makes it known.
-        let mut partial = stored(&bucket);
+        let mut partial = reload(&bucket);
         partial.leave_out(1);
         if let Some(tail) = partial.clone().pack().tail(count) {
             prop_assert_eq!(tail.iter().map(|reading| reading.time).collect::<Vec<_>>(), latest.clone());
@@ -219,7 +221,7 @@ proptest! {
     fn one_writer_stores_the_model(caps in caps(), mut batches in batches(8), hour in hours(), choices: Vec<u8>) {
         place(&mut batches, hour);
         let mut model = Model::new();
-        batches.iter().flatten().for_each(|rows| lay_over(&mut model, rows));
+        batches.iter().flatten().for_each(|rows| merge_into_model(&mut model, rows));
         let mut world = World::new(caps, vec![batches]);
         world.run(&mut Choices::new(choices));
         prop_assert_eq!(union(&world.store.load()), model);
@@ -251,7 +253,7 @@ proptest! {
     }
 }
 
-fn corrections() -> impl Strategy<Value = Vec<Given>> {
+fn corrections() -> impl Strategy<Value = Vec<TestRow>> {
     let row = (0..3_i64, 0..3_usize, 0..3_i64).prop_map(|(time, grown, v)| {
         let grown = ("grown", Value::String("x".repeat(100 * grown).into()));
         (time, if v == 0 { vec![grown] } else { vec![("v", Value::Integer(v)), grown] })
@@ -259,14 +261,14 @@ fn corrections() -> impl Strategy<Value = Vec<Given>> {
     prop::collection::vec(row, 1..3)
 }
 
-fn race(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>, choices: Vec<u8>) {
+fn race(caps: Caps, batches: Vec<Vec<Vec<Vec<TestRow>>>>, choices: Vec<u8>) {
     let mut world = World::new(caps, batches);
     world.run(&mut Choices::new(choices));
-    let mut merges: Vec<&(Stamp, Vec<Given>)> =
+    let mut merges: Vec<&(Stamp, Vec<TestRow>)> =
         world.writers.iter().flat_map(|writer| &writer.done).flat_map(|job| &job.merges).collect();
     merges.sort_by_key(|(stamp, _)| *stamp);
     let mut model = Model::new();
-    merges.iter().for_each(|(_, rows)| lay_over(&mut model, rows));
+    merges.iter().for_each(|(_, rows)| merge_into_model(&mut model, rows));
     assert_eq!(union(&world.store.load()), model, "the greatest stamp of each cell");
 }
 
@@ -274,9 +276,9 @@ fn race(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>, choices: Vec<u8>) {
 fn a_page_takes_exactly_its_cap_of_readings() {
     let caps = Caps { max_readings: 10, ..roomy() };
     for (count, pages) in [(9, vec![9]), (10, vec![10]), (11, vec![10, 1]), (20, vec![10, 10]), (21, vec![10, 10, 1])] {
-        let rows: Vec<Given> = (0..count).map(|i| float(i * MILLI_NS, 1.0)).collect();
-        for merges in [vec![rows.clone()], rows.chunks(3).map(<[Given]>::to_vec).collect()] {
-            let (bucket, _) = merged(&merges, &caps);
+        let rows: Vec<TestRow> = (0..count).map(|i| float(i * MILLI_NS, 1.0)).collect();
+        for merges in [vec![rows.clone()], rows.chunks(3).map(<[TestRow]>::to_vec).collect()] {
+            let (bucket, _) = merge_all(&merges, &caps);
             let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
             assert_eq!(found, pages, "{count} readings");
             assert_eq!(bucket.pages()[0].has_overflow, pages.len() > 1);
@@ -289,16 +291,16 @@ fn a_page_takes_exactly_its_cap_of_readings() {
 
 #[test]
 fn a_page_takes_exactly_its_cap_of_bytes() {
-    let rows: Vec<Given> = (0..12).map(|i| float(i * MILLI_NS, 1.0)).collect();
-    let one = bytes_of(&rows[0]);
+    let rows: Vec<TestRow> = (0..12).map(|i| float(i * MILLI_NS, 1.0)).collect();
+    let one = row_bytes(&rows[0]);
     for (max_bytes, first) in [(4 * one - 1, 3), (4 * one, 4), (4 * one + 1, 4), (5 * one - 1, 4), (5 * one, 5)] {
-        let (bucket, _) = merged(std::slice::from_ref(&rows), &Caps { max_bytes, ..roomy() });
+        let (bucket, _) = merge_all(std::slice::from_ref(&rows), &Caps { max_bytes, ..roomy() });
         assert_eq!(bucket.pages()[0].readings.len(), first, "{max_bytes} bytes");
         assert_eq!(bucket.pages()[0].readings.bytes(), first * one);
     }
     // A reading larger than a page gets a page of its own, and does not affect other readings.
     let large = [text(0, 10), text(MILLI_NS, 5000), text(2 * MILLI_NS, 10), text(3 * MILLI_NS, 10)];
-    let (bucket, _) = merged(&[large.to_vec()], &Caps { max_bytes: 200, hard_bytes: 800, ..roomy() });
+    let (bucket, _) = merge_all(&[large.to_vec()], &Caps { max_bytes: 200, hard_bytes: 800, ..roomy() });
     let found: Vec<usize> = bucket.pages().iter().map(|page| page.readings.len()).collect();
     assert_eq!(found, [1, 1, 2]);
 }
@@ -308,20 +310,20 @@ fn a_retried_merge_does_not_overwrite_a_newer_correction() {
     let mut store = SimulatedStore::new(roomy());
     let rows = [float(1, 1.0), float(2, 1.0)];
     let mut bucket = Bucket::default();
-    apply(&mut bucket, &rows, &roomy(), at(5));
+    apply(&mut bucket, &rows, &roomy(), origin(5));
     assert!(store.write(&bucket, &[0]), "the write is applied, but the answer is lost");
     let mut other = store.load();
-    let correction = apply(&mut other, &[float(2, 9.0)], &roomy(), at(6));
+    let correction = apply(&mut other, &[float(2, 9.0)], &roomy(), origin(6));
     assert_eq!(correction.overwritten, 1);
     store_all(&mut store, &mut other);
 
     let mut reloaded = store.load();
-    let resent = apply(&mut reloaded, &rows, &roomy(), at(5));
-    let expected = Applied { new: 1, duplicate: 1, ..Applied::default() };
+    let resent = apply(&mut reloaded, &rows, &roomy(), origin(5));
+    let expected = MergeCounts { new: 1, duplicate: 1, ..MergeCounts::default() };
     assert_eq!(resent, expected, "the earlier attempt stored them, and one was corrected since");
     assert!(reloaded.next_writes().is_empty());
-    let later = apply(&mut reloaded, &rows, &roomy(), at(7));
-    assert_eq!(later, Applied { duplicate: 1, overwritten: 1, ..Applied::default() }, "a new stamp overwrites");
+    let later = apply(&mut reloaded, &rows, &roomy(), origin(7));
+    assert_eq!(later, MergeCounts { duplicate: 1, overwritten: 1, ..MergeCounts::default() }, "a new stamp overwrites");
 }
 
 /// Regression: instance A acked v=1, instance B acked v=2 and stored it, then A flushed, and v=1 was stored for good,
@@ -330,8 +332,8 @@ fn a_retried_merge_does_not_overwrite_a_newer_correction() {
 #[test]
 fn the_greater_stamp_wins_in_any_order() {
     let mut bucket = Bucket::default();
-    apply(&mut bucket, &[float(1, 2.0)], &roomy(), at(20));
-    let older = apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(10));
+    apply(&mut bucket, &[float(1, 2.0)], &roomy(), origin(20));
+    let older = apply(&mut bucket, &[float(1, 1.0)], &roomy(), origin(10));
     assert_eq!((older.duplicate, &union(&bucket)[&1]["v"]), (1, &Value::Float(2.0)));
     let mut store = SimulatedStore::new(roomy());
     store_all(&mut store, &mut bucket);
@@ -339,7 +341,7 @@ fn the_greater_stamp_wins_in_any_order() {
     assert_eq!((equal.duplicate, bucket.next_writes()), (1, vec![vec![0]]), "its stamp must be written");
     store_all(&mut store, &mut bucket);
     let mut other = store.load();
-    apply(&mut other, &[float(1, 3.0)], &roomy(), at(30));
+    apply(&mut other, &[float(1, 3.0)], &roomy(), origin(30));
     assert_eq!(union(&other)[&1]["v"], Value::Float(2.0));
 }
 
@@ -347,11 +349,11 @@ fn the_greater_stamp_wins_in_any_order() {
 fn the_last_line_of_a_request_wins() {
     let mut bucket = Bucket::default();
     let rows = [float(1, 9.0), (1, vec![("w", Value::Integer(1))]), float(1, 2.0)];
-    let applied = apply(&mut bucket, &rows, &roomy(), at(5));
+    let applied = apply(&mut bucket, &rows, &roomy(), origin(5));
     assert_eq!((applied.new, applied.overwritten), (1, 2));
     let once = union(&bucket);
     assert_eq!((&once[&1]["v"], &once[&1]["w"]), (&Value::Float(2.0), &Value::Integer(1)));
-    let again = apply(&mut bucket, &rows, &roomy(), at(5));
+    let again = apply(&mut bucket, &rows, &roomy(), origin(5));
     assert_eq!((again.new, union(&bucket)), (1, once), "and again at a replay");
 }
 
@@ -359,7 +361,7 @@ fn the_last_line_of_a_request_wins() {
 #[test]
 fn below_the_floor_only_missing_cells_are_merged() {
     let mut bucket = Bucket::default();
-    apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(50));
+    apply(&mut bucket, &[float(1, 1.0)], &roomy(), origin(50));
     let names = [Arc::from("v")];
     let cells = [[(0, Value::Float(1.0))], [(0, Value::Float(2.0))]];
     let row = |time, cells| Row { time, stamp: 40, names: &names, cells };
@@ -379,7 +381,7 @@ fn below_the_floor_only_missing_cells_are_merged() {
 #[test]
 fn below_the_floor_rows_of_one_time_are_merged_or_set_aside_together() {
     let mut bucket = Bucket::default();
-    apply(&mut bucket, &[float(1, 1.0)], &roomy(), at(50));
+    apply(&mut bucket, &[float(1, 1.0)], &roomy(), origin(50));
     let names = [Arc::from("v"), Arc::from("w")];
     let cells = [[(0, Value::Float(2.0))], [(0, Value::Float(3.0))], [(1, Value::Integer(4))]];
     let row = |time, stamp, cells| Row { time, stamp, names: &names, cells };
@@ -406,7 +408,7 @@ fn stored_pages(bucket: &Bucket) -> impl Iterator<Item = StoredPage> {
     })
 }
 
-fn stored(bucket: &Bucket) -> Bucket {
+fn reload(bucket: &Bucket) -> Bucket {
     Bucket::from_stored(stored_pages(bucket))
 }
 
@@ -417,11 +419,11 @@ fn a_field_can_change_its_type_within_a_page() {
         [max.clone(), max, Value::Unsigned(u64::MAX), Value::Float(0.5), Value::Integer(3), Value::Boolean(true)];
     let mut bucket = Bucket::default();
     for (i, value) in (0..).zip(&values) {
-        apply(&mut bucket, &[(i, vec![("v", value.clone())])], &roomy(), at(i.unsigned_abs() + 1));
+        apply(&mut bucket, &[(i, vec![("v", value.clone())])], &roomy(), origin(i.unsigned_abs() + 1));
         check_summaries(&bucket.pages()[0].readings);
     }
     // Once the float is overwritten, the sum is an integer again.
-    apply(&mut bucket, &[(3, vec![("v", Value::Integer(0))])], &roomy(), at(9));
+    apply(&mut bucket, &[(3, vec![("v", Value::Integer(0))])], &roomy(), origin(9));
     check_summaries(&bucket.pages()[0].readings);
     let (_, summary) = bucket.pages()[0].readings.summaries().next().expect("a number field");
     let crate::bucket::Summary::Integers(fold) = summary else { panic!("all are integers") };
@@ -430,7 +432,7 @@ fn a_field_can_change_its_type_within_a_page() {
 
 #[test]
 fn a_bucket_counts_the_memory_of_its_texts() {
-    let (bucket, _) = merged(&[(0..100).map(|i| text(i, 1000)).collect()], &roomy());
+    let (bucket, _) = merge_all(&[(0..100).map(|i| text(i, 1000)).collect()], &roomy());
     let packed = bucket.pack();
     assert!((100_000..150_000).contains(&packed.memory()), "{}", packed.memory());
     assert!((100_000..150_000).contains(&packed.unpacked_memory()), "{}", packed.unpacked_memory());

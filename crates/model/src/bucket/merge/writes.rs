@@ -12,8 +12,8 @@ impl Bucket {
     ///
     /// A new page other than page 0 is inserted in one group with page 0, whose rev therefore grows with every new
     /// page. So the insert conflicts with any writer that has an outdated view of the bucket or deletes it. The page
-    /// that is closed in favor of the new one is in the same group, so that no other writer can add a timestamp there
-    /// that the new page also has.
+    /// that the new one replaces as the open page is in the same group, so that no other writer can add a timestamp to
+    /// it that the new page also has.
     ///
     /// The group also has all split pages and the pages split off them. Otherwise one of these writes could fail and
     /// leave a gap in the numbers.
@@ -23,7 +23,7 @@ impl Bucket {
     #[must_use]
     pub fn next_writes(&self) -> Vec<Vec<usize>> {
         let pending = (0..self.pages.len()).filter(|p| self.pages[*p].pending().is_some());
-        if self.pages.iter().any(|page| page.displaced) {
+        if self.pages.iter().any(|page| page.is_displaced) {
             let has_new = self.pages.iter().any(|page| page.stored.is_none());
             let is_written = |p: &usize| self.pages[*p].pending().is_some() || (has_new && self.pages[*p].number == 0);
             return vec![(0..self.pages.len()).filter(is_written).collect()];
@@ -45,8 +45,8 @@ impl Bucket {
         groups
     }
 
-    /// The pages to insert next, if any page other than page 0 is new: all pages split off stored pages, and as many of
-    /// the others, in order, as [`INSERT_BYTES`] allows.
+    /// The pages to insert next; empty unless a page other than page 0 is new. They are all pages split off stored
+    /// pages, and as many others, in order, as [`INSERT_BYTES`] allows.
     fn next_inserts(&self) -> Vec<usize> {
         let unstored = (0..self.pages.len()).filter(|p| self.pages[*p].stored.is_none());
         if !unstored.clone().any(|p| self.pages[p].number > 0) {
@@ -67,6 +67,6 @@ impl Bucket {
         for p in group {
             self.pages[*p].mark_written();
         }
-        self.pages.retain(|page| !page.removed);
+        self.pages.retain(|page| !page.is_removed);
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 
 /// A reading: the distance from the previous reading's stamp, the time, the cells.
-type Given = (u64, i64, Vec<(u16, Value)>);
+type TestRow = (u64, i64, Vec<(u16, Value)>);
 
 fn values() -> impl Strategy<Value = Value> {
     prop_oneof![
@@ -20,26 +20,26 @@ fn values() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn readings() -> impl Strategy<Value = Vec<Given>> {
+fn readings() -> impl Strategy<Value = Vec<TestRow>> {
     let times = prop_oneof![any::<i64>(), (0..100_i64).prop_map(|second| second * 1_000_000_000)];
     let cells = prop::collection::vec((0..4_u16, values()), 0..4);
-    let behind = prop_oneof![0..300_u64, (0..90_000_u64).prop_map(|ms| ms << 20), 0..1_u64 << 40];
-    prop::collection::vec((behind, times, cells), 0..30)
+    let stamp_distance = prop_oneof![0..300_u64, (0..90_000_u64).prop_map(|ms| ms << 20), 0..1_u64 << 40];
+    prop::collection::vec((stamp_distance, times, cells), 0..30)
 }
 
-fn pack(given: &[Given]) -> Packed {
-    let mut packed = Packed::default();
+fn pack(rows: &[TestRow]) -> PackedRows {
+    let mut packed = PackedRows::default();
     let mut sequence = 1_000_000;
-    for (behind, time, cells) in given {
-        sequence += behind;
+    for (stamp_distance, time, cells) in rows {
+        sequence += stamp_distance;
         packed.push(sequence, *time, cells.iter().map(|(field, value)| (*field, value)));
     }
     packed
 }
 
 /// The readings with their stamps, times and cells as text.
-fn describe(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
-    let mut unpacked = Unpacked::default();
+fn describe(packed: &PackedRows, in_time_order: bool) -> Vec<(u64, i64, String)> {
+    let mut unpacked = UnpackedRows::default();
     if in_time_order {
         unpacked.unpack_in_time_order([packed])
     } else {
@@ -48,7 +48,7 @@ fn describe(packed: &Packed, in_time_order: bool) -> Vec<(u64, i64, String)> {
     describe_unpacked(&unpacked)
 }
 
-fn describe_unpacked(unpacked: &Unpacked) -> Vec<(u64, i64, String)> {
+fn describe_unpacked(unpacked: &UnpackedRows) -> Vec<(u64, i64, String)> {
     let names: Vec<Arc<str>> = (0..4).map(|field| Arc::from(format!("f{field}"))).collect();
     let bits =
         |value: &Value| if let Value::Float(v) = value { format!("{:x}", v.to_bits()) } else { format!("{value:?}") };
@@ -56,25 +56,25 @@ fn describe_unpacked(unpacked: &Unpacked) -> Vec<(u64, i64, String)> {
     unpacked.rows(&names).map(|row| (row.stamp, row.time, cells(&row))).collect()
 }
 
-fn describe_given(given: &[Given]) -> Vec<(u64, i64, String)> {
+fn describe_rows(rows: &[TestRow]) -> Vec<(u64, i64, String)> {
     let mut sequence = 1_000_000;
     let bits =
         |value: &Value| if let Value::Float(v) = value { format!("{:x}", v.to_bits()) } else { format!("{value:?}") };
-    let row = |(behind, time, cells): &Given| {
-        sequence += behind;
+    let row = |(stamp_distance, time, cells): &TestRow| {
+        sequence += stamp_distance;
         (sequence, *time, cells.iter().map(|(field, value)| format!("{field}:{};", bits(value))).collect())
     };
-    given.iter().map(row).collect()
+    rows.iter().map(row).collect()
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn packed_readings_round_trip(given in readings()) {
-        let packed = pack(&given);
-        let mut expected = describe_given(&given);
-        prop_assert_eq!(packed.len(), given.len());
+    fn packed_readings_round_trip(rows in readings()) {
+        let packed = pack(&rows);
+        let mut expected = describe_rows(&rows);
+        prop_assert_eq!(packed.len(), rows.len());
         prop_assert_eq!(&describe(&packed, false), &expected);
         prop_assert_eq!(packed.stamps().collect::<Vec<_>>(), expected.iter().map(|row| row.0).collect::<Vec<_>>());
         expected.sort_by_key(|row| row.1);
@@ -84,10 +84,10 @@ proptest! {
     /// Regression: readings with the same time and stamp in two parts were not folded in order. Of two values in one
     /// request, the greater one was kept instead of the last one.
     #[test]
-    fn parts_together_are_the_whole(given in readings(), count in 1..5_usize, skipped in 0..3_usize) {
-        let packed = pack(&given);
+    fn parts_together_are_the_whole(rows in readings(), count in 1..5_usize, skipped in 0..3_usize) {
+        let packed = pack(&rows);
         let mut parts = packed.parts(count);
-        let mut part = Unpacked::default();
+        let mut part = UnpackedRows::default();
         let mut found = Vec::new();
         while parts.next_in_time_order(&mut part) {
             let times: Vec<i64> = part.rows(&[]).map(|row| row.time).collect();
@@ -104,24 +104,24 @@ proptest! {
     }
 
     #[test]
-    fn appending_one_pack_to_another_keeps_all_rows(given in readings(), cut in any::<prop::sample::Index>()) {
-        let cut = cut.index(given.len() + 1);
-        let whole = pack(&given);
-        let mut first = pack(&given[..cut]);
+    fn appending_one_pack_to_another_keeps_all_rows(rows in readings(), cut in any::<prop::sample::Index>()) {
+        let cut = cut.index(rows.len() + 1);
+        let whole = pack(&rows);
+        let mut first = pack(&rows[..cut]);
         let mut later = whole.clone();
         let last = first.stamps().count();
         let count = std::cell::Cell::new(0);
         drop(later.take_out(|_, _| count.replace(count.get() + 1) < last));
         first.append(&later);
-        prop_assert_eq!(describe(&first, false), describe_given(&given));
+        prop_assert_eq!(describe(&first, false), describe_rows(&rows));
     }
 
     #[test]
-    fn taken_and_kept_rows_are_all_rows(given in readings(), limit in 0..100_i64) {
-        let mut kept = pack(&given);
+    fn taken_and_kept_rows_are_all_rows(rows in readings(), limit in 0..100_i64) {
+        let mut kept = pack(&rows);
         let gone = kept.take_out(|time, _| time < limit * 1_000_000_000);
         let (gone_expected, kept_expected): (Vec<_>, Vec<_>) =
-            describe_given(&given).into_iter().partition(|row| row.1 < limit * 1_000_000_000);
+            describe_rows(&rows).into_iter().partition(|row| row.1 < limit * 1_000_000_000);
         prop_assert_eq!(describe(&gone, false), gone_expected);
         prop_assert_eq!(describe(&kept, false), kept_expected);
     }
@@ -129,7 +129,7 @@ proptest! {
 
 #[test]
 fn a_steady_sensor_takes_few_bytes() {
-    let mut packed = Packed::default();
+    let mut packed = PackedRows::default();
     for tick in 0..60 {
         let cells = [(0, Value::Float(20.07)), (1, Value::Float(45.0))];
         packed.push(

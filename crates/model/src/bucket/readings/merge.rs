@@ -8,7 +8,7 @@ use crate::reading::{Stamp, Value};
 
 /// The outcome of merging a reading whose time the set already holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Merged {
+pub enum MergeOutcome {
     /// A value changed, or was added.
     Changed,
     /// The values are unchanged; at least one has a greater stamp now.
@@ -30,7 +30,7 @@ impl Readings {
         index: usize,
         stamp: Stamp,
         fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>,
-    ) -> Merged {
+    ) -> MergeOutcome {
         if stamp <= self.stamps.floor() {
             return self.compare(index, fields);
         }
@@ -48,7 +48,7 @@ impl Readings {
                 self.replace(column, index, value);
                 continue;
             };
-            let held_stamp = self.stamps.of(index, column);
+            let held_stamp = self.stamps.get(index, column);
             has_landed &= held_stamp == stamp;
             let wins = stamp > held_stamp || (stamp == held_stamp && value.is_greater(held));
             if !wins {
@@ -66,25 +66,25 @@ impl Readings {
             self.unite_stamps(index);
         }
         if is_changed {
-            Merged::Changed
+            MergeOutcome::Changed
         } else if is_restamped {
-            Merged::Restamped
+            MergeOutcome::Restamped
         } else if has_landed {
-            Merged::Landed
+            MergeOutcome::Landed
         } else {
-            Merged::Same
+            MergeOutcome::Same
         }
     }
 
     /// Merges fields whose stamp is at or below the floor, which cannot change the set.
-    fn compare<'a>(&self, index: usize, mut fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) -> Merged {
+    fn compare<'a>(&self, index: usize, mut fields: impl Iterator<Item = (&'a Arc<str>, &'a Value)>) -> MergeOutcome {
         let is_present = |(name, value): (&Arc<str>, &Value)| {
             let Some(column) = self.columns.iter().position(|column| column.name == *name) else { return false };
             let Some(Some(held)) = self.columns[column].cells.get(index) else { return false };
             // A cell above the floor is later, whatever its value.
-            held == value || self.stamps.of(index, column) != SETTLED
+            held == value || self.stamps.get(index, column) != SETTLED
         };
-        if fields.all(is_present) { Merged::Same } else { Merged::Outdated }
+        if fields.all(is_present) { MergeOutcome::Same } else { MergeOutcome::Outdated }
     }
 
     fn replace(&mut self, column: usize, index: usize, value: &Value) {
@@ -102,7 +102,7 @@ impl Readings {
     pub(super) fn unite_stamps(&mut self, index: usize) {
         let has_cell = |column: &FieldColumn| column.cells.get(index).is_some_and(Option::is_some);
         let with_cell = self.columns.iter().enumerate().filter(|(_, column)| has_cell(column));
-        let mut stamps = with_cell.map(|(number, _)| self.stamps.of(index, number));
+        let mut stamps = with_cell.map(|(number, _)| self.stamps.get(index, number));
         let Some(first) = stamps.next() else { return };
         if stamps.all(|stamp| stamp == first) {
             self.stamps.set_row(index, first);
@@ -115,14 +115,14 @@ impl Readings {
         let mut has_added = false;
         for (row, time) in other.times.iter().enumerate() {
             let Some(index) = self.find(*time) else {
-                self.push_from(other, row);
+                self.push_row(other, row);
                 has_added = true;
                 continue;
             };
             for (number, column) in other.columns.iter().enumerate() {
                 if let Some(value) = &column.cells[row] {
                     let field = std::iter::once((&column.name, value));
-                    has_changed |= self.merge(index, other.stamps.of(row, number), field) == Merged::Changed;
+                    has_changed |= self.merge(index, other.stamps.get(row, number), field) == MergeOutcome::Changed;
                 }
             }
         }

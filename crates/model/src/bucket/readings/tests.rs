@@ -116,7 +116,7 @@ fn memory_counts_texts_in_full() {
     assert!((100_000..110_000).contains(&set.memory()), "{}", set.memory());
     for i in 0..100 {
         let merged = set.merge(i, 2, named(&[("v", text(10))]).iter().map(|(name, value)| (name, value)));
-        assert_eq!(merged, Merged::Changed);
+        assert_eq!(merged, MergeOutcome::Changed);
     }
     assert!(set.memory() < 10_000, "what was overwritten is not counted any more: {}", set.memory());
 }
@@ -159,7 +159,7 @@ fn merge(
         match set.find(*time) {
             Some(index) => {
                 let merged = set.merge(index, stamp, fields.iter().map(|(name, value)| (name, value)));
-                let changed = merged == Merged::Changed;
+                let changed = merged == MergeOutcome::Changed;
                 assert_eq!(changed, held.as_ref() != Some(laid), "a change is what changes anything");
                 rewritten |= changed;
             }

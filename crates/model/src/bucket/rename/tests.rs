@@ -17,7 +17,7 @@ fn table(entries: impl IntoIterator<Item = Rename>) -> Renames {
 }
 
 fn shown(renames: &Renames, key: &str) -> String {
-    renames.shown(&sensor(key)).map_or_else(|| key.to_owned(), |shown| shown.key.to_string())
+    renames.shown_sensor(&sensor(key)).map_or_else(|| key.to_owned(), |shown| shown.key.to_string())
 }
 
 fn keys(sensors: &[Sensor]) -> Vec<&str> {
@@ -39,7 +39,7 @@ fn a_sensors_own_entry_takes_precedence_over_other_kinds() {
     assert_eq!(shown(&renames, "climate,room=lab,s=9"), "weather,s=9");
     assert_eq!(shown(&renames, "m,place=x,room=lab"), "m,place=x,room=lab", "it has a tag of that key");
     assert_eq!(shown(&renames, "m,s=lab"), "m,s=lab");
-    assert_eq!(keys(&renames.stored(&sensor("weather,s=9"))), ["climate,room=lab,s=9", "weather,s=9"]);
+    assert_eq!(keys(&renames.stored_sensors(&sensor("weather,s=9"))), ["climate,room=lab,s=9", "weather,s=9"]);
     let stored = [
         "air,room=lab,s=9",
         "climate,room=hall,s=9",
@@ -47,8 +47,8 @@ fn a_sensors_own_entry_takes_precedence_over_other_kinds() {
         "climate,place=hall,s=9",
         "air,place=hall,s=9",
     ];
-    assert_eq!(keys(&renames.stored(&sensor("air,place=hall,s=9"))), stored);
-    assert_eq!(renames.stored(&sensor("climate,room=lab,s=9")), [], "it is shown as weather");
+    assert_eq!(keys(&renames.stored_sensors(&sensor("air,place=hall,s=9"))), stored);
+    assert_eq!(renames.stored_sensors(&sensor("climate,room=lab,s=9")), [], "it is shown as weather");
 }
 
 #[test]
@@ -77,15 +77,15 @@ fn renames_do_not_chain() {
 #[test]
 fn a_written_name_refers_to_a_stored_sensor_or_a_new_one() {
     let renames = table([value("lab", "hall")]);
-    let written = |key: &str| keys(&renames.written(&sensor(key))).join(" ");
+    let written = |key: &str| keys(&renames.stored_candidates(&sensor(key))).join(" ");
     assert_eq!(written("m,room=hall"), "m,room=hall m,room=lab", "a new one is stored as lab");
     assert_eq!(written("m,room=lab"), "m,room=lab m,room=hall m,room=lab", "one stored as hall is shown so");
     assert_eq!(written("m,room=x"), "m,room=x");
-    assert_eq!(Renames::default().written(&sensor("m,room=x")), [sensor("m,room=x")]);
+    assert_eq!(Renames::default().stored_candidates(&sensor("m,room=x")), [sensor("m,room=x")]);
     let swapped = table([value("c", "x"), value("a", "c"), value("x", "a")]);
     assert_eq!(swapped.entries(), [value("a", "c"), value("c", "a")]);
-    assert_eq!(swapped.written(&sensor("m,room=a")).last(), Some(&sensor("m,room=c")));
-    assert_eq!(swapped.written(&sensor("m,room=c")).last(), Some(&sensor("m,room=a")));
+    assert_eq!(swapped.stored_candidates(&sensor("m,room=a")).last(), Some(&sensor("m,room=c")));
+    assert_eq!(swapped.stored_candidates(&sensor("m,room=c")).last(), Some(&sensor("m,room=a")));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn invalid_entries_are_rejected() {
     let wide = table((0..8).map(of_tag));
     assert_eq!(wide.with(of_tag(8)), Err(TooWide));
     let all = (0..8).map(|tag| (format!("t{tag}"), "b".to_owned()));
-    assert_eq!(wide.stored(&Sensor::new("m", all).expect("distinct keys")).len(), SOURCES_MAX);
+    assert_eq!(wide.stored_sensors(&Sensor::new("m", all).expect("distinct keys")).len(), SOURCES_MAX);
 }
 
 #[test]
@@ -145,13 +145,13 @@ proptest::proptest! {
             renames = renames.with(entry).unwrap_or(renames);
         }
         let name = Sensor::new(NAMES[at.0], [(NAMES[at.1], NAMES[at.2])]).expect("one tag");
-        let shown = renames.shown(&name).unwrap_or_else(|| name.clone());
-        proptest::prop_assert!(renames.stored(&shown).contains(&name));
-        for stored in renames.stored(&name) {
-            proptest::prop_assert_eq!(renames.shown(&stored).unwrap_or(stored).key, name.key.clone());
+        let shown = renames.shown_sensor(&name).unwrap_or_else(|| name.clone());
+        proptest::prop_assert!(renames.stored_sensors(&shown).contains(&name));
+        for stored in renames.stored_sensors(&name) {
+            proptest::prop_assert_eq!(renames.shown_sensor(&stored).unwrap_or(stored).key, name.key.clone());
         }
-        let new = renames.written(&name).pop().expect("at least one");
-        let new_shown = renames.shown(&new).unwrap_or(new);
-        proptest::prop_assert!(new_shown == name || renames.stored(&name).is_empty() && new_shown == shown);
+        let new = renames.stored_candidates(&name).pop().expect("at least one");
+        let new_shown = renames.shown_sensor(&new).unwrap_or(new);
+        proptest::prop_assert!(new_shown == name || renames.stored_sensors(&name).is_empty() && new_shown == shown);
     }
 }

@@ -20,12 +20,12 @@ fn readings_expire_by_days_or_hours_and_only_once_rejected() {
         (DAY, NOW - DAY, NOW - 7 - DAY),
         (HOUR, NOW - HOUR, NOW - 7 - HOUR),
     ] {
-        assert_eq!((Keep::For(kept).from(NOW), Keep::For(kept).cutoff(NOW)), (Some(from), Some(cutoff)), "{kept}");
+        assert_eq!((Keep::For(kept).start(NOW), Keep::For(kept).cutoff(NOW)), (Some(from), Some(cutoff)), "{kept}");
     }
-    assert_eq!((Keep::Forever.from(NOW), Keep::Forever.cutoff(NOW)), (None, None));
+    assert_eq!((Keep::Forever.start(NOW), Keep::Forever.cutoff(NOW)), (None, None));
     // Longer than there is time.
     let longest = Keep::For(i64::MAX);
-    assert!(longest.cutoff(NOW) <= longest.from(NOW) && longest.cutoff(NOW) >= Some(TIMESTAMP_MIN));
+    assert!(longest.cutoff(NOW) <= longest.start(NOW) && longest.cutoff(NOW) >= Some(TIMESTAMP_MIN));
 }
 
 #[test]
@@ -61,12 +61,12 @@ fn a_policy_is_a_database_and_autogen_is_its_owner() {
 #[test]
 fn configured_defaults_do_not_apply_to_policies() {
     let mut settings = settings();
-    assert_eq!(settings.kept("other"), Keep::For(30 * DAY));
-    assert_eq!(settings.kept("plant"), Keep::For(30 * DAY));
-    assert_eq!(settings.kept("plant/week"), Keep::For(7 * DAY));
-    assert_eq!(settings.kept("other/week"), Keep::Forever);
+    assert_eq!(settings.readings_retention("other"), Keep::For(30 * DAY));
+    assert_eq!(settings.readings_retention("plant"), Keep::For(30 * DAY));
+    assert_eq!(settings.readings_retention("plant/week"), Keep::For(7 * DAY));
+    assert_eq!(settings.readings_retention("other/week"), Keep::Forever);
     settings.by_database.entry("plant".to_owned()).or_default().readings = Some(Keep::Forever);
-    assert_eq!(settings.kept("plant"), Keep::Forever);
+    assert_eq!(settings.readings_retention("plant"), Keep::Forever);
 }
 
 #[test]
@@ -86,7 +86,11 @@ fn summaries_are_kept_at_least_as_long_as_readings() {
     let mut settings = settings();
     let midnight = NOW - 5 * HOUR - 7;
     let kept = |settings: &Settings| {
-        (settings.summaries_kept("other"), settings.readings_from("other", NOW), settings.accepted_from("other", NOW))
+        (
+            settings.summaries_retention("other"),
+            settings.readings_start("other", NOW),
+            settings.accepted_start("other", NOW),
+        )
     };
     let from = Some(NOW - 30 * DAY);
     assert_eq!(kept(&settings), (Keep::For(30 * DAY), None, from));
@@ -94,7 +98,7 @@ fn summaries_are_kept_at_least_as_long_as_readings() {
     assert_eq!(kept(&settings), (Keep::For(30 * DAY), None, from));
     settings.summaries = Some(Keep::Forever);
     assert_eq!(kept(&settings), (Keep::Forever, Some(midnight - 30 * DAY), from));
-    assert_eq!(settings.summaries_kept("other/week"), Keep::Forever);
+    assert_eq!(settings.summaries_retention("other/week"), Keep::Forever);
     let gone = ExpiredReadings { before: midnight - 3 * DAY, stamp: 7, done: 0 };
     let own = DatabaseSettings {
         readings: Some(Keep::For(90 * DAY)),
@@ -111,7 +115,7 @@ fn summaries_are_kept_at_least_as_long_as_readings() {
 fn days_are_not_sealed_until_their_form_is_known() {
     let mut settings = settings();
     settings.by_database.entry("plant".to_owned()).or_default().seal_form = Some(SealForm::Columns);
-    let forms = |settings: &Settings| ["plant", "plant/week", "other"].map(|name| settings.sealed_as(name));
+    let forms = |settings: &Settings| ["plant", "plant/week", "other"].map(|name| settings.seal_form(name));
     assert_eq!(forms(&settings), [SealForm::Columns, SealForm::Off, SealForm::Off]);
     settings.seal_form = Some(SealForm::Packed);
     assert_eq!(forms(&settings), [SealForm::Columns, SealForm::Packed, SealForm::Packed]);

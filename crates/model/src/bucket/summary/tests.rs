@@ -93,7 +93,7 @@ fn a_sum_of_integers_beyond_64_bits_comes_back_from_its_figures() {
     let stored = fold(&[max.clone(), max, Value::Integer(1)]).unwrap().figures();
     assert_eq!(stored.sum, Value::Float(18_446_744_073_709_551_616.0));
     let negative = fold(&[Value::Integer(-i64::MAX), Value::Integer(-i64::MAX)]).unwrap();
-    let all = Summary::of_figures(&stored).union(&negative);
+    let all = Summary::from_figures(&stored).union(&negative);
     assert_eq!(all.figures().sum, Value::Integer(1));
 }
 
@@ -132,7 +132,7 @@ proptest! {
     #[test]
     fn summaries_round_trip_through_figures(values in values()) {
         let Some(summary) = fold(&values) else { return Ok(()) };
-        let read = Summary::of_figures(&summary.figures());
+        let read = Summary::from_figures(&summary.figures());
         prop_assert_eq!(bits(Some(read.clone())), bits(Some(summary.clone())));
         prop_assert_eq!(read.figures(), summary.figures());
     }

@@ -75,7 +75,7 @@ proptest! {
     #[test]
     fn columns_decode_like_the_packed_form(rows in rows()) {
         let readings = readings(&rows);
-        let hours = readings.clone().parts(Hour::of);
+        let hours = readings.clone().parts(Hour::from_ns);
         let of_hours = hours.iter().map(|(hour, readings)| {
             (id(DayPart::Hour(u8::try_from(hour.0 - DAY.hours().start.0).expect("an hour"))), readings)
         });

@@ -13,18 +13,18 @@ use crate::reading::{Day, Hour};
 
 /// Decodes a part for a walk, as it is stored.
 pub(in crate::embedded) fn raw_day(key: &[u8], value: &[u8]) -> RawDay {
-    let from = Cursor(key.to_vec());
-    let days = Day::of(Hour::of(i64::MIN))..=Day::of(Hour::of(i64::MAX));
+    let cursor = Cursor(key.to_vec());
+    let days = Day::from_hour(Hour::from_ns(i64::MIN))..=Day::from_hour(Hour::from_ns(i64::MAX));
     let Some((sensor, day, part)) = Keys::parse_any_day(key).filter(|(_, day, _)| days.contains(day)) else {
         let key = key.escape_ascii().to_string();
         let detail = "the key is not a valid day key".to_owned();
-        return RawDay { from, document: Err(StorageError::Unreadable { id: key.clone(), detail }), key };
+        return RawDay { cursor, document: Err(StorageError::Unreadable { id: key.clone(), detail }), key };
     };
     let id = day_id(&sensor, day, part);
     let decode =
         |bytes| decode_document(key, bytes, &sensor, day, part).map_err(|error| unreadable(id.clone(), &*error));
     let document = unseal(key, value, || id.clone()).and_then(decode);
-    RawDay { from, key: id, document }
+    RawDay { cursor, key: id, document }
 }
 
 /// Decodes a part and compares it with the encoding of its own readings.

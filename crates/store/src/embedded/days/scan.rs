@@ -6,8 +6,8 @@ use std::sync::Arc;
 use redb::AccessGuard;
 
 use super::{CHUNK, DayHead, EXPIRED, part_id, unreadable};
-use crate::bucket::day::within;
-use crate::bucket::store::{Extent, Order, PageSummaries, Projection, Scanned, ScannedPage};
+use crate::bucket::day::hours_in_range;
+use crate::bucket::store::{Extent, Order, PageSummaries, Projection, ScanResult, ScannedPage};
 use crate::bucket::{DayPart, Summary};
 use crate::embedded::SizedScan;
 use crate::embedded::file::FileFailure;
@@ -33,7 +33,7 @@ pub(in crate::embedded) fn scan(
     let mut found = Vec::new();
     let mut bytes = 0;
     let mut rest = hours.clone();
-    let mut scan = PartScan { projection: &projection.apart(), room: Room::default() };
+    let mut scan = PartScan { projection: &projection.with_own_names(), room: Room::default() };
     while !rest.is_empty() && found.len() < extent.pages && bytes < extent.bytes {
         let Some(DayRows { day, rows: mut parts }) = next_rows(days, keys, sensor, order, &rest)? else {
             rest = rest.end..rest.end;
@@ -44,7 +44,7 @@ pub(in crate::embedded) fn scan(
             let hours = row.part.hours(day);
             hours.start < rest.end && rest.start < hours.end
         });
-        let day_hours = within(day, &rest);
+        let day_hours = hours_in_range(day, &rest);
         let has_several_parts = parts.len() > 1;
         // Read the parts of single hours last, so that the scan can end after each of them.
         parts.sort_by_key(|row| matches!(row.part, DayPart::Hour(_)));
@@ -88,7 +88,7 @@ pub(in crate::embedded) fn scan(
         }
         rest = left;
     }
-    Ok(SizedScan { scanned: Scanned { pages: found, rest }, bytes })
+    Ok(SizedScan { scanned: ScanResult { pages: found, rest }, bytes })
 }
 
 /// A stored part.
@@ -116,14 +116,14 @@ fn next_rows(
 ) -> Result<Option<DayRows>, FileFailure> {
     // Try the first day before searching, because most sensors have parts on every day.
     let day = match order {
-        Order::Ascending => Day::of(hours.start),
-        Order::Descending => Day::of(Hour(hours.end.0 - 1)),
+        Order::Ascending => Day::from_hour(hours.start),
+        Order::Descending => Day::from_hour(Hour(hours.end.0 - 1)),
     };
     let rows = read_rows(days, keys, sensor, day)?;
     if !rows.is_empty() {
         return Ok(Some(DayRows { day, rows }));
     }
-    let Some(day) = next_day(days, keys, sensor, order, &Day::of_hours(hours))? else { return Ok(None) };
+    let Some(day) = next_day(days, keys, sensor, order, &Day::range_from_hours(hours))? else { return Ok(None) };
     Ok(Some(DayRows { day, rows: read_rows(days, keys, sensor, day)? }))
 }
 
@@ -141,7 +141,7 @@ fn read_rows(days: &DocumentRows, keys: &Keys, sensor: &str, day: Day) -> Result
 }
 
 fn day_count(hours: &Range<Hour>) -> usize {
-    let days = Day::of_hours(hours);
+    let days = Day::range_from_hours(hours);
     usize::try_from(days.end.0.saturating_sub(days.start.0)).unwrap_or_default()
 }
 
@@ -213,13 +213,13 @@ impl PartScan<'_> {
             if has_head_checksum && !projection.readings { value } else { unseal(&key, value, || part_id(&key))? };
         let damaged = |error: PageError| unreadable(part_id(&key), &error);
         let head = DayHead::read(&key, bytes).map_err(damaged)?;
-        let wanted = within(day, hours);
+        let wanted = hours_in_range(day, hours);
         if projection.readings && head.kind == EXPIRED {
             return Ok(bytes.len());
         }
         if projection.readings || head.kind == CHUNK {
             let readings = head.unpack().map_err(|error| unreadable(part_id(&key), &*error))?;
-            let found = projection.pages_of(readings, &wanted);
+            let found = projection.hour_pages(readings, &wanted);
             let size = bytes.len().max(page_bytes(&found));
             pages.extend(found);
             return Ok(size);
@@ -240,7 +240,7 @@ impl PartScan<'_> {
     ) -> Result<(), PageError> {
         let Some(hours) = &head.summaries else { return Ok(()) };
         let is_expired = head.kind == EXPIRED;
-        let names: Vec<Option<Arc<str>>> = head.names.iter().map(|name| self.projection.name_of(name)).collect();
+        let names: Vec<Option<Arc<str>>> = head.names.iter().map(|name| self.projection.shared_name(name)).collect();
         let fields = names.iter().flatten().count();
         let start = day.hours().start.0;
         // Indexes into `pages` by hour of the day.

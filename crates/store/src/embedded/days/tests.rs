@@ -7,7 +7,7 @@ use redb::{Database, ReadableTable};
 
 use super::*;
 use crate::bucket::columns::Cell;
-use crate::bucket::store::{Extent, Projection, Scanned};
+use crate::bucket::store::{Extent, Projection, ScanResult};
 use crate::embedded::tables::{begin, prepare};
 use crate::reading::time::MILLI_NS;
 use crate::reading::{Sensor, Value};
@@ -94,13 +94,13 @@ proptest! {
         for projection in [Projection::SUMMARIES, Projection::ALL] {
             let projection = Projection { fields: Some(fields.clone()), ..projection };
             let found = scanned(&by_column, &id, &hours, Order::Ascending, &projection).expect("a scan");
-            let pages = projection.pages_of(readings.clone(), &hours);
+            let pages = projection.hour_pages(readings.clone(), &hours);
             let shown = pages.iter().map(|page| format!("{page:?}")).collect::<Vec<_>>().join(", ");
             prop_assert!(found.contains(&format!("[{shown}]")), "{found} {shown}");
         }
         let summaries = scanned(&by_column, &id, &DAY.hours(), Order::Ascending, &Projection::SUMMARIES);
-        let pages = Projection::SUMMARIES.pages_of(readings, &DAY.hours());
-        let whole = Scanned { pages, rest: DAY.next().hours().start..DAY.hours().end };
+        let pages = Projection::SUMMARIES.hour_pages(readings, &DAY.hours());
+        let whole = ScanResult { pages, rest: DAY.next().hours().start..DAY.hours().end };
         prop_assert_eq!(summaries, Ok(format!("{whole:?}")));
     }
 }

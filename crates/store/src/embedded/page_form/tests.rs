@@ -129,7 +129,7 @@ fn a_page_with_very_many_cells_is_a_document() {
     let rows = (0..).zip(&cells).map(|(n, cells)| Row { time: HOUR.start_ns() + n, stamp: 1, names: &names, cells });
     bucket.apply(rows, &MergeOptions { caps: &caps, floor: 0, restamps: false });
     let page = &bucket.pages()[0];
-    assert!(page.readings.cells_in_all() > CELLS_MAX);
+    assert!(page.readings.cell_count() > CELLS_MAX);
     let bytes = encode(&id(), page);
     assert_eq!(bytes.last(), Some(&DOCUMENT));
     assert_eq!(decode(&bytes, key(&id())).expect("a page").readings, page.readings);

@@ -41,18 +41,18 @@ fn only_a_plain_update_proves_that_content_is_invalid() {
     let upserts = reply(1, &[(1, DUPLICATE_KEY), (2, VALIDATION), (3, WRITE_CONFLICT)]);
     assert_eq!(stopped_by_validator(&upserts), [2]);
     let outcomes = update_outcomes(Ok(upserts), 4);
-    assert_eq!(outcomes[..3], [Written::Yes, Written::Conflict, Written::Conflict]);
-    assert!(matches!(outcomes[3], Written::Failed(StorageError::Busy(_))));
+    assert_eq!(outcomes[..3], [WriteOutcome::Applied, WriteOutcome::Conflict, WriteOutcome::Conflict]);
+    assert!(matches!(outcomes[3], WriteOutcome::Failed(StorageError::Busy(_))));
     let proven = proven_invalid(&reply(1, &[(0, VALIDATION), (2, WRITE_CONFLICT)]));
     assert!(matches!(proven[..], [(0, StorageError::Refused(_))]), "{proven:?}");
 }
 
 #[test]
 fn updates_of_a_transaction_succeed_only_together() {
-    assert_eq!(exact_updates_outcome(&reply(3, &[]), 3), Written::Yes);
-    assert_eq!(exact_updates_outcome(&reply(2, &[]), 3), Written::Conflict);
+    assert_eq!(exact_updates_outcome(&reply(3, &[]), 3), WriteOutcome::Applied);
+    assert_eq!(exact_updates_outcome(&reply(2, &[]), 3), WriteOutcome::Conflict);
     assert!(matches!(
         exact_updates_outcome(&reply(2, &[(2, VALIDATION)]), 3),
-        Written::Failed(StorageError::Refused(_))
+        WriteOutcome::Failed(StorageError::Refused(_))
     ));
 }

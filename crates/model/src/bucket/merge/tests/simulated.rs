@@ -12,7 +12,7 @@ pub(super) type Fields = BTreeMap<String, Value>;
 /// The reference model of a bucket: fields by time.
 pub(super) type Model = BTreeMap<i64, Fields>;
 /// A row that owns its values: time and fields.
-pub(super) type Given = (i64, Vec<(&'static str, Value)>);
+pub(super) type TestRow = (i64, Vec<(&'static str, Value)>);
 
 /// Choices made by the test case. Once they run out, the choice is 0, the harmless one, so that cases shrink.
 pub(super) struct Choices {
@@ -43,7 +43,7 @@ pub(super) struct Origin {
 }
 
 /// Merges rows after sorting them by time, as [`Bucket::apply`] requires; the sort is stable, so their order is kept.
-pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Origin) -> Applied {
+pub(super) fn apply(bucket: &mut Bucket, rows: &[TestRow], caps: &Caps, origin: Origin) -> MergeCounts {
     let mut rows = rows.to_vec();
     rows.sort_by_key(|(time, _)| *time);
     let mut names: Vec<Arc<str>> = Vec::new();
@@ -69,14 +69,14 @@ pub(super) fn apply(bucket: &mut Bucket, rows: &[Given], caps: &Caps, origin: Or
     bucket.apply(rows, &MergeOptions { caps, floor: 0, restamps: origin.shared })
 }
 
-pub(super) fn lay_over(model: &mut Model, rows: &[Given]) {
+pub(super) fn merge_into_model(model: &mut Model, rows: &[TestRow]) {
     for (time, fields) in rows {
         let held = model.entry(*time).or_default();
         held.extend(fields.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     }
 }
 
-pub(super) fn fields_of(readings: &Readings, index: usize) -> Fields {
+pub(super) fn reading_fields(readings: &Readings, index: usize) -> Fields {
     readings.fields(index).map(|(name, value)| (name.to_string(), value.clone())).collect()
 }
 
@@ -85,7 +85,7 @@ pub(super) fn union(bucket: &Bucket) -> Model {
     let mut union = Model::new();
     for page in bucket.pages() {
         for (i, time) in page.readings.times().iter().enumerate() {
-            let before = union.insert(*time, fields_of(&page.readings, i));
+            let before = union.insert(*time, reading_fields(&page.readings, i));
             assert!(before.is_none(), "{time} is on two pages");
         }
     }
@@ -106,9 +106,10 @@ pub(super) fn bits(summary: &Summary) -> (u64, String, [u128; 4]) {
 /// Asserts that every summary of the set equals the fold over its values, bit for bit.
 pub(super) fn check_summaries(readings: &Readings) {
     let kept: BTreeMap<String, _> = readings.summaries().map(|(n, s)| (n.to_string(), bits(s))).collect();
-    let names: BTreeSet<String> = (0..readings.len()).flat_map(|i| fields_of(readings, i).into_keys()).collect();
+    let names: BTreeSet<String> = (0..readings.len()).flat_map(|i| reading_fields(readings, i).into_keys()).collect();
     let folded = names.into_iter().filter_map(|name| {
-        let values: Vec<Value> = (0..readings.len()).filter_map(|i| fields_of(readings, i).remove(&name)).collect();
+        let values: Vec<Value> =
+            (0..readings.len()).filter_map(|i| reading_fields(readings, i).remove(&name)).collect();
         Some((name, bits(&Summary::fold(values.iter())?)))
     });
     assert_eq!(kept, folded.collect::<BTreeMap<_, _>>());
@@ -180,11 +181,11 @@ impl SimulatedStore {
     /// Writes the whole group by compare-and-set, or nothing; returns `false` on a conflict.
     pub(super) fn write(&mut self, bucket: &Bucket, group: &[usize]) -> bool {
         let pages: Vec<&Page> = group.iter().map(|p| &bucket.pages()[*p]).collect();
-        let stands = |page: &Page| match (page.write_in_group(), self.pages.get(&page.number)) {
+        let is_applicable = |page: &Page| match (page.write_in_group(), self.pages.get(&page.number)) {
             (WriteKind::Insert, held) => held.is_none(),
             (_, held) => held.is_some_and(|record| record.rev == page.rev()),
         };
-        if !pages.iter().all(|page| stands(page)) {
+        if !pages.iter().all(|page| is_applicable(page)) {
             return false;
         }
         let before = self.pages.clone();
@@ -196,15 +197,15 @@ impl SimulatedStore {
                     assert!(with_page_0, "page {} is inserted without a compare-and-set on page 0", page.number);
                     page.readings.clone()
                 }
-                WriteKind::Append { from } => {
+                WriteKind::Append { start } => {
                     self.appends += 1;
                     let held = &before[&page.number].readings;
-                    assert_eq!(held.len(), from, "an append starts after the stored readings");
-                    let appended = &page.readings.times()[from..];
+                    assert_eq!(held.len(), start, "an append starts after the stored readings");
+                    let appended = &page.readings.times()[start..];
                     assert!(appended.iter().all(|t| last_ms.is_none_or(|last| t.div_euclid(MILLI_NS) > last)));
                     let all = (0..held.len()).map(|i| held.reading(i));
                     let all: Readings =
-                        all.chain((from..page.readings.len()).map(|i| page.readings.reading(i))).collect();
+                        all.chain((start..page.readings.len()).map(|i| page.readings.reading(i))).collect();
                     assert_eq!(all, page.readings, "an append must result in the page");
                     page.readings.clone()
                 }
@@ -240,7 +241,7 @@ impl SimulatedStore {
             assert!(times.len() <= self.caps.max_readings, "page {number} is over the cap of readings");
             let bytes: usize = (0..times.len())
                 .map(|i| {
-                    let fields = fields_of(&record.readings, i);
+                    let fields = reading_fields(&record.readings, i);
                     crate::bucket::readings::reading_bytes(times[i], fields.iter().map(|(n, v)| (&**n, v)))
                 })
                 .sum();
@@ -268,15 +269,15 @@ enum Fate {
 
 /// Merges under way: rows with their stamps.
 pub(super) struct Job {
-    pub(super) merges: Vec<(Stamp, Vec<Given>)>,
+    pub(super) merges: Vec<(Stamp, Vec<TestRow>)>,
     /// Rows that are not merged yet into a bucket with left-out pages.
-    rest: Vec<(Stamp, Vec<Given>)>,
+    rest: Vec<(Stamp, Vec<TestRow>)>,
 }
 
 /// An instance that merges its batches in order and writes one group per step.
 pub(super) struct Writer {
     number: u64,
-    pub(super) waiting: std::collections::VecDeque<Vec<Vec<Given>>>,
+    pub(super) waiting: std::collections::VecDeque<Vec<Vec<TestRow>>>,
     pub(super) done: Vec<Job>,
     job: Option<Job>,
     bucket: Option<Bucket>,
@@ -294,8 +295,8 @@ pub(super) struct World {
 
 impl World {
     /// Creates one writer per list of batches; a batch is the merges before its first write.
-    pub(super) fn new(caps: Caps, batches: Vec<Vec<Vec<Vec<Given>>>>) -> Self {
-        let writer = |(i, waiting): (usize, Vec<Vec<Vec<Given>>>)| Writer {
+    pub(super) fn new(caps: Caps, batches: Vec<Vec<Vec<Vec<TestRow>>>>) -> Self {
+        let writer = |(i, waiting): (usize, Vec<Vec<Vec<TestRow>>>)| Writer {
             number: i as u64,
             waiting: waiting.into(),
             done: Vec::new(),
@@ -373,7 +374,7 @@ impl Writer {
         let batch = self.waiting.pop_front().expect("only a busy writer has its turn");
         // Clocks agree here: a later job has a greater stamp. No two writers share a stamp.
         let stamp = |number: usize| ((step as u64) << 8 | number as u64) << 8 | self.number;
-        let merges: Vec<(Stamp, Vec<Given>)> =
+        let merges: Vec<(Stamp, Vec<TestRow>)> =
             batch.into_iter().enumerate().map(|(number, rows)| (stamp(number), rows)).collect();
         // The cached bucket of the last job, however outdated, or an empty bucket.
         let mut bucket = match (self.bucket.take(), choices.below(4)) {
@@ -423,7 +424,7 @@ impl Job {
     }
 }
 
-fn merge(bucket: &mut Bucket, merges: &[(Stamp, Vec<Given>)], caps: &Caps) {
+fn merge(bucket: &mut Bucket, merges: &[(Stamp, Vec<TestRow>)], caps: &Caps) {
     for (stamp, rows) in merges {
         let applied = apply(bucket, rows, caps, Origin { stamp: *stamp, shared: true });
         assert_eq!(

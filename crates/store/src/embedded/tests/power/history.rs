@@ -9,7 +9,7 @@ use redb::Database;
 
 use super::disk::Disk;
 use crate::EmbeddedStore;
-use crate::bucket::store::{BucketId, PageStore, PageWrite, SensorFilter, SensorStore, WalkStore, Written};
+use crate::bucket::store::{BucketId, PageStore, PageWrite, SensorFilter, SensorStore, WalkStore, WriteOutcome};
 use crate::bucket::{Bucket, Caps, MergeOptions, Meta, Page, Readings, Row, SensorDocument, StoredPage};
 use crate::reading::{Family, Hour, Sensor, Value};
 
@@ -243,11 +243,11 @@ impl History {
     }
 
     /// Returns true if all writes of the call in progress were acked, and records them as such.
-    fn record_outcomes(&mut self, outcomes: &[Written]) -> Result<bool, String> {
-        if outcomes.contains(&Written::Conflict) {
+    fn record_outcomes(&mut self, outcomes: &[WriteOutcome]) -> Result<bool, String> {
+        if outcomes.contains(&WriteOutcome::Conflict) {
             return Err(format!("a conflict without another writer: {outcomes:?}"));
         }
-        if outcomes.iter().any(|outcome| *outcome != Written::Yes) {
+        if outcomes.iter().any(|outcome| *outcome != WriteOutcome::Applied) {
             return Ok(false);
         }
         self.writes += outcomes.len() as u64;
