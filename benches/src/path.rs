@@ -102,19 +102,19 @@ impl Path {
         std::process::exit(0)
     }
 
-    async fn lines(&self, body: &str, partial: bool) -> Result<Ack, IngestError> {
+    async fn lines(&self, body: &str, is_partial: bool) -> Result<Ack, IngestError> {
         let precision = Precision::Nanoseconds;
         let ack = Some(AckLevel::Log);
         let arrival = Arrival {
             database: "bench",
             precision,
-            declared: true,
+            is_precision_declared: true,
             received: 0,
-            partial,
+            is_partial,
             ack,
             key: None,
-            patient: false,
-            by: &Caller::Anybody,
+            is_patient: false,
+            caller: &Caller::Anybody,
             address: None,
         };
         let mut admission = self.ingest.admission();

@@ -22,7 +22,7 @@ pub struct ValueDeletion {
     pub policy: Option<String>,
     /// The time of the request, in nanoseconds since the epoch.
     pub now: i64,
-    pub by: Caller,
+    pub caller: Caller,
 }
 
 impl Edits {
@@ -88,13 +88,13 @@ impl Edits {
         deletion: &ValueDeletion,
         before: &BTreeSet<String>,
     ) -> Result<Vec<DeleteTargets>, EditError> {
-        let budget = self.query.begin(&deletion.by, "DELETE by value");
+        let budget = self.query.begin(&deletion.caller, "DELETE by value");
         let context = StatementContext {
             database: deletion.database.as_deref(),
             policy: deletion.policy.as_deref(),
             now: deletion.now,
             budget: &budget,
-            by: &deletion.by,
+            caller: &deletion.caller,
         };
         let targets = self.query.delete_targets(&deletion.statement, context, before).await?;
         Ok(targets.unwrap_or_default())

@@ -32,17 +32,17 @@ pub const DEFAULT_DATABASE: &str = "default";
 
 /// The sender of a request. The service adds it as an extension to every request for an endpoint.
 #[derive(Debug, Clone)]
-pub struct Sender {
-    pub by: Caller,
+pub struct Requester {
+    pub caller: Caller,
     /// The client's address.
     pub address: Option<IpAddr>,
 }
 
-impl Sender {
+impl Requester {
     /// Records a change in the audit trail.
     pub fn note(&self, app: &App, statement: String, database: &str, outcome: impl Into<String>) {
-        let Self { by, address } = self;
-        app.audit.note(&Event::Change { by, address: *address, statement, database, outcome: outcome.into() });
+        let Self { caller, address } = self;
+        app.audit.note(&Event::Change { caller, address: *address, statement, database, outcome: outcome.into() });
     }
 
     /// Checks that the caller may administer a database.
@@ -50,10 +50,10 @@ impl Sender {
     /// # Errors
     /// [`ApiError::Forbidden`] if it may not.
     pub fn check_manages(&self, database: &str) -> ApiResult<()> {
-        if self.by.may_manage(database) {
+        if self.caller.may_manage(database) {
             return Ok(());
         }
-        Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", self.by.name())))
+        Err(ApiError::Forbidden(format!("{} may not manage database {database:?}", self.caller.name())))
     }
 }
 
@@ -76,7 +76,7 @@ const END_RFC3339: &str = "2262-04-11T23:47:16.854775807Z";
 /// The parameters of a request. Each is known to the endpoint and given at most once.
 pub struct Parameters {
     pub app: Arc<App>,
-    pub sender: Sender,
+    pub requester: Requester,
     settings: Arc<Settings>,
     pairs: Pairs,
     tags: Vec<TagFilter>,
@@ -111,8 +111,8 @@ impl FromRequestParts<Arc<App>> for Parameters {
             }
         }
         let pairs = Pairs::strict(sent, &known)?;
-        let sender = parts.extensions.get().cloned().unwrap_or(Sender { by: Caller::Anybody, address: None });
-        Ok(Self { app: app.clone(), sender, settings: app.query.settings(), pairs, tags })
+        let requester = parts.extensions.get().cloned().unwrap_or(Requester { caller: Caller::Anybody, address: None });
+        Ok(Self { app: app.clone(), requester, settings: app.query.settings(), pairs, tags })
     }
 }
 
@@ -122,7 +122,7 @@ impl Parameters {
         let mut text: Vec<String> = self.pairs.iter().map(|(name, value)| format!("{name}={value}")).collect();
         text.extend(self.tags.iter().map(|tag| format!("tag.{}", tag.key)));
         text.sort_unstable();
-        self.app.query.begin(&self.sender.by, &text.join("&"))
+        self.app.query.begin(&self.requester.caller, &text.join("&"))
     }
 
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -142,8 +142,11 @@ impl Parameters {
     /// Returns `db` without resolving the default retention policy, if the caller may read it.
     pub fn stored_database(&self) -> ApiResult<String> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
-        if !self.sender.by.may_read(name) {
-            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", self.sender.by.name())));
+        if !self.requester.caller.may_read(name) {
+            return Err(ApiError::Forbidden(format!(
+                "{} may not read database {name:?}",
+                self.requester.caller.name()
+            )));
         }
         check_database_name(name)?;
         Ok(name.to_owned())
@@ -190,18 +193,18 @@ impl Parameters {
 
     /// Returns the sensor, if the caller's pins allow it.
     pub fn pinned(&self, sensor: Sensor) -> ApiResult<Sensor> {
-        match self.sender.by.pins().iter().find(|pin| !pin.matches(&sensor)) {
+        match self.requester.caller.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
             Some(Pin { key, .. }) => Err(ApiError::Forbidden(format!(
                 "{} may not use this sensor, by its tag {key:?}",
-                self.sender.by.name()
+                self.requester.caller.name()
             ))),
         }
     }
 
     /// The tag values that the caller's token is pinned to.
     pub fn pins(&self) -> &[Pin] {
-        self.sender.by.pins()
+        self.requester.caller.pins()
     }
 
     /// Returns the selected database, range and fields. The sensor key is empty if several sensors are selected.
@@ -291,7 +294,7 @@ impl Parameters {
         let has_names = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());
         let mut notices = Vec::new();
         if is_first && (is_empty || has_names) {
-            notices = self.app.query.notices(budget, &self.sender.by, &names).await;
+            notices = self.app.query.notices(budget, &self.requester.caller, &names).await;
         }
         notices.extend(expired);
         if is_first {

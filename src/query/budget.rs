@@ -88,14 +88,14 @@ impl Budgets {
 
     /// Begins a request. If it is slow, the name of the caller and the first 200 bytes of the text are logged.
     #[must_use]
-    pub fn begin(self: &Arc<Self>, by: &Caller, text: &str) -> Budget {
-        let token = matches!(by, Caller::Holder(_)).then(|| self.token_usage(by.name()));
+    pub fn begin(self: &Arc<Self>, caller: &Caller, text: &str) -> Budget {
+        let token = matches!(caller, Caller::Holder(_)).then(|| self.token_usage(caller.name()));
         let now = Instant::now();
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
         Budget(Arc::new(RequestBudget {
             all: self.clone(),
             token,
-            who: by.name().to_owned(),
+            who: caller.name().to_owned(),
             text: text[..ends.take_while(|end| *end <= TEXT_BYTES_MAX).last().unwrap_or(0)].to_owned(),
             began: now,
             used: AtomicUsize::new(0),

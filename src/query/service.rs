@@ -50,8 +50,8 @@ impl Query {
 
     /// Begins a request and returns its budget. The caller and the text are for the slow-query log.
     #[must_use]
-    pub fn begin(&self, by: &Caller, text: &str) -> Budget {
-        self.budgets.begin(by, text)
+    pub fn begin(&self, caller: &Caller, text: &str) -> Budget {
+        self.budgets.begin(caller, text)
     }
 
     /// Returns up to `limit` sensors with readings after a key, in the order of their shown keys.

@@ -281,7 +281,7 @@ impl Conversation {
 
     /// Passes lines to ingest, and retries until they are accepted or refused for good. If ingest is overloaded, more than
     /// [`SMALL_BATCH_BYTES`] are tried only once, so that the caller can split them.
-    async fn ingest_with_retries(&self, session: &Session, by: &Caller, lines: &Bytes) -> Result<(), IngestError> {
+    async fn ingest_with_retries(&self, session: &Session, caller: &Caller, lines: &Bytes) -> Result<(), IngestError> {
         let ingest = &self.service.ingest;
         let mut wait = RETRY_PAUSE;
         loop {
@@ -292,13 +292,13 @@ impl Conversation {
                     let arrival = Arrival {
                         database,
                         precision: *precision,
-                        declared: *is_declared,
+                        is_precision_declared: *is_declared,
                         received: now_ns(),
-                        partial: true,
+                        is_partial: true,
                         ack: Some(AckLevel::Log),
                         key: None,
-                        patient: true,
-                        by,
+                        is_patient: true,
+                        caller,
                         address: Some(self.connection.peer.address),
                     };
                     let read = |limits| Lines::new(lines, *precision, limits);

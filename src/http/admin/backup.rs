@@ -47,7 +47,7 @@ pub async fn begin(parameters: Parameters) -> ApiResult<Json<Value>> {
     }
     let tokens = app.access.stored().await;
     let tokens = tokens.map_err(|error: TokenStoreError| ApiError::Unreadable(error.to_string()))?;
-    parameters.sender.note(app, "BACKUP".to_owned(), "", "begun");
+    parameters.requester.note(app, "BACKUP".to_owned(), "", "begun");
     let databases = app.store.raw().databases().await.map_err(storage_error)?;
     let rows = app.store.raw().read_settings().await.map_err(storage_error)?;
     let settings = settings_to_json(rows.iter().map(|(name, settings)| (name, settings)));
@@ -150,7 +150,7 @@ impl Turn {
     async fn wait(parameters: &Parameters) -> ApiResult<Self> {
         let app = &parameters.app;
         let permit = app.backups.clone().acquire_owned().await.ok();
-        let budget = app.query.begin(&parameters.sender.by, "backup");
+        let budget = app.query.begin(&parameters.requester.caller, "backup");
         Ok(Self { _permit: permit, _held: budget.hold(app.backup_bytes())? })
     }
 }

@@ -15,7 +15,7 @@ use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::api::sensors;
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{InPath, Parameters, Sender};
+use crate::http::parameters::{InPath, Parameters, Requester};
 use crate::http::server::body;
 use crate::ingest::{IngestError, PolicyError, SetSettings, SettingChange, check_database_name};
 use crate::query::Budget;
@@ -37,7 +37,7 @@ const DAY: i64 = 24 * 3_600_000_000_000;
 /// `GET /api/v1/databases/NAME`.
 pub async fn show(InPath(name): InPath<String>, parameters: Parameters) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let name = managed_database(&parameters.sender, &name)?;
+    let name = managed_database(&parameters.requester, &name)?;
     let settings = app.ingest.settings_now().await?;
     let has_settings = settings.by_database.contains_key(&name) || settings.policies(&name).next().is_some();
     if !has_settings && !app.query.all_databases().await?.contains(&name) {
@@ -54,7 +54,7 @@ pub async fn put(
     mut body: Body,
 ) -> ApiResult<Json<Value>> {
     let app = &parameters.app;
-    let name = managed_database(&parameters.sender, &name)?;
+    let name = managed_database(&parameters.requester, &name)?;
     let is_dry = parameters.flag("dry_run")?;
     let (bytes, _admission) = body::read(app, &headers, &mut body).await?;
     let changes = parse_body(&bytes)?;
@@ -62,16 +62,16 @@ pub async fn put(
     if is_dry {
         return Ok(Json(preview_expiry(app, &parameters.budget(), &name, &changes).await?));
     }
-    app.ingest.put_settings(&name, &changes, &parameters.sender.by).await?;
+    app.ingest.put_settings(&name, &changes, &parameters.requester.caller).await?;
     let settings = app.ingest.settings_now().await?;
-    parameters.sender.note(app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
+    parameters.requester.note(app, format!("SETTINGS {}", String::from_utf8_lossy(&bytes)), &name, "done");
     Ok(Json(settings_json(&name, &settings)))
 }
 
 /// Returns the name of a database that the caller administers. The policy `autogen` stands for the database itself.
-fn managed_database(sender: &Sender, name: &str) -> ApiResult<String> {
+fn managed_database(requester: &Requester, name: &str) -> ApiResult<String> {
     let name = name.strip_suffix(&format!("/{AUTOGEN}")).unwrap_or(name);
-    sender.check_manages(name)?;
+    requester.check_manages(name)?;
     check_database_name(name)?;
     Ok(name.to_owned())
 }

@@ -33,7 +33,7 @@ pub async fn run(parameters: Parameters, InPath(name): InPath<String>) -> ApiRes
     let run: Option<u64> = parameters.get("run").map(str::parse).transpose().map_err(invalid)?;
     let job = find_job(&parameters.app, &name)?;
     let run = run.unwrap_or_else(|| {
-        parameters.sender.note(&parameters.app, format!("RUN JOB {}", job.name), "", "begun");
+        parameters.requester.note(&parameters.app, format!("RUN JOB {}", job.name), "", "begun");
         job.ask()
     });
     let has_ended = job.wait(run, WAIT_MAX).await;

@@ -73,7 +73,7 @@ async fn change(
         }
         if is_dry || app.ingest.set_renames(database, &held, &changed).await? {
             if !is_dry {
-                parameters.sender.note(app, statement, database, "done");
+                parameters.requester.note(app, statement, database, "done");
             }
             return Ok(Json(effect_json(is_dry, &effect)));
         }
@@ -84,7 +84,7 @@ async fn change(
 /// Returns the database, if the caller administers it.
 fn managed_database(parameters: &Parameters) -> ApiResult<String> {
     let name = parameters.stored_database()?;
-    parameters.sender.check_manages(&name)?;
+    parameters.requester.check_manages(&name)?;
     Ok(name)
 }
 

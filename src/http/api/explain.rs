@@ -15,7 +15,7 @@ use crate::http::App;
 use crate::http::endpoints::Endpoint;
 use crate::http::errors::{ApiError, ApiResult, Dialect, REJECTED, is_forbidden};
 use crate::http::pairs::Pairs;
-use crate::http::parameters::Sender;
+use crate::http::parameters::Requester;
 use crate::http::render::json;
 use crate::http::server::body;
 use crate::ingest::{ExplainedField, ExplainedPoint, Explanation, IngestError};
@@ -32,13 +32,13 @@ const MEMORY_PER_BYTE: usize = 48;
 /// `POST /api/v1/explain`.
 pub async fn explain(
     State(app): State<Arc<App>>,
-    Extension(sender): Extension<Sender>,
+    Extension(requester): Extension<Requester>,
     Extension(endpoint): Extension<&'static Endpoint>,
     uri: Uri,
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    match explained(&app, &sender, endpoint, &uri, &headers, &mut body).await {
+    match explained(&app, &requester, endpoint, &uri, &headers, &mut body).await {
         Ok(explained) => Json(explained).into_response(),
         Err(error) => {
             if !matches!(error, ApiError::BodyTimeout) {
@@ -51,7 +51,7 @@ pub async fn explain(
 
 async fn explained(
     app: &App,
-    sender: &Sender,
+    requester: &Requester,
     endpoint: &Endpoint,
     uri: &Uri,
     headers: &HeaderMap,
@@ -60,8 +60,8 @@ async fn explained(
     let known: Vec<&str> = endpoint.parameters().collect();
     let parameters = Pairs::strict(Pairs::parse_url(uri)?, &known)?;
     // Check the rights before the body: a caller that may not write must learn nothing.
-    let lines_options = WriteOptions::new(&parameters, headers, Dialect::V1, &sender.by);
-    let json_options = WriteOptions::new(&parameters, headers, Dialect::Native, &sender.by);
+    let lines_options = WriteOptions::new(&parameters, headers, Dialect::V1, &requester.caller);
+    let json_options = WriteOptions::new(&parameters, headers, Dialect::Native, &requester.caller);
     if let (Err(error), Err(_)) = (&lines_options, &json_options) {
         return Err(error.clone());
     }
@@ -73,7 +73,7 @@ async fn explained(
     admission.grow(bytes.len() * MEMORY_PER_BYTE)?;
     let is_json = is_json(&bytes);
     let options = if is_json { json_options } else { lines_options }?;
-    let arrival = options.arrival(&bytes, sender);
+    let arrival = options.arrival(&bytes, requester);
     let precision = options.precision;
     let length = bytes.len();
     let explanation = if is_json {

@@ -66,15 +66,15 @@ fn meets_conditions(headers: &HeaderMap, meta: &Meta) -> bool {
 }
 
 /// Refuses unsupported conditions, and conditions of a caller that may not read the metadata: the answer would reveal it.
-fn check_conditions(headers: &HeaderMap, by: &Caller, database: &str) -> ApiResult<()> {
+fn check_conditions(headers: &HeaderMap, caller: &Caller, database: &str) -> ApiResult<()> {
     if let Some(name) =
         [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE].iter().find(|name| headers.contains_key(*name))
     {
         return Err(ApiError::Bad(format!("the header {name} is not supported: send If-Match with an ETag")));
     }
     let has_some = [header::IF_MATCH, header::IF_NONE_MATCH].iter().any(|name| headers.contains_key(name));
-    if has_some && !by.may_read(database) {
-        let text = format!("{} may not read database {database:?}: send no If-Match or If-None-Match", by.name());
+    if has_some && !caller.may_read(database) {
+        let text = format!("{} may not read database {database:?}: send no If-Match or If-None-Match", caller.name());
         return Err(ApiError::Forbidden(text));
     }
     Ok(())
@@ -89,10 +89,10 @@ pub async fn change(
     mut body: Body,
 ) -> ApiResult<Response> {
     let app = &parameters.app;
-    let by = &parameters.sender.by;
+    let caller = &parameters.requester.caller;
     let sensor = parameters.pinned(parameters.key(&key)?)?;
     let database = writable_database(&parameters)?;
-    check_conditions(&headers, by, &database)?;
+    check_conditions(&headers, caller, &database)?;
     let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
     let bytes_max = app.ingest.meta_text_max();
     if bytes.len() > bytes_max {
@@ -103,7 +103,7 @@ pub async fn change(
         return Err(ApiError::Bad("the body is not a JSON object: send one such as {\"site\":\"lab\"}".to_owned()));
     };
     let arrival =
-        MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry: false };
+        MetaArrival { database: &database, received: now_ns(), caller, ack: ack_level(None, &headers)?, is_dry: false };
     let update = if method == Method::PUT { MetaUpdate::Put(values) } else { MetaUpdate::Patch(values) };
     let request = MetaRequest { sensor, update };
     let is_allowed = |meta: &Meta| meets_conditions(&headers, meta);
@@ -113,7 +113,7 @@ pub async fn change(
     match outcome {
         Some(Ok(MetaOutcome { values, unlike, .. })) => {
             // A write-only token must not learn stored values.
-            let response = if by.may_read(&database) {
+            let response = if caller.may_read(&database) {
                 meta_response(Value::Object(values).to_string())
             } else {
                 StatusCode::NO_CONTENT.into_response()
@@ -123,7 +123,7 @@ pub async fn change(
         Some(Err(refused @ MetaRefusal::Changed { .. })) => Err(ApiError::Changed(refused.to_string())),
         Some(Err(refused @ MetaRefusal::Pinned { .. })) => Err(ApiError::Forbidden(refused.to_string())),
         Some(Err(refused @ MetaRefusal::TooManyRemoved { .. })) => Err(ApiError::Busy(refused.to_string())),
-        Some(Err(refused)) => Err(ApiError::Bad(refusal_text(&refused, by, &database))),
+        Some(Err(refused)) => Err(ApiError::Bad(refusal_text(&refused, caller, &database))),
         None => Err(ApiError::Bad("the request has no change".to_owned())),
     }
 }
@@ -140,10 +140,10 @@ fn with_kind_warning(mut response: Response, count: usize, first: Option<&KindFa
 
 /// Returns the database of a change, if the caller may write to it.
 fn writable_database(parameters: &Parameters) -> ApiResult<String> {
-    let by = &parameters.sender.by;
+    let caller = &parameters.requester.caller;
     let name = parameters.get("db").unwrap_or(crate::http::parameters::DEFAULT_DATABASE);
-    if !by.may_write(name) {
-        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", by.name())));
+    if !caller.may_write(name) {
+        return Err(ApiError::Forbidden(format!("{} may not write to database {name:?}", caller.name())));
     }
     Ok(name.to_owned())
 }
@@ -151,7 +151,7 @@ fn writable_database(parameters: &Parameters) -> ApiResult<String> {
 /// `POST /api/v1/meta`: patches the metadata of many sensors.
 pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) -> ApiResult<Response> {
     let app = &parameters.app;
-    let by = &parameters.sender.by;
+    let caller = &parameters.requester.caller;
     let database = writable_database(&parameters)?;
     let is_dry = parameters.flag("dry_run")?;
     let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
@@ -170,13 +170,14 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
         });
         (line, request.map_err(MetaRefusal::Unreadable))
     });
-    let arrival = MetaArrival { database: &database, received: now_ns(), by, ack: ack_level(None, &headers)?, is_dry };
+    let arrival =
+        MetaArrival { database: &database, received: now_ns(), caller, ack: ack_level(None, &headers)?, is_dry };
     let mut imported = ImportOutcome::default();
-    let tell = |line, outcome| imported.add(line, outcome, by, &database);
+    let tell = |line, outcome| imported.add(line, outcome, caller, &database);
     app.ingest.change_meta(arrival, rows, |_| true, tell).await?;
     let faulty = imported.faulty;
     let first_fault = imported.first_fault.take();
-    Ok(with_kind_warning(imported.respond(is_dry, by.may_read(&database)), faulty, first_fault.as_ref()))
+    Ok(with_kind_warning(imported.respond(is_dry, caller.may_read(&database)), faulty, first_fault.as_ref()))
 }
 
 /// Returns true if the content type is CSV.
@@ -186,9 +187,9 @@ fn is_csv(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the text of a refusal. A write-only token must not learn the size of stored metadata.
-fn refusal_text(refused: &MetaRefusal, by: &Caller, database: &str) -> String {
+fn refusal_text(refused: &MetaRefusal, caller: &Caller, database: &str) -> String {
     match refused {
-        MetaRefusal::TooLarge { sensor, limit, .. } if !by.may_read(database) => {
+        MetaRefusal::TooLarge { sensor, limit, .. } if !caller.may_read(database) => {
             format!("metadata of {sensor} exceeds the limit of {limit} bytes")
         }
         other => other.to_string(),
@@ -210,7 +211,7 @@ struct ImportOutcome {
 }
 
 impl ImportOutcome {
-    fn add(&mut self, line: usize, outcome: Result<MetaOutcome, MetaRefusal>, by: &Caller, database: &str) {
+    fn add(&mut self, line: usize, outcome: Result<MetaOutcome, MetaRefusal>, caller: &Caller, database: &str) {
         match outcome {
             Ok(MetaOutcome { is_changed, is_new, unlike, .. }) => {
                 self.changed += usize::from(is_changed);
@@ -221,7 +222,7 @@ impl ImportOutcome {
             }
             Err(refusal) => {
                 self.rejected += 1;
-                self.reasons.insert(line, refusal_text(&refusal, by, database));
+                self.reasons.insert(line, refusal_text(&refusal, caller, database));
                 if self.reasons.len() > REASONS_MAX {
                     self.reasons.pop_last();
                 }

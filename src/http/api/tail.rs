@@ -84,9 +84,9 @@ pub async fn tail(
         pieces.poll_recv(context).map(|piece| piece.inspect(release).map(Ok::<_, Infallible>))
     });
     let filter = TailFilter { database: database.clone(), selector, fields, times, after };
-    let by = parameters.sender.by.clone();
+    let caller = parameters.requester.caller.clone();
     let health = app.health.clone();
-    let rights = RightsCheck { app, health, by, secret, peer, database, interval: every(CHECK_INTERVAL) };
+    let rights = RightsCheck { app, health, caller, secret, peer, database, interval: every(CHECK_INTERVAL) };
     let stream = Stream { rights, listener, outbox };
     tokio::spawn(async move {
         // This cannot fail, because it was compiled before within the same budget.
@@ -122,7 +122,7 @@ struct Stream {
 struct RightsCheck {
     app: Arc<App>,
     health: watch::Receiver<Health>,
-    by: Caller,
+    caller: Caller,
     /// The public id of the secret in the caller's token.
     secret: Option<String>,
     peer: Arc<Peer>,
@@ -239,14 +239,14 @@ impl RightsCheck {
 
     /// Returns the reason if the caller may no longer read.
     fn lost_right(&self) -> Option<String> {
-        let Self { by, secret, peer, .. } = self;
+        let Self { caller, secret, peer, .. } = self;
         let now = now_seconds();
         if let Err(stale) = peer.check_certificate(now) {
             return Some(stale.to_string());
         }
-        match self.app.access.reauthenticate(by, secret.as_deref(), peer.identities(), now) {
+        match self.app.access.reauthenticate(caller, secret.as_deref(), peer.identities(), now) {
             Err(denied) => Some(ApiError::Denied(denied).to_string()),
-            Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != by.pins() => {
+            Ok(by_now) if !by_now.may_read(&named_in_full(&self.database)) || by_now.pins() != caller.pins() => {
                 Some("the token's rights have changed: connect again".to_owned())
             }
             Ok(_) => None,
@@ -255,7 +255,7 @@ impl RightsCheck {
 
     /// Returns true if the caller's pins allow the sensor under its shown name, which may have changed since the request.
     fn can_see(&self, sensor: &Sensor) -> bool {
-        self.by.pins().iter().all(|pin| pin.matches(sensor))
+        self.caller.pins().iter().all(|pin| pin.matches(sensor))
     }
 }
 

@@ -3,13 +3,13 @@
 
 pub(crate) mod auth;
 pub(crate) mod body;
+pub(crate) mod client_policy;
 pub(crate) mod common_headers;
 pub(crate) mod connection;
 pub(crate) mod cors;
 pub(crate) mod decompress;
 pub(crate) mod head;
 pub(crate) mod hosts;
-pub(crate) mod senders;
 pub(crate) mod service;
 
 use std::pin::pin;

@@ -131,7 +131,7 @@ impl Submitter {
             }
             drop(admission);
         };
-        let append_deadline = (!arrival.patient).then_some(deadline);
+        let append_deadline = (!arrival.is_patient).then_some(deadline);
         let sequence = self.append(0, record::KIND_READINGS, record, append_deadline, logged).await?;
         if level == AckLevel::Log {
             return Ok(());

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use super::senders::{SENDERS_MAX, Senders};
+use super::senders::{RejectionSenders, SENDERS_MAX};
 use super::text::measurement_of;
 use super::*;
 use crate::access::is_control_or_invisible;
@@ -15,7 +15,7 @@ const SETTINGS: RejectionsSettings =
 
 #[test]
 fn a_sender_is_logged_once_a_minute() {
-    let mut senders = Senders::default();
+    let mut senders = RejectionSenders::default();
     let start = Instant::now();
     let mut warned = Vec::new();
     for number in 0..100_000_u64 {
@@ -29,7 +29,7 @@ fn a_sender_is_logged_once_a_minute() {
 /// A sender with many addresses takes no more memory than [`SENDERS_MAX`] senders.
 #[test]
 fn the_number_of_distinct_senders_is_bounded() {
-    let mut senders = Senders::default();
+    let mut senders = RejectionSenders::default();
     let start = Instant::now();
     let warned = (0..10 * SENDERS_MAX).filter_map(|number| senders.note(&format!("t\n{number}"), 1, start)).count();
     assert_eq!(warned, SENDERS_MAX + 1);
@@ -42,17 +42,17 @@ fn rejected(text: &str, reason: Reason) -> Rejected {
     rejected
 }
 
-fn by<'a>(address: &str) -> Arrival<'a> {
+fn arrival_from<'a>(address: &str) -> Arrival<'a> {
     Arrival {
         database: "plant",
         precision: Precision::Nanoseconds,
-        declared: true,
+        is_precision_declared: true,
         received: now_ns(),
-        partial: true,
+        is_partial: true,
         ack: None,
-        patient: false,
+        is_patient: false,
         key: None,
-        by: &Caller::Anybody,
+        caller: &Caller::Anybody,
         address: Some(address.parse().unwrap()),
     }
 }
@@ -86,7 +86,7 @@ async fn lines_survive_a_restart() {
         ("2001:db8::1", "AUTH hg_0123456789ab_00ff more", Reason::MissingFields),
         ("2001:db8::1", "m v=1 hg_0123456789ab_00ff", hidden),
     ] {
-        rejections.note(&by(address), &mut rejected(text, reason));
+        rejections.note(&arrival_from(address), &mut rejected(text, reason));
     }
     rejections.save().await;
     let expected = all(rejections.lines());

@@ -66,30 +66,30 @@ impl Ingest {
             false
         } else {
             let stored = self.stored_databases(&name).await?;
-            let is_new = self.catalog.would_add_database(&name, &stored, self.database_terms(arrival.by));
+            let is_new = self.catalog.would_add_database(&name, &stored, self.database_terms(arrival.caller));
             is_new.map_err(|refusal| self.refused_database(&name, refusal))?
         };
-        let by = arrival.by.copy();
-        let arrival = Arrival { database: &name, by: &by, ..arrival };
+        let caller = arrival.caller.copy();
+        let arrival = Arrival { database: &name, caller: &caller, ..arrival };
         let mut sensors = sensors_of(read(self.options.reading_limits()), &self.options.reading_limits())?;
         // Do not reveal sensors that the caller may not write.
         let renames = self.retention.settings.now().renames(&name).cloned();
         if let Some(renames) = &renames {
             sensors = self.stored_names(&name, sensors, renames).await?;
         }
-        sensors.retain(|sensor| pin_violation(&by, renames.as_ref(), sensor).is_none());
-        let SensorsCopy { copy, new, store_asked } = self.copy_sensors(&name, &by, sensors).await;
+        sensors.retain(|sensor| pin_violation(&caller, renames.as_ref(), sensor).is_none());
+        let SensorsCopy { copy, new, store_asked } = self.copy_sensors(&name, &caller, sensors).await;
         // Check the quotas before validation, as a write does.
-        let refused = self.refused(&copy.database, &by);
+        let refused = self.refused(&copy.database, &caller);
         let was_refused = refused.is_some();
         let pass = ValidationPass { looked_up: true, ..self.pass_parameters(&name, arrival, body_bytes) };
-        let (points, mut validated) = self.explain_points(&copy, &by, pass, read);
-        if !arrival.partial && validated.rejected.count > 0 {
+        let (points, mut validated) = self.explain_points(&copy, &caller, pass, read);
+        if !arrival.is_partial && validated.rejected.count > 0 {
             validated.discard_readings();
         }
         let mut warnings: Vec<String> = unit_warning(&validated.suspect_units, arrival.precision).into_iter().collect();
         warnings.extend(kind_warning(&validated.kind_faults));
-        let quotas = QuotaCharge::new(&by, &copy.database, None, Instant::now());
+        let quotas = QuotaCharge::new(&caller, &copy.database, None, Instant::now());
         let refused = refused.or_else(|| quotas.check(&validated).err());
         let accepted = if refused.is_some() { 0 } else { validated.accepted };
         if accepted > 0 {
@@ -113,16 +113,16 @@ impl Ingest {
     }
 
     /// Returns the error for which a write would be refused before validation.
-    fn refused(&self, copy: &Database, by: &Caller) -> Option<IngestError> {
+    fn refused(&self, copy: &Database, caller: &Caller) -> Option<IngestError> {
         if let Err(error) = self.member.check() {
             return Some(error.into());
         }
-        let admitted = QuotaCharge::new(by, copy, None, Instant::now()).admit();
+        let admitted = QuotaCharge::new(caller, copy, None, Instant::now()).admit();
         admitted.and_then(|()| self.check_share(copy)).err()
     }
 
     /// Copies the catalog entries of the sensors, and completes them with the documents of the store.
-    async fn copy_sensors(&self, name: &str, by: &Caller, sensors: Vec<Sensor>) -> SensorsCopy {
+    async fn copy_sensors(&self, name: &str, caller: &Caller, sensors: Vec<Sensor>) -> SensorsCopy {
         let mut copy = self.catalog.copy(name, sensors, &self.options);
         let unknown = std::mem::take(&mut copy.unknown);
         if unknown.is_empty() {
@@ -135,7 +135,7 @@ impl Ingest {
         let stored: HashSet<Box<str>> = found.documents.iter().map(|document| document.sensor.key.clone()).collect();
         let new = keys.iter().filter(|key| store_asked && !stored.contains(**key)).map(|key| Box::from(*key)).collect();
         let wanted =
-            unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: by.allowance().cloned() }).collect();
+            unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: caller.allowance().cloned() }).collect();
         copy.catalog.add_sensors(&copy.database, wanted, found, self.catalog.sensors_max());
         SensorsCopy { copy, new, store_asked }
     }
@@ -143,12 +143,12 @@ impl Ingest {
     fn explain_points<'b, P: Points<'b>>(
         &self,
         copy: &CatalogCopy,
-        by: &Caller,
+        caller: &Caller,
         pass: ValidationPass,
         read: impl Fn(Limits) -> P,
     ) -> (Vec<ExplainedPoint>, ValidatedBody) {
         let renames = self.retention.settings.now().renames(&copy.database.name).cloned();
-        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, by, renames);
+        let mut validator = Validator::new(&copy.database, &copy.catalog, &self.options, pass, caller, renames);
         let mut points = read(self.options.reading_limits());
         let mut seen = HashMap::new();
         let mut explained = Vec::new();

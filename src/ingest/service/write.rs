@@ -39,20 +39,20 @@ pub struct Arrival<'a> {
     /// The unit of integer timestamps.
     pub precision: Precision,
     /// True if the sender declared that unit, false if it is the default.
-    pub declared: bool,
+    pub is_precision_declared: bool,
     /// The time of receipt, in nanoseconds since the epoch. Undated readings get this time.
     pub received: i64,
     /// Keep the accepted lines of a body that also has rejected ones.
-    pub partial: bool,
+    pub is_partial: bool,
     /// The ack level. `None` stands for `ingest.ack`.
     pub ack: Option<AckLevel>,
     /// Wait for the WAL without the limit `ingest.ack_timeout`. TCP needs this, because it resends refused lines, and a
     /// timeout does not tell whether they were refused.
-    pub patient: bool,
+    pub is_patient: bool,
     /// The key that this request and its retries have in common.
     pub key: Option<RequestKey<'a>>,
     /// The sender.
-    pub by: &'a Caller,
+    pub caller: &'a Caller,
     /// The address of the sender.
     pub address: Option<IpAddr>,
 }
@@ -72,7 +72,7 @@ impl Ingest {
         self.member.check()?;
         let name = self.resolve(arrival.database, None).await?;
         let arrival = Arrival { database: &name, ..arrival };
-        let database = self.database(&name, arrival.by).await?;
+        let database = self.database(&name, arrival.caller).await?;
         let ack = self.take_into(&database, arrival, read, admission).await;
         if !ack.as_ref().is_ok_and(|ack| ack.accepted > 0) {
             self.catalog.forget_unused(database);
@@ -88,7 +88,7 @@ impl Ingest {
         mut admission: BytesInFlight,
     ) -> Result<Ack, IngestError> {
         let started = Instant::now();
-        let quotas = QuotaCharge::new(arrival.by, database, Some(&self.metrics), started);
+        let quotas = QuotaCharge::new(arrival.caller, database, Some(&self.metrics), started);
         quotas.admit()?;
         self.check_share(database)?;
         let guard = self.submitter.in_validation.begin();
@@ -166,7 +166,7 @@ impl Ingest {
             let budget = self.bytes.available_permits();
             let pass = ValidationPass { looked_up, publish, budget, ..parameters };
             let mut validator =
-                Validator::new(database, &self.catalog, &self.options, pass, arrival.by, renames.clone());
+                Validator::new(database, &self.catalog, &self.options, pass, arrival.caller, renames.clone());
             let mut points = read(self.options.reading_limits());
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
@@ -186,7 +186,7 @@ impl Ingest {
             }
             Err(IngestError::Overloaded { limit, key })
         };
-        let mut validated = pass(false, arrival.partial)?;
+        let mut validated = pass(false, arrival.is_partial)?;
         if !validated.unknown.is_empty() {
             // Free the result before the lookup, because it does not count as bytes in flight.
             let unknown = std::mem::take(&mut validated.unknown);
@@ -195,10 +195,10 @@ impl Ingest {
                 Some(renames) => self.stored_names(&database.name, unknown, renames).await?,
                 None => unknown,
             };
-            self.lookup.look_up(database, unknown, &arrival.by.allowance().cloned()).await;
-            validated = pass(true, arrival.partial)?;
+            self.lookup.look_up(database, unknown, &arrival.caller.allowance().cloned()).await;
+            validated = pass(true, arrival.is_partial)?;
         }
-        if arrival.partial {
+        if arrival.is_partial {
             return Ok(validated);
         }
         if validated.rejected.count == 0 {
@@ -212,10 +212,11 @@ impl Ingest {
 
     /// Returns the parameters that are the same for all validation passes over a body.
     pub(super) fn pass_parameters(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
-        let Arrival { received, precision, declared, .. } = arrival;
+        let Arrival { received, precision, is_precision_declared, .. } = arrival;
         let settings = self.retention.settings.now();
         let kept_from = settings.accepted_from(database, received);
-        let refuses_other_units = self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !declared;
+        let refuses_other_units =
+            self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !is_precision_declared;
         ValidationPass {
             received,
             kept_from: kept_from.unwrap_or(i64::MIN),

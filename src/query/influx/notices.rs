@@ -47,7 +47,7 @@ impl Query {
             for source in sources_of(statement).into_iter().take(SOURCES_MAX) {
                 let Some(database) = source.database.or(context.database) else { continue };
                 let policy = source.policy.or(context.policy);
-                if !context.by.may_read(&named(database, policy)) {
+                if !context.caller.may_read(&named(database, policy)) {
                     continue;
                 }
                 let measurement = source.measurement;
@@ -60,8 +60,8 @@ impl Query {
                 });
                 let names: Vec<RequestedName<'_>> = source_name.into_iter().chain(within).collect();
                 let database = engine.settings.now().resolve(database, policy).unwrap_or_else(|_| database.to_owned());
-                let StatementContext { budget, by, .. } = context;
-                let search = NameSearch { engine, budget, by, database: &database, names: &names };
+                let StatementContext { budget, caller, .. } = context;
+                let search = NameSearch { engine, budget, caller, database: &database, names: &names };
                 if !has_answer {
                     unknown.extend(search.unknown().await?);
                 }

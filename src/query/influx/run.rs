@@ -45,8 +45,11 @@ fn may_read(statement: &Statement, context: StatementContext<'_>) -> Result<(), 
     let mut allowed = Ok(());
     statement.each_database(&mut |database, policy| {
         let named = database.or(context.database).map(|database| named(database, policy.or(context.policy)));
-        if let Some(database) = named.filter(|named| !context.by.may_read(named)) {
-            allowed = Err(StatementFailure::Forbidden { by: context.by.name().to_owned(), database: database.into() });
+        if let Some(database) = named.filter(|named| !context.caller.may_read(named)) {
+            allowed = Err(StatementFailure::Forbidden {
+                caller: context.caller.name().to_owned(),
+                database: database.into(),
+            });
         }
     });
     allowed

@@ -109,9 +109,12 @@ impl Run<'_> {
     /// Returns the sensors of a database, which must exist and be readable by the caller.
     pub async fn sensors_in(self, database: &str) -> Result<SensorsIn, StatementFailure> {
         let Self { engine, context, .. } = self;
-        let by = context.by;
-        if !by.may_read(&named_in_full(database)) {
-            return Err(StatementFailure::Forbidden { by: by.name().to_owned(), database: database.to_owned() });
+        let caller = context.caller;
+        if !caller.may_read(&named_in_full(database)) {
+            return Err(StatementFailure::Forbidden {
+                caller: caller.name().to_owned(),
+                database: database.to_owned(),
+            });
         }
         let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
@@ -132,7 +135,7 @@ impl SensorsIn {
         steps: usize,
         passes: &(dyn Fn(&DirectoryEntry) -> bool + Sync),
     ) -> Result<Chosen, QueryError> {
-        let pins = context.by.pins();
+        let pins = context.caller.pins();
         let is_theirs = |entry: &DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
         Chosen::of(context.budget, &self.0, steps + pins.len(), |entry| is_theirs(entry) && passes(entry)).await
     }

@@ -31,7 +31,7 @@ impl<'a> Run<'a> {
         let Self { engine, context, .. } = self;
         let mut answer = StatementAnswer { series: Vec::new(), held: context.budget.hold(0)? };
         match statement {
-            Statement::ShowDatabases => show_databases(engine, context.by, &mut answer).await?,
+            Statement::ShowDatabases => show_databases(engine, context.caller, &mut answer).await?,
             Statement::ShowRetentionPolicies { database } => {
                 let database = context.database_or(database.as_deref())?;
                 database_of(engine, database, Some(AUTOGEN)).await?;
@@ -76,9 +76,9 @@ impl<'a> Run<'a> {
 }
 
 /// Lists the databases that the caller may read or write.
-async fn show_databases(engine: &Engine, by: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
+async fn show_databases(engine: &Engine, caller: &Caller, answer: &mut StatementAnswer) -> Result<(), QueryError> {
     let mut names = engine.all_databases().await?;
-    names.retain(|name| by.may_read(name) || by.may_write(name));
+    names.retain(|name| caller.may_read(name) || caller.may_write(name));
     // List only databases, not their policies.
     let names: BTreeSet<&str> = names.iter().map(|name| owner(name)).collect();
     let rows: Vec<_> = names.into_iter().map(|name| vec![ResultCell::text(name)]).collect();

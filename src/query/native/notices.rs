@@ -54,11 +54,12 @@ impl<'a> RequestNames<'a> {
 impl Query {
     /// Returns a notice for each name that no sensor readable by the caller has. An error only drops the notices,
     /// because the answer is valid without them.
-    pub async fn notices(&self, budget: &Budget, by: &Caller, names: &RequestNames<'_>) -> Vec<String> {
+    pub async fn notices(&self, budget: &Budget, caller: &Caller, names: &RequestNames<'_>) -> Vec<String> {
         let read = || async {
             let requested = requested_names(names);
             let range = names.range.map(|(from, to)| from..to);
-            let search = NameSearch { engine: &self.engine, budget, by, database: names.database, names: &requested };
+            let search =
+                NameSearch { engine: &self.engine, budget, caller, database: names.database, names: &requested };
             if let Selector::Sensor(_) = names.selector {
                 // Read only the named sensor, because its database may have a million others.
                 let chosen = self.engine.choose(budget, names.database, names.selector).await?;
@@ -203,7 +204,7 @@ impl<'a> RequestedName<'a> {
 pub struct NameSearch<'a> {
     pub engine: &'a Engine,
     pub budget: &'a Budget,
-    pub by: &'a Caller,
+    pub caller: &'a Caller,
     pub database: &'a str,
     pub names: &'a [RequestedName<'a>],
 }
@@ -214,15 +215,18 @@ impl NameSearch<'_> {
     /// # Errors
     /// If the store does not answer.
     pub async fn unknown(&self) -> Result<Vec<String>, QueryError> {
-        let Self { engine, budget, by, database, .. } = *self;
+        let Self { engine, budget, caller, database, .. } = *self;
         let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
             let known = engine.all_databases().await?;
             let mut nearest = Nearest::to(database);
-            known.iter().filter(|name| by.may_read(name) && owner(name) == **name).for_each(|name| nearest.add(name));
+            known
+                .iter()
+                .filter(|name| caller.may_read(name) && owner(name) == **name)
+                .for_each(|name| nearest.add(name));
             return Ok(vec![nearest.notice(&format!("unknown database {database:?}"))]);
         }
-        self.unknown_among(&sensors, by.pins()).await
+        self.unknown_among(&sensors, caller.pins()).await
     }
 
     /// Returns a notice for each name that none of these sensors has, among those that the pins of the caller allow.
@@ -267,13 +271,13 @@ impl NameSearch<'_> {
     /// # Errors
     /// If the store does not answer.
     pub async fn drift(&self, range: Option<Range<i64>>) -> Result<Vec<String>, QueryError> {
-        let Self { engine, budget, by, database, names } = *self;
+        let Self { engine, budget, caller, database, names } = *self;
         let is_kept = engine.settings.now().drift(database) == Drift::Keep;
         if !is_kept || !names.iter().any(RequestedName::may_be_field) {
             return Ok(Vec::new());
         }
         let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
-        self.drift_among(range, &sensors, by.pins()).await
+        self.drift_among(range, &sensors, caller.pins()).await
     }
 
     async fn drift_among(
