@@ -179,9 +179,10 @@ impl Metrics {
     }
 
     /// Counts one request at a quota. `outcome` is `refused` or `warned`; `scope` is `token` or `database`.
-    pub fn quota(&self, outcome: &'static str, scope: &'static str, of: &'static str) {
+    pub fn quota(&self, outcome: &'static str, scope: &'static str, resource: &'static str) {
         self.with(|| {
-            counter!("hourglass_access_quota_total", "outcome" => outcome, "scope" => scope, "of" => of).increment(1);
+            counter!("hourglass_access_quota_total", "outcome" => outcome, "scope" => scope, "resource" => resource)
+                .increment(1);
         });
     }
 
