@@ -145,7 +145,7 @@ async fn serve(
     presence.note(state == Health::Ready);
     let (health_sender, health) = watch::channel(state);
     let audit = Arc::new(Audit::new(&settings.server.data_dir, settings.audit.max_bytes as u64));
-    metrics.backup_proved(crate::backup::proved::last(&settings.server.data_dir).unwrap_or(0));
+    metrics.backup_proved(crate::backup::proved::read(&settings.server.data_dir).unwrap_or(0));
     let backups = Arc::new(Semaphore::new(1));
     let timeout = settings.ingest.ack_timeout.max(http::FLUSH_TIMEOUT);
     let edit_options = EditOptions { timeout, read_bytes: settings.query.request_bytes / 2 };

@@ -209,7 +209,7 @@ impl Usage {
     }
 
     /// Refunds one new sensor that was charged but not created.
-    pub fn give_back(&self) {
+    pub fn refund_new_sensor(&self) {
         if let Some(bucket) = &self.new_sensors {
             let mut bucket = bucket.lock();
             bucket.left = (bucket.left + 1.0).min(bucket.size);
@@ -368,7 +368,7 @@ mod tests {
         usage.take_new_sensor(now).unwrap();
         let refused = usage.take_new_sensor(now).unwrap_err();
         assert!((1790..=1800).contains(&refused.retry_after.as_secs()), "{:?}", refused.retry_after);
-        usage.give_back();
+        usage.refund_new_sensor();
         usage.take_new_sensor(now).unwrap();
     }
 

@@ -30,9 +30,9 @@ pub fn must_be_finished(settings: &Settings) -> anyhow::Result<()> {
     let folder = &settings.server.data_dir;
     let operation =
         Unfinished::read(folder).with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
-    let Some(Operation { what, from, .. }) = operation else { return Ok(()) };
+    let Some(Operation { command, source, .. }) = operation else { return Ok(()) };
     bail!(
-        "`hourglass backup {what}` from {from} into the data folder {} is incomplete: run the same command again, or remove the folder \
+        "`hourglass backup {command}` from {source} into the data folder {} is incomplete: run the same command again, or remove the folder \
          (with MongoDB also the database) to start over",
         folder.display()
     )

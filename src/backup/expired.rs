@@ -207,7 +207,7 @@ mod tests {
                 let packed = pack(Day(day), part, &expired);
                 let (found_day, found_part, found) = unpack(&packed).unwrap();
                 prop_assert_eq!((found_day, found_part, &found), (Day(day), part, &expired));
-                prop_assert_eq!(SetDigest::of_expired("m", &found), SetDigest::of_expired("m", &expired));
+                prop_assert_eq!(SetDigest::from_expired("m", &found), SetDigest::from_expired("m", &expired));
                 for cut in (0..packed.len()).step_by(1 + packed.len() / 16) {
                     prop_assert!(unpack(&packed[..cut]).is_err());
                 }
@@ -219,10 +219,10 @@ mod tests {
         fn parts_of_a_day_add_up(expired in expired(20_000)) {
             let mut sum = SetDigest::default();
             for hour in &expired.hours {
-                sum += SetDigest::of_expired("m", &ExpiredDay { hours: vec![hour.clone()] });
+                sum += SetDigest::from_expired("m", &ExpiredDay { hours: vec![hour.clone()] });
             }
-            prop_assert_eq!(sum, SetDigest::of_expired("m", &expired));
-            prop_assert!(sum.sum != SetDigest::of_expired("n", &expired).sum);
+            prop_assert_eq!(sum, SetDigest::from_expired("m", &expired));
+            prop_assert!(sum.sum != SetDigest::from_expired("n", &expired).sum);
         }
     }
 }

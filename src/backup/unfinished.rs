@@ -18,11 +18,14 @@ pub const NAME: &str = "unfinished.jsonl";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     /// `restore` or `copy`.
-    pub what: String,
+    #[serde(rename = "what")]
+    pub command: String,
     /// The source: a backup or a store.
-    pub from: String,
+    #[serde(rename = "from")]
+    pub source: String,
     /// The store to fill.
-    pub to: String,
+    #[serde(rename = "to")]
+    pub target: String,
     /// The stamp of everything written.
     pub stamp: u64,
 }

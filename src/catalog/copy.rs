@@ -59,7 +59,7 @@ impl Database {
             superseded: false.into(),
             pending_lookups: super::database::PendingLookups::default(),
             meta: super::meta::NewMeta::default(),
-            known: self.known().into(),
+            sensor_count: self.sensor_count().into(),
             is_new: self.is_new,
             usage: self.usage.copy(),
             original: Some(self.clone()),

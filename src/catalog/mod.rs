@@ -170,12 +170,12 @@ impl Catalog {
 
     /// Removes a database that a request added and then stored nothing in, unless another request uses it.
     pub fn forget_unused(&self, database: Arc<Database>) {
-        if !database.is_new || database.known() > 0 || database.has_unflushed() {
+        if !database.is_new || database.sensor_count() > 0 || database.has_unflushed() {
             return;
         }
         let mut databases = self.databases.write();
         // Two references, the map's and the caller's: nobody else can add anything to the database.
-        let is_unused = Arc::strong_count(&database) == 2 && database.known() == 0 && !database.has_unflushed();
+        let is_unused = Arc::strong_count(&database) == 2 && database.sensor_count() == 0 && !database.has_unflushed();
         if is_unused && databases.get(&database.name).is_some_and(|known| Arc::ptr_eq(known, &database)) {
             databases.remove(&database.name);
         }
@@ -284,7 +284,7 @@ impl Catalog {
             }
             let document = stored.remove(&sensor.key);
             let is_new = document.is_none();
-            if is_new && !database.admits(&sensor, &allowance, counts, now) {
+            if is_new && !database.try_charge_sensor(&sensor, &allowance, counts, now) {
                 continue;
             }
             let below = |n: usize| (n < max).then_some(n + 1);
@@ -293,7 +293,7 @@ impl Catalog {
             let counts_here = !database.is_superseded();
             if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
                 if is_new && counts {
-                    database.give_back_new(&allowance);
+                    database.refund_new_sensor(&allowance);
                 }
                 return;
             }
@@ -308,7 +308,7 @@ impl Catalog {
                 }
                 known
             });
-            database.known.fetch_add(usize::from(counts_here), Ordering::Relaxed);
+            database.sensor_count.fetch_add(usize::from(counts_here), Ordering::Relaxed);
             self.state.version.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -318,7 +318,7 @@ impl Catalog {
         // `forget_deleted` has subtracted the sensors of a dropped database.
         if sensors.remove(deleted) && !database.is_superseded() {
             self.count.fetch_sub(1, Ordering::Relaxed);
-            database.known.fetch_sub(1, Ordering::Relaxed);
+            database.sensor_count.fetch_sub(1, Ordering::Relaxed);
         }
     }
 

@@ -47,7 +47,7 @@ pub async fn copy(from: &Settings, to: &Settings) -> anyhow::Result<()> {
 }
 
 async fn copy_databases(from: &Settings, source: &MergedView, target: &mut Target) -> anyhow::Result<()> {
-    let bounds = ReadBounds::of_memory(from.query.request_bytes);
+    let bounds = ReadBounds::for_memory(from.query.request_bytes);
     let mut progress = Progress::new("copy");
     for database in source.raw().databases().await? {
         let days = list_days(source, &database).await?;

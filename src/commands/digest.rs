@@ -41,7 +41,7 @@ pub async fn digest(settings: &Settings, as_json: bool) -> anyhow::Result<()> {
 /// Computes the digest of everything in a store. Prints its progress on stderr.
 pub async fn compute_digest(settings: &Settings, store: &MergedView) -> anyhow::Result<StoreDigest> {
     let mut progress = Progress::new("digest");
-    let bounds = ReadBounds::of_memory(settings.query.request_bytes);
+    let bounds = ReadBounds::for_memory(settings.query.request_bytes);
     let digest = digest_databases(store, bounds, |database, readings| {
         progress.show(|| format!("{database}: {readings} readings"));
     });

@@ -25,20 +25,21 @@ pub struct Target {
 }
 
 impl Target {
-    /// Opens the store and marks its data folder. `what` is `restore` or `copy`, and `from` the source.
+    /// Opens the store and marks its data folder. `command` is `restore` or `copy`.
     ///
     /// # Errors
     /// If the store is not empty, unless the same command began to fill it.
-    pub async fn open(settings: &Settings, what: &str, from: String, stamp: Stamp) -> anyhow::Result<Self> {
+    pub async fn open(settings: &Settings, command: &str, source: String, stamp: Stamp) -> anyhow::Result<Self> {
         let folder = &settings.server.data_dir;
-        let operation = Operation { what: what.to_owned(), from, to: settings.store.uri.identity(), stamp };
+        let operation = Operation { command: command.to_owned(), source, target: settings.store.uri.identity(), stamp };
         let begun = Unfinished::read(folder).with_context(|| format!("reading {}", folder.display()))?;
         if let Some(begun) = &begun
-            && (&begun.what, &begun.from, &begun.to) != (&operation.what, &operation.from, &operation.to)
+            && (&begun.command, &begun.source, &begun.target)
+                != (&operation.command, &operation.source, &operation.target)
         {
-            let Operation { what, from, .. } = begun;
+            let Operation { command, source, .. } = begun;
             bail!(
-                "the data folder {} is partly filled by `hourglass backup {what}` from {from}: run that again, or remove the folder \
+                "the data folder {} is partly filled by `hourglass backup {command}` from {source}: run that again, or remove the folder \
                  (with MongoDB also the database) to start over",
                 folder.display()
             );

@@ -14,7 +14,7 @@ use super::post::{GetAnswer, PostAnswer, Target, escaped};
 use super::tokens::token_store;
 use crate::access::Token;
 use crate::backup::folder::FileWriter;
-use crate::backup::form::{BackupError, FrameReader, Frames, HEAD, Held, Next};
+use crate::backup::form::{BackupError, FileTotals, FrameItem, FrameReader, Frames, HEAD};
 use crate::backup::read::list_days;
 use crate::backup::{Parts, ReadBounds, Sensors};
 use crate::store::MergedView;
@@ -50,10 +50,10 @@ pub enum BackupPart<'a> {
 
 impl BackupPart<'_> {
     /// Returns the digest that shows whether the part has changed.
-    pub fn mark(self, held: &Held) -> u128 {
+    pub fn mark(self, totals: &FileTotals) -> u128 {
         match self {
-            Self::Day(..) => held.set.sum,
-            Self::Sensors(_) => held.content,
+            Self::Day(..) => totals.set.sum,
+            Self::Sensors(_) => totals.content,
         }
     }
 
@@ -168,35 +168,35 @@ impl Origin {
         &self,
         part: BackupPart<'_>,
         known: Option<u128>,
-        to: &mut FileWriter,
-    ) -> anyhow::Result<Option<Held>> {
+        target: &mut FileWriter,
+    ) -> anyhow::Result<Option<FileTotals>> {
         let (store, settings) = match self {
             Self::Store { store, settings } => (store, settings),
             Self::Service(service) => {
                 let answer = ask(service, &part.path(known))?;
-                return if answer.status == 204 { Ok(None) } else { copy_frames(answer, to).map(Some) };
+                return if answer.status == 204 { Ok(None) } else { copy_frames(answer, target).map(Some) };
             }
         };
         let mut frames = Frames::default();
-        to.put(HEAD)?;
+        target.put(HEAD)?;
         match part {
             BackupPart::Day(database, day) => {
-                let bounds = ReadBounds::of_memory(settings.query.request_bytes);
+                let bounds = ReadBounds::for_memory(settings.query.request_bytes);
                 let mut parts = Parts::new(store, database, day.hours(), bounds);
                 while let Some(piece) = parts.next().await? {
-                    to.put(&frames.piece(&piece))?;
+                    target.put(&frames.piece(&piece))?;
                 }
             }
             BackupPart::Sensors(database) => {
                 let mut sensors = Sensors::new(store, database);
                 while let Some(document) = sensors.next().await? {
-                    to.put(&frames.sensor(&document))?;
+                    target.put(&frames.sensor(&document))?;
                 }
             }
         }
-        let held = frames.held();
-        to.put(&frames.end())?;
-        Ok((known != Some(part.mark(&held))).then_some(held))
+        let totals = frames.totals();
+        target.put(&frames.end())?;
+        Ok((known != Some(part.mark(&totals))).then_some(totals))
     }
 
     /// Records that the backup that began at this time is proved.
@@ -204,7 +204,7 @@ impl Origin {
         match self {
             Self::Store { settings, .. } => {
                 let folder = &settings.server.data_dir;
-                crate::backup::proved::keep(folder, began_ms)
+                crate::backup::proved::write(folder, began_ms)
                     .with_context(|| format!("writing to {}", folder.display()))
             }
             Self::Service(service) => match service.post(&format!("/api/v1/backup/proved?began={began_ms}"), b"")? {
@@ -216,25 +216,25 @@ impl Origin {
 }
 
 /// Copies the frames of an answer into a file, and returns their totals.
-fn copy_frames(answer: GetAnswer, to: &mut FileWriter) -> anyhow::Result<Held> {
-    let mut frames = FrameReader::new(Tee { from: answer.body, to })?;
+fn copy_frames(answer: GetAnswer, target: &mut FileWriter) -> anyhow::Result<FileTotals> {
+    let mut frames = FrameReader::new(Tee { source: answer.body, target })?;
     loop {
-        if let Next::End(held) = frames.read()? {
-            return Ok(held);
+        if let FrameItem::End(totals) = frames.read()? {
+            return Ok(totals);
         }
     }
 }
 
 /// A reader that also writes everything it reads into a file.
 struct Tee<'a, R> {
-    from: R,
-    to: &'a mut FileWriter,
+    source: R,
+    target: &'a mut FileWriter,
 }
 
 impl<R: Read> Read for Tee<'_, R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let read = self.from.read(out)?;
-        self.to.put(&out[..read]).map_err(io::Error::other)?;
+        let read = self.source.read(out)?;
+        self.target.put(&out[..read]).map_err(io::Error::other)?;
         Ok(read)
     }
 }

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use super::fill::Target;
 use super::progress::Progress;
 use crate::access::Token;
-use crate::backup::form::Next;
-use crate::backup::manifest::{Kept, KeptDay, date};
+use crate::backup::form::FrameItem;
+use crate::backup::manifest::{BackupDay, BackupFile, date};
 use crate::backup::{Fill, Folder, Manifest, StoreDigest};
 use crate::config::Settings;
 use crate::faults;
@@ -77,34 +77,34 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
 async fn restore_day(
     folder: &Folder,
     database: &str,
-    kept: &KeptDay,
+    day: &BackupDay,
     target: &mut Target,
     fill: &mut Fill<'_>,
 ) -> anyhow::Result<()> {
-    let day = Day(kept.number);
-    let is_done = target.mark.is_done(database, day);
-    restore_file(folder, &kept.kept, fill, is_done).await?;
+    let number = Day(day.number);
+    let is_done = target.mark.is_done(database, number);
+    restore_file(folder, &day.content, fill, is_done).await?;
     if !is_done {
         fill.flush().await.context("writing to the store")?;
-        target.mark.day_done(database, day).context("marking what is done")?;
+        target.mark.day_done(database, number).context("marking what is done")?;
         faults::point("day_restored");
     }
     Ok(())
 }
 
 /// Reads a file and checks it against the manifest. Writes its content unless an earlier run did.
-async fn restore_file(folder: &Folder, kept: &Kept, fill: &mut Fill<'_>, is_done: bool) -> anyhow::Result<()> {
-    let Kept { file, held: expected } = kept;
+async fn restore_file(folder: &Folder, source: &BackupFile, fill: &mut Fill<'_>, is_done: bool) -> anyhow::Result<()> {
+    let BackupFile { file, totals: expected } = source;
     let mut frames = folder.frames(file)?;
-    let held = loop {
+    let totals = loop {
         match frames.read().map_err(|error| folder.damaged(file, &error))? {
-            Next::Piece(piece) if is_done => fill.skip(&piece),
-            Next::Piece(piece) => fill.write(piece).await.context("writing to the store")?,
-            Next::Sensor(document) => fill.add_sensor(&document),
-            Next::End(held) => break held,
+            FrameItem::Piece(piece) if is_done => fill.skip(&piece),
+            FrameItem::Piece(piece) => fill.write(piece).await.context("writing to the store")?,
+            FrameItem::Sensor(document) => fill.add_sensor(&document),
+            FrameItem::End(totals) => break totals,
         }
     };
-    if frames.into_inner().hex() != file.sha256 || held != *expected {
+    if frames.into_inner().hex() != file.sha256 || totals != *expected {
         bail!(folder.damaged(file, &"it is damaged: it differs from the file in the manifest"));
     }
     Ok(())

@@ -103,7 +103,7 @@ impl Edits {
         sensors: &[Arc<Sensor>],
         hours: &Range<Hour>,
     ) -> Result<Option<Vec<u64>>, EditError> {
-        let bytes = ReadBounds::of_memory(self.options.read_bytes).batch_bytes;
+        let bytes = ReadBounds::for_memory(self.options.read_bytes).batch_bytes;
         let keys: Vec<&str> = sensors.iter().map(|sensor| &*sensor.key).collect();
         let wanted = Projection::SUMMARIES;
         if let Some(pages) = self.store.scan_sensors(database, &keys, hours.clone(), &wanted, bytes).await? {

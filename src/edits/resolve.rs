@@ -39,8 +39,8 @@ impl<'a> ResolvedReadings<'a> {
         let parts = (!range.is_empty() && !sensors.is_empty()).then(|| {
             let hours = Hour::of(range.start)..Hour::of(range.end - 1).next();
             let keys: HashSet<Box<str>> = sensors.iter().map(|sensor| sensor.key.clone()).collect();
-            let bounds = ReadBounds::of_memory(edits.options.read_bytes);
-            Parts::new(&edits.store, database, hours, bounds).pages_of(Arc::new(keys))
+            let bounds = ReadBounds::for_memory(edits.options.read_bytes);
+            Parts::new(&edits.store, database, hours, bounds).single_pages(Arc::new(keys))
         });
         Self { target, before, range, parts, last: None, sensors: 0, readings: 0, later: 0 }
     }

@@ -60,7 +60,7 @@ pub async fn overview(State(app): State<Arc<App>>) -> Json<Value> {
             "days_left": recent.days_left(),
         },
         "jobs": jobs::all(&app.jobs),
-        "backup": { "proved": proved::last(&app.settings.server.data_dir).and_then(time_from_ms) },
+        "backup": { "proved": proved::read(&app.settings.server.data_dir).and_then(time_from_ms) },
         "tokens": { "valid": terms.valid, "first_ends_in_seconds": terms.ends_in },
         "samples": samples,
     }))

@@ -56,7 +56,7 @@ impl<'a> QuotaCharge<'a> {
     /// Charges admitted readings, and adds a warning for each quota that is nearly used up.
     pub fn settle(&self, readings: usize, warnings: &mut Vec<String>) {
         for usage in self.usages() {
-            let database_sensors = (usage.scope == "database").then(|| self.database.known());
+            let database_sensors = (usage.scope == "database").then(|| self.database.sensor_count());
             let readings_warning = usage.charge(readings, self.now);
             let sensors_warning = usage.sensors_warning(database_sensors, self.now);
             for warning in readings_warning.into_iter().chain(sensors_warning) {

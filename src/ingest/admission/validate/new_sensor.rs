@@ -28,7 +28,7 @@ impl Validator<'_> {
         // Check the quotas again instead of remembering the result of the lookup, so that the response reports the
         // present state.
         let exhausted =
-            database.usage.too_many(database.known()).or_else(|| database.usage.new_sensors_left(now).err());
+            database.usage.too_many(database.sensor_count()).or_else(|| database.usage.new_sensors_left(now).err());
         let exhausted = exhausted.or_else(|| {
             let allowance = self.caller.allowance()?;
             allowance.sensors_left().err().or_else(|| allowance.new_sensors_left(now).err())
