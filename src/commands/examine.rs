@@ -76,7 +76,7 @@ impl Examination {
             self.note(bound.map_err(|error| {
                 let cause = match error.kind() {
                     ErrorKind::AddrNotAvailable => "this machine has no such address",
-                    ErrorKind::PermissionDenied => "ports below 1024 need a right",
+                    ErrorKind::PermissionDenied => "binding a port below 1024 needs CAP_NET_BIND_SERVICE or root",
                     _ => "is it in use, by a running service?",
                 };
                 anyhow::Error::new(error).context(format!("{key}: listening on {address} ({cause})"))

@@ -60,10 +60,11 @@ impl Edits {
         let mark = self.ingest.mark(&database, deletion.now, self.options.timeout).await?;
         // Resolve the targets again, because everything older is stored now and every sensor with such readings is
         // listed. Take only a target that still has a condition: without one, the deletion would remove whole sensors.
-        let targets = self.targets(deletion, first.anywhere()).await?;
+        let targets = self.targets(deletion, first.known_fields()).await?;
         let found = targets.into_iter().find(|target| target.database == database && target.values.is_some());
         let Some(target) = found else { return Ok(None) };
-        if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.turned(values)) {
+        if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.find_field_turned_tag(values))
+        {
             return Err(EditError::Refused(format!(
                 "{name:?} was a field of {measurement:?} in database {database:?} and has become a tag: nothing was deleted \
                  there; write \"{name}\"::field or \"{name}\"::tag"

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::access::Denied;
 use crate::bucket::StorageError;
 use crate::edits::EditError;
-use crate::ingest::{AckLevel, IngestError, Rejected};
+use crate::ingest::{AckLevel, IngestError, RejectionSummary};
 use crate::members::MemberError;
 use crate::query::influx::StatementFailure;
 use crate::query::{Passing, QueryError};
@@ -323,7 +323,7 @@ pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl As
 }
 
 /// Makes the answer to a write with rejected readings. The accepted ones are acked.
-pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -> Response {
+pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &RejectionSummary) -> Response {
     let message = v1_message(accepted, rejected);
     if is_forbidden(accepted, rejected) {
         return ApiError::Forbidden(message).respond(dialect);
@@ -346,12 +346,12 @@ pub fn respond_partial(dialect: Dialect, accepted: usize, rejected: &Rejected) -
 }
 
 /// Returns true if all readings were rejected because the sender may not write them.
-pub fn is_forbidden(accepted: usize, rejected: &Rejected) -> bool {
+pub fn is_forbidden(accepted: usize, rejected: &RejectionSummary) -> bool {
     accepted == 0 && rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "forbidden")
 }
 
 /// Makes the error text with the words that 1.x clients look for: `unable to parse`, and `partial write` with `dropped=`.
-fn v1_message(accepted: usize, rejected: &Rejected) -> String {
+fn v1_message(accepted: usize, rejected: &RejectionSummary) -> String {
     // The exact text of InfluxDB, which its clients parse.
     if rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "retention") {
         return format!("partial write: points beyond retention policy dropped={}", rejected.count);

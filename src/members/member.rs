@@ -121,7 +121,7 @@ impl Member {
         if !clock.is_right() {
             return Err(MemberError::Clock { offset_ms: clock.offset_ms(), limit: clock.max_offset() });
         }
-        let ahead = self.registry_view.ahead();
+        let ahead = self.registry_view.wal_lead();
         if ahead > clock.max_offset() {
             return Err(MemberError::Ahead { ahead, limit: clock.max_offset() });
         }
@@ -134,7 +134,7 @@ impl Member {
     /// Returns a stamp above every record that this process has logged or knows of. It is for events that are not
     /// records.
     pub fn stamp_now(&self) -> Stamp {
-        let logged = self.log.durable().max(self.registry_view.greatest());
+        let logged = self.log.durable().max(self.registry_view.greatest_stamp());
         first_of(self.clock.now_ms()).max(logged + 1)
     }
 
@@ -226,7 +226,7 @@ impl Member {
     fn note_lead(&self) {
         if self.store.has_other_writers() {
             let ahead = millis_of(self.log.durable()).saturating_sub(self.clock.now_ms());
-            self.registry_view.note_ahead(Duration::from_millis(ahead));
+            self.registry_view.note_wal_lead(Duration::from_millis(ahead));
         }
     }
 

@@ -57,7 +57,7 @@ struct RegistryState {
     /// The deletions of that registry.
     deletions: Vec<RememberedDeletion>,
     /// The greatest stamp of any WAL in that registry.
-    greatest: Stamp,
+    greatest_stamp: Stamp,
     /// Stored records of earlier openings of this WAL.
     stored: Vec<StoredRecords>,
 }
@@ -78,11 +78,11 @@ impl RegistryView {
             view: MergeView { floor: SETTLED, restamps: shared },
             read: None,
             is_joined: !shared,
-            ahead: Duration::ZERO,
+            wal_lead: Duration::ZERO,
             rev: 0,
             applied: None,
             deletions: Vec::new(),
-            greatest: SETTLED,
+            greatest_stamp: SETTLED,
             stored: Vec::new(),
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
@@ -91,7 +91,7 @@ impl RegistryView {
 
     /// Creates the view of a store that is not shared and has no deletions.
     #[cfg(test)]
-    pub fn nothing() -> Self {
+    pub fn unshared() -> Self {
         let recovery = Recovery {
             log: 1,
             opening: 2,
@@ -134,17 +134,17 @@ impl RegistryView {
     }
 
     /// Returns the lead of the WAL's last record over the store's clock at the last check.
-    pub fn ahead(&self) -> Duration {
-        self.state.lock().ahead
+    pub fn wal_lead(&self) -> Duration {
+        self.state.lock().wal_lead
     }
 
-    pub fn note_ahead(&self, ahead: Duration) {
-        self.state.lock().ahead = ahead;
+    pub fn note_wal_lead(&self, lead: Duration) {
+        self.state.lock().wal_lead = lead;
     }
 
     /// Returns the greatest stamp that any WAL is known to have issued.
-    pub fn greatest(&self) -> Stamp {
-        self.state.lock().greatest
+    pub fn greatest_stamp(&self) -> Stamp {
+        self.state.lock().greatest_stamp
     }
 
     /// Returns true if a remembered deletion dropped the database after a stamp.
@@ -160,12 +160,12 @@ impl RegistryView {
     }
 
     /// Returns the number of remembered deletions.
-    pub fn remembered(&self) -> usize {
+    pub fn deletion_count(&self) -> usize {
         self.state.lock().deletions.len()
     }
 
     /// Returns the size of the statements of remembered deletions, in bytes.
-    pub fn remembered_bytes(&self) -> usize {
+    pub fn statement_bytes(&self) -> usize {
         self.state.lock().deletions.iter().filter_map(|deletion| deletion.statement.as_ref()).map(String::len).sum()
     }
 
@@ -227,7 +227,7 @@ impl RegistryView {
             floor: state.view.floor.max(registry.floor),
             restamps: self.shared && (registry.has_others(opening) || registry.log(opening).is_none()),
         };
-        state.greatest = registry.greatest();
+        state.greatest_stamp = registry.greatest();
         state.read = state.read.max(Some(read));
         new
     }
@@ -289,13 +289,13 @@ mod tests {
             range: ALWAYS,
             done,
         };
-        let view = RegistryView::nothing();
+        let view = RegistryView::unshared();
         let mut registry = MemberRegistry::default();
         registry.remember(deletion(5, "d", true));
         registry.remember(deletion(9, "d", true));
         registry.remember(deletion(9, "undone", false));
         view.adopt(&registry, 2, Instant::now());
-        assert_eq!(view.remembered(), 2);
+        assert_eq!(view.deletion_count(), 2);
         let is_done = |stamp, database| view.is_done(&deletion(stamp, database, false));
         assert!(is_done(5, "d") && is_done(9, "d"));
         assert!(!is_done(10, "d") && !is_done(5, "undone") && !is_done(5, "other"));

@@ -226,7 +226,7 @@ async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>
     let days = |first: i64| cutoff.div_euclid(DAY) - first.div_euclid(DAY) + i64::from(cutoff.rem_euclid(DAY) > 0);
     Ok(json!({
         "dry_run": true, "before": rfc3339(cutoff), "sensors": sensors,
-        "sensors_wholly": sensors.map(|sensors| known.wholly.min(sensors)),
+        "sensors_wholly": sensors.map(|sensors| known.without_later.min(sensors)),
         "days": if has_none { Some(0) } else { oldest.map(days) }, "oldest": oldest.map(rfc3339),
         "readings": counts.map(|counts| counts.iter().sum::<i64>()),
     }))
@@ -237,7 +237,7 @@ async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>
 struct KnownSensors {
     sensors: usize,
     /// Sensors without later readings.
-    wholly: usize,
+    without_later: usize,
     /// The first reading in the range.
     oldest: Option<i64>,
 }
@@ -257,7 +257,7 @@ async fn known_sensors(app: &App, budget: &Budget, name: &str, range: &Range<i64
                 continue;
             }
             known.sensors += 1;
-            known.wholly += usize::from(last < range.end);
+            known.without_later += usize::from(last < range.end);
             let first = first.max(range.start);
             known.oldest = Some(known.oldest.map_or(first, |oldest| oldest.min(first)));
         }

@@ -150,7 +150,7 @@ fn line_json(explanation: &Explanation, point: &ExplainedPoint) -> Value {
         let id = bucket_name(&sensor.key, hour);
         line["time"] = json!(rfc3339(time));
         line["ns"] = json!(time);
-        line["undated"] = json!(point.undated);
+        line["undated"] = json!(point.is_undated);
         line["bucket"] = json!({ "database": explanation.database, "hour": start, "id": id });
     }
     line
@@ -162,7 +162,7 @@ fn rejection_json(rejection: &Rejection) -> Value {
 }
 
 fn field_json(field: &ExplainedField) -> Value {
-    let ExplainedField { name, value, known, kept } = field;
+    let ExplainedField { name, value, family: known, is_kept: kept } = field;
     let mut text = String::new();
     json::value(&mut text, value);
     let shown: Value = serde_json::from_str(&text).unwrap_or_default();

@@ -379,7 +379,7 @@ impl Outbox {
     fn keep_alive(&mut self) {
         self.report_missed();
         if self.last_sent.elapsed() >= KEEP_ALIVE {
-            // Without room the client has enough to receive.
+            // A full buffer needs no keep-alive: the client still has data to receive.
             let _ = self.put(":\n\n".to_owned());
         }
     }

@@ -211,7 +211,7 @@ impl Submitter {
         let logged = move |sequence: Sequence| {
             dispatch.mark_logged(LoggedRequest { sequence, readings: 0, memory, received });
         };
-        let above = self.member.registry_view.greatest();
+        let above = self.member.registry_view.greatest_stamp();
         let sequence = self.append(above, record::deletion::KIND_DELETION, record, None, logged).await?;
         Ok(Mark::new(sequence, self.dispatch.marks.clone()))
     }
@@ -271,11 +271,11 @@ impl Submitter {
     /// Checks that the registry has room for `more` deletions, with `statement_bytes` bytes of statements in total.
     pub fn check_room(&self, more: usize, statement_bytes: usize) -> Result<(), IngestError> {
         let limit = self.deletions;
-        let remembered = self.member.registry_view.remembered();
+        let remembered = self.member.registry_view.deletion_count();
         if remembered + more > limit {
             return Err(IngestError::TooManyDeletions { more, remembered, limit });
         }
-        let bytes = statement_bytes + self.member.registry_view.remembered_bytes();
+        let bytes = statement_bytes + self.member.registry_view.statement_bytes();
         if bytes > STATEMENT_BYTES_MAX {
             return Err(IngestError::LongDeletions { bytes, limit: STATEMENT_BYTES_MAX });
         }
@@ -301,7 +301,7 @@ impl Submitter {
             dispatch.deletion_logged(LoggedRequest { sequence, readings: 0, memory, received }, deletion, targets);
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
-        let above = self.member.registry_view.greatest().max(above);
+        let above = self.member.registry_view.greatest_stamp().max(above);
         let sequence = self.append(above, record::deletion::KIND_DELETION, record, deadline, logged).await?;
         Ok(LoggedRecord { sequence, stored })
     }

@@ -20,7 +20,7 @@ pub use self::lines::{KeptLine, KeptLines};
 use self::senders::{RejectionSenders, sender_key};
 pub use self::text::plain;
 use self::text::{REASON_CHARS, hidden, without_tokens};
-use super::admission::validate::Rejected;
+use super::admission::validate::RejectionSummary;
 use crate::access::Caller;
 use crate::config::{RejectionsSettings, ShownAddresses};
 use crate::ingest::Arrival;
@@ -50,7 +50,7 @@ impl Rejections {
     }
 
     /// Keeps the rejected lines of one request, and logs a warning if one is due.
-    pub fn note(&self, arrival: &Arrival<'_>, rejected: &mut Rejected) {
+    pub fn note(&self, arrival: &Arrival<'_>, rejected: &mut RejectionSummary) {
         if rejected.count == 0 {
             return;
         }
@@ -69,7 +69,7 @@ impl Rejections {
             let database = plain(database, LOG_CHARS);
             tracing::warn!(%reason, %line, count, database, token = caller.name(), address, "readings were rejected");
         }
-        self.lines.add(std::mem::take(&mut rejected.kept).into_iter().map(|line| KeptLine {
+        self.lines.add(std::mem::take(&mut rejected.kept_lines).into_iter().map(|line| KeptLine {
             received,
             database: database.to_owned(),
             token: token.map(str::to_owned),

@@ -36,8 +36,8 @@ fn the_number_of_distinct_senders_is_bounded() {
     assert_eq!(senders.note("t\nlater", 1, start + Duration::from_secs(121)), Some(1));
 }
 
-fn rejected(text: &str, reason: Reason) -> Rejected {
-    let mut rejected = Rejected::default();
+fn rejected(text: &str, reason: Reason) -> RejectionSummary {
+    let mut rejected = RejectionSummary::default();
     rejected.note(Rejection::new(1, 0, text.as_bytes(), reason), true);
     rejected
 }

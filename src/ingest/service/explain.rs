@@ -9,7 +9,7 @@ use super::{Arrival, Ingest};
 use crate::access::Caller;
 use crate::catalog::{CatalogCopy, Database, WantedSensor};
 use crate::ingest::admission::quota::QuotaCharge;
-use crate::ingest::admission::validate::{ExplainedPoint, Rejected, ValidatedBody, ValidationPass, Validator};
+use crate::ingest::admission::validate::{ExplainedPoint, RejectionSummary, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::admission::write_policy::pin_violation;
 use crate::ingest::error::IngestError;
 use crate::reading::{Limits, Sensor};
@@ -35,7 +35,7 @@ pub struct Explanation {
     pub store_asked: bool,
     /// The number of readings that would be kept and charged.
     pub accepted: usize,
-    pub rejected: Rejected,
+    pub rejected: RejectionSummary,
     /// The error for which the write would be refused as a whole.
     pub refused: Option<IngestError>,
     /// The warnings of the write, as in [`super::Ack::warnings`].
@@ -82,7 +82,7 @@ impl Ingest {
         // Check the quotas before validation, as a write does.
         let refused = self.refused(&copy.database, &caller);
         let was_refused = refused.is_some();
-        let pass = ValidationPass { looked_up: true, ..self.pass_parameters(&name, arrival, body_bytes) };
+        let pass = ValidationPass { is_lookup_done: true, ..self.pass_parameters(&name, arrival, body_bytes) };
         let (points, mut validated) = self.explain_points(&copy, &caller, pass, read);
         if !arrival.is_partial && validated.rejected.count > 0 {
             validated.discard_readings();
@@ -158,7 +158,7 @@ impl Ingest {
                 Err(rejection) => validator.explain_rejected(rejection),
             });
         }
-        (explained, validator.close())
+        (explained, validator.finish())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::catalog::Database;
 use crate::config::{AckLevel, UndeclaredUnit};
 use crate::ingest::admission::bytes_in_flight::BytesInFlight;
 use crate::ingest::admission::quota::QuotaCharge;
-use crate::ingest::admission::validate::{Rejected, Tally, ValidatedBody, ValidationPass, Validator};
+use crate::ingest::admission::validate::{RejectionSummary, Tally, ValidatedBody, ValidationPass, Validator};
 use crate::ingest::error::IngestError;
 use crate::ingest::request_keys::RequestKey;
 use crate::kinds::KindFault;
@@ -24,7 +24,7 @@ use crate::wire::Points;
 pub struct Ack {
     /// The number of accepted readings, including duplicates.
     pub accepted: usize,
-    pub rejected: Rejected,
+    pub rejected: RejectionSummary,
     /// The ack level that the accepted readings have reached.
     pub level: AckLevel,
     /// Warnings about quotas that are nearly used up, suspicious timestamps, and readings that do not conform to their
@@ -162,19 +162,19 @@ impl Ingest {
     ) -> Result<ValidatedBody, IngestError> {
         let parameters = ValidationPass { undated_from, ..self.pass_parameters(&database.name, arrival, body_bytes) };
         let renames = self.retention.settings.now().renames(&database.name).cloned();
-        let pass = |looked_up: bool, publish: bool| {
+        let pass = |is_lookup_done: bool, claims_fields: bool| {
             let budget = self.bytes.available_permits();
-            let pass = ValidationPass { looked_up, publish, budget, ..parameters };
+            let pass = ValidationPass { is_lookup_done, claims_fields, budget, ..parameters };
             let mut validator =
                 Validator::new(database, &self.catalog, &self.options, pass, arrival.caller, renames.clone());
             let mut points = read(self.options.reading_limits());
             while let Some(point) = points.next().filter(|_| validator.has_room()) {
                 match point {
-                    Ok(point) => validator.point(&point),
+                    Ok(point) => validator.validate(&point),
                     Err(rejection) => validator.reject(rejection),
                 }
             }
-            let validated = validator.close();
+            let validated = validator.finish();
             if validated.memory <= budget {
                 return Ok(validated);
             }
@@ -214,18 +214,18 @@ impl Ingest {
     pub(super) fn pass_parameters(&self, database: &str, arrival: Arrival<'_>, body_bytes: usize) -> ValidationPass {
         let Arrival { received, precision, is_precision_declared, .. } = arrival;
         let settings = self.retention.settings.now();
-        let kept_from = settings.accepted_from(database, received);
-        let refuses_other_units =
+        let retention_start = settings.accepted_from(database, received);
+        let rejects_other_units =
             self.options.limits.undeclared_unit == UndeclaredUnit::Refuse && !is_precision_declared;
         ValidationPass {
             received,
-            kept_from: kept_from.unwrap_or(i64::MIN),
-            kept_ns: kept_from.map_or(0, |_| settings.kept(database).ns()),
+            retention_start: retention_start.unwrap_or(i64::MIN),
+            retention_ns: retention_start.map_or(0, |_| settings.kept(database).ns()),
             precision,
-            refuses_other_units,
+            rejects_other_units,
             keeps_drift: settings.drift(database) == Drift::Keep,
-            looked_up: false,
-            publish: false,
+            is_lookup_done: false,
+            claims_fields: false,
             budget: usize::MAX,
             body_bytes,
             undated_from: None,

@@ -184,8 +184,9 @@ impl WalPositions {
     pub fn wait_for(&self, sequence: Sequence, waiter: oneshot::Sender<Result<(), StorageError>>) {
         let mut state = self.state.lock();
         if sequence <= state.dispatched && state.unflushed.get(sequence).is_none() {
-            // Without a pending ack, the request is stored, unless the positions are sealed. The receiver may be gone.
+            // The request has no unflushed readings, so it is stored. Sealed positions give no answer.
             if state.sealed.is_none() {
+                // The receiver may be closed.
                 let _ = waiter.send(Ok(()));
             }
             return;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::delete_values::{ValueCondition, check_names, must_be_known};
+use super::delete_values::{ValueCondition, check_known, check_names};
 use super::policies::covered;
 use super::run::Run;
 use super::show::{is_of_tags, of_sources, wanted};
@@ -71,7 +71,7 @@ impl Query {
             let mut targets = Vec::new();
             for (database, sensors) in databases {
                 let renames = run.engine.renames(&database).unwrap_or_default();
-                let values = conditions.next().map(|values| Arc::new(values.shown_by(renames.clone())));
+                let values = conditions.next().map(|values| Arc::new(values.with_renames(renames.clone())));
                 targets.push(run.targets_in(statement, database, &sensors, values, &renames).await?);
             }
             Ok::<_, StatementFailure>(Some(targets))
@@ -102,12 +102,12 @@ impl Run<'_> {
             Statement::Delete { .. } => ValueCondition::for_databases(statement, &rest, &sources, before)?,
             _ => None,
         };
-        let fields = values.iter().flatten().next().map(ValueCondition::anywhere);
+        let fields = values.iter().flatten().next().map(ValueCondition::known_fields);
         let is_by_value = values.is_some() || !is_of_tags(&rest);
         // The deletion also covers sensors that another instance has acked and not stored, which are unknown here.
         let is_any_known = sources.iter().any(|sensors| !sensors.is_empty());
         if before.is_empty() && (is_any_known || self.engine.store.raw().has_other_writers()) {
-            must_be_known(&rest, sources.iter().flatten().copied(), fields, self.patterns)?;
+            check_known(&rest, sources.iter().flatten().copied(), fields, self.patterns)?;
         }
         if before.is_empty() && is_by_value && matches!(statement, Statement::Delete { .. }) {
             check_names(&rest, &sources, fields)?;
@@ -129,7 +129,7 @@ impl Run<'_> {
                 let (range, condition) = split(condition.as_ref(), &context.clock())?;
                 let chosen = if let Some(values) = &values {
                     let is_source = of_sources(sources, patterns);
-                    let may_go = |entry: &DirectoryEntry| is_source(entry) && values.may_hold(entry);
+                    let may_go = |entry: &DirectoryEntry| is_source(entry) && values.can_hold(entry);
                     Chosen::of(context.budget, sensors, sources.len() + 1, may_go).await?
                 } else {
                     let (steps, is_wanted) = wanted(sources, condition.as_ref(), patterns)?;

@@ -26,16 +26,16 @@ use crate::query::{Budget, HeldBytes, QueryError};
 use crate::reading::{Family, Value};
 
 /// The rows of a SELECT, with the names of their columns, `time` first.
-pub struct Selected {
+pub struct SelectRows {
     names: Vec<String>,
     groups: Vec<GroupRows>,
     held: HeldBytes,
 }
 
 /// A source of a SELECT.
-enum Sourced {
+enum RowSource {
     Sensors { database: String, chosen: Chosen },
-    Rows(Selected),
+    Rows(SelectRows),
 }
 
 impl Run<'_> {
@@ -44,30 +44,30 @@ impl Run<'_> {
             return Err(StatementFailure::Unsupported("SELECT … INTO".to_owned()));
         }
         let checked = check(select, &self.context.clock())?;
-        let Some(selected) = self.selected(select, &checked, &[]).await? else {
+        let Some(rows) = self.run_select(select, &checked, &[]).await? else {
             return Ok(StatementAnswer { series: Vec::new(), held: self.context.budget.hold(0)? });
         };
-        Ok(to_answer(selected, !checked.grouping.tags.is_empty()))
+        Ok(to_answer(rows, !checked.grouping.tags.is_empty()))
     }
 
     /// Runs a SELECT or a subquery. Returns `None` if nothing that it selects exists.
-    async fn selected(
+    async fn run_select(
         self,
         select: &Select,
         checked: &Checked,
         outer: &[String],
-    ) -> Result<Option<Selected>, StatementFailure> {
+    ) -> Result<Option<SelectRows>, StatementFailure> {
         let Self { engine, patterns, context } = self;
         let own: Vec<String> = plain_tags(checked).into_iter().chain(outer.iter().cloned()).collect();
         let mut sources = Vec::new();
         let mut subqueries = checked.subqueries.iter();
         for source in &select.sources {
             match source {
-                FromSource::Measurement(measurement) => sources.push(self.sensors_of(measurement).await?),
+                FromSource::Measurement(measurement) => sources.push(self.resolve_sensors(measurement).await?),
                 FromSource::Subquery(inner) => {
-                    let Some(within) = subqueries.next() else { continue };
-                    let rows = Box::pin(self.selected(inner, within, &own)).await?;
-                    sources.extend(rows.map(Sourced::Rows));
+                    let Some(inner_check) = subqueries.next() else { continue };
+                    let rows = Box::pin(self.run_select(inner, inner_check, &own)).await?;
+                    sources.extend(rows.map(RowSource::Rows));
                 }
             }
         }
@@ -78,13 +78,13 @@ impl Run<'_> {
         evaluation.has_several_sources = sources.len() > 1;
         for source in &sources {
             match source {
-                Sourced::Sensors { database, chosen: Chosen { entries, .. } } => {
+                RowSource::Sensors { database, chosen: Chosen { entries, .. } } => {
                     if select.slimit > 0 || select.soffset > 0 {
                         count_groups(entries, &mut evaluation).await?;
                     }
                     engine.read(database, entries, &mut evaluation).await?;
                 }
-                Sourced::Rows(rows) => feed_rows(rows, &plan, &mut evaluation).await?,
+                RowSource::Rows(rows) => feed_rows(rows, &plan, &mut evaluation).await?,
             }
         }
         drop(sources);
@@ -94,20 +94,20 @@ impl Run<'_> {
         // Each series carries the names of its columns.
         let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
         held.set(rows + groups.len() * (size_of::<GroupRows>() + names))?;
-        Ok(Some(Selected { names: plan.names.clone(), groups, held }))
+        Ok(Some(SelectRows { names: plan.names.clone(), groups, held }))
     }
 
-    async fn sensors_of(self, measurement: &Measurement) -> Result<Sourced, StatementFailure> {
+    async fn resolve_sensors(self, measurement: &Measurement) -> Result<RowSource, StatementFailure> {
         let name = self.context.database_or(measurement.database.as_deref())?;
         let database = database_of(self.engine, name, measurement.policy.as_deref().or(self.context.policy)).await?;
-        let sensors = self.sensors_in(&database).await?;
+        let sensors = self.readable_sensors(&database).await?;
         let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, self.patterns);
         let chosen = sensors.choose(self.context, 1, &is_wanted).await?;
-        Ok(Sourced::Sensors { database, chosen })
+        Ok(RowSource::Sensors { database, chosen })
     }
 
     /// Returns the sensors of a database, which must exist and be readable by the caller.
-    pub async fn sensors_in(self, database: &str) -> Result<SensorsIn, StatementFailure> {
+    pub async fn readable_sensors(self, database: &str) -> Result<DatabaseSensors, StatementFailure> {
         let Self { engine, context, .. } = self;
         let caller = context.caller;
         if !caller.may_read(&named_in_full(database)) {
@@ -120,14 +120,14 @@ impl Run<'_> {
         if sensors.is_empty() && !engine.has_database(database).await? {
             return Err(StatementFailure::UnknownDatabase(owner(database).to_owned()));
         }
-        Ok(SensorsIn(sensors))
+        Ok(DatabaseSensors(sensors))
     }
 }
 
 /// All sensors of a database, including those that the caller may not read.
-pub struct SensorsIn(Sensors);
+pub struct DatabaseSensors(Sensors);
 
-impl SensorsIn {
+impl DatabaseSensors {
     /// Returns the sensors that the caller may read and that pass a test. A test takes about `steps` comparisons.
     pub async fn choose(
         &self,
@@ -149,12 +149,12 @@ fn plain_tags(checked: &Checked) -> Vec<String> {
     checked.grouping.tags.iter().filter_map(tag).collect()
 }
 
-async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
+async fn schema(sources: &[RowSource], budget: &Budget) -> Result<(Schema, HeldBytes), QueryError> {
     let mut schema = Schema::default();
     let mut held = budget.hold(0)?;
     for source in sources {
         match source {
-            Sourced::Sensors { chosen, .. } => {
+            RowSource::Sensors { chosen, .. } => {
                 for batch in chosen.entries.chunks(CHOOSE) {
                     for entry in batch {
                         entry.fields.iter().for_each(|(name, family)| schema.add(name, *family));
@@ -164,7 +164,7 @@ async fn schema(sources: &[Sourced], budget: &Budget) -> Result<(Schema, HeldByt
                     budget.pause().await?;
                 }
             }
-            Sourced::Rows(rows) => {
+            RowSource::Rows(rows) => {
                 schema.has_rows = true;
                 for (at, name) in rows.names.iter().skip(1).enumerate() {
                     let value =
@@ -204,7 +204,7 @@ fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
 
 /// Evaluates the rows of a subquery as readings. Their times are not checked again, because the row of a window that
 /// starts before the range has the start of the window as its time.
-async fn feed_rows(rows: &Selected, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
+async fn feed_rows(rows: &SelectRows, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
     let places: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();
     for group in &rows.groups {
@@ -256,15 +256,15 @@ fn limited(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
     chosen
 }
 
-fn to_answer(selected: Selected, is_grouped: bool) -> StatementAnswer {
+fn to_answer(rows: SelectRows, is_grouped: bool) -> StatementAnswer {
     let row = |(time, cells): ResultRow| {
         std::iter::once(ResultCell::Time(time)).chain(cells.into_iter().map(ResultCell::from)).collect()
     };
     let series = |group: GroupRows| ResultSeries {
         name: Some(group.member.name.to_string()),
         tags: if is_grouped { group.member.tags } else { Vec::new() },
-        columns: selected.names.clone(),
+        columns: rows.names.clone(),
         rows: group.rows.into_iter().map(row).collect(),
     };
-    StatementAnswer { series: selected.groups.into_iter().map(series).collect(), held: selected.held }
+    StatementAnswer { series: rows.groups.into_iter().map(series).collect(), held: rows.held }
 }

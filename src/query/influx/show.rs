@@ -35,7 +35,7 @@ impl<'a> Run<'a> {
             Statement::ShowRetentionPolicies { database } => {
                 let database = context.database_or(database.as_deref())?;
                 database_of(engine, database, Some(AUTOGEN)).await?;
-                self.sensors_in(database).await?;
+                self.readable_sensors(database).await?;
                 show_policies(engine, database, &mut answer).await?;
             }
             Statement::Show(listing) => match self.listed(listing).await {
@@ -65,7 +65,7 @@ impl<'a> Run<'a> {
         for database in databases {
             let here: Vec<Measurement> =
                 sources.iter().filter(|(of, _)| of.contains(&database)).map(|(_, source)| source.clone()).collect();
-            let sensors = self.sensors_in(&database).await?;
+            let sensors = self.readable_sensors(&database).await?;
             let (steps, is_wanted) = wanted(&here, condition.as_ref(), self.patterns)?;
             let chosen = sensors.choose(self.context, steps, &is_wanted).await?;
             drop(is_wanted);

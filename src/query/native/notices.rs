@@ -219,7 +219,7 @@ impl NameSearch<'_> {
         let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
             let known = engine.all_databases().await?;
-            let mut nearest = Nearest::to(database);
+            let mut nearest = NearestNames::new(database);
             known
                 .iter()
                 .filter(|name| caller.may_read(name) && owner(name) == **name)
@@ -250,7 +250,7 @@ impl NameSearch<'_> {
             _ => true,
         };
         let mut nearest: Vec<_> =
-            missing.iter().copied().filter(without_value).map(|asked| (asked, Nearest::to(asked.name))).collect();
+            missing.iter().copied().filter(without_value).map(|asked| (asked, NearestNames::new(asked.name))).collect();
         for batch in sensors.chunks(CHOOSE / 8) {
             for entry in batch.iter().filter(is_theirs) {
                 for (asked, nearest) in &mut nearest {
@@ -323,27 +323,27 @@ impl NameSearch<'_> {
 }
 
 /// The known names nearest to an unknown one.
-pub struct Nearest<'a> {
-    to: String,
+pub struct NearestNames<'a> {
+    target: String,
     /// At most [`SHOWN_MAX`] names, sorted by distance, then by name.
     found: Vec<(usize, &'a str)>,
     seen: HashSet<&'a str>,
 }
 
-impl<'a> Nearest<'a> {
+impl<'a> NearestNames<'a> {
     #[must_use]
-    pub fn to(name: &str) -> Self {
-        Self { to: compared(name), found: Vec::new(), seen: HashSet::new() }
+    pub fn new(name: &str) -> Self {
+        Self { target: compared(name), found: Vec::new(), seen: HashSet::new() }
     }
 
     pub fn add(&mut self, name: &'a str) {
         if self.seen.len() >= COMPARED_MAX || !self.seen.insert(name) {
             return;
         }
-        let place = (strsim::levenshtein(&self.to, &compared(name)), name);
-        let at = self.found.partition_point(|found| *found < place);
-        if at < SHOWN_MAX {
-            self.found.insert(at, place);
+        let entry = (strsim::levenshtein(&self.target, &compared(name)), name);
+        let index = self.found.partition_point(|found| *found < entry);
+        if index < SHOWN_MAX {
+            self.found.insert(index, entry);
             self.found.truncate(SHOWN_MAX);
         }
     }
@@ -353,7 +353,7 @@ impl<'a> Nearest<'a> {
     pub fn notice(&self, unknown: &str) -> String {
         let names: Vec<String> = self.found.iter().map(|(_, name)| format!("{name:?}")).collect();
         match self.seen.len() - names.len() {
-            _ if names.is_empty() => format!("{unknown}; there is none that you may read"),
+            _ if names.is_empty() => format!("{unknown}; there are no others that you can read"),
             0 => format!("{unknown}; known: {}", names.join(", ")),
             more => format!("{unknown}; nearest: {}, of {}", names.join(", "), names.len() + more),
         }
@@ -407,7 +407,7 @@ impl Query {
                 }
                 budget.pause().await?;
             }
-            Ok::<_, QueryError>(NamedSensor::among(&tagged, count, &bare.measurement))
+            Ok::<_, QueryError>(NamedSensor::from_matches(&tagged, count, &bare.measurement))
         })
         .await
     }
@@ -415,7 +415,7 @@ impl Query {
 
 impl NamedSensor {
     /// Resolves a name whose tag `count` sensors have. `tagged` has the first of them.
-    fn among(tagged: &[Arc<Sensor>], count: usize, name: &str) -> Self {
+    fn from_matches(tagged: &[Arc<Sensor>], count: usize, name: &str) -> Self {
         match tagged {
             [] => Self::Exact,
             [only] => Self::Tagged(only.clone()),
@@ -437,7 +437,7 @@ mod tests {
 
     #[test]
     fn the_nearest_names_come_first_and_each_once() {
-        let mut nearest = Nearest::to("Tempp");
+        let mut nearest = NearestNames::new("Tempp");
         for name in ["humidity", "temp", "temp", "pressure", "wind", "tempo", "temp2", "rain"] {
             nearest.add(name);
         }
@@ -447,8 +447,8 @@ mod tests {
             "unknown field \"Tempp\"; nearest: \"temp\", \"temp2\", \"tempo\", \"rain\", \"wind\", of 7"
         );
         assert_eq!(
-            Nearest::to("x").notice("unknown field \"x\""),
-            "unknown field \"x\"; there is none that you may read"
+            NearestNames::new("x").notice("unknown field \"x\""),
+            "unknown field \"x\"; there are no others that you can read"
         );
     }
 }

@@ -29,7 +29,7 @@ impl Validator<'_> {
         if drift_name.len() > self.options.limits.name_bytes {
             return Err(reason);
         }
-        let Ok(field) = self.field(local, &drift_name, value, usize::MAX) else { return Err(reason) };
+        let Ok(field) = self.resolve_field(local, &drift_name, value, usize::MAX) else { return Err(reason) };
         self.validated.drifted_values.note(drift_name);
         Ok(field)
     }

@@ -15,7 +15,7 @@ pub(super) struct RequestSensor {
     /// Fields before this index keep their index: they are firm, or claimed by this request.
     pub(super) claimed: usize,
     /// The index of the sensor in the batch of its shard, once it has a reading there.
-    pub(super) in_batch: Option<u32>,
+    pub(super) batch_index: Option<u32>,
     /// True if the sensor is in [`super::ValidatedBody::undated`].
     pub(super) is_undated: bool,
     /// The reason for which the sender may not write the sensor.
@@ -38,7 +38,7 @@ impl RequestSensor {
     }
 
     /// Returns the index of a field. Adds the field to the sensor if it is new.
-    pub(super) fn field(
+    pub(super) fn resolve_field(
         &mut self,
         name: &str,
         value: &RawValue<'_>,
