@@ -28,7 +28,7 @@ use crate::edits::{EditOptions, Edits};
 use crate::http::{self, App, Health, StartTime};
 use crate::ingest::{Closing, Ingest, Ledger, StorePresence};
 use crate::query::Query;
-use crate::query::influx::sensors_of;
+use crate::query::influx::sensor_test;
 use crate::store::MergedView;
 use crate::telemetry::recent::SAMPLE_INTERVAL;
 use crate::telemetry::{Metrics, logs};
@@ -126,7 +126,7 @@ async fn serve(
         }
     };
     let store = Arc::new(MergedView::new(store));
-    let understand = Arc::new(sensors_of);
+    let understand = Arc::new(sensor_test);
     let (ingest, mut closing) =
         Ingest::start(settings.clone(), store.clone(), understand, log, &recovery, stamps, metrics.clone());
     let ingest = Arc::new(ingest);

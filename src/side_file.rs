@@ -150,7 +150,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     /// # Errors
     /// If the folder cannot be read.
     pub fn segments(&self) -> io::Result<Vec<Segment>> {
-        let Some(entries) = found(fs::read_dir(&self.folder))? else { return Ok(Vec::new()) };
+        let Some(entries) = none_if_missing(fs::read_dir(&self.folder))? else { return Ok(Vec::new()) };
         let mut segments = Vec::new();
         for entry in entries {
             let path = entry?.path();
@@ -160,7 +160,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
             let stem = path.file_stem().and_then(|stem| stem.to_str());
             let Some(first_id) = stem.and_then(|stem| stem.parse().ok()) else { continue };
             // Another process may have removed the file just now.
-            let Some(meta) = found(fs::metadata(&path))? else { continue };
+            let Some(meta) = none_if_missing(fs::metadata(&path))? else { continue };
             segments.push(Segment { first_id, bytes: meta.len(), modified: meta.modified()?, path });
         }
         segments.sort_unstable_by_key(|segment| segment.first_id);
@@ -179,7 +179,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
             if segments.get(index + 1).is_some_and(|next| next.first_id <= after) {
                 continue;
             }
-            let Some(file) = found(File::open(&segment.path))? else { continue };
+            let Some(file) = none_if_missing(File::open(&segment.path))? else { continue };
             for line in BufReader::new(file).split(b'\n') {
                 let Some((id, record)) = parse(&line?) else {
                     damaged += 1;
@@ -247,7 +247,7 @@ fn replace(segment: &Segment, lines: &[u8]) -> io::Result<()> {
 }
 
 /// Maps the error of a missing file or folder to `None`.
-fn found<F>(result: io::Result<F>) -> io::Result<Option<F>> {
+fn none_if_missing<F>(result: io::Result<F>) -> io::Result<Option<F>> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         result => result.map(Some),

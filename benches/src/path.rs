@@ -8,7 +8,7 @@ use hourglass::access::Caller;
 use hourglass::clock::{ClockBounds, StampClock};
 use hourglass::config::Settings;
 use hourglass::ingest::{Ack, AckLevel, Arrival, Ingest, IngestError};
-use hourglass::query::influx::sensors_of;
+use hourglass::query::influx::sensor_test;
 use hourglass::reading::Precision;
 use hourglass::store::{EmbeddedStore, MergedView};
 use hourglass::telemetry::Metrics;
@@ -148,7 +148,7 @@ pub(crate) fn start(disk: MemoryDisk, folder: &std::path::Path, store: Arc<Merge
     let (log, recovery) = open(disk);
     let bounds = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(bounds));
-    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensors_of), log, &recovery, clock, metrics).0
+    Ingest::start(Arc::new(settings(folder)), store, Arc::new(sensor_test), log, &recovery, clock, metrics).0
 }
 
 fn open(disk: MemoryDisk) -> (Wal, Recovery) {

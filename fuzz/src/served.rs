@@ -114,7 +114,7 @@ fn app() -> (Arc<App>, Metrics) {
     let metrics = Metrics::new("fuzz", "embedded").expect("metrics");
     let settings = Arc::new(settings(folder.path()));
     let store = Arc::new(MergedView::new(store));
-    let understand = Arc::new(query::influx::sensors_of);
+    let understand = Arc::new(query::influx::sensor_test);
     let clock = ClockBounds { tolerance: Duration::from_millis(250), max_offset: Duration::from_secs(60) };
     let clock = Arc::new(StampClock::new(clock));
     let (ingest, closing) =

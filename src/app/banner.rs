@@ -31,7 +31,7 @@ pub struct Banner {
 
 impl Banner {
     pub fn new() -> Self {
-        Self { paint: Paint::of(std::io::stdout().is_terminal()) }
+        Self { paint: Paint::new(std::io::stdout().is_terminal()) }
     }
 
     pub fn title(&self, text: &str) {

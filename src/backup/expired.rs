@@ -128,7 +128,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
     let part = match bytes.byte()? {
         0 => DayPart::Whole,
         hour @ 1..=24 => DayPart::Hour(hour - 1),
-        found => return Err(unknown("a part of a day", found)),
+        found => return Err(unknown_byte("a part of a day", found)),
     };
     let day = Day(unzigzag(bytes.varint()?));
     let names: Vec<Arc<str>> = bytes.texts()?.into_iter().map(Arc::from).collect();
@@ -136,7 +136,7 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
     for _ in 0..bytes.varint()? {
         let number = bytes.byte()?;
         if number >= 24 {
-            return Err(unknown("an hour", number));
+            return Err(unknown_byte("an hour", number));
         }
         let count = bytes.varint()?;
         let mut time = || Ok::<_, ColumnsDamage>(i64::from_le_bytes(bytes.take(8)?.try_into().unwrap_or_default()));
@@ -159,12 +159,12 @@ pub fn unpack(bytes: &[u8]) -> Result<(Day, DayPart, ExpiredDay), FiguresError> 
         },
     )?;
     if has_unknown_hour {
-        return Err(unknown("an hour with summaries", 0));
+        return Err(unknown_byte("an hour with summaries", 0));
     }
     Ok((day, part, ExpiredDay { hours }))
 }
 
-fn unknown(what: &'static str, found: u8) -> FiguresError {
+fn unknown_byte(what: &'static str, found: u8) -> FiguresError {
     FiguresError::Damage(ColumnsDamage::Unknown { what, found: found.into() })
 }
 

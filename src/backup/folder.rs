@@ -148,7 +148,7 @@ impl Folder {
     pub fn remove_others(&self, manifest: &Manifest) -> Result<usize, FolderError> {
         let mut kept: HashSet<PathBuf> = manifest.files().map(|file| self.path.join(&file.path)).collect();
         kept.extend([self.path.join(MANIFEST), self.path.join(LOCK)]);
-        remove_in(&self.path, &kept)
+        remove_files_except(&self.path, &kept)
     }
 
     /// Opens a file of the manifest.
@@ -186,12 +186,12 @@ impl Folder {
     /// If it is missing, or its head is damaged.
     pub fn frames(&self, file: &FileRef) -> Result<FrameReader<HashingReader<BufReader<File>>>, FolderError> {
         let reader = HashingReader { reader: BufReader::new(self.open(file)?), hash: Sha256::new() };
-        FrameReader::new(reader).map_err(|error| self.damaged(file, &error))
+        FrameReader::new(reader).map_err(|error| self.damaged_error(file, &error))
     }
 
     /// Returns an error about a damaged file of the backup.
     #[must_use]
-    pub fn damaged(&self, file: &FileRef, error: &dyn std::fmt::Display) -> FolderError {
+    pub fn damaged_error(&self, file: &FileRef, error: &dyn std::fmt::Display) -> FolderError {
         wrong(&self.path.join(&file.path), error)
     }
 }
@@ -237,13 +237,13 @@ impl<R: Read> Read for HashingReader<R> {
     }
 }
 
-fn remove_in(folder: &Path, kept: &HashSet<PathBuf>) -> Result<usize, FolderError> {
+fn remove_files_except(folder: &Path, kept: &HashSet<PathBuf>) -> Result<usize, FolderError> {
     let mut removed = 0;
     for entry in fs::read_dir(folder).map_err(with_path(folder))? {
         let entry = entry.map_err(with_path(folder))?;
         let path = entry.path();
         if entry.file_type().map_err(with_path(&path))?.is_dir() {
-            removed += remove_in(&path, kept)?;
+            removed += remove_files_except(&path, kept)?;
             // A folder that still has files remains.
             let _ = fs::remove_dir(&path);
         } else if !kept.contains(&path) {

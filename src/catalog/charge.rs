@@ -27,7 +27,7 @@ impl CatalogBytes {
         Self { used: Arc::default(), max }
     }
 
-    pub fn used(&self) -> usize {
+    pub fn used_bytes(&self) -> usize {
         self.used.load(Ordering::Relaxed)
     }
 
@@ -39,7 +39,7 @@ impl CatalogBytes {
     /// Returns true if an entry of this size fits. Concurrent requests may each get true for the same free bytes, so
     /// together they can exceed the bound.
     pub fn fits(&self, bytes: usize) -> bool {
-        self.used().saturating_add(bytes) <= self.max
+        self.used_bytes().saturating_add(bytes) <= self.max
     }
 
     /// Charges an entry even if it does not fit, because entries of WAL records and stored documents were admitted
@@ -105,14 +105,14 @@ mod tests {
         let other = bytes.charge(30);
         one.grow(5);
         let copy = one.clone();
-        assert_eq!((bytes.used(), bytes.fits(5), bytes.fits(6)), (95, true, false));
+        assert_eq!((bytes.used_bytes(), bytes.fits(5), bytes.fits(6)), (95, true, false));
         drop(copy);
-        assert_eq!(bytes.used(), 95);
+        assert_eq!(bytes.used_bytes(), 95);
         one.shrink(5);
-        assert_eq!(bytes.used(), 90);
+        assert_eq!(bytes.used_bytes(), 90);
         drop(one);
-        assert_eq!((bytes.used(), bytes.fits(70)), (30, true));
+        assert_eq!((bytes.used_bytes(), bytes.fits(70)), (30, true));
         drop(other);
-        assert_eq!(bytes.used(), 0);
+        assert_eq!(bytes.used_bytes(), 0);
     }
 }

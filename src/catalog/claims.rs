@@ -11,7 +11,7 @@ use super::fields::SensorFields;
 use super::sensor::KnownSensor;
 use crate::reading::Family;
 
-/// The claims of one request. [`Claims::logged`] makes the fields firm; a drop withdraws the claims.
+/// The claims of one request. [`Claims::make_firm`] makes the fields firm; a drop withdraws the claims.
 #[derive(Debug, Default)]
 pub struct Claims {
     claimed: Vec<Claim>,
@@ -46,7 +46,7 @@ impl Claims {
     }
 
     /// Makes the fields firm, because a WAL record has them.
-    pub fn logged(mut self) {
+    pub fn make_firm(mut self) {
         for claim in self.claimed.drain(..) {
             claim.known.settle_field(claim.index);
         }
@@ -98,7 +98,7 @@ mod tests {
         let mut claims = Claims::default();
         let fields = claims.claim(&known, "b", Family::String, 9).expect("room");
         assert_eq!(fields.families, [Family::String]);
-        claims.logged();
+        claims.make_firm();
         assert_eq!((known.fields().firm, known.fields().is_unsaved()), (1, true));
         assert!(known.state.claimed.lock().is_empty());
     }
@@ -116,7 +116,7 @@ mod tests {
         drop(one);
         // The index of a field that another request uses must not change.
         assert_eq!(names(&known), ["a", "b", "c"]);
-        other.logged();
+        other.make_firm();
         assert_eq!((known.fields().firm, known.state.claimed.lock().len()), (3, 0));
     }
 

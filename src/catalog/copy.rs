@@ -40,7 +40,7 @@ impl Catalog {
         }
         // The limits apply to the original's sensors, not to the copies.
         catalog.count.store(self.len(), Ordering::Relaxed);
-        catalog.state.bytes.note_used(self.state.bytes.used());
+        catalog.state.bytes.note_used(self.state.bytes.used_bytes());
         CatalogCopy { catalog, database, unknown }
     }
 }

@@ -229,7 +229,12 @@ impl Catalog {
 
     /// Returns the sensors with a `wanted` key whose document was not known to be stored at the catalog version
     /// `since`.
-    pub fn unstored(&self, database: &Database, since: u64, wanted: impl Fn(&str) -> bool) -> Vec<Arc<KnownSensor>> {
+    pub fn list_unstored(
+        &self,
+        database: &Database,
+        since: u64,
+        wanted: impl Fn(&str) -> bool,
+    ) -> Vec<Arc<KnownSensor>> {
         let sensors = database.sensors();
         // Skip the other spellings, so that each sensor is listed once.
         let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);

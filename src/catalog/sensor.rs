@@ -36,8 +36,8 @@ impl CatalogState {
     }
 
     /// Returns the shared copy of a set of fields.
-    fn shared(&self, fields: SensorFields) -> Arc<SensorFields> {
-        self.shapes.shared(fields, &self.bytes)
+    fn share(&self, fields: SensorFields) -> Arc<SensorFields> {
+        self.shapes.share(fields, &self.bytes)
     }
 
     /// Marks earlier lists of sensors and fields as outdated.
@@ -265,7 +265,7 @@ impl KnownSensor {
         let firm = grown.find(name, usize::MAX).map_or(0, |index| index + 1).max(fields.firm);
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
-        *fields = self.state.shared(grown);
+        *fields = self.state.share(grown);
         self.state.note_news();
         Some(fields.clone())
     }
@@ -301,13 +301,13 @@ impl KnownSensor {
         self.adopted.store(self.state.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let is_in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| is_in_document(name)).count();
-        *fields = self.state.shared(grown);
+        *fields = self.state.share(grown);
     }
 
     /// Notes that the document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.fields.write();
-        *fields = self.state.shared(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
+        *fields = self.state.share(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
     }
@@ -378,7 +378,7 @@ impl KnownSensor {
                 }
             }
             None => {
-                *fields = self.state.shared(fields.with(name, family, max)?);
+                *fields = self.state.share(fields.with(name, family, max)?);
                 claimed.entry(self.id).or_default().push(1);
             }
         }
@@ -390,7 +390,7 @@ impl KnownSensor {
         let mut fields = self.fields.write();
         if index >= fields.firm && index < fields.names.len() {
             self.state.claimed.settle(self.id, fields.firm, index + 1);
-            *fields = self.state.shared(SensorFields { firm: index + 1, ..SensorFields::clone(&fields) });
+            *fields = self.state.share(SensorFields { firm: index + 1, ..SensorFields::clone(&fields) });
             self.state.note_news();
         }
     }
@@ -414,7 +414,7 @@ impl KnownSensor {
             let mut fewer = SensorFields::clone(&fields);
             fewer.names.truncate(length);
             fewer.families.truncate(length);
-            *fields = self.state.shared(fewer);
+            *fields = self.state.share(fewer);
         }
     }
 }

@@ -62,7 +62,7 @@ pub async fn backup(settings: &Settings, request: &BackupRequest, config: Option
     let folder = Folder::create(&request.folder)?;
     let before = folder.manifest()?.unwrap_or_default();
     let origin = if request.stopped {
-        Origin::stopped(settings).await?
+        Origin::open_stopped(settings).await?
     } else {
         Origin::Service(Target::from_flags(&request.service)?)
     };

@@ -12,7 +12,7 @@ use crate::bucket::Store;
 use crate::bucket::deletions::{Deletions, StatementCompiler};
 use crate::config::Settings;
 use crate::ingest::{note_registry_time, note_sealed_days};
-use crate::query::influx::sensors_of;
+use crate::query::influx::sensor_test;
 use crate::store::MergedView;
 use crate::verify::unflushed_records;
 
@@ -110,7 +110,7 @@ pub async fn open_view(raw: Arc<dyn Store>) -> anyhow::Result<Arc<MergedView>> {
     note_sealed_days(&*raw).await.context("searching sealed days")?;
     let deletions = registry.deletions;
     let store = Arc::new(MergedView::new(raw));
-    let understand: StatementCompiler = Arc::new(sensors_of);
+    let understand: StatementCompiler = Arc::new(sensor_test);
     store.masks().set(Deletions::new(&deletions, &understand));
     Ok(store)
 }

@@ -100,7 +100,7 @@ impl Examination {
             self.note(SecretFile::probe(first));
         }
         self.note(tokens.and_then(|tokens| {
-            let needed = settings.exposed().is_some() || settings.auth.required == AuthRequired::Always;
+            let needed = settings.exposed_address().is_some() || settings.auth.required == AuthRequired::Always;
             let has_one = tokens.iter().any(|token| {
                 let expires = token.ends(settings.max_lifetime());
                 crate::access::Token { expires, ..token.clone() }.is_live(now_seconds())
@@ -175,7 +175,7 @@ impl Examination {
                  audit trail and the log show: name the proxies' networks"
             ));
         }
-        if settings.server.hosts.iter().any(|host| host == "*") && settings.exposed().is_none() {
+        if settings.server.hosts.iter().any(|host| host == "*") && settings.exposed_address().is_none() {
             self.problem(
                 "server.hosts: \"*\" lets pages of any site read and write where no token is needed (DNS rebinding): \
                  name the hosts under which this service is asked",

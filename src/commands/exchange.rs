@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use serde_json::{Map, Value};
 
 use super::open_input;
-use super::post::{PostAnswer, Service, Target, escaped};
+use super::post::{PostAnswer, Service, Target, percent_encode};
 
 /// The name of the argument for the body: a file, or the standard input for `-` or nothing.
 pub const FILE: &str = "FILE";
@@ -109,7 +109,8 @@ impl Exchange {
         let value = |name: &str| self.matches.get_one::<String>(name);
         let mut path = self.row.path.to_owned();
         for name in self.row.arguments() {
-            path = path.replace(&format!("{{{name}}}"), &value(name).map(|text| escaped(text)).unwrap_or_default());
+            path =
+                path.replace(&format!("{{{name}}}"), &value(name).map(|text| percent_encode(text)).unwrap_or_default());
         }
         let given = self.row.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?.as_str())));
         given.fold(path, |path, (name, value)| with_parameter(path, name, value))
@@ -123,10 +124,10 @@ impl Exchange {
         };
         if self.row.columns.is_empty() {
             let members = rows.iter().filter_map(Value::as_object).flat_map(Map::iter);
-            return members.for_each(|(name, value)| println!("{name}: {}", shown(value)));
+            return members.for_each(|(name, value)| println!("{name}: {}", format_value(value)));
         }
         let titles = self.row.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
-        let cell = |row: &Value, place: &str| row.pointer(place).map(shown).unwrap_or_default();
+        let cell = |row: &Value, place: &str| row.pointer(place).map(format_value).unwrap_or_default();
         let cells = |row: &Value| self.row.columns.iter().map(|(_, place)| cell(row, place)).collect();
         let mut table: Vec<Vec<String>> = vec![titles];
         table.extend(rows.iter().map(cells));
@@ -147,11 +148,11 @@ fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
 
 fn with_parameter(path: String, name: &str, value: &str) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{separator}{name}={}", escaped(value))
+    format!("{path}{separator}{name}={}", percent_encode(value))
 }
 
 /// Formats a cell: texts without quotes, everything else as JSON.
-fn shown(value: &Value) -> String {
+fn format_value(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
         Value::Null => String::new(),

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::digest::open_stopped;
-use super::post::{GetAnswer, PostAnswer, Target, escaped};
+use super::post::{GetAnswer, PostAnswer, Target, percent_encode};
 use super::tokens::token_store;
 use crate::access::Token;
 use crate::backup::folder::FileWriter;
@@ -61,8 +61,10 @@ impl BackupPart<'_> {
     fn path(self, known: Option<u128>) -> String {
         let known = known.map(|mark| format!("&known={mark:032x}")).unwrap_or_default();
         match self {
-            Self::Day(database, day) => format!("/api/v1/backup/day?db={}&day={}{known}", escaped(database), day.0),
-            Self::Sensors(database) => format!("/api/v1/backup/sensors?db={}{known}", escaped(database)),
+            Self::Day(database, day) => {
+                format!("/api/v1/backup/day?db={}&day={}{known}", percent_encode(database), day.0)
+            }
+            Self::Sensors(database) => format!("/api/v1/backup/sensors?db={}{known}", percent_encode(database)),
         }
     }
 }
@@ -96,7 +98,7 @@ struct Instance {
 
 impl Origin {
     /// Opens a store whose service is stopped.
-    pub async fn stopped(settings: &Settings) -> anyhow::Result<Self> {
+    pub async fn open_stopped(settings: &Settings) -> anyhow::Result<Self> {
         Ok(Self::Store { store: open_stopped(settings).await?, settings: Box::new(settings.clone()) })
     }
 
@@ -156,7 +158,8 @@ impl Origin {
         match self {
             Self::Store { store, .. } => Ok(list_days(store, database).await?.into_iter().collect()),
             Self::Service(service) => {
-                let Days { days } = json(ask(service, &format!("/api/v1/backup/days?db={}", escaped(database)))?)?;
+                let Days { days } =
+                    json(ask(service, &format!("/api/v1/backup/days?db={}", percent_encode(database)))?)?;
                 Ok(days.into_iter().map(Day).collect())
             }
         }

@@ -97,7 +97,7 @@ async fn restore_file(folder: &Folder, source: &BackupFile, fill: &mut Fill<'_>,
     let BackupFile { file, totals: expected } = source;
     let mut frames = folder.frames(file)?;
     let totals = loop {
-        match frames.read().map_err(|error| folder.damaged(file, &error))? {
+        match frames.read().map_err(|error| folder.damaged_error(file, &error))? {
             FrameItem::Piece(piece) if is_done => fill.skip(&piece),
             FrameItem::Piece(piece) => fill.write(piece).await.context("writing to the store")?,
             FrameItem::Sensor(document) => fill.add_sensor(&document),
@@ -105,7 +105,7 @@ async fn restore_file(folder: &Folder, source: &BackupFile, fill: &mut Fill<'_>,
         }
     };
     if frames.into_inner().hex() != file.sha256 || totals != *expected {
-        bail!(folder.damaged(file, &"it is damaged: it differs from the file in the manifest"));
+        bail!(folder.damaged_error(file, &"it is damaged: it differs from the file in the manifest"));
     }
     Ok(())
 }

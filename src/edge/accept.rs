@@ -63,7 +63,7 @@ pub async fn serve<Handled>(
     loop {
         while tasks.try_join_next().is_some() {}
         let admitted = tokio::select! {
-            () = stopped(&mut stop) => break,
+            () = wait_for_stop(&mut stop) => break,
             admitted = next_connection(&listener, &limits) => admitted,
         };
         let Some(Admitted { stream, address, permit, state }) = admitted else { continue };
@@ -90,7 +90,7 @@ pub async fn serve<Handled>(
 }
 
 /// Resolves when `stop` is true or its sender was dropped.
-pub async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

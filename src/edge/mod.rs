@@ -10,7 +10,7 @@ mod proxies;
 mod stream;
 mod tls;
 
-pub use accept::{Connection, Listener, serve, stopped};
+pub use accept::{Connection, Listener, serve, wait_for_stop};
 pub use connection_limits::{Bounds, ConnectionLimits};
 pub use connection_state::{ConnectionState, EndlessAnswer, SendingAnswer};
 pub use peer::{Peer, StaleCertificate};

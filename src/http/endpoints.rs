@@ -361,6 +361,6 @@ pub fn router(app: Arc<App>) -> Router {
         // axum merges the routes of several methods on one path.
         router = router.route(endpoint.path, route);
     }
-    router = router.fallback(status::unknown).method_not_allowed_fallback(status::wrong_method);
+    router = router.fallback(status::not_found).method_not_allowed_fallback(status::wrong_method);
     router.layer(compression).with_state(app)
 }

@@ -18,7 +18,7 @@ use crate::bucket::settings::Settings;
 use crate::clock::now_ns;
 use crate::ingest::check_database_name;
 use crate::query::Budget;
-use crate::query::influx::{expired, pattern_fault, zone_named};
+use crate::query::influx::{expired_notice, pattern_fault, zone_named};
 use crate::query::native::Selection;
 use crate::query::native::notices::{NamedSensor, RequestNames};
 use crate::query::selector::{Selector, TagFilter, TagTest};
@@ -156,16 +156,16 @@ impl Parameters {
     async fn sensor(&self, budget: &Budget, text: &str) -> ApiResult<Selected> {
         let sensor = self.key(text)?;
         if !sensor.tags.is_empty() {
-            return Ok(Selected::new(Selector::Sensor(Arc::new(self.pinned(sensor)?))));
+            return Ok(Selected::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?))));
         }
         if let Some(sensor) = self.sensor_from_cursor(&sensor) {
             return Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(sensor)) });
         }
         match self.app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
-            NamedSensor::Exact => Ok(Selected::new(Selector::Sensor(Arc::new(self.pinned(sensor)?)))),
+            NamedSensor::Exact => Ok(Selected::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?)))),
             NamedSensor::Tagged(sensor) => {
                 // The lookup respects the pins by the shown name; check the resolved sensor again.
-                let sensor = self.pinned(Arc::unwrap_or_clone(sensor))?;
+                let sensor = self.check_pins(Arc::unwrap_or_clone(sensor))?;
                 Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(Arc::new(sensor))) })
             }
             NamedSensor::Several(notice) => {
@@ -178,7 +178,7 @@ impl Parameters {
     /// Returns the sensor in the cursor, if an earlier part of the answer found it by its tag.
     fn sensor_from_cursor(&self, bare: &Sensor) -> Option<Arc<Sensor>> {
         let (_, key) = self.get("cursor")?.split_once('.')?;
-        let sensor = self.key(key).ok().and_then(|sensor| self.pinned(sensor).ok())?;
+        let sensor = self.key(key).ok().and_then(|sensor| self.check_pins(sensor).ok())?;
         (sensor.tag("sensor") == Some(&*bare.measurement)).then(|| Arc::new(sensor))
     }
 
@@ -192,7 +192,7 @@ impl Parameters {
     }
 
     /// Returns the sensor, if the caller's pins allow it.
-    pub fn pinned(&self, sensor: Sensor) -> ApiResult<Sensor> {
+    pub fn check_pins(&self, sensor: Sensor) -> ApiResult<Sensor> {
         match self.requester.caller.pins().iter().find(|pin| !pin.matches(&sensor)) {
             None => Ok(sensor),
             Some(Pin { key, .. }) => Err(ApiError::Forbidden(format!(
@@ -260,13 +260,13 @@ impl Parameters {
     /// As [`Parameters::selector`], but selects all sensors without such parameters.
     pub async fn selector_or_all(&self, budget: &Budget) -> ApiResult<Selected> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
-            (None, None, []) => Ok(Selected::new(self.all())),
+            (None, None, []) => Ok(Selected::new(self.all_sensors())),
             _ => self.selector(budget).await,
         }
     }
 
     /// Selects all sensors that the caller may read.
-    pub fn all(&self) -> Selector {
+    pub fn all_sensors(&self) -> Selector {
         self.matching(None)
     }
 
@@ -286,9 +286,10 @@ impl Parameters {
         let is_first = self.get("cursor").is_none();
         let expired = match self.get("from") {
             // Use the settings from before the read, because readings that expired since may be in the answer.
-            Some(_) if is_first => {
-                self.range().ok().and_then(|range| expired(&self.settings, names.database, range.start, now_ns()))
-            }
+            Some(_) if is_first => self
+                .range()
+                .ok()
+                .and_then(|range| expired_notice(&self.settings, names.database, range.start, now_ns())),
             _ => None,
         };
         let has_names = !(self.tags.is_empty() && names.fields.is_empty() && names.group_by.is_empty());

@@ -192,7 +192,7 @@ impl Listener {
     }
 
     /// Waits until the ring has dropped the record that [`Listener::next`] returned last. Cancellation-safe.
-    pub async fn passed(&mut self) {
+    pub async fn wait_passed(&mut self) {
         loop {
             {
                 let ring = self.tail.ring.lock();
@@ -336,7 +336,7 @@ mod tests {
         let mut slow = tail.listen(None).unwrap();
         (1..=10).for_each(|sequence| tail.publish(sequence, record(10)));
         assert_eq!(heard(&mut slow).await, Some(1));
-        let mut passed = std::pin::pin!(slow.passed());
+        let mut passed = std::pin::pin!(slow.wait_passed());
         let mut poll = || passed.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert!(poll().is_pending(), "the ring has room for ten");
         tail.publish(11, record(10));

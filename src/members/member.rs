@@ -335,10 +335,10 @@ impl Member {
     /// # Errors
     /// If the store does not answer.
     pub async fn leads(&self) -> Result<bool, StorageError> {
-        Ok(self.leads_in(&self.store.read_registry().await?))
+        Ok(self.is_leader_in(&self.store.read_registry().await?))
     }
 
-    fn leads_in(&self, registry: &MemberRegistry) -> bool {
+    fn is_leader_in(&self, registry: &MemberRegistry) -> bool {
         let oldest_ms = self.clock.now_ms().saturating_sub(millis(SILENCE));
         let is_live =
             |log: &&Registered| log.taken.is_none() && (log.seen_ms > oldest_ms || log.opening == self.opening);
@@ -352,7 +352,7 @@ impl Member {
     /// If the store does not answer.
     pub async fn passed_deletions(&self) -> Result<Vec<RememberedDeletion>, StorageError> {
         let registry = self.store.read_registry().await?;
-        Ok(if self.leads_in(&registry) { registry.passed() } else { Vec::new() })
+        Ok(if self.is_leader_in(&registry) { registry.passed() } else { Vec::new() })
     }
 
     /// Removes a remembered deletion from the registry.

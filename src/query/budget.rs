@@ -194,7 +194,7 @@ impl Budget {
     ///
     /// # Errors
     /// If there is none before the deadline, or if earlier statements of the request have used up its time.
-    pub(super) async fn turn(&self) -> Result<(), QueryError> {
+    pub(super) async fn wait_for_turn(&self) -> Result<(), QueryError> {
         let Budgets { options, turns, .. } = &*self.0.all;
         if Instant::now() >= self.deadline() {
             return Err(QueryError::Timeout { limit: options.timeout });
@@ -258,7 +258,7 @@ impl Budget {
     }
 
     /// Marks the answer as complete, and logs the request if it was slow.
-    pub fn answered(&self) {
+    pub fn finish(&self) {
         self.release_turn();
         self.0.end("answered");
     }
@@ -354,7 +354,7 @@ mod tests {
             let options =
                 QuerySettings { concurrent, timeout: Duration::ZERO, ..crate::query::options::unbounded_settings() };
             let budgets = Budgets::new(options);
-            let turn = budgets.begin(&Caller::Anybody, "").turn().await;
+            let turn = budgets.begin(&Caller::Anybody, "").wait_for_turn().await;
             assert!(matches!(turn, Err(QueryError::Timeout { .. })), "{concurrent}: {turn:?}");
         }
     }

@@ -85,7 +85,7 @@ impl Conversation {
     /// Reads the first line and authorizes the sender. `None` if the connection must be closed.
     async fn open(&mut self) -> Option<Session> {
         let first_line = loop {
-            if hello::is_tls(self.batches.buffered()) {
+            if hello::is_tls(self.batches.bytes()) {
                 return None;
             }
             if let Some(line) = self.batches.first_line() {
@@ -142,7 +142,7 @@ impl Conversation {
             }
         }
         let deadline = Instant::now() + GATHER_TIME;
-        while self.batches.buffered().len() + READ_BYTES <= self.batch_bytes() {
+        while self.batches.bytes().len() + READ_BYTES <= self.batch_bytes() {
             match self.read(Some(deadline)).await {
                 ReadOutcome::Bytes => {}
                 ReadOutcome::Timeout => return true,
@@ -165,7 +165,7 @@ impl Conversation {
         let mut piece = (&mut self.piece).limit(READ_BYTES);
         let read = tokio::select! {
             biased;
-            () = edge::stopped(&mut self.stop) => return ReadOutcome::End,
+            () = edge::wait_for_stop(&mut self.stop) => return ReadOutcome::End,
             read = self.connection.stream.read_buf(&mut piece) => read,
             () = timeout => return ReadOutcome::Timeout,
         };
@@ -196,7 +196,7 @@ impl Conversation {
 
     /// Reduces the admission to the buffered bytes.
     fn shrink_admission(&mut self) {
-        let buffered = self.batches.buffered().len();
+        let buffered = self.batches.bytes().len();
         if self.admission.size() > buffered {
             self.admission = self.service.ingest.admission();
             // This may fail under overload. Then at most one incomplete line is not admitted.
@@ -311,10 +311,10 @@ impl Conversation {
                 Ok(_) => return Ok(()),
                 Err(error) if can_pass(&error) => {
                     if let IngestError::Overloaded { key, .. } = &error {
-                        self.service.metrics.shed(key);
+                        self.service.metrics.count_shed(key);
                     }
                     if let IngestError::DatabaseFailing { .. } = &error {
-                        self.service.metrics.shed("ingest.database_share");
+                        self.service.metrics.count_shed("ingest.database_share");
                     }
                     tokio::time::sleep(wait).await;
                     // A smaller batch may be admitted at once.

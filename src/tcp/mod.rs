@@ -73,7 +73,7 @@ impl TcpService {
     }
 
     fn log_denied(&self, reason: &'static str, token: Option<&str>, peer: &edge::Peer) {
-        self.metrics.denied(reason);
+        self.metrics.count_denied(reason);
         let token = token.and_then(Presented::parse).map(|presented| presented.id);
         let denied = Event::Denied { reason, address: Some(peer.address), route: "tcp", token };
         self.audit.note_denied(&denied, Instant::now());

@@ -169,17 +169,17 @@ impl Metrics {
     }
 
     /// Counts rejected lines, by [`crate::reading::Reason::label`].
-    pub fn rejected(&self, reason: &'static str, count: u64) {
+    pub fn count_rejected(&self, reason: &'static str, count: u64) {
         self.with(|| counter!("hourglass_ingest_readings_rejected_total", "reason" => reason).increment(count));
     }
 
     /// Counts one request answered with 503, by the configuration key of the limit.
-    pub fn shed(&self, limit: &'static str) {
+    pub fn count_shed(&self, limit: &'static str) {
         self.with(|| counter!("hourglass_ingest_shed_total", "limit" => limit).increment(1));
     }
 
     /// Counts one request at a quota. `outcome` is `refused` or `warned`; `scope` is `token` or `database`.
-    pub fn quota(&self, outcome: &'static str, scope: &'static str, resource: &'static str) {
+    pub fn count_quota(&self, outcome: &'static str, scope: &'static str, resource: &'static str) {
         self.with(|| {
             counter!("hourglass_access_quota_total", "outcome" => outcome, "scope" => scope, "resource" => resource)
                 .increment(1);
@@ -187,7 +187,7 @@ impl Metrics {
     }
 
     /// Counts one denied request. `reason` is [`crate::access::Denied::label`], `origin`, `host` or `forbidden`.
-    pub fn denied(&self, reason: &'static str) {
+    pub fn count_denied(&self, reason: &'static str) {
         self.with(|| counter!("hourglass_access_denied_total", "reason" => reason).increment(1));
     }
 
@@ -303,9 +303,9 @@ impl Metrics {
     }
 
     /// Records the time from a write to its ack.
-    pub fn acked(&self, took: Duration) {
+    pub fn note_ack(&self, took: Duration) {
         self.ack_seconds.record(took);
-        self.recent.acked(took);
+        self.recent.note_ack(took);
     }
 
     /// Sets the free bytes on the disk of the WAL; `None` if unknown.

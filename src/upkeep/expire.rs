@@ -99,7 +99,7 @@ impl Job for Expire {
                     failed = Some(error);
                 }
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
         failed.map_or(Ok(next), |error| Err(error.into()))
     }

@@ -57,7 +57,7 @@ impl Refresh {
                 stale.iter().for_each(|sensor| self.stale.note_found(&database, sensor));
                 run.set_left(Some(self.stale.count()));
                 after = last;
-                run.rest(began).await;
+                run.pause(began).await;
             }
         }
         Ok(())
@@ -74,7 +74,7 @@ impl Refresh {
         run.count("documents", done.documents);
         // If the time limit was reached, the sensors stay due for another step.
         if done.is_complete {
-            run.count("sensors", self.stale.refreshed(next, began));
+            run.count("sensors", self.stale.note_refreshed(next, began));
         }
         let adapted = if began.elapsed() < STEP { 2 * self.batch_sensors } else { self.batch_sensors / 2 };
         self.batch_sensors = adapted.clamp(BATCH_SENSORS_MIN, BATCH_SENSORS_MAX);
@@ -105,7 +105,7 @@ impl Job for Refresh {
             run.set_left(Some(self.stale.count()));
             let Some(next) = self.stale.next(self.batch_sensors, self.settle, began) else { return Ok(None) };
             self.refresh(&next, began, run).await?;
-            run.rest(began).await;
+            run.pause(began).await;
         }
     }
 }

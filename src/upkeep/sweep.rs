@@ -35,7 +35,7 @@ impl Job for Sweep {
                 // A failure in one database does not stop the others.
                 Err(error) => failed = Some(error),
             }
-            run.rest(began).await;
+            run.pause(began).await;
         }
         failed.map_or(Ok(None), |error| Err(error.into()))
     }

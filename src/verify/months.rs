@@ -47,7 +47,7 @@ impl DatabaseCheck<'_> {
     async fn check_month(&mut self, id: &MonthId, mut month: StoredMonth) -> Result<(), StorageError> {
         let mut findings = Findings::default();
         for attempt in 0..ATTEMPTS_MAX {
-            let Some(found) = month.totals.take().map(sorted) else { return Ok(()) };
+            let Some(found) = month.totals.take().map(sort) else { return Ok(()) };
             let expected = self.compute_totals(id).await?;
             if found == expected {
                 return Ok(());
@@ -84,11 +84,11 @@ impl DatabaseCheck<'_> {
         let projection = Projection::SUMMARIES;
         let scanned =
             self.store.scan_days(database, &id.sensor, hours, Order::Ascending, &projection, Extent::ALL).await?;
-        Ok(sorted(MonthTotals::from_pages(&scanned.pages)))
+        Ok(sort(MonthTotals::from_pages(&scanned.pages)))
     }
 }
 
-fn sorted(mut totals: MonthTotals) -> MonthTotals {
+fn sort(mut totals: MonthTotals) -> MonthTotals {
     totals.days.iter_mut().for_each(|(_, fields)| fields.sort_by(|(one, _), (other, _)| one.cmp(other)));
     totals
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use super::trail::{Head, Link, chained, files, head_path, lines, parse, read_head};
+use super::trail::{Head, Link, chain_hash, files, head_path, lines, parse, read_head};
 
 /// Maximum number of faults that are described.
 const FAULTS_MAX: usize = 20;
@@ -103,7 +103,7 @@ fn check_record(
         report.note(format!("{place}: record {number} is in the place of record {expected}"));
     } else if before.is_some() || number == 1 {
         let known = before.map_or("", |before| &before.chain);
-        if chained(known, body) != link.chain {
+        if chain_hash(known, body) != link.chain {
             report.note(format!("{place}: record {number}, or the one before it, was changed"));
         }
     }

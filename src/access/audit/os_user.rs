@@ -30,7 +30,7 @@ impl OsUser {
     }
 }
 
-fn name_of(uid: u32) -> String {
+fn user_name(uid: u32) -> String {
     let users = fs::read_to_string("/etc/passwd").unwrap_or_default();
     let name = users.lines().find_map(|line| {
         let mut fields = line.split(':');

@@ -12,7 +12,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::super::secret::hex;
-use super::escape::escaped;
+use super::escape::escape_control_characters;
 
 /// Readable and writable by the owner only.
 const MODE: u32 = 0o600;
@@ -89,8 +89,8 @@ impl Trail {
         let mut file = OpenOptions::new().read(true).append(true).create(true).mode(MODE).open(&self.path)?;
         let number = head.last + 1;
         let record = Numbered { n: number, time: jiff::Timestamp::now().to_string(), event };
-        let body = escaped(&serde_json::to_string(&record)?);
-        let chain = chained(&head.chain, &body);
+        let body = escape_control_characters(&serde_json::to_string(&record)?);
+        let chain = chain_hash(&head.chain, &body);
         let open = body.strip_suffix('}').unwrap_or(&body);
         // A crash may have cut the last line. Start a new one, so that the record does not continue it.
         let gap = if is_at_line_start(&mut file)? { "" } else { "\n" };
@@ -207,7 +207,7 @@ pub fn parse(line: &str) -> Option<(Link, String)> {
 
 /// Returns the hash of a record after the one with the hash `before`.
 #[must_use]
-pub fn chained(before: &str, body: &str) -> String {
+pub fn chain_hash(before: &str, body: &str) -> String {
     hex(&Sha256::new().chain_update(before).chain_update(body).finalize())
 }
 

@@ -77,7 +77,7 @@ impl Dispatch {
     }
 
     /// Dispatches a request that has just become durable, or leaves it to the replay. Called in WAL order.
-    pub fn logged(&self, logged: LoggedRequest, database: &Arc<Database>, batches: Vec<Batch>) {
+    pub fn dispatch_logged(&self, logged: LoggedRequest, database: &Arc<Database>, batches: Vec<Batch>) {
         faults::point("before_dispatch");
         let is_deleted = |batch: &Batch| batch.sensors.iter().any(|known| known.is_superseded());
         // If a sensor was deleted during admission, the replay looks it up again.

@@ -88,7 +88,7 @@ impl Outstanding {
 
     /// Describes the number of readings of each database.
     #[must_use]
-    pub fn described(&self) -> String {
+    pub fn describe(&self) -> String {
         let describe = |(database, readings): (&String, &u64)| format!("{readings} readings of database {database:?}");
         let parts: Vec<String> = self.by_database.iter().map(describe).collect();
         parts.join(", ")
@@ -281,7 +281,7 @@ impl DeadLetters {
     /// # Errors
     /// If the file cannot be read or removed.
     pub fn remove_done(&self) -> io::Result<()> {
-        let _locked = self.locked()?;
+        let _locked = self.lock_file()?;
         let mut is_left = false;
         let damaged = self.read(0, |_, _| {
             is_left = true;
@@ -304,14 +304,14 @@ impl DeadLetters {
     }
 
     fn write(&self, letter: &DeadLetter) -> io::Result<()> {
-        let _locked = self.locked()?;
+        let _locked = self.lock_file()?;
         let mut file = self.0.file.lock();
         file.append(std::slice::from_ref(letter))?;
         file.sync()
     }
 
     /// Locks out other processes, so that none removes the file while another one appends.
-    fn locked(&self) -> io::Result<File> {
+    fn lock_file(&self) -> io::Result<File> {
         let file = self.open("lock")?;
         file.lock()?;
         Ok(file)

@@ -169,7 +169,7 @@ impl SensorDocumentWriter {
         if run.known.fields().is_unsaved() {
             documents.wanted.insert(run.known.id);
         }
-        if run.changed() && pages.len() > 1 {
+        if run.has_changes() && pages.len() > 1 {
             change.note_outlier(run.id.hour, u32::try_from(pages.len()).unwrap_or(u32::MAX));
             if run.pages_before < 2 && !is_failing {
                 documents.urgent.insert(run.known.id);
@@ -244,7 +244,7 @@ impl SensorDocumentWriter {
     }
 
     /// Returns the stored state of a sensor that its document lacks, if any.
-    pub fn outdated(
+    pub fn find_outdated(
         &self,
         database: &Database,
         known: &Arc<KnownSensor>,
@@ -369,7 +369,7 @@ impl SensorDocumentWriter {
         let (_, documents) = &self.databases[&database.number];
         let changes = documents.under_way.values();
         let mut outdated: Vec<Outdated> =
-            changes.filter_map(|change| self.outdated(&database, &change.known, cache, registry)).collect();
+            changes.filter_map(|change| self.find_outdated(&database, &change.known, cache, registry)).collect();
         outdated.sort_unstable_by(|a, b| a.known.sensor.key.cmp(&b.known.sensor.key));
         (database, outdated)
     }

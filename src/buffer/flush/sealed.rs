@@ -33,7 +33,7 @@ impl FlushContext {
 
     /// Reads a bucket's hour in the sealed day. Call this after the pages are read, because parts are written before
     /// their pages are removed.
-    pub(crate) async fn sealed(
+    pub(crate) async fn read_sealed_hour(
         &self,
         database: &Database,
         run: &BucketFlush,

@@ -220,7 +220,7 @@ impl FlushContext {
         let ids: Vec<BucketId> = runs.iter().map(|run| run.id.clone()).collect();
         let read = read_buckets_each(&self.store, &database.name, &ids, self.pages_max()).await;
         for (run, bucket) in runs.iter_mut().zip(read) {
-            let sealed = if self.may_be_sealed(run) { self.sealed(database, run).await } else { Ok(None) };
+            let sealed = if self.may_be_sealed(run) { self.read_sealed_hour(database, run).await } else { Ok(None) };
             match bucket.and_then(|pages| Ok((pages, sealed?))) {
                 Ok((pages, sealed)) => {
                     run.sealed = sealed;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rapidhash::fast::RandomState;
 
-use super::memtable::bucket::{MemtableBucket, find, place};
+use super::memtable::bucket::{MemtableBucket, find, find_bucket};
 use super::record::batch::{BatchReading, DispatchedBatch, stored_bytes};
 use crate::bucket::cache::CacheKey;
 use crate::bucket::packed::Packed;
@@ -136,7 +136,7 @@ impl MemtableBuckets {
     }
 
     /// Returns the number of buckets whose last flush failed because of themselves.
-    pub fn failed(&self) -> usize {
+    pub fn failed_count(&self) -> usize {
         self.failed
     }
 
@@ -198,7 +198,7 @@ impl MemtableBuckets {
             dispatched.database.note_unflushed(known, true);
             VecDeque::new()
         });
-        let index = match place(buckets, hour) {
+        let index = match find_bucket(buckets, hour) {
             Ok(index) => index,
             Err(index) => {
                 buckets.insert(index, MemtableBucket::new(hour, known, &dispatched.database, sequence, now));
@@ -414,12 +414,12 @@ impl MemtableBuckets {
 
     /// Returns true if a bucket has unflushed readings.
     pub fn has(&self, (id, hour): CacheKey) -> bool {
-        self.sensors.get(&id).is_some_and(|buckets| place(buckets, hour).is_ok())
+        self.sensors.get(&id).is_some_and(|buckets| find_bucket(buckets, hour).is_ok())
     }
 
     fn remove(&mut self, key: CacheKey) {
         let Some(buckets) = self.sensors.get_mut(&key.0) else { return };
-        let Ok(index) = place(buckets, key.1) else { return };
+        let Ok(index) = find_bucket(buckets, key.1) else { return };
         let Some(removed) = buckets.remove(index) else { return };
         self.buckets -= 1;
         self.failed -= usize::from(removed.failures > 0);

@@ -14,7 +14,7 @@ impl Shard {
         let all = Hour(i64::MIN)..Hour(i64::MAX);
         let unflushed = self.unflushed.get(database);
         let unflushed = unflushed.map(|unflushed| unflushed.sensor_hours(known.id, &all, &self.context.registry_view));
-        let outdated = self.document_writer.outdated(database, known, &self.cache, &self.context.registry_view);
+        let outdated = self.document_writer.find_outdated(database, known, &self.cache, &self.context.registry_view);
         Latest { outdated, unflushed: unflushed.unwrap_or_default() }
     }
 

@@ -398,7 +398,7 @@ impl Shard {
         let pages = run.bucket.pages().len();
         self.context.metrics.overflow_pages.increment(pages.saturating_sub(run.pages_before.max(1)) as u64);
         // If the bucket was just read, duplicates may come from an earlier flush with an unknown outcome.
-        if run.changed() || !run.from_cache {
+        if run.has_changes() || !run.from_cache {
             let unflushed = self.unflushed.get(database);
             self.document_writer.note(
                 database,

@@ -70,7 +70,7 @@ fn variables_are_read_by_the_keys_type() {
     assert_eq!(settings.ingest.bytes_in_flight, GIB);
     assert_eq!(settings.limits.body_bytes, 1_000_000);
     assert_eq!(settings.flush.interval, Duration::from_millis(10));
-    assert!(settings.exposed().is_some() && settings.auth.first_token);
+    assert!(settings.exposed_address().is_some() && settings.auth.first_token);
     assert_eq!(settings.telemetry.log_level, "warn,hourglass_store=DEBUG");
     assert_eq!(settings.telemetry.log_format, LogFormat::Json);
 }

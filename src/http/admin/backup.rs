@@ -86,7 +86,7 @@ pub async fn day(parameters: Parameters) -> ApiResult<Response> {
     let bounds = ReadBounds::for_memory(app.backup_bytes());
     let hours = day.hours();
     if let Some(known) = known
-        && known == digest_of(&app.store, &database, hours.clone(), bounds).await.map_err(storage_error)?
+        && known == compute_digest(&app.store, &database, hours.clone(), bounds).await.map_err(storage_error)?
     {
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
@@ -177,7 +177,7 @@ async fn send_sensors(store: &MergedView, database: &str, sender: &mpsc::Sender<
     }
 }
 
-async fn digest_of(
+async fn compute_digest(
     store: &MergedView,
     database: &str,
     hours: Range<Hour>,

@@ -63,7 +63,7 @@ fn letter_json(id: u64, letter: &DeadLetter) -> Value {
 pub fn not_stored(outstanding: &Outstanding) -> Response {
     let error = format!(
         "not all acked readings are in the store: {} are dead letters (GET /api/v1/dead-letters lists them)",
-        outstanding.described()
+        outstanding.describe()
     );
     let body = json!({ "error": error, "code": DEAD_LETTERS, "dead_letters": outstanding.by_database });
     (StatusCode::CONFLICT, Json(body)).into_response()

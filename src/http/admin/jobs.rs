@@ -18,7 +18,7 @@ const WAIT_MAX: Duration = Duration::from_secs(5);
 
 /// `GET /api/v1/jobs`.
 pub async fn list(parameters: Parameters) -> Json<Value> {
-    Json(json!({ "jobs": all(&parameters.app.jobs) }))
+    Json(json!({ "jobs": list_json(&parameters.app.jobs) }))
 }
 
 /// `GET /api/v1/jobs/NAME`.
@@ -49,8 +49,8 @@ fn find_job<'a>(app: &'a App, name: &str) -> ApiResult<&'a JobState> {
 }
 
 /// The state of all jobs.
-pub fn all(jobs: &Jobs) -> Vec<Value> {
-    jobs.all().iter().map(|job| job_json(job)).collect()
+pub fn list_json(jobs: &Jobs) -> Vec<Value> {
+    jobs.states().iter().map(|job| job_json(job)).collect()
 }
 
 fn job_json(job: &JobState) -> Value {

@@ -90,7 +90,7 @@ fn export(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) ->
     let mut last = 0;
     lines.read(after, |id, line| {
         if selection.has(&line) {
-            text.push_str(&line.exported());
+            text.push_str(&line.to_line_protocol());
             count += 1;
             last = id;
         }

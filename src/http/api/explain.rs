@@ -38,7 +38,7 @@ pub async fn explain(
     headers: HeaderMap,
     mut body: Body,
 ) -> Response {
-    match explained(&app, &requester, endpoint, &uri, &headers, &mut body).await {
+    match explain_body(&app, &requester, endpoint, &uri, &headers, &mut body).await {
         Ok(explained) => Json(explained).into_response(),
         Err(error) => {
             if !matches!(error, ApiError::BodyTimeout) {
@@ -49,7 +49,7 @@ pub async fn explain(
     }
 }
 
-async fn explained(
+async fn explain_body(
     app: &App,
     requester: &Requester,
     endpoint: &Endpoint,

@@ -33,14 +33,14 @@ const SENSOR: &str = "sensor";
 
 /// `GET /api/v1/sensors/KEY/meta`.
 pub async fn show(InPath(key): InPath<String>, parameters: Parameters) -> ApiResult<Response> {
-    let sensor = parameters.pinned(parameters.key(&key)?)?;
+    let sensor = parameters.check_pins(parameters.key(&key)?)?;
     let database = parameters.database()?;
     Ok(meta_response(parameters.app.ingest.sensor_meta(&database, &sensor).await?.json()))
 }
 
 /// Makes an answer with metadata and its ETag.
 fn meta_response(text: String) -> Response {
-    let tag = tag_of(&text);
+    let tag = etag(&text);
     let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
     if let Ok(tag) = HeaderValue::from_str(&tag) {
         response.headers_mut().insert(header::ETAG, tag);
@@ -48,13 +48,13 @@ fn meta_response(text: String) -> Response {
     response
 }
 
-fn tag_of(text: &str) -> String {
+fn etag(text: &str) -> String {
     format!("\"{:016x}\"", rapidhash::v3::rapidhash_v3(text.as_bytes()))
 }
 
 /// Returns true if metadata meets the conditions `If-Match` and `If-None-Match` of a request.
 fn meets_conditions(headers: &HeaderMap, meta: &Meta) -> bool {
-    let tag = tag_of(&meta.json());
+    let tag = etag(&meta.json());
     let sent = |name: HeaderName| {
         let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
         values.flat_map(|value| value.split(',')).map(str::trim)
@@ -90,7 +90,7 @@ pub async fn change(
 ) -> ApiResult<Response> {
     let app = &parameters.app;
     let caller = &parameters.requester.caller;
-    let sensor = parameters.pinned(parameters.key(&key)?)?;
+    let sensor = parameters.check_pins(parameters.key(&key)?)?;
     let database = writable_database(&parameters)?;
     check_conditions(&headers, caller, &database)?;
     let (bytes, mut admission) = body::read(app, &headers, &mut body).await?;
@@ -164,7 +164,7 @@ pub async fn import(parameters: Parameters, headers: HeaderMap, mut body: Body) 
     };
     let rows = rows.map(|(line, row)| {
         let request = row.and_then(|(key, values)| {
-            let sensor = parameters.key(&key).and_then(|sensor| parameters.pinned(sensor));
+            let sensor = parameters.key(&key).and_then(|sensor| parameters.check_pins(sensor));
             let sensor = sensor.map_err(|error| error.to_string())?;
             Ok(MetaRequest { sensor, update: MetaUpdate::Patch(values) })
         });
@@ -296,9 +296,9 @@ fn parse_csv(body: &[u8], row_bytes_max: usize) -> ApiResult<impl Iterator<Item 
     Ok(reader.into_records().map(move |record| {
         let record = match record {
             Ok(record) => record,
-            Err(error) => return (lines.number_at(error.position()), Err(error.to_string())),
+            Err(error) => return (lines.line_number(error.position()), Err(error.to_string())),
         };
-        let line = lines.number_at(record.position());
+        let line = lines.line_number(record.position());
         if record.as_slice().len() > row_bytes_max {
             return (line, Err(too_long(row_bytes_max)));
         }
@@ -321,7 +321,7 @@ struct LineCounter<'a> {
 
 impl LineCounter<'_> {
     /// Returns the line of a record. Positions must increase from call to call.
-    fn number_at(&mut self, position: Option<&csv::Position>) -> usize {
+    fn line_number(&mut self, position: Option<&csv::Position>) -> usize {
         let start = position.and_then(|position| usize::try_from(position.byte()).ok()).unwrap_or(self.byte);
         let is_end = |byte: &&u8| matches!(byte, b'\r' | b'\n');
         let ends = self.body.get(start..).unwrap_or_default().iter().take_while(is_end).count();
@@ -343,7 +343,7 @@ fn parse_cell(cell: &str) -> Value {
 /// Formats a value as a CSV cell that parses to the same value: strings without quotes, unless they are empty or would parse as
 /// another value. Null, which earlier versions stored, is an empty cell.
 #[must_use]
-pub fn cell_of(value: &Value) -> String {
+pub fn format_cell(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) if !text.is_empty() && parse_cell(text) == *value => text.clone(),
@@ -415,11 +415,11 @@ mod tests {
         let others = r#"[7, -1.5e300, 0.1, 18446744073709551615, true, {"x":[1,null]}, []]"#;
         let others: Vec<Value> = serde_json::from_str(others).unwrap();
         for value in texts.into_iter().map(Value::from).chain(others) {
-            let cell = cell_of(&value);
+            let cell = format_cell(&value);
             assert!(!cell.is_empty() && parse_cell(&cell) == value, "{value} is written as {cell}");
         }
-        let plain =
-            ["lab", "007", "null", "a\r\nb", "-", "NaN", "\"a \"b\"\""].map(|text| cell_of(&Value::from(text)) == text);
+        let plain = ["lab", "007", "null", "a\r\nb", "-", "NaN", "\"a \"b\"\""]
+            .map(|text| format_cell(&Value::from(text)) == text);
         assert_eq!(plain, [true; 7], "plain strings are not quoted");
     }
 

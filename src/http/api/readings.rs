@@ -65,7 +65,7 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
     let end = AnswerEnd { next: next.as_deref(), notices: &notices };
     series::readings(&mut body, format, &series, columns, times, end).await?;
     drop((series, held));
-    budget.answered();
+    budget.finish();
     Ok(Answer { format, body, next, is_past: Parameters::is_past(&range), notices }.respond(&headers)?)
 }
 
@@ -148,7 +148,7 @@ async fn chart_points(
         }
     }
     let is_one = matches!(selection.selector, Selector::Sensor(_));
-    let Thinned { mut series, held } = app.query.thinned(budget, &selection, points_max).await?;
+    let Thinned { mut series, held } = app.query.read_thinned(budget, &selection, points_max).await?;
     series.retain(|(_, readings)| is_one || !readings.is_empty());
     Ok(ReadingsPart { series, next: None, held })
 }

@@ -203,7 +203,7 @@ pub async fn find_documents(
 }
 
 /// Reads the sensors with these stored keys, each with its latest reading, under shown names.
-pub async fn latest_of(app: &App, budget: &Budget, database: &str, keys: &[&str]) -> ApiResult<Vec<ListedSensor>> {
+pub async fn read_latest(app: &App, budget: &Budget, database: &str, keys: &[&str]) -> ApiResult<Vec<ListedSensor>> {
     let read = || async { Ok::<_, ApiError>(app.ingest.sensor_documents(database, keys).await?) };
     let mut sensors = with_kinds(app, app.query.patiently(read).await?);
     if let Some(renames) = app.query.settings().renames(database) {
@@ -244,7 +244,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
             let names = settings.renames(&database).map(|renames| renames.stored(sensor));
             let names = names.unwrap_or_else(|| vec![Sensor::clone(sensor)]);
             let keys: Vec<&str> = names.iter().map(|name| &*name.key).collect();
-            let mut found = latest_of(app, &budget, &database, &keys).await?;
+            let mut found = read_latest(app, &budget, &database, &keys).await?;
             let is_after = |key: &str| query.after.as_deref().is_none_or(|after| after < key);
             found.retain(|sensor| is_match(sensor) && is_after(&sensor.document.sensor.key));
             found.truncate(1);
@@ -268,7 +268,7 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     let mut body = Text::new(&budget)?;
     let end = AnswerEnd { next: next.as_deref(), notices: &notices };
     series::readings(&mut body, format, &series, columns, times, end).await?;
-    budget.answered();
+    budget.finish();
     Ok(Answer { format, body, next, is_past: false, notices }.respond(&headers)?)
 }
 
@@ -319,7 +319,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     };
     let query = SensorListQuery { database: database.clone(), after, outliers, recent, limit, use_stored_names: false };
     let SensorPage { sensors, next, held: _held } = find_sensors(app, &budget, query, is_match).await?;
-    let selected = Selected::new(parameters.all());
+    let selected = Selected::new(parameters.all_sensors());
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
     let groups = app.groups.of(&database);

@@ -15,7 +15,7 @@ use crate::http::endpoints::{self, ENDPOINTS, Endpoint};
 use crate::http::errors::{NO_ENDPOINT, WRONG_METHOD};
 use crate::http::pairs::Pairs;
 use crate::http::render::answer::INFLUX_VERSION;
-use crate::http::render::format::preferred;
+use crate::http::render::format::choose_accepted;
 use crate::http::{App, CanSeeDetails, Health, ui};
 use crate::ingest::FailingDatabase;
 use crate::reading::time::rfc3339;
@@ -38,7 +38,7 @@ pub async fn front(State(app): State<Arc<App>>, headers: HeaderMap) -> Response 
     let accept: Vec<&str> = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).collect();
     // Clients that accept anything get the text, the first choice.
     let pages: &'static [&'static str] = if app.settings.ui.enabled { PAGES } else { &[] };
-    let mut response = match preferred(
+    let mut response = match choose_accepted(
         &accept.join(","),
         FrontFormat::Text,
         [(FrontFormat::Text, TEXTS), (FrontFormat::Page, pages), (FrontFormat::Json, OBJECTS)],
@@ -288,7 +288,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Answers a request for an unknown path.
-pub async fn unknown(uri: Uri) -> Response {
+pub async fn not_found(uri: Uri) -> Response {
     let path: String = uri.path().chars().take(128).collect();
     let body = json!({ "error": format!("no endpoint {path:?}: GET / lists them"), "code": NO_ENDPOINT });
     (StatusCode::NOT_FOUND, Json(body)).into_response()

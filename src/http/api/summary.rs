@@ -39,7 +39,7 @@ pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Re
     notices.extend(windows.found.notices.iter().cloned());
     let mut body = Text::new(&budget)?;
     windows.write(&mut body, format, times, &notices).await?;
-    budget.answered();
+    budget.finish();
     Ok(Answer { format, body, next: None, is_past, notices }.respond(&headers)?)
 }
 

@@ -91,7 +91,7 @@ pub async fn tail(
     tokio::spawn(async move {
         // This cannot fail, because it was compiled before within the same budget.
         let Ok(chooser) = filter.selector.compile(&budget) else { return };
-        budget.answered();
+        budget.finish();
         stream.run(&filter, &chooser).await;
     });
     let mut response = ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(body)).into_response();
@@ -211,7 +211,7 @@ impl Stream {
                 biased;
                 reason = self.rights.stream_end(&self.outbox.sender) => return ControlFlow::Break(reason),
                 () = self.outbox.waiting.released.notified() => unsent = self.outbox.try_send(piece, readings),
-                () = self.listener.passed() => {
+                () = self.listener.wait_passed() => {
                     self.outbox.add_missed(Some(readings));
                     unsent = None;
                 }

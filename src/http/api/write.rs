@@ -130,7 +130,7 @@ pub async fn flush(State(app): State<Arc<App>>, Extension(requester): Extension<
             ("done".to_owned(), unreadable.respond(Dialect::Native))
         }
         (Ok(()), Ok(letters)) if letters.readings() > 0 => {
-            (format!("done, except for {}", letters.described()), not_stored(&letters))
+            (format!("done, except for {}", letters.describe()), not_stored(&letters))
         }
         (Ok(()), Ok(_)) => ("done".to_owned(), StatusCode::NO_CONTENT.into_response()),
     };
@@ -168,10 +168,10 @@ pub(crate) async fn wait_while_away(mut health: watch::Receiver<Health>, patienc
 /// Reads the rest of the body and answers with the error. Counts refusals due to overload by the limit that was reached.
 async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
     if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
-        app.metrics.shed("ingest.database_share");
+        app.metrics.count_shed("ingest.database_share");
     }
     if let ApiError::Ingest(IngestError::Overloaded { key, .. }) = error {
-        app.metrics.shed(key);
+        app.metrics.count_shed(key);
     }
     if !matches!(error, ApiError::BodyTimeout) {
         body::discard(app, headers, body).await;

@@ -131,7 +131,7 @@ async fn run_query(app: &App, requester: &Requester, parts: &Parts, parameters: 
     }
     let text = render(&budget, &outcomes, &style).await?;
     let notices: Vec<String> = outcomes.into_iter().flat_map(|outcome| outcome.messages).collect();
-    budget.answered();
+    budget.finish();
     let mut response = text.respond(style.media_type())?;
     if style.format != Format::Json {
         add_texts(&mut response, NOTICE_HEADER, &notices);

@@ -47,7 +47,7 @@ impl RenderStyle {
 pub async fn render(budget: &Budget, outcomes: &[StatementResult], style: &RenderStyle) -> Result<Text, QueryError> {
     let mut text = if style.is_pretty && style.format == Format::Json {
         let mut indents = Indents::default();
-        Text::styled(budget, move |piece| indents.indent(piece))?
+        Text::with_style(budget, move |piece| indents.indent(piece))?
     } else {
         Text::new(budget)?
     };

@@ -37,7 +37,7 @@ impl TableColumns {
 
     /// Adds missing columns of the readings. Another instance may have stored new tags or fields since the columns were
     /// read.
-    fn extended_by(mut self, series: &[SensorReadings]) -> Self {
+    fn add_missing_columns(mut self, series: &[SensorReadings]) -> Self {
         let tags = series.iter().flat_map(|(sensor, _)| sensor.tags.iter().map(|(key, _)| &**key));
         add_missing(&mut self.tags, tags);
         let fields = series.iter().flat_map(|(_, readings)| readings).flat_map(|reading| &reading.fields);
@@ -77,14 +77,14 @@ pub async fn readings(
     end: AnswerEnd<'_>,
 ) -> Result<(), QueryError> {
     match format {
-        Format::Csv(guard) => table(text, series, &columns.extended_by(series), times, guard).await?,
+        Format::Csv(guard) => table(text, series, &columns.add_missing_columns(series), times, guard).await?,
         _ => {
             let rows = |(_, readings): &SensorReadings| readings.len();
             let row = |out: &mut String, (_, readings): &SensorReadings, row: usize| {
                 json::reading(out, &readings[row], times);
             };
             let name = if format == Format::Json { "readings" } else { "reading" };
-            nested(text, format, name, series, |out, (sensor, _)| head(out, sensor), rows, row).await?;
+            write_nested(text, format, name, series, |out, (sensor, _)| head(out, sensor), rows, row).await?;
         }
     }
     write_end(text, format, end).await
@@ -100,7 +100,7 @@ async fn write_end(text: &mut Text, format: Format, end: AnswerEnd<'_>) -> Resul
 
 /// Writes the rows of all series: a JSON object without its end, or one line per row. `name` is the member with the rows
 /// of a series, or with the row of a line. `rows` returns their number.
-async fn nested<S>(
+async fn write_nested<S>(
     text: &mut Text,
     format: Format,
     name: &str,
@@ -242,7 +242,7 @@ impl WindowTable {
                 };
                 let name = if format == Format::Json { "windows" } else { "window" };
                 let head = |out: &mut String, series: &WindowSeries| self.head(out, series);
-                nested(text, format, name, &self.found.series, head, rows, row).await?;
+                write_nested(text, format, name, &self.found.series, head, rows, row).await?;
             }
         }
         write_end(text, format, AnswerEnd { next: None, notices }).await

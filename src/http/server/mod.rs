@@ -117,7 +117,7 @@ where
     let ended = tokio::select! {
         biased;
         ended = connection.as_mut() => ended,
-        () = edge::stopped(&mut stop) => {
+        () = edge::wait_for_stop(&mut stop) => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

@@ -125,7 +125,7 @@ impl HttpService {
         context: RequestContext<'_>,
     ) -> Response {
         if !self.endpoints.has(request.uri().path()) {
-            return status::unknown(request.uri().clone()).await;
+            return status::not_found(request.uri().clone()).await;
         }
         let dialect = endpoint.map_or(Dialect::Native, Endpoint::dialect);
         if let Err(stale) = context.peer.check_certificate(now_seconds()) {
@@ -238,7 +238,7 @@ impl HttpService {
 
     /// Counts a denial and writes it to the audit trail. `token` is the name of a known token, else the id that was sent.
     fn log_denied(&self, reason: &'static str, context: RequestContext<'_>, token: Option<&str>) {
-        self.app.metrics.denied(reason);
+        self.app.metrics.count_denied(reason);
         let denied = Event::Denied { reason, address: Some(context.address), route: context.route, token };
         self.app.audit.note_denied(&denied, Instant::now());
     }

@@ -88,7 +88,7 @@ pub async fn asset(State(app): State<Arc<App>>, Path(name): Path<String>, uri: U
     let found = if app.settings.ui.enabled && name != PAGE { file(&name, &request) } else { None };
     match found {
         Some(response) => response,
-        None => status::unknown(uri).await,
+        None => status::not_found(uri).await,
     }
 }
 

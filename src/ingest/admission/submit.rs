@@ -121,11 +121,11 @@ impl Submitter {
         let logged = move |sequence: Sequence| {
             drop(guard);
             // Make the new fields firm before they reach a shard.
-            claims.logged();
+            claims.make_firm();
             if let Some(waiter) = waiter {
                 dispatch.positions.wait_for(sequence, waiter);
             }
-            dispatch.logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
+            dispatch.dispatch_logged(LoggedRequest { sequence, readings, memory, received }, &database, batches);
             if let Some((tail, record)) = tail_copy {
                 tail.publish(sequence, record);
             }
@@ -333,7 +333,7 @@ impl Submitter {
             // The receiver is gone if the client has disconnected. Its readings are kept nevertheless.
             let _ = ack.send(appended);
         };
-        self.wal.append(above, kind, record, done).map_err(|error| self.refused(error))?;
+        self.wal.append(above, kind, record, done).map_err(|error| self.append_refusal(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
             Some(AppendDeadline { at, waited, key }) => {
@@ -343,7 +343,7 @@ impl Submitter {
             None => acked.await,
         };
         match acked {
-            Ok(appended) => appended.map_err(|error| self.refused(error)),
+            Ok(appended) => appended.map_err(|error| self.append_refusal(error)),
             Err(_) => Err(IngestError::Stopping),
         }
     }
@@ -366,7 +366,7 @@ impl Submitter {
     }
 
     /// Converts an append error into the error of the request.
-    fn refused(&self, error: AppendError) -> IngestError {
+    fn append_refusal(&self, error: AppendError) -> IngestError {
         let whole = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         match error {
             AppendError::TooLarge { limit, .. } => {

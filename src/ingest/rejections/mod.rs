@@ -56,7 +56,7 @@ impl Rejections {
         }
         let Arrival { database, caller, address, received, precision, .. } = *arrival;
         let network = address.map(|address| network(address).to_string()).unwrap_or_default();
-        let address = address.and_then(|address| shown(address, self.addresses));
+        let address = address.and_then(|address| format_address(address, self.addresses));
         let token = match caller {
             Caller::Anybody => None,
             Caller::Holder(_) => Some(caller.name()),
@@ -135,7 +135,7 @@ fn network(address: IpAddr) -> IpAddr {
 }
 
 /// Formats an address as `rejections.addresses` prescribes.
-fn shown(address: IpAddr, addresses: ShownAddresses) -> Option<String> {
+fn format_address(address: IpAddr, addresses: ShownAddresses) -> Option<String> {
     match (addresses, address.to_canonical()) {
         (ShownAddresses::Off, _) => None,
         (ShownAddresses::Full, address) => Some(address.to_string()),

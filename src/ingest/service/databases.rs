@@ -50,7 +50,7 @@ impl Ingest {
         let stored = self.stored_databases(name).await?;
         self.catalog.add_database(name, &stored, self.database_terms(caller)).map_err(|refusal| {
             if let DatabaseRefusal::CallerQuota(exhausted) = &refusal {
-                self.metrics.quota("refused", "token", exhausted.rate.label());
+                self.metrics.count_quota("refused", "token", exhausted.rate.label());
             }
             self.refused_database(name, refusal)
         })

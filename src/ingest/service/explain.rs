@@ -71,7 +71,7 @@ impl Ingest {
         };
         let caller = arrival.caller.copy();
         let arrival = Arrival { database: &name, caller: &caller, ..arrival };
-        let mut sensors = sensors_of(read(self.options.reading_limits()), &self.options.reading_limits())?;
+        let mut sensors = list_sensors(read(self.options.reading_limits()), &self.options.reading_limits())?;
         // Do not reveal sensors that the caller may not write.
         let renames = self.retention.settings.now().renames(&name).cloned();
         if let Some(renames) = &renames {
@@ -80,7 +80,7 @@ impl Ingest {
         sensors.retain(|sensor| pin_violation(&caller, renames.as_ref(), sensor).is_none());
         let SensorsCopy { copy, new, store_asked } = self.copy_sensors(&name, &caller, sensors).await;
         // Check the quotas before validation, as a write does.
-        let refused = self.refused(&copy.database, &caller);
+        let refused = self.find_refusal(&copy.database, &caller);
         let was_refused = refused.is_some();
         let pass = ValidationPass { is_lookup_done: true, ..self.pass_parameters(&name, arrival, body_bytes) };
         let (points, mut validated) = self.explain_points(&copy, &caller, pass, read);
@@ -113,7 +113,7 @@ impl Ingest {
     }
 
     /// Returns the error for which a write would be refused before validation.
-    fn refused(&self, copy: &Database, caller: &Caller) -> Option<IngestError> {
+    fn find_refusal(&self, copy: &Database, caller: &Caller) -> Option<IngestError> {
         if let Err(error) = self.member.check() {
             return Some(error.into());
         }
@@ -163,7 +163,7 @@ impl Ingest {
 }
 
 /// Returns the distinct sensors of a body, sorted by key.
-fn sensors_of<'b>(mut points: impl Points<'b>, limits: &Limits) -> Result<Vec<Sensor>, IngestError> {
+fn list_sensors<'b>(mut points: impl Points<'b>, limits: &Limits) -> Result<Vec<Sensor>, IngestError> {
     let mut sensors = BTreeMap::new();
     let mut lines = 0;
     while let Some(point) = points.next() {

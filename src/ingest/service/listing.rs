@@ -155,7 +155,7 @@ impl Ingest {
         }
         let Some(database) = self.catalog.database(database) else { return Ok(documents.into_values().collect()) };
         if !filter.outliers {
-            for known in self.catalog.unstored(&database, since.additions, is_on_page) {
+            for known in self.catalog.list_unstored(&database, since.additions, is_on_page) {
                 documents.entry(known.sensor.key.clone()).or_insert_with(|| SensorDocument::new(known.sensor.clone()));
             }
         }

@@ -247,10 +247,10 @@ impl Ingest {
                 outcomes.push(Err(MetaRefusal::Changed { sensor: request.sensor.key.to_string() }));
                 continue;
             }
-            let before = values_of(&present);
-            let after = request.update.applied_to(&before);
+            let before = meta_values(&present);
+            let after = request.update.apply_to(&before);
             let checked = match pin_violation(arrival.caller, import.renames, stored) {
-                Some(reason) => Err(pinned(&request.sensor, arrival.caller, reason)),
+                Some(reason) => Err(pin_refusal(&request.sensor, arrival.caller, reason)),
                 None => self.check_meta(request, &present, &after),
             };
             let checked =
@@ -382,13 +382,13 @@ impl Ingest {
 }
 
 /// Returns the refusal for a token that is pinned to other sensors.
-fn pinned(sensor: &Sensor, caller: &Caller, reason: Reason) -> MetaRefusal {
+fn pin_refusal(sensor: &Sensor, caller: &Caller, reason: Reason) -> MetaRefusal {
     let tag = if let Reason::OtherSensor { tag, .. } = reason { tag } else { String::new() };
     MetaRefusal::Pinned { sensor: sensor.key.to_string(), caller: caller.name().to_owned(), tag }
 }
 
 /// Returns the metadata as JSON values.
-pub fn values_of(meta: &Meta) -> Map<String, Value> {
+pub fn meta_values(meta: &Meta) -> Map<String, Value> {
     let value = |text: &str| serde_json::from_str(text).unwrap_or(Value::Null);
     meta.values().map(|(name, text)| (name.to_owned(), value(text))).collect()
 }

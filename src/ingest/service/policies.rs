@@ -236,7 +236,7 @@ impl Ingest {
             return Err(PolicyError::NoDatabase(database.to_owned()).into());
         }
         let settings = self.settings_now().await?;
-        let named = named(database, policy);
+        let named = stored_name(database, policy);
         if settings.has_policy(database, policy) && !terms.fit(&settings.of(&named), settings.kept(&named)) {
             return Err(PolicyError::Exists.into());
         }
@@ -283,7 +283,7 @@ impl Ingest {
         if !settings.has_policy(database, policy) {
             return Err(PolicyError::Unknown(NoSuchPolicy::Unknown(policy.to_owned())).into());
         }
-        let named = named(database, policy);
+        let named = stored_name(database, policy);
         let kept = settings.kept(&named);
         let shard_duration = settings.of(&named).shard_duration(kept);
         let resulting = PolicyTerms {
@@ -433,7 +433,7 @@ impl Ingest {
     }
 }
 
-fn named(database: &str, policy: &str) -> String {
+fn stored_name(database: &str, policy: &str) -> String {
     if policy == AUTOGEN { database.to_owned() } else { policy_database(database, policy) }
 }
 

@@ -115,7 +115,7 @@ impl Ingest {
         let accepted = validated.accepted;
         let mut rejected = std::mem::take(&mut validated.rejected);
         for (reason, count) in &rejected.reasons {
-            self.metrics.rejected(reason, *count);
+            self.metrics.count_rejected(reason, *count);
         }
         if accepted > 0 {
             let submitted = self.submitter.submit(database, &arrival, validated, guard, admission, level).await;
@@ -128,7 +128,7 @@ impl Ingest {
         self.rejections.note(&arrival, &mut rejected);
         let ack = Ack { accepted, rejected, level, warnings };
         self.metrics.request_readings.record(u32::try_from(ack.accepted).unwrap_or(u32::MAX));
-        self.metrics.acked(started.elapsed());
+        self.metrics.note_ack(started.elapsed());
         Ok(ack)
     }
 

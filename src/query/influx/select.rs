@@ -2,7 +2,7 @@
 //! builds the rows.
 
 use super::plan::plan;
-use super::policies::database_of;
+use super::policies::resolve_database;
 use super::rows::{ResultCell, ResultSeries, StatementAnswer};
 use super::run::Run;
 use super::show::is_measurement;
@@ -89,7 +89,7 @@ impl Run<'_> {
         }
         drop(sources);
         let (groups, mut held) = evaluation.finish().await?;
-        let groups = limited(select, groups);
+        let groups = apply_series_limits(select, groups);
         let rows = groups.iter().flat_map(|group| &group.rows).map(row_bytes).sum::<usize>();
         // Each series carries the names of its columns.
         let names = plan.names.iter().map(|name| name.len() + size_of::<String>()).sum::<usize>();
@@ -99,7 +99,8 @@ impl Run<'_> {
 
     async fn resolve_sensors(self, measurement: &Measurement) -> Result<RowSource, StatementFailure> {
         let name = self.context.database_or(measurement.database.as_deref())?;
-        let database = database_of(self.engine, name, measurement.policy.as_deref().or(self.context.policy)).await?;
+        let database =
+            resolve_database(self.engine, name, measurement.policy.as_deref().or(self.context.policy)).await?;
         let sensors = self.readable_sensors(&database).await?;
         let is_wanted = |entry: &DirectoryEntry| is_measurement(measurement, &entry.sensor.measurement, self.patterns);
         let chosen = sensors.choose(self.context, 1, &is_wanted).await?;
@@ -230,7 +231,7 @@ async fn feed_rows(rows: &SelectRows, plan: &Plan, evaluation: &mut Evaluation<'
 
 /// Applies `SLIMIT` and `SOFFSET`, which count the series of each measurement in ascending order, and `LIMIT` and
 /// `OFFSET`.
-fn limited(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
+fn apply_series_limits(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
     let cut = |all: usize, offset: u64, limit: u64| {
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(all);
         let count = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Selection;
-use super::readings::{Order, first, read, rest, room};
+use super::readings::{Order, first, read, remaining_range, room};
 use crate::bucket::Reading;
 use crate::bucket::meta::META_PREFIX;
 use crate::query::engine::directory::DirectoryEntry;
@@ -65,7 +65,7 @@ impl Query {
                 let key = entry.sensor.key.to_string();
                 let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.per_sensor.clone() };
                 if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
-                    one.range = rest(selection.order, &one.range, *time);
+                    one.range = remaining_range(selection.order, &one.range, *time);
                 }
                 if left == 0 || part.held.bytes() >= room(engine) {
                     part.next = Some((key, first(selection.order, &one.range)));
@@ -102,7 +102,10 @@ pub enum TagWords<'a> {
 }
 
 /// Returns the listed tags of a sensor with their values.
-fn tags_of<'a>(entry: &'a DirectoryEntry, wanted: TagWords<'a>) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
+fn list_tags<'a>(
+    entry: &'a DirectoryEntry,
+    wanted: TagWords<'a>,
+) -> impl Iterator<Item = (Cow<'a, str>, Cow<'a, str>)> {
     let (one, own) = match wanted {
         TagWords::One(key) => (entry.tag(key).map(|value| (Cow::Borrowed(key), value)), &[][..]),
         TagWords::Own | TagWords::WithMetadata => (None, &*entry.sensor.tags),
@@ -171,7 +174,7 @@ impl Vocabulary {
                 Some(count) => *count += 1,
                 None => drop(self.measurements.insert(word(&entry.sensor.measurement), 1)),
             }
-            for (key, value) in tags_of(entry, tags) {
+            for (key, value) in list_tags(entry, tags) {
                 if !self.tags.contains_key(&*key) {
                     self.tags.insert(word(&key), BTreeMap::new());
                 }

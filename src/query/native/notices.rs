@@ -70,7 +70,7 @@ impl Query {
                     return Ok(notices);
                 }
             }
-            let mut notices = search.unknown().await?;
+            let mut notices = search.unknown_names().await?;
             notices.extend(search.drift(range).await?);
             Ok::<_, QueryError>(notices)
         };
@@ -214,7 +214,7 @@ impl NameSearch<'_> {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn unknown(&self) -> Result<Vec<String>, QueryError> {
+    pub async fn unknown_names(&self) -> Result<Vec<String>, QueryError> {
         let Self { engine, budget, caller, database, .. } = *self;
         let sensors = engine.directory(budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {
@@ -333,14 +333,14 @@ pub struct NearestNames<'a> {
 impl<'a> NearestNames<'a> {
     #[must_use]
     pub fn new(name: &str) -> Self {
-        Self { target: compared(name), found: Vec::new(), seen: HashSet::new() }
+        Self { target: normalize(name), found: Vec::new(), seen: HashSet::new() }
     }
 
     pub fn add(&mut self, name: &'a str) {
         if self.seen.len() >= COMPARED_MAX || !self.seen.insert(name) {
             return;
         }
-        let entry = (strsim::levenshtein(&self.target, &compared(name)), name);
+        let entry = (strsim::levenshtein(&self.target, &normalize(name)), name);
         let index = self.found.partition_point(|found| *found < entry);
         if index < SHOWN_MAX {
             self.found.insert(index, entry);
@@ -360,7 +360,7 @@ impl<'a> NearestNames<'a> {
     }
 }
 
-fn compared(name: &str) -> String {
+fn normalize(name: &str) -> String {
     name.chars().take(COMPARED_CHARS_MAX).flat_map(char::to_lowercase).collect()
 }
 

@@ -35,7 +35,7 @@ impl Query {
     ///
     /// # Errors
     /// If the answer would be incomplete or too large.
-    pub async fn thinned(
+    pub async fn read_thinned(
         &self,
         budget: &Budget,
         selection: &ManySelection,
@@ -236,7 +236,7 @@ impl Pixels {
 }
 
 impl Pixel {
-    fn place(&self, name: &str) -> Result<usize, usize> {
+    fn search(&self, name: &str) -> Result<usize, usize> {
         self.extremes.binary_search_by(|(known, _)| (**known).cmp(name))
     }
 
@@ -247,7 +247,7 @@ impl Pixel {
         }
         for (name, value) in fields.iter().filter(|(_, value)| !matches!(value, Value::String(_))) {
             let extreme = || Extreme { value: value.clone(), kept: kept.clone() };
-            let [least, greatest] = match self.place(name) {
+            let [least, greatest] = match self.search(name) {
                 Ok(place) => &mut self.extremes[place].1,
                 Err(place) => {
                     self.extremes.insert(place, (name.clone(), [extreme(), extreme()]));
@@ -271,7 +271,7 @@ impl Pixel {
             std::mem::swap(&mut self.extremes, &mut later.extremes);
         }
         for (name, [least, greatest]) in later.extremes {
-            let own = match self.place(&name) {
+            let own = match self.search(&name) {
                 Ok(place) => &mut self.extremes[place].1,
                 Err(place) => {
                     self.extremes.insert(place, (name, [least, greatest]));
@@ -301,10 +301,10 @@ mod tests {
     use super::*;
 
     fn thin(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Vec<Reading> {
-        pushed(max, fields, range, readings).finish()
+        thinning_with(max, fields, range, readings).finish()
     }
 
-    fn pushed(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Thinning {
+    fn thinning_with(max: usize, fields: usize, range: Range<i64>, readings: &[Reading]) -> Thinning {
         let mut thinning = Thinning::new(max, fields, &range, &Arc::default());
         readings.iter().cloned().for_each(|reading| thinning.push(reading));
         thinning
@@ -370,7 +370,7 @@ mod tests {
 
         #[test]
         fn pixels_without_ends_have_the_first_width_that_suffices(readings in readings(), max in 8_usize..100) {
-            let Pixels { max: most, origin, width, first, .. } = pushed(max, 3, EVER, &readings).pixels;
+            let Pixels { max: most, origin, width, first, .. } = thinning_with(max, 3, EVER, &readings).pixels;
             let numbers = |width: i128| -> BTreeSet<i128> {
                 readings.iter().map(|reading| (i128::from(reading.time) - origin) / width).collect()
             };
@@ -380,7 +380,7 @@ mod tests {
 
         #[test]
         fn counted_memory_is_that_of_the_thinned_readings(readings in readings(), max in 8_usize..100, bounded in any::<bool>()) {
-            let thinning = pushed(max, 3, if bounded { -50_000..50_000 } else { EVER }, &readings);
+            let thinning = thinning_with(max, 3, if bounded { -50_000..50_000 } else { EVER }, &readings);
             let bytes = thinning.bytes.clone();
             let counted = bytes.load(Relaxed);
             let shown = thinning.finish();

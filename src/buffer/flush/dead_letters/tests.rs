@@ -44,7 +44,7 @@ async fn they_are_outstanding_until_they_are_done_by_any_process() {
     service.write(&DeadLetter::Metadata(change.clone())).unwrap();
     let outstanding = service.outstanding().await.unwrap();
     assert_eq!((outstanding.readings(), outstanding.metadata), (5, 1));
-    assert_eq!(outstanding.described(), "2 readings of database \"a\", 3 readings of database \"b\"");
+    assert_eq!(outstanding.describe(), "2 readings of database \"a\", 3 readings of database \"b\"");
     let found = all(&command);
     assert_eq!(
         found.iter().map(|(_, letter)| letter.clone()).collect::<Vec<_>>(),

@@ -118,7 +118,7 @@ impl BucketFlush {
     }
 
     /// Returns true if the readings changed the bucket.
-    pub fn changed(&self) -> bool {
+    pub fn has_changes(&self) -> bool {
         self.applied.new + self.applied.overwritten > 0
     }
 
@@ -176,7 +176,7 @@ impl BucketFlush {
         let mut aside = Vec::new();
         self.deleted = 0;
         for (place, row) in rows.enumerate() {
-            match self.fate_of(fates, &row) {
+            match self.row_fate(fates, &row) {
                 RowFate::Deleted => self.deleted += 1,
                 RowFate::Stored => stored += 1,
                 RowFate::SetAside => aside.push(place),
@@ -195,7 +195,7 @@ impl BucketFlush {
     }
 
     /// Returns the fate of a reading. A sealed day decides about readings up to the floor.
-    pub(super) fn fate_of(&self, fates: &ReadingFates, row: &Row<'_>) -> RowFate {
+    pub(super) fn row_fate(&self, fates: &ReadingFates, row: &Row<'_>) -> RowFate {
         match fates.fate(row.time, row.stamp) {
             Fate::Deleted => return RowFate::Deleted,
             Fate::Stored => return RowFate::Stored,

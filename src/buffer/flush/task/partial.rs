@@ -69,7 +69,7 @@ impl FlushContext {
             let mut merged = PartialMerge { options, progress: run.progress.clone() };
             let mut kept = Vec::new();
             for row in room.rows(&fields.names) {
-                match run.fate_of(&fates, &row) {
+                match run.row_fate(&fates, &row) {
                     RowFate::Deleted => merged.progress.deleted += 1,
                     RowFate::Stored => merged.progress.applied.duplicate += 1,
                     RowFate::SetAside => {

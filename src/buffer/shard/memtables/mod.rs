@@ -239,7 +239,7 @@ impl Memtables {
     /// Returns true if the last flush of a database, or of some bucket of it, failed.
     pub fn is_failing(&self, database: &Database) -> bool {
         let Some(table) = self.tables.get(&database.number) else { return false };
-        !table.unflushed.is_empty() && (table.backoff.is_some() || table.unflushed.failed() > 0)
+        !table.unflushed.is_empty() && (table.backoff.is_some() || table.unflushed.failed_count() > 0)
     }
 
     /// Notes whether the database is reported as failing. Returns the previous value.

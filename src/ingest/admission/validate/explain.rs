@@ -48,7 +48,7 @@ impl Validator<'_> {
     /// Validates a point as [`Validator::validate`] does, and explains the outcome.
     pub fn explain(&mut self, point: &Point<'_, '_>, last_lines: &mut LastLines) -> ExplainedPoint {
         let sensor = point.sensor(&self.limits).ok().map(std::borrow::Cow::into_owned);
-        let before = sensor.as_ref().and_then(|sensor| self.fields_of(sensor));
+        let before = sensor.as_ref().and_then(|sensor| self.current_fields(sensor));
         let accepted = self.validated.accepted;
         let suspect_units = self.validated.suspect_units.count;
         let drifted_values = self.validated.drifted_values.count;
@@ -115,7 +115,7 @@ impl Validator<'_> {
     }
 
     /// Returns the fields of a known sensor, including those that earlier lines have added.
-    fn fields_of(&self, sensor: &Sensor) -> Option<Arc<SensorFields>> {
+    fn current_fields(&self, sensor: &Sensor) -> Option<Arc<SensorFields>> {
         let known = match &self.sensors {
             Some(sensors) => sensors.get(&sensor.key).cloned(),
             None => self.database.sensors().get(&sensor.key).cloned(),

@@ -55,7 +55,7 @@ impl RequestSensor {
             if let Some(limit) = rules.catalog.limit_for_field(name).filter(|_| is_new) {
                 return Err(Reason::NoMemoryForField { field: name.to_owned(), limit });
             }
-            let reserved = drift::reserved_for(name).filter(|_| rules.keeps_drift && is_new);
+            let reserved = drift::reserved_family(name).filter(|_| rules.keeps_drift && is_new);
             if let Some(stored) = reserved.filter(|family| *family != sent) {
                 return Err(self.conflict(name, sent, stored));
             }
