@@ -167,16 +167,16 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
         Ok(segments)
     }
 
-    /// Passes each record with an id above `after` to `take`, together with its segment and id, oldest first. Stops
+    /// Passes each record with an id above `after_id` to `take`, together with its segment and id, oldest first. Stops
     /// when `take` breaks. Returns the number of damaged or incomplete lines.
     ///
     /// # Errors
     /// If the folder cannot be read.
-    pub fn read(&self, after: u64, mut take: impl FnMut(&Segment, u64, T) -> ControlFlow<()>) -> io::Result<u64> {
+    pub fn read(&self, after_id: u64, mut take: impl FnMut(&Segment, u64, T) -> ControlFlow<()>) -> io::Result<u64> {
         let segments = self.segments()?;
         let mut damaged = 0;
         for (index, segment) in segments.iter().enumerate() {
-            if segments.get(index + 1).is_some_and(|next| next.first_id <= after) {
+            if segments.get(index + 1).is_some_and(|next| next.first_id <= after_id) {
                 continue;
             }
             let Some(file) = none_if_missing(File::open(&segment.path))? else { continue };
@@ -185,7 +185,7 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
                     damaged += 1;
                     continue;
                 };
-                if id > after && take(segment, id, record).is_break() {
+                if id > after_id && take(segment, id, record).is_break() {
                     return Ok(damaged);
                 }
             }
@@ -230,8 +230,8 @@ impl<T: Serialize + DeserializeOwned> SideFile<T> {
     ///
     /// # Errors
     /// If the folder cannot be read or written.
-    pub fn expire(&mut self, since: SystemTime) -> io::Result<()> {
-        let mut old = self.segments()?.into_iter().take_while(|segment| segment.modified < since);
+    pub fn expire(&mut self, oldest_kept: SystemTime) -> io::Result<()> {
+        let mut old = self.segments()?.into_iter().take_while(|segment| segment.modified < oldest_kept);
         old.try_for_each(|segment| fs::remove_file(segment.path))
     }
 }

@@ -241,10 +241,10 @@ impl KnownSensor {
         }
     }
 
-    /// Returns true if the sensor has readings, but none since `since`, in seconds since the epoch.
-    pub fn is_silent(&self, since: i64) -> bool {
+    /// Returns true if the sensor has readings, but none since `start_s`, in seconds since the epoch.
+    pub fn is_silent(&self, start_s: i64) -> bool {
         let last_seen = self.last_seen.load(Ordering::Relaxed);
-        last_seen > 0 && i64::from(last_seen) < since && !self.is_superseded()
+        last_seen > 0 && i64::from(last_seen) < start_s && !self.is_superseded()
     }
 
     /// Releases the memory of other spellings, which the caller has removed.
@@ -342,21 +342,21 @@ impl KnownSensor {
 }
 
 impl KnownSensor {
-    /// Reserves the `count` timestamps from `from` on for undated readings. If the clock was set back by a second or
+    /// Reserves the `count` timestamps from `start` on for undated readings. If the clock was set back by a second or
     /// more, earlier reservations are ignored, as in [`KnownSensor::stamp`].
     ///
     /// # Errors
-    /// The last timestamp already given out, if it is not before `from`.
-    pub fn take_times(&self, from: i64, count: i64) -> Result<(), i64> {
-        let last = from.saturating_add(count - 1);
-        let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(from))).then_some(last);
+    /// The last timestamp already given out, if it is not before `start`.
+    pub fn take_times(&self, start: i64, count: i64) -> Result<(), i64> {
+        let last = start.saturating_add(count - 1);
+        let free = |given: i64| (!(0..1_000_000_000).contains(&given.saturating_sub(start))).then_some(last);
         self.stamped.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free).map(|_| ())
     }
 
-    /// Notes that undated readings of a replayed record have the `count` timestamps from `from` on, so that no other
+    /// Notes that undated readings of a replayed record have the `count` timestamps from `start` on, so that no other
     /// reading gets them. Later reservations stay valid.
-    pub fn note_times(&self, from: i64, count: i64) {
-        self.stamped.fetch_max(from.saturating_add(count - 1), Ordering::Relaxed);
+    pub fn note_times(&self, start: i64, count: i64) {
+        self.stamped.fetch_max(start.saturating_add(count - 1), Ordering::Relaxed);
     }
 
     /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `own`, which the

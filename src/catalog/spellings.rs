@@ -37,9 +37,9 @@ impl Spellings {
         self.known.get(spelling)
     }
 
-    /// Returns the sensor with this spelling if it is the last known successor of `before`.
-    pub fn get_successor(&self, before: &KnownSensor, spelling: &str) -> Option<&Arc<KnownSensor>> {
-        let guess = self.places.get(before.successor.load(Ordering::Relaxed) as usize)?.as_ref()?;
+    /// Returns the sensor with this spelling if it is the last known successor of `previous`.
+    pub fn get_successor(&self, previous: &KnownSensor, spelling: &str) -> Option<&Arc<KnownSensor>> {
+        let guess = self.places.get(previous.successor.load(Ordering::Relaxed) as usize)?.as_ref()?;
         (*guess.sensor.key == *spelling && !guess.is_superseded()).then_some(guess)
     }
 

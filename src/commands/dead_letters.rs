@@ -137,11 +137,11 @@ fn send(letters: &DeadLetters, target: &Target) -> anyhow::Result<bool> {
 }
 
 /// Reads a batch of dead letters after an id. Returns the id of the last one, and the letters with their ids.
-fn batch(letters: &DeadLetters, after: u64) -> anyhow::Result<(u64, Vec<(u64, DeadLetter)>)> {
-    let mut last = after;
+fn batch(letters: &DeadLetters, after_id: u64) -> anyhow::Result<(u64, Vec<(u64, DeadLetter)>)> {
+    let mut last = after_id;
     let mut found = Vec::new();
     let mut bytes = 0;
-    let read = letters.read(after, |id, letter| {
+    let read = letters.read(after_id, |id, letter| {
         last = id;
         if let DeadLetter::Readings(letter) = &letter {
             bytes += letter.lines.len();

@@ -21,11 +21,11 @@ use crate::reading::stamp::first_of;
 const CONFIG: &str = "restored.toml";
 
 /// Restores the backup in a folder.
-pub async fn restore(settings: &Settings, from: &Path) -> anyhow::Result<()> {
-    let folder = Folder::existing(from);
+pub async fn restore(settings: &Settings, source: &Path) -> anyhow::Result<()> {
+    let folder = Folder::existing(source);
     let manifest = folder
         .manifest()?
-        .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", from.display()))?;
+        .with_context(|| format!("there is no finished backup in {}: it has no manifest.json", source.display()))?;
     let digest = restore_into(settings, &folder, &manifest).await?;
     println!("restored the backup of {}: {}", manifest.began, digest.total());
     if manifest.config.is_some() {

@@ -329,10 +329,10 @@ impl ConnectionState {
         self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, update).is_ok()
     }
 
-    /// Sets the phase to `to`, if it is `from`.
-    fn change_phase(&self, from: Phase, to: Phase) {
-        let next = self.encode(to);
-        let update = |word: u64| (decode(word).phase == from).then_some(next);
+    /// Sets the phase to `next`, if it is `previous`.
+    fn change_phase(&self, previous: Phase, next: Phase) {
+        let next = self.encode(next);
+        let update = |word: u64| (decode(word).phase == previous).then_some(next);
         let _ = self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, update);
     }
 

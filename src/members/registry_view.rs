@@ -148,8 +148,8 @@ impl RegistryView {
     }
 
     /// Returns true if a remembered deletion dropped the database after a stamp.
-    pub fn is_dropped(&self, database: &str, after: Stamp) -> bool {
-        let is_drop = |d: &RememberedDeletion| d.statement.is_none() && d.database == database && d.stamp > after;
+    pub fn is_dropped(&self, database: &str, stamp: Stamp) -> bool {
+        let is_drop = |d: &RememberedDeletion| d.statement.is_none() && d.database == database && d.stamp > stamp;
         self.state.lock().deletions.iter().any(is_drop)
     }
 

@@ -223,10 +223,10 @@ impl Retention {
     ///
     /// # Errors
     /// If the store does not answer.
-    pub async fn note_stripped(&self, database: &str, before: i64) -> Result<(), StorageError> {
+    pub async fn note_stripped(&self, database: &str, cutoff: i64) -> Result<(), StorageError> {
         let note = |settings: &mut DatabaseSettings| {
             if let Some(gone) = &mut settings.expired_readings {
-                gone.done = gone.done.max(before);
+                gone.done = gone.done.max(cutoff);
             }
         };
         self.change(database, note).await.map(drop)

@@ -163,10 +163,10 @@ impl Budget {
         self.0.read_readings.fetch_add(readings as u64, Ordering::Relaxed);
     }
 
-    /// Records that the request needs expired readings of a database, whose readings begin at `from`.
-    pub fn note_expired(&self, database: &str, from: i64) {
+    /// Records that the request needs expired readings of a database, whose readings begin at `start_ns`.
+    pub fn note_expired(&self, database: &str, start_ns: i64) {
         let mut expired = self.0.expired.lock();
-        expired.insert(database.to_owned(), from);
+        expired.insert(database.to_owned(), start_ns);
     }
 
     /// Removes and returns the databases recorded by [`Budget::note_expired`].

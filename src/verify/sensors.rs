@@ -68,8 +68,8 @@ impl SeenSensors {
 }
 
 impl SeenSensor {
-    fn add_times(&mut self, from: i64, to: i64) {
-        self.times = Some(self.times.map_or((from, to), |(first, last)| (first.min(from), last.max(to))));
+    fn add_times(&mut self, first: i64, last: i64) {
+        self.times = Some(self.times.map_or((first, last), |(first, last)| (first.min(first), last.max(last))));
     }
 
     fn add_field(&mut self, name: &Arc<str>, value: &Value) {

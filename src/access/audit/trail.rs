@@ -205,10 +205,10 @@ pub fn parse(line: &str) -> Option<(Link, String)> {
     Some((Link { number, chain: chain.to_owned() }, body))
 }
 
-/// Returns the hash of a record after the one with the hash `before`.
+/// Returns the hash of a record after the one with the hash `previous`.
 #[must_use]
-pub fn chain_hash(before: &str, body: &str) -> String {
-    hex(&Sha256::new().chain_update(before).chain_update(body).finalize())
+pub fn chain_hash(previous: &str, body: &str) -> String {
+    hex(&Sha256::new().chain_update(previous).chain_update(body).finalize())
 }
 
 fn last_link(path: &Path) -> io::Result<Option<Link>> {

@@ -214,10 +214,10 @@ impl Replay {
         }
     }
 
-    /// Dispatches the records from `from` on, until the shards have everything that is logged.
-    async fn catch_up(&self, from: Sequence) -> Result<(), RecordError> {
+    /// Dispatches the records from `start` on, until the shards have everything that is logged.
+    async fn catch_up(&self, start: Sequence) -> Result<(), RecordError> {
         let started = std::time::Instant::now();
-        let mut reader = self.log.reader(from);
+        let mut reader = self.log.reader(start);
         let mut records = 0;
         let mut bytes = 0;
         loop {

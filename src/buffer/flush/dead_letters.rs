@@ -251,7 +251,7 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(&self, after: u64, mut take: impl FnMut(u64, DeadLetter) -> ControlFlow<()>) -> io::Result<u64> {
+    pub fn read(&self, after_id: u64, mut take: impl FnMut(u64, DeadLetter) -> ControlFlow<()>) -> io::Result<u64> {
         let file = self.0.file.lock();
         let mut done: HashSet<u64> = HashSet::new();
         let damaged = file.read(0, |_, _, letter| {
@@ -260,7 +260,7 @@ impl DeadLetters {
             }
             ControlFlow::Continue(())
         })?;
-        file.read(after, |_, id, letter| match letter {
+        file.read(after_id, |_, id, letter| match letter {
             DeadLetter::Done(_) => ControlFlow::Continue(()),
             _ if done.contains(&id) => ControlFlow::Continue(()),
             letter => take(id, letter),

@@ -65,10 +65,10 @@ async fn with_lines<T: Send + 'static>(
 }
 
 /// The number of lines by code, and the newest lines.
-fn list_json(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<Value> {
+fn list_json(lines: &KeptLines, after_id: u64, limit: usize, selection: &Selection) -> std::io::Result<Value> {
     let mut newest: VecDeque<(u64, KeptLine)> = VecDeque::new();
     let mut codes: BTreeMap<String, u64> = BTreeMap::new();
-    lines.read(after, |id, line| {
+    lines.read(after_id, |id, line| {
         if selection.has(&line) {
             *codes.entry(line.code.clone()).or_default() += 1;
             newest.push_back((id, line));
@@ -84,11 +84,11 @@ fn list_json(lines: &KeptLines, after: u64, limit: usize, selection: &Selection)
 
 /// Exports the oldest lines as line protocol, each after a comment with the reason. The last comment has the id of the last
 /// line. Empty without lines.
-fn export(lines: &KeptLines, after: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
+fn export(lines: &KeptLines, after_id: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
     let mut text = String::new();
     let mut count = 0;
     let mut last = 0;
-    lines.read(after, |id, line| {
+    lines.read(after_id, |id, line| {
         if selection.has(&line) {
             text.push_str(&line.to_line_protocol());
             count += 1;

@@ -217,8 +217,8 @@ pub(crate) fn refusal(app: &App, health: &Health) -> Option<String> {
 
 /// Seconds since a time in nanoseconds since the epoch; 0 for `None`.
 #[expect(clippy::cast_precision_loss, reason = "for people and metrics")]
-pub(crate) fn age(since: Option<i64>) -> f64 {
-    since.map_or(0.0, |since| now_ns().saturating_sub(since).max(0) as f64 / 1e9)
+pub(crate) fn age(start_ns: Option<i64>) -> f64 {
+    start_ns.map_or(0.0, |start_ns| now_ns().saturating_sub(start_ns).max(0) as f64 / 1e9)
 }
 
 /// `GET /api/v1/status`.

@@ -77,9 +77,9 @@ impl UnflushedReadings for Ingest {
         Ok(all)
     }
 
-    fn catalog_sensors(&self, database: &str, since: CatalogVersion) -> Vec<CatalogSensor> {
+    fn catalog_sensors(&self, database: &str, since_version: CatalogVersion) -> Vec<CatalogSensor> {
         let known = self.catalog.database(database);
-        let sensors = known.map(|database| self.catalog.catalog_sensors(&database, since.additions));
+        let sensors = known.map(|database| self.catalog.catalog_sensors(&database, since_version.additions));
         self.with_backlog(database, sensors.unwrap_or_default(), |_| true)
     }
 

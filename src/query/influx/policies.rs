@@ -63,10 +63,10 @@ pub async fn covered_databases(
 /// Returns the notice of an answer whose range begins before the readings of a database. Readings that have expired but
 /// are not deleted yet are still answered, so they need no notice.
 #[must_use]
-pub fn expired_notice(settings: &Settings, database: &str, from: i64, now: i64) -> Option<String> {
+pub fn expired_notice(settings: &Settings, database: &str, start_ns: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_kept(database);
     let deleted = settings.of(database).expired?;
-    let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| from < *cutoff)?;
+    let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start_ns < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))
@@ -74,8 +74,8 @@ pub fn expired_notice(settings: &Settings, database: &str, from: i64, now: i64) 
 
 /// Returns the notice of an answer that needs expired readings whose summaries are kept.
 #[must_use]
-pub fn expired_readings_notice(database: &str, from: i64) -> String {
-    let before = rfc3339(from);
+pub fn expired_readings_notice(database: &str, start_ns: i64) -> String {
+    let before = rfc3339(start_ns);
     format!(
         "readings of {database:?} before {before} have expired and only their hourly summaries are kept: whole hours are \
          answered from those for count, sum, mean, min, max, spread, first and last of numbers; everything else, including parts of \

@@ -35,10 +35,10 @@ const PAGE_BYTES: usize = 32 << 10;
 
 /// Returns the rest of a range from this time on, in this order.
 #[must_use]
-pub fn remaining_range(order: Order, range: &Range<i64>, from: i64) -> Range<i64> {
+pub fn remaining_range(order: Order, range: &Range<i64>, start: i64) -> Range<i64> {
     match order {
-        Order::Ascending => from..range.end,
-        Order::Descending => range.start..from.saturating_add(1),
+        Order::Ascending => start..range.end,
+        Order::Descending => range.start..start.saturating_add(1),
     }
 }
 
@@ -113,7 +113,7 @@ pub(super) async fn read(
     let extent = Extent { pages: pages_max, bytes: engine.batch_bytes(), hour_bytes: engine.hour_bytes() };
     // The hours of the next scan. It ends before an hour that is too large, and the part then ends within that hour.
     let mut ahead = hours.clone();
-    let mut within: Option<Selection> = None;
+    let mut page: Option<Selection> = None;
     while hours.start < hours.end && readings.len() <= limit && bytes <= bytes_max {
         let batch = budget.hold(engine.batch_bytes().min(pages_max * PAGE_BYTES) * GROWTH)?;
         let scan = engine.store.scan(&selection.database, &selection.sensor, ahead.clone(), order, &projection, extent);
@@ -132,12 +132,12 @@ pub(super) async fn read(
                 hours = hour..hour.next();
                 projection.times = times.clone();
                 ahead = hours.clone();
-                within = Some(Selection { range: times, ..selection.clone() });
+                page = Some(Selection { range: times, ..selection.clone() });
                 continue;
             }
             scanned => scanned?,
         };
-        let selection = within.as_ref().unwrap_or(selection);
+        let selection = page.as_ref().unwrap_or(selection);
         let mut scanned = match order {
             Order::Ascending => by_hour(&pages, &mut unflushed, rest.start),
             Order::Descending => beside(&pages, unflushed.split_off(&rest.end)),
@@ -170,8 +170,8 @@ pub(super) async fn read(
         budget.pause().await?;
     }
     let limit = limit.min(fitting(&readings, bytes_max));
-    let rest = match within {
-        Some(within) => behind(order, &selection.range, &within.range),
+    let rest = match page {
+        Some(page) => behind(order, &selection.range, &page.range),
         None => hours.start.start_ns().max(selection.range.start)..hours.end.start_ns().min(selection.range.end),
     };
     let next = readings.get(limit).map(|reading| reading.time).or((!rest.is_empty()).then(|| first(order, &rest)));
