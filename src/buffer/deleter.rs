@@ -228,10 +228,10 @@ impl Deleter {
                 return Ok(());
             }
             Scope::Mark => return Ok(()),
-            Scope::Cells { sensors: deleted, before } => {
+            Scope::Cells { sensors: deleted, mark } => {
                 let sensors: Vec<Sensor> = deleted.iter().map(|deleted| deleted.sensor.clone()).collect();
                 let choice = Choice::times(deleted);
-                self.delete_of(&DeletedCells { database, choice, before: *before }, &sensors).await?;
+                self.delete_of(&DeletedCells { database, choice, before: *mark }, &sensors).await?;
                 return Ok(());
             }
         }

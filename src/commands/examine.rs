@@ -221,10 +221,10 @@ impl Examination {
                 self.problem(format_args!("this machine's clock is {offset} ms from MongoDB's, more than clock.max_offset ({limit:?}): set the clock"));
             }
         }
-        if let Some(about) = self.note(store.server_info().await.context("reading MongoDB's version and databases")) {
-            self.figure("MongoDB", &about.version);
-            self.figure("databases", about.databases);
-            for missing in &about.missing {
+        if let Some(info) = self.note(store.server_info().await.context("reading MongoDB's version and databases")) {
+            self.figure("MongoDB", &info.version);
+            self.figure("databases", info.databases);
+            for missing in &info.missing {
                 self.problem(missing);
             }
         }

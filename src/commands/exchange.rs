@@ -20,7 +20,7 @@ const BODY_BYTES_MAX: u64 = 64 << 20;
 pub struct Row {
     /// The words of the command: an optional group, and a verb.
     pub words: &'static [&'static str],
-    pub about: &'static str,
+    pub help: &'static str,
     pub method: &'static str,
     /// The path of the request. Each `{NAME}` in it is an argument of the command.
     pub path: &'static str,
@@ -41,7 +41,7 @@ pub struct Row {
 #[derive(Debug)]
 pub struct Flag {
     pub name: &'static str,
-    pub about: &'static str,
+    pub help: &'static str,
     /// The environment variable that also sets the flag.
     pub variable: Option<&'static str>,
 }
@@ -50,7 +50,7 @@ impl Row {
     /// A row without flags and body that prints the whole answer.
     pub const PLAIN: Self = Self {
         words: &[],
-        about: "",
+        help: "",
         method: "GET",
         path: "",
         flags: &[],

@@ -59,7 +59,7 @@ struct RequestBudget {
 #[derive(Debug)]
 struct ComputeTurn {
     /// Time at which the request pauses.
-    until: Instant,
+    slice_end: Instant,
     turn: Option<OwnedSemaphorePermit>,
     long: Option<OwnedSemaphorePermit>,
 }
@@ -104,7 +104,7 @@ impl Budgets {
             read_readings: AtomicU64::new(0),
             is_answered: AtomicBool::new(false),
             expired: Mutex::default(),
-            turn: Mutex::new(ComputeTurn { until: now + SLICE, turn: None, long: None }),
+            turn: Mutex::new(ComputeTurn { slice_end: now + SLICE, turn: None, long: None }),
         }))
     }
 
@@ -203,7 +203,7 @@ impl Budget {
         let Ok(Ok(turn)) = turn else { return Err(QueryError::Overloaded { limit: options.concurrent }) };
         let mut state = self.0.turn.lock();
         state.turn = Some(turn);
-        state.until = Instant::now() + SLICE;
+        state.slice_end = Instant::now() + SLICE;
         Ok(())
     }
 
@@ -212,7 +212,7 @@ impl Budget {
     /// # Errors
     /// If the request has timed out.
     pub async fn pause(&self) -> Result<(), QueryError> {
-        if Instant::now() < self.0.turn.lock().until { Ok(()) } else { self.yield_turn().await }
+        if Instant::now() < self.0.turn.lock().slice_end { Ok(()) } else { self.yield_turn().await }
     }
 
     async fn yield_turn(&self) -> Result<(), QueryError> {
@@ -225,7 +225,7 @@ impl Budget {
         tokio::task::yield_now().await;
         let turns = async { (long.clone().acquire_owned().await, turns.clone().acquire_owned().await) };
         let (long, turn) = timeout_at(self.deadline(), turns).await.map_err(|_| over())?;
-        *self.0.turn.lock() = ComputeTurn { until: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
+        *self.0.turn.lock() = ComputeTurn { slice_end: Instant::now() + SLICE, turn: turn.ok(), long: long.ok() };
         Ok(())
     }
 
@@ -233,7 +233,7 @@ impl Budget {
     pub async fn waiting<T>(&self, answer: impl Future<Output = T>) -> T {
         self.0.turn.lock().long = None;
         let answer = answer.await;
-        self.0.turn.lock().until = Instant::now() + SLICE;
+        self.0.turn.lock().slice_end = Instant::now() + SLICE;
         answer
     }
 

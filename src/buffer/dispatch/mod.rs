@@ -116,7 +116,7 @@ impl Dispatch {
     fn send_meta(&self, guards: &RequestGuards, database: &Arc<Database>, changes: Vec<KnownChange>) {
         let mut by_shard: Vec<Vec<(Arc<KnownSensor>, Meta)>> = vec![Vec::new(); self.shards.len()];
         for (known, change) in changes {
-            let change = change.at(guards.pending_ack.sequence());
+            let change = change.to_meta(guards.pending_ack.sequence());
             self.catalog.note_meta(database, &known, &change);
             by_shard[known.shard].push((known, change));
         }
@@ -164,7 +164,7 @@ impl Dispatch {
 
     fn send_deletion(&self, guards: RequestGuards, deletion: Deletion, targets: DeletedSensors) {
         let mark = match &deletion.scope {
-            Scope::Cells { before, .. } => self.marks.get(*before),
+            Scope::Cells { mark, .. } => self.marks.get(*mark),
             _ => None,
         };
         let pending = Arc::new(PendingDeletion::new(deletion, targets, guards, mark));

@@ -67,10 +67,10 @@ pub enum RecordError {
     #[error("unknown WAL record (kind {kind}, version {version}): start a version of hourglass that can read it")]
     Unknown { kind: u8, version: u8 },
     /// The payload does not follow the format.
-    #[error("malformed WAL record: cannot decode its payload at byte {at}")]
+    #[error("malformed WAL record: cannot decode its payload at byte {offset}")]
     Malformed {
-        /// The offset in the payload.
-        at: usize,
+        /// In the payload.
+        offset: usize,
     },
     /// This process has no free index for a sensor or a field of the record.
     #[error("cannot index a sensor or field of a WAL record, because this process has no free index: {name}")]
@@ -234,7 +234,7 @@ impl<'a> PayloadReader<'a> {
         let mut reader = Self { bytes: PackedBytes::new(payload.get(1..).unwrap_or_default()) };
         match (read(&mut reader), reader.bytes.left()) {
             (Some(whole), 0) => Ok(whole),
-            (_, left) => Err(RecordError::Malformed { at: payload.len() - left }),
+            (_, left) => Err(RecordError::Malformed { offset: payload.len() - left }),
         }
     }
 

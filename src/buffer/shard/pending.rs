@@ -51,9 +51,9 @@ impl PendingDeletion {
             Scope::Database => true,
             Scope::Readings { range, .. } => range.contains(&time) && sequence < self.sequence(),
             Scope::Mark => false,
-            Scope::Cells { before, .. } => {
+            Scope::Cells { mark, .. } => {
                 let is_listed = |times: &Arc<[i64]>| times.binary_search(&time).is_ok();
-                sequence < *before && self.targets.times.get(&id).is_some_and(is_listed)
+                sequence < *mark && self.targets.times.get(&id).is_some_and(is_listed)
             }
         }
     }

@@ -48,7 +48,7 @@ pub async fn delete(parameters: Parameters) -> ApiResult<Json<Value>> {
     let kind = kind.ok_or_else(|| ApiError::Bad(format!("parameter kind: use {KINDS}")))?;
     let statement = format!("DELETE RENAME {} {from:?} {tag:?} {measurement:?}", kind.name());
     let without = |held: &Renames| {
-        let unknown = || RenameRefusal::Unknown { kind, from: from.clone(), database: database.clone() };
+        let unknown = || RenameRefusal::Unknown { kind, name: from.clone(), database: database.clone() };
         held.without(kind, &tag, &measurement, &from).ok_or_else(unknown)
     };
     change(&parameters, &database, without, statement).await

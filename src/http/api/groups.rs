@@ -73,7 +73,7 @@ pub async fn members(InPath((name, value)): InPath<(String, String)>, parameters
     let times = parameters.times()?;
     let all = parameters.all_sensors();
     let after = parameters.get("cursor");
-    let page = GroupMembers { rule: &rule, value: value.as_str(), after, limit: limit.saturating_add(1) };
+    let page = GroupMembers { rule: &rule, value: value.as_str(), last_key: after, limit: limit.saturating_add(1) };
     let mut members = app.query.group_members(&budget, &database, &all, &page).await?;
     let is_cut = members.len() > limit;
     members.truncate(limit);

@@ -32,7 +32,7 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
         selector: selected.selector.clone(),
         per_sensor: parameters.selection(&selected.selector)?,
         order: order(&parameters)?,
-        from: None,
+        start: None,
     };
     let limit = parameters.limit(app.settings.query.limit_default, app.settings.query.limit_max)?;
     let page = Page { limit, cursor: parameters.get("cursor") };
@@ -128,7 +128,7 @@ async fn many_sensors(
     if let Some(cursor) = page.cursor {
         let (text, key) = cursor.split_once('.').ok_or_else(|| bad_cursor(cursor))?;
         let time = parse_time(text).filter(|time| selection.per_sensor.range.contains(time));
-        selection.from = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
+        selection.start = Some((key.to_owned(), time.ok_or_else(|| bad_cursor(cursor))?));
     }
     let part = app.query.many_readings(budget, &selection, page.limit).await?;
     let next = part.next.map(|(key, time)| format!("{time:x}.{key}"));

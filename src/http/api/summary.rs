@@ -22,12 +22,12 @@ pub async fn summary(headers: HeaderMap, parameters: Parameters) -> ApiResult<Re
     let selected = parameters.selector(&budget).await?;
     let is_past = Parameters::is_past(&parameters.range()?);
     let aggregation = aggregation(&parameters, &selected)?;
-    let (by, tags) = match &aggregation.group_by {
+    let (series_member, tags) = match &aggregation.group_by {
         GroupBy::Sensor => ("sensor", &[][..]),
         GroupBy::Tags(tags) => ("measurement", &**tags),
     };
     let found = parameters.app.query.aggregate(&budget, &aggregation).await?;
-    let windows = WindowTable { found, is_sparse: aggregation.fill == Fill::None, by };
+    let windows = WindowTable { found, is_sparse: aggregation.fill == Fill::None, series_member };
     let names = RequestNames {
         database: &aggregation.database,
         selector: &aggregation.selector,

@@ -28,7 +28,7 @@ use crate::http::parameters::Parameters;
 use crate::http::render::json::{self, Times};
 use crate::http::server::auth;
 use crate::http::{App, Health};
-use crate::ingest::tail::{Heard, Listener, TailPlace, TailReading, TailRecord};
+use crate::ingest::tail::{Listener, TailItem, TailPosition, TailReading, TailRecord};
 use crate::query::selector::{Chooser, Selector};
 use crate::reading::Sensor;
 
@@ -72,7 +72,7 @@ pub async fn tail(
     let after = match headers.get(&LAST_EVENT_ID).map(HeaderValue::to_str) {
         None | Some(Ok("")) => None,
         // Treat an invalid id as one that is too old.
-        Some(id) => Some(id.ok().and_then(TailPlace::parse).unwrap_or(TailPlace { sequence: 0, number: 0 })),
+        Some(id) => Some(id.ok().and_then(TailPosition::parse).unwrap_or(TailPosition { sequence: 0, number: 0 })),
     };
     let listener = app.ingest.submitter.tail.listen(after).map_err(|full| ApiError::Busy(full.to_string()))?;
     let bounds = &app.settings.tail;
@@ -108,7 +108,7 @@ struct TailFilter {
     fields: Vec<String>,
     times: Times,
     /// The last reading that the client has.
-    after: Option<TailPlace>,
+    after: Option<TailPosition>,
 }
 
 /// The stream to one client.
@@ -143,12 +143,12 @@ impl Stream {
                 reason = self.rights.stream_end(&self.outbox.sender) => break reason,
                 _ = keep_alive.tick() => self.outbox.keep_alive(),
                 heard = self.listener.next() => match heard {
-                    Heard::Record(sequence, record) => {
+                    TailItem::Record(sequence, record) => {
                         if let ControlFlow::Break(reason) = self.send_record(sequence, &record, filter, chooser).await {
                             break reason;
                         }
                     }
-                    Heard::Missed => self.outbox.add_missed(None),
+                    TailItem::Missed => self.outbox.add_missed(None),
                 },
             }
         };
@@ -189,8 +189,8 @@ impl Stream {
             if !chooser.selects(sensor, None) || !self.rights.can_see(sensor) {
                 continue;
             }
-            let place = TailPlace { sequence, number: reading.number };
-            count += u64::from(write_reading(&mut piece, place, sensor, &reading, filter));
+            let position = TailPosition { sequence, number: reading.number };
+            count += u64::from(write_reading(&mut piece, position, sensor, &reading, filter));
             if piece.len() >= PIECE_BYTES {
                 self.deliver(std::mem::take(&mut piece), std::mem::take(&mut count)).await?;
                 tokio::task::coop::consume_budget().await;
@@ -274,7 +274,7 @@ async fn service_stop(health: &mut watch::Receiver<Health>) {
 /// Appends the event of a reading. Returns false if it has none of the requested fields.
 fn write_reading(
     out: &mut String,
-    place: TailPlace,
+    position: TailPosition,
     sensor: &Sensor,
     reading: &TailReading<'_>,
     filter: &TailFilter,
@@ -282,7 +282,7 @@ fn write_reading(
     let TailFilter { fields, times, .. } = filter;
     let start = out.len();
     out.push_str("id: ");
-    out.push_str(&place.to_string());
+    out.push_str(&position.to_string());
     out.push_str("\ndata: ");
     json::head(out, "sensor", &sensor.key, sensor.tags.iter().map(|(key, value)| (&**key, &**value)));
     out.push_str(",\"reading\":{\"ts\":");

@@ -217,7 +217,7 @@ pub struct WindowTable {
     /// True to omit fields without a value from windows.
     pub is_sparse: bool,
     /// The member with the name of a series: `sensor`, or `measurement` if sensors are grouped.
-    pub by: &'static str,
+    pub series_member: &'static str,
 }
 
 impl WindowTable {
@@ -250,7 +250,7 @@ impl WindowTable {
 
     fn head(&self, out: &mut String, series: &WindowSeries) {
         let tags = series.tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
-        json::head(out, self.by, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
+        json::head(out, self.series_member, series.sensor.as_deref().unwrap_or(&series.measurement), tags);
     }
 
     /// Groups the columns by field.
@@ -278,7 +278,7 @@ impl WindowTable {
     async fn table(&self, text: &mut Text, times: Times, guard: Guard) -> Result<(), QueryError> {
         let Aggregated { columns, series, .. } = &self.found;
         let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
-        let mut names = vec![self.by.to_owned()];
+        let mut names = vec![self.series_member.to_owned()];
         names.extend(tags.iter().map(|tag| format!("tag.{tag}")));
         names.extend(["start".to_owned(), "end".to_owned()]);
         let is_taken = |name: &str| names.iter().any(|taken| taken == name);

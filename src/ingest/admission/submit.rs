@@ -64,14 +64,14 @@ const ACK_TIMEOUT: &str = "ingest.ack_timeout";
 /// The time until which a request waits for its record, and the terms in which errors state it.
 #[derive(Clone, Copy)]
 pub(crate) struct AppendDeadline {
-    at: Instant,
+    time: Instant,
     waited: Duration,
     key: &'static str,
 }
 
 impl AppendDeadline {
     fn after(waited: Duration, key: &'static str) -> Self {
-        Self { at: Instant::now() + waited, waited, key }
+        Self { time: Instant::now() + waited, waited, key }
     }
 
     /// Returns the error for a durable record that is not stored in time.
@@ -137,7 +137,7 @@ impl Submitter {
             return Ok(());
         }
         self.dispatch.wake();
-        self.wait_until_stored(LoggedRecord { sequence, stored }, deadline.at, deadline.store_timeout()).await
+        self.wait_until_stored(LoggedRecord { sequence, stored }, deadline.time, deadline.store_timeout()).await
     }
 
     /// Copies the readings for the listeners of the tail, if there are any. The copy counts as memory of the request
@@ -248,7 +248,7 @@ impl Submitter {
     /// Waits until a metadata change is stored.
     pub async fn wait_until_meta_stored(&self, logged: LoggedMeta) -> Result<(), IngestError> {
         let deadline = logged.deadline;
-        self.wait_until_stored(logged.record, deadline.at, deadline.store_timeout()).await
+        self.wait_until_stored(logged.record, deadline.time, deadline.store_timeout()).await
     }
 
     /// Logs a part of a deletion by value, and waits until it is carried out.
@@ -259,7 +259,7 @@ impl Submitter {
         sensors: Vec<DeletedTimes>,
         mark: &Mark,
     ) -> Result<(), IngestError> {
-        let scope = Scope::Cells { sensors, before: mark.stamp };
+        let scope = Scope::Cells { sensors, mark: mark.stamp };
         let deletion = Deletion { received, database: database.to_owned(), scope };
         let logged = self.log_deletion(deletion, 0, None).await?;
         match logged.stored.await {
@@ -285,7 +285,7 @@ impl Submitter {
     async fn log_deletion(
         &self,
         deletion: Deletion,
-        above: Stamp,
+        lower_bound: Stamp,
         deadline: Option<AppendDeadline>,
     ) -> Result<LoggedRecord, IngestError> {
         self.member.check()?;
@@ -301,23 +301,23 @@ impl Submitter {
             dispatch.deletion_logged(LoggedRequest { sequence, readings: 0, memory, received }, deletion, targets);
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
-        let above = self.member.registry_view.greatest_stamp().max(above);
+        let above = self.member.registry_view.greatest_stamp().max(lower_bound);
         let sequence = self.append(above, record::deletion::KIND_DELETION, record, deadline, logged).await?;
         Ok(LoggedRecord { sequence, stored })
     }
 
     async fn wait_until_deleted(&self, all: Vec<LoggedRecord>, deadline: AppendDeadline) -> Result<(), IngestError> {
         for logged in all {
-            self.wait_until_stored(logged, deadline.at, IngestError::DeletionTimeout(deadline.waited)).await?;
+            self.wait_until_stored(logged, deadline.time, IngestError::DeletionTimeout(deadline.waited)).await?;
         }
         Ok(())
     }
 
-    /// Appends a record with a sequence above `above`, and waits until the record is durable or its append has failed.
+    /// Appends a record with a sequence above `lower_bound`, and waits until the record is durable or its append has failed.
     /// The WAL's callback calls `logged` for a durable record. Without a deadline the wait is unbounded.
     async fn append(
         &self,
-        above: Sequence,
+        lower_bound: Sequence,
         kind: u8,
         record: Vec<u8>,
         deadline: Option<AppendDeadline>,
@@ -333,11 +333,11 @@ impl Submitter {
             // The receiver is gone if the client has disconnected. Its readings are kept nevertheless.
             let _ = ack.send(appended);
         };
-        self.wal.append(above, kind, record, done).map_err(|error| self.append_refusal(error))?;
+        self.wal.append(lower_bound, kind, record, done).map_err(|error| self.append_refusal(error))?;
         crate::faults::point("after_append");
         let acked = match deadline {
-            Some(AppendDeadline { at, waited, key }) => {
-                let acked = tokio::time::timeout_at(at, acked).await;
+            Some(AppendDeadline { time, waited, key }) => {
+                let acked = tokio::time::timeout_at(time, acked).await;
                 acked.map_err(|_| IngestError::Timeout { waited, key })?
             }
             None => acked.await,
@@ -348,14 +348,14 @@ impl Submitter {
         }
     }
 
-    /// Waits until the store has applied a record. Fails with `late` if that does not happen by `until`.
+    /// Waits until the store has applied a record. Fails with `late` if that does not happen by `deadline`.
     async fn wait_until_stored(
         &self,
         record: LoggedRecord,
-        until: Instant,
+        deadline: Instant,
         late: IngestError,
     ) -> Result<(), IngestError> {
-        match tokio::time::timeout_at(until, record.stored).await {
+        match tokio::time::timeout_at(deadline, record.stored).await {
             Ok(Ok(outcome)) => Ok(outcome?),
             Ok(Err(_)) => Err(late),
             Err(_) => {

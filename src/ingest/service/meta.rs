@@ -269,7 +269,7 @@ impl Ingest {
             let is_changed = after != before;
             if is_changed || is_shared && !request.update.is_empty_patch() {
                 let change = request.update.change(stored, &before, &after, is_shared);
-                metas.entry(change.sensor.key.clone()).or_default().merge(&change.at(stamp));
+                metas.entry(change.sensor.key.clone()).or_default().merge(&change.to_meta(stamp));
                 changes.add(index, change);
             }
             outcomes.push(Ok(MetaOutcome { is_new, is_changed, values: after, unlike }));

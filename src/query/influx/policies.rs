@@ -66,7 +66,8 @@ pub async fn covered_databases(
 pub fn expired_notice(settings: &Settings, database: &str, start_ns: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_kept(database);
     let deleted = settings.of(database).expired?;
-    let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start_ns < *cutoff)?;
+    let cutoff =
+        settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start_ns < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))

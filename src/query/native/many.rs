@@ -23,7 +23,7 @@ pub struct ManySelection {
     /// The order of the readings of each sensor.
     pub order: Order,
     /// The start of this part: the key of a sensor, and the time of its next reading.
-    pub from: Option<(String, i64)>,
+    pub start: Option<(String, i64)>,
 }
 
 /// Bytes of memory per name in a list, without its characters. It is large, because every tag has a tree of its values.
@@ -56,7 +56,7 @@ impl Query {
             let mut chosen = engine.choose(budget, &selection.per_sensor.database, &selection.selector).await?;
             let entries = &mut chosen.entries;
             engine.check_sensors(entries.len())?;
-            if let Some((key, _)) = &selection.from {
+            if let Some((key, _)) = &selection.start {
                 entries.retain(|entry| *entry.sensor.key >= **key);
             }
             let mut part = ManyReadings { series: Vec::new(), next: None, held: budget.hold(0)? };
@@ -64,7 +64,7 @@ impl Query {
             for entry in entries {
                 let key = entry.sensor.key.to_string();
                 let mut one = Selection { sensor: entry.stored.key.to_string(), ..selection.per_sensor.clone() };
-                if let Some((_, time)) = selection.from.as_ref().filter(|(from, _)| *from == key) {
+                if let Some((_, time)) = selection.start.as_ref().filter(|(start, _)| *start == key) {
                     one.range = remaining_range(selection.order, &one.range, *time);
                 }
                 if left == 0 || part.held.bytes() >= room(engine) {
