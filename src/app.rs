@@ -180,7 +180,7 @@ async fn serve(
         settings: &settings,
         addresses,
         first_token: first_token.as_ref(),
-        enforced: app.access.is_enforced(),
+        is_enforced: app.access.is_enforced(),
         started: started.monotonic,
         stopping,
     });

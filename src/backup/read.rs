@@ -118,7 +118,7 @@ pub struct Parts<'a> {
     /// Keys of the sensors to read; `None` for all.
     only: Option<Arc<HashSet<Box<str>>>>,
     /// True if each part is one page with its stamps.
-    by_page: bool,
+    returns_single_pages: bool,
 }
 
 /// The progress of a sensor that is too large to be read at once.
@@ -155,7 +155,7 @@ impl<'a> Parts<'a> {
             ready: VecDeque::new(),
             large: None,
             only: None,
-            by_page: false,
+            returns_single_pages: false,
         }
     }
 
@@ -163,7 +163,7 @@ impl<'a> Parts<'a> {
     /// their stamps, and it may have readings outside of [`Part::times`].
     #[must_use]
     pub fn single_pages(self, only: Arc<HashSet<Box<str>>>) -> Self {
-        Self { only: Some(only), by_page: true, ..self }
+        Self { only: Some(only), returns_single_pages: true, ..self }
     }
 
     /// Returns the next piece, or `None` at the end.
@@ -201,7 +201,7 @@ impl<'a> Parts<'a> {
             Some(found) => {
                 let sensors: Vec<Arc<SensorDocument>> = self.listed.drain(..count).collect();
                 for (document, pages) in sensors.iter().zip(found) {
-                    let sets = if self.by_page { page_readings(pages) } else { merge_pages(pages) };
+                    let sets = if self.returns_single_pages { page_readings(pages) } else { merge_pages(pages) };
                     let part = |readings| Piece::Readings(Part { document: document.clone(), readings, times: None });
                     self.ready.extend(sets.into_iter().map(part));
                 }
@@ -229,7 +229,7 @@ impl<'a> Parts<'a> {
         hours: &Range<Hour>,
         last_returned: Option<Hour>,
     ) -> Result<(), StorageError> {
-        if self.by_page || hours.is_empty() {
+        if self.returns_single_pages || hours.is_empty() {
             return Ok(());
         }
         let found = read_expired_parts(self.store, self.database, hours, sensors, &self.ready).await?;
@@ -266,7 +266,7 @@ impl<'a> Parts<'a> {
                     let document = large.document.clone();
                     let part =
                         |readings| Piece::Readings(Part { document: document.clone(), readings, times: times.clone() });
-                    if self.by_page {
+                    if self.returns_single_pages {
                         self.ready.extend(page_readings(found.pages).into_iter().map(part));
                     } else {
                         let sets = merge_pages(found.pages).into_iter();

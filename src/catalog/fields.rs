@@ -21,7 +21,7 @@ pub struct SensorFields {
     /// The number of leading fields that the stored document is known to have.
     pub saved: usize,
     /// True if the sensor's document is known to be stored.
-    pub stored: bool,
+    pub is_stored: bool,
     /// The memory of this set; empty until the set is shared.
     pub(crate) charge: Charge,
 }
@@ -51,7 +51,7 @@ impl SensorFields {
 
     /// Returns true if the sensor's document must be written before pages that use the firm fields.
     pub fn is_unsaved(&self) -> bool {
-        !self.stored || self.saved < self.firm
+        !self.is_stored || self.saved < self.firm
     }
 
     /// Estimates the bytes of this set.

@@ -239,7 +239,7 @@ impl Catalog {
         // Skip the other spellings, so that each sensor is listed once.
         let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
         let is_new =
-            |known: &KnownSensor| !known.fields().stored || known.adopted.load(Ordering::Relaxed) > since_version;
+            |known: &KnownSensor| !known.fields().is_stored || known.adopted.load(Ordering::Relaxed) > since_version;
         let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && is_new(known));
         unstored.map(|(_, known)| known.clone()).collect()
     }

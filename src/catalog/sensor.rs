@@ -182,7 +182,7 @@ impl KnownSensor {
         CatalogSensor {
             sensor: self.sensor.clone(),
             fields: firm,
-            is_stored: fields.stored,
+            is_stored: fields.is_stored,
             meta: None,
             has_more_meta: self.has_meta.load(Ordering::Relaxed),
         }
@@ -297,7 +297,7 @@ impl KnownSensor {
         }
         self.state.claimed.settle(self.id, fields.firm, firm);
         grown.firm = firm;
-        grown.stored = true;
+        grown.is_stored = true;
         self.adopted.store(self.state.version.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
         let is_in_document = |name: &Arc<str>| document.fields.iter().any(|(n, _)| n == name);
         grown.saved = grown.names.iter().take_while(|name| is_in_document(name)).count();
@@ -307,14 +307,14 @@ impl KnownSensor {
     /// Notes that the document may no longer be stored.
     pub fn unsave(&self) {
         let mut fields = self.fields.write();
-        *fields = self.state.share(SensorFields { stored: false, saved: 0, ..SensorFields::clone(&fields) });
+        *fields = self.state.share(SensorFields { is_stored: false, saved: 0, ..SensorFields::clone(&fields) });
         self.written_rev.store(0, Ordering::Relaxed);
         self.adopted.store(0, Ordering::Relaxed);
     }
 
     /// Returns true if the sensor has unflushed readings or its document is known to be stored.
     pub fn is_listed(&self) -> bool {
-        self.has_unflushed.load(Ordering::Relaxed) || self.fields().stored
+        self.has_unflushed.load(Ordering::Relaxed) || self.fields().is_stored
     }
 
     /// Marks earlier sensor lists as outdated, unless the store lists the sensor.

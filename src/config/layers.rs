@@ -29,7 +29,7 @@ pub struct Layers {
     /// The keys that a layer may set.
     settable: BTreeSet<&'static str>,
     /// True if a file could not be read completely, so that values may be missing.
-    pub torn: bool,
+    pub is_cut_off: bool,
     /// The lists of the file.
     pub lists: Lists,
 }
@@ -73,7 +73,7 @@ impl Layers {
     /// `sets_constants`.
     pub fn defaults(sets_constants: bool) -> Self {
         let mut layers =
-            Self { entries: BTreeMap::new(), settable: BTreeSet::new(), torn: false, lists: Lists::default() };
+            Self { entries: BTreeMap::new(), settable: BTreeSet::new(), is_cut_off: false, lists: Lists::default() };
         for key in keys::keys() {
             let Ok(value) = DeValue::parse(key.default) else {
                 panic!("the default of {} is not TOML: {}", key.name, key.default)
@@ -105,7 +105,7 @@ impl Layers {
         let (table, errors) = DeTable::parse_recoverable(text);
         // The parser recovers some values from invalid TOML. They may be wrong, so do not check them.
         if !errors.is_empty() {
-            self.torn = true;
+            self.is_cut_off = true;
             problems.extend(errors.iter().map(|error| {
                 let line = error.span().map_or(0, |span| line_number(text, &span));
                 Problem::new(at(line), format!("not valid TOML: {}", error.message()))

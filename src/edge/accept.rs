@@ -125,7 +125,7 @@ async fn open(
     state: Arc<ConnectionState>,
 ) -> Option<Connection> {
     let address = address.ip().to_canonical();
-    let secure = tls.is_some();
+    let is_secure = tls.is_some();
     let (io, certificate) = match tls {
         None => (Io::Left(stream), None),
         Some(tls) => match tls.accept(stream).await {
@@ -137,6 +137,6 @@ async fn open(
         },
     };
     state.end_handshake();
-    let peer = Arc::new(Peer { address, secure, certificate });
+    let peer = Arc::new(Peer { address, is_secure, certificate });
     Some(Connection { stream: Stream::new(io, state.clone()), peer, state })
 }

@@ -119,7 +119,7 @@ impl ConnectionLimits {
     pub(super) fn try_acquire(
         self: &Arc<Self>,
         address: IpAddr,
-        secure: bool,
+        is_secure: bool,
         idle: Option<Duration>,
     ) -> Option<(ConnectionPermit, Arc<ConnectionState>)> {
         let network = network(address);
@@ -127,7 +127,7 @@ impl ConnectionLimits {
         if table.connections.len() >= self.bounds.max && !self.make_room(&mut table) {
             return None;
         }
-        let state = Arc::new(ConnectionState::new(self.base, if secure { Phase::Handshake } else { Phase::Idle }));
+        let state = Arc::new(ConnectionState::new(self.base, if is_secure { Phase::Handshake } else { Phase::Idle }));
         let id = table.next_id;
         table.next_id += 1;
         let idle_ms = milliseconds(idle.unwrap_or(self.bounds.idle));

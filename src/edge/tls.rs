@@ -274,7 +274,7 @@ fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
 fn verifier(
     files: &TlsSettings,
     provider: &Arc<rustls::crypto::CryptoProvider>,
-    optional: bool,
+    is_optional: bool,
 ) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
     let mut roots = RootCertStore::empty();
     for certificate in items::<CertificateDer<'_>>("tls.client_ca_file", &files.client_ca_file)? {
@@ -282,7 +282,7 @@ fn verifier(
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone());
     let builder = builder.with_crls(revocation_lists(&files.client_crl_file)?);
-    let builder = if optional { builder.allow_unauthenticated() } else { builder };
+    let builder = if is_optional { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| match error {
         VerifierBuilderError::InvalidCrl(_) => TlsError::ClientCrl(error.to_string()),
         _ => TlsError::ClientCa(error.to_string()),

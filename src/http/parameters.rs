@@ -86,14 +86,14 @@ pub struct Parameters {
 pub struct Selected {
     pub selector: Selector,
     /// True if `sensor=` is not a key but the value of the tag `sensor`.
-    pub by_tag: bool,
+    pub is_by_tag: bool,
     /// The reason if nothing is selected.
     notice: Option<String>,
 }
 
 impl Selected {
     pub fn new(selector: Selector) -> Self {
-        Self { selector, by_tag: false, notice: None }
+        Self { selector, is_by_tag: false, notice: None }
     }
 }
 
@@ -159,14 +159,14 @@ impl Parameters {
             return Ok(Selected::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?))));
         }
         if let Some(sensor) = self.sensor_from_cursor(&sensor) {
-            return Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(sensor)) });
+            return Ok(Selected { is_by_tag: true, ..Selected::new(Selector::Sensor(sensor)) });
         }
         match self.app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
             NamedSensor::Exact => Ok(Selected::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?)))),
             NamedSensor::Tagged(sensor) => {
                 // The lookup respects the pins by the shown name; check the resolved sensor again.
                 let sensor = self.check_pins(Arc::unwrap_or_clone(sensor))?;
-                Ok(Selected { by_tag: true, ..Selected::new(Selector::Sensor(Arc::new(sensor))) })
+                Ok(Selected { is_by_tag: true, ..Selected::new(Selector::Sensor(Arc::new(sensor))) })
             }
             NamedSensor::Several(notice) => {
                 // Select nothing: no measurement has an empty name.
@@ -386,21 +386,21 @@ impl Parameters {
 /// Parses a tag filter, given as the text after `tag.`, split at the first `=`: `site=lab`, `site!=lab`,
 /// `room=~^r[0-9]+$` or `room!~^r`.
 fn tag_filter(name: &str, value: &str) -> ApiResult<TagFilter> {
-    let pattern = |key: &str, pattern: &str, negated: bool| {
+    let pattern = |key: &str, pattern: &str, is_negated: bool| {
         if let Some(fault) = pattern_fault(pattern) {
             return Err(ApiError::Bad(format!("parameter tag.{key}: {pattern:?} is not a valid regex: {fault}")));
         }
-        Ok(TagFilter { key: key.to_owned(), test: TagTest::Matches(pattern.to_owned()), negated })
+        Ok(TagFilter { key: key.to_owned(), test: TagTest::Matches(pattern.to_owned()), is_negated })
     };
     if let Some((key, start)) = name.split_once("!~") {
         // The pattern may contain the `=` at which the parameter was split.
         let rest = if value.is_empty() { start.to_owned() } else { format!("{start}={value}") };
         return pattern(key, &rest, true);
     }
-    let (key, negated) = name.strip_suffix('!').map_or((name, false), |key| (key, true));
-    match value.strip_prefix('~').filter(|_| !negated) {
+    let (key, is_negated) = name.strip_suffix('!').map_or((name, false), |key| (key, true));
+    match value.strip_prefix('~').filter(|_| !is_negated) {
         Some(text) => pattern(key, text, false),
-        None => Ok(TagFilter { key: key.to_owned(), test: TagTest::Is(value.to_owned()), negated }),
+        None => Ok(TagFilter { key: key.to_owned(), test: TagTest::Is(value.to_owned()), is_negated }),
     }
 }
 

@@ -37,7 +37,7 @@ pub struct RegistryView {
     /// Earlier openings of this WAL, each with its last record.
     openings: Vec<(u64, Stamp)>,
     /// True if other instances may use the store.
-    shared: bool,
+    is_shared: bool,
     state: Mutex<RegistryState>,
 }
 
@@ -86,7 +86,7 @@ impl RegistryView {
             stored: Vec::new(),
         };
         let openings = recovery.openings.iter().copied().filter(|(opening, _)| *opening != 0).collect();
-        Self { masks, understand, marks: Arc::default(), openings, shared, state: Mutex::new(state) }
+        Self { masks, understand, marks: Arc::default(), openings, is_shared: shared, state: Mutex::new(state) }
     }
 
     /// Creates the view of a store that is not shared and has no deletions.
@@ -114,7 +114,7 @@ impl RegistryView {
         let state = self.state.lock();
         // Another instance may have joined since an old read.
         let is_old = state.read.is_none_or(|read| read.elapsed() >= FRESH);
-        let restamps = state.view.restamps || (self.shared && is_old) || self.marks.has_any();
+        let restamps = state.view.restamps || (self.is_shared && is_old) || self.marks.has_any();
         MergeView { restamps, ..state.view }
     }
 
@@ -225,7 +225,7 @@ impl RegistryView {
         }
         state.view = MergeView {
             floor: state.view.floor.max(registry.floor),
-            restamps: self.shared && (registry.has_others(opening) || registry.log(opening).is_none()),
+            restamps: self.is_shared && (registry.has_others(opening) || registry.log(opening).is_none()),
         };
         state.greatest_stamp = registry.greatest();
         state.read = state.read.max(Some(read));

@@ -32,7 +32,7 @@ pub struct Trail {
     /// The size above which the file is rotated.
     file_bytes: u64,
     /// Sync each record to disk before [`Trail::append`] returns.
-    synced: bool,
+    is_synced: bool,
 }
 
 /// The state of the chain, as stored in the file `.head`.
@@ -65,8 +65,8 @@ struct Numbered<'a, T> {
 impl Trail {
     /// Returns a trail at `path`, whose files take about `max_bytes` in total. The first record creates the file.
     #[must_use]
-    pub fn new(path: PathBuf, max_bytes: u64, synced: bool) -> Self {
-        Self { path, file_bytes: max_bytes / (OLDER_FILES as u64 + 1), synced }
+    pub fn new(path: PathBuf, max_bytes: u64, is_synced: bool) -> Self {
+        Self { path, file_bytes: max_bytes / (OLDER_FILES as u64 + 1), is_synced }
     }
 
     /// Appends a record.
@@ -95,7 +95,7 @@ impl Trail {
         // A crash may have cut the last line. Start a new one, so that the record does not continue it.
         let gap = if is_at_line_start(&mut file)? { "" } else { "\n" };
         file.write_all(format!("{gap}{open}{CHAIN}{chain}\"}}\n").as_bytes())?;
-        if self.synced {
+        if self.is_synced {
             file.sync_data()?;
         }
         write_head(&mut head_file, &Head { last: number, chain, ..head })

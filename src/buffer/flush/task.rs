@@ -99,7 +99,7 @@ pub async fn flush_bucket(context: &FlushContext, database: &Database, mut runs:
         }
         run.merge(context, &mut room);
         // If the cached bucket is outdated, the decision to set readings aside may be wrong.
-        if run.from_cache && !run.set_aside.is_empty() {
+        if run.is_from_cache && !run.set_aside.is_empty() {
             run.state = BucketFlushState::Stale;
         }
     }

@@ -238,7 +238,7 @@ impl MemtableBuckets {
     /// * oldest first, buckets with records up to `due`, those older than the interval, or all if `pressed`;
     /// * buckets whose flush failed and whose delay is over;
     /// * quiet buckets of past hours.
-    pub fn next_due(&mut self, now: Instant, clock_ns: i64, due: Sequence, pressed: bool) -> Option<CacheKey> {
+    pub fn next_due(&mut self, now: Instant, clock_ns: i64, due: Sequence, is_pressed: bool) -> Option<CacheKey> {
         self.drop_taken();
         for _ in 0..self.urgent.len() {
             let key = self.urgent.pop_front()?;
@@ -248,12 +248,12 @@ impl MemtableBuckets {
                 _ => {}
             }
         }
-        let oldest = self.next_in_order(now, due, pressed);
+        let oldest = self.next_in_order(now, due, is_pressed);
         oldest.or_else(|| self.next_delayed(now)).or_else(|| self.next_quiet(now, clock_ns))
     }
 
     /// Returns the oldest due bucket that is not held back.
-    fn next_in_order(&mut self, now: Instant, due: Sequence, pressed: bool) -> Option<CacheKey> {
+    fn next_in_order(&mut self, now: Instant, due: Sequence, is_pressed: bool) -> Option<CacheKey> {
         let mut held_back = Vec::new();
         let mut found = None;
         while let Some(entry) = self.order.front().copied() {
@@ -264,7 +264,7 @@ impl MemtableBuckets {
             };
             let is_held_back = bucket.is_held_back(now);
             let is_old = now.saturating_duration_since(entry.since) >= self.rules.interval;
-            if !(pressed || entry.first <= due || is_old) {
+            if !(is_pressed || entry.first <= due || is_old) {
                 break;
             }
             self.order.pop_front();

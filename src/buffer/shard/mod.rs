@@ -225,12 +225,12 @@ impl Shard {
     }
 
     /// Starts flushes of due buckets, as many as are allowed at a time.
-    fn start_flush(&mut self, due: Sequence, pressed: bool) {
+    fn start_flush(&mut self, due: Sequence, is_pressed: bool) {
         // Before the first read of the registry, the deletions and the floor are unknown.
         if !self.context.registry_view.is_known() {
             return;
         }
-        let moment = FlushMoment { now: Instant::now(), clock: now_ns(), due, pressed };
+        let moment = FlushMoment { now: Instant::now(), clock: now_ns(), due, is_pressed };
         let probe = FlushBounds { buckets: PROBE_BUCKETS_MAX, bytes: self.flush_bytes };
         let probes = self.unflushed.probes();
         for loads in self.unflushed.next_probes(moment, probe, FLUSHES_MAX.saturating_sub(probes)) {
@@ -398,7 +398,7 @@ impl Shard {
         let pages = run.bucket.pages().len();
         self.context.metrics.overflow_pages.increment(pages.saturating_sub(run.pages_before.max(1)) as u64);
         // If the bucket was just read, duplicates may come from an earlier flush with an unknown outcome.
-        if run.has_changes() || !run.from_cache {
+        if run.has_changes() || !run.is_from_cache {
             let unflushed = self.unflushed.get(database);
             self.document_writer.note(
                 database,

@@ -64,7 +64,7 @@ pub(crate) struct LawFlush {
     /// Groups of the current round that are not written yet.
     pub(crate) round: Vec<Vec<usize>>,
     pub(crate) is_stale: bool,
-    pub(crate) from_cache: bool,
+    pub(crate) is_from_cache: bool,
     /// Stamp and time of each reading that is set aside.
     pub(crate) set_aside: Vec<(Stamp, i64)>,
     /// Stamps of the readings that are skipped as stored.

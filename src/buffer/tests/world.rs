@@ -159,13 +159,13 @@ impl World {
         }
         let Some(rows) = instance.memtable.remove(&key) else { return };
         let cached = if how == 0 { instance.cache.remove(&key) } else { None };
-        let from_cache = cached.is_some();
+        let is_from_cache = cached.is_some();
         let flush = LawFlush {
             rows: Arc::new(rows),
             bucket: cached.unwrap_or_default(),
             round: Vec::new(),
             is_stale: how == 2,
-            from_cache,
+            is_from_cache,
             set_aside: Vec::new(),
             passed_over: Vec::new(),
             below: Vec::new(),
@@ -208,7 +208,7 @@ impl World {
         let all = applied.new + applied.duplicate + applied.overwritten + applied.set_aside;
         assert_eq!(all, kept.len() as u64, "each reading is counted once");
         flush.set_aside = flush.bucket.set_aside().iter().map(|place| places[*place]).collect();
-        flush.is_stale = flush.from_cache && !flush.set_aside.is_empty();
+        flush.is_stale = flush.is_from_cache && !flush.set_aside.is_empty();
         flush.round.clear();
         self.merges += 1;
     }
@@ -220,7 +220,7 @@ impl World {
         let Some(flush) = instance.flushes.get_mut(&key) else { return };
         if flush.is_stale {
             flush.bucket = Bucket::from_stored(self.store.read(key, &covers));
-            flush.from_cache = false;
+            flush.is_from_cache = false;
             flush.is_stale = false;
             return self.merge(slot, key);
         }

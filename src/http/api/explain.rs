@@ -119,7 +119,7 @@ fn explanation_json(explanation: &Explanation, is_json: bool) -> Value {
     json!({
         "write": write,
         "database": explanation.database,
-        "new_database": explanation.new_database,
+        "new_database": explanation.is_new_database,
         "accepted": accepted,
         "rejected": rejected.count,
         "quota": { "readings": accepted, "new_sensors": new_sensors, "passes": error.is_none() },
@@ -138,7 +138,7 @@ fn line_json(explanation: &Explanation, point: &ExplainedPoint) -> Value {
     let is_new = explanation.new_sensors.contains(&sensor.key);
     // A pinned token must not learn if a sensor outside its pins exists.
     let is_outside_pins = rejections.iter().any(|rejection| matches!(rejection.reason, Reason::OtherSensor { .. }));
-    let is_known = !is_outside_pins && (is_new || explanation.store_asked);
+    let is_known = !is_outside_pins && (is_new || explanation.was_store_asked);
     line["sensor"] = json!(sensor.key);
     line["measurement"] = json!(sensor.measurement);
     line["tags"] = sensor.tags.iter().map(|(key, value)| (key.to_string(), json!(value))).collect::<Map<_, _>>().into();

@@ -49,7 +49,7 @@ pub async fn readings(headers: HeaderMap, parameters: Parameters) -> ApiResult<R
         (_, Some(points_max)) => chart_points(app, &budget, &parameters, selection, points_max).await?,
         (Selector::Sensor(sensor), None) => {
             let sensor = sensor.clone();
-            one_sensor(app, &budget, sensor, selected.by_tag, selection, page).await?
+            one_sensor(app, &budget, sensor, selected.is_by_tag, selection, page).await?
         }
         (Selector::Matching { .. }, None) => many_sensors(app, &budget, selection, page).await?,
     };
@@ -96,20 +96,20 @@ async fn one_sensor(
     app: &App,
     budget: &Budget,
     sensor: Arc<Sensor>,
-    by_tag: bool,
+    is_by_tag: bool,
     selection: ManySelection,
     page: Page<'_>,
 ) -> ApiResult<ReadingsPart> {
     let ManySelection { per_sensor: mut selection, order, .. } = selection;
     if let Some(cursor) = page.cursor {
-        let text = cursor.split_once('.').filter(|_| by_tag).map_or(cursor, |(time, _)| time);
+        let text = cursor.split_once('.').filter(|_| is_by_tag).map_or(cursor, |(time, _)| time);
         let time = parse_time(text).filter(|time| selection.range.contains(time));
         selection.range = rest(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
     }
     let part = app.query.readings(budget, &selection, order, page.limit).await?;
     // The cursor is opaque to clients: the hexadecimal time of the next reading, and the key of a sensor that was found by
     // its tag, so that the next part is of the same sensor even if other sensors have the tag by then.
-    let cursor = |time: i64| if by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
+    let cursor = |time: i64| if is_by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
     let next = part.next.map(cursor);
     Ok(ReadingsPart {
         series: part.known.then_some((sensor, part.readings)).into_iter().collect(),

@@ -251,7 +251,7 @@ pub async fn status(State(app): State<Arc<App>>) -> Response {
         "log_torn": log.found.torn,
         "hot_bytes": app.ingest.dispatch.positions.bucket_cache_bytes(),
         "unflushed_bytes": lag.unflushed_bytes,
-        "feeding": !lag.live,
+        "feeding": !lag.is_live,
         "deletions_in_progress": app.ingest.catalog.deletions_in_progress(),
         "blocked": lag.blocked,
         "documents": app.ingest.flushes.blocked.summary(),
@@ -283,7 +283,7 @@ pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     app.metrics.tokens.set(u32::try_from(app.access.len()).unwrap_or(u32::MAX));
     app.metrics.token_terms(&app.access.terms(now_seconds()));
     app.metrics.wal(&log, app.ingest.wal_budget());
-    app.metrics.lag(age(lag.oldest), lag.unflushed_bytes, !lag.live);
+    app.metrics.lag(age(lag.oldest), lag.unflushed_bytes, !lag.is_live);
     ([("content-type", "text/plain; version=0.0.4; charset=utf-8")], app.metrics.render()).into_response()
 }
 

@@ -101,8 +101,8 @@ async fn chunks(
         let all = outcome.all_series();
         for (number, series) in all.iter().enumerate() {
             for piece in pieces(series, rows) {
-                let partial = !piece.is_last || number + 1 < all.len();
-                line(text, id, outcome, &[piece], partial, style).await?;
+                let is_partial = !piece.is_last || number + 1 < all.len();
+                line(text, id, outcome, &[piece], is_partial, style).await?;
             }
         }
         if all.is_empty() {
@@ -117,11 +117,11 @@ async fn line(
     id: usize,
     outcome: &StatementResult,
     pieces: &[SeriesPiece<'_>],
-    partial: bool,
+    is_partial: bool,
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     text.out.push_str("{\"results\":[");
-    result(text, id, outcome, pieces, partial, style).await?;
+    result(text, id, outcome, pieces, is_partial, style).await?;
     text.out.push_str("]}\n");
     Ok(())
 }
@@ -142,7 +142,7 @@ async fn result(
     id: usize,
     outcome: &StatementResult,
     pieces: &[SeriesPiece<'_>],
-    partial: bool,
+    is_partial: bool,
     style: &RenderStyle,
 ) -> Result<(), QueryError> {
     let _ = write!(text.out, "{{\"statement_id\":{id}");
@@ -163,7 +163,7 @@ async fn result(
         });
         text.out.push(']');
     }
-    if partial {
+    if is_partial {
         text.out.push_str(",\"partial\":true");
     }
     if let Err(error) = &outcome.series {
@@ -354,8 +354,8 @@ fn csv_text(out: &mut String, text: &str, guard: Guard) {
 #[derive(Default)]
 struct Indents {
     depth: usize,
-    in_text: bool,
-    escaped: bool,
+    is_in_string: bool,
+    is_escaped: bool,
 }
 
 impl Indents {
@@ -364,10 +364,10 @@ impl Indents {
         let mut out = String::with_capacity(piece.len() * 2);
         let mut characters = piece.chars().peekable();
         while let Some(c) = characters.next() {
-            if self.in_text {
+            if self.is_in_string {
                 out.push(c);
-                self.in_text = self.escaped || c != '"';
-                self.escaped = !self.escaped && c == '\\';
+                self.is_in_string = self.is_escaped || c != '"';
+                self.is_escaped = !self.is_escaped && c == '\\';
                 continue;
             }
             let next = characters.peek().copied();
@@ -390,7 +390,7 @@ impl Indents {
                 }
                 ':' => out.push_str(": "),
                 '"' => {
-                    self.in_text = true;
+                    self.is_in_string = true;
                     out.push(c);
                 }
                 c => out.push(c),

@@ -77,7 +77,7 @@ async fn serve_connection(
 ) {
     let Connection { stream, peer, state } = connection;
     let io = TokioIo::new(stream);
-    let hsts = protocol.hsts.clone().filter(|_| peer.secure);
+    let hsts = protocol.hsts.clone().filter(|_| peer.is_secure);
     let service = ConnectionService::new(service, peer, state, hsts);
     if protocol.http2 {
         let builder = auto_builder();

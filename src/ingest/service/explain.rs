@@ -24,7 +24,7 @@ pub struct Explanation {
     /// The database with its retention policy.
     pub database: String,
     /// True if the write would create the database.
-    pub new_database: bool,
+    pub is_new_database: bool,
     /// The points in the order of the body.
     pub points: Vec<ExplainedPoint>,
     /// The keys of new sensors, as far as is known.
@@ -32,7 +32,7 @@ pub struct Explanation {
     /// The number of new sensors within the limits. These would be charged.
     pub sensors_charged: usize,
     /// False if the store did not answer, so that sensors unknown to this instance may or may not be new.
-    pub store_asked: bool,
+    pub was_store_asked: bool,
     /// The number of readings that would be kept and charged.
     pub accepted: usize,
     pub rejected: RejectionSummary,
@@ -46,7 +46,7 @@ pub struct Explanation {
 struct SensorsCopy {
     copy: CatalogCopy,
     new: HashSet<Box<str>>,
-    store_asked: bool,
+    was_store_asked: bool,
 }
 
 impl Ingest {
@@ -62,7 +62,7 @@ impl Ingest {
         body_bytes: usize,
     ) -> Result<Explanation, IngestError> {
         let name = self.resolve(arrival.database, None).await?;
-        let new_database = if self.catalog.database(&name).is_some() {
+        let is_new_database = if self.catalog.database(&name).is_some() {
             false
         } else {
             let stored = self.stored_databases(&name).await?;
@@ -78,7 +78,7 @@ impl Ingest {
             sensors = self.stored_names(&name, sensors, renames).await?;
         }
         sensors.retain(|sensor| pin_violation(&caller, renames.as_ref(), sensor).is_none());
-        let SensorsCopy { copy, new, store_asked } = self.copy_sensors(&name, &caller, sensors).await;
+        let SensorsCopy { copy, new, was_store_asked } = self.copy_sensors(&name, &caller, sensors).await;
         // Check the quotas before validation, as a write does.
         let refused = self.find_refusal(&copy.database, &caller);
         let was_refused = refused.is_some();
@@ -100,11 +100,11 @@ impl Ingest {
         let sensors_charged = if was_refused { 0 } else { charged };
         Ok(Explanation {
             database: name,
-            new_database,
+            is_new_database,
             points,
             new_sensors: new,
             sensors_charged,
-            store_asked,
+            was_store_asked,
             accepted,
             rejected,
             refused,
@@ -126,18 +126,19 @@ impl Ingest {
         let mut copy = self.catalog.copy(name, sensors, &self.options);
         let unknown = std::mem::take(&mut copy.unknown);
         if unknown.is_empty() {
-            return SensorsCopy { copy, new: HashSet::new(), store_asked: true };
+            return SensorsCopy { copy, new: HashSet::new(), was_store_asked: true };
         }
         let keys: Vec<&str> = unknown.iter().map(|sensor| &*sensor.key).collect();
         let mut found = self.lookup.find(copy.database.original(), &keys, self.catalog.sensors_max()).await;
-        let store_asked = found.counts;
+        let was_store_asked = found.counts;
         found.deletions = copy.database.deletions();
         let stored: HashSet<Box<str>> = found.documents.iter().map(|document| document.sensor.key.clone()).collect();
-        let new = keys.iter().filter(|key| store_asked && !stored.contains(**key)).map(|key| Box::from(*key)).collect();
+        let new =
+            keys.iter().filter(|key| was_store_asked && !stored.contains(**key)).map(|key| Box::from(*key)).collect();
         let wanted =
             unknown.into_iter().map(|sensor| WantedSensor { sensor, allowance: caller.allowance().cloned() }).collect();
         copy.catalog.add_sensors(&copy.database, wanted, found, self.catalog.sensors_max());
-        SensorsCopy { copy, new, store_asked }
+        SensorsCopy { copy, new, was_store_asked }
     }
 
     fn explain_points<'b, P: Points<'b>>(

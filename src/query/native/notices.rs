@@ -137,10 +137,10 @@ fn requested_names<'a>(names: &RequestNames<'a>) -> Vec<RequestedName<'a>> {
                 name,
                 measurement: None,
             }));
-            for TagFilter { key, test, negated } in tags {
+            for TagFilter { key, test, is_negated } in tags {
                 asked.push(RequestedName { kind: NameKind::Tag, name: key, measurement });
                 match test {
-                    TagTest::Is(value) if !negated && !value.is_empty() => {
+                    TagTest::Is(value) if !is_negated && !value.is_empty() => {
                         asked.push(RequestedName { kind: NameKind::Value(key), name: value, measurement });
                     }
                     TagTest::Is(_) | TagTest::Matches(_) => {}

@@ -84,7 +84,7 @@ fn fields_of_records_are_listed_and_new_ones_are_reported() {
         families: vec![Family::String; 2],
         firm: 2,
         saved: 0,
-        stored: false,
+        is_stored: false,
         ..SensorFields::default()
     });
     for is_new in [true, false] {

@@ -46,7 +46,7 @@ pub struct BucketFlush {
     /// The times of the first and the last reading, if the readings are in a chunk of their day instead of the bucket.
     pub in_chunk: Option<(i64, i64)>,
     /// True if the bucket came from the cache, not from the store.
-    pub from_cache: bool,
+    pub is_from_cache: bool,
     /// True if the store is known to have the bucket although it is not cached. It is then read first.
     pub is_stored: bool,
     pub state: BucketFlushState,
@@ -89,7 +89,7 @@ impl BucketFlush {
     /// Starts with the cached bucket, if any. A bucket that is not cached is assumed to be new. If it is not, its first
     /// insert conflicts.
     pub fn new(load: Load, cache: Option<Bucket>, is_stored: bool) -> Self {
-        let from_cache = cache.is_some();
+        let is_from_cache = cache.is_some();
         let bucket = cache.unwrap_or_default();
         Self {
             known: load.known.clone(),
@@ -102,8 +102,8 @@ impl BucketFlush {
             set_aside: Vec::new(),
             sealed: None,
             in_chunk: None,
-            from_cache,
-            is_stored: is_stored && !from_cache,
+            is_from_cache,
+            is_stored: is_stored && !is_from_cache,
             state: BucketFlushState::Merged,
             progress: Progress::default(),
             conflicts: 0,
@@ -222,7 +222,7 @@ impl BucketFlush {
         }
         self.bucket = Bucket::from_stored(pages);
         self.pages_before = self.bucket.pages().len();
-        self.from_cache = false;
+        self.is_from_cache = false;
         if self.is_large() {
             self.state = BucketFlushState::Partial;
         } else {

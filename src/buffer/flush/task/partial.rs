@@ -90,7 +90,7 @@ impl FlushContext {
         run.deleted = run.progress.deleted;
         run.set_aside = run.progress.places(&rows, &mut room);
         // If the cached bucket is outdated, the decision to set readings aside may be wrong.
-        if run.from_cache && !run.set_aside.is_empty() {
+        if run.is_from_cache && !run.set_aside.is_empty() {
             run.state = BucketFlushState::Stale;
             run.progress = Progress::default();
         }

@@ -105,10 +105,10 @@ impl Bench {
         self.due_up_to(at, clock, 0, false)
     }
 
-    fn due_up_to(&mut self, at: Duration, clock: i64, due: Sequence, pressed: bool) -> Vec<(CacheKey, Load)> {
+    fn due_up_to(&mut self, at: Duration, clock: i64, due: Sequence, is_pressed: bool) -> Vec<(CacheKey, Load)> {
         let now = self.start + at;
         let next = || {
-            let key = self.unflushed.next_due(now, clock, due, pressed)?;
+            let key = self.unflushed.next_due(now, clock, due, is_pressed)?;
             Some((key, self.unflushed.take(key).expect("what is due can be taken")))
         };
         std::iter::from_fn(next).collect()
