@@ -13,7 +13,7 @@ use super::caller::{Caller, Denied, Holder};
 use super::change::{ChangedToken, RejectedChange, TokenChange};
 use super::file::TokenFile;
 use super::quota::Usage;
-use super::secret::{Presented, Secret};
+use super::secret::{PresentedToken, Secret};
 use super::token::{Token, TokenStore, TokenStoreError};
 use crate::clock::now_seconds;
 use crate::telemetry::TokenTerms;
@@ -399,7 +399,7 @@ impl TokenRegistry {
         let Some(text) = token.filter(|text| !text.is_empty()) else {
             return admit(known.by_identities(identities).ok_or(Denied::Missing)?, now);
         };
-        let presented = Presented::parse(text).ok_or(Denied::Malformed)?;
+        let presented = PresentedToken::parse(text).ok_or(Denied::Malformed)?;
         let KnownSecret { secret, holder } = known.by_id.get(presented.id).ok_or(Denied::Unknown)?;
         if !secret.matches(&presented) {
             return Err(Denied::Unknown);

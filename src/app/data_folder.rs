@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use crate::backup::{Operation, Unfinished};
+use crate::backup::{Operation, UnfinishedMark};
 use crate::config::Settings;
 use crate::store::embedded::FILE_NAME;
 
@@ -28,8 +28,8 @@ pub fn make_private(folder: &Path) -> anyhow::Result<()> {
 /// Returns an error if a restore or copy into the data folder is incomplete.
 pub fn must_be_finished(settings: &Settings) -> anyhow::Result<()> {
     let folder = &settings.server.data_dir;
-    let operation =
-        Unfinished::read(folder).with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
+    let operation = UnfinishedMark::read(folder)
+        .with_context(|| format!("reading the mark of a restore in {}", folder.display()))?;
     let Some(Operation { command, source, .. }) = operation else { return Ok(()) };
     bail!(
         "`hourglass backup {command}` from {source} into the data folder {} is incomplete: run the same command again, or remove the folder \

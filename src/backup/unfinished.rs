@@ -35,14 +35,14 @@ type Days = BTreeSet<(String, i64)>;
 
 /// The mark of a data folder that is being filled.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct UnfinishedMark {
     path: PathBuf,
     file: File,
     operation: Operation,
     days: Days,
 }
 
-impl Unfinished {
+impl UnfinishedMark {
     /// Returns the command that is filling a data folder, or `None` if the folder has no mark.
     ///
     /// # Errors

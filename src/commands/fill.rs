@@ -7,7 +7,7 @@ use anyhow::{Context, bail};
 
 use super::digest::{compute_digest, must_be_equal, unfinished_hosts};
 use crate::access::{Token, TokenFile, TokenStore};
-use crate::backup::{FillOptions, Operation, StoreDigest, Unfinished};
+use crate::backup::{FillOptions, Operation, StoreDigest, UnfinishedMark};
 use crate::bucket::settings::ExpiredReadings;
 use crate::bucket::{DatabaseSettings, Store};
 use crate::config::Settings;
@@ -19,7 +19,7 @@ use crate::verify::unflushed_records;
 /// A store that is being filled.
 pub struct Target {
     pub store: Arc<MergedView>,
-    pub mark: Unfinished,
+    pub mark: UnfinishedMark,
     pub options: FillOptions,
     tokens: Arc<dyn TokenStore>,
 }
@@ -32,7 +32,7 @@ impl Target {
     pub async fn open(settings: &Settings, command: &str, source: String, stamp: Stamp) -> anyhow::Result<Self> {
         let folder = &settings.server.data_dir;
         let operation = Operation { command: command.to_owned(), source, target: settings.store.uri.identity(), stamp };
-        let begun = Unfinished::read(folder).with_context(|| format!("reading {}", folder.display()))?;
+        let begun = UnfinishedMark::read(folder).with_context(|| format!("reading {}", folder.display()))?;
         if let Some(begun) = &begun
             && (&begun.command, &begun.source, &begun.target)
                 != (&operation.command, &operation.source, &operation.target)
@@ -57,7 +57,7 @@ impl Target {
         if begun.is_none() {
             must_be_empty(&*raw).await?;
         }
-        let mark = Unfinished::open(folder, operation).with_context(|| format!("marking {}", folder.display()))?;
+        let mark = UnfinishedMark::open(folder, operation).with_context(|| format!("marking {}", folder.display()))?;
         let stamp = mark.operation().stamp;
         raise_floor(&*raw, stamp).await?;
         let tokens: Arc<dyn TokenStore> = match opened.mongo() {

@@ -87,7 +87,7 @@ struct Days {
 
 /// The instances that have not flushed everything yet.
 #[derive(Deserialize)]
-struct Behind {
+struct InstancesBehind {
     behind: Vec<Instance>,
 }
 
@@ -120,7 +120,7 @@ impl Origin {
         let deadline = Instant::now() + patience;
         let mut has_warned = false;
         loop {
-            let Behind { behind } = json(ask(service, &format!("/api/v1/backup?since={}", before.began_ms))?)?;
+            let InstancesBehind { behind } = json(ask(service, &format!("/api/v1/backup?since={}", before.began_ms))?)?;
             let hosts: Vec<&str> = behind.iter().map(|instance| &*instance.host).collect();
             if hosts.is_empty() {
                 break;

@@ -42,7 +42,7 @@ pub struct Connection {
 }
 
 /// An accepted connection with a permit, before its TLS handshake.
-struct Admitted {
+struct AcceptedStream {
     stream: TcpStream,
     address: SocketAddr,
     permit: ConnectionPermit,
@@ -66,7 +66,7 @@ pub async fn serve<Handled>(
             () = wait_for_stop(&mut stop) => break,
             admitted = next_connection(&listener, &limits) => admitted,
         };
-        let Some(Admitted { stream, address, permit, state }) = admitted else { continue };
+        let Some(AcceptedStream { stream, address, permit, state }) = admitted else { continue };
         // Answers are small, so Nagle's algorithm would only delay them.
         let _ = stream.set_nodelay(true);
         let id = permit.id;
@@ -96,7 +96,7 @@ pub async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
 
 /// Accepts a connection and waits for a permit. `None` if `accept` failed, or if the client's address has reached
 /// `server.connections_per_address` and is not a trusted proxy.
-async fn next_connection(listener: &Listener, limits: &Arc<ConnectionLimits>) -> Option<Admitted> {
+async fn next_connection(listener: &Listener, limits: &Arc<ConnectionLimits>) -> Option<AcceptedStream> {
     let (stream, address) = match listener.tcp.accept().await {
         Ok(accepted) => accepted,
         Err(error) => {
@@ -111,7 +111,7 @@ async fn next_connection(listener: &Listener, limits: &Arc<ConnectionLimits>) ->
             return None;
         }
         if let Some((permit, state)) = limits.try_acquire(address.ip(), listener.tls.is_some(), listener.idle) {
-            return Some(Admitted { stream, address, permit, state });
+            return Some(AcceptedStream { stream, address, permit, state });
         }
         limits.wait_for_room().await;
     }

@@ -225,12 +225,12 @@ impl ConnectionLimits {
             let state = &connection.state;
             let seen = state.current();
             if state.blocked_since().is_some_and(|since| is_late(since, milliseconds(bounds.write))) {
-                overdue.push(Overdue { id: *id, seen: None, reason: "write" });
+                overdue.push(OverdueConnection { id: *id, seen: None, reason: "write" });
             } else if state.is_overdue(now) {
-                overdue.push(Overdue { id: *id, seen: None, reason: "slow" });
+                overdue.push(OverdueConnection { id: *id, seen: None, reason: "slow" });
             } else if state.has_open_requests() {
                 if is_late(seen.since_ms, MULTIPLEXED_STALL_MS) {
-                    overdue.push(Overdue { id: *id, seen: None, reason: "still" });
+                    overdue.push(OverdueConnection { id: *id, seen: None, reason: "still" });
                 }
             } else {
                 let (bound, reason) = match seen.phase {
@@ -240,11 +240,11 @@ impl ConnectionLimits {
                     Phase::Body | Phase::Answer | Phase::Sending | Phase::Closed => continue,
                 };
                 if is_late(seen.since_ms, bound) {
-                    overdue.push(Overdue { id: *id, seen: Some(seen), reason });
+                    overdue.push(OverdueConnection { id: *id, seen: Some(seen), reason });
                 }
             }
         }
-        for Overdue { id, seen, reason } in overdue {
+        for OverdueConnection { id, seen, reason } in overdue {
             match seen {
                 Some(seen) => drop(self.close_unchanged(&mut table, id, seen, reason)),
                 None => self.abort(&mut table, id, reason),
@@ -262,7 +262,7 @@ impl ConnectionLimits {
 }
 
 /// A connection that missed a deadline.
-struct Overdue {
+struct OverdueConnection {
     id: u64,
     /// Closes the connection only if its phase has not changed. `None` closes it in any case.
     seen: Option<PhaseSince>,

@@ -55,8 +55,8 @@ pub enum TlsError {
 #[derive(Debug)]
 pub struct Tls {
     files: TlsSettings,
-    current: RwLock<Arc<Loaded>>,
-    /// [`Loaded::generation`] of the current files, readable without the lock.
+    current: RwLock<Arc<LoadedConfig>>,
+    /// [`LoadedConfig::generation`] of the current files, readable without the lock.
     generation: AtomicU64,
     metrics: Metrics,
     /// Signals a requested reload.
@@ -65,7 +65,7 @@ pub struct Tls {
 
 /// The configuration from the files.
 #[derive(Debug)]
-struct Loaded {
+struct LoadedConfig {
     config: ServerConfig,
     /// Verifies client certificates; `None` if `tls.client_auth` is off.
     verifier: Option<Arc<dyn ClientCertVerifier>>,
@@ -142,7 +142,7 @@ impl Tls {
         verifier.verify_client_cert(first, rest, UnixTime::now()).is_ok()
     }
 
-    fn current(&self) -> Arc<Loaded> {
+    fn current(&self) -> Arc<LoadedConfig> {
         self.current.read().clone()
     }
 
@@ -183,7 +183,7 @@ impl Tls {
             Ok(loaded) => {
                 self.metrics.certificate(loaded.not_after);
                 let generation = self.generation() + 1;
-                let loaded = Arc::new(Loaded { generation, ..loaded });
+                let loaded = Arc::new(LoadedConfig { generation, ..loaded });
                 *self.current.write() = loaded;
                 self.generation.store(generation, Ordering::Release);
                 self.metrics.tls_loaded(true);
@@ -244,7 +244,7 @@ fn file_version(file: &Path) -> Option<FileVersion> {
     })
 }
 
-fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
+fn load(files: &TlsSettings) -> Result<LoadedConfig, TlsError> {
     let chain: Vec<CertificateDer<'static>> = items("tls.cert_file", &files.cert_file)?;
     let not_after = chain.first().and_then(certificate::not_after);
     let key = PrivateKeyDer::from_pem_file(&files.key_file)
@@ -268,7 +268,7 @@ fn load(files: &TlsSettings) -> Result<Loaded, TlsError> {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Loaded { config, verifier, not_after, generation: 0 })
+    Ok(LoadedConfig { config, verifier, not_after, generation: 0 })
 }
 
 fn verifier(

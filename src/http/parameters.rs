@@ -83,7 +83,7 @@ pub struct Parameters {
 }
 
 /// The sensors that a request selects.
-pub struct Selected {
+pub struct SensorSelection {
     pub selector: Selector,
     /// True if `sensor=` is not a key but the value of the tag `sensor`.
     pub is_by_tag: bool,
@@ -91,7 +91,7 @@ pub struct Selected {
     notice: Option<String>,
 }
 
-impl Selected {
+impl SensorSelection {
     pub fn new(selector: Selector) -> Self {
         Self { selector, is_by_tag: false, notice: None }
     }
@@ -153,24 +153,24 @@ impl Parameters {
     }
 
     /// Finds the sensor of `sensor=`: by key, or else the only readable sensor with this value in its tag `sensor`.
-    async fn sensor(&self, budget: &Budget, text: &str) -> ApiResult<Selected> {
+    async fn sensor(&self, budget: &Budget, text: &str) -> ApiResult<SensorSelection> {
         let sensor = self.key(text)?;
         if !sensor.tags.is_empty() {
-            return Ok(Selected::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?))));
+            return Ok(SensorSelection::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?))));
         }
         if let Some(sensor) = self.sensor_from_cursor(&sensor) {
-            return Ok(Selected { is_by_tag: true, ..Selected::new(Selector::Sensor(sensor)) });
+            return Ok(SensorSelection { is_by_tag: true, ..SensorSelection::new(Selector::Sensor(sensor)) });
         }
         match self.app.query.named_sensor(budget, &self.database()?, &sensor, self.pins()).await? {
-            NamedSensor::Exact => Ok(Selected::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?)))),
+            NamedSensor::Exact => Ok(SensorSelection::new(Selector::Sensor(Arc::new(self.check_pins(sensor)?)))),
             NamedSensor::Tagged(sensor) => {
                 // The lookup respects the pins by the shown name; check the resolved sensor again.
                 let sensor = self.check_pins(Arc::unwrap_or_clone(sensor))?;
-                Ok(Selected { is_by_tag: true, ..Selected::new(Selector::Sensor(Arc::new(sensor))) })
+                Ok(SensorSelection { is_by_tag: true, ..SensorSelection::new(Selector::Sensor(Arc::new(sensor))) })
             }
             NamedSensor::Several(notice) => {
                 // Select nothing: no measurement has an empty name.
-                Ok(Selected { notice: Some(notice), ..Selected::new(self.matching(Some(String::new()))) })
+                Ok(SensorSelection { notice: Some(notice), ..SensorSelection::new(self.matching(Some(String::new()))) })
             }
         }
     }
@@ -238,7 +238,7 @@ impl Parameters {
     }
 
     /// Selects one sensor by `sensor=`, or many by `measurement=` and `tag.KEY=`.
-    pub async fn selector(&self, budget: &Budget) -> ApiResult<Selected> {
+    pub async fn selector(&self, budget: &Budget) -> ApiResult<SensorSelection> {
         let measurement = self.get("measurement").map(str::to_owned);
         if let Some(sensor) = self.get("sensor") {
             if measurement.is_some() || !self.tags.is_empty() {
@@ -254,13 +254,13 @@ impl Parameters {
                     .to_owned(),
             ));
         }
-        Ok(Selected::new(self.matching(measurement)))
+        Ok(SensorSelection::new(self.matching(measurement)))
     }
 
     /// As [`Parameters::selector`], but selects all sensors without such parameters.
-    pub async fn selector_or_all(&self, budget: &Budget) -> ApiResult<Selected> {
+    pub async fn selector_or_all(&self, budget: &Budget) -> ApiResult<SensorSelection> {
         match (self.get("sensor"), self.get("measurement"), &*self.tags) {
-            (None, None, []) => Ok(Selected::new(self.all_sensors())),
+            (None, None, []) => Ok(SensorSelection::new(self.all_sensors())),
             _ => self.selector(budget).await,
         }
     }
@@ -275,7 +275,7 @@ impl Parameters {
     pub async fn notices(
         &self,
         budget: &Budget,
-        selected: &Selected,
+        selected: &SensorSelection,
         names: RequestNames<'_>,
         is_empty: bool,
     ) -> Vec<String> {

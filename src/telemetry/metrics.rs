@@ -275,9 +275,9 @@ impl Metrics {
     }
 
     /// Counts a query as running until the guard is dropped.
-    pub fn query_running(&self) -> Running {
+    pub fn query_running(&self) -> RunningQuery {
         self.query_running.increment(1.0);
-        Running(self.query_running.clone())
+        RunningQuery(self.query_running.clone())
     }
 
     /// Sets the counters of readings by their outcome.
@@ -396,9 +396,9 @@ impl Metrics {
 
 /// Counts a query as running until it is dropped.
 #[derive(Debug)]
-pub struct Running(Gauge);
+pub struct RunningQuery(Gauge);
 
-impl Drop for Running {
+impl Drop for RunningQuery {
     fn drop(&mut self) {
         self.0.decrement(1.0);
     }

@@ -95,12 +95,12 @@ pub struct Audit {
     admin: Trail,
     others: Trail,
     /// Refusals by reason. The number of reasons is fixed.
-    refused: Mutex<HashMap<&'static str, Refused>>,
+    refused: Mutex<HashMap<&'static str, RefusalCounts>>,
 }
 
 /// The refusals of one reason in the present minute.
 #[derive(Debug)]
-struct Refused {
+struct RefusalCounts {
     since: Instant,
     written: u32,
     suppressed: u64,
@@ -139,7 +139,7 @@ impl Audit {
         };
         let suppressed = {
             let mut refused = self.refused.lock();
-            let refused = refused.entry(reason).or_insert(Refused { since: now, written: 0, suppressed: 0 });
+            let refused = refused.entry(reason).or_insert(RefusalCounts { since: now, written: 0, suppressed: 0 });
             if now.saturating_duration_since(refused.since) >= MINUTE {
                 refused.since = now;
                 refused.written = 0;

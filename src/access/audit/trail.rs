@@ -55,7 +55,7 @@ pub struct Link {
 
 /// A record without its hash.
 #[derive(Serialize)]
-struct Numbered<'a, T> {
+struct NumberedRecord<'a, T> {
     n: u64,
     time: String,
     #[serde(flatten)]
@@ -88,7 +88,7 @@ impl Trail {
         }
         let mut file = OpenOptions::new().read(true).append(true).create(true).mode(MODE).open(&self.path)?;
         let number = head.last + 1;
-        let record = Numbered { n: number, time: jiff::Timestamp::now().to_string(), event };
+        let record = NumberedRecord { n: number, time: jiff::Timestamp::now().to_string(), event };
         let body = escape_control_characters(&serde_json::to_string(&record)?);
         let chain = chain_hash(&head.chain, &body);
         let open = body.strip_suffix('}').unwrap_or(&body);

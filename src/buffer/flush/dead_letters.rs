@@ -72,14 +72,14 @@ pub struct MetadataLetter {
 
 /// The numbers of dead letters that were not resent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outstanding {
+pub struct OutstandingLetters {
     /// The number of readings by database.
     pub by_database: BTreeMap<String, u64>,
     /// The number of metadata changes.
     pub metadata: u64,
 }
 
-impl Outstanding {
+impl OutstandingLetters {
     /// Returns the number of readings of all databases.
     #[must_use]
     pub fn readings(&self) -> u64 {
@@ -103,7 +103,7 @@ struct Shared {
     folder: PathBuf,
     file: Mutex<SideFile<DeadLetter>>,
     /// The last count, with the version of the file.
-    counted: Mutex<Option<(FileVersion, Outstanding)>>,
+    counted: Mutex<Option<(FileVersion, OutstandingLetters)>>,
 }
 
 /// The side file of dead letters, created on first use. Several processes may use it.
@@ -189,18 +189,18 @@ impl DeadLetters {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub async fn outstanding(&self) -> io::Result<Outstanding> {
+    pub async fn outstanding(&self) -> io::Result<OutstandingLetters> {
         self.in_background(Self::count).await
     }
 
-    fn count(&self) -> io::Result<Outstanding> {
+    fn count(&self) -> io::Result<OutstandingLetters> {
         let mut counted = self.0.counted.lock();
         let version: FileVersion =
             self.0.file.lock().segments()?.iter().map(|segment| (segment.first_id, segment.bytes)).collect();
         if let Some((_, outstanding)) = counted.as_ref().filter(|(before, _)| *before == version) {
             return Ok(outstanding.clone());
         }
-        let mut outstanding = Outstanding::default();
+        let mut outstanding = OutstandingLetters::default();
         self.read(0, |_, letter| {
             match letter {
                 DeadLetter::Readings(letter) => {

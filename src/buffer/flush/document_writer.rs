@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::documents::{BATCH, DocumentsOutcome, MetaUpdate, Outdated};
+use super::documents::{BATCH, DocumentsOutcome, MetaUpdate, StoredUpdates};
 use super::task::BucketFlush;
 use crate::bucket::cache::BucketCache;
 use crate::bucket::packed::Packed;
@@ -250,7 +250,7 @@ impl SensorDocumentWriter {
         known: &Arc<KnownSensor>,
         cache: &BucketCache,
         registry: &RegistryView,
-    ) -> Option<Outdated> {
+    ) -> Option<StoredUpdates> {
         let (_, documents) = self.databases.get(&database.number)?;
         let failing = || documents.failing.get(&known.id).map(|failing| &failing.change);
         let later = documents.changes.get(&known.id).or_else(failing);
@@ -276,7 +276,7 @@ impl SensorDocumentWriter {
         change.retain(|stamp| !registry.is_stored(stamp));
         let changes = both.iter().flatten().map(|noted| noted.meta_guards.len()).sum();
         let meta = MetaUpdate { change, changes, before, floor: registry.view().floor };
-        Some(Outdated { known, seen, hours, outlier, meta })
+        Some(StoredUpdates { known, seen, hours, outlier, meta })
     }
 
     /// Starts a round of all documents that lag behind, in every database without a round.
@@ -320,7 +320,7 @@ impl SensorDocumentWriter {
         cache: &BucketCache,
         registry: &RegistryView,
         can_write: impl Fn(&Database) -> bool,
-    ) -> Option<(Arc<Database>, Vec<Outdated>)> {
+    ) -> Option<(Arc<Database>, Vec<StoredUpdates>)> {
         let mut next = None;
         for (database, documents) in self.databases.values_mut() {
             let is_ready = documents.under_way.is_empty() && documents.put_off.is_none();
@@ -347,7 +347,7 @@ impl SensorDocumentWriter {
         database: &Database,
         cache: &BucketCache,
         registry: &RegistryView,
-    ) -> Option<(Arc<Database>, Vec<Outdated>)> {
+    ) -> Option<(Arc<Database>, Vec<StoredUpdates>)> {
         let (database, documents) = self.databases.get_mut(&database.number)?;
         if documents.urgent.is_empty() || !documents.under_way.is_empty() {
             return None;
@@ -365,10 +365,10 @@ impl SensorDocumentWriter {
         database: Arc<Database>,
         cache: &BucketCache,
         registry: &RegistryView,
-    ) -> (Arc<Database>, Vec<Outdated>) {
+    ) -> (Arc<Database>, Vec<StoredUpdates>) {
         let (_, documents) = &self.databases[&database.number];
         let changes = documents.under_way.values();
-        let mut outdated: Vec<Outdated> =
+        let mut outdated: Vec<StoredUpdates> =
             changes.filter_map(|change| self.find_outdated(&database, &change.known, cache, registry)).collect();
         outdated.sort_unstable_by(|a, b| a.known.sensor.key.cmp(&b.known.sensor.key));
         (database, outdated)

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use super::flush::document_writer::SensorDocumentWriter;
-use super::flush::documents::{DocumentsOutcome, Latest};
+use super::flush::documents::{DocumentsOutcome, SensorUpdates};
 use super::flush::task::{BucketFlush, BucketFlushState, FlushContext, flush_bucket};
 use super::memtable::{DueRules, Load, MemtableBuckets};
 use super::record::batch::DispatchedBatch;
@@ -66,7 +66,7 @@ pub enum ShardMessage {
         reply: oneshot::Sender<Vec<UnflushedOf>>,
     },
     /// A request for the state of each sensor that its document lacks.
-    Latest { database: Arc<Database>, sensors: Vec<Arc<KnownSensor>>, reply: oneshot::Sender<Vec<Latest>> },
+    Latest { database: Arc<Database>, sensors: Vec<Arc<KnownSensor>>, reply: oneshot::Sender<Vec<SensorUpdates>> },
 }
 
 /// The place of a sensor in the request, and its unflushed readings.

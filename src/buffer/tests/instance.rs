@@ -75,7 +75,7 @@ pub(crate) struct LawFlush {
 
 /// The progress of a deletion.
 #[derive(Debug)]
-pub(crate) struct Deleting {
+pub(crate) struct RunningDeletion {
     pub(crate) record: Rc<Record>,
     pub(crate) is_remembered: bool,
     pub(crate) left: Vec<Key>,
@@ -99,7 +99,7 @@ pub(crate) struct Instance {
     pub(crate) flushes: BTreeMap<Key, LawFlush>,
     held: BTreeMap<Stamp, usize>,
     pub(crate) deletions: VecDeque<Rc<Record>>,
-    pub(crate) deleting: Option<Deleting>,
+    pub(crate) deleting: Option<RunningDeletion>,
     pub(crate) cache: BTreeMap<Key, Bucket>,
     beat: u64,
     pub(crate) swept: Vec<RememberedDeletion>,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::instance::{Deleting, Folder, Instance, LawFlush};
+use super::instance::{Folder, Instance, LawFlush, RunningDeletion};
 use super::names;
 use super::oracle::{DeletedRange, Oracle, Record, SentReading};
 use super::store::{Key, SharedStore};
@@ -351,7 +351,7 @@ impl World {
             instance.release(dropped.stamps());
         }
         instance.memtable.retain(|_, rows| !rows.is_empty());
-        instance.deleting = Some(Deleting { record, is_remembered: false, left: keys, bucket: None });
+        instance.deleting = Some(RunningDeletion { record, is_remembered: false, left: keys, bucket: None });
     }
 
     fn end_deletion(&mut self, slot: usize, record: &Record) {

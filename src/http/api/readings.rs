@@ -16,7 +16,7 @@ use crate::query::native::Selection;
 use crate::query::native::many::{ManySelection, TagWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::native::readings::{Order, rest};
-use crate::query::native::thinning::Thinned;
+use crate::query::native::thinning::ThinnedReadings;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes};
 use crate::reading::Sensor;
@@ -148,7 +148,7 @@ async fn chart_points(
         }
     }
     let is_one = matches!(selection.selector, Selector::Sensor(_));
-    let Thinned { mut series, held } = app.query.read_thinned(budget, &selection, points_max).await?;
+    let ThinnedReadings { mut series, held } = app.query.read_thinned(budget, &selection, points_max).await?;
     series.retain(|(_, readings)| is_one || !readings.is_empty());
     Ok(ReadingsPart { series, next: None, held })
 }

@@ -10,7 +10,7 @@ use crate::bucket::{Renames, SensorDocument, UnflushedReadings};
 use crate::clock::now_ns;
 use crate::http::App;
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{Parameters, Selected};
+use crate::http::parameters::{Parameters, SensorSelection};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::json::{self, SensorItem};
@@ -319,7 +319,7 @@ pub async fn sensors(parameters: Parameters) -> ApiResult<Response> {
     };
     let query = SensorListQuery { database: database.clone(), after, outliers, recent, limit, use_stored_names: false };
     let SensorPage { sensors, next, held: _held } = find_sensors(app, &budget, query, is_match).await?;
-    let selected = Selected::new(parameters.all_sensors());
+    let selected = SensorSelection::new(parameters.all_sensors());
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, sensors.is_empty()).await;
     let groups = app.groups.of(&database);

@@ -4,7 +4,7 @@ use axum::http::HeaderMap;
 use axum::response::Response;
 
 use crate::http::errors::{ApiError, ApiResult};
-use crate::http::parameters::{Parameters, Selected, step};
+use crate::http::parameters::{Parameters, SensorSelection, step};
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
 use crate::http::render::series::WindowTable;
@@ -52,7 +52,7 @@ fn group_by(parameters: &Parameters) -> GroupBy {
 }
 
 /// Parses the parameters of an aggregation.
-fn aggregation(parameters: &Parameters, selected: &Selected) -> ApiResult<Aggregation> {
+fn aggregation(parameters: &Parameters, selected: &SensorSelection) -> ApiResult<Aggregation> {
     let names = parameters.get("agg");
     let fields = parameters.names("fields");
     let functions = match names {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
 
-use crate::access::{Caller, Presented};
+use crate::access::{Caller, PresentedToken};
 use crate::bucket::settings::named_in_full;
 use crate::clock::now_seconds;
 use crate::edge::Peer;
@@ -57,7 +57,7 @@ pub async fn tail(
     parameters: Parameters,
 ) -> ApiResult<Response> {
     let app = parameters.app.clone();
-    let secret = auth::token(&headers, &uri).and_then(|text| Some(Presented::parse(&text)?.id.to_owned()));
+    let secret = auth::token(&headers, &uri).and_then(|text| Some(PresentedToken::parse(&text)?.id.to_owned()));
     let database = parameters.database()?;
     if let Some(key) = parameters.tag_keys().find(|key| key.starts_with("meta.")) {
         let text = format!("parameter tag.{key}: the tail supports filters by measurement and tags, not by metadata");

@@ -11,7 +11,7 @@ use super::json::{self, Times};
 use super::text::Text;
 use crate::bucket::Reading;
 use crate::query::QueryError;
-use crate::query::native::aggregate::{Aggregated, NativeAggregate, WindowSeries};
+use crate::query::native::aggregate::{AggregateResult, NativeAggregate, WindowSeries};
 use crate::query::native::many::Vocabulary;
 use crate::reading::Sensor;
 
@@ -213,7 +213,7 @@ fn window(out: &mut String, series: &WindowSeries, row: usize, fields: &[JsonFie
 
 /// Windows and their format.
 pub struct WindowTable {
-    pub found: Aggregated,
+    pub found: AggregateResult,
     /// True to omit fields without a value from windows.
     pub is_sparse: bool,
     /// The member with the name of a series: `sensor`, or `measurement` if sensors are grouped.
@@ -276,7 +276,7 @@ impl WindowTable {
 
     /// Writes a row per window, with a column per field and function, such as `temp.max`.
     async fn table(&self, text: &mut Text, times: Times, guard: Guard) -> Result<(), QueryError> {
-        let Aggregated { columns, series, .. } = &self.found;
+        let AggregateResult { columns, series, .. } = &self.found;
         let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
         let mut names = vec![self.series_member.to_owned()];
         names.extend(tags.iter().map(|tag| format!("tag.{tag}")));

@@ -17,7 +17,7 @@ use super::auth::{self, RequiredAccess};
 use super::body;
 use super::client_policy::ClientPolicy;
 use super::cors;
-use crate::access::{Caller, Event, Presented, cut};
+use crate::access::{Caller, Event, PresentedToken, cut};
 use crate::clock::now_seconds;
 use crate::edge::{Peer, StaleCertificate};
 use crate::http::api::{status, write};
@@ -187,7 +187,7 @@ impl HttpService {
         let presented = auth::token(request.headers(), request.uri());
         let caller = self.app.access.caller(presented.as_deref(), context.peer.identities(), now_seconds());
         let caller = caller.map_err(|denied| {
-            let token = presented.as_deref().and_then(Presented::parse);
+            let token = presented.as_deref().and_then(PresentedToken::parse);
             self.log_denied(denied.label(), context, token.map(|token| token.id));
             ApiError::Denied(denied)
         })?;

@@ -63,7 +63,7 @@ impl KeptLine {
 
 /// Lines that are not written yet.
 #[derive(Debug, Default)]
-struct Waiting {
+struct WaitingLines {
     lines: Vec<KeptLine>,
     bytes: usize,
     by_token: HashMap<String, usize>,
@@ -81,7 +81,7 @@ struct Disk {
 pub struct KeptLines {
     max_bytes: u64,
     keep: std::time::Duration,
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<WaitingLines>,
     disk: Mutex<Disk>,
 }
 

@@ -222,16 +222,16 @@ fn selected_by_absence<'c>(condition: &'c Expr, names: &[ConditionName<'_>], pat
         Expr::Binary { .. } => {
             let compared = condition_names(condition);
             let unknown = compared.iter().find(|name| names.contains(name)).map(|(name, _)| *name)?;
-            (holds(condition, &Absent, patterns) == Some(true)).then_some(unknown)
+            (holds(condition, &NoTags, patterns) == Some(true)).then_some(unknown)
         }
         _ => None,
     }
 }
 
 /// A sensor without any tags.
-struct Absent;
+struct NoTags;
 
-impl Lookup for Absent {
+impl Lookup for NoTags {
     fn find(&self, _: &str, _: Option<ReferenceKind>) -> Operand {
         Operand::Tag(String::new())
     }

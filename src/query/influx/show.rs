@@ -51,7 +51,7 @@ impl<'a> Run<'a> {
     }
 
     /// Returns the sensors that a listing covers.
-    async fn list_sensors(self, listing: &'a Listing) -> Result<Listed<'a>, StatementFailure> {
+    async fn list_sensors(self, listing: &'a Listing) -> Result<SensorListing<'a>, StatementFailure> {
         let name = self.context.database_or(listing.database.as_deref())?;
         let (_, condition) = split(listing.condition.as_ref(), &self.context.clock())?;
         let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
@@ -71,7 +71,7 @@ impl<'a> Run<'a> {
             drop(is_wanted);
             parts.push(Part { database, chosen });
         }
-        Ok(Listed { parts, run: self, listing })
+        Ok(SensorListing { parts, run: self, listing })
     }
 }
 
@@ -179,7 +179,7 @@ fn count_row(count: usize) -> Rows<'static> {
 }
 
 /// A listing with its sensors.
-struct Listed<'a> {
+struct SensorListing<'a> {
     /// The sensors of the database and of its policies.
     parts: Vec<Part>,
     run: Run<'a>,
@@ -198,9 +198,9 @@ fn metadata_value<'e>(entry: &'e DirectoryEntry, key: &str) -> Option<Cow<'e, st
 }
 
 /// Per measurement, distinct names with a sort key and the text of the second column.
-type Gathered<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
+type ListedNames<'a> = BTreeMap<&'a str, BTreeSet<(&'a str, usize, Cow<'a, str>)>>;
 
-impl Listed<'_> {
+impl SensorListing<'_> {
     async fn show(&self, answer: &mut StatementAnswer) -> Result<(), QueryError> {
         let Listing { of, cardinality, slimit, soffset, .. } = *self.listing;
         match (of, cardinality) {
@@ -240,9 +240,9 @@ impl Listed<'_> {
     }
 
     /// Collects the listed names. `kinds` has the types of fields for each part, which are listed with their names.
-    async fn gather<'s>(&'s self, kinds: &'s [Kinds]) -> Result<(Gathered<'s>, HeldBytes), QueryError> {
+    async fn gather<'s>(&'s self, kinds: &'s [Kinds]) -> Result<(ListedNames<'s>, HeldBytes), QueryError> {
         let budget = self.run.context.budget;
-        let mut all = Gathered::new();
+        let mut all = ListedNames::new();
         let mut held = budget.hold(0)?;
         let mut count = 0;
         let named = self.listing.keys.as_ref().map_or(&[][..], KeyFilter::named);

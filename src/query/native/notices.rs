@@ -80,7 +80,7 @@ impl Query {
 
 /// A requested field, with the fields that keep its values of other types.
 #[derive(Default)]
-struct Drifted<'a> {
+struct DriftedField<'a> {
     names: BTreeSet<&'a str>,
     /// At most [`DRIFTED_SENSORS_MAX`] sensors that have such fields.
     sensors: Vec<DirectoryEntry>,
@@ -88,7 +88,7 @@ struct Drifted<'a> {
     has_more: bool,
 }
 
-impl<'a> Drifted<'a> {
+impl<'a> DriftedField<'a> {
     fn add(&mut self, name: &'a str, entry: &DirectoryEntry) {
         self.names.insert(name);
         if self.sensors.last().is_some_and(|last| last.sensor.key == entry.sensor.key) {
@@ -286,7 +286,7 @@ impl NameSearch<'_> {
         sensors: &[DirectoryEntry],
         pins: &[Pin],
     ) -> Result<Vec<String>, QueryError> {
-        let mut found: BTreeMap<&str, Drifted<'_>> = BTreeMap::new();
+        let mut found: BTreeMap<&str, DriftedField<'_>> = BTreeMap::new();
         let fields: Vec<&RequestedName<'_>> = self.names.iter().filter(|asked| asked.may_be_field()).collect();
         let is_theirs = |entry: &&DirectoryEntry| pins.iter().all(|pin| pin.matches(&entry.sensor));
         for batch in sensors.chunks(CHOOSE / 8) {
@@ -305,7 +305,7 @@ impl NameSearch<'_> {
         }
         let range = range.unwrap_or(TIMESTAMP_MIN..TIMESTAMP_MAX);
         let mut notices = Vec::new();
-        for (field, Drifted { names, sensors, has_more }) in found {
+        for (field, DriftedField { names, sensors, has_more }) in found {
             // A field stays known after its values were deleted, so check that there are values in the range.
             let names = names.into_iter().map(str::to_owned).collect();
             let found =

@@ -22,7 +22,7 @@ use crate::reading::{Family, Sensor, Value};
 
 /// Sensors with their thinned readings.
 #[derive(Debug)]
-pub struct Thinned {
+pub struct ThinnedReadings {
     /// The sensors in key order.
     pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
     /// The memory of the answer; keep it until the answer is sent.
@@ -40,7 +40,7 @@ impl Query {
         budget: &Budget,
         selection: &ManySelection,
         points_max: usize,
-    ) -> Result<Thinned, QueryError> {
+    ) -> Result<ThinnedReadings, QueryError> {
         let engine = &self.engine;
         let read = || async {
             let per_sensor = &selection.per_sensor;
@@ -91,7 +91,7 @@ impl Query {
                 budget.pause().await?;
             }
             held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
-            Ok::<_, QueryError>(Thinned { series, held })
+            Ok::<_, QueryError>(ThinnedReadings { series, held })
         };
         let thinned = self.in_turn(budget, &selection.per_sensor.database, read).await?;
         self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
