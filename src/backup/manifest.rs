@@ -132,8 +132,8 @@ impl Manifest {
     /// Returns the file of a day.
     #[must_use]
     pub fn day(&self, database: &str, day: Day) -> Option<&BackupFile> {
-        let day = self.database(database)?.days.iter().find(|day| day.number == day.0)?;
-        Some(&day.content)
+        let stored = self.database(database)?.days.iter().find(|stored| stored.number == day.0)?;
+        Some(&stored.content)
     }
 
     /// Returns the entry of a database.

@@ -166,7 +166,7 @@ fn export_csv(target: &Target, database: &str, on_sensor: &mut impl FnMut()) -> 
         if let Some(new) = meta.keys().find(|name| !names.contains(*name)) {
             bail!("the metadata key {new:?} was added to {sensor} during the export, and has no column: export again");
         }
-        let cells = names.iter().map(|name| meta.get(name).map(cell_of).unwrap_or_default());
+        let cells = names.iter().map(|name| meta.get(name).map(format_cell).unwrap_or_default());
         Ok(out.write_record(std::iter::once(sensor.to_owned()).chain(cells))?)
     })?;
     Ok(out.flush()?)

@@ -69,12 +69,12 @@ impl<'a> ResolvedReadings<'a> {
     }
 
     /// The times of the readings of a part that the deletion removes.
-    fn times(&mut self, Part { document, readings, within }: &Part) -> Vec<i64> {
+    fn times(&mut self, Part { document, readings, times: part_times }: &Part) -> Vec<i64> {
         let values = self.target.values.as_ref();
         let entry = values.map(|values| values.entry(&document.sensor));
         let mut times = Vec::new();
         for (index, time) in readings.times().iter().enumerate() {
-            if !self.range.contains(time) || within.as_ref().is_some_and(|within| !within.contains(time)) {
+            if !self.range.contains(time) || part_times.as_ref().is_some_and(|part_times| !part_times.contains(time)) {
                 continue;
             }
             let is_condition_met = |value: &dyn Fn(&str) -> Option<Value>| match (values, &entry) {

@@ -49,7 +49,7 @@ struct RegistryState {
     /// True if the floor waits for this WAL, so that it stays below everything this process acks.
     is_joined: bool,
     /// The lead of the WAL's last record over the store's clock.
-    ahead: Duration,
+    wal_lead: Duration,
     /// The `rev` of the registry that was applied last.
     rev: u64,
     /// The time at which that registry was applied.

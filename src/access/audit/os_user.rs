@@ -26,7 +26,7 @@ impl OsUser {
         let uid = fs::metadata("/proc/self").ok().map(|meta| meta.uid());
         let login = fs::read_to_string("/proc/self/loginuid").ok().and_then(|text| text.trim().parse().ok());
         let login = login.filter(|login| *login != NO_LOGIN && Some(*login) != uid);
-        Self { user: uid.map(name_of), login: login.map(name_of) }
+        Self { user: uid.map(user_name), login: login.map(user_name) }
     }
 }
 

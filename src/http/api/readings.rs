@@ -15,7 +15,7 @@ use crate::http::render::text::Text;
 use crate::query::native::Selection;
 use crate::query::native::many::{ManySelection, TagWords};
 use crate::query::native::notices::RequestNames;
-use crate::query::native::readings::{Order, rest};
+use crate::query::native::readings::{Order, remaining_range};
 use crate::query::native::thinning::ThinnedReadings;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes};
@@ -104,7 +104,7 @@ async fn one_sensor(
     if let Some(cursor) = page.cursor {
         let text = cursor.split_once('.').filter(|_| is_by_tag).map_or(cursor, |(time, _)| time);
         let time = parse_time(text).filter(|time| selection.range.contains(time));
-        selection.range = rest(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
+        selection.range = remaining_range(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
     }
     let part = app.query.readings(budget, &selection, order, page.limit).await?;
     // The cursor is opaque to clients: the hexadecimal time of the next reading, and the key of a sensor that was found by
