@@ -51,7 +51,7 @@ pub struct TokenRegistry {
     file: Option<TokenFile>,
     /// A copy of the tokens in MongoDB, for a start while MongoDB is unavailable.
     cache: Option<TokenFile>,
-    /// The number of seconds for which tokens stay valid that cannot be read again.
+    /// The number of seconds for which known tokens stay valid while they cannot be read.
     max_age: i64,
     /// The maximum number of seconds for which a token is valid after its creation (`auth.max_lifetime`).
     max_lifetime: Option<i64>,

@@ -214,7 +214,7 @@ mod tests {
             }
         }
 
-        /// Every bit of a sum counts, in whatever parts the hours are.
+        /// The digest depends on every bit of a sum, but not on how the hours are split into parts.
         #[test]
         fn parts_of_a_day_add_up(expired in expired(20_000)) {
             let mut sum = SetDigest::default();

@@ -1,7 +1,7 @@
 //! The phase of a connection. Its handler updates the phase, and [`ConnectionLimits`](super::ConnectionLimits) reads it to
-//! find connections to close. Phase and time share one atomic word that both sides change by compare-and-swap, so a request
-//! in progress is never cut off to make room, and no request begins on a closed connection. A request costs one clock read
-//! and two swaps, but no timer.
+//! find connections to close. Phase and time share one atomic word, which both sides change by compare-and-swap. So a request
+//! in progress is never closed to make room, and no request begins on a closed connection. A request takes one clock read
+//! and two swaps, and no timer.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;

@@ -1,5 +1,5 @@
-//! Deletions by value. A deletion by value logs a mark, waits until everything older is in the store, resolves its
-//! condition to sensors and timestamps in bounded memory, and logs these in parts.
+//! Deletions by value. A deletion logs a mark and waits until everything older is in the store. Then it resolves its
+//! condition to sensors and timestamps, and logs these in parts, with bounded memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -25,7 +25,7 @@ use crate::wal::Wal;
 const BEAT: Duration = Duration::from_secs(1);
 /// The same in a store that only this instance uses.
 const BEAT_ALONE: Duration = Duration::from_secs(5);
-/// A member whose entry is older than this is gone or stalled.
+/// Age of an entry above which its member counts as stopped or stalled.
 const SILENCE: Duration = Duration::from_secs(15);
 /// The number of attempts to change the registry against concurrent writers. Then the next beat tries again.
 const ATTEMPTS_MAX: usize = 8;

@@ -1,9 +1,9 @@
 //! Updates the copies of metadata in pages and days from the sensors' documents. Each change is applied twice: at once
-//! to the latest pages, and to all documents once no write with older metadata can be left. Both update only
+//! to the latest pages, and to all documents once no write with older metadata can follow. Both update only
 //! differences, so any number of instances can repeat them in any order.
 //!
-//! Changed sensors are noted in memory. A sensor's document also has the change for which its copies are complete, so
-//! that a walk at the start and every hour finds the changes that were lost with a process.
+//! Changed sensors are noted in memory. A sensor's document also names the last change that all its copies have. A
+//! walk at the start and every hour compares the two, and finds changes whose note was lost with a process.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -214,7 +214,7 @@ impl Shard {
                         found.push((place, readings));
                     }
                 }
-                // The receiver may be gone.
+                // The receiver may be closed.
                 let _ = reply.send(found);
             }
             ShardMessage::Latest { database, sensors, reply } => {

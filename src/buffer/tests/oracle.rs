@@ -236,7 +236,7 @@ impl Oracle {
     }
 
     /// Returns true if a late deletion may have removed a value. A deletion with a smaller stamp can do so only if an
-    /// earlier record has the same value, because the store keeps that record's stamp while there is no other instance.
+    /// earlier record has the same value: without other instances, an equal value keeps the stamp of that record.
     pub(crate) fn can_be_deleted(
         &self,
         written: &WrittenValue,

@@ -87,8 +87,8 @@ impl World {
         let opening = self.id();
         self.running[slot] = Some(Instance::open(place, &self.folders[place], opening, random, offset));
         self.beat(slot);
-        // Before it acks, each other instance must have seen it or know that its own view is too old, because an
-        // instance without others records no stamp for an equal value.
+        // An instance that believes to be alone stores no stamp for an equal value. So before this one acks, each other
+        // instance must have seen it, or know that its own view is too old.
         (0..self.running.len()).for_each(|slot| self.beat(slot));
     }
 

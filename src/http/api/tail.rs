@@ -347,8 +347,8 @@ impl Outbox {
         (Self { sender, waiting, bytes_max, last_sent: Instant::now(), missed: Some(0) }, pieces)
     }
 
-    /// Sends a piece with `readings` readings, or returns it if there is no room. While missed readings are not reported, these
-    /// readings count as missed too, because nothing may overtake the report.
+    /// Sends a piece with `readings` readings, or returns it if the buffer is full. While missed readings are not reported,
+    /// these count as missed too, because nothing may overtake the report.
     fn try_send(&mut self, piece: String, readings: u64) -> Option<String> {
         self.report_missed();
         if self.missed == Some(0) {
@@ -364,7 +364,7 @@ impl Outbox {
         self.report_missed();
     }
 
-    /// Reports missed readings, once there is room for the report and for later readings.
+    /// Reports missed readings once the buffer is half empty, so that later readings fit too.
     fn report_missed(&mut self) {
         let is_half_empty = self.waiting.count.load(Ordering::Relaxed) <= self.bytes_max / 2;
         if self.missed != Some(0) && is_half_empty && self.put(self.missed_event()).is_ok() {
@@ -384,7 +384,7 @@ impl Outbox {
         }
     }
 
-    /// Sends the last piece, with the missed readings and the reason of the end, even without room.
+    /// Sends the last piece, with the missed readings and the reason of the end, even if the buffer is full.
     fn end(self, reason: &str) {
         let mut last = if self.missed == Some(0) { String::new() } else { self.missed_event() };
         last.push_str(&event("end", &json!({ "reason": reason })));
@@ -393,7 +393,7 @@ impl Outbox {
         let _ = self.sender.send(last.into());
     }
 
-    /// Sends a piece, or returns it if there is no room. A piece of any size fits into an empty outbox.
+    /// Sends a piece, or returns it if the buffer is full. A piece of any size fits into an empty outbox.
     fn put(&mut self, piece: String) -> Result<(), String> {
         let bytes = piece.len();
         let waiting = self.waiting.count.load(Ordering::Relaxed);

@@ -330,7 +330,7 @@ impl Submitter {
             if let Ok(sequence) = appended {
                 logged(sequence);
             }
-            // The receiver is gone if the client has disconnected. Its readings are kept nevertheless.
+            // The receiver is closed if the client has disconnected. Its readings are stored all the same.
             let _ = ack.send(appended);
         };
         self.wal.append(lower_bound, kind, record, done).map_err(|error| self.append_refusal(error))?;

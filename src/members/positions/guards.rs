@@ -179,7 +179,7 @@ impl Drop for PendingAck {
             state.waiting.remove(&self.pin.sequence).filter(|_| state.sealed.is_none())
         };
         if let Some(waiter) = waiter {
-            // The receiver may be gone.
+            // The receiver may be closed.
             let _ = waiter.send(refused.map_or(Ok(()), Err));
         }
         positions.changed.notify_waiters();

@@ -125,7 +125,8 @@ impl Backlog {
         BacklogNote { state, database, sequence, dispatched, is_new: false }
     }
 
-    /// Notes a deletion or metadata. The entries of the database's sensors do not hold for the records after it.
+    /// Notes a deletion or a change of metadata. The database's entries do not apply to later records, because such a
+    /// record can change the known sensors.
     pub fn note_change(&self, database: &str, sequence: Sequence) {
         let mut state = self.state.lock();
         let through = state.databases.get(database).map_or(0, BacklogPart::through).max(sequence);
