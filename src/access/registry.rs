@@ -88,6 +88,14 @@ impl KnownTokens {
     }
 }
 
+/// A token with the time of its last use.
+#[derive(Debug, Clone)]
+pub struct ListedToken {
+    pub token: Token,
+    /// In seconds since the epoch. `None` if the token was never used.
+    pub last_use: Option<i64>,
+}
+
 impl TokenRegistry {
     /// Returns a registry of tokens in a file.
     #[must_use]
@@ -305,12 +313,12 @@ impl TokenRegistry {
         self.known.read().clone()
     }
 
-    /// Returns all known tokens, including revoked ones, each with its last use in seconds since the epoch.
+    /// Returns all known tokens, including revoked ones.
     #[must_use]
-    pub fn list(&self) -> Vec<(Token, Option<i64>)> {
+    pub fn list(&self) -> Vec<ListedToken> {
         let known = self.known_tokens();
         let last_use = |token: &Token| known.by_name.get(&token.name)?.last_use.last();
-        known.tokens.iter().map(|token| (token.clone(), last_use(token))).collect()
+        known.tokens.iter().map(|token| ListedToken { token: token.clone(), last_use: last_use(token) }).collect()
     }
 
     /// Makes a change, which takes effect at once.

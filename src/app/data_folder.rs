@@ -97,10 +97,10 @@ fn holds_data(folder: &Path) -> bool {
 /// Searches other data folders in the places that a wrong path is likely to miss.
 fn near(folder: &Path) -> Vec<PathBuf> {
     let own = absolute(folder);
-    let beside = own.parent().map(Path::to_owned);
-    let siblings = beside.iter().flat_map(std::fs::read_dir).flatten().flatten().take(SIBLINGS_MAX);
+    let parent = own.parent().map(Path::to_owned);
+    let siblings = parent.iter().flat_map(std::fs::read_dir).flatten().flatten().take(SIBLINGS_MAX);
     let mut places: Vec<PathBuf> = siblings.map(|entry| entry.path()).collect();
-    places.extend(beside);
+    places.extend(parent);
     places.extend(SYSTEM_FOLDERS.map(PathBuf::from));
     places.push(PathBuf::from(DEFAULT_NAME));
     if let Some(program) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {

@@ -78,8 +78,8 @@ async fn read_stored_parts(
     let mut batch_parts = BATCH_PARTS;
     while !remaining.is_empty() {
         let (batch, rest) = remaining.split_at(batch_parts.min(remaining.len()));
-        let id = |(place, day, part): &(usize, Day, DayPart)| DayId {
-            sensor: sensors[*place].sensor.clone(),
+        let id = |(index, day, part): &(usize, Day, DayPart)| DayId {
+            sensor: sensors[*index].sensor.clone(),
             day: *day,
             part: *part,
         };
@@ -87,9 +87,9 @@ async fn read_stored_parts(
         let days = store.read_days(database, &ids).await?;
         let has_readings = days.iter().flatten().any(|day| !day.readings.is_empty());
         batch_parts = if has_readings { BATCH_PARTS } else { (batch_parts * 2).min(BATCH_PARTS_MAX) };
-        for ((place, day, part), stored) in batch.iter().zip(days) {
+        for ((index, day, part), stored) in batch.iter().zip(days) {
             if let Some(expired) = stored.and_then(|stored| stored.expired) {
-                found.push(ExpiredPart { document: sensors[*place].clone(), day: *day, part: *part, expired });
+                found.push(ExpiredPart { document: sensors[*index].clone(), day: *day, part: *part, expired });
             }
         }
         remaining = rest;

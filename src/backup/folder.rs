@@ -125,9 +125,9 @@ impl Folder {
         let FileWriter { path, file, hash, bytes } = writing;
         let file = file.into_inner().map_err(|error| with_path(&path)(error.into_error()))?;
         file.sync_all().map_err(with_path(&path))?;
-        let to = self.path.join(name);
-        fs::rename(&path, &to).map_err(with_path(&to))?;
-        sync_folder(to.parent().unwrap_or(&self.path))?;
+        let target = self.path.join(name);
+        fs::rename(&path, &target).map_err(with_path(&target))?;
+        sync_folder(target.parent().unwrap_or(&self.path))?;
         Ok(FileRef { path: name.to_owned(), bytes, sha256: hex(&hash.finalize()) })
     }
 

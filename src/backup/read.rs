@@ -272,13 +272,13 @@ impl<'a> Parts<'a> {
                         let sets = merge_pages(found.pages).into_iter();
                         self.ready.extend(sets.flat_map(|readings| restrict(readings, times.as_ref())).map(part));
                     }
-                    let from = large.remaining.start;
+                    let start = large.remaining.start;
                     let last_returned = large.last_returned;
                     let last = self.ready.iter().filter_map(|piece| piece.readings()?.readings.times().last()).max();
                     large.last_returned = last.map(|last| Hour::of(*last)).or(last_returned);
                     self.large = large.advance(times, length, &hours, &found.rest);
-                    let until = self.large.as_ref().map_or(hours.end, |large| large.remaining.start);
-                    return self.read_expired(&[document], &(from..until), last_returned).await;
+                    let end = self.large.as_ref().map_or(hours.end, |large| large.remaining.start);
+                    return self.read_expired(&[document], &(start..end), last_returned).await;
                 }
                 Err(StorageError::HourTooLarge { hour, .. }) if hour > hours.start => hours.end = hour,
                 Err(StorageError::HourTooLarge { hour, limit }) => {
@@ -364,10 +364,10 @@ fn restrict(readings: Readings, times: Option<&Range<i64>>) -> Vec<Readings> {
 pub async fn list_days(store: &MergedView, database: &str) -> Result<BTreeSet<Day>, StorageError> {
     let hours = all_hours();
     let mut days = BTreeSet::new();
-    let mut from = hours.start;
-    while let Some((hour, _)) = store.raw().next_buckets(database, &(from, String::new()), hours.end, 1).await?.pop() {
+    let mut start = hours.start;
+    while let Some((hour, _)) = store.raw().next_buckets(database, &(start, String::new()), hours.end, 1).await?.pop() {
         days.insert(Day::of(hour));
-        from = Day::of(hour).hours().end;
+        start = Day::of(hour).hours().end;
     }
     let mut sensors = Sensors::new(store, database);
     loop {

@@ -16,7 +16,7 @@ use crate::reading::Family;
 pub struct Claims {
     claimed: Vec<Claim>,
     /// The entries of `claimed` as (sensor id, field index), for lookup.
-    places: HashSet<(u32, usize)>,
+    fields: HashSet<(u32, usize)>,
 }
 
 /// A claim on one field.
@@ -37,9 +37,9 @@ impl Claims {
         family: Family,
         max: usize,
     ) -> Option<Arc<SensorFields>> {
-        let fields = known.claim_field(name, family, max, &self.places)?;
+        let fields = known.claim_field(name, family, max, &self.fields)?;
         let index = fields.find(name, usize::MAX)?;
-        if index >= fields.firm && self.places.insert((known.id, index)) {
+        if index >= fields.firm && self.fields.insert((known.id, index)) {
             self.claimed.push(Claim { known: known.clone(), index });
         }
         Some(fields)

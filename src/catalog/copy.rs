@@ -32,7 +32,7 @@ impl Catalog {
             match original.as_ref().and_then(|original| self.sensor(original, &sensor.key)) {
                 Some(known) => {
                     let id = catalog.next_id.fetch_add(1, Ordering::Relaxed);
-                    let make = |place| known.copy(SensorIds { id, place, shard: known.shard }, catalog.state.clone());
+                    let make = |slot| known.copy(SensorIds { id, slot, shard: known.shard }, catalog.state.clone());
                     database.sensors.write().add(sensor.key.clone(), make);
                 }
                 None => unknown.push(sensor),

@@ -253,8 +253,8 @@ impl Catalog {
         sensor: &Arc<KnownSensor>,
         renames: Option<&Renames>,
     ) {
-        let below = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
-        if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_ok() {
+        let increment = |n: u8| (n < SPELLINGS_MAX).then_some(n + 1);
+        if sensor.spellings.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).is_ok() {
             let mut sensors = database.sensors.write();
             let is_free = sensors.get_even_deleted(spelling).is_none() && sensors.renames() == renames;
             if !sensor.is_superseded() && is_free && self.state.bytes.fits(spelling.len()) {
@@ -293,21 +293,21 @@ impl Catalog {
             if is_new && !database.try_charge_sensor(&sensor, &allowance, counts, now) {
                 continue;
             }
-            let below = |n: usize| (n < max).then_some(n + 1);
+            let increment = |n: usize| (n < max).then_some(n + 1);
             // If the database was dropped meanwhile, its sensors do not count: the request looks them up again in the
             // current database.
             let counts_here = !database.is_superseded();
-            if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below).is_err() {
+            if counts_here && self.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment).is_err() {
                 if is_new && counts {
                     database.refund_new_sensor(&allowance);
                 }
                 return;
             }
-            let below = |n: u32| n.checked_add(1);
-            let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, below) else { return };
+            let increment = |n: u32| n.checked_add(1);
+            let Ok(id) = self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, increment) else { return };
             let key = sensor.key.clone();
-            sensors.add(key, |place| {
-                let ids = SensorIds { id, place, shard: id as usize % self.shards };
+            sensors.add(key, |slot| {
+                let ids = SensorIds { id, slot, shard: id as usize % self.shards };
                 let known = KnownSensor::new(sensor, ids, self.state.clone());
                 if let Some(document) = document {
                     known.adopt(&document);

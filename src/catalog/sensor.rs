@@ -95,8 +95,8 @@ fn seconds(seconds: i64) -> u32 {
 }
 
 /// Returns the stored form of a kind: its index plus 1, or 0 for none. There are fewer than 255 kinds.
-fn kind_number(place: Option<usize>) -> u8 {
-    place.map_or(0, |place| u8::try_from(place + 1).unwrap_or(0))
+fn kind_number(index: Option<usize>) -> u8 {
+    index.map_or(0, |index| u8::try_from(index + 1).unwrap_or(0))
 }
 
 /// The numbers that identify a sensor within this process.
@@ -105,7 +105,7 @@ pub(crate) struct SensorIds {
     /// Unique within this process.
     pub(crate) id: u32,
     /// The index in [`Spellings`](super::spellings::Spellings).
-    pub(crate) place: u32,
+    pub(crate) slot: u32,
     /// The shard that owns the sensor's buckets.
     pub(crate) shard: usize,
 }
@@ -119,8 +119,8 @@ pub struct KnownSensor {
     /// The shard that owns its buckets.
     pub shard: usize,
     /// Its index in [`Spellings`](super::spellings::Spellings).
-    pub(crate) place: u32,
-    /// The `place` of the sensor that followed this one in its last request.
+    pub(crate) slot: u32,
+    /// The `slot` of the sensor that followed this one in its last request.
     pub(crate) successor: AtomicU32,
     pub(crate) fields: RwLock<Arc<SensorFields>>,
     /// The `rev` of the document that this process wrote last; 0 if it wrote none.
@@ -158,7 +158,7 @@ impl KnownSensor {
             id: ids.id,
             sensor: Arc::new(sensor),
             shard: ids.shard,
-            place: ids.place,
+            slot: ids.slot,
             successor: AtomicU32::new(u32::MAX),
             fields: RwLock::default(),
             written_rev: AtomicU64::new(0),
@@ -191,8 +191,8 @@ impl KnownSensor {
     /// Remembers that `other` followed this sensor in a request.
     pub fn note_successor(&self, other: &Self) {
         // Load before store: the value rarely changes, and requests of several clients may do this at once.
-        if self.successor.load(Ordering::Relaxed) != other.place {
-            self.successor.store(other.place, Ordering::Relaxed);
+        if self.successor.load(Ordering::Relaxed) != other.slot {
+            self.successor.store(other.slot, Ordering::Relaxed);
         }
     }
 
@@ -399,9 +399,9 @@ impl KnownSensor {
     pub(crate) fn release_field(&self, index: usize) {
         let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
-        let Some(place) = index.checked_sub(fields.firm) else { return };
+        let Some(position) = index.checked_sub(fields.firm) else { return };
         let Some(counts) = claimed.get_mut(&self.id) else { return };
-        if let Some(count) = counts.get_mut(place) {
+        if let Some(count) = counts.get_mut(position) {
             *count = count.saturating_sub(1);
         }
         let left = counts.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1);
@@ -429,7 +429,7 @@ mod tests {
     fn replayed_timestamps_do_not_reset_later_ones() {
         let state = Arc::new(CatalogState::new(1 << 20, Kinds::default()));
         let no_tags: [(&str, &str); 0] = [];
-        let ids = SensorIds { id: 1, place: 0, shard: 0 };
+        let ids = SensorIds { id: 1, slot: 0, shard: 0 };
         let known = KnownSensor::new(Sensor::new("m", no_tags).expect("a sensor"), ids, state);
         known.take_times(1_000, 3).expect("they are free");
         let later = 1_000 + 60_000_000_000;

@@ -120,15 +120,15 @@ impl Exchange {
         let whole = std::slice::from_ref(body);
         let rows = match self.row.rows {
             "" => whole,
-            place => body.pointer(place).and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
+            pointer => body.pointer(pointer).and_then(Value::as_array).map_or(&[][..], Vec::as_slice),
         };
         if self.row.columns.is_empty() {
             let members = rows.iter().filter_map(Value::as_object).flat_map(Map::iter);
             return members.for_each(|(name, value)| println!("{name}: {}", format_value(value)));
         }
         let titles = self.row.columns.iter().map(|(title, _)| (*title).to_owned()).collect();
-        let cell = |row: &Value, place: &str| row.pointer(place).map(format_value).unwrap_or_default();
-        let cells = |row: &Value| self.row.columns.iter().map(|(_, place)| cell(row, place)).collect();
+        let cell = |row: &Value, pointer: &str| row.pointer(pointer).map(format_value).unwrap_or_default();
+        let cells = |row: &Value| self.row.columns.iter().map(|(_, pointer)| cell(row, pointer)).collect();
         let mut table: Vec<Vec<String>> = vec![titles];
         table.extend(rows.iter().map(cells));
         let width = |column: usize| table.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();

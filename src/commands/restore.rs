@@ -29,17 +29,17 @@ pub async fn restore(settings: &Settings, source: &Path) -> anyhow::Result<()> {
     let digest = restore_into(settings, &folder, &manifest).await?;
     println!("restored the backup of {}: {}", manifest.began, digest.total());
     if manifest.config.is_some() {
-        let beside = settings.server.data_dir.join(CONFIG);
-        println!("the configuration file of the backup is {}; it is not in use", beside.display());
+        let config_path = settings.server.data_dir.join(CONFIG);
+        println!("the configuration file of the backup is {}; it is not in use", config_path.display());
     }
     Ok(())
 }
 
 /// Restores a backup into an empty store. Returns the digest of the store, which is that of the backup.
 pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manifest) -> anyhow::Result<StoreDigest> {
-    let from = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
+    let source = format!("the backup of {} with the digest {:032x}", manifest.began, manifest.total.sum);
     let stamp = first_of(manifest.began_ms);
-    let mut target = Target::open(settings, "restore", from, stamp).await?;
+    let mut target = Target::open(settings, "restore", source, stamp).await?;
     if let Some(settings) = &manifest.settings {
         // The settings come first, because they determine how days are sealed.
         let rows = serde_json::from_slice(&folder.read(settings)?).context("reading the databases' settings")?;
@@ -67,9 +67,9 @@ pub async fn restore_into(settings: &Settings, folder: &Folder, manifest: &Manif
         target.put_tokens(&tokens).await.context("writing the tokens")?;
     }
     if let Some(config) = &manifest.config {
-        let beside = settings.server.data_dir.join(CONFIG);
-        files::replace(&beside, &folder.read(config)?, true)
-            .with_context(|| format!("writing {}", beside.display()))?;
+        let config_path = settings.server.data_dir.join(CONFIG);
+        files::replace(&config_path, &folder.read(config)?, true)
+            .with_context(|| format!("writing {}", config_path.display()))?;
     }
     target.finish(settings, &manifest.digest()).await
 }

@@ -101,14 +101,14 @@ impl Layers {
 
     /// Adds a file as the highest layer so far.
     pub fn add_file(&mut self, path: &Path, text: &str, problems: &mut Vec<Problem>) {
-        let at = |line| ConfigSource::File { path: path.to_owned(), line };
+        let location = |line| ConfigSource::File { path: path.to_owned(), line };
         let (table, errors) = DeTable::parse_recoverable(text);
         // The parser recovers some values from invalid TOML. They may be wrong, so do not check them.
         if !errors.is_empty() {
             self.is_cut_off = true;
             problems.extend(errors.iter().map(|error| {
                 let line = error.span().map_or(0, |span| line_number(text, &span));
-                Problem::new(at(line), format!("not valid TOML: {}", error.message()))
+                Problem::new(location(line), format!("not valid TOML: {}", error.message()))
             }));
             return;
         }
@@ -116,11 +116,11 @@ impl Layers {
             Ok(lists) => self.lists = lists,
             Err(error) => {
                 let line = error.span.map_or(0, |span| line_number(text, &span));
-                problems.push(Problem::new(at(line), error.message));
+                problems.push(Problem::new(location(line), error.message));
             }
         }
         for Leaf { key, value, span } in leaves(table.get_ref(), "") {
-            let source = at(line_number(text, &span));
+            let source = location(line_number(text, &span));
             if LISTS.contains(&&*key) {
                 continue;
             }

@@ -35,7 +35,7 @@ impl<'a> ResolvedReadings<'a> {
         let DeleteTargets { database, sensors, range, .. } = target;
         // Skip expired readings, which are removed anyway. Single ones cannot be removed from their summaries.
         let kept_from = edits.query.settings().readings_from(database, now_ns());
-        let range = kept_from.map_or(range.start, |from| from.max(range.start))..range.end;
+        let range = kept_from.map_or(range.start, |readable_from| readable_from.max(range.start))..range.end;
         let parts = (!range.is_empty() && !sensors.is_empty()).then(|| {
             let hours = Hour::of(range.start)..Hour::of(range.end - 1).next();
             let keys: HashSet<Box<str>> = sensors.iter().map(|sensor| sensor.key.clone()).collect();

@@ -23,7 +23,7 @@ use crate::wal::Wal;
 
 /// The time between two updates of the registry in a store that other instances share.
 const BEAT: Duration = Duration::from_secs(1);
-/// The same in a store that only this instance uses.
+/// Interval of beats in a store that only this instance uses.
 const BEAT_ALONE: Duration = Duration::from_secs(5);
 /// Age of an entry above which its member counts as stopped or stalled.
 const SILENCE: Duration = Duration::from_secs(15);

@@ -91,7 +91,7 @@ impl Budgets {
     pub fn begin(self: &Arc<Self>, caller: &Caller, text: &str) -> Budget {
         let token = matches!(caller, Caller::Holder(_)).then(|| self.token_usage(caller.name()));
         let now = Instant::now();
-        let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+        let ends = text.char_indices().map(|(index, c)| index + c.len_utf8());
         Budget(Arc::new(RequestBudget {
             all: self.clone(),
             token,

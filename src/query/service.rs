@@ -68,8 +68,8 @@ impl Query {
         self.run_once(budget, async {
             let sensors = self.engine.directory(budget, database, self.engine.options.cache_max_age).await?;
             let is_before = |key: &str| after.is_some_and(|after| key <= after);
-            let from = sensors.partition_point(|entry| is_before(&entry.sensor.key));
-            Ok(sensors[from..].iter().take(limit).cloned().collect())
+            let start = sensors.partition_point(|entry| is_before(&entry.sensor.key));
+            Ok(sensors[start..].iter().take(limit).cloned().collect())
         })
         .await
     }

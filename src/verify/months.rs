@@ -24,9 +24,9 @@ impl DatabaseCheck<'_> {
     /// Checks all months of a database that have totals. A repair removes wrong totals; they are computed again when
     /// needed.
     pub(super) async fn check_months(&mut self) -> Result<(), StorageError> {
-        let mut from: Option<Cursor> = None;
+        let mut cursor: Option<Cursor> = None;
         loop {
-            let part = self.store.walk_sensors(&self.report.name, from.as_ref(), BATCH_SENSORS).await?;
+            let part = self.store.walk_sensors(&self.report.name, cursor.as_ref(), BATCH_SENSORS).await?;
             // FindingKind cannot be read is told elsewhere.
             let seen = |sensor: &RawSensor| sensor.document.as_ref().ok()?.first_seen;
             if let Some(first) = part.found.iter().filter_map(seen).min() {
@@ -37,8 +37,8 @@ impl DatabaseCheck<'_> {
                     self.check_month(&id, month).await?;
                 }
             }
-            from = part.next;
-            if from.is_none() {
+            cursor = part.next;
+            if cursor.is_none() {
                 return Ok(());
             }
         }

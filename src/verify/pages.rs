@@ -185,7 +185,7 @@ fn check_stamps(page: &RawPage, readings: &Readings, findings: &mut Findings) {
 fn check_numbers(pages: &[&RawPage], findings: &mut Findings) {
     let mut numbers: Vec<u32> = pages.iter().map(|page| page.number).collect();
     numbers.sort_unstable();
-    if !numbers.iter().zip(0..).all(|(number, place)| *number == place) {
+    if !numbers.iter().zip(0..).all(|(number, index)| *number == index) {
         let expected = format!("pages 0 to {}", pages.len() - 1);
         let kind = if numbers.contains(&0) { FindingKind::Numbers } else { FindingKind::NoFirst };
         findings.differs(&pages[0].key, kind, expected, list(&numbers));

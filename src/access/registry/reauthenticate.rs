@@ -86,7 +86,7 @@ mod tests {
             callers.map(|caller| caller.map(|caller| caller.name().to_owned()))
         };
         assert_eq!(again(300), [Ok("gw".to_owned()), Ok("gw".to_owned())]);
-        let last_use = registry.list()[0].1;
+        let last_use = registry.list()[0].last_use;
         assert_eq!(last_use, Some(200), "a running request is not a new use");
         // Bind the token to another certificate. The secret stays.
         let rebound = Token { certificates: vec!["dns:new".to_owned()], rev: 2, ..first.clone() };

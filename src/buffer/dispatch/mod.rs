@@ -205,8 +205,8 @@ impl Replay {
     /// record may overtake it. The WAL still accepts records.
     pub async fn run(self) {
         loop {
-            let from = self.dispatch.positions.wait_until_behind().await;
-            if let Err(error) = self.catch_up(from).await {
+            let start = self.dispatch.positions.wait_until_behind().await;
+            if let Err(error) = self.catch_up(start).await {
                 tracing::error!(%error, "replay stopped at an unreadable WAL record; all records from it on stay in the WAL; start the version that wrote it, or a newer one");
                 self.dispatch.positions.block(error.to_string());
                 return;

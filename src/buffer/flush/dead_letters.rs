@@ -118,7 +118,7 @@ impl DeadLetters {
         Self(Arc::new(Shared { folder, file, counted: Mutex::default() }))
     }
 
-    /// Durably appends the readings of a bucket whose places in time order are `wanted`.
+    /// Durably appends the readings of a bucket whose indices in time order are `wanted`.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -134,7 +134,7 @@ impl DeadLetters {
         let mut rows = Unpacked::default();
         rows.unpack_in_time_order([&*load.rows]);
         let mut readings = 0;
-        for (_, row) in rows.rows(names).enumerate().filter(|(place, _)| wanted(*place)) {
+        for (_, row) in rows.rows(names).enumerate().filter(|(index, _)| wanted(*index)) {
             readings += 1;
             let fields = row.cells.iter().map(|(field, value)| (&*row.names[usize::from(*field)], value));
             write_line(&mut lines, &load.known.sensor.key, fields, row.time);

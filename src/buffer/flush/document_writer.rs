@@ -282,7 +282,7 @@ impl SensorDocumentWriter {
     /// Starts a round of all documents that lag behind, in every database without a round.
     pub fn begin_round(&mut self, now: Instant) {
         for (_, documents) in self.databases.values_mut() {
-            if documents.put_off.is_some_and(|until| until <= now) {
+            if documents.put_off.is_some_and(|retry_time| retry_time <= now) {
                 documents.put_off = None;
             }
             documents.retry_failing(now, |_| true);
@@ -301,7 +301,7 @@ impl SensorDocumentWriter {
             if doubts == documents.doubts && documents.wanted.is_empty() {
                 continue;
             }
-            let is_put_off = documents.put_off.is_some_and(|until| now < until);
+            let is_put_off = documents.put_off.is_some_and(|retry_time| now < retry_time);
             if is_put_off || !documents.round.is_empty() || !documents.under_way.is_empty() {
                 continue;
             }

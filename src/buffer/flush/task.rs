@@ -236,7 +236,7 @@ impl FlushContext {
     async fn keep_set_aside(&self, database: &Database, runs: &mut [BucketFlush]) {
         let has_set_aside = |run: &&mut BucketFlush| run.state == BucketFlushState::Merged && !run.set_aside.is_empty();
         for run in runs.iter_mut().filter(has_set_aside) {
-            let wanted = |place| run.set_aside.contains(&place);
+            let wanted = |index| run.set_aside.contains(&index);
             let kept = self.dead_letters.keep(database, &run.load, wanted, SET_ASIDE).await;
             if let Err(io) = kept {
                 run.state = BucketFlushState::Failed(StorageError::Failing(format!("dead letters: {io}")));

@@ -57,7 +57,7 @@ pub enum ShardMessage {
     Deleted(Box<str>),
     /// A request to check for due buckets.
     Wake,
-    /// A request for the unflushed readings of sensors, given by place and id. The reply leaves out sensors without
+    /// A request for the unflushed readings of sensors, given by index and id. The reply leaves out sensors without
     /// any.
     Unflushed {
         database: Arc<Database>,
@@ -69,7 +69,7 @@ pub enum ShardMessage {
     Latest { database: Arc<Database>, sensors: Vec<Arc<KnownSensor>>, reply: oneshot::Sender<Vec<SensorUpdates>> },
 }
 
-/// The place of a sensor in the request, and its unflushed readings.
+/// The index of a sensor in the request, and its unflushed readings.
 pub type UnflushedOf = (usize, Vec<UnflushedHour>);
 
 /// The result of a finished task.
@@ -207,11 +207,11 @@ impl Shard {
                 let registry_view = &self.context.registry_view;
                 let unflushed = self.unflushed.get(&database);
                 let mut found = Vec::new();
-                for (place, id) in ids {
+                for (index, id) in ids {
                     let Some(unflushed) = unflushed else { break };
                     let readings = unflushed.sensor_hours(id, &hours, registry_view);
                     if !readings.is_empty() {
-                        found.push((place, readings));
+                        found.push((index, readings));
                     }
                 }
                 // The receiver may be closed.

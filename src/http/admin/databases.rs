@@ -139,7 +139,7 @@ fn settings_json(name: &str, settings: &Settings) -> Value {
         json!({ "name": policy, "readings": own.readings.map(retention_text), "kept": retention_text(kept) })
     };
     let summaries = settings.summaries_kept(name);
-    let from = settings.readings_from(name, now);
+    let readable_from = settings.readings_from(name, now);
     let mut body = json!({
         "name": name,
         "readings": own.readings.map(retention_text),
@@ -177,13 +177,13 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     let settings = Settings { by_database, ..Settings::clone(&app.query.settings()) };
     let now = now_ns();
     let Some(before) = settings.summaries_only_before(name, now) else {
-        let until = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
-        return count_expired(app, budget, name, begin.min(until)..until).await;
+        let cutoff = settings.kept(name).cutoff(now).unwrap_or(TIMESTAMP_MIN);
+        return count_expired(app, budget, name, begin.min(cutoff)..cutoff).await;
     };
     let from = expired_before.unwrap_or(TIMESTAMP_MIN).min(before);
     let mut preview = count_expired(app, budget, name, from..before).await?;
-    let until = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
-    let mut summaries = count_expired(app, budget, name, begin.min(until)..until).await?;
+    let cutoff = settings.gone_before(name, now).unwrap_or(TIMESTAMP_MIN);
+    let mut summaries = count_expired(app, budget, name, begin.min(cutoff)..cutoff).await?;
     if let Some(summaries) = summaries.as_object_mut() {
         summaries.remove("dry_run");
     }

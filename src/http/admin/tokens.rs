@@ -37,7 +37,8 @@ pub async fn caller(
 /// `GET /api/v1/tokens`.
 pub async fn list(State(app): State<Arc<App>>) -> Json<Value> {
     let now = now_seconds();
-    let tokens: Vec<Value> = app.access.list().iter().map(|(token, used)| token_json(token, *used, now)).collect();
+    let tokens: Vec<Value> =
+        app.access.list().iter().map(|listed| token_json(&listed.token, listed.last_use, now)).collect();
     Json(json!({ "tokens": tokens }))
 }
 

@@ -10,10 +10,10 @@ use crate::http::errors::{ApiError, ApiResult};
 use crate::http::parameters::Parameters;
 use crate::http::render::answer::Answer;
 use crate::http::render::format::Format;
-use crate::http::render::series::{self, AnswerEnd, SensorReadings, TableColumns};
+use crate::http::render::series::{self, AnswerEnd, TableColumns};
 use crate::http::render::text::Text;
 use crate::query::native::Selection;
-use crate::query::native::many::{ManySelection, TagWords};
+use crate::query::native::many::{ManySelection, SensorReadings, TagWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::native::readings::{Order, remaining_range};
 use crate::query::native::thinning::ThinnedReadings;
@@ -112,7 +112,7 @@ async fn one_sensor(
     let cursor = |time: i64| if is_by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
     let next = part.next.map(cursor);
     Ok(ReadingsPart {
-        series: part.known.then_some((sensor, part.readings)).into_iter().collect(),
+        series: part.known.then_some(SensorReadings { sensor, readings: part.readings }).into_iter().collect(),
         next,
         held: part.held,
     })
@@ -149,7 +149,7 @@ async fn chart_points(
     }
     let is_one = matches!(selection.selector, Selector::Sensor(_));
     let ThinnedReadings { mut series, held } = app.query.read_thinned(budget, &selection, points_max).await?;
-    series.retain(|(_, readings)| is_one || !readings.is_empty());
+    series.retain(|series| is_one || !series.readings.is_empty());
     Ok(ReadingsPart { series, next: None, held })
 }
 

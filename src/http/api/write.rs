@@ -234,8 +234,8 @@ fn database(parameters: &Pairs, dialect: Dialect, caller: &Caller) -> ApiResult<
         return Err(ApiError::Bad(format!("database not found: {name:?}: set the retention policy with rp")));
     }
     match (name.split_once('/'), policy) {
-        (Some((_, within)), Some(policy)) if within != policy => {
-            Err(ApiError::Bad(format!("the request names two retention policies: {within} and {policy}")))
+        (Some((_, named_policy)), Some(policy)) if named_policy != policy => {
+            Err(ApiError::Bad(format!("the request names two retention policies: {named_policy} and {policy}")))
         }
         _ => Ok(database),
     }

@@ -131,9 +131,9 @@ fn pieces(series: &ResultSeries, rows: usize) -> impl Iterator<Item = SeriesPiec
     let is_list = series.columns.first().is_none_or(|column| column != "time");
     let all = series.rows.len();
     let size = if is_list { all } else { rows }.clamp(1, all.max(1));
-    (0..all.max(1)).step_by(size).map(move |from| {
-        let to = from.saturating_add(size).min(all);
-        SeriesPiece { series, rows: &series.rows[from..to], is_last: to == all }
+    (0..all.max(1)).step_by(size).map(move |start| {
+        let end = start.saturating_add(size).min(all);
+        SeriesPiece { series, rows: &series.rows[start..end], is_last: end == all }
     })
 }
 

@@ -2,21 +2,16 @@
 //! row, per reading or window.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use super::csv::{self, CsvCell};
 use super::format::Format;
 use super::guard::Guard;
 use super::json::{self, Times};
 use super::text::Text;
-use crate::bucket::Reading;
 use crate::query::QueryError;
 use crate::query::native::aggregate::{AggregateResult, NativeAggregate, WindowSeries};
-use crate::query::native::many::Vocabulary;
+use crate::query::native::many::{SensorReadings, Vocabulary};
 use crate::reading::Sensor;
-
-/// One sensor's readings.
-pub type SensorReadings = (Arc<Sensor>, Vec<Reading>);
 
 /// The columns of a CSV table of readings.
 #[derive(Debug, Default)]
@@ -38,9 +33,9 @@ impl TableColumns {
     /// Adds missing columns of the readings. Another instance may have stored new tags or fields since the columns were
     /// read.
     fn add_missing_columns(mut self, series: &[SensorReadings]) -> Self {
-        let tags = series.iter().flat_map(|(sensor, _)| sensor.tags.iter().map(|(key, _)| &**key));
+        let tags = series.iter().flat_map(|series| series.sensor.tags.iter().map(|(key, _)| &**key));
         add_missing(&mut self.tags, tags);
-        let fields = series.iter().flat_map(|(_, readings)| readings).flat_map(|reading| &reading.fields);
+        let fields = series.iter().flat_map(|series| &series.readings).flat_map(|reading| &reading.fields);
         add_missing(&mut self.fields, fields.map(|(name, _)| &**name));
         self
     }
@@ -79,12 +74,12 @@ pub async fn readings(
     match format {
         Format::Csv(guard) => table(text, series, &columns.add_missing_columns(series), times, guard).await?,
         _ => {
-            let rows = |(_, readings): &SensorReadings| readings.len();
-            let row = |out: &mut String, (_, readings): &SensorReadings, row: usize| {
-                json::reading(out, &readings[row], times);
+            let rows = |series: &SensorReadings| series.readings.len();
+            let row = |out: &mut String, series: &SensorReadings, row: usize| {
+                json::reading(out, &series.readings[row], times);
             };
             let name = if format == Format::Json { "readings" } else { "reading" };
-            write_nested(text, format, name, series, |out, (sensor, _)| head(out, sensor), rows, row).await?;
+            write_nested(text, format, name, series, |out, series| head(out, &series.sensor), rows, row).await?;
         }
     }
     write_end(text, format, end).await
@@ -158,7 +153,7 @@ async fn table(
     let fields: Vec<String> =
         columns.fields.iter().map(|field| json::field_name(field, is_taken).into_owned()).collect();
     csv::row(&mut text.out, names.iter().chain(&fields).map(|name| CsvCell::Text(name)), times, guard);
-    for (sensor, readings) in series {
+    for SensorReadings { sensor, readings } in series {
         let tags: Vec<CsvCell<'_>> =
             columns.tags.iter().map(|key| sensor.tag(key).map_or(CsvCell::Empty, CsvCell::Text)).collect();
         for reading in readings {

@@ -211,8 +211,8 @@ impl Submitter {
         let logged = move |sequence: Sequence| {
             dispatch.mark_logged(LoggedRequest { sequence, readings: 0, memory, received });
         };
-        let above = self.member.registry_view.greatest_stamp();
-        let sequence = self.append(above, record::deletion::KIND_DELETION, record, None, logged).await?;
+        let lower_bound = self.member.registry_view.greatest_stamp();
+        let sequence = self.append(lower_bound, record::deletion::KIND_DELETION, record, None, logged).await?;
         Ok(Mark::new(sequence, self.dispatch.marks.clone()))
     }
 
@@ -301,8 +301,8 @@ impl Submitter {
             dispatch.deletion_logged(LoggedRequest { sequence, readings: 0, memory, received }, deletion, targets);
         };
         // The deletion's stamp must lie above every watermark that other instances have published.
-        let above = self.member.registry_view.greatest_stamp().max(lower_bound);
-        let sequence = self.append(above, record::deletion::KIND_DELETION, record, deadline, logged).await?;
+        let lower_bound = self.member.registry_view.greatest_stamp().max(lower_bound);
+        let sequence = self.append(lower_bound, record::deletion::KIND_DELETION, record, deadline, logged).await?;
         Ok(LoggedRecord { sequence, stored })
     }
 

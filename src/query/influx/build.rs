@@ -179,11 +179,11 @@ fn index_of_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> usize {
 
 fn function(name: &str, args: &[Expr]) -> Result<Function, StatementFailure> {
     const SECOND: i64 = 1_000_000_000;
-    let number = |at: usize| match args.get(at) {
+    let number = |index: usize| match args.get(index) {
         Some(Expr::Literal(Literal::Integer(v))) => Some(*v),
         _ => None,
     };
-    let count = |at: usize| number(at).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let count = |index: usize| number(index).and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
     let unit = match args.get(1) {
         Some(Expr::Literal(Literal::Duration(unit))) => Some(*unit),
         _ => None,

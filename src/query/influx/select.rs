@@ -167,9 +167,9 @@ async fn schema(sources: &[RowSource], budget: &Budget) -> Result<(Schema, HeldB
             }
             RowSource::Rows(rows) => {
                 schema.has_rows = true;
-                for (at, name) in rows.names.iter().skip(1).enumerate() {
+                for (index, name) in rows.names.iter().skip(1).enumerate() {
                     let value =
-                        rows.groups.iter().flat_map(|group| &group.rows).find_map(|(_, cells)| cells[at].as_ref());
+                        rows.groups.iter().flat_map(|group| &group.rows).find_map(|(_, cells)| cells[index].as_ref());
                     schema.add(name, value.map_or(Family::Number, Value::family));
                 }
                 let tags = rows.groups.iter().flat_map(|group| &group.member.tags);
@@ -206,7 +206,7 @@ fn frame(select: &Select, checked: &Checked, plan: &Plan) -> Frame {
 /// Evaluates the rows of a subquery as readings. Their times are not checked again, because the row of a window that
 /// starts before the range has the start of the window as its time.
 async fn feed_rows(rows: &SelectRows, plan: &Plan, evaluation: &mut Evaluation<'_>) -> Result<(), QueryError> {
-    let places: Vec<Option<usize>> =
+    let indices: Vec<Option<usize>> =
         plan.fields.iter().map(|field| rows.names.iter().skip(1).position(|name| *name == field.name)).collect();
     for group in &rows.groups {
         let row = 2 * size_of::<i64>() + plan.fields.len() * size_of::<Option<Value>>();
@@ -214,16 +214,16 @@ async fn feed_rows(rows: &SelectRows, plan: &Plan, evaluation: &mut Evaluation<'
         let in_order = || {
             let mut in_order: Vec<&ResultRow> = group.rows.iter().collect();
             in_order.sort_by_key(|(time, _)| *time);
-            let column = |place: &Option<usize>| match place {
-                Some(place) => in_order.iter().map(|(_, cells)| cells[*place].clone()).collect(),
+            let column = |index: &Option<usize>| match index {
+                Some(index) => in_order.iter().map(|(_, cells)| cells[*index].clone()).collect(),
                 None => Vec::new(),
             };
             PointCursor {
                 times: in_order.iter().map(|(time, _)| *time).collect(),
-                columns: places.iter().map(column).collect(),
+                columns: indices.iter().map(column).collect(),
             }
         };
-        let points = evaluation.budget.run_unpaused(group.rows.len().saturating_mul(1 + places.len()), in_order);
+        let points = evaluation.budget.run_unpaused(group.rows.len().saturating_mul(1 + indices.len()), in_order);
         evaluation.feed(&group.member, &points, Filter { of_sensor: false, of_condition: true }).await?;
     }
     Ok(())
@@ -233,9 +233,9 @@ async fn feed_rows(rows: &SelectRows, plan: &Plan, evaluation: &mut Evaluation<'
 /// `OFFSET`.
 fn apply_series_limits(select: &Select, mut groups: Vec<GroupRows>) -> Vec<GroupRows> {
     let cut = |all: usize, offset: u64, limit: u64| {
-        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(all);
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(all);
         let count = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
-        from..from.saturating_add(count).min(all)
+        start..start.saturating_add(count).min(all)
     };
     if select.is_descending() {
         groups.reverse();

@@ -78,10 +78,10 @@ impl Query {
         self.in_turn(budget, database, || async {
             let chosen = self.engine.choose(budget, database, selector).await?;
             let is_before = |entry: &DirectoryEntry| last_key.is_some_and(|last_key| *entry.sensor.key <= *last_key);
-            let from = chosen.entries.partition_point(is_before);
+            let start = chosen.entries.partition_point(is_before);
             let none = Meta::default();
             let mut found = Vec::new();
-            for batch in chosen.entries[from..].chunks(CHOOSE) {
+            for batch in chosen.entries[start..].chunks(CHOOSE) {
                 let is_member =
                     |entry: &&DirectoryEntry| value(rule, entry, &none).is_some_and(|value| value == wanted);
                 found.extend(batch.iter().filter(is_member).take(limit - found.len()).cloned());

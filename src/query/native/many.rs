@@ -29,11 +29,18 @@ pub struct ManySelection {
 /// Bytes of memory per name in a list, without its characters. It is large, because every tag has a tree of its values.
 pub(super) const WORD_BYTES: usize = 400;
 
+/// The readings of one sensor in an answer.
+#[derive(Debug)]
+pub struct SensorReadings {
+    pub sensor: Arc<Sensor>,
+    pub readings: Vec<Reading>,
+}
+
 /// A part of the answer.
 #[derive(Debug)]
 pub struct ManyReadings {
     /// The sensors with readings in this part.
-    pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
+    pub series: Vec<SensorReadings>,
     /// The start of the next part, if there is one.
     pub next: Option<(String, i64)>,
     /// The memory of the part.
@@ -75,7 +82,7 @@ impl Query {
                 left -= found.readings.len();
                 part.held.add(found.held);
                 if !found.readings.is_empty() {
-                    part.series.push((entry.sensor.clone(), found.readings));
+                    part.series.push(SensorReadings { sensor: entry.sensor.clone(), readings: found.readings });
                 }
                 if let Some(time) = found.next {
                     part.next = Some((key, time));
@@ -85,7 +92,7 @@ impl Query {
             Ok::<_, QueryError>(part)
         };
         let part = self.in_turn(budget, &selection.per_sensor.database, read).await?;
-        self.count(part.series.iter().map(|(_, readings)| readings.len()).sum());
+        self.count(part.series.iter().map(|series| series.readings.len()).sum());
         Ok(part)
     }
 }

@@ -184,14 +184,14 @@ pub(super) async fn read(
 /// Returns the selected readings of a set, in time order.
 fn select_readings<'a>(set: &'a Readings, selection: &'a Selection) -> impl DoubleEndedIterator<Item = Reading> + 'a {
     let wanted = |name: &str| selection.fields.is_empty() || selection.fields.iter().any(|field| field == name);
-    let from = set.times().partition_point(|time| *time < selection.range.start);
-    let to = set.times().partition_point(|time| *time < selection.range.end);
+    let start = set.times().partition_point(|time| *time < selection.range.start);
+    let end = set.times().partition_point(|time| *time < selection.range.end);
     let cut = move |index: usize| {
         let fields = set.fields(index).filter(|(name, _)| wanted(name));
         let fields: Vec<_> = fields.map(|(name, value)| (name.clone(), value.clone())).collect();
         (!fields.is_empty()).then(|| Reading { time: set.times()[index], fields })
     };
-    (from..to).filter_map(cut)
+    (start..end).filter_map(cut)
 }
 
 /// Returns the hours before this one, in this order.

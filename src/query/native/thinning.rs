@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::many::ManySelection;
+use super::many::{ManySelection, SensorReadings};
 use super::readings::Order;
 use crate::bucket::Reading;
 use crate::query::engine::directory::DirectoryEntry;
@@ -24,7 +24,7 @@ use crate::reading::{Family, Sensor, Value};
 #[derive(Debug)]
 pub struct ThinnedReadings {
     /// The sensors in key order.
-    pub series: Vec<(Arc<Sensor>, Vec<Reading>)>,
+    pub series: Vec<SensorReadings>,
     /// The memory of the answer; keep it until the answer is sent.
     pub held: HeldBytes,
 }
@@ -73,10 +73,10 @@ impl Query {
             };
             let mut held = budget.hold(0)?;
             let mut scan = engine.points(&all)?;
-            while let Some((place, points)) = scan.next().await? {
+            while let Some((index, points)) = scan.next().await? {
                 for from in (0..points.times.len()).step_by(PAUSE_ROWS) {
                     let rows = from..points.times.len().min(from + PAUSE_ROWS);
-                    readings(&points, &fields, rows).for_each(|reading| thinned[place].push(reading));
+                    readings(&points, &fields, rows).for_each(|reading| thinned[index].push(reading));
                     held.set(bytes.load(Relaxed))?;
                     budget.pause().await?;
                 }
@@ -87,14 +87,14 @@ impl Query {
                 if selection.order == Order::Descending {
                     readings.reverse();
                 }
-                series.push((entry.sensor.clone(), readings));
+                series.push(SensorReadings { sensor: entry.sensor.clone(), readings });
                 budget.pause().await?;
             }
-            held.set(series.iter().flat_map(|(_, readings)| readings).map(memory_of).sum())?;
+            held.set(series.iter().flat_map(|series| &series.readings).map(memory_of).sum())?;
             Ok::<_, QueryError>(ThinnedReadings { series, held })
         };
         let thinned = self.in_turn(budget, &selection.per_sensor.database, read).await?;
-        self.count(thinned.series.iter().map(|(_, readings)| readings.len()).sum());
+        self.count(thinned.series.iter().map(|series| series.readings.len()).sum());
         Ok(thinned)
     }
 }
@@ -165,8 +165,8 @@ struct Extreme {
 impl ShownReading {
     fn new(reading: Reading, among: &Arc<AtomicUsize>) -> Self {
         // Count the reading itself, and its entries in the extremes of a pixel.
-        let places = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
-        let bytes = memory_of(&reading) + size_of::<Self>() + places;
+        let reading_bytes = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
+        let bytes = memory_of(&reading) + size_of::<Self>() + reading_bytes;
         among.fetch_add(bytes, Relaxed);
         Self { reading, _counted: CountedReading { bytes, among: among.clone() } }
     }
@@ -248,9 +248,9 @@ impl Pixel {
         for (name, value) in fields.iter().filter(|(_, value)| !matches!(value, Value::String(_))) {
             let extreme = || Extreme { value: value.clone(), kept: kept.clone() };
             let [least, greatest] = match self.search(name) {
-                Ok(place) => &mut self.extremes[place].1,
-                Err(place) => {
-                    self.extremes.insert(place, (name.clone(), [extreme(), extreme()]));
+                Ok(index) => &mut self.extremes[index].1,
+                Err(index) => {
+                    self.extremes.insert(index, (name.clone(), [extreme(), extreme()]));
                     continue;
                 }
             };
@@ -272,9 +272,9 @@ impl Pixel {
         }
         for (name, [least, greatest]) in later.extremes {
             let own = match self.search(&name) {
-                Ok(place) => &mut self.extremes[place].1,
-                Err(place) => {
-                    self.extremes.insert(place, (name, [least, greatest]));
+                Ok(index) => &mut self.extremes[index].1,
+                Err(index) => {
+                    self.extremes.insert(index, (name, [least, greatest]));
                     continue;
                 }
             };

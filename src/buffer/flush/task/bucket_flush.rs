@@ -171,25 +171,25 @@ impl BucketFlush {
         options: &MergeOptions<'_>,
     ) {
         let mut kept = Vec::new();
-        let mut places = Vec::new();
+        let mut indices = Vec::new();
         let mut stored = 0;
         let mut aside = Vec::new();
         self.deleted = 0;
-        for (place, row) in rows.enumerate() {
+        for (index, row) in rows.enumerate() {
             match self.row_fate(fates, &row) {
                 RowFate::Deleted => self.deleted += 1,
                 RowFate::Stored => stored += 1,
-                RowFate::SetAside => aside.push(place),
+                RowFate::SetAside => aside.push(index),
                 RowFate::Merged => {
                     kept.push(row);
-                    places.push(place);
+                    indices.push(index);
                 }
             }
         }
         self.applied = self.bucket.apply(kept.into_iter(), options);
         self.applied.duplicate += stored;
         self.applied.set_aside += aside.len() as u64;
-        aside.extend(self.bucket.set_aside().iter().map(|place| places[*place]));
+        aside.extend(self.bucket.set_aside().iter().map(|index| indices[*index]));
         aside.sort_unstable();
         self.set_aside = aside;
     }
