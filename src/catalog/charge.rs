@@ -17,9 +17,9 @@ pub struct Charge(Option<ChargedBytes>);
 
 #[derive(Debug)]
 struct ChargedBytes {
-    /// The bytes of all entries, which include `own`.
+    /// The bytes of all entries, which include `charged`.
     used: Arc<AtomicUsize>,
-    own: AtomicUsize,
+    charged: AtomicUsize,
 }
 
 impl CatalogBytes {
@@ -46,32 +46,32 @@ impl CatalogBytes {
     /// before.
     pub fn charge(&self, bytes: usize) -> Charge {
         self.used.fetch_add(bytes, Ordering::Relaxed);
-        Charge(Some(ChargedBytes { used: self.used.clone(), own: AtomicUsize::new(bytes) }))
+        Charge(Some(ChargedBytes { used: self.used.clone(), charged: AtomicUsize::new(bytes) }))
     }
 }
 
 impl Charge {
     /// Charges more for the same entry.
     pub fn grow(&self, bytes: usize) {
-        if let Some(ChargedBytes { used, own }) = &self.0 {
+        if let Some(ChargedBytes { used, charged }) = &self.0 {
             used.fetch_add(bytes, Ordering::Relaxed);
-            own.fetch_add(bytes, Ordering::Relaxed);
+            charged.fetch_add(bytes, Ordering::Relaxed);
         }
     }
 
     /// Releases bytes that [`Charge::grow`] charged.
     pub fn shrink(&self, bytes: usize) {
-        if let Some(ChargedBytes { used, own }) = &self.0 {
+        if let Some(ChargedBytes { used, charged }) = &self.0 {
             used.fetch_sub(bytes, Ordering::Relaxed);
-            own.fetch_sub(bytes, Ordering::Relaxed);
+            charged.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Charge {
     fn drop(&mut self) {
-        if let Some(ChargedBytes { used, own }) = &self.0 {
-            used.fetch_sub(own.load(Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(ChargedBytes { used, charged }) = &self.0 {
+            used.fetch_sub(charged.load(Ordering::Relaxed), Ordering::Relaxed);
         }
     }
 }

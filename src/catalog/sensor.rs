@@ -359,19 +359,19 @@ impl KnownSensor {
         self.stamped.fetch_max(start.saturating_add(count - 1), Ordering::Relaxed);
     }
 
-    /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `own`, which the
-    /// request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max` other fields.
+    /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `request_claims`,
+    /// which the request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max` other fields.
     pub(crate) fn claim_field(
         &self,
         name: &str,
         family: Family,
         max: usize,
-        own: &HashSet<(u32, usize)>,
+        request_claims: &HashSet<(u32, usize)>,
     ) -> Option<Arc<SensorFields>> {
         let mut fields = self.fields.write();
         let mut claimed = self.state.claimed.lock();
         match fields.find(name, usize::MAX) {
-            Some(index) if index < fields.firm || own.contains(&(self.id, index)) => {}
+            Some(index) if index < fields.firm || request_claims.contains(&(self.id, index)) => {}
             Some(index) => {
                 if let Some(count) = claimed.get_mut(&self.id).and_then(|counts| counts.get_mut(index - fields.firm)) {
                     *count += 1;

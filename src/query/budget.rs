@@ -40,13 +40,13 @@ pub struct Budget(Arc<RequestBudget>);
 
 #[derive(Debug)]
 struct RequestBudget {
-    all: Arc<Budgets>,
+    budgets: Arc<Budgets>,
     token: Option<Arc<AtomicUsize>>,
     who: String,
     text: String,
     began: Instant,
     used: AtomicUsize,
-    most: AtomicUsize,
+    peak: AtomicUsize,
     read_bytes: AtomicU64,
     read_readings: AtomicU64,
     is_answered: AtomicBool,
@@ -93,13 +93,13 @@ impl Budgets {
         let now = Instant::now();
         let ends = text.char_indices().map(|(index, c)| index + c.len_utf8());
         Budget(Arc::new(RequestBudget {
-            all: self.clone(),
+            budgets: self.clone(),
             token,
             who: caller.name().to_owned(),
             text: text[..ends.take_while(|end| *end <= TEXT_BYTES_MAX).last().unwrap_or(0)].to_owned(),
             began: now,
             used: AtomicUsize::new(0),
-            most: AtomicUsize::new(0),
+            peak: AtomicUsize::new(0),
             read_bytes: AtomicU64::new(0),
             read_readings: AtomicU64::new(0),
             is_answered: AtomicBool::new(false),
@@ -132,27 +132,27 @@ impl Budget {
     }
 
     fn take(&self, bytes: usize) -> Result<(), QueryError> {
-        let RequestBudget { all, token, used, most, .. } = &*self.0;
-        let QuerySettings { request_bytes, bytes: all_bytes, token_bytes, .. } = all.options;
+        let RequestBudget { budgets, token, used, peak, .. } = &*self.0;
+        let QuerySettings { request_bytes, bytes: all_bytes, token_bytes, .. } = budgets.options;
         if !add(used, bytes, request_bytes) {
             return Err(QueryError::TooLarge { limit: request_bytes });
         }
-        most.fetch_max(used.load(Ordering::Relaxed), Ordering::Relaxed);
-        if !add(&all.used, bytes, all_bytes) {
+        peak.fetch_max(used.load(Ordering::Relaxed), Ordering::Relaxed);
+        if !add(&budgets.used, bytes, all_bytes) {
             used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::Full { limit: all_bytes });
         }
         if token.as_ref().is_some_and(|token| !add(token, bytes, token_bytes)) {
             used.fetch_sub(bytes, Ordering::Relaxed);
-            all.used.fetch_sub(bytes, Ordering::Relaxed);
+            budgets.used.fetch_sub(bytes, Ordering::Relaxed);
             return Err(QueryError::TokenFull { limit: token_bytes });
         }
         Ok(())
     }
 
     fn give_back(&self, bytes: usize) {
-        let RequestBudget { all, token, used, .. } = &*self.0;
-        for counter in [used, &all.used].into_iter().chain(token.as_deref()) {
+        let RequestBudget { budgets, token, used, .. } = &*self.0;
+        for counter in [used, &budgets.used].into_iter().chain(token.as_deref()) {
             counter.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
@@ -178,7 +178,7 @@ impl Budget {
     /// Returns the time at which the request times out.
     #[must_use]
     pub fn deadline(&self) -> Instant {
-        self.0.began + self.0.all.options.timeout
+        self.0.began + self.0.budgets.options.timeout
     }
 
     /// Awaits an answer until the request times out.
@@ -186,7 +186,7 @@ impl Budget {
     /// # Errors
     /// [`QueryError::Timeout`]
     pub async fn in_time<T>(&self, answer: impl Future<Output = T>) -> Result<T, QueryError> {
-        let limit = self.0.all.options.timeout;
+        let limit = self.0.budgets.options.timeout;
         timeout_at(self.deadline(), answer).await.map_err(|_| QueryError::Timeout { limit })
     }
 
@@ -195,7 +195,7 @@ impl Budget {
     /// # Errors
     /// If there is none before the deadline, or if earlier statements of the request have used up its time.
     pub(super) async fn wait_for_turn(&self) -> Result<(), QueryError> {
-        let Budgets { options, turns, .. } = &*self.0.all;
+        let Budgets { options, turns, .. } = &*self.0.budgets;
         if Instant::now() >= self.deadline() {
             return Err(QueryError::Timeout { limit: options.timeout });
         }
@@ -216,7 +216,7 @@ impl Budget {
     }
 
     async fn yield_turn(&self) -> Result<(), QueryError> {
-        let Budgets { options, turns, long, .. } = &*self.0.all;
+        let Budgets { options, turns, long, .. } = &*self.0.budgets;
         let over = || QueryError::Timeout { limit: options.timeout };
         if Instant::now() >= self.deadline() {
             return Err(over());
@@ -267,7 +267,7 @@ impl Budget {
 impl RequestBudget {
     fn end(&self, outcome: &'static str) {
         let took = self.began.elapsed();
-        if self.is_answered.swap(true, Ordering::Relaxed) || took < self.all.options.log_after {
+        if self.is_answered.swap(true, Ordering::Relaxed) || took < self.budgets.options.log_after {
             return;
         }
         let token = &*self.who;
@@ -275,7 +275,7 @@ impl RequestBudget {
         let seconds = took.as_secs_f64();
         let bytes = self.read_bytes.load(Ordering::Relaxed);
         let readings = self.read_readings.load(Ordering::Relaxed);
-        let memory = self.most.load(Ordering::Relaxed);
+        let memory = self.peak.load(Ordering::Relaxed);
         tracing::warn!(token, query, seconds, bytes, readings, memory, outcome, "slow query (query.log_after)");
     }
 }

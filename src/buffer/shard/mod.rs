@@ -297,7 +297,7 @@ impl Shard {
         let now = Instant::now();
         // The first error of the store or the database, and the first one that a bucket caused.
         let mut away: Option<StorageError> = None;
-        let mut own: Option<StorageError> = None;
+        let mut own_error: Option<StorageError> = None;
         let mut stored = Vec::with_capacity(runs.len());
         for mut run in runs {
             let key = run.key();
@@ -327,7 +327,7 @@ impl Shard {
                     if own_failure {
                         self.context.blocked.note(&run.load, error);
                     }
-                    let first = if own_failure { &mut own } else { &mut away };
+                    let first = if own_failure { &mut own_error } else { &mut away };
                     first.get_or_insert_with(|| error.clone());
                     let put_back =
                         |unflushed: &mut MemtableBuckets| unflushed.put_back(key, run.load, own_failure, now);
@@ -343,7 +343,7 @@ impl Shard {
         self.unflushed.note_outcome(database, outcome, now);
         self.note_presence(&database.name, away.as_ref());
         self.note_unflushed();
-        self.note_health(database, away.or(own));
+        self.note_health(database, away.or(own_error));
         // Unflushed readings share the memory budget with the cache, and only the cache can shrink.
         let unflushed = self.positions.lag().unflushed_bytes / self.shards;
         self.cache.set_budget(self.memtable_budget.saturating_sub(unflushed).max(self.memtable_budget / 8));

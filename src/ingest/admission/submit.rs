@@ -306,9 +306,13 @@ impl Submitter {
         Ok(LoggedRecord { sequence, stored })
     }
 
-    async fn wait_until_deleted(&self, all: Vec<LoggedRecord>, deadline: AppendDeadline) -> Result<(), IngestError> {
-        for logged in all {
-            self.wait_until_stored(logged, deadline.time, IngestError::DeletionTimeout(deadline.waited)).await?;
+    async fn wait_until_deleted(
+        &self,
+        records: Vec<LoggedRecord>,
+        deadline: AppendDeadline,
+    ) -> Result<(), IngestError> {
+        for record in records {
+            self.wait_until_stored(record, deadline.time, IngestError::DeletionTimeout(deadline.waited)).await?;
         }
         Ok(())
     }

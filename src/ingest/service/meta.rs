@@ -104,20 +104,20 @@ struct SensorChange {
 /// change of a sensor could not win over the first.
 #[derive(Default)]
 struct BatchChanges {
-    all: Vec<SensorChange>,
+    changes: Vec<SensorChange>,
     by_key: HashMap<Box<str>, usize>,
 }
 
 impl BatchChanges {
     fn add(&mut self, request: usize, change: MetaChange) {
-        match self.by_key.get(&change.sensor.key).and_then(|index| self.all.get_mut(*index)) {
+        match self.by_key.get(&change.sensor.key).and_then(|index| self.changes.get_mut(*index)) {
             Some(earlier) => {
                 earlier.requests.push(request);
                 earlier.change.follow(change);
             }
             None => {
-                self.by_key.insert(change.sensor.key.clone(), self.all.len());
-                self.all.push(SensorChange { requests: vec![request], change });
+                self.by_key.insert(change.sensor.key.clone(), self.changes.len());
+                self.changes.push(SensorChange { requests: vec![request], change });
             }
         }
     }
@@ -274,7 +274,7 @@ impl Ingest {
             }
             outcomes.push(Ok(MetaOutcome { is_new, is_changed, values: after, unlike }));
         }
-        let changes = changes.all;
+        let changes = changes.changes;
         if arrival.is_dry {
             let changed = changes.iter().filter_map(|of_sensor| metas.remove_entry(&of_sensor.change.sensor.key));
             import.dry_run_metadata.extend(changed);

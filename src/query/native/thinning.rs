@@ -120,7 +120,7 @@ struct Thinning {
     /// The bytes of all kept readings of all sensors.
     bytes: Arc<AtomicUsize>,
     /// All readings, while there are at most `max`.
-    all: Vec<Arc<ShownReading>>,
+    readings: Vec<Arc<ShownReading>>,
     pixels: Pixels,
 }
 
@@ -132,7 +132,7 @@ struct ShownReading {
 
 struct CountedReading {
     bytes: usize,
-    among: Arc<AtomicUsize>,
+    counter: Arc<AtomicUsize>,
 }
 
 /// Time ranges of equal length, each with the readings that it shows.
@@ -154,7 +154,7 @@ struct Pixels {
 struct Pixel {
     extremes: Vec<(Arc<str>, [Extreme; 2])>,
     /// The first reading, while all readings have only text fields.
-    any: Option<Arc<ShownReading>>,
+    text_only: Option<Arc<ShownReading>>,
 }
 
 struct Extreme {
@@ -163,18 +163,18 @@ struct Extreme {
 }
 
 impl ShownReading {
-    fn new(reading: Reading, among: &Arc<AtomicUsize>) -> Self {
+    fn new(reading: Reading, counter: &Arc<AtomicUsize>) -> Self {
         // Count the reading itself, and its entries in the extremes of a pixel.
-        let reading_bytes = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
-        let bytes = memory_of(&reading) + size_of::<Self>() + reading_bytes;
-        among.fetch_add(bytes, Relaxed);
-        Self { reading, _counted: CountedReading { bytes, among: among.clone() } }
+        let extremes_bytes = reading.fields.len() * size_of::<(Arc<str>, [Extreme; 2])>();
+        let bytes = memory_of(&reading) + size_of::<Self>() + extremes_bytes;
+        counter.fetch_add(bytes, Relaxed);
+        Self { reading, _counted: CountedReading { bytes, counter: counter.clone() } }
     }
 }
 
 impl Drop for CountedReading {
     fn drop(&mut self) {
-        self.among.fetch_sub(self.bytes, Relaxed);
+        self.counter.fetch_sub(self.bytes, Relaxed);
     }
 }
 
@@ -188,7 +188,7 @@ impl Thinning {
         let span = (i128::from(range.end) - origin).max(1);
         let width = if has_ends { (span + pixels_max as i128 - 1) / pixels_max as i128 } else { 1 };
         let pixels = Pixels { max: pixels_max, origin, width, shown: BTreeMap::new(), first: None, last: None };
-        Self { max, bytes: bytes.clone(), all: Vec::new(), pixels }
+        Self { max, bytes: bytes.clone(), readings: Vec::new(), pixels }
     }
 
     fn push(&mut self, reading: Reading) {
@@ -196,17 +196,17 @@ impl Thinning {
         if self.pixels.first.is_some() {
             return self.pixels.push(kept);
         }
-        self.all.push(kept);
-        if self.all.len() > self.max {
-            std::mem::take(&mut self.all).into_iter().for_each(|kept| self.pixels.push(kept));
+        self.readings.push(kept);
+        if self.readings.len() > self.max {
+            std::mem::take(&mut self.readings).into_iter().for_each(|kept| self.pixels.push(kept));
         }
     }
 
     fn finish(self) -> Vec<Reading> {
         let Pixels { shown, first, last, .. } = self.pixels;
         let extremes = |pixel: Pixel| pixel.extremes.into_iter().flat_map(|(_, both)| both).map(|extreme| extreme.kept);
-        let shown = shown.into_values().flat_map(|mut pixel| pixel.any.take().into_iter().chain(extremes(pixel)));
-        let kept = self.all.into_iter().chain(shown).chain(first).chain(last);
+        let shown = shown.into_values().flat_map(|mut pixel| pixel.text_only.take().into_iter().chain(extremes(pixel)));
+        let kept = self.readings.into_iter().chain(shown).chain(first).chain(last);
         let by_time: BTreeMap<i64, Arc<ShownReading>> = kept.map(|kept| (kept.reading.time, kept)).collect();
         by_time.into_values().filter_map(Arc::into_inner).map(|kept| kept.reading).collect()
     }
@@ -261,8 +261,8 @@ impl Pixel {
                 *greatest = extreme();
             }
         }
-        self.any.get_or_insert_with(|| kept.clone());
-        self.any.take_if(|_| !self.extremes.is_empty());
+        self.text_only.get_or_insert_with(|| kept.clone());
+        self.text_only.take_if(|_| !self.extremes.is_empty());
     }
 
     /// Joins a later pixel into this one.
@@ -285,7 +285,7 @@ impl Pixel {
                 own[1] = greatest;
             }
         }
-        self.any = self.any.take().or(later.any).filter(|_| self.extremes.is_empty());
+        self.text_only = self.text_only.take().or(later.text_only).filter(|_| self.extremes.is_empty());
     }
 }
 
