@@ -198,8 +198,8 @@ impl DatabaseCheck<'_> {
                 let seen = seen.take(&kept.key);
                 self.repair_and_add(seen.as_ref(), check_sensor(&kept, seen.as_ref())).await?;
             }
-            from = part.next;
-            if from.is_none() {
+            cursor = part.next;
+            if cursor.is_none() {
                 break;
             }
         }

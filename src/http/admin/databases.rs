@@ -150,10 +150,10 @@ fn settings_json(name: &str, settings: &Settings) -> Value {
         "drift": own.drift.map(Drift::name),
         "drift_as": settings.drift(name).name(),
         "kept": retention_text(kept),
-        "expired_before": from.or_else(|| kept.cutoff(now)).map(rfc3339),
+        "expired_before": readable_from.or_else(|| kept.cutoff(now)).map(rfc3339),
         "policies": settings.policies(name).map(policy_json).collect::<Vec<_>>(),
     });
-    if from.is_some() || summaries != kept {
+    if readable_from.is_some() || summaries != kept {
         body["summaries_kept"] = json!(retention_text(summaries));
         body["removed_before"] =
             json!(own.expired_readings.map(|expired| expired.done).filter(|done| *done > TIMESTAMP_MIN).map(rfc3339));

@@ -18,7 +18,7 @@ use crate::http::render::series::{self, AnswerEnd, TableColumns};
 use crate::http::render::text::Text;
 use crate::ingest::IngestError;
 use crate::kinds::Kind;
-use crate::query::native::many::TagWords;
+use crate::query::native::many::{SensorReadings, TagWords};
 use crate::query::native::notices::RequestNames;
 use crate::query::selector::Selector;
 use crate::query::{Budget, HeldBytes, document_bytes, first_batch, next_batch};
@@ -261,7 +261,10 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
         }
         Format::Json | Format::Lines => TableColumns::default(),
     };
-    let series = |document: SensorDocument| Some((document.sensor, vec![document.recent.into_iter().next_back()?]));
+    let series = |document: SensorDocument| {
+        let latest = document.recent.into_iter().next_back()?;
+        Some(SensorReadings { sensor: document.sensor, readings: vec![latest] })
+    };
     let series: Vec<_> = found.into_iter().map(|sensor| sensor.document).filter_map(series).collect();
     let names = RequestNames::of(&database, &selected.selector);
     let notices = parameters.notices(&budget, &selected, names, series.is_empty()).await;
