@@ -228,18 +228,17 @@ impl Catalog {
     }
 
     /// Returns the sensors with a `wanted` key whose document was not known to be stored at the catalog version
-    /// `since_version`.
+    /// `version`.
     pub fn list_unstored(
         &self,
         database: &Database,
-        since_version: u64,
+        version: u64,
         wanted: impl Fn(&str) -> bool,
     ) -> Vec<Arc<KnownSensor>> {
         let sensors = database.sensors();
         // Skip the other spellings, so that each sensor is listed once.
         let is_key = |spelling: &str, known: &KnownSensor| *spelling == *known.sensor.key && wanted(spelling);
-        let is_new =
-            |known: &KnownSensor| !known.fields().is_stored || known.adopted.load(Ordering::Relaxed) > since_version;
+        let is_new = |known: &KnownSensor| !known.fields().is_stored || known.adopted.load(Ordering::Relaxed) > version;
         let unstored = sensors.iter().filter(|(spelling, known)| is_key(spelling, known) && is_new(known));
         unstored.map(|(_, known)| known.clone()).collect()
     }
@@ -352,14 +351,14 @@ impl Catalog {
         self.note_news();
     }
 
-    /// Returns the sensors that a list read at the catalog version `since_version` may lack: those with unflushed readings,
+    /// Returns the sensors that a list read at the catalog version `version` may lack: those with unflushed readings,
     /// those whose documents were found later, and those with new metadata.
-    pub fn catalog_sensors(&self, database: &Database, since_version: u64) -> Vec<CatalogSensor> {
+    pub fn catalog_sensors(&self, database: &Database, version: u64) -> Vec<CatalogSensor> {
         let new_meta = database.meta.all();
         let sensors = database.sensors();
         let is_listed = |known: &KnownSensor| {
             known.has_unflushed.load(Ordering::Relaxed)
-                || known.adopted.load(Ordering::Relaxed) > since_version
+                || known.adopted.load(Ordering::Relaxed) > version
                 || new_meta.contains_key(&known.sensor.key)
         };
         let keys = sensors.iter().filter(|(spelling, known)| **spelling == *known.sensor.key && is_listed(known));

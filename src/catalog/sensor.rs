@@ -360,7 +360,8 @@ impl KnownSensor {
     }
 
     /// Adds a field, if it is missing, and counts one more claim on it. Firm fields and those in `request_claims`,
-    /// which the request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max` other fields.
+    /// which the request has claimed before, are not counted. Returns all fields, or `None` if the sensor has `max`
+    /// other fields.
     pub(crate) fn claim_field(
         &self,
         name: &str,

@@ -8,7 +8,7 @@ use clap::ArgMatches;
 use serde_json::{Map, Value};
 
 use super::open_input;
-use super::post::{PostAnswer, Service, Target, percent_encode};
+use super::post::{PostAnswer, Service, Target, url_encode};
 
 /// The name of the argument for the body: a file, or the standard input for `-` or nothing.
 pub const FILE: &str = "FILE";
@@ -109,8 +109,7 @@ impl Exchange {
         let value = |name: &str| self.matches.get_one::<String>(name);
         let mut path = self.row.path.to_owned();
         for name in self.row.arguments() {
-            path =
-                path.replace(&format!("{{{name}}}"), &value(name).map(|text| percent_encode(text)).unwrap_or_default());
+            path = path.replace(&format!("{{{name}}}"), &value(name).map(|text| url_encode(text)).unwrap_or_default());
         }
         let given = self.row.flags.iter().filter_map(|flag| Some((flag.name, value(flag.name)?.as_str())));
         given.fold(path, |path, (name, value)| with_parameter(path, name, value))
@@ -148,7 +147,7 @@ fn read_body(file: Option<&Path>) -> anyhow::Result<Vec<u8>> {
 
 fn with_parameter(path: String, name: &str, value: &str) -> String {
     let separator = if path.contains('?') { '&' } else { '?' };
-    format!("{path}{separator}{name}={}", percent_encode(value))
+    format!("{path}{separator}{name}={}", url_encode(value))
 }
 
 /// Formats a cell: texts without quotes, everything else as JSON.

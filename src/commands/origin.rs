@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::digest::open_stopped;
-use super::post::{GetAnswer, PostAnswer, Target, percent_encode};
+use super::post::{GetAnswer, PostAnswer, Target, url_encode};
 use super::tokens::token_store;
 use crate::access::Token;
 use crate::backup::folder::FileWriter;
@@ -62,9 +62,9 @@ impl BackupPart<'_> {
         let known = known.map(|mark| format!("&known={mark:032x}")).unwrap_or_default();
         match self {
             Self::Day(database, day) => {
-                format!("/api/v1/backup/day?db={}&day={}{known}", percent_encode(database), day.0)
+                format!("/api/v1/backup/day?db={}&day={}{known}", url_encode(database), day.0)
             }
-            Self::Sensors(database) => format!("/api/v1/backup/sensors?db={}{known}", percent_encode(database)),
+            Self::Sensors(database) => format!("/api/v1/backup/sensors?db={}{known}", url_encode(database)),
         }
     }
 }
@@ -158,8 +158,7 @@ impl Origin {
         match self {
             Self::Store { store, .. } => Ok(list_days(store, database).await?.into_iter().collect()),
             Self::Service(service) => {
-                let Days { days } =
-                    json(ask(service, &format!("/api/v1/backup/days?db={}", percent_encode(database)))?)?;
+                let Days { days } = json(ask(service, &format!("/api/v1/backup/days?db={}", url_encode(database)))?)?;
                 Ok(days.into_iter().map(Day).collect())
             }
         }

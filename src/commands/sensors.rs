@@ -9,7 +9,7 @@ use clap::{Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::open_input;
-use super::post::{PostAnswer, ServiceDatabase, Target, percent_encode};
+use super::post::{PostAnswer, ServiceDatabase, Target, url_encode};
 use super::progress::Progress;
 use crate::http::api::meta::format_cell;
 
@@ -73,7 +73,7 @@ pub fn sensors(command: &SensorCommand) -> anyhow::Result<bool> {
 /// Sends a file in batches. Returns the number of rejected lines.
 fn import(target: &Target, database: &str, file: Option<&Path>, is_csv: bool, is_dry: bool) -> anyhow::Result<u64> {
     let lines = open_input(file)?;
-    let path = format!("/api/v1/meta?db={}&dry_run={is_dry}", percent_encode(database));
+    let path = format!("/api/v1/meta?db={}&dry_run={is_dry}", url_encode(database));
     let mut totals = [0_u64; 4];
     let mut progress = Progress::new("sensors");
     let mut send = |first_line: usize, batch: &str| {
@@ -180,7 +180,7 @@ fn each_sensor(
 ) -> anyhow::Result<()> {
     let mut cursor = String::new();
     loop {
-        let path = format!("/api/v1/meta?db={}&cursor={}", percent_encode(database), percent_encode(&cursor));
+        let path = format!("/api/v1/meta?db={}&cursor={}", url_encode(database), url_encode(&cursor));
         let page = target.json("GET", &path, None)?;
         for entry in page["sensors"].as_array().into_iter().flatten() {
             let (Some(sensor), Some(meta)) = (entry["sensor"].as_str(), entry["meta"].as_object()) else {

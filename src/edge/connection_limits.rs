@@ -1,7 +1,7 @@
-//! Limits the number of open connections, in total and per client address. At the total limit, a new connection replaces
-//! the one that has waited longest for its client: to send a request, or to receive its answers. A request in progress is
-//! never cut off for a new connection. A scan, at least once a second, closes connections that missed a deadline, so that
-//! connections need no timers.
+//! Limits the number of open connections, in total and per client address. At the total limit, a new connection
+//! replaces the one that has waited longest for its client: to send a request, or to receive its answers. A request in
+//! progress is never cut off for a new connection. A scan, at least once a second, closes connections that missed a
+//! deadline, so that connections need no timers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -179,8 +179,8 @@ impl ConnectionLimits {
             (can_close && connection.task.is_some()).then_some(Candidate { id: *id, seen })
         };
         let mut found: Vec<Candidate> = table.connections.iter().filter_map(candidate).collect();
-        // Order by waiting time alone. If slow bodies were closed last, they would eventually fill the limit, and only the
-        // newest connections would be closed.
+        // Order by waiting time alone. If slow bodies were closed last, they would eventually fill the limit, and only
+        // the newest connections would be closed.
         let order = |candidate: &Candidate| (candidate.seen.since_ms, candidate.id);
         if found.len() > CANDIDATES_MAX {
             found.select_nth_unstable_by_key(CANDIDATES_MAX, order);

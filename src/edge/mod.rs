@@ -1,5 +1,5 @@
-//! Connections, independent of their protocol: limits, deadlines, TLS, and streams that track their progress. `http` and
-//! `tcp` report the requests in progress.
+//! Connections, independent of their protocol: limits, deadlines, TLS, and streams that track their progress. `http`
+//! and `tcp` report the requests in progress.
 
 mod accept;
 mod certificate;

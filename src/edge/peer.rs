@@ -60,9 +60,9 @@ impl Peer {
         !self.is_secure && !self.address.is_loopback()
     }
 
-    /// Checks that the client certificate, if there is one, is still valid at `now` (seconds since the epoch). Call this for
-    /// each request, because a connection may outlive its certificate. Costs two comparisons while the TLS files do not
-    /// change.
+    /// Checks that the client certificate, if there is one, is still valid at `now` (seconds since the epoch). Call
+    /// this for each request, because a connection may outlive its certificate. Costs two comparisons while the TLS
+    /// files do not change.
     ///
     /// # Errors
     /// If the certificate has expired or is no longer accepted.

@@ -1,5 +1,6 @@
-//! TLS with certificates and keys from files that are reloaded when they change. Invalid new files are logged once, and the
-//! old ones stay in use. Open connections continue, but client certificates are verified again with the next request.
+//! TLS with certificates and keys from files that are reloaded when they change. Invalid new files are logged once, and
+//! the old ones stay in use. Open connections continue, but client certificates are verified again with the next
+//! request.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -110,8 +111,8 @@ impl Tls {
         self.current().not_after
     }
 
-    /// Returns true if there are revocation lists, but none of some CA for client certificates. All clients of that CA are
-    /// refused then.
+    /// Returns true if there are revocation lists, but none of some CA for client certificates. All clients of that CA
+    /// are refused then.
     ///
     /// # Errors
     /// If the files can no longer be read.
@@ -158,8 +159,8 @@ impl Tls {
         self.reload.notify_one();
     }
 
-    /// Reloads changed files until it is cancelled. Waits until two checks in a row see the same state, because a change may
-    /// be in progress.
+    /// Reloads changed files until it is cancelled. Waits until two checks in a row see the same state, because a
+    /// change may be in progress.
     pub async fn watch_files(self: Arc<Self>) {
         let versions = || {
             let TlsSettings { cert_file, key_file, client_ca_file, client_crl_file, .. } = &self.files;

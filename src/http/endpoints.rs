@@ -1,5 +1,5 @@
-//! The list of endpoints. Routes, the text of `GET /`, metric labels and `/openapi.json` are generated from it, so every
-//! served endpoint is documented.
+//! The list of endpoints. Routes, the text of `GET /`, metric labels and `/openapi.json` are generated from it, so
+//! every served endpoint is documented.
 
 use std::sync::Arc;
 

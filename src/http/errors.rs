@@ -86,7 +86,8 @@ pub enum ApiError {
     Query(#[from] QueryError),
 }
 
-/// Returns the text for an unauthenticated client. It does not reveal what is wrong with the token; the audit trail does.
+/// Returns the text for an unauthenticated client. It does not reveal what is wrong with the token; the audit trail
+/// does.
 fn denial(denied: Denied) -> &'static str {
     match denied {
         Denied::Unavailable => "the tokens are not loaded yet: try again later",
@@ -309,8 +310,8 @@ fn error_response(status: StatusCode, message: &str, body: &Value, dialect: Dial
     response
 }
 
-/// Adds a header with the texts, joined by `; `, if there are any. Shortens them and replaces all characters except printable
-/// ASCII by spaces.
+/// Adds a header with the texts, joined by `; `, if there are any. Shortens them and replaces all characters except
+/// printable ASCII by spaces.
 pub fn add_texts(response: &mut Response, header: &'static str, texts: &[impl AsRef<str>]) {
     let texts: Vec<&str> = texts.iter().map(AsRef::as_ref).collect();
     let printable = |c: char| if c.is_ascii_graphic() { c } else { ' ' };
@@ -350,7 +351,8 @@ pub fn is_forbidden(accepted: usize, rejected: &RejectionSummary) -> bool {
     accepted == 0 && rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "forbidden")
 }
 
-/// Makes the error text with the words that 1.x clients look for: `unable to parse`, and `partial write` with `dropped=`.
+/// Makes the error text with the words that 1.x clients look for: `unable to parse`, and `partial write` with
+/// `dropped=`.
 fn v1_message(accepted: usize, rejected: &RejectionSummary) -> String {
     // The exact text of InfluxDB, which its clients parse.
     if rejected.count > 0 && rejected.reasons.keys().all(|reason| *reason == "retention") {

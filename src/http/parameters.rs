@@ -142,11 +142,9 @@ impl Parameters {
     /// Returns `db` without resolving the default retention policy, if the caller may read it.
     pub fn stored_database(&self) -> ApiResult<String> {
         let name = self.get("db").unwrap_or(DEFAULT_DATABASE);
-        if !self.requester.caller.may_read(name) {
-            return Err(ApiError::Forbidden(format!(
-                "{} may not read database {name:?}",
-                self.requester.caller.name()
-            )));
+        let caller = &self.requester.caller;
+        if !caller.may_read(name) {
+            return Err(ApiError::Forbidden(format!("{} may not read database {name:?}", caller.name())));
         }
         check_database_name(name)?;
         Ok(name.to_owned())
@@ -270,8 +268,8 @@ impl Parameters {
         self.matching(None)
     }
 
-    /// Collects the notices of an answer. Looks for unknown names only if the answer is empty or the request has names that
-    /// may be unknown although it is not.
+    /// Collects the notices of an answer. Looks for unknown names only if the answer is empty or the request has names
+    /// that may be unknown although it is not.
     pub async fn notices(
         &self,
         budget: &Budget,
@@ -345,8 +343,8 @@ impl Parameters {
         })
     }
 
-    /// Returns the first instant of a date in the zone of `tz` or in UTC. The outer option is `None` if the text is not a
-    /// date; the inner one if the time is out of range.
+    /// Returns the first instant of a date in the zone of `tz` or in UTC. The outer option is `None` if the text is not
+    /// a date; the inner one if the time is out of range.
     fn midnight(&self, text: &str) -> Option<Option<i64>> {
         let is_date = text.len() == "2026-01-15".len() && text.bytes().filter(|byte| *byte == b'-').count() == 2;
         let date: jiff::civil::Date = text.parse().ok().filter(|_| is_date)?;

@@ -108,8 +108,8 @@ impl Tail {
         })
     }
 
-    /// Adds a listener. It starts with the record of the reading `last_seen`, or with [`TailItem::Missed`] if the ring no
-    /// longer has that record. Without `last_seen`, it starts with the next acked request.
+    /// Adds a listener. It starts with the record of the reading `last_seen`, or with [`TailItem::Missed`] if the ring
+    /// no longer has that record. Without `last_seen`, it starts with the next acked request.
     ///
     /// # Errors
     /// If `tail.clients` is reached.

@@ -181,8 +181,8 @@ impl Conversation {
         }
     }
 
-    /// Admits received bytes, with retries. If that fails the bytes are buffered without admission. These are little more
-    /// than one read, because whole lines are passed to ingest first.
+    /// Admits received bytes, with retries. If that fails the bytes are buffered without admission. These are little
+    /// more than one read, because whole lines are passed to ingest first.
     async fn grow_admission(&mut self, bytes: usize) {
         let mut wait = RETRY_PAUSE;
         while self.admission.grow(bytes).is_err() {
@@ -279,8 +279,8 @@ impl Conversation {
         ControlFlow::Continue(())
     }
 
-    /// Passes lines to ingest, and retries until they are accepted or refused for good. If ingest is overloaded, more than
-    /// [`SMALL_BATCH_BYTES`] are tried only once, so that the caller can split them.
+    /// Passes lines to ingest, and retries until they are accepted or refused for good. If ingest is overloaded, more
+    /// than [`SMALL_BATCH_BYTES`] are tried only once, so that the caller can split them.
     async fn ingest_with_retries(&self, session: &Session, caller: &Caller, lines: &Bytes) -> Result<(), IngestError> {
         let ingest = &self.service.ingest;
         let mut wait = RETRY_PAUSE;

@@ -1,5 +1,5 @@
-//! Line protocol over TCP, for clients that cannot use HTTP. Nothing is acked, so lines sent shortly before a connection
-//! breaks may be lost. Under overload the service stops reading, which slows the sender down.
+//! Line protocol over TCP, for clients that cannot use HTTP. Nothing is acked, so lines sent shortly before a
+//! connection breaks may be lost. Under overload the service stops reading, which slows the sender down.
 
 mod batches;
 mod conversation;

@@ -131,7 +131,8 @@ impl DatabaseCheck<'_> {
         if let Some(document) = repaired_stamps
             && self.store.read_registry().await?.deletions.iter().any(|one| one.database == self.report.name)
         {
-            // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide them.
+            // With repaired stamps, deleted readings may count as later than the deletion, which would no longer hide
+            // them.
             findings.note(&document, Note::Deletion);
         } else if self.options.repair && findings.differences.iter().any(|difference| difference.kind.is_repairable()) {
             let before = std::mem::take(&mut findings.differences);

@@ -179,14 +179,8 @@ impl Oracle {
     }
 
     /// Returns true if a deletion that passes a test covers a record's reading at a sensor and time.
-    pub(crate) fn is_deleted(
-        &self,
-        record: &Record,
-        sensor: usize,
-        time: i64,
-        passes: impl Fn(&Record) -> bool,
-    ) -> bool {
-        self.records.iter().any(|deletion| deletion.covers(sensor, time, record.stamp) && passes(deletion))
+    pub(crate) fn is_deleted(&self, record: &Record, sensor: usize, time: i64, test: impl Fn(&Record) -> bool) -> bool {
+        self.records.iter().any(|deletion| deletion.covers(sensor, time, record.stamp) && test(deletion))
     }
 
     /// Checks the stored cells of a bucket after the last step.
@@ -237,18 +231,11 @@ impl Oracle {
 
     /// Returns true if a late deletion may have removed a value. A deletion with a smaller stamp can do so only if an
     /// earlier record has the same value: without other instances, an equal value keeps the stamp of that record.
-    pub(crate) fn can_be_deleted(
-        &self,
-        written: &WrittenValue,
-        values: &[WrittenValue],
-        sensor: usize,
-        time: i64,
-    ) -> bool {
+    pub(crate) fn can_be_deleted(&self, value: &WrittenValue, all: &[WrittenValue], sensor: usize, time: i64) -> bool {
         let is_late = |deletion: &Record| self.late.contains(&deletion.id);
-        let is_same = |other: &&WrittenValue| {
-            other.record.stamp <= written.record.stamp && same(&other.value, Some(&written.value))
-        };
-        values.iter().filter(is_same).any(|other| self.is_deleted(&other.record, sensor, time, is_late))
+        let is_same =
+            |other: &&WrittenValue| other.record.stamp <= value.record.stamp && same(&other.value, Some(&value.value));
+        all.iter().filter(is_same).any(|other| self.is_deleted(&other.record, sensor, time, is_late))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Endpoints for `hourglass backup`. The readings of a day and the sensors of a database are streamed while they are read,
-//! within half of a request's memory. Only one stream is sent at a time.
+//! Endpoints for `hourglass backup`. The readings of a day and the sensors of a database are streamed while they are
+//! read, within half of a request's memory. Only one stream is sent at a time.
 
 use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;

@@ -191,8 +191,8 @@ pub async fn preview_expiry(app: &App, budget: &Budget, name: &str, changes: &Se
     Ok(preview)
 }
 
-/// Counts the sensors, days and readings of a database in a range. The number of readings is null if it cannot be computed
-/// from summaries.
+/// Counts the sensors, days and readings of a database in a range. The number of readings is null if it cannot be
+/// computed from summaries.
 async fn count_expired(app: &App, budget: &Budget, name: &str, range: Range<i64>) -> ApiResult<Value> {
     let cutoff = range.end;
     if cutoff <= TIMESTAMP_MIN {

@@ -26,8 +26,8 @@ pub async fn show(parameters: Parameters, InPath(name): InPath<String>) -> ApiRe
     Ok(Json(job_json(find_job(&parameters.app, &name)?)))
 }
 
-/// `POST /api/v1/jobs/NAME/run`: 200 once the run has ended, or 202 with its number while it is in progress. A call with
-/// that number as `run` waits for the same run.
+/// `POST /api/v1/jobs/NAME/run`: 200 once the run has ended, or 202 with its number while it is in progress. A call
+/// with that number as `run` waits for the same run.
 pub async fn run(parameters: Parameters, InPath(name): InPath<String>) -> ApiResult<Response> {
     let invalid = |_| ApiError::Bad("parameter run is invalid: use the value of `run` unchanged".to_owned());
     let run: Option<u64> = parameters.get("run").map(str::parse).transpose().map_err(invalid)?;

@@ -82,8 +82,8 @@ fn list_json(lines: &KeptLines, after_id: u64, limit: usize, selection: &Selecti
     Ok(json!({ "codes": codes, "rejections": shown }))
 }
 
-/// Exports the oldest lines as line protocol, each after a comment with the reason. The last comment has the id of the last
-/// line. Empty without lines.
+/// Exports the oldest lines as line protocol, each after a comment with the reason. The last comment has the id of the
+/// last line. Empty without lines.
 fn export(lines: &KeptLines, after_id: u64, limit: usize, selection: &Selection) -> std::io::Result<String> {
     let mut text = String::new();
     let mut count = 0;

@@ -22,10 +22,8 @@ use crate::reading::duration::{DURATION_UNITS, parse_duration};
 use crate::reading::time::rfc3339;
 
 /// `GET /api/v1/caller`: the name and the rights of the caller.
-pub async fn caller(
-    State(app): State<Arc<App>>,
-    Extension(Requester { caller, .. }): Extension<Requester>,
-) -> Json<Value> {
+pub async fn caller(State(app): State<Arc<App>>, Extension(requester): Extension<Requester>) -> Json<Value> {
+    let caller = &requester.caller;
     let token = caller.token();
     Json(json!({
         "name": token.map(|token| &token.name), "token_needed": app.access.is_enforced(), "admin_of_all": caller.is_admin(),

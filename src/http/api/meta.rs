@@ -65,7 +65,8 @@ fn meets_conditions(headers: &HeaderMap, meta: &Meta) -> bool {
     is_matched && sent(header::IF_NONE_MATCH).all(is_other)
 }
 
-/// Refuses unsupported conditions, and conditions of a caller that may not read the metadata: the answer would reveal it.
+/// Refuses unsupported conditions, and conditions of a caller that may not read the metadata: the answer would reveal
+/// it.
 fn check_conditions(headers: &HeaderMap, caller: &Caller, database: &str) -> ApiResult<()> {
     if let Some(name) =
         [header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE].iter().find(|name| headers.contains_key(*name))
@@ -230,7 +231,8 @@ impl ImportOutcome {
         }
     }
 
-    /// Makes the answer. A write-only token must not learn if the metadata existed, so all accepted lines count as changed.
+    /// Makes the answer. A write-only token must not learn if the metadata existed, so all accepted lines count as
+    /// changed.
     fn respond(self, is_dry: bool, can_read: bool) -> Response {
         let reasons: Vec<Value> =
             self.reasons.iter().map(|(line, reason)| json!({ "line": line, "error": reason })).collect();
@@ -277,8 +279,9 @@ fn too_long(row_bytes_max: usize) -> String {
     format!("the line has more than {row_bytes_max} bytes")
 }
 
-/// Parses CSV rows of at most `row_bytes_max` bytes. The header row has the metadata names and one column `sensor`. An empty
-/// cell leaves its name unchanged. A cell with valid JSON other than `null` is that value; all others are strings.
+/// Parses CSV rows of at most `row_bytes_max` bytes. The header row has the metadata names and one column `sensor`. An
+/// empty cell leaves its name unchanged. A cell with valid JSON other than `null` is that value; all others are
+/// strings.
 fn parse_csv(body: &[u8], row_bytes_max: usize) -> ApiResult<impl Iterator<Item = Row>> {
     let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(body);
     let names = reader.headers().map_err(|error| ApiError::Bad(format!("the CSV's header: {error}")))?.clone();
@@ -340,8 +343,8 @@ fn parse_cell(cell: &str) -> Value {
     }
 }
 
-/// Formats a value as a CSV cell that parses to the same value: strings without quotes, unless they are empty or would parse as
-/// another value. Null, which earlier versions stored, is an empty cell.
+/// Formats a value as a CSV cell that parses to the same value: strings without quotes, unless they are empty or would
+/// parse as another value. Null, which earlier versions stored, is an empty cell.
 #[must_use]
 pub fn format_cell(value: &Value) -> String {
     match value {

@@ -107,8 +107,8 @@ async fn one_sensor(
         selection.range = remaining_range(order, &selection.range, time.ok_or_else(|| bad_cursor(cursor))?);
     }
     let part = app.query.readings(budget, &selection, order, page.limit).await?;
-    // The cursor is opaque to clients. It has the time of the next reading in hexadecimal. If the sensor was found by its
-    // tag, it also has the sensor's key, because another sensor may get the same tag before the next request.
+    // The cursor is opaque to clients. It has the time of the next reading in hexadecimal. If the sensor was found by
+    // its tag, it also has the sensor's key, because another sensor may get the same tag before the next request.
     let cursor = |time: i64| if is_by_tag { format!("{time:x}.{}", sensor.key) } else { format!("{time:x}") };
     let next = part.next.map(cursor);
     Ok(ReadingsPart {

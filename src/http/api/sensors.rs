@@ -138,8 +138,8 @@ struct SensorPage {
     held: HeldBytes,
 }
 
-/// Reads sensors in batches until `limit` of them match. The cursor is the key of a returned sensor, so it never reveals a
-/// sensor that does not match.
+/// Reads sensors in batches until `limit` of them match. The cursor is the key of a returned sensor, so it never
+/// reveals a sensor that does not match.
 async fn find_sensors(
     app: &App,
     budget: &Budget,
@@ -275,8 +275,8 @@ pub async fn latest(headers: HeaderMap, parameters: Parameters) -> ApiResult<Res
     Ok(Answer { format, body, next, is_past: false, notices }.respond(&headers)?)
 }
 
-/// Returns true if the key, or a string in the metadata, contains a lower-case text. The cost is linear in the size of the
-/// document, which also limits the batches, so other requests are not blocked.
+/// Returns true if the key, or a string in the metadata, contains a lower-case text. The cost is linear in the size of
+/// the document, which also limits the batches, so other requests are not blocked.
 fn contains_text(document: &SensorDocument, part: &str) -> bool {
     let is_text = |json: &str| json.starts_with('"');
     let mut names = document.meta.values().filter(|(_, json)| is_text(json)).map(|(name, _)| name);

@@ -85,9 +85,9 @@ pub async fn ping(headers: HeaderMap, uri: Uri) -> Response {
     StatusCode::NO_CONTENT.into_response()
 }
 
-/// `GET /health`: the health in the format of InfluxDB, which clients check before they write. It passes while writes are
-/// acked. The state of the store is one of the checks. The check `log` warns while acked readings may be missing from the
-/// WAL.
+/// `GET /health`: the health in the format of InfluxDB, which clients check before they write. It passes while writes
+/// are acked. The state of the store is one of the checks. The check `log` warns while acked readings may be missing
+/// from the WAL.
 pub async fn health(State(app): State<Arc<App>>, Extension(details): Extension<CanSeeDetails>) -> Response {
     let health = app.health.borrow().clone();
     let lag = app.ingest.lag();

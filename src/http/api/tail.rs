@@ -1,8 +1,8 @@
 //! `GET /api/v1/tail`: a stream of readings as they are acked, as server-sent events.
 //!
-//! One task per client selects the readings. Bytes that the client has not received yet are bounded; further readings wait
-//! in the ring of the tail. Readings that the ring has dropped meanwhile are counted and reported to the client. The
-//! caller's rights are checked every second.
+//! One task per client selects the readings. Bytes that the client has not received yet are bounded; further readings
+//! wait in the ring of the tail. Readings that the ring has dropped meanwhile are counted and reported to the client.
+//! The caller's rights are checked every second.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -67,7 +67,8 @@ pub async fn tail(
     let fields = parameters.names("fields");
     let budget = parameters.budget();
     let selector = parameters.selector_or_all(&budget).await?.selector;
-    // Compile here to report a pattern that is too large. The compiled form counts as memory of the query until the end.
+    // Compile here to report a pattern that is too large. The compiled form counts as memory of the query until the
+    // end.
     drop(selector.compile(&budget)?);
     let after = match headers.get(&LAST_EVENT_ID).map(HeaderValue::to_str) {
         None | Some(Ok("")) => None,
@@ -202,8 +203,8 @@ impl Stream {
         if piece.is_empty() { ControlFlow::Continue(()) } else { self.deliver(piece, count).await }
     }
 
-    /// Sends a piece with `readings` readings of the current record, as soon as there is room. Counts them as missed once the
-    /// ring has dropped the record.
+    /// Sends a piece with `readings` readings of the current record, as soon as there is room. Counts them as missed
+    /// once the ring has dropped the record.
     async fn deliver(&mut self, piece: String, readings: u64) -> StreamFlow {
         let mut unsent = self.outbox.try_send(piece, readings);
         while let Some(piece) = unsent {
@@ -253,7 +254,8 @@ impl RightsCheck {
         }
     }
 
-    /// Returns true if the caller's pins allow the sensor under its shown name, which may have changed since the request.
+    /// Returns true if the caller's pins allow the sensor under its shown name, which may have changed since the
+    /// request.
     fn can_see(&self, sensor: &Sensor) -> bool {
         self.caller.pins().iter().all(|pin| pin.matches(sensor))
     }
@@ -347,8 +349,8 @@ impl Outbox {
         (Self { sender, waiting, bytes_max, last_sent: Instant::now(), missed: Some(0) }, pieces)
     }
 
-    /// Sends a piece with `readings` readings, or returns it if the buffer is full. While missed readings are not reported,
-    /// these count as missed too, because nothing may overtake the report.
+    /// Sends a piece with `readings` readings, or returns it if the buffer is full. While missed readings are not
+    /// reported, these count as missed too, because nothing may overtake the report.
     fn try_send(&mut self, piece: String, readings: u64) -> Option<String> {
         self.report_missed();
         if self.missed == Some(0) {
@@ -440,7 +442,8 @@ mod tests {
         assert_eq!(outbox.waiting.count.load(Ordering::Relaxed), 0);
     }
 
-    /// Regression: a reading larger than a client's share never arrived, nor did the reason of the end with a slow client.
+    /// Regression: a reading larger than a client's share never arrived, nor did the reason of the end with a slow
+    /// client.
     #[test]
     fn a_large_piece_fits_into_an_empty_outbox_and_the_last_one_always() {
         let (mut outbox, mut body) = Outbox::new(100);

@@ -90,8 +90,8 @@ pub(crate) struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Parses the options, with the native dialect for JSON and another one for line protocol. Checks that the caller may
-    /// write to the database.
+    /// Parses the options, with the native dialect for JSON and another one for line protocol. Checks that the caller
+    /// may write to the database.
     pub fn new(parameters: &Pairs, headers: &HeaderMap, dialect: Dialect, caller: &Caller) -> ApiResult<Self> {
         let database = database(parameters, dialect, caller)?;
         let (precision, is_declared) = precision(parameters.get("precision"), dialect)?;
@@ -118,8 +118,8 @@ impl WriteOptions {
     }
 }
 
-/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store, or 409 if all except dead letters
-/// are. Waits up to `flush_timeout` for a slow store, and up to `flush_away_timeout` for an unavailable one.
+/// `POST /api/v1/flush`: 204 once all readings acked before the call are in the store, or 409 if all except dead
+/// letters are. Waits up to `flush_timeout` for a slow store, and up to `flush_away_timeout` for an unavailable one.
 pub async fn flush(State(app): State<Arc<App>>, Extension(requester): Extension<Requester>) -> Response {
     let flushed = flush_to_store(&app).await;
     let dead_letters = app.ingest.flushes.dead_letters.outstanding().await;
@@ -165,7 +165,8 @@ pub(crate) async fn wait_while_away(mut health: watch::Receiver<Health>, patienc
     std::future::pending().await
 }
 
-/// Reads the rest of the body and answers with the error. Counts refusals due to overload by the limit that was reached.
+/// Reads the rest of the body and answers with the error. Counts refusals due to overload by the limit that was
+/// reached.
 async fn refuse(app: &App, headers: &HeaderMap, body: Body, error: &ApiError, dialect: Dialect) -> Response {
     if let ApiError::Ingest(IngestError::DatabaseFailing { .. }) = error {
         app.metrics.count_shed("ingest.database_share");

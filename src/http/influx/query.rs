@@ -259,8 +259,8 @@ fn changed_database<'a>(statement: &'a Statement, database: Option<&'a str>) -> 
     }
 }
 
-/// Checks that the caller may run the statement. A caller that may write to a database may also create it. This check comes
-/// first, so that other errors reveal nothing and every attempt counts as a denial.
+/// Checks that the caller may run the statement. A caller that may write to a database may also create it. This check
+/// comes first, so that other errors reveal nothing and every attempt counts as a denial.
 fn check_change(context: StatementContext<'_>, statement: &Statement) -> ApiResult<()> {
     let caller = context.caller;
     let database = changed_database(statement, context.database);

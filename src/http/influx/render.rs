@@ -126,7 +126,8 @@ async fn line(
     Ok(())
 }
 
-/// Splits a series into pieces of up to `rows` rows, at least one. A series without times is a list, which is never split.
+/// Splits a series into pieces of up to `rows` rows, at least one. A series without times is a list, which is never
+/// split.
 fn pieces(series: &ResultSeries, rows: usize) -> impl Iterator<Item = SeriesPiece<'_>> {
     let is_list = series.columns.first().is_none_or(|column| column != "time");
     let all = series.rows.len();

@@ -70,8 +70,8 @@ fn format_from_accept(accept: &str) -> Format {
     choose_accepted(accept, Format::Json, FORMATS.map(|known| (known.format, known.media_types)))
 }
 
-/// Returns the first choice with the highest weight in an `Accept` header, or `default` if none is accepted. A choice has
-/// several media types. A specific type has precedence over a range such as `text/*` (RFC 9110, 12.5.1).
+/// Returns the first choice with the highest weight in an `Accept` header, or `default` if none is accepted. A choice
+/// has several media types. A specific type has precedence over a range such as `text/*` (RFC 9110, 12.5.1).
 pub(crate) fn choose_accepted<T: Copy>(
     accept: &str,
     default: T,

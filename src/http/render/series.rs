@@ -9,7 +9,7 @@ use super::guard::Guard;
 use super::json::{self, Times};
 use super::text::Text;
 use crate::query::QueryError;
-use crate::query::native::aggregate::{AggregateResult, NativeAggregate, WindowSeries};
+use crate::query::native::aggregate::{Aggregates, NativeAggregate, WindowSeries};
 use crate::query::native::many::{SensorReadings, Vocabulary};
 use crate::reading::Sensor;
 
@@ -21,8 +21,8 @@ pub struct TableColumns {
 }
 
 impl TableColumns {
-    /// Makes the columns of all selected sensors, so that all parts of an answer have the same ones. Requested fields keep
-    /// their order.
+    /// Makes the columns of all selected sensors, so that all parts of an answer have the same ones. Requested fields
+    /// keep their order.
     pub fn new(words: Vocabulary, fields: Vec<String>) -> Self {
         let mut seen = BTreeSet::new();
         let requested: Vec<String> = fields.into_iter().filter(|field| seen.insert(field.clone())).collect();
@@ -93,8 +93,8 @@ async fn write_end(text: &mut Text, format: Format, end: AnswerEnd<'_>) -> Resul
     text.row().await
 }
 
-/// Writes the rows of all series: a JSON object without its end, or one line per row. `name` is the member with the rows
-/// of a series, or with the row of a line. `rows` returns their number.
+/// Writes the rows of all series: a JSON object without its end, or one line per row. `name` is the member with the
+/// rows of a series, or with the row of a line. `rows` returns their number.
 async fn write_nested<S>(
     text: &mut Text,
     format: Format,
@@ -208,7 +208,7 @@ fn window(out: &mut String, series: &WindowSeries, row: usize, fields: &[JsonFie
 
 /// Windows and their format.
 pub struct WindowTable {
-    pub found: AggregateResult,
+    pub found: Aggregates,
     /// True to omit fields without a value from windows.
     pub is_sparse: bool,
     /// The member with the name of a series: `sensor`, or `measurement` if sensors are grouped.
@@ -271,7 +271,7 @@ impl WindowTable {
 
     /// Writes a row per window, with a column per field and function, such as `temp.max`.
     async fn table(&self, text: &mut Text, times: Times, guard: Guard) -> Result<(), QueryError> {
-        let AggregateResult { columns, series, .. } = &self.found;
+        let Aggregates { columns, series, .. } = &self.found;
         let tags: BTreeSet<&str> = series.iter().flat_map(|series| &series.tags).map(|(key, _)| key.as_str()).collect();
         let mut names = vec![self.series_member.to_owned()];
         names.extend(tags.iter().map(|tag| format!("tag.{tag}")));

@@ -1,5 +1,5 @@
-//! The text of an answer. It is written row by row within the query's memory budget, and sent in pieces. The memory of a
-//! piece is returned once the connection has written it.
+//! The text of an answer. It is written row by row within the query's memory budget, and sent in pieces. The memory of
+//! a piece is returned once the connection has written it.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

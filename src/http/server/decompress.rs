@@ -1,5 +1,5 @@
-//! Decompresses a body while it arrives. Only the output is stored, after it was admitted. Memory is never allocated from a
-//! length that a client claims.
+//! Decompresses a body while it arrives. Only the output is stored, after it was admitted. Memory is never allocated
+//! from a length that a client claims.
 
 use std::io::{self, Write};
 

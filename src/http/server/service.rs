@@ -210,7 +210,8 @@ impl HttpService {
         Err(ApiError::Forbidden(format!("{} needs a token created with {scope}", endpoint.path)))
     }
 
-    /// Accepts a request without a token, if its host name is allowed (DNS rebinding, see [`Hosts`](super::hosts::Hosts)).
+    /// Accepts a request without a token, if its host name is allowed (DNS rebinding, see
+    /// [`Hosts`](super::hosts::Hosts)).
     fn anonymous_caller(&self, request: &Request, context: RequestContext<'_>) -> ApiResult<Caller> {
         let Some(host) = self.client_policy.hosts.foreign_host(request.uri(), request.headers()) else {
             if self.endpoints != EndpointSet::Status {
@@ -225,8 +226,8 @@ impl HttpService {
         )))
     }
 
-    /// Returns true if the request came to the status address with an allowed host name, or has a token with the metrics
-    /// scope.
+    /// Returns true if the request came to the status address with an allowed host name, or has a token with the
+    /// metrics scope.
     fn can_see_details(&self, request: &Request) -> bool {
         if self.endpoints == EndpointSet::Status {
             return self.client_policy.hosts.foreign_host(request.uri(), request.headers()).is_none();
@@ -236,7 +237,8 @@ impl HttpService {
         matches!(caller, Ok(caller @ Caller::Holder(_)) if caller.may_observe())
     }
 
-    /// Counts a denial and writes it to the audit trail. `token` is the name of a known token, else the id that was sent.
+    /// Counts a denial and writes it to the audit trail. `token` is the name of a known token, else the id that was
+    /// sent.
     fn log_denied(&self, reason: &'static str, context: RequestContext<'_>, token: Option<&str>) {
         self.app.metrics.count_denied(reason);
         let denied = Event::Denied { reason, address: Some(context.address), route: context.route, token };

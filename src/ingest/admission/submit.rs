@@ -179,7 +179,7 @@ impl Submitter {
             logged.push(self.log_deletion(deletion, 0, Some(deadline)).await?);
             remaining = rest;
             if remaining.is_empty() {
-                return self.wait_until_deleted(logged, deadline).await;
+                return self.wait_for_all(logged, deadline).await;
             }
         }
     }
@@ -197,7 +197,7 @@ impl Submitter {
         let deletion = Deletion { received, database: database.to_owned(), scope: Scope::Database };
         self.check_room(1, deletion.statement_bytes())?;
         let logged = self.log_deletion(deletion, created, Some(deadline)).await?;
-        self.wait_until_deleted(vec![logged], deadline).await
+        self.wait_for_all(vec![logged], deadline).await
     }
 
     /// Logs the mark of a deletion by value, which covers everything older than the mark. There is no deadline, because
@@ -306,19 +306,15 @@ impl Submitter {
         Ok(LoggedRecord { sequence, stored })
     }
 
-    async fn wait_until_deleted(
-        &self,
-        records: Vec<LoggedRecord>,
-        deadline: AppendDeadline,
-    ) -> Result<(), IngestError> {
+    async fn wait_for_all(&self, records: Vec<LoggedRecord>, deadline: AppendDeadline) -> Result<(), IngestError> {
         for record in records {
             self.wait_until_stored(record, deadline.time, IngestError::DeletionTimeout(deadline.waited)).await?;
         }
         Ok(())
     }
 
-    /// Appends a record with a sequence above `lower_bound`, and waits until the record is durable or its append has failed.
-    /// The WAL's callback calls `logged` for a durable record. Without a deadline the wait is unbounded.
+    /// Appends a record with a sequence above `lower_bound`, and waits until the record is durable or its append has
+    /// failed. The WAL's callback calls `logged` for a durable record. Without a deadline the wait is unbounded.
     async fn append(
         &self,
         lower_bound: Sequence,

@@ -240,8 +240,8 @@ impl<'a> Validator<'a> {
     }
 
     /// Returns the index in `locals` of the sensor with that spelling, if the catalog has it. In a database with
-    /// renames, a sensor whose readings were all deleted is found only if `includes_emptied`, because its name may stand
-    /// for another sensor by now.
+    /// renames, a sensor whose readings were all deleted is found only if `includes_emptied`, because its name may
+    /// stand for another sensor by now.
     fn find_sensor(&mut self, spelling: &str, includes_emptied: bool) -> Option<usize> {
         /// Bytes of memory of a sensor: in `locals`, in a batch, and in `by_id`.
         const LOCAL_BYTES: usize =

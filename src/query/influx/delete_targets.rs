@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::delete_values::{ValueCondition, check_known, check_names};
-use super::policies::covered_databases;
+use super::policies::list_covered;
 use super::run::Run;
 use super::show::{is_of_tags, sensor_filter, source_filter};
 use super::statement::{StatementContext, StatementFailure};
@@ -61,7 +61,7 @@ impl Query {
             let run = Run { engine: &self.engine, patterns: &patterns, context };
             let name = context.database_or(None)?;
             let mut databases = Vec::new();
-            for database in covered_databases(run, name, None).await? {
+            for database in list_covered(run, name, None).await? {
                 let sensors = run.sensors_now(&database).await?;
                 databases.push((database, sensors));
             }

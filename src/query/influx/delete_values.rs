@@ -37,8 +37,7 @@ pub struct ValueCondition {
 
 impl ValueCondition {
     /// Returns the condition for each database of a statement, by its sensors there, or `None` if no name is a field of
-    /// any of them. `earlier_fields` are names that were fields in an
-    /// earlier call.
+    /// any of them. `earlier_fields` are names that were fields in an earlier call.
     pub(super) fn for_databases(
         statement: &Statement,
         condition: &Expr,

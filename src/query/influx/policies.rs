@@ -45,11 +45,7 @@ pub fn full_name<'n>(database: &'n str, policy: Option<&str>) -> Cow<'n, str> {
 ///
 /// # Errors
 /// See [`resolve_database`].
-pub async fn covered_databases(
-    run: Run<'_>,
-    name: &str,
-    policy: Option<&str>,
-) -> Result<Vec<String>, StatementFailure> {
+pub async fn list_covered(run: Run<'_>, name: &str, policy: Option<&str>) -> Result<Vec<String>, StatementFailure> {
     let Run { engine, context, .. } = run;
     if let Some(policy) = policy.or(context.policy).filter(|policy| !policy.is_empty()) {
         return Ok(vec![resolve_database(engine, name, Some(policy)).await?]);
@@ -63,11 +59,10 @@ pub async fn covered_databases(
 /// Returns the notice of an answer whose range begins before the readings of a database. Readings that have expired but
 /// are not deleted yet are still answered, so they need no notice.
 #[must_use]
-pub fn expired_notice(settings: &Settings, database: &str, start_ns: i64, now: i64) -> Option<String> {
+pub fn expired_notice(settings: &Settings, database: &str, start: i64, now: i64) -> Option<String> {
     let kept = settings.summaries_kept(database);
     let deleted = settings.of(database).expired?;
-    let cutoff =
-        settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start_ns < *cutoff)?;
+    let cutoff = settings.gone_before(database, now).map(|gone| gone.min(deleted)).filter(|cutoff| start < *cutoff)?;
     let before = rfc3339(cutoff);
     let kept = show_duration(std::time::Duration::from_nanos(kept.ns().unsigned_abs()));
     Some(format!("readings of {database:?} before {before} have expired: it keeps them for {kept}"))

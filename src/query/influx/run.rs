@@ -46,10 +46,8 @@ fn may_read(statement: &Statement, context: StatementContext<'_>) -> Result<(), 
     statement.each_database(&mut |database, policy| {
         let named = database.or(context.database).map(|database| full_name(database, policy.or(context.policy)));
         if let Some(database) = named.filter(|named| !context.caller.may_read(named)) {
-            allowed = Err(StatementFailure::Forbidden {
-                caller: context.caller.name().to_owned(),
-                database: database.into(),
-            });
+            allowed =
+                Err(StatementFailure::Forbidden { caller: context.caller.name().into(), database: database.into() });
         }
     });
     allowed

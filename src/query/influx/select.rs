@@ -112,10 +112,7 @@ impl Run<'_> {
         let Self { engine, context, .. } = self;
         let caller = context.caller;
         if !caller.may_read(&named_in_full(database)) {
-            return Err(StatementFailure::Forbidden {
-                caller: caller.name().to_owned(),
-                database: database.to_owned(),
-            });
+            return Err(StatementFailure::Forbidden { caller: caller.name().into(), database: database.into() });
         }
         let sensors = engine.directory(context.budget, database, engine.options.cache_max_age).await?;
         if sensors.is_empty() && !engine.has_database(database).await? {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::policies::{covered_databases, format_duration, resolve_database};
+use super::policies::{format_duration, list_covered, resolve_database};
 use super::rows::{ResultCell, ResultSeries, Rows, StatementAnswer, row_bytes};
 use super::run::Run;
 use super::statement::StatementFailure;
@@ -57,7 +57,7 @@ impl<'a> Run<'a> {
         let mut sources: Vec<(Vec<String>, Measurement)> = Vec::new();
         let mut databases = Vec::new();
         for policy in listing.policies() {
-            let of_policy = covered_databases(self, name, policy).await?;
+            let of_policy = list_covered(self, name, policy).await?;
             databases.extend(of_policy.iter().filter(|name| !databases.contains(*name)).cloned().collect::<Vec<_>>());
             sources.extend(listing.sources.get(sources.len()).map(|source| (of_policy, source.clone())));
         }

@@ -101,7 +101,7 @@ impl NativeAggregate {
 
 /// The answer to an [`Aggregation`].
 #[derive(Debug)]
-pub struct AggregateResult {
+pub struct Aggregates {
     /// The field and function of each column. Columns of one field are adjacent.
     pub columns: Vec<(String, NativeAggregate)>,
     /// The series, sorted by measurement and tags.
@@ -139,7 +139,7 @@ impl Query {
     ///
     /// # Errors
     /// If the answer would be incomplete, or the budget is exhausted.
-    pub async fn aggregate(&self, budget: &Budget, request: &Aggregation) -> Result<AggregateResult, QueryError> {
+    pub async fn aggregate(&self, budget: &Budget, request: &Aggregation) -> Result<Aggregates, QueryError> {
         let read = || async {
             let chosen = self.engine.choose(budget, &request.database, &request.selector).await?;
             let mut found = run_aggregation(&self.engine, budget, request, &chosen.entries).await?;
@@ -188,8 +188,7 @@ pub async fn fields_with_values(
         group_by: GroupBy::Sensor,
         fill: Fill::None,
     };
-    let AggregateResult { columns, series, held: _held, .. } =
-        run_aggregation(engine, budget, &request, sensors).await?;
+    let Aggregates { columns, series, held: _held, .. } = run_aggregation(engine, budget, &request, sensors).await?;
     let fields_of = |series: &WindowSeries| -> Vec<String> {
         let cells = series.windows.iter().flat_map(|(_, cells)| cells.iter().zip(&columns));
         cells.filter(|(cell, _)| cell.is_some()).map(|(_, (field, _))| field.clone()).collect()
@@ -202,7 +201,7 @@ async fn run_aggregation(
     budget: &Budget,
     request: &Aggregation,
     entries: &[DirectoryEntry],
-) -> Result<AggregateResult, QueryError> {
+) -> Result<Aggregates, QueryError> {
     let AggregatePlan { plan, columns, notices, held: planned } = make_plan(budget, request, entries).await?;
     let frame = frame(request);
     let patterns = Patterns::default();
@@ -214,7 +213,7 @@ async fn run_aggregation(
     held.add(planned);
     let groups = groups.into_iter().filter(|group| !group.rows.is_empty());
     let series = groups.map(|group| to_series(group, &frame, request)).collect();
-    Ok(AggregateResult { columns, series, notices, held })
+    Ok(Aggregates { columns, series, notices, held })
 }
 
 fn to_series(group: GroupRows, frame: &Frame, request: &Aggregation) -> WindowSeries {
@@ -254,7 +253,7 @@ fn frame(request: &Aggregation) -> Frame {
     }
 }
 
-/// A plan with the columns and notices of its [`AggregateResult`] answer.
+/// A plan with the columns and notices of its [`Aggregates`] answer.
 struct AggregatePlan {
     plan: Plan,
     columns: Vec<(String, NativeAggregate)>,
