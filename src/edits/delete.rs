@@ -63,8 +63,7 @@ impl Edits {
         let targets = self.targets(deletion, first.known_fields()).await?;
         let found = targets.into_iter().find(|target| target.database == database && target.values.is_some());
         let Some(target) = found else { return Ok(None) };
-        if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.find_field_turned_tag(values))
-        {
+        if let Some((name, measurement)) = target.values.as_ref().and_then(|values| first.find_turned_field(values)) {
             return Err(EditError::Refused(format!(
                 "{name:?} was a field of {measurement:?} in database {database:?} and has become a tag: nothing was deleted \
                  there; write \"{name}\"::field or \"{name}\"::tag"

@@ -38,11 +38,11 @@ impl World {
                 let is_late = |record: &Rc<Record>| self.oracle.late.contains(&record.id);
                 let own = values.iter().rfind(|written| is_own(&written.record) && !is_late(&written.record));
                 // While a deletion is running, the values that it covers may be there or not.
-                let can_be_deleted = own.is_some_and(|own| {
+                let is_open = own.is_some_and(|own| {
                     self.oracle.is_deleted(&own.record, sensor, time, |_| true)
                         || self.oracle.can_be_deleted(own, &values, sensor, time)
                 });
-                let least = own.filter(|_| !can_be_deleted).map_or(0, |own| own.record.stamp);
+                let least = own.filter(|_| !is_open).map_or(0, |own| own.record.stamp);
                 let is_deleted = |written: &WrittenValue| {
                     let is_known = |deletion: &Record| {
                         is_own_done(instance, deletion)
@@ -57,7 +57,7 @@ impl World {
                         same(found, Some(&written.value))
                             && (any_late || written.record.stamp >= least && !is_deleted(written))
                     }),
-                    None => own.is_none() || can_be_deleted,
+                    None => own.is_none() || is_open,
                 };
                 assert!(is_right, "{key:?} {cell:?}: answered {found:?}, acked {:?}", own.map(|own| &own.record));
             }

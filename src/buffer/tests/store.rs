@@ -86,11 +86,7 @@ impl SharedStore {
     fn check(&mut self, key: Key) {
         let pages = &self.pages[&key];
         self.pages_max = self.pages_max.max(pages.len());
-        assert!(
-            (0..).zip(pages.keys()).all(|(index, number)| index == *number),
-            "a gap in the pages: {:?}",
-            pages.keys()
-        );
+        assert!((0..).zip(pages.keys()).all(|(i, number)| i == *number), "a gap in the pages: {:?}", pages.keys());
         assert!(pages.values().filter(|document| !document.closed).count() <= 1, "two open pages");
         let mut seen = BTreeSet::new();
         for document in pages.values() {

@@ -19,9 +19,9 @@ struct RejectionSender {
     /// The time of the last log message.
     warned_at: Option<Instant>,
     /// The number of rejections since then.
-    unreported_count: u64,
+    unreported: u64,
     /// The time of the last rejection.
-    last_rejection: Instant,
+    last_seen: Instant,
 }
 
 /// Returns the key of a sender. It is unique, because names of tokens have no line breaks.
@@ -33,24 +33,21 @@ impl RejectionSenders {
     /// Counts rejections. If a log message is due, returns the number of rejections since the previous one.
     pub fn note(&mut self, key: &str, count: u64, now: Instant) -> Option<u64> {
         let key = if self.0.contains_key(key) { key } else { self.new_key(key, now) };
-        let sender = self.0.entry(key.to_owned()).or_insert(RejectionSender {
-            warned_at: None,
-            unreported_count: 0,
-            last_rejection: now,
-        });
-        sender.last_rejection = now;
-        sender.unreported_count += count;
+        let sender =
+            self.0.entry(key.to_owned()).or_insert(RejectionSender { warned_at: None, unreported: 0, last_seen: now });
+        sender.last_seen = now;
+        sender.unreported += count;
         let is_due = sender.warned_at.is_none_or(|warned_at| now.saturating_duration_since(warned_at) >= WARN_INTERVAL);
         is_due.then(|| {
             sender.warned_at = Some(now);
-            std::mem::take(&mut sender.unreported_count)
+            std::mem::take(&mut sender.unreported)
         })
     }
 
     /// Returns the key for a new sender: its own if there is room, or else the shared one.
     fn new_key<'k>(&mut self, key: &'k str, now: Instant) -> &'k str {
         if self.0.len() >= SENDERS_MAX {
-            self.0.retain(|_, sender| now.saturating_duration_since(sender.last_rejection) < IDLE_MAX);
+            self.0.retain(|_, sender| now.saturating_duration_since(sender.last_seen) < IDLE_MAX);
         }
         if self.0.len() >= SENDERS_MAX { "" } else { key }
     }

@@ -84,11 +84,11 @@ impl ValueCondition {
 
     /// Finds a name that is a field in this condition and a tag in the later one. Returns the name and its measurement.
     #[must_use]
-    pub fn find_field_turned_tag<'l>(&self, later: &'l Self) -> Option<(&'l str, &'l str)> {
+    pub fn find_turned_field<'l>(&self, later: &'l Self) -> Option<(&'l str, &'l str)> {
         let was_field = |measurement: &str, name: &String| {
             let was_tag = self.tags.get(measurement).is_some_and(|tags| tags.contains(name));
             let is_field =
-                later.fields.get(measurement).is_some_and(|fields| fields.iter().any(|field| field.name == *name));
+                later.fields.get(measurement).is_some_and(|fields| fields.iter().any(|own| own.name == *name));
             self.known_fields.contains(name) && !was_tag && !is_field
         };
         let turned = |(measurement, tags): (&'l String, &'l BTreeSet<String>)| {
@@ -329,13 +329,13 @@ mod tests {
     fn a_field_that_turned_into_a_tag_is_noticed() {
         let field = entry("cpu", &[("host", "a")], "status");
         let tag = entry("cpu", &[("status", "x")], "load");
-        let conditions_of =
+        let resolve =
             |sensors: Vec<&DirectoryEntry>| for_all("status != 'ok'", &[sensors], &["status"]).expect("it is known");
-        let first = conditions_of(vec![&field]);
-        assert_eq!(first[0].find_field_turned_tag(&conditions_of(vec![&field])[0]), None);
-        assert_eq!(first[0].find_field_turned_tag(&conditions_of(vec![&field, &tag])[0]), Some(("status", "cpu")));
+        let first = resolve(vec![&field]);
+        assert_eq!(first[0].find_turned_field(&resolve(vec![&field])[0]), None);
+        assert_eq!(first[0].find_turned_field(&resolve(vec![&field, &tag])[0]), Some(("status", "cpu")));
         assert_eq!(
-            conditions_of(vec![&tag])[0].find_field_turned_tag(&conditions_of(vec![&field, &tag])[0]),
+            resolve(vec![&tag])[0].find_turned_field(&resolve(vec![&field, &tag])[0]),
             None,
             "it was one before"
         );
