@@ -329,16 +329,12 @@ mod tests {
     fn a_field_that_turned_into_a_tag_is_noticed() {
         let field = entry("cpu", &[("host", "a")], "status");
         let tag = entry("cpu", &[("status", "x")], "load");
-        let resolve =
+        let make =
             |sensors: Vec<&DirectoryEntry>| for_all("status != 'ok'", &[sensors], &["status"]).expect("it is known");
-        let first = resolve(vec![&field]);
-        assert_eq!(first[0].find_turned_field(&resolve(vec![&field])[0]), None);
-        assert_eq!(first[0].find_turned_field(&resolve(vec![&field, &tag])[0]), Some(("status", "cpu")));
-        assert_eq!(
-            resolve(vec![&tag])[0].find_turned_field(&resolve(vec![&field, &tag])[0]),
-            None,
-            "it was one before"
-        );
+        let first = make(vec![&field]);
+        assert_eq!(first[0].find_turned_field(&make(vec![&field])[0]), None);
+        assert_eq!(first[0].find_turned_field(&make(vec![&field, &tag])[0]), Some(("status", "cpu")));
+        assert_eq!(make(vec![&tag])[0].find_turned_field(&make(vec![&field, &tag])[0]), None, "it was one before");
     }
 
     #[test]
