@@ -114,9 +114,9 @@ fn addresses_are_shown_as_configured() {
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
     ] {
         let address = address.parse().unwrap();
-        assert_eq!(shown(address, ShownAddresses::Full).as_deref(), Some(full));
-        assert_eq!(shown(address, ShownAddresses::Masked).as_deref(), Some(masked));
-        assert_eq!(shown(address, ShownAddresses::Off), None);
+        assert_eq!(format_address(address, ShownAddresses::Full).as_deref(), Some(full));
+        assert_eq!(format_address(address, ShownAddresses::Masked).as_deref(), Some(masked));
+        assert_eq!(format_address(address, ShownAddresses::Off), None);
     }
 }
 
